@@ -1,0 +1,28 @@
+# Each target works as the first command after cloning: it creates .venv if that is missing.
+.PHONY: help setup test test-slow check demo bench clean
+PY := .venv/bin/python
+
+help:            ## what there is
+	@sed -n 's/^\([a-z-]*:\).*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
+
+setup:           ## create .venv (PYTHON=, TORCH= choose others)
+	@bash scripts/setup.sh
+
+check: setup     ## lint and formatting
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+test: check      ## lint, then all tests that take seconds
+	$(PY) -m pytest -q
+
+test-slow: setup ## the tests that take minutes
+	$(PY) -m pytest -q -m slow
+
+demo: setup      ## train mle and agg on a small corpus and compare them, in minutes on a CPU
+	@bash scripts/demo.sh
+
+bench: setup     ## time and memory beside fairseq's own criterion
+	$(PY) -m benchmarks.criterion
+
+clean:           ## remove runs and caches; .venv stays
+	rm -rf runs .pytest_cache .ruff_cache build *.egg-info

@@ -1,0 +1,12 @@
+"""Objectives against degenerate token embeddings, as a fairseq plug-in.
+
+fairseq imports this folder through `--user-dir`, and then finds the criterions registered. Without fairseq at hand
+nothing is registered, and `functional`, `modules` and `metrics` work on their own.
+"""
+
+import sys
+
+__version__ = "0.1.0"
+
+if "fairseq" in sys.modules:
+    from . import criterions  # noqa: F401 — importing registers

@@ -1,0 +1,124 @@
+"""Opening fairseq checkpoints without running what is in them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import inspect
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError
+
+
+def open_checkpoint(path: str | Path) -> dict[str, Any]:
+    """The contents of a fairseq checkpoint: tensors, numbers, strings and containers of them.
+
+    Tensors are mapped from the file where torch can, so that an optimiser's state takes no memory.
+
+    Raises:
+        UserError: there is no such file, it is no fairseq checkpoint, it is truncated, or it holds an object whose
+            loading would run code.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: found no such file; expected a checkpoint, such as checkpoint_best.pt of a run")
+    try:
+        state = _load(path)
+    except pickle.UnpicklingError as error:
+        if "lobal" not in str(error):
+            raise UserError(_unreadable(path)) from error
+        raise UserError(
+            f"{path}: refused, since it holds objects whose loading can run code; expected a checkpoint of tensors "
+            "and plain values, as fairseq >= 0.12 writes; save it again with that version if you trust it"
+        ) from error
+    except (RuntimeError, EOFError, OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise UserError(_unreadable(path)) from error
+    if not isinstance(state, dict) or "model" not in state or not (state.get("cfg") or state.get("args")):
+        found = ", ".join(map(str, list(state)[:5])) if isinstance(state, dict) else type(state).__name__
+        raise UserError(f"{path}: found {found}; expected a fairseq checkpoint, with its `model` and its `cfg`")
+    return state
+
+
+def load_model(path: str | Path, data: str | Path, overrides: dict[str, Any] | None = None) -> tuple[nn.Module, Any]:
+    """A model in evaluation mode with its task, which reads its dictionary from `data`.
+
+    Args:
+        path: a fairseq checkpoint.
+        data: a folder of `fairseq-preprocess`, with the dictionary that the model was trained with.
+        overrides: values of the checkpoint's configuration to replace, by name.
+
+    Raises:
+        UserError: as `open_checkpoint`; no dictionary in `data`, or one of another size than the model's.
+    """
+    from fairseq import checkpoint_utils, tasks
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf, overwrite_args_by_name
+    from omegaconf import OmegaConf
+
+    state = open_checkpoint(path)
+    check_data(data)
+    if state.get("cfg") is not None:
+        state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
+    else:
+        state["cfg"] = convert_namespace_to_omegaconf(state["args"])
+    overwrite_args_by_name(state["cfg"], {"data": str(data), **(overrides or {})})
+    state = checkpoint_utils._upgrade_state_dict(state)
+    task = tasks.setup_task(state["cfg"].task, from_checkpoint=True)
+    _check_vocabulary(path, data, state["model"], task)
+    model = task.build_model(state["cfg"].model)
+    model.load_state_dict(state["model"], strict=True, model_cfg=state["cfg"].model)
+    return model.eval(), task
+
+
+def output_embedding(path: str | Path, state: dict[str, Any] | None = None) -> tuple[str, Tensor]:
+    """Name and value of the output embedding `W` (V, D) in a checkpoint; the tied one where there is no other.
+
+    Raises:
+        UserError: as `open_checkpoint`, or there is no embedding of a known name.
+    """
+    parameters = (state or open_checkpoint(path))["model"]
+    for name in ("decoder.output_projection.weight", "decoder.fc_out.weight", "decoder.embed_tokens.weight"):
+        if name in parameters:
+            return name, parameters[name].float()
+    raise UserError(f"{path}: found no output embedding; expected decoder.output_projection.weight or a tied one")
+
+
+def check_data(data: str | Path) -> None:
+    """Refuses a folder that `fairseq-preprocess` did not write.
+
+    Raises:
+        UserError: it has no dictionary.
+    """
+    folder = Path(data)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: found no such folder; expected one written by fairseq-preprocess")
+    if not any(folder.glob("dict*.txt")):
+        raise UserError(f"{folder}: found no dict.txt; expected a folder written by fairseq-preprocess")
+
+
+def _load(path: Path) -> Any:
+    options: dict[str, Any] = {"map_location": "cpu", "weights_only": True}
+    if "mmap" in inspect.signature(torch.load).parameters and zipfile.is_zipfile(path):
+        options["mmap"] = True
+    namespaces_allowed = getattr(torch.serialization, "safe_globals", lambda _: contextlib.nullcontext())
+    with namespaces_allowed([argparse.Namespace]):  # the options in checkpoints of fairseq < 0.11
+        return torch.load(path, **options)
+
+
+def _unreadable(path: Path) -> str:
+    return f"{path}: found no readable checkpoint (truncated, or another kind of file); expected one that fairseq wrote"
+
+
+def _check_vocabulary(path: str | Path, data: str | Path, parameters: dict[str, Tensor], task: Any) -> None:
+    expected = len(task.target_dictionary)
+    for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
+        if name in parameters and len(parameters[name]) != expected:
+            raise UserError(
+                f"{path}: found a vocabulary of {len(parameters[name])} tokens, but {data} has {expected}; "
+                "pass the data folder that the model was trained with"
+            )

@@ -1,0 +1,61 @@
+"""Token counts of a binarised split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from ..errors import UserError
+
+BLOCK_TOKENS = 2**24
+
+
+def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Tensor:
+    """How often each token occurs in a split that `fairseq-preprocess` wrote.
+
+    Read from the split itself: `dict.txt` has no counts of eos and unk, and adds the languages of a joined
+    dictionary up.
+
+    Args:
+        data: the folder.
+        dictionary: fairseq's, V entries.
+        split: name of the split; of a parallel one with its side, `train.en-de.de`.
+
+    Returns:
+        (V,) int64.
+
+    Raises:
+        UserError: the split is missing, or holds a token beyond the dictionary.
+    """
+    path = Path(data) / split
+    tokens = _tokens(path, dictionary)
+    counts = np.zeros(len(dictionary), dtype=np.int64)
+    blocks = range(0, len(tokens), BLOCK_TOKENS)
+    for start in tqdm(blocks, desc=f"counting {split}", unit="block", disable=None, leave=False):
+        found = np.bincount(tokens[start : start + BLOCK_TOKENS], minlength=len(counts))
+        if len(found) > len(counts):
+            raise UserError(
+                f"{path}: found token {len(found) - 1}, but the dictionary has {len(counts)}; expected both to come "
+                "from the same fairseq-preprocess"
+            )
+        counts += found
+    return torch.from_numpy(counts)
+
+
+def _tokens(path: Path, dictionary: Any) -> np.ndarray:
+    from fairseq.data import data_utils
+    from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+    if not Path(f"{path}.bin").is_file():
+        raise UserError(
+            f"{path}.bin: found no such file; expected the binarised split, from which token frequencies are counted"
+        )
+    dataset = data_utils.load_indexed_dataset(str(path), dictionary)
+    if isinstance(dataset, MMapIndexedDataset):
+        return np.memmap(f"{path}.bin", mode="r", dtype=MMapIndexedDataset.Index(f"{path}.idx").dtype)
+    return torch.cat([dataset[index] for index in range(len(dataset))]).numpy()

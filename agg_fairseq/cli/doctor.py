@@ -1,0 +1,130 @@
+"""Prints the versions that matter and every known incompatibility with its remedy.
+
+Exits with status 1 where training could not start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .. import __version__
+
+DISTRIBUTIONS = {
+    "torch": ("torch",),
+    "fairseq": ("fairseq-fixed", "fairseq"),
+    "hydra": ("hydra-core",),
+    "omegaconf": ("omegaconf",),
+    "numpy": ("numpy",),
+}
+FAIRSEQ_REMEDY = (
+    "pip install --no-build-isolation fairseq-fixed==0.12.3.1 (after torch, cython, numpy, setuptools, wheel)"
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One known incompatibility."""
+
+    text: str
+    is_fatal: bool
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """None are needed."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the report; 1 where a problem is fatal."""
+    versions = installed_versions()
+    for name, version in versions.items():
+        print(f"{name:<12} {version or 'not found'}")
+    print(f"{'GPU':<12} {_gpu()}")
+    problems = list(known_problems(versions))
+    for problem in problems:
+        print(f"{'error' if problem.is_fatal else 'note'}: {problem.text}")
+    if any(problem.is_fatal for problem in problems):
+        return 1
+    print("training can start")
+    return 0
+
+
+def installed_versions() -> dict[str, str | None]:
+    """Versions by name; None where nothing is installed."""
+    versions: dict[str, str | None] = {"agg-fairseq": __version__, "Python": platform.python_version()}
+    for name, distributions in DISTRIBUTIONS.items():
+        versions[name] = next((v for d in distributions if (v := _version(d))), None)
+    return versions
+
+
+def known_problems(versions: dict[str, str | None]) -> Iterator[Problem]:
+    """Incompatibilities of the installed versions, the fatal ones first."""
+    if sys.version_info < (3, 10):
+        yield Problem(f"Python {versions['Python']}: expected 3.10 or newer; use another interpreter", True)
+    if versions["torch"] is None:
+        yield Problem("torch is missing; pip install 'torch>=1.13'", True)
+    elif _at_least(versions["torch"], 2, 6):
+        yield Problem(
+            f"torch {versions['torch']}: fairseq broadcasts checkpoints between workers by unpickling, which torch >= "
+            "2.6 refuses; train on several workers with --load-checkpoint-on-all-dp-ranks",
+            False,
+        )
+    if versions["fairseq"] is None:
+        yield Problem(f"fairseq is missing; {FAIRSEQ_REMEDY}", True)
+        return
+    failure = _import_failure("fairseq.tasks", "fairseq.criterions", "fairseq_cli.train")
+    if failure:
+        yield Problem(f"fairseq {versions['fairseq']} cannot be imported ({failure}); {FAIRSEQ_REMEDY}", True)
+    elif not _saves_task_state():
+        yield Problem(
+            f"fairseq {versions['fairseq']} does not save a task's state: after a resume the token counter of "
+            f"--criterion agg starts empty; {FAIRSEQ_REMEDY}",
+            False,
+        )
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _at_least(version: str, *wanted: int) -> bool:
+    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit())
+    return numbers >= wanted
+
+
+def _import_failure(*modules: str) -> str | None:
+    """The first line of what importing says, or None where it works. Any exception is an answer here."""
+    try:
+        for module in modules:
+            importlib.import_module(module)
+    except Exception as error:
+        lines = str(error).splitlines()
+        return f"{type(error).__name__}: {lines[0] if lines else ''}"
+    return None
+
+
+def _saves_task_state() -> bool:
+    import inspect
+
+    from fairseq import checkpoint_utils
+
+    return "get_checkpoint_dict" in inspect.getsource(checkpoint_utils.save_checkpoint)
+
+
+def _gpu() -> str:
+    if _version("torch") is None:
+        return "unknown without torch"
+    import torch
+
+    if not torch.cuda.is_available():
+        return "none (training runs on the CPU)"
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return f"{', '.join(names)} (CUDA {torch.version.cuda})"

@@ -1,0 +1,228 @@
+"""Evaluates language models next to each other, by frequency group of the tokens.
+
+For each checkpoint, over the targets (perplexity) or the arg-max predictions (Uniq) of each group: frequent, medium
+and rare are the first 30%, next 50% and last 20% of the vocabulary by frequency in the binarised training split.
+`I(W)` is the isotropy of the output embedding (1 is isotropic), `S(W)` its mean cosine (0 is isotropic). The total
+perplexity is that of fairseq-eval-lm with the same options.
+
+    agg-fairseq eval-lm data-bin/wikitext-2 --path runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from .. import __version__
+from ..errors import UserError
+from ..metrics import FrequencyGroups, NextTokenStatistics, frequency_groups, isotropy, mean_cosine
+from ..metrics.groups import AGG_SHARES, GROUPS
+from .checkpoints import check_data, load_model, open_checkpoint, output_embedding
+from .corpus_counts import count_tokens
+from .files import write_json
+from .table import format_table, number
+
+COLUMNS = (*GROUPS, "total")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The numbers of one checkpoint, each by group and `total`."""
+
+    path: str
+    embedding: str
+    """Name of the parameter that I(W) and S(W) are taken of; all its rows, special tokens included."""
+    perplexity: dict[str, float | None]
+    uniq: dict[str, int]
+    isotropy: dict[str, float]
+    mean_cosine: float
+    tokens: int
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options; those that fairseq-eval-lm has too bear the same names."""
+    parser.add_argument("data", help="folder written by fairseq-preprocess, with the training split")
+    parser.add_argument("--path", nargs="+", required=True, metavar="CKPT", help="checkpoints, compared side by side")
+    parser.add_argument("--name", nargs="+", metavar="NAME", help="a name per checkpoint (default: its folder)")
+    parser.add_argument("--gen-subset", default="test", metavar="SPLIT", help="split to evaluate (default: test)")
+    parser.add_argument(
+        "--tokens-per-sample", type=int, metavar="T", help="length of a block (default: that of the training)"
+    )
+    parser.add_argument(
+        "--sample-break-mode",
+        choices=("none", "complete", "complete_doc", "eos"),
+        default="none",
+        help="how the split is cut into blocks (default: none, blocks of T tokens across lines)",
+    )
+    parser.add_argument(
+        "--context-window", type=int, default=0, metavar="C", help="tokens of context before each block (default: 0)"
+    )
+    parser.add_argument(
+        "--max-tokens", type=int, metavar="N", help="tokens per batch (default: 2048, or T where that is more)"
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write all numbers to FILE")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, … (default: a GPU if there is one)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Evaluates every checkpoint, prints the table and writes the JSON file."""
+    names = _names(arguments.path, arguments.name)
+    check_data(arguments.data)
+    for path in arguments.path:
+        open_checkpoint(path)  # a bad one shows before an hour is spent on the good ones
+    groups, human, evaluations = None, None, []
+    for path, name in zip(arguments.path, names, strict=True):
+        model, task = load_model(path, arguments.data, _overrides(arguments))
+        if groups is None:
+            groups = _groups(arguments.data, task.target_dictionary)
+        statistics = _evaluate(model, task, groups, arguments, name)
+        evaluations.append(_evaluation(path, statistics, groups))
+        human = statistics.unique_targets()
+    print(_table(names, evaluations, human))
+    signature = _signature(arguments, task, groups, evaluations[0])
+    print(f"\n{signature}")
+    if arguments.json:
+        results = [{"name": name, **asdict(evaluation)} for name, evaluation in zip(names, evaluations, strict=True)]
+        value = {"signature": signature, "groups": groups.sizes(), "human_uniq": human, "checkpoints": results}
+        write_json(arguments.json, value)
+
+
+def _names(paths: list[str], given: list[str] | None) -> list[str]:
+    if given is None:
+        folders = [Path(path).resolve().parent.name for path in paths]
+        return folders if len(set(folders)) == len(paths) else [str(path) for path in paths]
+    if len(given) != len(paths):
+        raise UserError(f"--name: found {len(given)} names for {len(paths)} checkpoints; give one name per checkpoint")
+    return given
+
+
+def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
+    overrides: dict[str, Any] = {"sample_break_mode": arguments.sample_break_mode}
+    if arguments.tokens_per_sample is not None:
+        overrides["tokens_per_sample"] = arguments.tokens_per_sample
+    return overrides
+
+
+def _groups(data: str, dictionary: Any) -> FrequencyGroups:
+    counts = count_tokens(data, dictionary)
+    return frequency_groups(counts, excluded=(dictionary.pad(), dictionary.bos()))
+
+
+def _evaluate(
+    model: nn.Module, task: Any, groups: FrequencyGroups, arguments: argparse.Namespace, name: str
+) -> NextTokenStatistics:
+    device = torch.device(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    model.to(device)
+    statistics = NextTokenStatistics(groups, len(task.target_dictionary))
+    for sample in tqdm(_batches(model, task, arguments), desc=name, unit="batch", disable=None, leave=False):
+        if "net_input" in sample:
+            statistics.add(*_score(model, task, _to_device(sample, device)))
+    return statistics
+
+
+def _batches(model: nn.Module, task: Any, arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
+    split = arguments.gen_subset
+    if not hasattr(task, "eval_lm_dataloader"):
+        raise UserError(f"found a model of the task {type(task).__name__}; expected a language model")
+    if not (Path(arguments.data) / f"{split}.bin").is_file():
+        raise UserError(f"--gen-subset: found no split {split!r} in {arguments.data}; expected {split}.bin there")
+    _check_lengths(model, task, arguments)
+    task.args.tokens_per_sample -= arguments.context_window
+    task.load_dataset(split)
+    return task.eval_lm_dataloader(
+        dataset=task.dataset(split),
+        max_tokens=arguments.max_tokens or max(2048, task.args.tokens_per_sample + arguments.context_window),
+        max_positions=model.max_positions(),
+        num_workers=0,
+        context_window=arguments.context_window,
+    )
+
+
+def _check_lengths(model: nn.Module, task: Any, arguments: argparse.Namespace) -> None:
+    length = task.args.tokens_per_sample
+    if not 1 <= length <= model.max_positions():
+        raise UserError(
+            f"--tokens-per-sample: expected 1 to {model.max_positions()} (the model's positions), got {length}"
+        )
+    if not 0 <= arguments.context_window < length:
+        raise UserError(
+            f"--context-window: expected 0 to {length - 1} (below --tokens-per-sample), got {arguments.context_window}"
+        )
+    if arguments.max_tokens is not None and arguments.max_tokens < length:
+        raise UserError(f"--max-tokens: expected at least {length} (--tokens-per-sample), got {arguments.max_tokens}")
+
+
+@torch.no_grad()
+def _score(model: nn.Module, task: Any, sample: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """NLL in nats, target and arg-max prediction of each position that fairseq-eval-lm counts."""
+    net_output = model(**sample["net_input"])
+    target = sample["target"]  # B x T
+    kept = target != task.target_dictionary.pad()
+    if getattr(task.args, "add_bos_token", False):
+        kept &= target != task.target_dictionary.bos()
+    log_probs = model.get_normalized_probs(net_output, log_probs=True)[kept]  # N x V
+    target = target[kept]  # N
+    nll = -log_probs.gather(1, target[:, None]).squeeze(1)
+    return nll, target, log_probs.argmax(1)
+
+
+def _to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    from fairseq import utils
+
+    return sample if device.type == "cpu" else utils.move_to_cuda(sample, device=device)
+
+
+def _evaluation(path: str, statistics: NextTokenStatistics, groups: FrequencyGroups) -> Evaluation:
+    name, weight = output_embedding(path)
+    by_group = {group: isotropy(weight[groups.members(group)]) for group in GROUPS}
+    return Evaluation(
+        path=str(path),
+        embedding=name,
+        perplexity=statistics.perplexity(),
+        uniq=statistics.unique_predictions(),
+        isotropy=by_group | {"total": isotropy(weight)},
+        mean_cosine=mean_cosine(weight),
+        tokens=statistics.tokens,
+    )
+
+
+def _table(names: list[str], evaluations: list[Evaluation], human: dict[str, int]) -> str:
+    header = [
+        "",
+        *(f"PPL {c}" for c in COLUMNS),
+        *(f"Uniq {c}" for c in COLUMNS),
+        *(f"I(W) {c}" for c in COLUMNS),
+        "S(W)",
+    ]
+    rows: list[list[object]] = []
+    for name, evaluation in zip(names, evaluations, strict=True):
+        row: list[object] = [name]
+        row += [number(evaluation.perplexity[c], 2) for c in COLUMNS]
+        row += [number(evaluation.uniq[c], 0) for c in COLUMNS]
+        row += [number(evaluation.isotropy[c], 3) for c in COLUMNS]
+        rows.append([*row, number(evaluation.mean_cosine, 3)])
+    rows.append(["human", *[None] * 4, *(number(human[c], 0) for c in COLUMNS), *[None] * 5])
+    return format_table(header, rows)
+
+
+def _signature(arguments: argparse.Namespace, task: Any, groups: FrequencyGroups, first: Evaluation) -> str:
+    """Every choice that moves a number."""
+    return "|".join(
+        [
+            f"split:{arguments.gen_subset}",
+            f"targets:{first.tokens}",
+            f"tokens-per-sample:{task.args.tokens_per_sample + arguments.context_window}",
+            f"break:{arguments.sample_break_mode}",
+            f"context:{arguments.context_window}",
+            f"groups:{'/'.join(f'{share:.0%}' for share in AGG_SHARES)}-of-types",
+            f"isotropy:eigenvectors-of-WtW,all-rows,{first.embedding}",
+            f"version:{__version__}",
+        ]
+    )

@@ -1,0 +1,35 @@
+"""Writing files whole: beside the target, then renamed onto it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+
+
+def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
+    """Lets `write` fill a temporary file beside `path` and renames it; the old file stays until then.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{os.getpid()}.{target.name}")  # keeps the suffix, which tells the format
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write(temporary)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise UserError(f"cannot write {target}: {error.strerror or error}; name a file in a folder you can write to")
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Writes a value as indented JSON, whole or not at all."""
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

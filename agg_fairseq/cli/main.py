@@ -1,0 +1,72 @@
+"""Entry point of `agg-fairseq`: one sub-command per module of this folder."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+
+from .. import __version__
+from ..errors import UserError
+
+COMMANDS = {
+    "eval-lm": ("eval_lm", "perplexity, distinct predictions and isotropy of language models, by frequency group"),
+    "plot": ("plot", "pictures: embeddings in the plane, singular values, size of the rare group"),
+    "doctor": ("doctor", "versions found and known incompatibilities, each with its remedy"),
+    "user-dir": ("user_dir", "print the folder to pass to fairseq's --user-dir"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a sub-command.
+
+    Returns:
+        Exit status: 0, or 1 where `doctor` finds that training could not start, or 2 for an error to be mended.
+    """
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of fairseq's use of torch: nothing a user here could mend
+            return chosen.run(chosen) or 0
+    except UserError as error:
+        print(f"agg-fairseq {chosen.command}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("agg-fairseq: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `| head`: whoever read has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="agg-fairseq",
+        description="Measures and pictures of token embeddings; the training objectives are fairseq criterions, "
+        'used as: fairseq-train --user-dir "$(agg-fairseq user-dir)" --criterion agg …',
+    )
+    parser.add_argument("--version", action="version", version=f"agg-fairseq {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (module_name, summary) in COMMANDS.items():
+        module = importlib.import_module(f".{module_name}", __package__)
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=module.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Draws the papers' pictures of token embeddings; the ending of --output chooses PNG, SVG or PDF.
+
+agg-fairseq plot projection runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin -o svd.png
+agg-fairseq plot singular-values runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt -o values.svg
+agg-fairseq plot rare-tokens runs/agg/train.log -o rare.png
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from torch import Tensor
+
+from ..errors import UserError
+from ..metrics import frequency_groups, principal_projection, singular_values
+from ..metrics.groups import GROUPS
+from .checkpoints import check_data, output_embedding
+from .corpus_counts import count_tokens
+from .files import write_whole
+from .training_log import read_log
+
+ENDINGS = (".png", ".svg", ".pdf")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A picture each."""
+    pictures = parser.add_subparsers(dest="picture", required=True, metavar="PICTURE")
+    projection = _add_picture(
+        pictures, "projection", "SVD projection of the output embeddings, coloured by frequency group", "CKPT"
+    )
+    projection.add_argument("--data", required=True, help="folder written by fairseq-preprocess, for the frequencies")
+    _add_picture(pictures, "singular-values", "singular values of the output embeddings, largest = 1", "CKPT")
+    _add_picture(pictures, "rare-tokens", "size of the rare group over the updates", "LOG")
+
+
+def _add_picture(
+    pictures: argparse._SubParsersAction, name: str, summary: str, argument: str
+) -> argparse.ArgumentParser:
+    parser = pictures.add_parser(name, help=summary, description=summary)
+    parser.add_argument("inputs", nargs="+", metavar=argument)
+    parser.add_argument("--name", nargs="+", help="a name per input (default: its folder)")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="picture to write: .png, .svg or .pdf")
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Draws the picture and writes it whole."""
+    output = Path(arguments.output)
+    if output.suffix.lower() not in ENDINGS:
+        raise UserError(f"--output: found {output.name!r}; expected a name ending in {', '.join(ENDINGS)}")
+    try:
+        from . import figures
+    except ImportError as error:
+        raise UserError("plot: matplotlib is missing; pip install 'agg-fairseq[eval]'") from error
+    names = _names(arguments)
+    if arguments.picture == "projection":
+        figure = figures.projection(_projections(names, arguments))
+    elif arguments.picture == "singular-values":
+        embeddings = (output_embedding(path)[1] for path in arguments.inputs)
+        figure = figures.singular_values(dict(zip(names, map(singular_values, embeddings), strict=True)))
+    else:
+        figure = figures.rare_tokens(dict(zip(names, map(_rare_tokens, arguments.inputs), strict=True)))
+    write_whole(output, lambda temporary: figures.save(figure, temporary))
+    print(output)
+
+
+def _names(arguments: argparse.Namespace) -> list[str]:
+    names = arguments.name or [Path(path).resolve().parent.name for path in arguments.inputs]
+    if len(names) != len(arguments.inputs):
+        raise UserError(f"--name: found {len(names)} names for {len(arguments.inputs)} inputs; give one name each")
+    return names if len(set(names)) == len(names) else [str(path) for path in arguments.inputs]
+
+
+def _projections(names: list[str], arguments: argparse.Namespace) -> dict[str, dict[str, Tensor]]:
+    from fairseq.data import Dictionary
+
+    check_data(arguments.data)
+    dictionary = Dictionary.load(str(Path(arguments.data) / "dict.txt"))
+    counts = count_tokens(arguments.data, dictionary)
+    groups = frequency_groups(counts, excluded=(dictionary.pad(), dictionary.bos()))
+    panels = {}
+    for name, path in zip(names, arguments.inputs, strict=True):
+        _, weight = output_embedding(path)
+        if len(weight) != len(dictionary):
+            raise UserError(
+                f"{path}: found a vocabulary of {len(weight)} tokens, but {arguments.data} has {len(dictionary)}; "
+                "pass the data folder that the model was trained with"
+            )
+        points = principal_projection(weight)
+        panels[name] = {group: points[groups.members(group)] for group in GROUPS}
+    return panels
+
+
+def _rare_tokens(path: str) -> tuple[list[float], list[float]]:
+    entries = [entry for entry in read_log(path) if "rare_tokens" in entry]
+    if not entries:
+        raise UserError(f"{path}: found no rare_tokens in it; expected the log of a run with --criterion agg")
+    return [entry["num_updates"] for entry in entries], [entry["rare_tokens"] for entry in entries]

@@ -1,0 +1,59 @@
+"""Reading the logs of fairseq-train."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from ..errors import UserError
+
+_VALUES = re.compile(r"\{.*\}\s*$")
+
+
+def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float]]:
+    """The logged numbers of a run, in order.
+
+    Args:
+        path: what `fairseq-train --log-format json --log-file FILE` wrote.
+        tag: "train_inner" (every --log-interval updates), "train" (every epoch) or the name of a validation split.
+
+    Returns:
+        A dictionary per logged update, by the names that fairseq-train prints; what is no number is left out.
+
+    Raises:
+        UserError: no such file, or no line of that kind in it.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; expected the file given to fairseq-train --log-file") from error
+    entries = {}
+    for line in text.splitlines():
+        if match := _VALUES.search(line):
+            name, numbers = _read(match[0])
+            if name == tag and "num_updates" in numbers:
+                entries[numbers["num_updates"]] = numbers  # fairseq writes the end of an epoch twice
+    if not entries:
+        raise UserError(f"{path}: found no {tag!r} lines; expected a log of fairseq-train --log-format json --log-file")
+    return list(entries.values())
+
+
+def _read(text: str) -> tuple[str, dict[str, float]]:
+    """The kind of a line, told by the prefix of its names, and its numbers without the prefix."""
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError:  # a line cut off by an interruption
+        return "", {}
+    tag = next((name.removesuffix("_num_updates") for name in values if name.endswith("_num_updates")), "train_inner")
+    return tag, _numbers({name.removeprefix(f"{tag}_"): value for name, value in values.items()})
+
+
+def _numbers(values: dict[str, object]) -> dict[str, float]:
+    numbers = {}
+    for name, value in values.items():
+        try:
+            numbers[name] = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):  # null, "None", a list: not a number
+            continue
+    return numbers

@@ -1,0 +1,18 @@
+"""Prints the folder to pass to fairseq's --user-dir:
+
+fairseq-train --user-dir "$(agg-fairseq user-dir)" --criterion agg …
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """None are needed."""
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Prints the package's folder."""
+    print(Path(__file__).resolve().parents[1])

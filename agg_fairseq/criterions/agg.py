@@ -1,0 +1,208 @@
+"""`--criterion agg`: adaptive gradient gating (Yu et al. 2022)."""
+
+import logging
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, List, Optional
+
+import torch
+from fairseq.dataclass import ChoiceEnum
+from fairseq.distributed import utils as distributed
+from omegaconf import II
+from torch import Tensor
+
+from ..functional import Gates, agg_gates, rare_tokens
+from ..functional.agg import GATES, check_open_interval
+from ..modules import TokenCounter
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig
+from .registration import register
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_ALPHA = 0.03
+
+
+@dataclass
+class AggCriterionConfig(LikelihoodCriterionConfig):
+    """Options of `--criterion agg`."""
+
+    agg_alpha: float = field(
+        default=DEFAULT_ALPHA,
+        metadata={
+            "help": "a token is rare if it appears fewer than this many times per update, in (0, 1). Rescale it with "
+            "the tokens per update and the corpus, or use --agg-rare-fraction, which needs no rescaling"
+        },
+    )
+    agg_rare_fraction: Optional[float] = field(  # noqa: UP045 — fairseq reads the annotation
+        default=None,
+        metadata={
+            "help": "instead of --agg-alpha: the fraction of the vocabulary that is rare at every update, in (0, 1)"
+        },
+    )
+    agg_window: int = field(
+        default=0, metadata={"help": "updates K over which appearances are counted; 0: the updates of one epoch"}
+    )
+    agg_count_current_batch: bool = field(
+        default=False,
+        metadata={
+            "help": "also count the current update's own batches, as the authors' code does (one more reduction)"
+        },
+    )
+    agg_gates: ChoiceEnum(GATES) = field(  # type: ignore[valid-type]
+        default="both", metadata={"help": "which gates to use: both, or g1 or g2 alone (the paper's Table 8)"}
+    )
+    agg_static_after_epoch: int = field(
+        default=0,
+        metadata={"help": "keep the group of rare tokens fixed after this epoch (the paper's Table 9); 0: never"},
+    )
+    update_freq: List[int] = II("optimization.update_freq")
+
+
+@register("agg", dataclass=AggCriterionConfig)
+class AggCriterion(LikelihoodCriterion):
+    """Likelihood with the gradient into the embeddings of rare tokens gated by their recent appearances.
+
+    Counts the targets of the previous K updates over all workers; the gates of an update are fixed at its start, the
+    same for each of its micro-batches. The first update, with nothing in memory, is not gated.
+    """
+
+    name: ClassVar[str] = "agg"
+    averages: ClassVar[dict[str, int]] = LikelihoodCriterion.averages | {"rare_tokens": 1, "rare_share": 4}
+
+    def __init__(self, cfg: AggCriterionConfig, task: Any) -> None:
+        super().__init__(cfg, task)
+        _check_options(cfg)
+        dictionary = task.target_dictionary
+        never_rare = torch.zeros(self.vocabulary, dtype=torch.bool)
+        never_rare[[dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]] = True
+        self.register_buffer("never_rare", never_rare, persistent=False)
+        self.register_buffer("static_rare", None, persistent=False)
+        self.counter = TokenCounter(self.vocabulary, max(cfg.agg_window, 1), ignore_index=self.padding_idx)
+        self._open_update: int | None = None  # the update whose tokens are in the counter, but not yet in its window
+        self._attempt_begins = True
+        self._is_dummy = False
+        self._gates: Gates | None = None
+        self._warned = False
+
+    def train(self, mode: bool = True) -> "AggCriterion":
+        """The trainer calls this once at the start of each attempt at an update, and `eval()` in validation."""
+        self._attempt_begins = mode
+        return super().train(mode)
+
+    def on_train_step(self, update_num: int, is_dummy: bool) -> None:
+        """Starts an update: the previous one enters the window if it took place, and the gates are set."""
+        super().on_train_step(update_num, is_dummy)
+        self._is_dummy = is_dummy
+        if not self._attempt_begins and update_num == self._open_update:
+            return
+        self._attempt_begins = False
+        self._settle_previous_update(update_num)
+        self.counter.resize(self._window())
+        self._fix_group_if_due()
+        self._gates = self._current_gates(self.counter.appearances, self.counter.updates)
+        self._warn_if_large()
+
+    def _settle_previous_update(self, update_num: int) -> None:
+        if self._open_update is None:
+            if update_num > 0:
+                logger.info(f"agg: no counts in the checkpoint; the window starts empty at update {update_num}")
+        elif update_num > self._open_update:
+            self.counter.commit()
+        else:  # the same number again: the gradient overflowed and fairseq skipped the update
+            self.counter.discard()
+        self._open_update = update_num
+
+    def _window(self) -> int:
+        """K: as given, or the updates of the present epoch."""
+        if self.cfg.agg_window:
+            return self.cfg.agg_window
+        frequencies = self.cfg.update_freq
+        frequency = frequencies[min(self._epoch(), len(frequencies)) - 1]
+        return max(1, math.ceil(len(self.train_iterator) / frequency))
+
+    def _epoch(self) -> int:
+        return max(1, self.train_iterator.epoch) if self.train_iterator is not None else 1
+
+    def _fix_group_if_due(self) -> None:
+        last = self.cfg.agg_static_after_epoch
+        if last and self.static_rare is None and self._epoch() > last and self.counter.updates:
+            self.static_rare = self._rare(self.counter.appearances, self.counter.updates)
+            logger.info(f"agg: the {int(self.static_rare.sum())} rare tokens are fixed from here on")
+
+    def _rare(self, appearances: Tensor, updates: int) -> Tensor:
+        if self.static_rare is not None:
+            return self.static_rare
+        fraction = self.cfg.agg_rare_fraction
+        threshold = {"alpha": self.cfg.agg_alpha} if fraction is None else {"rare_fraction": fraction}
+        return rare_tokens(appearances, updates, never_rare=self.never_rare, **threshold)
+
+    def _current_gates(self, appearances: Tensor, updates: int) -> Gates | None:
+        if updates == 0:
+            return None
+        return agg_gates(appearances, updates, self._rare(appearances, updates), which=str(self.cfg.agg_gates))
+
+    def gates(self, target: Tensor) -> Gates | None:
+        """The gates of this update; counts the micro-batch, which a dummy batch leaves out."""
+        if not self._is_dummy:
+            self.counter.add(target)
+        if self.cfg.agg_count_current_batch:
+            current = _summed_over_workers(self.counter.current.clone())
+            self._gates = self._current_gates(self.counter.appearances + current, self.counter.updates + 1)
+        return self._gates
+
+    def measures(self) -> dict[str, float]:
+        """`rare_tokens`, the size of R, and `rare_share`, the same as a share of the vocabulary."""
+        rare = 0 if self._gates is None else self._gates.rare.sum()
+        return {"rare_tokens": rare, "rare_share": rare / self.vocabulary}
+
+    def on_optimizer_step(self) -> None:
+        """The update's tokens are complete: sums them over the workers, the only reduction of an update."""
+        self.counter.close(_summed_over_workers)
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """The window, the last update's tokens, and the fixed group if there is one."""
+        static = None if self.static_rare is None else self.static_rare.nonzero().squeeze(1).cpu()
+        return {"counter": self.counter.get_extra_state(), "open_update": self._open_update, "static_rare": static}
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+        """Restores `checkpoint_state`; whether its last update took place shows at the next one's number."""
+        if "counter" not in state:  # from a criterion without counts
+            return
+        self.counter.set_extra_state(state["counter"])
+        self._open_update = state["open_update"]
+        if state["static_rare"] is not None:
+            self.static_rare = torch.zeros_like(self.never_rare)
+            self.static_rare[state["static_rare"].to(self.never_rare.device)] = True
+        logger.info(f"agg: restored the counts of {self.counter.updates} updates")
+
+    def _warn_if_large(self) -> None:
+        if self._warned or self._gates is None or self._epoch() < 2:
+            return
+        self._warned = True
+        share = int(self._gates.rare.sum()) / self.vocabulary
+        if share > 0.5:
+            logger.warning(
+                f"agg: {share:.0%} of the vocabulary is rare after the first epoch, which costs the other tokens "
+                "perplexity; lower --agg-alpha, or set --agg-rare-fraction (0.05 to 0.3)"
+            )
+
+
+def _summed_over_workers(counts: Tensor) -> Tensor:
+    if distributed.get_data_parallel_world_size() > 1:
+        distributed.all_reduce(counts, group=distributed.get_data_parallel_group())
+    return counts
+
+
+def _check_options(cfg: AggCriterionConfig) -> None:
+    check_open_interval("--agg-alpha", cfg.agg_alpha)
+    if cfg.agg_rare_fraction is not None:
+        check_open_interval("--agg-rare-fraction", cfg.agg_rare_fraction)
+        if cfg.agg_alpha != DEFAULT_ALPHA:
+            raise ValueError(
+                f"found both --agg-alpha {cfg.agg_alpha} and --agg-rare-fraction {cfg.agg_rare_fraction}, "
+                "which replaces it; drop one of them"
+            )
+    if cfg.agg_window < 0:
+        raise ValueError(f"--agg-window: expected a number of updates or 0 (one epoch), got {cfg.agg_window}")
+    if cfg.agg_static_after_epoch < 0:
+        raise ValueError(f"--agg-static-after-epoch: expected an epoch or 0 (never), got {cfg.agg_static_after_epoch}")

@@ -1,0 +1,101 @@
+"""What fairseq tells only the task: update numbers, dummy batches, the data's length, checkpoints.
+
+fairseq calls a criterion with a model and a batch. Whether the batch is a dummy one (a worker that has run out of
+data repeats its first), which update it belongs to, when the update is applied, how many updates an epoch has, and
+what goes into a checkpoint is known to the task. A criterion that needs them puts itself between: four methods of its
+own task *instance* first tell the criterion, then do what they did.
+
+The state survives a resume through fairseq's own door: `save_checkpoint` merges the task's `get_checkpoint_dict()`
+into the checkpoint's `extra_state`, and `load_checkpoint` hands it back to `set_checkpoint_dict()`. The stock tools
+that read a model from a checkpoint never look there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+STATE_KEY = "agg_fairseq"
+
+
+class TaskListener(Protocol):
+    """A criterion that listens to its task."""
+
+    def on_train_iterator(self, iterator: Any) -> None:
+        """The training split's `EpochBatchIterator` has been made."""
+
+    def on_train_step(self, update_num: int, is_dummy: bool) -> None:
+        """A micro-batch of update `update_num` is about to be seen."""
+
+    def on_optimizer_step(self) -> None:
+        """All micro-batches of the update have been seen, on all workers, and its gradient is finite."""
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Tensors and plain values to be saved; the same on every worker."""
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+        """Takes back what `checkpoint_state` returned."""
+
+
+def listen(task: Any, listener: TaskListener, train_subset: str) -> None:
+    """Connects a criterion to its task.
+
+    Args:
+        task: the `FairseqTask` instance that trains the criterion.
+        listener: the criterion.
+        train_subset: name of the training split.
+    """
+    _listen_to_iterators(task, listener, train_subset)
+    _listen_to_steps(task, listener)
+    _listen_to_checkpoints(task, listener)
+
+
+def _listen_to_iterators(task: Any, listener: TaskListener, train_subset: str) -> None:
+    original = task.get_batch_iterator
+
+    def get_batch_iterator(dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        iterator = original(dataset, *args, **kwargs)
+        if dataset is task.datasets.get(train_subset):
+            listener.on_train_iterator(iterator)
+        return iterator
+
+    task.get_batch_iterator = get_batch_iterator
+
+
+def _listen_to_steps(task: Any, listener: TaskListener) -> None:
+    original_train_step, original_optimizer_step = task.train_step, task.optimizer_step
+
+    def train_step(
+        sample: Any,
+        model: Any,
+        criterion: Any,
+        optimizer: Any,
+        update_num: int,
+        ignore_grad: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        if criterion is listener:
+            listener.on_train_step(update_num, ignore_grad)
+        return original_train_step(sample, model, criterion, optimizer, update_num, ignore_grad=ignore_grad, **kwargs)
+
+    def optimizer_step(*args: Any, **kwargs: Any) -> Any:
+        listener.on_optimizer_step()
+        return original_optimizer_step(*args, **kwargs)
+
+    task.train_step, task.optimizer_step = train_step, optimizer_step
+
+
+def _listen_to_checkpoints(task: Any, listener: TaskListener) -> None:
+    key = type(task).__name__  # where fairseq looks it up
+    original_get = getattr(task, "get_checkpoint_dict", dict)
+    original_set = getattr(task, "set_checkpoint_dict", lambda state: None)
+
+    def get_checkpoint_dict() -> dict[str, Any]:
+        saved = original_get()
+        return {**saved, key: {**saved.get(key, {}), STATE_KEY: listener.checkpoint_state()}}
+
+    def set_checkpoint_dict(state: dict[str, Any]) -> None:
+        original_set(state)
+        if STATE_KEY in state:
+            listener.load_checkpoint_state(state[STATE_KEY])
+
+    task.get_checkpoint_dict, task.set_checkpoint_dict = get_checkpoint_dict, set_checkpoint_dict

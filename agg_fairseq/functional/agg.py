@@ -1,0 +1,108 @@
+"""Adaptive gradient gating: which tokens are rare at this update, and their gates (Yu et al. 2022, Sec. 4)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .gated_cross_entropy import Gates
+
+GATES = ("both", "g1", "g2")
+
+
+def rare_tokens(
+    appearances: Tensor,
+    updates: int,
+    *,
+    alpha: float | None = None,
+    rare_fraction: float | None = None,
+    never_rare: Tensor | None = None,
+) -> Tensor:
+    """The rare tokens R of an update, by a threshold or by a share of the vocabulary.
+
+    With `alpha`, Eq. 5: `R = {k : a[k] / updates < α}`. With `rare_fraction` F the threshold is put, at each update,
+    where a fraction F of the tokens that may be rare lies below it; tokens of equal rate are told apart by their
+    index, the higher being the rarer, since dictionaries are sorted by frequency. So R always has ⌊F·V + ½⌋ tokens,
+    also while most counts are still zero.
+
+    Args:
+        appearances: (V,) a, integer, how often each token was a target in the window.
+        updates: how many updates the window holds, at least 1.
+        alpha: α in (0, 1), in appearances per update. Exactly one of `alpha` and `rare_fraction` is given.
+        rare_fraction: F in (0, 1).
+        never_rare: (V,) bool, tokens that are never rare (the special ones).
+
+    Returns:
+        (V,) bool.
+
+    Raises:
+        ValueError: a value out of its range, or both or neither of `alpha` and `rare_fraction`.
+    """
+    if (alpha is None) == (rare_fraction is None):
+        raise ValueError("expected exactly one of alpha and rare_fraction")
+    if updates < 1:
+        raise ValueError(f"expected updates of at least 1, got {updates}")
+    if alpha is not None:
+        rare = appearances.double() / updates < check_open_interval("alpha", alpha)
+    else:
+        rare = _lowest(appearances, check_open_interval("rare_fraction", rare_fraction), never_rare)
+    return rare if never_rare is None else rare & ~never_rare
+
+
+def _lowest(appearances: Tensor, fraction: float, excluded: Tensor | None) -> Tensor:
+    """The given share of the tokens with the fewest appearances, in time linear in V."""
+    vocabulary = len(appearances)
+    index = torch.arange(vocabulary, device=appearances.device)
+    order = appearances.long() * vocabulary + (vocabulary - 1 - index)  # all different
+    if excluded is not None:
+        order = order.masked_fill(excluded, torch.iinfo(torch.int64).max)
+        vocabulary -= int(excluded.sum())
+    size = math.floor(fraction * vocabulary + 0.5)
+    if size == 0:
+        return torch.zeros_like(order, dtype=torch.bool)
+    return order <= order.kthvalue(size).values
+
+
+def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "both") -> Gates:
+    """The gates of AGG, Eqs. 7 and 8, on the rare tokens R.
+
+    - `g1[k] = min(a[k] / updates, 1)`, at positions whose target is not rare;
+    - `g2[k] = min(a[k] / ā, 1)` with `ā` the mean of `a` over R, at positions whose target is rare. Where no rare
+      token has appeared at all, none is rarer than the others, and g2 is 1.
+
+    Args:
+        appearances: (V,) a, integer.
+        updates: how many updates the window holds, at least 1.
+        rare: (V,) bool, R, as `rare_tokens` returns it; may be empty.
+        which: "both", or "g1" or "g2" for that gate alone (Table 8).
+
+    Returns:
+        Gates: float32.
+
+    Raises:
+        ValueError: `which` is none of the three.
+    """
+    if which not in GATES:
+        raise ValueError(f"expected gates to be one of {', '.join(GATES)}, got {which!r}")
+    a = appearances.double()
+    mean = a.mul(rare).sum() / rare.sum()  # NaN where R is empty, 0 where nothing in R has appeared
+    g1 = (a / updates).clamp(max=1).float()
+    g2 = torch.where(mean > 0, (a / mean).clamp(max=1), torch.ones_like(a)).float()
+    return Gates(
+        rare=rare,
+        gate_common=None if which == "g2" else g1,
+        gate_rare=None if which == "g1" else g2,
+    )
+
+
+def check_open_interval(name: str, value: float) -> float:
+    """The value itself where it lies in (0, 1).
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not 0 < value < 1:
+        raise ValueError(f"expected {name} between 0 and 1, both excluded, got {value}")
+    return value

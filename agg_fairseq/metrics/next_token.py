@@ -1,0 +1,66 @@
+"""Perplexity and distinct predictions per frequency group, accumulated over batches."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .groups import FrequencyGroups
+
+
+class NextTokenStatistics:
+    """Sufficient statistics of teacher-forced next-token prediction.
+
+    Args:
+        groups: the group of each token of the vocabulary.
+        vocabulary: V.
+    """
+
+    def __init__(self, groups: FrequencyGroups, vocabulary: int) -> None:
+        self.groups = groups
+        self._nll = torch.zeros(vocabulary, dtype=torch.float64)  # V, summed over the positions with that target
+        self._targets = torch.zeros(vocabulary, dtype=torch.int64)
+        self._predicted = torch.zeros(vocabulary, dtype=torch.bool)
+
+    def add(self, nll: Tensor, target: Tensor, predicted: Tensor) -> None:
+        """Adds positions.
+
+        Args:
+            nll: (N,) −log P[i, y_i], in nats.
+            target: (N,) y.
+            predicted: (N,) the most probable token.
+        """
+        target = target.cpu()
+        self._nll.index_add_(0, target, nll.double().cpu())
+        self._targets += torch.bincount(target, minlength=len(self._targets))
+        self._predicted[predicted.cpu()] = True
+
+    @property
+    def tokens(self) -> int:
+        """Positions added."""
+        return int(self._targets.sum())
+
+    def perplexity(self) -> dict[str, float | None]:
+        """exp of the mean NLL over the targets of each group, and over all as `total`; None without targets."""
+        return self._by_group(lambda tokens: _perplexity(self._nll[tokens].sum(), self._targets[tokens].sum()))
+
+    def unique_predictions(self) -> dict[str, int]:
+        """Uniq: distinct arg-max predictions, by the group of the prediction, and all as `total`."""
+        return self._by_group(lambda tokens: int(self._predicted[tokens].sum()))
+
+    def unique_targets(self) -> dict[str, int]:
+        """Uniq of the human text: distinct targets."""
+        return self._by_group(lambda tokens: int((self._targets[tokens] > 0).sum()))
+
+    def _by_group(self, measure):  # noqa: ANN001, ANN202 — one of the three above
+        everything = slice(None)
+        return {name: measure(self.groups.members(name)) for name in self.groups.names} | {"total": measure(everything)}
+
+
+def _perplexity(nll: Tensor, tokens: Tensor) -> float | None:
+    if tokens == 0:
+        return None
+    mean = (nll / tokens).item()
+    return math.exp(mean) if mean < 700 else math.inf

@@ -1,0 +1,135 @@
+"""How often each token was a target during the last K updates, exactly."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class TokenCounter(nn.Module):
+    """Token appearances over a sliding window of updates (the token counter memory of Yu et al. 2022, Sec. 4.1).
+
+    An update goes through three steps, so that what is undone leaves no trace:
+
+        counter.add(target)            # each micro-batch of the update
+        counter.close(all_reduce)      # the update's tokens are complete: sum them over the workers
+        counter.commit()               # the update took place; or counter.discard(): it was skipped
+
+    The window holds one slot per update, as the distinct tokens and their counts: memory grows with the tokens in
+    the window and not with K·V. Committing costs O(V + tokens of the update), whatever K is. The state is part of
+    `state_dict()`, tensors and numbers only.
+
+    Args:
+        vocabulary: V, the number of tokens.
+        window: K >= 1, how many updates are remembered.
+        ignore_index: an index that is not counted (padding); None counts all.
+
+    Raises:
+        ValueError: `vocabulary` or `window` below 1.
+
+    Example:
+        >>> counter = TokenCounter(vocabulary=4, window=2)
+        >>> for tokens in ([0, 0, 3], [3], [1]):
+        ...     counter.add(torch.tensor(tokens))
+        ...     counter.commit()
+        >>> counter.appearances.tolist(), counter.updates
+        ([0, 1, 0, 1], 2)
+    """
+
+    appearances: Tensor
+    """(V,) int64, a: the sum over the slots."""
+    current: Tensor
+    """(V,) int64: the tokens of the update under way, not yet in the window."""
+
+    def __init__(self, vocabulary: int, window: int, ignore_index: int | None = None) -> None:
+        super().__init__()
+        if vocabulary < 1:
+            raise ValueError(f"TokenCounter: expected a vocabulary of at least 1, got {vocabulary}")
+        self.ignore_index = ignore_index
+        self.register_buffer("appearances", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
+        self.register_buffer("current", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
+        self._slots: deque[tuple[Tensor, Tensor]] = deque()  # per update: tokens and counts, int32, on the CPU
+        self.resize(window)
+
+    @property
+    def updates(self) -> int:
+        """How many updates are in the window: at most K, fewer while it fills."""
+        return len(self._slots)
+
+    def resize(self, window: int) -> None:
+        """Sets K; a smaller one forgets the oldest updates.
+
+        Raises:
+            ValueError: `window` below 1.
+        """
+        if window < 1:
+            raise ValueError(f"TokenCounter: expected a window of at least 1 update, got {window}")
+        self.window = window
+        self._evict()
+
+    def add(self, tokens: Tensor) -> None:
+        """Counts tokens, of any shape and in [0, V), into the update under way."""
+        tokens = tokens.reshape(-1)
+        ones = torch.ones_like(tokens, dtype=torch.int64)
+        if self.ignore_index is not None:
+            ones = (tokens != self.ignore_index).long()
+        self.current.index_add_(0, tokens, ones)
+
+    def close(self, reduce: Callable[[Tensor], Any] | None = None) -> None:
+        """Completes the update under way: `reduce` sums its (V,) counts over the workers, in place."""
+        if reduce is not None:
+            reduce(self.current)
+
+    def commit(self) -> None:
+        """Moves the update under way into the window, and the oldest out of it where the window is full."""
+        counts = self.current.cpu()
+        tokens = counts.nonzero().squeeze(1)
+        self._slots.append((tokens.int(), counts[tokens].int()))
+        self.appearances += self.current
+        self.current.zero_()
+        self._evict()
+
+    def discard(self) -> None:
+        """Forgets the update under way (it was skipped)."""
+        self.current.zero_()
+
+    def _evict(self) -> None:
+        while len(self._slots) > self.window:
+            tokens, counts = (t.to(self.appearances.device).long() for t in self._slots.popleft())
+            self.appearances.index_add_(0, tokens, -counts)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The window and the update under way; the sums are rebuilt from them."""
+        empty = torch.empty(0, dtype=torch.int32)
+        tokens, counts = zip(*self._slots, strict=True) if self._slots else ((empty,), (empty,))
+        return {
+            "vocabulary": len(self.appearances),
+            "window": self.window,
+            "sizes": torch.tensor([len(slot[0]) for slot in self._slots], dtype=torch.int64),
+            "tokens": torch.cat(tokens),
+            "counts": torch.cat(counts),
+            "current": self.current.cpu().clone(),
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_extra_state` returned.
+
+        Raises:
+            ValueError: the state is that of another vocabulary.
+        """
+        if state["vocabulary"] != len(self.appearances):
+            raise ValueError(
+                f"TokenCounter: expected a state over {len(self.appearances)} tokens, got {state['vocabulary']}"
+            )
+        sizes = state["sizes"].tolist()
+        self._slots = deque(zip(state["tokens"].split(sizes), state["counts"].split(sizes), strict=True))
+        self.current.copy_(state["current"])
+        self.appearances.zero_()
+        self.appearances.index_add_(
+            0, state["tokens"].to(self.appearances.device).long(), state["counts"].to(self.appearances.device).long()
+        )
+        self.resize(state["window"])

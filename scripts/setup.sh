@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Creates .venv with everything that the tests, the demo and the experiments need. Safe to run again: seconds then.
+#   PYTHON=python3.11          the interpreter to build on
+#   TORCH='torch==2.13.0'      another torch than the tested one, as a pip requirement
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+
+torch=${TORCH:-$(grep '^torch==' constraints.txt)}
+venv=.venv
+pip() { "$venv/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
+
+fail() { echo "setup: error: $*" >&2; exit 2; }
+
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:+"$PYTHON"} python3.11 python3.12 python3.10 python3; do
+    if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+      printf '%s\n' "$candidate"
+      return
+    fi
+    [ -z "${PYTHON:-}" ] || break
+  done
+  fail "found no usable Python${PYTHON:+ at PYTHON=$PYTHON}; expected 3.10 or newer with venv; set PYTHON="
+}
+
+stamp() {  # what the environment was made from
+  { printf '%s\n' "$torch" "${PYTHON:-}"; cat setup.py constraints.txt scripts/setup.sh; } | cksum
+}
+
+if [ "$(cat "$venv/.installed" 2>/dev/null)" = "$(stamp)" ] && "$venv/bin/python" -c 'import torch, fairseq' 2>/dev/null; then
+  echo "setup: .venv is up to date"
+  exit 0
+fi
+
+command -v c++ >/dev/null || command -v g++ >/dev/null || fail "found no C++ compiler; fairseq and fastBPE are compiled"
+python=$(find_python)
+rm -f "$venv/.installed"
+if [ -n "${PYTHON:-}" ] || [ ! -x "$venv/bin/python" ]; then
+  echo "setup: creating .venv with $("$python" --version)"
+  "$python" -m venv --clear "$venv"
+fi
+
+constraints=$(mktemp)
+trap 'rm -f -- "$constraints"' EXIT
+grep -v '^torch==' constraints.txt > "$constraints"
+printf '%s\n' "$torch" >> "$constraints"
+
+# fairseq and fastBPE are built against what is already here: in an isolated build, fairseq would pull a second torch of
+# several GB, and fastBPE would fall back to C++ generated for an old Python.
+echo "setup: 1/3 build tools and $torch"
+pip install --constraint "$constraints" cython numpy setuptools wheel "$torch"
+echo "setup: 2/3 fairseq and fastBPE (compiled, a few minutes)"
+pip install --constraint "$constraints" --no-build-isolation fairseq-fixed==0.12.3.1 fastBPE
+echo "setup: 3/3 this package with its tools"
+pip install --constraint "$constraints" --no-build-isolation --editable '.[fairseq,eval,dev]'
+stamp > "$venv/.installed"
+echo "setup: done"

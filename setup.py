@@ -1,0 +1,31 @@
+"""Package metadata. The version is read from the package's text, so that building imports nothing."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+
+EXTRAS = {
+    # fairseq's last upstream state, with dataclasses that Python >= 3.11 accepts; who has a working fairseq keeps it
+    "fairseq": ["fairseq-fixed==0.12.3.1", "tensorboardX"],
+    "eval": ["matplotlib", "sacrebleu", "sacremoses", "scipy", "sentencepiece"],
+    "dev": ["hypothesis", "pytest", "ruff"],
+    "align": ["eflomal"],
+}
+
+setup(
+    name="agg-fairseq",
+    version=re.search(r'__version__ = "(.+)"', (ROOT / "agg_fairseq/__init__.py").read_text(encoding="utf-8"))[1],
+    description="Adaptive gradient gating and its relatives against degenerate token embeddings, for fairseq",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.10",
+    packages=find_packages(include=["agg_fairseq", "agg_fairseq.*"]),
+    package_data={"agg_fairseq": ["py.typed"]},
+    install_requires=["numpy", "torch>=1.13", "tqdm"],
+    extras_require=EXTRAS,
+    entry_points={"console_scripts": ["agg-fairseq = agg_fairseq.cli.main:main"]},
+)
