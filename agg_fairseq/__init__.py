@@ -8,5 +8,8 @@ import sys
 
 __version__ = "0.1.0"
 
-if "fairseq" in sys.modules:
+if sys.modules.get("fairseq"):
     from . import criterions  # noqa: F401 — importing registers
+    from .safe_loading import allow_namespaces
+
+    allow_namespaces()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import inspect
 import pickle
 import zipfile
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
+from ..safe_loading import allow_namespaces
 
 
 def open_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -31,7 +30,7 @@ def open_checkpoint(path: str | Path) -> dict[str, Any]:
     try:
         state = _load(path)
     except pickle.UnpicklingError as error:
-        if "lobal" not in str(error):
+        if "global" not in str(error).lower():
             raise UserError(_unreadable(path)) from error
         raise UserError(
             f"{path}: refused, since it holds objects whose loading can run code; expected a checkpoint of tensors "
@@ -105,9 +104,8 @@ def _load(path: Path) -> Any:
     options: dict[str, Any] = {"map_location": "cpu", "weights_only": True}
     if "mmap" in inspect.signature(torch.load).parameters and zipfile.is_zipfile(path):
         options["mmap"] = True
-    namespaces_allowed = getattr(torch.serialization, "safe_globals", lambda _: contextlib.nullcontext())
-    with namespaces_allowed([argparse.Namespace]):  # the options in checkpoints of fairseq < 0.11
-        return torch.load(path, **options)
+    allow_namespaces()
+    return torch.load(path, **options)
 
 
 def _unreadable(path: Path) -> str:

@@ -64,7 +64,7 @@ def installed_versions() -> dict[str, str | None]:
 
 def known_problems(versions: dict[str, str | None]) -> Iterator[Problem]:
     """Incompatibilities of the installed versions, the fatal ones first."""
-    if sys.version_info < (3, 10):
+    if sys.version_info < (3, 10):  # noqa: UP036 — what pip refuses to install may still be run from a checkout
         yield Problem(f"Python {versions['Python']}: expected 3.10 or newer; use another interpreter", True)
     if versions["torch"] is None:
         yield Problem("torch is missing; pip install 'torch>=1.13'", True)
@@ -72,6 +72,17 @@ def known_problems(versions: dict[str, str | None]) -> Iterator[Problem]:
         yield Problem(
             f"torch {versions['torch']}: fairseq broadcasts checkpoints between workers by unpickling, which torch >= "
             "2.6 refuses; train on several workers with --load-checkpoint-on-all-dp-ranks",
+            False,
+        )
+        yield Problem(
+            f"torch {versions['torch']}: fairseq alone cannot open translation models that fairseq-train saved, "
+            "whatever the criterion; pass --user-dir to fairseq-generate too, or train by fairseq-hydra-train",
+            False,
+        )
+    if versions["numpy"] and _at_least(versions["numpy"], 2):
+        yield Problem(
+            f"numpy {versions['numpy']}: fairseq's --sample-break-mode eos (fairseq-generate of language models) "
+            "uses names that numpy 2 has dropped; pip install 'numpy<2'",
             False,
         )
     if versions["fairseq"] is None:

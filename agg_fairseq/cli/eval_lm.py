@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -133,6 +134,8 @@ def _batches(model: nn.Module, task: Any, arguments: argparse.Namespace) -> Iter
         raise UserError(f"found a model of the task {type(task).__name__}; expected a language model")
     if not (Path(arguments.data) / f"{split}.bin").is_file():
         raise UserError(f"--gen-subset: found no split {split!r} in {arguments.data}; expected {split}.bin there")
+    if arguments.sample_break_mode == "eos" and not hasattr(np, "compat"):
+        raise UserError(f"--sample-break-mode eos: found numpy {np.__version__}; fairseq needs numpy<2 for it")
     _check_lengths(model, task, arguments)
     task.args.tokens_per_sample -= arguments.context_window
     task.load_dataset(split)

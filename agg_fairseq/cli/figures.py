@@ -7,10 +7,10 @@ from pathlib import Path
 
 import matplotlib
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402 — after the choice of a backend that needs no screen
-from matplotlib.figure import Figure  # noqa: E402
-from torch import Tensor  # noqa: E402
+matplotlib.use("Agg")  # needs no screen
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from torch import Tensor
 
 COLORS = ("#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")  # Okabe and Ito
 MARKERS = ("o", "^", "x")

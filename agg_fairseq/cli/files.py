@@ -24,9 +24,11 @@ def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         os.replace(temporary, target)
     except OSError as error:
-        raise UserError(f"cannot write {target}: {error.strerror or error}; name a file in a folder you can write to")
+        remedy = "name a file in a folder you can write to"
+        raise UserError(f"cannot write {target}: {error.strerror or error}; {remedy}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary.exists():
+            temporary.unlink()
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -1,0 +1,172 @@
+"""Time and peak memory of the criterions, forward and backward, beside fairseq's own.
+
+    python -m benchmarks.criterion [--device cpu|cuda] [--json FILE]
+
+Every variant runs in a process of its own, in turn. `cross_entropy` is fairseq's criterion; `mle` and `agg` are ours,
+the counter's update included; `three logits` is the paper's Eqs. 9–10 in plain autograd; `three products` is the
+floor: the bare matrix products of any softmax layer, without a softmax. Peak memory counts what is allocated beyond
+the features and the output embedding, their gradients included.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+
+FEATURES = 512
+SIZES = [(8_000, 1024), (8_000, 4096), (44_256, 1024), (44_256, 4096)]  # V, N
+VARIANTS = ("cross_entropy", "mle", "agg", "three logits", "three products")
+RARE_FRACTION = 0.2
+
+
+def main() -> None:
+    """Runs all variants and prints a table per device."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", help="cpu or cuda (default: cpu, and cuda where there is one)")
+    parser.add_argument("--repeats", type=int, default=5, help="timed runs, of which the median counts (default: 5)")
+    parser.add_argument("--json", metavar="FILE", help="also write the numbers to FILE")
+    parser.add_argument("--one", nargs=4, metavar=("VARIANT", "V", "N", "DEVICE"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        variant, vocabulary, positions, device = arguments.one
+        print(json.dumps(measure(variant, int(vocabulary), int(positions), device, arguments.repeats)))
+        return
+    devices = [arguments.device] if arguments.device else ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    results = []
+    for device in devices:
+        print(f"\n{machine(device)}, D = {FEATURES}, median of {arguments.repeats}\n")
+        print("| V | N | variant | time [ms] | × cross_entropy | peak [MiB] | × cross_entropy |")
+        print("|--:|--:|:--------|----------:|----------------:|-----------:|----------------:|")
+        for vocabulary, positions in SIZES:
+            results += report(vocabulary, positions, device, arguments.repeats)
+    if arguments.json:
+        from agg_fairseq.cli.files import write_json
+
+        write_json(arguments.json, {"results": results, "machines": [machine(device) for device in devices]})
+
+
+def machine(device: str) -> str:
+    """Processor or card, threads and versions."""
+    if device != "cpu":
+        return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+    with open("/proc/cpuinfo") as file:
+        model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine())
+    return f"{model}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def report(vocabulary: int, positions: int, device: str, repeats: int) -> list[dict[str, object]]:
+    """Measures every variant at one size in a process each, and prints its row."""
+    rows: list[dict[str, object]] = []
+    for variant in VARIANTS:
+        command = [sys.executable, "-m", "benchmarks.criterion", "--repeats", str(repeats), "--one"]
+        command += [variant, str(vocabulary), str(positions), device]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        row = json.loads(done.stdout.splitlines()[-1])
+        rows.append({"variant": variant, "V": vocabulary, "N": positions, "device": device, **row})
+        base = rows[0]
+        print(
+            f"| {vocabulary:,} | {positions:,} | {variant} | {row['ms']:,.0f} | {row['ms'] / base['ms']:.2f} "
+            f"| {row['mib']:,.0f} | {row['mib'] / base['mib']:.2f} |",
+            flush=True,
+        )
+    return rows
+
+
+def measure(variant: str, vocabulary: int, positions: int, device: str, repeats: int) -> dict[str, float]:
+    """Median milliseconds and peak mebibytes of forward plus backward."""
+    step = build(variant, vocabulary, positions, device)
+    before = start_peak(device)
+    step()
+    peak = read_peak(device) - before
+    seconds = []
+    for _ in range(repeats):
+        synchronize(device)
+        started = time.perf_counter()
+        step()
+        synchronize(device)
+        seconds.append(time.perf_counter() - started)
+    return {"ms": 1000 * statistics.median(seconds), "mib": peak}
+
+
+def build(variant: str, vocabulary: int, positions: int, device: str) -> Callable[[], None]:
+    """A function that runs one forward and backward of the variant."""
+    from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
+
+    torch.manual_seed(0)
+    task = OutputLayerTask(vocabulary)
+    model = OutputLayerModel(FEATURES, vocabulary).to(device)
+    sample = batch(positions, FEATURES, vocabulary, device)
+    features, weight = sample["net_input"]["features"], model.decoder.output_projection.weight
+
+    def clear() -> None:
+        features.grad = weight.grad = None
+
+    if variant == "three products":
+
+        def products() -> None:
+            with torch.no_grad():
+                logits = features[0] @ weight.t()
+                logits @ weight
+                logits.t() @ features[0]
+
+        return products
+    if variant == "three logits":
+        return lambda: (clear(), literal(features, weight, sample["target"]).backward())
+    objective = criterion(variant, task, RARE_FRACTION).to(device)
+    objective.train()
+    updates = iter(range(10**6))
+
+    def train_step() -> None:
+        clear()
+        if hasattr(objective, "on_train_step"):
+            objective.on_train_step(next(updates), False)
+        objective(model, sample)[0].backward()
+
+    if variant == "agg":
+        train_step()  # the first update is not gated
+    return train_step
+
+
+def literal(features: torch.Tensor, weight: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """The paper's own form of the loss, with gates of the same kind."""
+    from agg_fairseq.functional import agg_gates, naive_gated_cross_entropy, rare_tokens
+
+    counts = torch.bincount(target.flatten(), minlength=len(weight))
+    gates = agg_gates(counts, 1, rare_tokens(counts, 1, rare_fraction=RARE_FRACTION))
+    return naive_gated_cross_entropy(features, weight, target, gates=gates)
+
+
+def synchronize(device: str) -> None:
+    """Waits for the device."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def start_peak(device: str) -> float:
+    """Resets the peak and returns what is in use, in MiB."""
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated() / 2**20
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    return _status("VmRSS")
+
+
+def read_peak(device: str) -> float:
+    """The peak since `start_peak`, in MiB."""
+    return _status("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20
+
+
+def _status(name: str) -> float:
+    with open("/proc/self/status") as file:
+        return next(float(line.split()[1]) for line in file if line.startswith(name)) / 1024
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""Everything through the real command lines: train, resume, evaluate with the stock tools, generate."""
+
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+
+import pytest
+import torch
+
+from agg_fairseq.cli.checkpoints import open_checkpoint
+from tests.conftest import BIN, ROOT, run_command
+
+LM = (
+    "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 "
+    "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --tokens-per-sample 16 "
+    "--max-tokens 64 --share-decoder-input-output-embed"
+).split()
+MT = "--task translation --arch transformer_tiny --max-tokens 64".split()
+COMMON = (
+    "--optimizer adam --lr 0.01 --cpu --seed 3 --no-epoch-checkpoints --num-workers 0 "
+    "--log-format json --log-interval 1"
+).split()
+AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
+
+
+def train(data, save, *arguments, base=LM, user_dir="agg_fairseq", **kwargs):
+    return run_command(
+        "fairseq-train", data, "--user-dir", user_dir, *base, *COMMON, "--save-dir", save,
+        "--log-file", f"{save}.log", *arguments, **kwargs,
+    )  # fmt: skip
+
+
+def last_valid_ppl(save):
+    lines = [line for line in open(f"{save}.log") if "valid_ppl" in line]
+    return float(json.loads(lines[-1])["valid_ppl"])
+
+
+def state(save):
+    return open_checkpoint(save / "checkpoint_last.pt")
+
+
+@pytest.fixture(scope="module")
+def agg_run(lm_data, tmp_path_factory):
+    """A language model of 12 updates with agg."""
+    save = tmp_path_factory.mktemp("runs") / "agg"
+    train(lm_data, save, *AGG, "--max-update", 12)
+    return save
+
+
+def test_checkpoint_works_in_stock_eval_lm_and_ours_agrees(lm_data, agg_run, tmp_path):
+    """Without --user-dir; total perplexity is the same to the digits that fairseq-eval-lm prints."""
+    checkpoint = agg_run / "checkpoint_best.pt"
+    for options in ((), ("--sample-break-mode", "eos"), ("--context-window", "8")):
+        stock = run_command(
+            "fairseq-eval-lm", lm_data, "--path", checkpoint, "--gen-subset", "test", "--tokens-per-sample", "16",
+            "--max-tokens", "64", "--cpu", *options,
+        )  # fmt: skip
+        expected = float(re.search(r"Perplexity: ([\d.]+)", stock.stdout + stock.stderr)[1])
+        output = tmp_path / "eval.json"
+        run_command(
+            "agg-fairseq", "eval-lm", lm_data, "--path", checkpoint, "--tokens-per-sample", "16", "--max-tokens",
+            "64", "--json", output, *options,
+        )  # fmt: skip
+        found = json.loads(output.read_text())["checkpoints"][0]["perplexity"]["total"]
+        assert found == pytest.approx(expected, abs=0.006)
+
+
+def test_eval_lm_compares_checkpoints(lm_data, agg_run, tmp_path):
+    checkpoint = agg_run / "checkpoint_best.pt"
+    other = tmp_path / "other" / "checkpoint_last.pt"
+    other.parent.mkdir()
+    shutil.copy(agg_run / "checkpoint_last.pt", other)
+    output = tmp_path / "eval.json"
+    printed = run_command("agg-fairseq", "eval-lm", lm_data, "--path", checkpoint, other, "--json", output).stdout
+    rows = [line.split("|")[1].strip() for line in printed.splitlines() if line.startswith("|")]
+    assert rows == ["", "-" * len(rows[1]), "agg", "other", "human"]
+    result = json.loads(output.read_text())
+    assert result["signature"] in printed
+    first = result["checkpoints"][0]
+    known = {line.split()[0] for line in open(lm_data / "dict.txt")}
+    words = {word if word in known else "<unk>" for word in (lm_data.parent / "test").read_text().split()}
+    assert result["human_uniq"]["total"] == len(words) + 1  # and the end of sentence
+    assert sum(result["human_uniq"][g] for g in ("frequent", "medium", "rare")) == result["human_uniq"]["total"]
+    weight = state(agg_run)["model"]["decoder.output_projection.weight"].double()
+    z = (weight @ torch.linalg.eigh(weight.t() @ weight).eigenvectors).exp().sum(0)
+    second = result["checkpoints"][1]
+    assert second["isotropy"]["total"] == pytest.approx((z.min() / z.max()).item(), rel=1e-6)
+    assert first["uniq"]["total"] >= 1 and math.isfinite(first["perplexity"]["total"])
+
+
+def test_eval_lm_refuses_another_vocabulary(mt_data, lm_data, agg_run, tmp_path):
+    other = tmp_path / "bin"
+    shutil.copytree(lm_data, other)
+    with open(other / "dict.txt", "a") as file:
+        file.write("another 1\nword 1\n")
+    result = run_command(
+        "agg-fairseq", "eval-lm", other, "--path", agg_run / "checkpoint_best.pt", "--json", tmp_path / "x.json",
+        check=False,
+    )  # fmt: skip
+    assert result.returncode == 2 and "pass the data folder that the model was trained with" in result.stderr
+    assert "Traceback" not in result.stderr and not (tmp_path / "x.json").exists()
+
+
+def test_stock_generate_continues_text(lm_data, agg_run):
+    printed = run_command(
+        "fairseq-generate", lm_data, "--task", "language_modeling", "--path", agg_run / "checkpoint_best.pt",
+        "--gen-subset", "test", "--sample-break-mode", "eos", "--max-tokens", "64", "--beam", "1", "--cpu",
+        "--prefix-size", "2", "--max-len-b", "8",
+    ).stdout  # fmt: skip
+    assert len(re.findall(r"^H-\d+", printed, re.M)) == len(re.findall(r"^S-\d+", printed, re.M)) > 10
+
+
+def test_translation_trains_resumes_and_generates(mt_data, tmp_path):
+    """With --user-dir, since under torch >= 2.6 fairseq alone cannot open what fairseq-train saves of such models."""
+    save = tmp_path / "mt"
+    for updates in (3, 6):
+        train(mt_data, save, *AGG, "--label-smoothing", "0.1", "--max-update", updates, base=MT)
+    assert state(save)["optimizer_history"][-1]["num_updates"] == 6
+    printed = generate(mt_data, save, "--user-dir", "agg_fairseq")
+    assert "BLEU4 = " in printed
+
+
+def test_stock_generate_translates_what_hydra_train_saved(mt_data, tmp_path):
+    """Without --user-dir."""
+    save = tmp_path / "mt"
+    (tmp_path / "mt.yaml").write_text(f"""# @package _group_
+common: {{user_dir: {ROOT / "agg_fairseq"}, cpu: true}}
+task: {{_name: translation, data: {mt_data}}}
+model: {{_name: transformer_tiny}}
+criterion: {{_name: agg}}
+dataset: {{max_tokens: 64, num_workers: 0}}
+optimizer: {{_name: adam}}
+lr_scheduler: {{_name: fixed}}
+optimization: {{max_update: 2, lr: [0.01]}}
+checkpoint: {{save_dir: {save}}}
+""")
+    run_command("fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "mt", cwd=tmp_path)
+    assert "BLEU4 = " in generate(mt_data, save)
+
+
+def generate(data, save, *arguments):
+    return run_command(
+        "fairseq-generate", data, "--path", save / "checkpoint_best.pt", "--gen-subset", "test", "--beam", "2",
+        "--cpu", "--max-tokens", "64", *arguments,
+    ).stdout  # fmt: skip
+
+
+def test_resume_equals_the_uninterrupted_run(lm_data, agg_run, tmp_path):
+    """Weights, optimiser, counter and logged numbers, bit for bit, from mid-epoch and across its end."""
+    resumed = tmp_path / "resumed"
+    options = (*AGG, "--agg-window", "5", "--update-freq", "2")
+    whole = tmp_path / "whole"
+    train(lm_data, whole, *options, "--max-update", 17)
+    train(lm_data, resumed, *options, "--max-update", 6)
+    train(lm_data, resumed, *options, "--max-update", 17)
+    expected, found = state(whole), state(resumed)
+    for name, tensor in expected["model"].items():
+        assert torch.equal(tensor, found["model"][name]), name
+    ours, theirs = (s["extra_state"]["LanguageModelingTask"]["agg_fairseq"] for s in (found, expected))
+    assert ours["open_update"] == theirs["open_update"] == 16
+    for name in ("tokens", "counts", "sizes", "current"):
+        assert torch.equal(ours["counter"][name], theirs["counter"][name]), name
+    moments = [s["last_optimizer_state"]["state"][0]["exp_avg"] for s in (found, expected)]
+    assert torch.equal(*moments)
+    assert last_valid_ppl(whole) == last_valid_ppl(resumed)
+
+
+def test_fine_tuning_from_mle_starts_with_an_empty_window(lm_data, tmp_path):
+    save = tmp_path / "run"
+    train(lm_data, save, "--criterion", "mle", "--max-update", 3)
+    refused = train(lm_data, save, *AGG, "--max-update", 5, check=False)
+    assert refused.returncode != 0 and "--reset-optimizer" in refused.stderr + refused.stdout
+    log = train(lm_data, save, *AGG, "--max-update", 5, "--reset-optimizer", "--reset-lr-scheduler").stdout
+    log += open(f"{save}.log").read()
+    assert '"rare_tokens": "' in log
+
+
+def test_option_errors_of_fairseq_train(lm_data, tmp_path):
+    for arguments, words in (
+        (("--criterion", "agg", "--agg-alpha", "2"), "--agg-alpha between 0 and 1"),
+        (("--criterion", "agg", "--agg-gates", "g3"), "g3"),
+    ):
+        result = train(lm_data, tmp_path / "x", *arguments, check=False)
+        assert result.returncode == 2 and words in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("form", ["relative", "trailing slash", "symlink", "installed"])
+def test_user_dir_in_every_form(form, lm_data, tmp_path):
+    """From another folder than the checkout; a link has another name than the package."""
+    link = tmp_path / "plugin"
+    link.symlink_to(ROOT / "agg_fairseq")
+    user_dir = {
+        "relative": os.path.relpath(ROOT / "agg_fairseq", tmp_path),
+        "trailing slash": f"{ROOT / 'agg_fairseq'}/",
+        "symlink": link,
+        "installed": run_command("agg-fairseq", "user-dir").stdout.strip(),
+    }[form]
+    train(lm_data, tmp_path / "run", *AGG, "--max-update", 1, "--no-save", user_dir=user_dir, cwd=tmp_path)
+
+
+def test_statistics_reach_the_log_and_tensorboard(lm_data, tmp_path):
+    pytest.importorskip("tensorboardX")
+    save = tmp_path / "run"
+    train(
+        lm_data, save, *AGG, "--max-update", 3, "--embedding-stats-interval", "1", "--no-save", "--tensorboard-logdir",
+        tmp_path / "board",
+    )  # fmt: skip
+    lines = [json.loads(line) for line in open(f"{save}.log") if line.startswith('{"')]
+    inner = [line for line in lines if "update" in line]
+    assert all(0 < float(line["isotropy"]) <= 1 and "mean_cosine" in line for line in inner) and len(inner) == 3
+    assert [line["rare_tokens"] for line in inner] == ["0", "18", "18"]
+    assert any("valid_isotropy" in line for line in lines)
+    written = b"".join(path.read_bytes() for path in (tmp_path / "board").rglob("events*"))
+    assert b"isotropy" in written and b"rare_tokens" in written and b"mean_cosine" in written
+
+
+def test_hydra_train_with_a_config(lm_data, tmp_path):
+    run_command(
+        "fairseq-hydra-train", "--config-dir", ROOT / "configs" / "demo", "--config-name", "agg",
+        f"task.data={lm_data}", f"common.user_dir={ROOT / 'agg_fairseq'}", f"checkpoint.save_dir={tmp_path / 'run'}",
+        "common.cpu=true", "optimization.max_update=2", "task.tokens_per_sample=16", "dataset.max_tokens=64",
+        cwd=tmp_path,
+    )  # fmt: skip
+    saved = state(tmp_path / "run")
+    assert saved["cfg"]["criterion"]["agg_rare_fraction"] == 0.1
+    assert saved["optimizer_history"][-1]["num_updates"] == 2
+
+
+def test_interrupted_eval_leaves_the_old_file_whole(lm_data, agg_run, tmp_path):
+    output = tmp_path / "eval.json"
+    output.write_text("old")
+    command = [str(BIN / "agg-fairseq"), "eval-lm", str(lm_data), "--path", str(agg_run / "checkpoint_best.pt"),
+               "--json", str(output)]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        process.wait(timeout=2)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    content = output.read_text()
+    assert content == "old" or json.loads(content)["signature"]
+    assert [path.name for path in tmp_path.iterdir()] == ["eval.json"]
+
+
+def test_example_runs_without_fairseq():
+    program = "import sys; sys.modules['fairseq'] = None; import runpy; runpy.run_path('examples/training_loop.py')"
+    printed = run_command("python", "-c", program).stdout
+    losses = [float(value) for value in re.findall(r"loss ([\d.]+)", printed)]
+    assert losses[-1] < losses[0]

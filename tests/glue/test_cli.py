@@ -1,0 +1,186 @@
+"""The `agg-fairseq` command, called in this process: errors, files, logs, doctor."""
+
+import json
+import os
+
+import pytest
+import torch
+
+from agg_fairseq.cli import doctor
+from agg_fairseq.cli.checkpoints import open_checkpoint
+from agg_fairseq.cli.corpus_counts import count_tokens
+from agg_fairseq.cli.files import write_json, write_whole
+from agg_fairseq.cli.main import COMMANDS, main
+from agg_fairseq.cli.table import format_table
+from agg_fairseq.cli.training_log import read_log
+from agg_fairseq.errors import UserError
+
+
+class _Code:
+    def __reduce__(self):
+        return os.system, ("true",)
+
+
+def write_checkpoint(path, kind):
+    if kind == "text":
+        path.write_text("no checkpoint")
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "truncated":
+        torch.save({"model": {"w": torch.zeros(1000)}, "cfg": {"a": 1}}, path)
+        path.write_bytes(path.read_bytes()[:900])
+    elif kind == "code":
+        torch.save({"model": {}, "cfg": _Code()}, path)
+    elif kind == "other":
+        torch.save({"weights": torch.zeros(2)}, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("missing", "no such file"),
+        ("text", "no readable checkpoint"),
+        ("empty", "no readable checkpoint"),
+        ("truncated", "no readable checkpoint"),
+        ("code", "can run code"),
+        ("other", "found weights; expected a fairseq checkpoint"),
+    ],
+)
+@pytest.mark.parametrize("command", ["eval-lm", "plot"])
+def test_bad_checkpoints_are_one_line(lm_data, tmp_path, capsys, command, kind, words):
+    path = write_checkpoint(tmp_path / "c.pt", kind)
+    output = tmp_path / "out.json"
+    output.write_text("the old file")
+    arguments = {
+        "eval-lm": ["eval-lm", lm_data, "--path", path, "--json", output],
+        "plot": ["plot", "singular-values", path, "--output", tmp_path / "out.png"],
+    }[command]
+    assert main([str(argument) for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert words in error and str(path) in error and error.count("\n") == 1
+    assert output.read_text() == "the old file"
+
+
+def test_data_folder_without_dictionary(tmp_path, capsys):
+    assert main(["eval-lm", str(tmp_path), "--path", "x.pt"]) == 2
+    assert "found no dict.txt" in capsys.readouterr().err
+    assert main(["eval-lm", str(tmp_path / "none"), "--path", "x.pt"]) == 2
+    assert "no such folder" in capsys.readouterr().err
+
+
+def test_checkpoint_is_read_without_running_it(tmp_path):
+    marker = tmp_path / "ran"
+
+    class Evil:
+        def __reduce__(self):
+            return os.system, (f"touch {marker}",)
+
+    torch.save({"model": {}, "cfg": Evil()}, tmp_path / "evil.pt")
+    with pytest.raises(UserError, match="run code"):
+        open_checkpoint(tmp_path / "evil.pt")
+    assert not marker.exists()
+
+
+def test_unknown_option_value(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["eval-lm", "x", "--path", "y", "--sample-break-mode", "words"])
+    assert stop.value.code == 2
+    assert "'words'" in capsys.readouterr().err
+
+
+def test_plot_refuses_an_unknown_ending(tmp_path, capsys):
+    assert main(["plot", "singular-values", "c.pt", "--output", str(tmp_path / "x.docx")]) == 2
+    assert ".png, .svg, .pdf" in capsys.readouterr().err
+
+
+def test_counts_include_eos(lm_data):
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary.load(str(lm_data / "dict.txt"))
+    counts = count_tokens(lm_data, dictionary)
+    text = (lm_data.parent / "train").read_text().splitlines()
+    assert counts[dictionary.eos()] == len(text)
+    assert counts[dictionary.index("w0")] == sum(line.split().count("w0") for line in text)
+    with pytest.raises(UserError, match="nowhere.bin"):
+        count_tokens(lm_data, dictionary, "nowhere")
+
+
+def test_files_are_written_whole(tmp_path):
+    target = tmp_path / "a" / "x.json"
+    write_json(target, {"é": 1})
+    assert json.loads(target.read_text()) == {"é": 1}
+
+    def half_written(path):
+        path.write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(target, half_written)
+    assert json.loads(target.read_text()) == {"é": 1}
+    assert [path.name for path in target.parent.iterdir()] == ["x.json"]
+
+
+def test_unwritable_output(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write"):
+        write_json(tmp_path / "file" / "x.json", 1)
+
+
+def test_log_is_read_in_both_forms(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text(
+        '{"epoch": 1, "update": 0.5, "loss": "3.5", "rare_tokens": "7", "isotropy": null, "num_updates": "10"}\n'
+        '2026-01-01 | INFO | train_inner | {"epoch": 1, "loss": "3.0", "num_updates": "20"}\n'
+        '{"epoch": 1, "valid_loss": "2.0", "valid_num_updates": "20"}\n'
+        '{"epoch": 1, "train_loss": "2.5", "train_num_updates": "20"}\n'
+        "done training in 3 seconds\n"
+        '{"epoch": 1, "update": 0.7, "lo'
+    )
+    inner = read_log(log)
+    assert [(entry["num_updates"], entry["loss"]) for entry in inner] == [(10, 3.5), (20, 3.0)]
+    assert inner[0]["rare_tokens"] == 7 and "isotropy" not in inner[0]
+    assert read_log(log, "valid")[0]["loss"] == 2.0
+    assert read_log(log, "train")[0]["loss"] == 2.5
+    with pytest.raises(UserError, match="found no 'valid1' lines"):
+        read_log(log, "valid1")
+    with pytest.raises(UserError, match="No such file"):
+        read_log(tmp_path / "none")
+
+
+def test_table():
+    assert format_table(["", "a"], [["x", "1.0"], ["yy", None]]).splitlines() == [
+        "|    |   a |",
+        "|----|----:|",
+        "| x  | 1.0 |",
+        "| yy |   — |",
+    ]
+
+
+def test_doctor_is_content_here(capsys):
+    assert main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert "training can start" in printed
+    for name in ("Python", "torch", "fairseq", "hydra", "omegaconf", "numpy", "GPU"):
+        assert name in printed
+
+
+def test_doctor_names_what_is_missing(capsys, monkeypatch):
+    versions = doctor.installed_versions() | {"fairseq": None}
+    monkeypatch.setattr(doctor, "installed_versions", lambda: versions)
+    assert main(["doctor"]) == 1
+    assert "error: fairseq is missing; pip install" in capsys.readouterr().out
+
+
+def test_doctor_names_a_fairseq_that_cannot_be_imported(monkeypatch):
+    monkeypatch.setattr(doctor, "_import_failure", lambda *modules: "ValueError: mutable default")
+    problems = list(doctor.known_problems(doctor.installed_versions() | {"fairseq": "0.12.2"}))
+    assert any(problem.is_fatal and "0.12.2 cannot be imported" in problem.text for problem in problems)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert len(capsys.readouterr().out) > 100

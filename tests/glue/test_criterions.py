@@ -1,0 +1,346 @@
+"""The criterions inside fairseq's own task and trainer, without its command lines."""
+
+import copy
+import math
+
+import pytest
+import torch
+from fairseq import criterions as fairseq_criterions
+from fairseq import models, options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
+from fairseq.trainer import Trainer
+
+import agg_fairseq.criterions  # noqa: F401 — registers
+from agg_fairseq.functional import agg_gates, rare_tokens
+
+LM = (
+    "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 "
+    "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --dropout 0 --tokens-per-sample 16 "
+    "--max-tokens 64"
+).split()
+MT = "--task translation --arch transformer_tiny --dropout 0 --max-tokens 64".split()
+COMMON = "--optimizer adam --lr 0.01 --cpu --max-update 50 --seed 3 --no-save --required-batch-size-multiple 1".split()
+
+
+def configuration(data, *arguments, base=LM):
+    parser = options.get_training_parser()
+    return convert_namespace_to_omegaconf(
+        options.parse_args_and_arch(parser, [str(data), *base, *COMMON, *map(str, arguments)])
+    )
+
+
+def build(data, *arguments, base=LM):
+    """Task, model and criterion, as fairseq-train builds them, with the training split loaded."""
+    cfg = configuration(data, *arguments, base=base)
+    torch.manual_seed(1)
+    task = tasks.setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    criterion = task.build_criterion(cfg.criterion)
+    task.load_dataset("train")
+    return cfg, task, model, criterion
+
+
+def batches(cfg, task, split="train"):
+    task.load_dataset(split)
+    iterator = task.get_batch_iterator(task.dataset(split), max_tokens=64, seed=1).next_epoch_itr(shuffle=False)
+    return [batch for batch in iterator if "net_input" in batch]
+
+
+def trainer_for(data, *arguments, base=LM):
+    cfg, task, model, criterion = build(data, *arguments, base=base)
+    trainer = Trainer(cfg, task, model, criterion)
+    iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
+    trainer.begin_epoch(1)
+    return trainer, iterator
+
+
+def logged(criterion, logs):
+    with metrics.aggregate(new_root=True) as aggregator:
+        type(criterion).reduce_metrics(logs)
+    return aggregator.get_smoothed_values()
+
+
+@pytest.mark.parametrize("base", [LM, MT], ids=["lm", "mt"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("ours", ["mle", "agg"])
+def test_value_and_logs_equal_fairseq(lm_data, mt_data, base, smoothing, ours):
+    """Same weights and batches: same loss, nll_loss, ppl, sample size; for mle the same gradients too."""
+    data = lm_data if base is LM else mt_data
+    cfg, task, model, criterion = build(data, "--criterion", ours, "--label-smoothing", smoothing, base=base)
+    theirs = "label_smoothed_cross_entropy" if smoothing else "cross_entropy"
+    extra = ("--label-smoothing", smoothing) if smoothing else ()
+    reference = task.build_criterion(configuration(data, "--criterion", theirs, *extra, base=base).criterion)
+    logs, expected_logs = [], []
+    for number, batch in enumerate(batches(cfg, task)[:4]):
+        if hasattr(criterion, "counter"):
+            criterion.on_train_step(number, False)
+        loss, size, log = criterion(model, batch)
+        expected, expected_size, expected_log = reference(model, batch)
+        torch.testing.assert_close(loss, expected)
+        assert size == expected_size
+        if ours == "mle":
+            parameters = list(model.parameters())
+            torch.testing.assert_close(
+                torch.autograd.grad(loss, parameters), torch.autograd.grad(expected, parameters), rtol=1e-4, atol=1e-4
+            )
+        logs.append(log)
+        expected_logs.append(expected_log)
+    found, expected = logged(criterion, logs), logged(reference, expected_logs)
+    assert found["ppl"] == pytest.approx(expected["ppl"], rel=1e-4)
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+    assert found["nll_loss"] == pytest.approx(expected.get("nll_loss", expected["loss"]), rel=1e-4)
+
+
+def test_tied_and_untied_gradients_are_gated(lm_data):
+    """dL/dW of the output side equals that of likelihood with the rows of rare tokens held back by the gates."""
+    for tied in ((), ("--share-decoder-input-output-embed",)):
+        cfg, task, model, criterion = build(lm_data, "--criterion", "agg", "--agg-rare-fraction", 0.5, *tied)
+        weight = model.decoder.output_projection.weight
+        batch, other = batches(cfg, task)[:2]
+        criterion.on_train_step(0, False)
+        criterion(model, other)
+        criterion.on_train_step(1, False)
+        gated = torch.autograd.grad(criterion(model, batch)[0], weight)[0]
+        counter = criterion.counter
+        rare = rare_tokens(counter.appearances, 1, rare_fraction=0.5, never_rare=criterion.never_rare)
+        gates = agg_gates(counter.appearances, 1, rare)
+        assert 20 < rare.sum() < 40
+        inputs = batch["net_input"]
+        h = model(**inputs, features_only=True)[0].flatten(0, 1)
+        y = batch["target"].flatten()
+        h, y = h[y != task.target_dictionary.pad()], y[y != task.target_dictionary.pad()]
+        residual = (h.detach() @ weight.detach().t()).softmax(1)
+        residual[torch.arange(len(y)), y] -= 1
+        gate = torch.where(rare[y][:, None], gates.gate_rare, gates.gate_common).masked_fill(~rare, 1)
+        gate[torch.arange(len(y)), y] = 1
+        expected = (gate * residual).t() @ h.detach()
+        if tied:  # the input side, which is not gated
+            total = torch.autograd.grad(likelihood(model, batch, task), weight)[0]
+            expected = expected + total - residual.t() @ h.detach()
+        torch.testing.assert_close(gated, expected, rtol=1e-4, atol=1e-5)
+
+
+def likelihood(model, batch, task):
+    logits = model(**batch["net_input"])[0].flatten(0, 1)
+    return torch.nn.functional.cross_entropy(
+        logits, batch["target"].flatten(), ignore_index=task.target_dictionary.pad(), reduction="sum"
+    )
+
+
+def test_update_freq_counts_like_one_large_batch(lm_data):
+    """Four micro-batches an update: same slots, counts and gates, and the same weights after each update."""
+    arguments = ("--criterion", "agg", "--agg-alpha", 0.9, "--agg-window", 3)
+    split, _ = trainer_for(lm_data, *arguments, "--update-freq", 4)
+    whole, _ = trainer_for(lm_data, *arguments)
+    whole.model.load_state_dict(split.model.state_dict())
+    data = batches(split.cfg, split.task)
+    equal = [batch for batch in data if batch["target"].shape == data[0]["target"].shape]
+    assert len(equal) >= 12
+    for start in range(0, 12, 4):
+        group = equal[start : start + 4]
+        joined = copy.deepcopy(group[0])
+        joined["target"] = torch.cat([batch["target"] for batch in group])
+        for key in ("src_tokens", "src_lengths"):
+            joined["net_input"][key] = torch.cat([batch["net_input"][key] for batch in group])
+        joined["id"] = torch.cat([batch["id"] for batch in group])
+        joined["ntokens"] = sum(batch["ntokens"] for batch in group)
+        split.train_step(group)
+        whole.train_step([joined])
+        first, second = split.criterion, whole.criterion
+        assert torch.equal(first.counter.appearances, second.counter.appearances)
+        assert first.counter.updates == second.counter.updates == min(start // 4, 3)
+        if start:
+            assert torch.equal(first._gates.rare, second._gates.rare)
+            torch.testing.assert_close(first._gates.gate_common, second._gates.gate_common)
+            torch.testing.assert_close(first._gates.gate_rare, second._gates.gate_rare)
+    for ours, theirs in zip(split.model.parameters(), whole.model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_first_update_is_not_gated_and_window_slides(lm_data):
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-window", 2)
+    data = batches(trainer.cfg, trainer.task)
+    criterion, pad = trainer.criterion, trainer.task.target_dictionary.pad()
+    for number, batch in enumerate(data[:5]):
+        trainer.train_step([batch])
+        window = data[max(0, number - 2) : number]
+        assert (criterion._gates is None) == (number == 0)
+        if window:
+            tokens = torch.cat([b["target"].flatten() for b in window])
+            expected = torch.bincount(tokens[tokens != pad], minlength=len(trainer.task.target_dictionary))
+            assert torch.equal(criterion.counter.appearances, expected)
+
+
+def test_window_is_one_epoch(lm_data):
+    for frequency in (1, 3):
+        trainer, iterator = trainer_for(lm_data, "--criterion", "agg", "--update-freq", frequency)
+        trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
+        assert trainer.criterion.counter.window == math.ceil(len(iterator) / frequency)
+
+
+def test_validation_leaves_the_counter_alone(lm_data):
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg")
+    data = batches(trainer.cfg, trainer.task)
+    trainer.train_step([data[0]])
+    before = copy.deepcopy(trainer.criterion.checkpoint_state())
+    log = trainer.valid_step(data[1])
+    after = trainer.criterion.checkpoint_state()
+    assert torch.equal(before["counter"]["current"], after["counter"]["current"])
+    assert before["open_update"] == after["open_update"]
+    assert 0 < log["isotropy"] <= 1 and "rare_tokens" not in log
+
+
+def test_dummy_batches_are_not_counted(lm_data):
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg")
+    data = batches(trainer.cfg, trainer.task)
+    trainer.train_step([data[0], {}])  # an empty batch: fairseq repeats its first as a dummy
+    expected = (data[0]["target"] != trainer.task.target_dictionary.pad()).sum()
+    assert trainer.criterion.counter.current.sum() == expected
+
+
+def test_skipped_updates_are_not_counted(lm_data):
+    """An update that overflows under fp16 keeps its number: the next attempt starts afresh."""
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg")
+    data = batches(trainer.cfg, trainer.task)
+    trainer.train_step([data[0]])
+    attempt = trainer.task.train_step
+    for batch, update in ((data[1], 1), (data[2], 1), (data[3], 2)):  # data[1] is skipped
+        trainer.criterion.train()
+        attempt(
+            sample=batch,
+            model=trainer.model,
+            criterion=trainer.criterion,
+            optimizer=trainer.optimizer,
+            update_num=update,
+        )
+    pad = trainer.task.target_dictionary.pad()
+    tokens = torch.cat([data[0]["target"].flatten(), data[2]["target"].flatten()])
+    expected = torch.bincount(tokens[tokens != pad], minlength=len(trainer.task.target_dictionary))
+    assert torch.equal(trainer.criterion.counter.appearances, expected)
+    assert trainer.criterion.counter.updates == 2
+
+
+def test_current_batch_can_be_counted(lm_data):
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-count-current-batch", "--agg-alpha", 0.5)
+    batch = batches(trainer.cfg, trainer.task)[0]
+    trainer.train_step([batch])
+    counts = torch.bincount(batch["target"].flatten(), minlength=len(trainer.task.target_dictionary))
+    rare = trainer.criterion._gates.rare
+    assert torch.equal(rare, (counts < 0.5) & ~trainer.criterion.never_rare)
+
+
+def test_static_group_is_fixed_after_its_epoch(lm_data):
+    trainer, _ = trainer_for(
+        lm_data, "--criterion", "agg", "--agg-rare-fraction", 0.3, "--agg-static-after-epoch", 1, "--agg-window", 1
+    )
+    data = batches(trainer.cfg, trainer.task)
+    groups = []
+    for number, batch in enumerate(data[:6]):
+        trainer.criterion.train_iterator.epoch = 1 if number < 3 else 2
+        trainer.train_step([batch])
+        groups.append(trainer.criterion._gates and trainer.criterion._gates.rare.tolist())
+    assert groups[1] != groups[2]
+    assert groups[3] == groups[4] == groups[5]
+    assert trainer.criterion.checkpoint_state()["static_rare"] is not None
+
+
+def test_special_tokens_are_never_rare(lm_data):
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-alpha", 0.999)
+    data = batches(trainer.cfg, trainer.task)
+    for batch in data[:2]:
+        trainer.train_step([batch])
+    dictionary = trainer.task.target_dictionary
+    special = [dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]
+    assert not trainer.criterion._gates.rare[special].any()
+    assert trainer.criterion._gates.rare.any()
+
+
+def test_state_goes_through_fairseqs_checkpoint_hooks(lm_data):
+    arguments = ("--criterion", "agg", "--agg-window", 2, "--agg-alpha", 0.9)
+    whole, _ = trainer_for(lm_data, *arguments)
+    first, _ = trainer_for(lm_data, *arguments)
+    data = batches(first.cfg, first.task)
+    for batch in data[:3]:
+        first.train_step([batch])
+        whole.train_step([batch])
+    saved = first.task.get_checkpoint_dict()["LanguageModelingTask"]
+    second, _ = trainer_for(lm_data, *arguments)
+    second.task.set_checkpoint_dict(saved)
+    second.set_num_updates(3)
+    for batch in data[3:5]:
+        whole.train_step([batch])
+        second.train_step([batch])
+        assert torch.equal(whole.criterion.counter.appearances, second.criterion.counter.appearances)
+        torch.testing.assert_close(whole.criterion._gates.gate_common, second.criterion._gates.gate_common)
+
+
+def test_statistics_at_their_interval(lm_data):
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--embedding-stats-interval", 2)
+    data = batches(trainer.cfg, trainer.task)
+    numbers = []
+    for batch in data[:5]:
+        with metrics.aggregate(new_root=True) as aggregator:
+            trainer.train_step([batch, batch])
+        numbers.append("isotropy" in aggregator.get_smoothed_values())
+    assert numbers == [True, False, True, False, True]
+
+
+def test_warns_once_where_half_the_vocabulary_is_rare(lm_data, caplog):
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-alpha", 0.99, "--agg-window", 1)
+    data = batches(trainer.cfg, trainer.task)
+    for number, batch in enumerate(data[:4]):
+        trainer.criterion.train_iterator.epoch = 1 if number < 2 else 2
+        with caplog.at_level("WARNING"):
+            trainer.train_step([batch])
+        assert sum("of the vocabulary is rare" in record.message for record in caplog.records) == (number >= 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--agg-alpha", 0), "--agg-alpha between 0 and 1"),
+        (("--agg-alpha", 1.5), "got 1.5"),
+        (("--agg-rare-fraction", 1), "--agg-rare-fraction between 0 and 1"),
+        (("--agg-rare-fraction", 0.2, "--agg-alpha", 0.1), "drop one"),
+        (("--agg-window", -1), "--agg-window"),
+        (("--agg-static-after-epoch", -2), "--agg-static-after-epoch"),
+        (("--label-smoothing", 1), "--label-smoothing"),
+        (("--embedding-stats-interval", -5), "--embedding-stats-interval"),
+    ],
+)
+def test_bad_options_are_one_line_and_status_2(lm_data, capsys, arguments, words):
+    with pytest.raises(SystemExit) as stop:
+        build(lm_data, "--criterion", "agg", *arguments)
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and words in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("base", "words"),
+    [
+        ((*LM, "--adaptive-softmax-cutoff", "10,20"), "adaptive softmax"),
+        ("--task language_modeling --arch lstm_lm --tokens-per-sample 16 --max-tokens 64".split(),
+         "LSTMDecoder, whose forward has no `features_only`"),
+    ],
+)  # fmt: skip
+def test_other_decoders_are_refused(lm_data, capsys, base, words):
+    cfg, task, model, criterion = build(lm_data, "--criterion", "agg", base=base)
+    with pytest.raises(SystemExit) as stop:
+        criterion(model, batches(cfg, task)[0])
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and words in error and "expected a decoder" in error
+
+
+def test_registering_twice_is_no_error():
+    from agg_fairseq.criterions.registration import register
+
+    known = fairseq_criterions.CRITERION_REGISTRY["agg"]
+    again = type("AggCriterion", (fairseq_criterions.FairseqCriterion,), {})
+    assert register("agg", dataclass=None)(again) is known
+    with pytest.raises(ValueError, match="duplicate"):
+        register("agg", dataclass=None)(type("Other", (fairseq_criterions.FairseqCriterion,), {}))
+
+
+def test_models_are_imported():
+    assert "transformer_lm" in models.ARCH_MODEL_REGISTRY

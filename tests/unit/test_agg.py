@@ -1,0 +1,83 @@
+"""Rare tokens and gates: Eqs. 5, 7 and 8."""
+
+import pytest
+import torch
+
+from agg_fairseq.functional import agg_gates, rare_tokens
+
+A = torch.tensor([100, 40, 6, 3, 1, 0])  # appearances in a window of 100 updates: rates 1, .4, .06, .03, .01, 0
+
+
+def test_threshold_is_strict():
+    assert rare_tokens(A, 100, alpha=0.03).tolist() == [False, False, False, False, True, True]
+
+
+def test_gates_by_hand():
+    """g1 = a/100; the mean of a over R = {2, 3, 4, 5} is 10/4 = 2.5, so g2 = 1, 1, 0.4, 0."""
+    rare = rare_tokens(A, 100, alpha=0.1)
+    gates = agg_gates(A, 100, rare)
+    assert rare.tolist() == [False, False, True, True, True, True]
+    torch.testing.assert_close(gates.gate_common[2:], torch.tensor([0.06, 0.03, 0.01, 0.0]))
+    torch.testing.assert_close(gates.gate_rare[2:], torch.tensor([1.0, 1.0, 0.4, 0.0]))
+
+
+def test_one_gate_alone():
+    rare = rare_tokens(A, 100, alpha=0.1)
+    assert agg_gates(A, 100, rare, which="g1").gate_rare is None
+    assert agg_gates(A, 100, rare, which="g2").gate_common is None
+    with pytest.raises(ValueError, match="both, g1, g2"):
+        agg_gates(A, 100, rare, which="g3")
+
+
+@pytest.mark.parametrize("rare", [torch.zeros(6, dtype=torch.bool), A == 0, torch.ones(6, dtype=torch.bool)])
+def test_nothing_is_nan(rare):
+    gates = agg_gates(A, 100, rare)
+    for gate in (gates.gate_common, gates.gate_rare):
+        assert ((gate >= 0) & (gate <= 1)).all()
+
+
+def test_g2_is_one_where_no_rare_token_has_appeared():
+    assert (agg_gates(A, 100, A == 0).gate_rare == 1).all()
+
+
+def test_special_tokens_are_never_rare():
+    special = torch.tensor([True, False, False, False, False, True])
+    assert rare_tokens(A, 100, alpha=0.5, never_rare=special).tolist() == [False, True, True, True, True, False]
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.25, 0.5, 0.99])
+@pytest.mark.parametrize("counts", ["zeros", "ties", "all different"])
+def test_a_fraction_is_exact_whatever_the_ties(fraction, counts):
+    v = 400
+    a = {"zeros": torch.zeros(v), "ties": torch.arange(v) // 100, "all different": torch.randperm(v)}[counts].long()
+    never = torch.arange(v) < 4
+    rare = rare_tokens(a, 10, rare_fraction=fraction, never_rare=never)
+    assert int(rare.sum()) == int(fraction * (v - 4) + 0.5)
+    assert not rare[:4].any()
+    common = a[~rare & ~never]
+    assert len(common) == 0 or int(rare.sum()) == 0 or a[rare].max() <= common.min()
+
+
+def test_of_equal_tokens_the_higher_index_is_rarer():
+    assert rare_tokens(torch.zeros(6), 1, rare_fraction=0.5).tolist() == [False] * 3 + [True] * 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"alpha": 0.0},
+        {"alpha": 1.0},
+        {"alpha": float("nan")},
+        {"rare_fraction": 1.5},
+        {},
+        {"alpha": 0.1, "rare_fraction": 0.1},
+    ],
+)
+def test_bad_thresholds(arguments):
+    with pytest.raises(ValueError, match="expected"):
+        rare_tokens(A, 100, **arguments)
+
+
+def test_no_updates():
+    with pytest.raises(ValueError, match="at least 1"):
+        rare_tokens(A, 0, alpha=0.1)

@@ -1,0 +1,269 @@
+"""The gated loss against Eqs. 6–10 written out in float64, and against the closed form of Eq. 23."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from agg_fairseq.functional import Gates, gated_cross_entropy, naive_gated_cross_entropy
+
+PAD = 1
+
+
+def paper_loss(h, w, y, rare, g1, g2, smoothing=0.0, bias=None):
+    """Eqs. 9–10 position by position, with the detach of Eq. 6: the sum of the first term, and the sum of all."""
+    plain, everything = h.new_zeros(()), h.new_zeros(())
+    for i in range(len(y)):
+        if y[i] == PAD:
+            continue
+        b = 0 if bias is None else bias
+        z0 = h[i] @ w.detach().t() + b
+        g = torch.where(rare, g2 if rare[y[i]] else g1, torch.ones_like(g1))
+        g = g.clone()
+        g[y[i]] = 1
+        zl = g * (h[i].detach() @ w.t()) + (1 - g) * (h[i].detach() @ w.detach().t())
+        zl = zl + (0 if bias is None else bias.detach())
+        plain = plain + smoothed_nll(z0, y[i], smoothing)
+        everything = everything + smoothed_nll(z0, y[i], smoothing) + smoothed_nll(zl, y[i], smoothing)
+    return plain, everything
+
+
+def smoothed_nll(z, y, epsilon):
+    """fairseq's label smoothing: 1 − ε on the target, ε/(V−1) on each of the others."""
+    q = torch.full_like(z, epsilon / (len(z) - 1))
+    q[y] = 1 - epsilon
+    return -(q * F.log_softmax(z, 0)).sum()
+
+
+def problem(n=13, v=11, d=5, pads=3, dtype=torch.float64, rare=None):
+    generator = torch.Generator().manual_seed(n * v)
+    h = torch.randn(n, d, dtype=dtype, generator=generator)
+    w = torch.randn(v, d, dtype=dtype, generator=generator)
+    y = torch.randint(2, v, (n,), generator=generator)
+    y[torch.randperm(n, generator=generator)[:pads]] = PAD
+    rare = torch.arange(v) >= v // 2 if rare is None else rare
+    g1, g2 = torch.rand(2, v, dtype=dtype, generator=generator)
+    return h.requires_grad_(), w.requires_grad_(), y, rare, g1, g2
+
+
+def gradients(loss, *tensors):
+    return torch.autograd.grad(loss, tensors)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("chunk_elements", [1, 40, 2**20])
+@pytest.mark.parametrize("group", ["half", "none", "all"])
+def test_equals_the_paper(group, chunk_elements, smoothing):
+    rare = {"half": None, "none": torch.zeros(11, dtype=torch.bool), "all": torch.ones(11, dtype=torch.bool)}[group]
+    h, w, y, rare, g1, g2 = problem(rare=rare)
+    plain, everything = paper_loss(h, w, y, rare, g1, g2, smoothing)
+    expected = gradients(everything, h, w)
+    out = gated_cross_entropy(
+        h, w, y, gates=Gates(rare, g1, g2), label_smoothing=smoothing, ignore_index=PAD, chunk_elements=chunk_elements
+    )
+    torch.testing.assert_close(out.loss, plain)
+    torch.testing.assert_close(out.smoothed.sum(), plain)
+    torch.testing.assert_close(gradients(out.loss, h, w), expected)
+
+
+@pytest.mark.parametrize("size", [(1, 3, 1), (7, 3, 2), (257, 101, 17)])
+def test_odd_sizes_and_bias(size):
+    h, w, y, rare, g1, g2 = problem(*size, pads=0)
+    y = y.clamp(max=size[1] - 1)
+    bias = torch.randn(size[1], dtype=torch.float64, requires_grad=True)
+    plain, everything = paper_loss(h, w, y, rare, g1, g2, bias=bias)
+    kept = y != PAD
+    assert kept.any()
+    out = gated_cross_entropy(h, w, y, bias=bias, gates=Gates(rare, g1, g2), ignore_index=PAD, chunk_elements=300)
+    torch.testing.assert_close(out.loss, plain)
+    torch.testing.assert_close(gradients(out.loss, h, w, bias), gradients(everything, h, w, bias))
+
+
+def test_closed_form_of_the_gradient():
+    """Eq. 23, row by row of W."""
+    h, w, y, rare, g1, g2 = problem(pads=0)
+    p = (h @ w.t()).softmax(1).detach()
+    expected = torch.zeros_like(w)
+    for k in range(len(w)):
+        for i in range(len(y)):
+            if y[i] == k:
+                expected[k] += (p[i, k] - 1) * h[i].detach()
+            else:
+                gate = 1.0 if not rare[k] else g2[k] if rare[y[i]] else g1[k]
+                expected[k] += gate * p[i, k] * h[i].detach()
+    out = gated_cross_entropy(h, w, y, gates=Gates(rare, g1, g2))
+    torch.testing.assert_close(gradients(out.loss, w)[0], expected)
+
+
+def test_tied_embedding():
+    """The input side's gradient is not gated and adds to the output side's."""
+    _, w, y, rare, g1, g2 = problem()
+    inputs = torch.randint(0, len(w), y.shape)
+    mix = torch.randn(w.size(1), w.size(1), dtype=w.dtype)
+
+    def features():
+        return torch.tanh(F.embedding(inputs, w) @ mix)
+
+    _, everything = paper_loss(features(), w, y, rare, g1, g2)
+    out = gated_cross_entropy(features(), w, y, gates=Gates(rare, g1, g2), ignore_index=PAD)
+    torch.testing.assert_close(gradients(out.loss, w), gradients(everything, w))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_naive_form_is_the_paper(smoothing):
+    h, w, y, rare, g1, g2 = problem()
+    plain, everything = paper_loss(h, w, y, rare, g1, g2, smoothing)
+    naive = naive_gated_cross_entropy(h, w, y, gates=Gates(rare, g1, g2), label_smoothing=smoothing, ignore_index=PAD)
+    torch.testing.assert_close(naive, plain)
+    torch.testing.assert_close(gradients(naive, h, w), gradients(everything, h, w))
+
+
+@pytest.mark.parametrize("missing", ["gate_common", "gate_rare"])
+def test_a_missing_gate_is_one(missing):
+    h, w, y, rare, g1, g2 = problem()
+    vectors = {"gate_common": g1, "gate_rare": g2}
+    ones = {**vectors, missing: torch.ones_like(g1)}
+    without = {name: vector for name, vector in vectors.items() if name != missing}
+    expected = gated_cross_entropy(h, w, y, gates=Gates(rare, **ones), ignore_index=PAD)
+    found = gated_cross_entropy(h, w, y, gates=Gates(rare, **without), ignore_index=PAD)
+    torch.testing.assert_close(gradients(found.loss, w), gradients(expected.loss, w))
+
+
+def test_gates_outside_the_rare_group_are_one():
+    h, w, y, rare, g1, g2 = problem()
+    nonsense = torch.where(rare, g1, torch.full_like(g1, 77.0))
+    expected = gradients(gated_cross_entropy(h, w, y, gates=Gates(rare, g1, g2), ignore_index=PAD).loss, w)
+    found = gradients(gated_cross_entropy(h, w, y, gates=Gates(rare, nonsense, g2), ignore_index=PAD).loss, w)
+    torch.testing.assert_close(found, expected)
+
+
+def test_ungated_is_cross_entropy():
+    h, w, y, *_ = problem(dtype=torch.float32)
+    expected = F.cross_entropy(h @ w.t(), y, ignore_index=PAD, reduction="none")
+    out = gated_cross_entropy(h, w, y, ignore_index=PAD)
+    torch.testing.assert_close(out.nll, expected)
+    torch.testing.assert_close(gradients(out.loss, h, w), gradients(expected.sum(), h, w))
+
+
+def test_which_tensors_receive_a_gradient():
+    h, w, y, rare, g1, g2 = problem()
+    gates = Gates(rare, g1.requires_grad_(), g2)
+    out = gated_cross_entropy(h, w.detach(), y, gates=gates, ignore_index=PAD)
+    assert not out.nll.requires_grad and not out.smoothed.requires_grad
+    out.loss.backward()
+    assert h.grad is not None and w.grad is None and g1.grad is None
+    with torch.no_grad():
+        assert not gated_cross_entropy(h, w, y, ignore_index=PAD).loss.requires_grad
+    out = gated_cross_entropy(h.detach(), w, y, ignore_index=PAD)
+    out.loss.backward()
+    assert w.grad is not None
+
+
+def test_padding_adds_nothing():
+    """The loss of a padded batch is the sum over its unpadded sentences, in value and in gradient."""
+    h, w, y, rare, g1, g2 = problem(n=12, pads=0)
+    lengths = (4, 1, 3)
+    batch = torch.full((3, 4), PAD)
+    features = torch.zeros(3, 4, h.size(1), dtype=h.dtype)
+    total, start = 0, 0
+    for row, length in enumerate(lengths):
+        piece = slice(start, start + length)
+        batch[row, :length], features[row, :length] = y[piece], h.detach()[piece]
+        features[row, length:] = 1e3  # whatever stands at padding
+        total = total + gated_cross_entropy(h[piece], w, y[piece], gates=Gates(rare, g1, g2)).loss
+        start += length
+    features.requires_grad_()
+    out = gated_cross_entropy(features, w, batch, gates=Gates(rare, g1, g2), ignore_index=PAD)
+    torch.testing.assert_close(out.loss, total)
+    torch.testing.assert_close(gradients(out.loss, w), gradients(total, w))
+    out = gated_cross_entropy(features, w, batch, gates=Gates(rare, g1, g2), ignore_index=PAD)
+    assert (gradients(out.loss, features)[0][batch == PAD] == 0).all()
+
+
+def test_nothing_but_padding():
+    h, w, y, rare, g1, g2 = problem()
+    out = gated_cross_entropy(h, w, torch.full_like(y, PAD), gates=Gates(rare, g1, g2), ignore_index=PAD)
+    assert out.loss == 0
+    for gradient in gradients(out.loss, h, w):
+        assert (gradient == 0).all()
+
+
+def test_large_logits_stay_finite():
+    h = torch.tensor([[200.0, 0.0]], requires_grad=True)
+    w = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    out = gated_cross_entropy(h, w, torch.tensor([1]))
+    assert out.loss.item() == pytest.approx(400.0)
+    assert all(gradient.isfinite().all() for gradient in gradients(out.loss, h, w))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("scale", [1.0, 2.0**10])
+def test_half_precision_under_loss_scaling(dtype, scale):
+    """No further from the float64 truth than fairseq's own criterion: half-precision logits, float32 log-softmax."""
+    n, v, d = 64, 3001, 32
+    generator = torch.Generator().manual_seed(3)
+    h = torch.randn(n, d, generator=generator).to(dtype)
+    w = (torch.randn(v, d, generator=generator) * 0.6).to(dtype)
+    y = torch.randint(0, v, (n,), generator=generator)
+
+    def error(loss_of, dtype):
+        leaves = [t.detach().to(dtype).requires_grad_() for t in (h, w)]
+        loss = loss_of(*leaves)
+        return [g.double() / scale for g in gradients(loss * scale, *leaves)]
+
+    def fairseq_loss(h, w):
+        return F.nll_loss(
+            F.log_softmax(h @ w.t(), 1, dtype=torch.promote_types(h.dtype, torch.float32)), y, reduction="sum"
+        )
+
+    truth = error(fairseq_loss, torch.float64)
+    theirs, ours = error(fairseq_loss, dtype), error(lambda h, w: gated_cross_entropy(h, w, y).loss, dtype)
+    for expected, their, our in zip(truth, theirs, ours, strict=True):
+        assert (our - expected).norm() <= (their - expected).norm() * 1.01 + 1e-12
+        assert (our - expected).abs().max() <= (their - expected).abs().max() * 1.05 + 1e-12
+
+
+def test_gradients_come_in_the_dtype_of_their_tensors():
+    h, w, y, *_ = problem(dtype=torch.float32)
+    h16 = h.detach().half().requires_grad_()
+    out = gated_cross_entropy(h16, w, y, ignore_index=PAD)
+    grads = gradients(out.loss, h16, w)
+    assert [g.dtype for g in grads] == [torch.float16, torch.float32]
+
+
+def test_backward_runs_once():
+    h, w, y, *_ = problem()
+    loss = gated_cross_entropy(h, w, y, ignore_index=PAD).loss
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="used up"):
+        loss.backward()
+
+
+def test_no_tensor_of_all_positions_by_vocabulary():
+    """With two chunks, no allocation reaches N·V elements."""
+    n, v, d = 64, 2048, 4
+    h, w = torch.randn(n, d, requires_grad=True), torch.randn(v, d, requires_grad=True)
+    y = torch.randint(0, v, (n,))
+    gates = Gates(torch.rand(v) < 0.5, torch.rand(v), torch.rand(v))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        gated_cross_entropy(h, w, y, gates=gates, chunk_elements=n * v // 8).loss.backward()
+    largest = max(event.self_cpu_memory_usage for event in profiler.events())
+    assert 0 < largest <= n * v * 4 // 4
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"target": torch.tensor([0.0, 1.0])}, TypeError, "int64"),
+        ({"features": torch.ones(2, 3, dtype=torch.int64)}, TypeError, "floating-point"),
+        ({"weight": torch.ones(4, 2)}, ValueError, r"shape \(V, 3\)"),
+        ({"target": torch.tensor([0, 1, 2])}, ValueError, r"target of shape \(2,\)"),
+        ({"target": torch.tensor([0, 4])}, ValueError, r"\[0, 4\)"),
+        ({"bias": torch.ones(3)}, ValueError, "bias of shape"),
+        ({"gates": Gates(torch.ones(3, dtype=torch.bool))}, ValueError, "gates.rare"),
+        ({"label_smoothing": 1.0}, ValueError, r"\[0, 1\)"),
+    ],
+)
+def test_bad_arguments(change, error, words):
+    arguments = {"features": torch.ones(2, 3), "weight": torch.ones(4, 3), "target": torch.tensor([0, 1])} | change
+    with pytest.raises(error, match=words):
+        gated_cross_entropy(**arguments)

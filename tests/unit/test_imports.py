@@ -1,0 +1,29 @@
+"""The pure folders work without fairseq, and do not import it where it is installed."""
+
+import subprocess
+import sys
+
+import pytest
+
+PURE = ("agg_fairseq", "agg_fairseq.functional", "agg_fairseq.modules", "agg_fairseq.metrics", "agg_fairseq.cli.main")
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_imports_without_fairseq(module):
+    """With fairseq, hydra and omegaconf made impossible to import, in a process of its own."""
+    program = f"""
+import sys
+for name in ("fairseq", "fairseq_cli", "hydra", "omegaconf"):
+    sys.modules[name] = None
+import {module}
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_does_not_load_fairseq():
+    program = (
+        "import agg_fairseq.functional, agg_fairseq.modules, agg_fairseq.metrics, sys; print('fairseq' in sys.modules)"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "False\n"
+    )

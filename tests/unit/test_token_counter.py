@@ -1,0 +1,106 @@
+"""The counter against a window recounted from scratch."""
+
+import io
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agg_fairseq.modules import TokenCounter
+
+V = 5
+UPDATES = st.lists(
+    st.tuples(
+        st.lists(st.lists(st.integers(0, V - 1), max_size=6), max_size=3), st.sampled_from(["commit", "discard"])
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(updates=UPDATES, window=st.integers(1, 6), resized=st.none() | st.integers(1, 6))
+def test_equals_a_brute_force_window(updates, window, resized):
+    counter, history = TokenCounter(V, window), []
+    for number, (micro_batches, end) in enumerate(updates):
+        if resized and number == 5:
+            window = resized
+            counter.resize(window)
+            history = history[-window:]
+        for tokens in micro_batches:
+            counter.add(torch.tensor(tokens, dtype=torch.int64))
+        counter.close()
+        getattr(counter, end)()
+        if end == "commit":
+            history = [*history, [token for tokens in micro_batches for token in tokens]][-window:]
+        expected = [sum(tokens.count(k) for tokens in history) for k in range(V)]
+        assert counter.appearances.tolist() == expected
+        assert counter.updates == len(history)
+        assert counter.current.sum() == 0
+
+
+def test_padding_is_not_counted():
+    counter = TokenCounter(V, 1, ignore_index=1)
+    counter.add(torch.tensor([[0, 1], [1, 4]]))
+    counter.commit()
+    assert counter.appearances.tolist() == [1, 0, 0, 0, 1]
+
+
+def test_an_update_enters_the_window_only_when_committed():
+    counter = TokenCounter(V, 2)
+    counter.add(torch.tensor([2, 2]))
+    assert counter.appearances.sum() == 0 and counter.updates == 0
+    counter.commit()
+    assert counter.appearances[2] == 2 and counter.updates == 1
+
+
+def test_workers_are_summed():
+    """Two counters whose tokens are reduced hold what one holds that sees everything."""
+    counters = [TokenCounter(V, 3), TokenCounter(V, 3)]
+    for counter, tokens in zip(counters, ([0, 0], [0, 3]), strict=True):
+        counter.add(torch.tensor(tokens))
+    total = counters[0].current + counters[1].current
+    for counter in counters:
+        counter.close(lambda counts: counts.copy_(total))
+        counter.commit()
+        assert counter.appearances.tolist() == [3, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("filled", [0, 1, 7])
+def test_state_survives_a_file(filled):
+    first = TokenCounter(V, 4)
+    for update in range(filled):
+        first.add(torch.tensor([update % V, 0]))
+        first.commit()
+    first.add(torch.tensor([4]))
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second = TokenCounter(V, 1)
+    second.load_state_dict(torch.load(file, weights_only=True))
+    for counter in (first, second):
+        counter.commit()
+        counter.add(torch.tensor([2]))
+        counter.commit()
+    assert torch.equal(first.appearances, second.appearances)
+    assert (first.updates, first.window) == (second.updates, second.window)
+
+
+def test_memory_is_bounded_by_the_tokens_in_the_window():
+    counter = TokenCounter(50_000, 1000)
+    for _ in range(50):
+        counter.add(torch.randint(0, 50_000, (20,)))
+        counter.commit()
+    state = counter.get_extra_state()
+    assert len(state["tokens"]) <= 50 * 20 and state["tokens"].dtype == torch.int32
+
+
+@pytest.mark.parametrize("arguments", [(0, 1), (5, 0), (5, -1)])
+def test_bad_sizes(arguments):
+    with pytest.raises(ValueError, match="at least 1"):
+        TokenCounter(*arguments)
+
+
+def test_state_of_another_vocabulary():
+    with pytest.raises(ValueError, match="over 6 tokens, got 5"):
+        TokenCounter(6, 1).load_state_dict(TokenCounter(5, 1).state_dict())
