@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Creates .venv with everything that the tests, the demo and the experiments need. Safe to run again: seconds then.
 #   PYTHON=python3.11          the interpreter to build on
-#   TORCH='torch==2.13.0'      another torch than the tested one, as a pip requirement
+#   TORCH='torch==2.13.0'      another torch than the tested one, as a pip requirement; remembered until given again
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
-torch=${TORCH:-$(grep '^torch==' constraints.txt)}
 venv=.venv
+torch=${TORCH:-$(cat "$venv/.torch" 2>/dev/null || grep '^torch==' constraints.txt)}
 pip() { "$venv/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
 
 fail() { echo "setup: error: $*" >&2; exit 2; }
@@ -24,10 +24,15 @@ find_python() {
 }
 
 stamp() {  # what the environment was made from
-  { printf '%s\n' "$torch" "${PYTHON:-}"; cat setup.py constraints.txt scripts/setup.sh; } | cksum
+  { printf '%s\n' "$torch"; cat setup.py constraints.txt scripts/setup.sh; } | cksum
 }
 
-if [ "$(cat "$venv/.installed" 2>/dev/null)" = "$(stamp)" ] && "$venv/bin/python" -c 'import torch, fairseq' 2>/dev/null; then
+version() { "$1" -c 'import sys; print(sys.version, sys.base_prefix)' 2>/dev/null; }
+
+is_of_wanted_python() { [ -z "${PYTHON:-}" ] || [ "$(version "$PYTHON")" = "$(version "$venv/bin/python")" ]; }
+
+if [ "$(cat "$venv/.installed" 2>/dev/null)" = "$(stamp)" ] && is_of_wanted_python &&
+  "$venv/bin/python" -c 'import torch, fairseq' 2>/dev/null; then
   echo "setup: .venv is up to date"
   exit 0
 fi
@@ -35,7 +40,7 @@ fi
 command -v c++ >/dev/null || command -v g++ >/dev/null || fail "found no C++ compiler; fairseq and fastBPE are compiled"
 python=$(find_python)
 rm -f "$venv/.installed"
-if [ -n "${PYTHON:-}" ] || [ ! -x "$venv/bin/python" ]; then
+if [ ! -x "$venv/bin/python" ] || ! is_of_wanted_python; then
   echo "setup: creating .venv with $("$python" --version)"
   "$python" -m venv --clear "$venv"
 fi
@@ -53,5 +58,6 @@ echo "setup: 2/3 fairseq and fastBPE (compiled, a few minutes)"
 pip install --constraint "$constraints" --no-build-isolation fairseq-fixed==0.12.3.1 fastBPE
 echo "setup: 3/3 this package with its tools"
 pip install --constraint "$constraints" --no-build-isolation --editable '.[fairseq,eval,dev]'
+printf '%s\n' "$torch" > "$venv/.torch"
 stamp > "$venv/.installed"
 echo "setup: done"

@@ -1,0 +1,61 @@
+"""scripts/demo.sh from its first line to its pictures."""
+
+import json
+import xml.etree.ElementTree
+
+import pytest
+
+from tests.conftest import ROOT, run_command
+
+SCRIPT = ROOT / "scripts" / "demo.sh"
+
+
+def check(output, names):
+    result = json.loads((output / "eval-lm.json").read_text())
+    assert [checkpoint["name"] for checkpoint in result["checkpoints"]] == names
+    assert (output / "table.md").read_text().count("\n") >= len(names) + 3
+    for picture in ("projection.png", "singular-values.png", "rare-tokens.png"):
+        assert (output / picture).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    for name in names:
+        assert (output / name / "train.log").stat().st_size > 0
+
+
+def test_demo_in_small(tmp_path):
+    """From another folder, then again: what is done is not done again."""
+    output = tmp_path / "the demo"
+    options = ("--updates", "12", "--vocabulary", "400", "--output", output.name)
+    first = run_command("bash", SCRIPT, *options, cwd=tmp_path).stdout
+    assert "agg-0.1" in first and "12/12" in first
+    check(output, ["mle", "agg-0.1"])
+    again = run_command("bash", SCRIPT, *options, cwd=tmp_path).stdout
+    assert "mle is trained already" in again and "12/12" not in again
+    other = run_command("bash", SCRIPT, *options, "--seed", "7", cwd=tmp_path, check=False)
+    assert other.returncode == 2 and "other settings" in other.stderr
+    svg = tmp_path / "values.svg"
+    run_command("agg-fairseq", "plot", "singular-values", output / "mle" / "checkpoint_best.pt", "--output", svg)
+    assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--corpus", "latin"), "expected python or wikitext"),
+        (("--corpus", "wikitext"), "found no --data"),
+        (("--corpus", "wikitext", "--data", "/nowhere"), "wiki.train.tokens"),
+        (("--updates", "0"), "whole number"),
+        (("--rare-fractions", "1.5"), "between 0 and 1"),
+        (("--fast",), "'--fast'"),
+        (("--seed",), "expected a value"),
+    ],
+)
+def test_bad_options_are_one_line(arguments, words, tmp_path):
+    result = run_command("bash", SCRIPT, *arguments, cwd=tmp_path, check=False)
+    assert result.returncode == 2 and words in result.stderr and result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_demo_on_wikitext(shared_data, tmp_path):
+    options = ("--corpus", "wikitext", "--data", shared_data / "wikitext-2", "--updates", "5", "--vocabulary", "2000")
+    run_command("bash", SCRIPT, *options, "--output", tmp_path / "out", timeout=900)
+    check(tmp_path / "out", ["mle", "agg-0.1"])
