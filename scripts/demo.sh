@@ -109,7 +109,8 @@ train() {
   mkdir -p -- "$output/$name"
   if ! "$bin/fairseq-train" "$output/data-bin" --user-dir "$user_dir" --task language_modeling \
     --arch transformer_lm --decoder-layers 2 --decoder-embed-dim 128 --decoder-input-dim 128 \
-    --decoder-output-dim 128 --decoder-ffn-embed-dim 512 --decoder-attention-heads 4 --share-decoder-input-output-embed --dropout 0.1 \
+    --decoder-output-dim 128 --decoder-ffn-embed-dim 512 --decoder-attention-heads 4 \
+    --share-decoder-input-output-embed --dropout 0.1 \
     --sample-break-mode none --tokens-per-sample 128 --max-tokens 2048 \
     --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --weight-decay 0.01 \
     --lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 100 --warmup-init-lr 1e-7 \
