@@ -1,7 +1,8 @@
 """Objectives against degenerate token embeddings, as a fairseq plug-in.
 
-fairseq imports this folder through `--user-dir`, and then finds the criterions registered. Without fairseq at hand
-nothing is registered, and `functional`, `modules` and `metrics` work on their own.
+fairseq imports this folder through `--user-dir`, and then finds the criterions registered. Where fairseq has not been
+imported yet nothing is registered, and `functional`, `modules` and `metrics` work on their own; a program that wants
+the criterions without `--user-dir` imports `agg_fairseq.criterions`.
 """
 
 import sys

@@ -80,4 +80,5 @@ def criterion(name: str, task: FairseqTask, rare_fraction: float) -> nn.Module:
     if name == "agg":
         options |= {"agg_alpha": 0.03, "agg_rare_fraction": rare_fraction, "agg_window": 100, "agg_gates": "both"}
         options |= {"agg_count_current_batch": False, "agg_static_after_epoch": 0, "update_freq": [1]}
+        options |= {"skip_remainder_batch": False}
     return CRITERION_REGISTRY[name](SimpleNamespace(**options), task)

@@ -13,7 +13,7 @@ usage: bash scripts/demo.sh [options]
   --output DIR               where everything goes (default: runs/demo, or runs/wikitext)
   --updates N                updates of each model (default: 600, wikitext 1000)
   --vocabulary N             sub-words, or most frequent words, kept (default: 8000, wikitext 16000)
-  --rare-fractions "F …"     share of the vocabulary that agg treats as rare; a model for each (default: 0.1)
+  --rare-fractions "F …"     share of the vocabulary that agg treats as rare; a model for each (default: 0.05)
   --seed N                   random seed of all models (default: 1)
 
 Prints a table and writes it to DIR beside the logs, the checkpoints and three pictures.
@@ -22,7 +22,7 @@ USAGE
 
 fail() { echo "demo: error: $*" >&2; exit 2; }
 
-corpus=python data='' output='' updates='' vocabulary='' fractions=0.1 seed=1
+corpus=python data='' output='' updates='' vocabulary='' fractions=0.05 seed=1
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
@@ -50,6 +50,7 @@ esac
 for option in updates vocabulary seed; do
   [[ ${!option} =~ ^[1-9][0-9]*$ ]] || fail "--$option: found '${!option}'; expected a whole number from 1"
 done
+[[ $fractions =~ [^[:space:]] ]] || fail "--rare-fractions: found none; expected numbers between 0 and 1"
 for fraction in $fractions; do
   [[ $fraction =~ ^0?\.[0-9]*[1-9][0-9]*$ ]] || fail "--rare-fractions: found '$fraction'; expected numbers between 0 and 1"
 done
@@ -138,7 +139,8 @@ for name in "${names[@]}"; do checkpoints+=("$output/$name/checkpoint_best.pt");
 for name in "${names[@]:1}"; do logs+=("$output/$name/train.log"); done
 echo
 "$bin/agg-fairseq" eval-lm "$output/data-bin" --path "${checkpoints[@]}" --json "$output/eval-lm.json" |
-  tee -- "$output/table.md"
+  tee -- "$output/.table.md"
+mv -- "$output/.table.md" "$output/table.md"
 echo
 "$bin/agg-fairseq" plot projection "${checkpoints[@]}" --data "$output/data-bin" --output "$output/projection.png"
 "$bin/agg-fairseq" plot singular-values "${checkpoints[@]}" --output "$output/singular-values.png"

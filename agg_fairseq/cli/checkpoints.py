@@ -44,6 +44,31 @@ def open_checkpoint(path: str | Path) -> dict[str, Any]:
     return state
 
 
+def check_language_model(path: str | Path, data: str | Path) -> int:
+    """Sees, without building it, that a checkpoint is a language model over the dictionary of `data`.
+
+    Returns:
+        The tokens per block that it was trained with.
+
+    Raises:
+        UserError: as `open_checkpoint`; another task; another number of tokens than `data` has.
+    """
+    state = open_checkpoint(path)
+    options = state.get("cfg") or vars(state["args"])
+    task = options.get("task", {}) if isinstance(options, dict) else {}
+    task = task if isinstance(task, dict) else {"_name": task, **options}
+    if task.get("_name") != "language_modeling":
+        raise UserError(f"{path}: found a model of the task {task.get('_name')}; expected language_modeling")
+    try:
+        vocabulary = len(_dictionary(data))
+    except (ValueError, RuntimeError, OSError) as error:  # what fairseq raises over a bad line
+        raise UserError(
+            f"{data}: found an unreadable dict.txt ({_first_line(error)}); run fairseq-preprocess"
+        ) from error
+    _check_vocabulary(path, data, state["model"], vocabulary)
+    return int(task.get("tokens_per_sample") or 1024)
+
+
 def load_model(path: str | Path, data: str | Path, overrides: dict[str, Any] | None = None) -> tuple[nn.Module, Any]:
     """A model in evaluation mode with its task, which reads its dictionary from `data`.
 
@@ -53,22 +78,30 @@ def load_model(path: str | Path, data: str | Path, overrides: dict[str, Any] | N
         overrides: values of the checkpoint's configuration to replace, by name.
 
     Raises:
-        UserError: as `open_checkpoint`; no dictionary in `data`, or one of another size than the model's.
+        UserError: as `open_checkpoint`; or fairseq cannot build the model that the checkpoint describes.
     """
+    state = open_checkpoint(path)
+    try:
+        return _build(state, {"data": str(data), **(overrides or {})})
+    except (ValueError, KeyError, AssertionError, RuntimeError, TypeError, AttributeError, OSError) as error:
+        raise UserError(
+            f"{path}: fairseq cannot build its model from it ({_first_line(error)}); expected one of "
+            "a registered architecture, and the data folder that it was trained with"
+        ) from error
+
+
+def _build(state: dict[str, Any], overrides: dict[str, Any]) -> tuple[nn.Module, Any]:
     from fairseq import checkpoint_utils, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf, overwrite_args_by_name
     from omegaconf import OmegaConf
 
-    state = open_checkpoint(path)
-    check_data(data)
     if state.get("cfg") is not None:
         state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
     else:
         state["cfg"] = convert_namespace_to_omegaconf(state["args"])
-    overwrite_args_by_name(state["cfg"], {"data": str(data), **(overrides or {})})
+    overwrite_args_by_name(state["cfg"], overrides)
     state = checkpoint_utils._upgrade_state_dict(state)
     task = tasks.setup_task(state["cfg"].task, from_checkpoint=True)
-    _check_vocabulary(path, data, state["model"], task)
     model = task.build_model(state["cfg"].model)
     model.load_state_dict(state["model"], strict=True, model_cfg=state["cfg"].model)
     return model.eval(), task
@@ -78,12 +111,17 @@ def output_embedding(path: str | Path, state: dict[str, Any] | None = None) -> t
     """Name and value of the output embedding `W` (V, D) in a checkpoint; the tied one where there is no other.
 
     Raises:
-        UserError: as `open_checkpoint`, or there is no embedding of a known name.
+        UserError: as `open_checkpoint`, there is no embedding of a known name, or it is not finite.
     """
     parameters = (state or open_checkpoint(path))["model"]
     for name in ("decoder.output_projection.weight", "decoder.fc_out.weight", "decoder.embed_tokens.weight"):
         if name in parameters:
-            return name, parameters[name].float()
+            weight = parameters[name].float()
+            if not weight.isfinite().all():
+                raise UserError(
+                    f"{path}: found an infinity or NaN in {name}: a diverged run; take an earlier checkpoint"
+                )
+            return name, weight
     raise UserError(f"{path}: found no output embedding; expected decoder.output_projection.weight or a tied one")
 
 
@@ -96,8 +134,8 @@ def check_data(data: str | Path) -> None:
     folder = Path(data)
     if not folder.is_dir():
         raise UserError(f"{folder}: found no such folder; expected one written by fairseq-preprocess")
-    if not any(folder.glob("dict*.txt")):
-        raise UserError(f"{folder}: found no dict.txt; expected a folder written by fairseq-preprocess")
+    if not (folder / "dict.txt").is_file():
+        raise UserError(f"{folder}: found no dict.txt; expected a folder written by fairseq-preprocess --only-source")
 
 
 def _load(path: Path) -> Any:
@@ -112,8 +150,19 @@ def _unreadable(path: Path) -> str:
     return f"{path}: found no readable checkpoint (truncated, or another kind of file); expected one that fairseq wrote"
 
 
-def _check_vocabulary(path: str | Path, data: str | Path, parameters: dict[str, Tensor], task: Any) -> None:
-    expected = len(task.target_dictionary)
+def _dictionary(data: str | Path) -> Any:
+    from fairseq.data import Dictionary
+
+    check_data(data)
+    return Dictionary.load(str(Path(data) / "dict.txt"))
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+
+
+def _check_vocabulary(path: str | Path, data: str | Path, parameters: dict[str, Tensor], expected: int) -> None:
     for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
         if name in parameters and len(parameters[name]) != expected:
             raise UserError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,12 @@ def _tokens(path: Path, dictionary: Any) -> np.ndarray:
         raise UserError(
             f"{path}.bin: found no such file; expected the binarised split, from which token frequencies are counted"
         )
-    dataset = data_utils.load_indexed_dataset(str(path), dictionary)
+    try:
+        dataset = data_utils.load_indexed_dataset(str(path), dictionary)
+    except (ValueError, RuntimeError, AssertionError, OSError, struct.error) as error:
+        raise UserError(f"{path}.idx: unreadable ({error}); run fairseq-preprocess again") from error
+    if dataset is None or len(dataset) == 0:
+        raise UserError(f"{path}: found no tokens; expected the binarised split of fairseq-preprocess")
     if isinstance(dataset, MMapIndexedDataset):
         return np.memmap(f"{path}.bin", mode="r", dtype=MMapIndexedDataset.Index(f"{path}.idx").dtype)
     return torch.cat([dataset[index] for index in range(len(dataset))]).numpy()

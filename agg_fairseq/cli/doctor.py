@@ -66,9 +66,10 @@ def known_problems(versions: dict[str, str | None]) -> Iterator[Problem]:
     """Incompatibilities of the installed versions, the fatal ones first."""
     if sys.version_info < (3, 10):  # noqa: UP036 — what pip refuses to install may still be run from a checkout
         yield Problem(f"Python {versions['Python']}: expected 3.10 or newer; use another interpreter", True)
-    if versions["torch"] is None:
-        yield Problem("torch is missing; pip install 'torch>=1.13'", True)
-    elif _at_least(versions["torch"], 2, 6):
+    for name in ("torch", "numpy"):
+        if failure := _import_failure(name):
+            yield Problem(f"{name} is missing or broken ({failure}); pip install -c constraints.txt {name}", True)
+    if versions["torch"] and _at_least(versions["torch"], 2, 6):
         yield Problem(
             f"torch {versions['torch']}: fairseq broadcasts checkpoints between workers by unpickling, which torch >= "
             "2.6 refuses; train on several workers with --load-checkpoint-on-all-dp-ranks",
@@ -131,7 +132,7 @@ def _saves_task_state() -> bool:
 
 
 def _gpu() -> str:
-    if _version("torch") is None:
+    if _import_failure("torch"):
         return "unknown without torch"
     import torch
 

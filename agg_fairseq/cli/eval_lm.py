@@ -25,7 +25,7 @@ from .. import __version__
 from ..errors import UserError
 from ..metrics import FrequencyGroups, NextTokenStatistics, frequency_groups, isotropy, mean_cosine
 from ..metrics.groups import AGG_SHARES, GROUPS
-from .checkpoints import check_data, load_model, open_checkpoint, output_embedding
+from .checkpoints import check_data, check_language_model, load_model, output_embedding
 from .corpus_counts import count_tokens
 from .files import write_json
 from .table import format_table, number
@@ -76,14 +76,19 @@ def run(arguments: argparse.Namespace) -> None:
     """Evaluates every checkpoint, prints the table and writes the JSON file."""
     names = _names(arguments.path, arguments.name)
     check_data(arguments.data)
-    for path in arguments.path:
-        open_checkpoint(path)  # a bad one shows before an hour is spent on the good ones
+    lengths = [check_language_model(path, arguments.data) for path in arguments.path]
+    if arguments.tokens_per_sample is None and len(set(lengths)) > 1:
+        raise UserError(
+            f"found models trained on {', '.join(map(str, lengths))} tokens per block; give --tokens-per-sample, "
+            "since perplexities over blocks of different lengths do not compare"
+        )
+    device = _device(arguments.device)
     groups, human, evaluations = None, None, []
     for path, name in zip(arguments.path, names, strict=True):
         model, task = load_model(path, arguments.data, _overrides(arguments))
         if groups is None:
             groups = _groups(arguments.data, task.target_dictionary)
-        statistics = _evaluate(model, task, groups, arguments, name)
+        statistics = _evaluate(model.to(device), task, groups, arguments, name)
         evaluations.append(_evaluation(path, statistics, groups))
         human = statistics.unique_targets()
     print(_table(names, evaluations, human))
@@ -104,6 +109,18 @@ def _names(paths: list[str], given: list[str] | None) -> list[str]:
     return given
 
 
+def _device(name: str | None) -> torch.device:
+    """The device of that name, tried out; by default a GPU if there is one."""
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(
+            f"--device: found {name!r}, which this machine lacks; expected cpu, or cuda with a GPU"
+        ) from error
+    return device
+
+
 def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
     overrides: dict[str, Any] = {"sample_break_mode": arguments.sample_break_mode}
     if arguments.tokens_per_sample is not None:
@@ -119,8 +136,7 @@ def _groups(data: str, dictionary: Any) -> FrequencyGroups:
 def _evaluate(
     model: nn.Module, task: Any, groups: FrequencyGroups, arguments: argparse.Namespace, name: str
 ) -> NextTokenStatistics:
-    device = torch.device(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    model.to(device)
+    device = next(model.parameters()).device
     statistics = NextTokenStatistics(groups, len(task.target_dictionary))
     for sample in tqdm(_batches(model, task, arguments), desc=name, unit="batch", disable=None, leave=False):
         if "net_input" in sample:
@@ -130,15 +146,16 @@ def _evaluate(
 
 def _batches(model: nn.Module, task: Any, arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
     split = arguments.gen_subset
-    if not hasattr(task, "eval_lm_dataloader"):
-        raise UserError(f"found a model of the task {type(task).__name__}; expected a language model")
     if not (Path(arguments.data) / f"{split}.bin").is_file():
         raise UserError(f"--gen-subset: found no split {split!r} in {arguments.data}; expected {split}.bin there")
     if arguments.sample_break_mode == "eos" and not hasattr(np, "compat"):
         raise UserError(f"--sample-break-mode eos: found numpy {np.__version__}; fairseq needs numpy<2 for it")
     _check_lengths(model, task, arguments)
     task.args.tokens_per_sample -= arguments.context_window
-    task.load_dataset(split)
+    try:
+        task.load_dataset(split)
+    except (ValueError, RuntimeError, AssertionError, OSError) as error:
+        raise UserError(f"{arguments.data}/{split}: unreadable ({error}); run fairseq-preprocess again") from error
     return task.eval_lm_dataloader(
         dataset=task.dataset(split),
         max_tokens=arguments.max_tokens or max(2048, task.args.tokens_per_sample + arguments.context_window),

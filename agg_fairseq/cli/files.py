@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,15 @@ def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Writes a value as indented JSON, whole or not at all."""
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    """Writes a value as indented JSON, whole or not at all; a number that is not finite becomes null."""
+    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def _finite(value: Any) -> Any:
+    """The value as JSON can say it."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

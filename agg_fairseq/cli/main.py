@@ -27,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         Exit status: 0, or 1 where `doctor` finds that training could not start, or 2 for an error to be mended.
     """
-    parser = _parser()
-    chosen = parser.parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    chosen = _parser(arguments).parse_args(arguments)
     logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
     try:
         with warnings.catch_warnings():
@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.disable(logging.NOTSET)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """Only the sub-command that is asked for is imported: `doctor` must run where the others' needs are missing."""
     parser = argparse.ArgumentParser(
         prog="agg-fairseq",
         description="Measures and pictures of token embeddings; the training objectives are fairseq criterions, "
@@ -56,13 +57,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"agg-fairseq {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (module_name, summary) in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        if name not in arguments:
+            continue
         module = importlib.import_module(f".{module_name}", __package__)
-        command = commands.add_parser(
-            name,
-            help=summary,
-            description=module.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        command.description = module.__doc__
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return parser

@@ -11,6 +11,7 @@ from fairseq.distributed import utils as distributed
 from omegaconf import II
 from torch import Tensor
 
+from ..errors import fail
 from ..functional import Gates, agg_gates, rare_tokens
 from ..functional.agg import GATES, check_open_interval
 from ..modules import TokenCounter
@@ -45,7 +46,8 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
     agg_count_current_batch: bool = field(
         default=False,
         metadata={
-            "help": "also count the current update's own batches, as the authors' code does (one more reduction)"
+            "help": "also count the current batch, and the update's batches before it, as the authors' code does; "
+            "costs a reduction over the workers per batch"
         },
     )
     agg_gates: ChoiceEnum(GATES) = field(  # type: ignore[valid-type]
@@ -56,6 +58,7 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
         metadata={"help": "keep the group of rare tokens fixed after this epoch (the paper's Table 9); 0: never"},
     )
     update_freq: List[int] = II("optimization.update_freq")
+    skip_remainder_batch: bool = II("optimization.skip_remainder_batch")
 
 
 @register("agg", dataclass=AggCriterionConfig)
@@ -79,23 +82,18 @@ class AggCriterion(LikelihoodCriterion):
         self.register_buffer("static_rare", None, persistent=False)
         self.counter = TokenCounter(self.vocabulary, max(cfg.agg_window, 1), ignore_index=self.padding_idx)
         self._open_update: int | None = None  # the update whose tokens are in the counter, but not yet in its window
-        self._attempt_begins = True
         self._is_dummy = False
         self._gates: Gates | None = None
         self._warned = False
 
-    def train(self, mode: bool = True) -> "AggCriterion":
-        """The trainer calls this once at the start of each attempt at an update, and `eval()` in validation."""
-        self._attempt_begins = mode
-        return super().train(mode)
-
     def on_train_step(self, update_num: int, is_dummy: bool) -> None:
-        """Starts an update: the previous one enters the window if it took place, and the gates are set."""
+        """See `TaskListener`."""
         super().on_train_step(update_num, is_dummy)
         self._is_dummy = is_dummy
-        if not self._attempt_begins and update_num == self._open_update:
-            return
-        self._attempt_begins = False
+
+    def begin_update(self, update_num: int) -> None:
+        """The previous update enters the window if it took place, and the gates of this one are set."""
+        super().begin_update(update_num)
         self._settle_previous_update(update_num)
         self.counter.resize(self._window())
         self._fix_group_if_due()
@@ -104,8 +102,7 @@ class AggCriterion(LikelihoodCriterion):
 
     def _settle_previous_update(self, update_num: int) -> None:
         if self._open_update is None:
-            if update_num > 0:
-                logger.info(f"agg: no counts in the checkpoint; the window starts empty at update {update_num}")
+            logger.info(f"agg: the window of token counts starts empty at update {update_num}")
         elif update_num > self._open_update:
             self.counter.commit()
         else:  # the same number again: the gradient overflowed and fairseq skipped the update
@@ -116,18 +113,23 @@ class AggCriterion(LikelihoodCriterion):
         """K: as given, or the updates of the present epoch."""
         if self.cfg.agg_window:
             return self.cfg.agg_window
+        if self.train_iterator is None:
+            fail("--criterion agg: found no training data to take the length of an epoch from; give --agg-window K")
         frequencies = self.cfg.update_freq
-        frequency = frequencies[min(self._epoch(), len(frequencies)) - 1]
-        return max(1, math.ceil(len(self.train_iterator) / frequency))
+        updates = len(self.train_iterator) / frequencies[min(self._epoch(), len(frequencies)) - 1]
+        return max(1, math.floor(updates) if self.cfg.skip_remainder_batch else math.ceil(updates))
 
     def _epoch(self) -> int:
         return max(1, self.train_iterator.epoch) if self.train_iterator is not None else 1
 
     def _fix_group_if_due(self) -> None:
         last = self.cfg.agg_static_after_epoch
-        if last and self.static_rare is None and self._epoch() > last and self.counter.updates:
+        if last and self.static_rare is None and self._epoch() > last and self._window_is_full():
             self.static_rare = self._rare(self.counter.appearances, self.counter.updates)
             logger.info(f"agg: the {int(self.static_rare.sum())} rare tokens are fixed from here on")
+
+    def _window_is_full(self) -> bool:
+        return self.counter.updates >= self.counter.window
 
     def _rare(self, appearances: Tensor, updates: int) -> Tensor:
         if self.static_rare is not None:
@@ -170,13 +172,13 @@ class AggCriterion(LikelihoodCriterion):
             return
         self.counter.set_extra_state(state["counter"])
         self._open_update = state["open_update"]
-        if state["static_rare"] is not None:
+        if state["static_rare"] is not None and self.cfg.agg_static_after_epoch:
             self.static_rare = torch.zeros_like(self.never_rare)
             self.static_rare[state["static_rare"].to(self.never_rare.device)] = True
         logger.info(f"agg: restored the counts of {self.counter.updates} updates")
 
     def _warn_if_large(self) -> None:
-        if self._warned or self._gates is None or self._epoch() < 2:
+        if self._warned or self._gates is None or self._epoch() < 2 or not self._window_is_full():
             return
         self._warned = True
         share = int(self._gates.rare.sum()) / self.vocabulary

@@ -67,7 +67,8 @@ class LikelihoodCriterion(FairseqCriterion):
         self.vocabulary = len(task.target_dictionary)
         self.train_iterator: Any = None
         self._due = False  # log the embedding's statistics with this micro-batch?
-        self._last_update_num: int | None = None
+        self._attempt_begins = True
+        self._update_num: int | None = None
         self._validation_statistics: dict[str, float] | None = None
         listen(task, self, cfg.train_subset)
 
@@ -144,12 +145,21 @@ class LikelihoodCriterion(FairseqCriterion):
         """See `TaskListener`."""
         self.train_iterator = iterator
 
+    def train(self, mode: bool = True) -> "LikelihoodCriterion":
+        """The trainer calls this once at the start of each attempt at an update, and `eval()` in validation."""
+        self._attempt_begins = mode
+        return super().train(mode)
+
     def on_train_step(self, update_num: int, is_dummy: bool) -> None:
         """See `TaskListener`."""
+        if self._attempt_begins or update_num != self._update_num:
+            self._attempt_begins, self._update_num = False, update_num
+            self.begin_update(update_num)
+
+    def begin_update(self, update_num: int) -> None:
+        """Called before the first micro-batch of each attempt at an update; a skipped one is attempted again."""
         interval = self.cfg.embedding_stats_interval
-        is_first = update_num != self._last_update_num  # of the micro-batches of the update
-        self._due = is_first and interval > 0 and update_num % interval == 0
-        self._last_update_num = update_num
+        self._due = interval > 0 and update_num % interval == 0
         self._validation_statistics = None
 
     def on_optimizer_step(self) -> None:

@@ -22,14 +22,23 @@ def output_layer(model: nn.Module, vocabulary: int, criterion: str) -> tuple[Ten
         SystemExit: with status 2, after one line that names what was found and what is expected.
     """
     decoder = getattr(model, "decoder", None)
-    problem = _problem(decoder, vocabulary)
+    problem = _problem(decoder, vocabulary) or _problem_of_model(model)
     if problem:
         fail(
-            f"--criterion {criterion}: found {problem}; expected a decoder whose forward takes `features_only` and "
-            f"whose `output_projection` is a linear layer over the {vocabulary} target tokens (fairseq's transformer "
-            "and transformer_lm families without --adaptive-softmax-cutoff)"
+            f"--criterion {criterion}: found {problem}; expected a model and decoder whose forward takes "
+            f"`features_only` and whose `output_projection` is a linear layer over the {vocabulary} target tokens "
+            "(fairseq's transformer and transformer_lm families without --adaptive-softmax-cutoff)"
         )
     return decoder.output_projection.weight, decoder.output_projection.bias
+
+
+def _problem_of_model(model: Any) -> str | None:
+    while hasattr(model, "module"):  # what wraps it for several workers
+        model = model.module
+    parameters = inspect.signature(model.forward).parameters.values()
+    if any(p.name == "features_only" or p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return f"{type(model).__name__}, whose forward has no `features_only`"
 
 
 def _problem(decoder: Any, vocabulary: int) -> str | None:

@@ -74,6 +74,7 @@ def _listen_to_steps(task: Any, listener: TaskListener) -> None:
         **kwargs: Any,
     ) -> Any:
         if criterion is listener:
+            _follow(model, listener)
             listener.on_train_step(update_num, ignore_grad)
         return original_train_step(sample, model, criterion, optimizer, update_num, ignore_grad=ignore_grad, **kwargs)
 
@@ -82,6 +83,13 @@ def _listen_to_steps(task: Any, listener: TaskListener) -> None:
         return original_optimizer_step(*args, **kwargs)
 
     task.train_step, task.optimizer_step = train_step, optimizer_step
+
+
+def _follow(model: Any, listener: Any) -> None:
+    """Moves the criterion's buffers to the model's device: the distributed trainer moves only those with parameters."""
+    parameter = next(model.parameters(), None)
+    if parameter is not None:
+        listener.to(parameter.device)
 
 
 def _listen_to_checkpoints(task: Any, listener: TaskListener) -> None:

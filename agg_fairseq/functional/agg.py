@@ -24,8 +24,9 @@ def rare_tokens(
 
     With `alpha`, Eq. 5: `R = {k : a[k] / updates < α}`. With `rare_fraction` F the threshold is put, at each update,
     where a fraction F of the tokens that may be rare lies below it; tokens of equal rate are told apart by their
-    index, the higher being the rarer, since dictionaries are sorted by frequency. So R always has ⌊F·V + ½⌋ tokens,
-    also while most counts are still zero.
+    index, the higher being the rarer, since dictionaries are sorted by frequency. So R always has ⌊F·n + ½⌋ of
+    the n tokens that may be rare, also while most counts are still zero. Where more than that many have not appeared at
+    all, R holds unseen tokens only: leave out those that can never be a target through `never_rare`.
 
     Args:
         appearances: (V,) a, integer, how often each token was a target in the window.

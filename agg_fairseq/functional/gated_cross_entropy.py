@@ -252,21 +252,21 @@ class _Work:
     def _value(self, rows: Tensor, target: Tensor, logits: Tensor) -> Tensor:
         """Stores the loss of a chunk and turns its logits into probabilities, in place.
 
-        log Σ exp(z) is read off the largest entry, `max z − log max P`: at least 1/V, so never an underflow.
+        −log P[y] is read off the largest entry: `(max z − z[y]) − log max P`, where max P is at least 1/V.
         """
         epsilon, vocabulary = self.options.label_smoothing, logits.size(1)
         at_target = logits.gather(1, target[:, None]).squeeze(1)  # C
         largest = logits.amax(1)  # C
         logits_sum = logits.sum(1) if epsilon else None  # C
         probabilities = torch.softmax(logits, 1, out=logits)  # C x V
-        log_partition = largest - probabilities.amax(1).log()  # C
-        nll = log_partition - at_target
+        log_largest = probabilities.amax(1).log()  # C, of max P
+        nll = (largest - at_target) - log_largest  # the logits first: they cancel exactly where the target is the max
         self.nll[rows] = nll
         if logits_sum is None:
             self.smoothed[rows] = nll
         else:
             share = epsilon / (vocabulary - 1)
-            uniform = vocabulary * log_partition - logits_sum  # −Σ_k log P[i, k]
+            uniform = vocabulary * (largest - log_largest) - logits_sum  # −Σ_k log P[i, k]
             self.smoothed[rows] = (1 - epsilon - share) * nll + share * uniform
         return probabilities
 

@@ -15,7 +15,7 @@ def isotropy(weight: Tensor) -> float:
         weight: (V, D) embeddings, V >= 1.
 
     Returns:
-        In (0, 1]; 1 is perfectly isotropic.
+        In [0, 1]; 1 is perfectly isotropic.
 
     Raises:
         ValueError: `weight` is no matrix, has no rows, or holds a value that is not finite.

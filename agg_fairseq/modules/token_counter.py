@@ -126,7 +126,8 @@ class TokenCounter(nn.Module):
                 f"TokenCounter: expected a state over {len(self.appearances)} tokens, got {state['vocabulary']}"
             )
         sizes = state["sizes"].tolist()
-        self._slots = deque(zip(state["tokens"].split(sizes), state["counts"].split(sizes), strict=True))
+        slots = zip(state["tokens"].split(sizes), state["counts"].split(sizes), strict=True)
+        self._slots = deque((tokens.clone(), counts.clone()) for tokens, counts in slots)  # no views of the whole
         self.current.copy_(state["current"])
         self.appearances.zero_()
         self.appearances.index_add_(

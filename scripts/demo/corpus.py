@@ -84,13 +84,18 @@ def main() -> None:
     arguments.output.mkdir(parents=True, exist_ok=True)
     splits = split(documents())
     model = arguments.output / "sentencepiece"
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(splits["train"]),
-        model_prefix=str(model),
-        vocab_size=arguments.vocabulary,
-        model_type="bpe",
-        minloglevel=2,
-    )
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(splits["train"]),
+            model_prefix=str(model),
+            vocab_size=arguments.vocabulary,
+            model_type="bpe",
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1]
+        print(f"corpus: error: --vocabulary {arguments.vocabulary} does not fit this text: {reason}", file=sys.stderr)
+        sys.exit(2)
     processor = sentencepiece.SentencePieceProcessor(model_file=f"{model}.model")
     for name, lines in splits.items():
         pieces = [" ".join(processor.encode(line, out_type=str)) for line in lines]

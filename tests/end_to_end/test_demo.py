@@ -25,8 +25,8 @@ def test_demo_in_small(tmp_path):
     output = tmp_path / "the demo"
     options = ("--updates", "12", "--vocabulary", "400", "--output", output.name)
     first = run_command("bash", SCRIPT, *options, cwd=tmp_path).stdout
-    assert "agg-0.1" in first and "12/12" in first
-    check(output, ["mle", "agg-0.1"])
+    assert "agg-0.05" in first and "12/12" in first
+    check(output, ["mle", "agg-0.05"])
     again = run_command("bash", SCRIPT, *options, cwd=tmp_path).stdout
     assert "mle is trained already" in again and "12/12" not in again
     other = run_command("bash", SCRIPT, *options, "--seed", "7", cwd=tmp_path, check=False)
@@ -58,4 +58,4 @@ def test_bad_options_are_one_line(arguments, words, tmp_path):
 def test_demo_on_wikitext(shared_data, tmp_path):
     options = ("--corpus", "wikitext", "--data", shared_data / "wikitext-2", "--updates", "5", "--vocabulary", "2000")
     run_command("bash", SCRIPT, *options, "--output", tmp_path / "out", timeout=900)
-    check(tmp_path / "out", ["mle", "agg-0.1"])
+    check(tmp_path / "out", ["mle", "agg-0.05"])

@@ -2,9 +2,13 @@
 
 import json
 import os
+import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
+from fairseq.trainer import Trainer
 
 from agg_fairseq.cli import doctor
 from agg_fairseq.cli.checkpoints import open_checkpoint
@@ -14,6 +18,7 @@ from agg_fairseq.cli.main import COMMANDS, main
 from agg_fairseq.cli.table import format_table
 from agg_fairseq.cli.training_log import read_log
 from agg_fairseq.errors import UserError
+from tests.glue.test_criterions import build
 
 
 class _Code:
@@ -80,6 +85,80 @@ def test_checkpoint_is_read_without_running_it(tmp_path):
     with pytest.raises(UserError, match="run code"):
         open_checkpoint(tmp_path / "evil.pt")
     assert not marker.exists()
+
+
+@pytest.fixture(scope="module")
+def good_checkpoint(lm_data, tmp_path_factory):
+    """A language model, saved as fairseq-train saves it."""
+    path = tmp_path_factory.mktemp("good") / "checkpoint.pt"
+    cfg, task, model, criterion = build(lm_data, "--criterion", "mle")
+    trainer = Trainer(cfg, task, model, criterion)
+    trainer.consolidate_optimizer()
+    trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}})
+    return path
+
+
+def changed(path, target, change):
+    """A copy of a checkpoint with something changed."""
+    state = torch.load(path, weights_only=True)
+    change(state)
+    torch.save(state, target)
+    return target
+
+
+def diverge(state):
+    state["model"]["decoder.output_projection.weight"][3, 0] = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda state: state["cfg"].update(task={"_name": "translation"}), "found a model of the task translation"),
+        (lambda state: state["cfg"].update(task=None), "found a model of the task"),
+        (lambda state: state["cfg"]["model"].update(_name="unheard_of", arch="unheard_of"), "cannot build its model"),
+        (lambda state: state["model"].pop("decoder.layers.0.fc1.weight"), "cannot build its model"),
+        (diverge, "found an infinity or NaN"),
+    ],
+)
+def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, capsys, change, words):
+    path = changed(good_checkpoint, tmp_path / "changed.pt", change)
+    assert main(["eval-lm", str(lm_data), "--path", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+
+
+def test_blocks_of_different_lengths_are_not_compared(lm_data, good_checkpoint, tmp_path, capsys):
+    other = changed(good_checkpoint, tmp_path / "o.pt", lambda state: state["cfg"]["task"].update(tokens_per_sample=8))
+    arguments = ["eval-lm", str(lm_data), "--path", str(good_checkpoint), str(other)]
+    assert main(arguments) == 2
+    assert "trained on 16, 8 tokens per block" in capsys.readouterr().err
+    assert main([*arguments, "--tokens-per-sample", "8"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--device", "foo"], "which this machine lacks"),
+        (["--tokens-per-sample", "0"], "--tokens-per-sample: expected 1 to"),
+        (["--context-window", "16"], "--context-window: expected 0 to 15"),
+        (["--max-tokens", "4"], "--max-tokens: expected at least 16"),
+        (["--gen-subset", "dev"], "no split 'dev'"),
+        (["--name", "a", "b"], "2 names for 1"),
+    ],
+)
+def test_bad_values_of_eval_lm(lm_data, good_checkpoint, capsys, arguments, words):
+    assert main(["eval-lm", str(lm_data), "--path", str(good_checkpoint), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("damage", ["test.bin", "train.idx", "dict.txt"])
+def test_damaged_data(lm_data, good_checkpoint, tmp_path, capsys, damage):
+    data = tmp_path / "bin"
+    shutil.copytree(lm_data, data)
+    (data / damage).write_bytes(b"" if damage != "dict.txt" else b"word without count\n")
+    assert main(["eval-lm", str(data), "--path", str(good_checkpoint)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_unknown_option_value(capsys):
@@ -170,6 +249,14 @@ def test_doctor_names_what_is_missing(capsys, monkeypatch):
     monkeypatch.setattr(doctor, "installed_versions", lambda: versions)
     assert main(["doctor"]) == 1
     assert "error: fairseq is missing; pip install" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("missing", ["torch", "numpy", "fairseq"])
+def test_doctor_runs_where_things_are_missing(missing):
+    program = f"import sys; sys.modules[{missing!r}] = None\n"
+    program += "from agg_fairseq.cli.main import main; sys.exit(main(['doctor']))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 1 and "error: " in result.stdout and "Traceback" not in result.stderr
 
 
 def test_doctor_names_a_fairseq_that_cannot_be_imported(monkeypatch):

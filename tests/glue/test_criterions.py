@@ -329,7 +329,58 @@ def test_other_decoders_are_refused(lm_data, capsys, base, words):
     with pytest.raises(SystemExit) as stop:
         criterion(model, batches(cfg, task)[0])
     error = capsys.readouterr().err
-    assert stop.value.code == 2 and words in error and "expected a decoder" in error
+    assert stop.value.code == 2 and words in error and "expected a model and decoder" in error
+
+
+def test_a_model_that_hides_its_features_is_refused(mt_data, capsys):
+    """Its decoder takes `features_only`, but the model does not pass it on."""
+    base = "--task translation --arch transformer_align --encoder-layers 1 --decoder-layers 1 --max-tokens 64".split()
+    cfg, task, model, criterion = build(mt_data, "--criterion", "mle", base=base)
+    with pytest.raises(SystemExit) as stop:
+        criterion(model, batches(cfg, task)[0])
+    assert stop.value.code == 2 and "TransformerAlignModel, whose forward" in capsys.readouterr().err
+
+
+def test_the_criterion_follows_the_model_to_its_device(lm_data):
+    """The distributed trainer moves a criterion only if it has parameters; `meta` stands for a GPU here."""
+    _, task, model, criterion = build(lm_data, "--criterion", "agg")
+    seen = []
+    criterion.on_train_step = lambda update_num, is_dummy: seen.append(criterion.counter.current.device.type)
+    with pytest.raises(Exception):  # noqa: B017 — whatever the model says of a batch on another device
+        task.train_step({"net_input": {}}, model.to("meta"), criterion, None, 0)
+    assert seen == ["meta"] and criterion.never_rare.device.type == "meta"
+
+
+def test_a_retried_update_logs_its_statistics(lm_data):
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--embedding-stats-interval", 2)
+    batch = batches(trainer.cfg, trainer.task)[0]
+    for _ in range(2):  # the first attempt overflowed
+        trainer.criterion.train()
+        trainer.criterion.on_train_step(2, False)
+        assert trainer.criterion(trainer.model, batch)[2]["isotropy_number"] == 1
+
+
+def test_a_half_full_window_decides_nothing(lm_data, caplog):
+    """Fine-tuning in a late epoch: neither is the group fixed, nor does the warning speak, before K updates."""
+    trainer, _ = trainer_for(
+        lm_data, "--criterion", "agg", "--agg-alpha", 0.9, "--agg-static-after-epoch", 1, "--agg-window", 3
+    )
+    data = batches(trainer.cfg, trainer.task)
+    trainer.criterion.train_iterator.epoch = 4
+    for number, batch in enumerate(data[:5]):
+        with caplog.at_level("WARNING"):
+            trainer.train_step([batch])
+        warned = any("of the vocabulary is rare" in record.message for record in caplog.records)
+        assert (trainer.criterion.static_rare is not None) == warned == (number >= 3)
+
+
+@pytest.mark.parametrize("which", ["g1", "g2"])
+def test_one_gate_alone(lm_data, which):
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-gates", which)
+    for batch in batches(trainer.cfg, trainer.task)[:2]:
+        trainer.train_step([batch])
+    gates = trainer.criterion._gates
+    assert (gates.gate_common is None) == (which == "g2") and (gates.gate_rare is None) == (which == "g1")
 
 
 def test_registering_twice_is_no_error():

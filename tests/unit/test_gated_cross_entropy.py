@@ -222,6 +222,26 @@ def test_half_precision_under_loss_scaling(dtype, scale):
         assert (our - expected).abs().max() <= (their - expected).abs().max() * 1.05 + 1e-12
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_gated_half_precision(dtype):
+    """The float64 truth on the same rounded numbers; the error is that of rounding the result once."""
+    h, w, y, rare, g1, g2 = problem(n=40, v=301, d=16, pads=5)
+    h, w = (t.detach().to(dtype) for t in (h, w))
+    truth = [t.double().requires_grad_() for t in (h, w)]
+    gates = Gates(rare, g1, g2)
+    expected = gradients(naive_gated_cross_entropy(*truth, y, gates=gates, ignore_index=PAD), *truth)
+    ours = [t.requires_grad_() for t in (h, w)]
+    found = gradients(gated_cross_entropy(*ours, y, gates=gates, ignore_index=PAD).loss, *ours)
+    for f, e in zip(found, expected, strict=True):
+        torch.testing.assert_close(f, e.to(dtype), rtol=2 * torch.finfo(dtype).eps, atol=1e-5)
+
+
+def test_small_losses_of_large_logits_keep_their_digits():
+    """The target is the largest logit, at 8,000: −log P is log(1 + e^−2), not the difference of two large numbers."""
+    h, w = torch.tensor([[1.0]]), torch.tensor([[8000.0], [7998.0]])
+    assert gated_cross_entropy(h, w, torch.tensor([0])).loss.item() == pytest.approx(0.126928, abs=1e-6)
+
+
 def test_gradients_come_in_the_dtype_of_their_tensors():
     h, w, y, *_ = problem(dtype=torch.float32)
     h16 = h.detach().half().requires_grad_()
