@@ -1,0 +1,13 @@
+"""The examples in docstrings print what they say."""
+
+import doctest
+import importlib
+
+import pytest
+
+
+@pytest.mark.parametrize("name", ["functional.gated_cross_entropy", "modules.token_counter"])
+def test_examples(name):
+    module = importlib.import_module(f"agg_fairseq.{name}")
+    result = doctest.testmod(module)
+    assert result.attempted > 0 and result.failed == 0
