@@ -13,7 +13,7 @@ check: setup     ## lint and formatting
 	$(PY) -m ruff format --check .
 
 test: check      ## lint, then all tests that take seconds
-	$(PY) -m pytest -q -n 2
+	$(PY) -m pytest -q
 
 test-slow: setup ## the tests that take minutes
 	$(PY) -m pytest -q -m slow

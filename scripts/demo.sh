@@ -69,6 +69,7 @@ bin=$PWD/.venv/bin
 user_dir=$("$bin/agg-fairseq" user-dir)
 mkdir -p -- "$output"
 
+interval=$((updates < 10 ? updates : 10)) # between two lines of the log
 settings="corpus=$corpus data=$data updates=$updates vocabulary=$vocabulary seed=$seed"
 if [ -f "$output/settings" ] && [ "$(cat -- "$output/settings")" != "$settings" ]; then
   fail "$output holds a run with other settings ($(cat -- "$output/settings")); remove it or choose another --output"
@@ -116,7 +117,8 @@ train() {
     --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --weight-decay 0.01 \
     --lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 100 --warmup-init-lr 1e-7 \
     --max-update "$updates" --seed "$seed" --save-dir "$output/$name" --no-epoch-checkpoints \
-    --embedding-stats-interval 10 --log-interval 10 --log-format json --log-file "$output/$name/train.log" \
+    --embedding-stats-interval "$interval" --log-interval "$interval" --log-format json \
+    --log-file "$output/$name/train.log" \
     "$@" 2>&1 | tee -- "$output/$name/output.log" |
     "$bin/python" scripts/demo/progress.py "$name" "$updates"; then
     tail -n 20 -- "$output/$name/output.log" >&2
