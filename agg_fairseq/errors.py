@@ -18,3 +18,9 @@ def fail(message: str) -> NoReturn:
     """
     print(f"agg-fairseq: error: {' '.join(message.split())}", file=sys.stderr, flush=True)
     raise SystemExit(2)
+
+
+def first_line(error: Exception) -> str:
+    """An exception of somebody else's code in one line: its type and the first line of its message."""
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import UserError
+from ..errors import UserError, first_line
 from ..safe_loading import allow_namespaces
 
 
@@ -44,14 +44,14 @@ def open_checkpoint(path: str | Path) -> dict[str, Any]:
     return state
 
 
-def check_language_model(path: str | Path, data: str | Path) -> int:
+def check_language_model(path: str | Path, data: str | Path, vocabulary: int) -> int:
     """Sees, without building it, that a checkpoint is a language model over the dictionary of `data`.
 
     Returns:
         The tokens per block that it was trained with.
 
     Raises:
-        UserError: as `open_checkpoint`; another task; another number of tokens than `data` has.
+        UserError: as `open_checkpoint`; another task; another number of tokens than `vocabulary`, that of `data`.
     """
     state = open_checkpoint(path)
     options = state.get("cfg") or vars(state["args"])
@@ -59,14 +59,23 @@ def check_language_model(path: str | Path, data: str | Path) -> int:
     task = task if isinstance(task, dict) else {"_name": task, **options}
     if task.get("_name") != "language_modeling":
         raise UserError(f"{path}: found a model of the task {task.get('_name')}; expected language_modeling")
-    try:
-        vocabulary = len(_dictionary(data))
-    except (ValueError, RuntimeError, OSError) as error:  # what fairseq raises over a bad line
-        raise UserError(
-            f"{data}: found an unreadable dict.txt ({_first_line(error)}); run fairseq-preprocess"
-        ) from error
-    _check_vocabulary(path, data, state["model"], vocabulary)
+    for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
+        if name in state["model"]:
+            check_vocabulary(path, state["model"][name], data, vocabulary)
     return int(task.get("tokens_per_sample") or 1024)
+
+
+def check_vocabulary(path: str | Path, embedding: Tensor, data: str | Path, vocabulary: int) -> None:
+    """Refuses an embedding (V, D) of another number of tokens than the dictionary of `data`.
+
+    Raises:
+        UserError: V is not `vocabulary`.
+    """
+    if len(embedding) != vocabulary:
+        raise UserError(
+            f"{path}: found a vocabulary of {len(embedding)} tokens, but {data} has {vocabulary}; "
+            "pass the data folder that the model was trained with"
+        )
 
 
 def load_model(path: str | Path, data: str | Path, overrides: dict[str, Any] | None = None) -> tuple[nn.Module, Any]:
@@ -85,7 +94,7 @@ def load_model(path: str | Path, data: str | Path, overrides: dict[str, Any] | N
         return _build(state, {"data": str(data), **(overrides or {})})
     except (ValueError, KeyError, AssertionError, RuntimeError, TypeError, AttributeError, OSError) as error:
         raise UserError(
-            f"{path}: fairseq cannot build its model from it ({_first_line(error)}); expected one of "
+            f"{path}: fairseq cannot build its model from it ({first_line(error)}); expected one of "
             "a registered architecture, and the data folder that it was trained with"
         ) from error
 
@@ -107,13 +116,13 @@ def _build(state: dict[str, Any], overrides: dict[str, Any]) -> tuple[nn.Module,
     return model.eval(), task
 
 
-def output_embedding(path: str | Path, state: dict[str, Any] | None = None) -> tuple[str, Tensor]:
+def output_embedding(path: str | Path) -> tuple[str, Tensor]:
     """Name and value of the output embedding `W` (V, D) in a checkpoint; the tied one where there is no other.
 
     Raises:
         UserError: as `open_checkpoint`, there is no embedding of a known name, or it is not finite.
     """
-    parameters = (state or open_checkpoint(path))["model"]
+    parameters = open_checkpoint(path)["model"]
     for name in ("decoder.output_projection.weight", "decoder.fc_out.weight", "decoder.embed_tokens.weight"):
         if name in parameters:
             weight = parameters[name].float()
@@ -123,19 +132,6 @@ def output_embedding(path: str | Path, state: dict[str, Any] | None = None) -> t
                 )
             return name, weight
     raise UserError(f"{path}: found no output embedding; expected decoder.output_projection.weight or a tied one")
-
-
-def check_data(data: str | Path) -> None:
-    """Refuses a folder that `fairseq-preprocess` did not write.
-
-    Raises:
-        UserError: it has no dictionary.
-    """
-    folder = Path(data)
-    if not folder.is_dir():
-        raise UserError(f"{folder}: found no such folder; expected one written by fairseq-preprocess")
-    if not (folder / "dict.txt").is_file():
-        raise UserError(f"{folder}: found no dict.txt; expected a folder written by fairseq-preprocess --only-source")
 
 
 def _load(path: Path) -> Any:
@@ -148,24 +144,3 @@ def _load(path: Path) -> Any:
 
 def _unreadable(path: Path) -> str:
     return f"{path}: found no readable checkpoint (truncated, or another kind of file); expected one that fairseq wrote"
-
-
-def _dictionary(data: str | Path) -> Any:
-    from fairseq.data import Dictionary
-
-    check_data(data)
-    return Dictionary.load(str(Path(data) / "dict.txt"))
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
-
-
-def _check_vocabulary(path: str | Path, data: str | Path, parameters: dict[str, Tensor], expected: int) -> None:
-    for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
-        if name in parameters and len(parameters[name]) != expected:
-            raise UserError(
-                f"{path}: found a vocabulary of {len(parameters[name])} tokens, but {data} has {expected}; "
-                "pass the data folder that the model was trained with"
-            )

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .. import __version__
+from ..errors import first_line
 
 DISTRIBUTIONS = {
     "torch": ("torch",),
@@ -118,8 +119,7 @@ def _import_failure(*modules: str) -> str | None:
         for module in modules:
             importlib.import_module(module)
     except Exception as error:
-        lines = str(error).splitlines()
-        return f"{type(error).__name__}: {lines[0] if lines else ''}"
+        return first_line(error)
     return None
 
 

@@ -22,12 +22,13 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from .. import __version__
-from ..errors import UserError
-from ..metrics import FrequencyGroups, NextTokenStatistics, frequency_groups, isotropy, mean_cosine
+from ..errors import UserError, first_line
+from ..metrics import FrequencyGroups, NextTokenStatistics, isotropy, mean_cosine
 from ..metrics.groups import AGG_SHARES, GROUPS
-from .checkpoints import check_data, check_language_model, load_model, output_embedding
-from .corpus_counts import count_tokens
+from .checkpoints import check_language_model, load_model, output_embedding
+from .corpus import load_dictionary, training_groups
 from .files import write_json
+from .naming import names_of
 from .table import format_table, number
 
 COLUMNS = (*GROUPS, "total")
@@ -74,23 +75,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Evaluates every checkpoint, prints the table and writes the JSON file."""
-    names = _names(arguments.path, arguments.name)
-    check_data(arguments.data)
-    lengths = [check_language_model(path, arguments.data) for path in arguments.path]
+    names = names_of(arguments.path, arguments.name)
+    dictionary = load_dictionary(arguments.data)
+    lengths = [check_language_model(path, arguments.data, len(dictionary)) for path in arguments.path]
     if arguments.tokens_per_sample is None and len(set(lengths)) > 1:
         raise UserError(
             f"found models trained on {', '.join(map(str, lengths))} tokens per block; give --tokens-per-sample, "
             "since perplexities over blocks of different lengths do not compare"
         )
     device = _device(arguments.device)
-    groups, human, evaluations = None, None, []
+    groups = training_groups(arguments.data, dictionary)
+    evaluations = []
     for path, name in zip(arguments.path, names, strict=True):
         model, task = load_model(path, arguments.data, _overrides(arguments))
-        if groups is None:
-            groups = _groups(arguments.data, task.target_dictionary)
         statistics = _evaluate(model.to(device), task, groups, arguments, name)
         evaluations.append(_evaluation(path, statistics, groups))
-        human = statistics.unique_targets()
+    human = statistics.unique_targets()
     print(_table(names, evaluations, human))
     signature = _signature(arguments, task, groups, evaluations[0])
     print(f"\n{signature}")
@@ -98,15 +98,6 @@ def run(arguments: argparse.Namespace) -> None:
         results = [{"name": name, **asdict(evaluation)} for name, evaluation in zip(names, evaluations, strict=True)]
         value = {"signature": signature, "groups": groups.sizes(), "human_uniq": human, "checkpoints": results}
         write_json(arguments.json, value)
-
-
-def _names(paths: list[str], given: list[str] | None) -> list[str]:
-    if given is None:
-        folders = [Path(path).resolve().parent.name for path in paths]
-        return folders if len(set(folders)) == len(paths) else [str(path) for path in paths]
-    if len(given) != len(paths):
-        raise UserError(f"--name: found {len(given)} names for {len(paths)} checkpoints; give one name per checkpoint")
-    return given
 
 
 def _device(name: str | None) -> torch.device:
@@ -126,11 +117,6 @@ def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.tokens_per_sample is not None:
         overrides["tokens_per_sample"] = arguments.tokens_per_sample
     return overrides
-
-
-def _groups(data: str, dictionary: Any) -> FrequencyGroups:
-    counts = count_tokens(data, dictionary)
-    return frequency_groups(counts, excluded=(dictionary.pad(), dictionary.bos()))
 
 
 def _evaluate(
@@ -155,7 +141,9 @@ def _batches(model: nn.Module, task: Any, arguments: argparse.Namespace) -> Iter
     try:
         task.load_dataset(split)
     except (ValueError, RuntimeError, AssertionError, OSError) as error:
-        raise UserError(f"{arguments.data}/{split}: unreadable ({error}); run fairseq-preprocess again") from error
+        raise UserError(
+            f"{arguments.data}/{split}: unreadable ({first_line(error)}); run fairseq-preprocess again"
+        ) from error
     return task.eval_lm_dataloader(
         dataset=task.dataset(split),
         max_tokens=arguments.max_tokens or max(2048, task.args.tokens_per_sample + arguments.context_window),

@@ -65,7 +65,3 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

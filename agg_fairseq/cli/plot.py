@@ -13,11 +13,12 @@ from pathlib import Path
 from torch import Tensor
 
 from ..errors import UserError
-from ..metrics import frequency_groups, principal_projection, singular_values
+from ..metrics import principal_projection, singular_values
 from ..metrics.groups import GROUPS
-from .checkpoints import check_data, output_embedding
-from .corpus_counts import count_tokens
+from .checkpoints import check_vocabulary, output_embedding
+from .corpus import load_dictionary, training_groups
 from .files import write_whole
+from .naming import names_of
 from .training_log import read_log
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> None:
         from . import figures
     except ImportError as error:
         raise UserError("plot: matplotlib is missing; pip install 'agg-fairseq[eval]'") from error
-    names = _names(arguments)
+    names = names_of(arguments.inputs, arguments.name)
     if arguments.picture == "projection":
         figure = figures.projection(_projections(names, arguments))
     elif arguments.picture == "singular-values":
@@ -65,28 +66,13 @@ def run(arguments: argparse.Namespace) -> None:
     print(output)
 
 
-def _names(arguments: argparse.Namespace) -> list[str]:
-    names = arguments.name or [Path(path).resolve().parent.name for path in arguments.inputs]
-    if len(names) != len(arguments.inputs):
-        raise UserError(f"--name: found {len(names)} names for {len(arguments.inputs)} inputs; give one name each")
-    return names if len(set(names)) == len(names) else [str(path) for path in arguments.inputs]
-
-
 def _projections(names: list[str], arguments: argparse.Namespace) -> dict[str, dict[str, Tensor]]:
-    from fairseq.data import Dictionary
-
-    check_data(arguments.data)
-    dictionary = Dictionary.load(str(Path(arguments.data) / "dict.txt"))
-    counts = count_tokens(arguments.data, dictionary)
-    groups = frequency_groups(counts, excluded=(dictionary.pad(), dictionary.bos()))
+    dictionary = load_dictionary(arguments.data)
+    groups = training_groups(arguments.data, dictionary)
     panels = {}
     for name, path in zip(names, arguments.inputs, strict=True):
         _, weight = output_embedding(path)
-        if len(weight) != len(dictionary):
-            raise UserError(
-                f"{path}: found a vocabulary of {len(weight)} tokens, but {arguments.data} has {len(dictionary)}; "
-                "pass the data folder that the model was trained with"
-            )
+        check_vocabulary(path, weight, arguments.data, len(dictionary))
         points = principal_projection(weight)
         panels[name] = {group: points[groups.members(group)] for group in GROUPS}
     return panels

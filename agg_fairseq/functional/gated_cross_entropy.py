@@ -129,12 +129,13 @@ class _Options(NamedTuple):
 
 
 class _GatedCrossEntropy(torch.autograd.Function):
-    """Forms the gradients in the forward pass and scales them in the backward pass."""
+    """Forms the gradients in the forward pass and scales them in the backward pass (Eq. 23)."""
 
     @staticmethod
     def forward(
         ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, options: _Options
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss of H (N, D), W (V, D), b (V,) or None and y (N,): a scalar, `nll` and `smoothed` (N,), in nats."""
         wanted = _Wanted(*ctx.needs_input_grad[:3])
         with torch.autocast(features.device.type, enabled=False):
             work = _Work.start(features, weight, bias, target, options, wanted)
@@ -146,6 +147,11 @@ class _GatedCrossEntropy(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of H (N, D), W (V, D) and b (V,) times `grad_loss`, a scalar: 1, or a loss scale.
+
+        Raises:
+            RuntimeError: a second call; the first has used the gradients up.
+        """
         if ctx.gradients is None:
             raise RuntimeError(
                 "gated_cross_entropy: backward ran twice over the same loss, but its gradients are used up after "
@@ -190,11 +196,6 @@ class _Work:
         """Allocates outputs and gradients: zeros, so that ignored positions need no further care."""
         dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
 
-        def zeros_like(tensor: Tensor | None, is_wanted: bool) -> Tensor | None:
-            if tensor is None or not is_wanted:
-                return None
-            return torch.zeros(tensor.shape, dtype=dtype, device=tensor.device)
-
         return cls(
             features=features.detach(),
             weight=weight.detach().to(dtype),
@@ -204,9 +205,9 @@ class _Work:
             dtypes=(features.dtype, weight.dtype, None if bias is None else bias.dtype),
             nll=torch.zeros(target.shape, dtype=dtype, device=features.device),
             smoothed=torch.zeros(target.shape, dtype=dtype, device=features.device),
-            grad_features=zeros_like(features, wanted.features),
-            grad_weight=zeros_like(weight, wanted.weight),
-            grad_bias=zeros_like(bias, wanted.bias),
+            grad_features=_zeros_like(features, dtype, wanted.features),
+            grad_weight=_zeros_like(weight, dtype, wanted.weight),
+            grad_bias=_zeros_like(bias, dtype, wanted.bias),
         )
 
     def run(self) -> None:
@@ -274,6 +275,10 @@ class _Work:
         """The gradients of features, weight and bias, each with the dtype it is wanted in."""
         found = (self.grad_features, self.grad_weight, self.grad_bias)
         return [None if g is None else (g, dtype) for g, dtype in zip(found, self.dtypes, strict=True)]
+
+
+def _zeros_like(tensor: Tensor | None, dtype: torch.dtype, is_wanted: bool) -> Tensor | None:
+    return None if tensor is None or not is_wanted else torch.zeros_like(tensor, dtype=dtype)
 
 
 def _gate(gate: Tensor, gates: Gates, like: Tensor) -> Tensor:

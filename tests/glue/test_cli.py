@@ -12,7 +12,7 @@ from fairseq.trainer import Trainer
 
 from agg_fairseq.cli import doctor
 from agg_fairseq.cli.checkpoints import open_checkpoint
-from agg_fairseq.cli.corpus_counts import count_tokens
+from agg_fairseq.cli.corpus import count_tokens
 from agg_fairseq.cli.files import write_json, write_whole
 from agg_fairseq.cli.main import COMMANDS, main
 from agg_fairseq.cli.table import format_table
@@ -159,6 +159,10 @@ def test_damaged_data(lm_data, good_checkpoint, tmp_path, capsys, damage):
     (data / damage).write_bytes(b"" if damage != "dict.txt" else b"word without count\n")
     assert main(["eval-lm", str(data), "--path", str(good_checkpoint)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+    if damage != "test.bin":
+        plot = ["plot", "projection", str(good_checkpoint), "--data", str(data), "--output", str(tmp_path / "x.png")]
+        assert main(plot) == 2
+        assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_unknown_option_value(capsys):

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from fairseq import criterions as fairseq_criterions
-from fairseq import models, options, tasks
+from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
@@ -391,7 +391,3 @@ def test_registering_twice_is_no_error():
     assert register("agg", dataclass=None)(again) is known
     with pytest.raises(ValueError, match="duplicate"):
         register("agg", dataclass=None)(type("Other", (fairseq_criterions.FairseqCriterion,), {}))
-
-
-def test_models_are_imported():
-    assert "transformer_lm" in models.ARCH_MODEL_REGISTRY

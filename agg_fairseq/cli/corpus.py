@@ -1,4 +1,4 @@
-"""Token counts of a binarised split."""
+"""What `fairseq-preprocess` wrote: the dictionary, token counts of a split, and the frequency groups."""
 
 from __future__ import annotations
 
@@ -11,9 +11,40 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..errors import UserError
+from ..errors import UserError, first_line
+from ..metrics import FrequencyGroups, frequency_groups
 
 BLOCK_TOKENS = 2**24
+
+
+def load_dictionary(data: str | Path) -> Any:
+    """fairseq's dictionary of a folder of `fairseq-preprocess --only-source`.
+
+    Raises:
+        UserError: there is no such folder, no `dict.txt` in it, or a line of that is not a token and a count.
+    """
+    from fairseq.data import Dictionary
+
+    folder = Path(data)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: found no such folder; expected one written by fairseq-preprocess")
+    if not (folder / "dict.txt").is_file():
+        raise UserError(f"{folder}: found no dict.txt; expected a folder written by fairseq-preprocess --only-source")
+    try:
+        return Dictionary.load(str(folder / "dict.txt"))
+    except (ValueError, RuntimeError, OSError) as error:  # what fairseq raises over a bad line
+        raise UserError(
+            f"{folder}: found a bad dict.txt ({first_line(error)}); run fairseq-preprocess again"
+        ) from error
+
+
+def training_groups(data: str | Path, dictionary: Any) -> FrequencyGroups:
+    """The frequency groups of all tokens but pad and bos, which are never a target, by the training split's counts.
+
+    Raises:
+        UserError: as `count_tokens`.
+    """
+    return frequency_groups(count_tokens(data, dictionary), excluded=(dictionary.pad(), dictionary.bos()))
 
 
 def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Tensor:
@@ -59,7 +90,7 @@ def _tokens(path: Path, dictionary: Any) -> np.ndarray:
     try:
         dataset = data_utils.load_indexed_dataset(str(path), dictionary)
     except (ValueError, RuntimeError, AssertionError, OSError, struct.error) as error:
-        raise UserError(f"{path}.idx: unreadable ({error}); run fairseq-preprocess again") from error
+        raise UserError(f"{path}.idx: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
     if dataset is None or len(dataset) == 0:
         raise UserError(f"{path}: found no tokens; expected the binarised split of fairseq-preprocess")
     if isinstance(dataset, MMapIndexedDataset):
