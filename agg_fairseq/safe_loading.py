@@ -1,10 +1,17 @@
-"""Checkpoints of fairseq-train under torch >= 2.6, which unpickles known types only."""
+"""Opening fairseq checkpoints without running what is in them."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
 
 import torch
+
+from .errors import UserError
 
 
 def allow_namespaces() -> None:
@@ -16,3 +23,44 @@ def allow_namespaces() -> None:
     """
     if hasattr(torch.serialization, "add_safe_globals"):
         torch.serialization.add_safe_globals([argparse.Namespace])
+
+
+def open_checkpoint(path: str | Path) -> dict[str, Any]:
+    """The contents of a fairseq checkpoint: tensors, numbers, strings and containers of them.
+
+    Tensors are mapped from the file where torch can, so that an optimiser's state takes no memory.
+
+    Raises:
+        UserError: there is no such file, it is no fairseq checkpoint, it is truncated, or it holds an object whose
+            loading would run code.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: found no such file; expected a checkpoint, such as checkpoint_best.pt of a run")
+    try:
+        state = _load(path)
+    except pickle.UnpicklingError as error:
+        if "global" not in str(error).lower():
+            raise UserError(_unreadable(path)) from error
+        raise UserError(
+            f"{path}: refused, since it holds objects whose loading can run code; expected a checkpoint of tensors "
+            "and plain values, as fairseq >= 0.12 writes; save it again with that version if you trust it"
+        ) from error
+    except (RuntimeError, EOFError, OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise UserError(_unreadable(path)) from error
+    if not isinstance(state, dict) or "model" not in state or not (state.get("cfg") or state.get("args")):
+        found = ", ".join(map(str, list(state)[:5])) if isinstance(state, dict) else type(state).__name__
+        raise UserError(f"{path}: found {found}; expected a fairseq checkpoint, with its `model` and its `cfg`")
+    return state
+
+
+def _load(path: Path) -> Any:
+    options: dict[str, Any] = {"map_location": "cpu", "weights_only": True}
+    if "mmap" in inspect.signature(torch.load).parameters and zipfile.is_zipfile(path):
+        options["mmap"] = True
+    allow_namespaces()
+    return torch.load(path, **options)
+
+
+def _unreadable(path: Path) -> str:
+    return f"{path}: found no readable checkpoint (truncated, or another kind of file); expected one that fairseq wrote"

@@ -50,7 +50,7 @@ def main() -> None:
         for vocabulary, positions in SIZES:
             results += report(vocabulary, positions, device, arguments.repeats)
     if arguments.json:
-        from agg_fairseq.cli.files import write_json
+        from agg_fairseq.files import write_json
 
         write_json(arguments.json, {"results": results, "machines": [machine(device) for device in devices]})
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains a small language model with plain likelihood (mle) and with adaptive gradient gating (agg), same seed and
-# updates, and shows what became of the token embeddings. Resumes what was interrupted.
+# Trains a small language model with plain likelihood (mle) and with adaptive gradient gating (agg), or with any other
+# criterions, same seed and updates, and shows what became of the token embeddings. Resumes what was interrupted.
 set -euo pipefail
 
 usage() {
@@ -13,7 +13,11 @@ usage: bash scripts/demo.sh [options]
   --output DIR               where everything goes (default: runs/demo, or runs/wikitext)
   --updates N                updates of each model (default: 600, wikitext 1000)
   --vocabulary N             sub-words, or most frequent words, kept (default: 8000, wikitext 16000)
+  --dimension N              size of embeddings and layers, a multiple of 4 (default: 128)
   --rare-fractions "F …"     share of the vocabulary that agg treats as rare; a model for each (default: 0.05)
+  --model "NAME OPTION …"    a model of its own, with these options of fairseq-train; may be repeated, and replaces
+                             mle and agg: --model "mle --criterion mle" --model "ul --criterion unlikelihood"
+  --jobs N                   models trained side by side, sharing the cores (default: 1)
   --seed N                   random seed of all models (default: 1)
 
 Prints a table and writes it to DIR beside the logs, the checkpoints and three pictures.
@@ -22,11 +26,12 @@ USAGE
 
 fail() { echo "demo: error: $*" >&2; exit 2; }
 
-corpus=python data='' output='' updates='' vocabulary='' fractions=0.05 seed=1
+corpus=python data='' output='' updates='' vocabulary='' fractions=0.05 seed=1 dimension=128 jobs=1 models=()
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
-    --corpus | --data | --output | --updates | --vocabulary | --rare-fractions | --seed)
+    --corpus | --data | --output | --updates | --vocabulary | --rare-fractions | --seed | \
+      --dimension | --model | --jobs)
       [ $# -ge 2 ] || fail "$1: expected a value after it; see --help" ;;
     *) fail "found the argument '$1'; expected one of those that --help lists" ;;
   esac
@@ -38,6 +43,9 @@ while [ $# -gt 0 ]; do
     --vocabulary) vocabulary=$2 ;;
     --rare-fractions) fractions=$2 ;;
     --seed) seed=$2 ;;
+    --dimension) dimension=$2 ;;
+    --model) models+=("$2") ;;
+    --jobs) jobs=$2 ;;
   esac
   shift 2
 done
@@ -47,12 +55,23 @@ case $corpus in
   wikitext) : "${output:=runs/wikitext}" "${updates:=1000}" "${vocabulary:=16000}" ;;
   *) fail "--corpus: found '$corpus'; expected python or wikitext" ;;
 esac
-for option in updates vocabulary seed; do
+for option in updates vocabulary seed dimension jobs; do
   [[ ${!option} =~ ^[1-9][0-9]*$ ]] || fail "--$option: found '${!option}'; expected a whole number from 1"
 done
 [[ $fractions =~ [^[:space:]] ]] || fail "--rare-fractions: found none; expected numbers between 0 and 1"
 for fraction in $fractions; do
   [[ $fraction =~ ^0?\.[0-9]*[1-9][0-9]*$ ]] || fail "--rare-fractions: found '$fraction'; expected numbers between 0 and 1"
+done
+[ $((dimension % 4)) -eq 0 ] || fail "--dimension: found $dimension; expected a multiple of 4, the number of heads"
+if [ ${#models[@]} -eq 0 ]; then
+  models=("mle --criterion mle")
+  for fraction in $fractions; do
+    models+=("agg-$fraction --criterion agg --agg-rare-fraction $fraction")
+  done
+fi
+for model in "${models[@]}"; do
+  [[ $model =~ ^[A-Za-z0-9._-]+\ +--.*--criterion\  || $model =~ ^[A-Za-z0-9._-]+\ +--criterion\  ]] ||
+    fail "--model: found '$model'; expected a name of letters, digits, '.', '_', '-', then options with --criterion"
 done
 if [ "$corpus" = wikitext ]; then
   [ -n "$data" ] || fail "--corpus wikitext: found no --data; expected the folder of wiki.train.tokens"
@@ -70,7 +89,7 @@ user_dir=$("$bin/agg-fairseq" user-dir)
 mkdir -p -- "$output"
 
 interval=$((updates < 10 ? updates : 10)) # between two lines of the log
-settings="corpus=$corpus data=$data updates=$updates vocabulary=$vocabulary seed=$seed"
+settings="corpus=$corpus data=$data updates=$updates vocabulary=$vocabulary seed=$seed dimension=$dimension"
 if [ -f "$output/settings" ] && [ "$(cat -- "$output/settings")" != "$settings" ]; then
   fail "$output holds a run with other settings ($(cat -- "$output/settings")); remove it or choose another --output"
 fi
@@ -110,8 +129,8 @@ train() {
   [ ! -f "$output/$name/done" ] || { echo "demo: $name is trained already"; return 0; }
   mkdir -p -- "$output/$name"
   if ! "$bin/fairseq-train" "$output/data-bin" --user-dir "$user_dir" --task language_modeling \
-    --arch transformer_lm --decoder-layers 2 --decoder-embed-dim 128 --decoder-input-dim 128 \
-    --decoder-output-dim 128 --decoder-ffn-embed-dim 512 --decoder-attention-heads 4 \
+    --arch transformer_lm --decoder-layers 2 --decoder-embed-dim "$dimension" --decoder-input-dim "$dimension" \
+    --decoder-output-dim "$dimension" --decoder-ffn-embed-dim $((4 * dimension)) --decoder-attention-heads 4 \
     --share-decoder-input-output-embed --dropout 0.1 \
     --sample-break-mode none --tokens-per-sample 128 --max-tokens 2048 \
     --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --weight-decay 0.01 \
@@ -129,16 +148,28 @@ train() {
 }
 
 prepare
-names=(mle)
-train mle --criterion mle
-for fraction in $fractions; do
-  train "agg-$fraction" --criterion agg --agg-rare-fraction "$fraction"
-  names+=("agg-$fraction")
+names=() running=0
+if [ "$jobs" -gt 1 ]; then
+  threads=$(($(nproc) / jobs))
+  export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
+fi
+for model in "${models[@]}"; do
+  read -r -a words <<< "$model"
+  names+=("${words[0]}")
+  if [ "$running" -ge "$jobs" ]; then
+    wait -n || fail "a training failed; see above"
+    running=$((running - 1))
+  fi
+  train "${words[@]}" &
+  running=$((running + 1))
 done
+for ((; running > 0; running--)); do wait -n || fail "a training failed; see above"; done
 
 checkpoints=() logs=()
-for name in "${names[@]}"; do checkpoints+=("$output/$name/checkpoint_best.pt"); done
-for name in "${names[@]:1}"; do logs+=("$output/$name/train.log"); done
+for name in "${names[@]}"; do
+  checkpoints+=("$output/$name/checkpoint_best.pt")
+  if grep -q rare_tokens -- "$output/$name/train.log"; then logs+=("$output/$name/train.log"); fi
+done
 echo
 "$bin/agg-fairseq" eval-lm "$output/data-bin" --path "${checkpoints[@]}" --json "$output/eval-lm.json" |
   tee -- "$output/.table.md"
@@ -146,5 +177,7 @@ mv -- "$output/.table.md" "$output/table.md"
 echo
 "$bin/agg-fairseq" plot projection "${checkpoints[@]}" --data "$output/data-bin" --output "$output/projection.png"
 "$bin/agg-fairseq" plot singular-values "${checkpoints[@]}" --output "$output/singular-values.png"
-"$bin/agg-fairseq" plot rare-tokens "${logs[@]}" --output "$output/rare-tokens.png"
+if [ ${#logs[@]} -gt 0 ]; then
+  "$bin/agg-fairseq" plot rare-tokens "${logs[@]}" --output "$output/rare-tokens.png"
+fi
 echo "demo: the table, the logs and the pictures are in $output"

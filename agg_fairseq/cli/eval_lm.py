@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from .. import __version__
+from ..corpus import load_dictionary, training_groups
 from ..errors import UserError, first_line
+from ..files import write_json
 from ..metrics import FrequencyGroups, NextTokenStatistics, isotropy, mean_cosine
 from ..metrics.groups import AGG_SHARES, GROUPS
 from .checkpoints import check_language_model, load_model, output_embedding
-from .corpus import load_dictionary, training_groups
-from .files import write_json
 from .naming import names_of
 from .table import format_table, number
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from torch import Tensor
 
+from ..corpus import load_dictionary, training_groups
 from ..errors import UserError
+from ..files import write_whole
 from ..metrics import principal_projection, singular_values
 from ..metrics.groups import GROUPS
 from .checkpoints import check_vocabulary, output_embedding
-from .corpus import load_dictionary, training_groups
-from .files import write_whole
 from .naming import names_of
 from .training_log import read_log
 

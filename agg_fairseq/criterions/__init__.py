@@ -1,6 +1,7 @@
-"""fairseq criterions. Importing this package registers them."""
+"""fairseq criterions, a file each. Importing this package registers them; `base.py` says what each contributes."""
 
-from .agg import AggCriterion, AggCriterionConfig
-from .mle import MleCriterion, MleCriterionConfig
+import importlib
+import pkgutil
 
-__all__ = ["AggCriterion", "AggCriterionConfig", "MleCriterion", "MleCriterionConfig"]
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

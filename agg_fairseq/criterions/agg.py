@@ -7,16 +7,17 @@ from typing import Any, ClassVar, List, Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum
-from fairseq.distributed import utils as distributed
 from omegaconf import II
 from torch import Tensor
 
 from ..errors import fail
-from ..functional import Gates, agg_gates, rare_tokens
+from ..functional import CrossEntropyOutput, Gates, agg_gates, rare_tokens
 from ..functional.agg import GATES, check_open_interval
 from ..modules import TokenCounter
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig
+from .base import Measure, special_tokens
+from .penalties import PenalizedCriterion, PenalizedCriterionConfig
 from .registration import register
+from .workers import summed_over_workers
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ DEFAULT_ALPHA = 0.03
 
 
 @dataclass
-class AggCriterionConfig(LikelihoodCriterionConfig):
+class AggCriterionConfig(PenalizedCriterionConfig):
     """Options of `--criterion agg`."""
 
     agg_alpha: float = field(
@@ -51,7 +52,11 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
         },
     )
     agg_gates: ChoiceEnum(GATES) = field(  # type: ignore[valid-type]
-        default="both", metadata={"help": "which gates to use: both, or g1 or g2 alone (the paper's Table 8)"}
+        default="both",
+        metadata={
+            "help": "which gates to use: both; g1 or g2 alone (the paper's Table 8); faded: a g1 that meets 1 at the "
+            "threshold; continuous: each rare token against the rare target itself, in place of g2"
+        },
     )
     agg_static_after_epoch: int = field(
         default=0,
@@ -62,7 +67,7 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
 
 
 @register("agg", dataclass=AggCriterionConfig)
-class AggCriterion(LikelihoodCriterion):
+class AggCriterion(PenalizedCriterion):
     """Likelihood with the gradient into the embeddings of rare tokens gated by their recent appearances.
 
     Counts the targets of the previous K updates over all workers; the gates of an update are fixed at its start, the
@@ -70,26 +75,19 @@ class AggCriterion(LikelihoodCriterion):
     """
 
     name: ClassVar[str] = "agg"
-    averages: ClassVar[dict[str, int]] = LikelihoodCriterion.averages | {"rare_tokens": 1, "rare_share": 4}
+    averages: ClassVar[dict[str, int]] = PenalizedCriterion.averages | {"rare_tokens": 1, "rare_share": 4}
 
     def __init__(self, cfg: AggCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
         _check_options(cfg)
-        dictionary = task.target_dictionary
         never_rare = torch.zeros(self.vocabulary, dtype=torch.bool)
-        never_rare[[dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]] = True
+        never_rare[special_tokens(task.target_dictionary)] = True
         self.register_buffer("never_rare", never_rare, persistent=False)
         self.register_buffer("static_rare", None, persistent=False)
         self.counter = TokenCounter(self.vocabulary, max(cfg.agg_window, 1), ignore_index=self.padding_idx)
         self._open_update: int | None = None  # the update whose tokens are in the counter, but not yet in its window
-        self._is_dummy = False
         self._gates: Gates | None = None
         self._warned = False
-
-    def on_train_step(self, update_num: int, is_dummy: bool) -> None:
-        """See `TaskListener`."""
-        super().on_train_step(update_num, is_dummy)
-        self._is_dummy = is_dummy
 
     def begin_update(self, update_num: int) -> None:
         """The previous update enters the window if it took place, and the gates of this one are set."""
@@ -141,25 +139,30 @@ class AggCriterion(LikelihoodCriterion):
     def _current_gates(self, appearances: Tensor, updates: int) -> Gates | None:
         if updates == 0:
             return None
-        return agg_gates(appearances, updates, self._rare(appearances, updates), which=str(self.cfg.agg_gates))
+        alpha = self.cfg.agg_alpha if self.cfg.agg_rare_fraction is None else None
+        rare = self._rare(appearances, updates)
+        return agg_gates(appearances, updates, rare, which=str(self.cfg.agg_gates), alpha=alpha)
 
     def gates(self, target: Tensor) -> Gates | None:
         """The gates of this update; counts the micro-batch, which a dummy batch leaves out."""
-        if not self._is_dummy:
+        if not self.is_dummy:
             self.counter.add(target)
         if self.cfg.agg_count_current_batch:
-            current = _summed_over_workers(self.counter.current.clone())
+            current = summed_over_workers(self.counter.current.clone())
             self._gates = self._current_gates(self.counter.appearances + current, self.counter.updates + 1)
         return self._gates
 
-    def measures(self) -> dict[str, float]:
+    def measures(self, target: Tensor, output: CrossEntropyOutput, regularizer: Tensor | None) -> dict[str, Measure]:
         """`rare_tokens`, the size of R, and `rare_share`, the same as a share of the vocabulary."""
-        rare = 0 if self._gates is None else self._gates.rare.sum()
-        return {"rare_tokens": rare, "rare_share": rare / self.vocabulary}
+        found = super().measures(target, output, regularizer)
+        if self.training:
+            rare = 0 if self._gates is None else self._gates.rare.sum()
+            found |= {"rare_tokens": (rare, 1), "rare_share": (rare / self.vocabulary, 1)}
+        return found
 
     def on_optimizer_step(self) -> None:
         """The update's tokens are complete: sums them over the workers, the only reduction of an update."""
-        self.counter.close(_summed_over_workers)
+        self.counter.close(summed_over_workers)
 
     def checkpoint_state(self) -> dict[str, Any]:
         """The window, the last update's tokens, and the fixed group if there is one."""
@@ -187,12 +190,6 @@ class AggCriterion(LikelihoodCriterion):
                 f"agg: {share:.0%} of the vocabulary is rare after the first epoch, which costs the other tokens "
                 "perplexity; lower --agg-alpha, or set --agg-rare-fraction (0.05 to 0.3)"
             )
-
-
-def _summed_over_workers(counts: Tensor) -> Tensor:
-    if distributed.get_data_parallel_world_size() > 1:
-        distributed.all_reduce(counts, group=distributed.get_data_parallel_group())
-    return counts
 
 
 def _check_options(cfg: AggCriterionConfig) -> None:

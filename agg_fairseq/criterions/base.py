@@ -1,4 +1,21 @@
-"""The base of every criterion here: likelihood through the gated operation, and what all of them log."""
+"""The base of every criterion here: likelihood through the gated operation, and what all of them log.
+
+A method is what it adds to likelihood. Everything that any of them may add is a method of `LikelihoodCriterion` to
+override, and meets in its `forward`, in this one place:
+
+    criterion              gates       position_weight  unlikelihood     regularizer   beyond the loss
+    mle
+    agg                    g1, g2                       --ul-alpha       --cosreg-gamma
+    agps                   f1, f2                       --ul-alpha       --cosreg-gamma
+    freeze_rare            0 or 1                                                      rows put back after each step
+    cosreg                                                               --cosreg-gamma
+    unlikelihood                                        --ul-alpha       --cosreg-gamma
+    unlikelihood_sequence                               --ul-alpha       --cosreg-gamma  updates on continuations
+    face                               1 − f / max f
+
+The gates act on the gradient of the likelihood and of the unlikelihood, which belong to positions. The regulariser has
+none, and is not gated. In validation there are neither gates nor weights: both are ways to train, not what is measured.
+"""
 
 import math
 from dataclasses import dataclass, field
@@ -9,13 +26,17 @@ from fairseq.criterions import FairseqCriterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from omegaconf import II
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..errors import fail
-from ..functional import CrossEntropyOutput, Gates, gated_cross_entropy
+from ..errors import UserError, fail
+from ..functional import CrossEntropyOutput, Gates, Unlikelihood, gated_cross_entropy
 from ..metrics import isotropy, mean_cosine
-from .output_layer import output_layer
+from .output_layer import features_of, output_layer
+from .resume import check_same_criterion
 from .task_hooks import listen
+
+Measure = tuple[Any, Any]
+"""The sum of something, and the number of what it is summed over."""
 
 
 @dataclass
@@ -34,13 +55,13 @@ class LikelihoodCriterionConfig(FairseqDataclass):
     )
     sentence_avg: bool = II("optimization.sentence_avg")
     train_subset: str = II("dataset.train_subset")
+    save_dir: str = II("checkpoint.save_dir")
+    restore_file: str = II("checkpoint.restore_file")
+    reset_optimizer: bool = II("checkpoint.reset_optimizer")
 
 
 class LikelihoodCriterion(FairseqCriterion):
-    """Softmax likelihood whose gradient into the output embedding may be gated.
-
-    A method overrides `gates` and, where it has a state, what `TaskListener` describes. In validation nothing is
-    gated, since gates change gradients only.
+    """Softmax likelihood, and the places where a method adds to it.
 
     Args:
         cfg: the options; fairseq merges them into a DictConfig.
@@ -52,7 +73,9 @@ class LikelihoodCriterion(FairseqCriterion):
 
     name: ClassVar[str]
     averages: ClassVar[dict[str, int]] = {"isotropy": 4, "mean_cosine": 4}
-    """Logged averages that are no sums over tokens, with their decimals."""
+    """What is logged beside loss, nll_loss and ppl, with its decimals."""
+    predicts: ClassVar[bool] = False
+    """Does `observe` need the arg-max predictions?"""
 
     def __init__(self, cfg: LikelihoodCriterionConfig, task: Any) -> None:
         super().__init__(task)
@@ -66,10 +89,12 @@ class LikelihoodCriterion(FairseqCriterion):
         self.cfg = cfg
         self.vocabulary = len(task.target_dictionary)
         self.train_iterator: Any = None
+        self.is_dummy = False  # is this micro-batch one that a worker repeats because it has run out of data?
         self._due = False  # log the embedding's statistics with this micro-batch?
         self._attempt_begins = True
         self._update_num: int | None = None
-        self._validation_statistics: dict[str, float] | None = None
+        self._validation_statistics: dict[str, Measure] | None = None
+        check_same_criterion(cfg, type(self).__name__)
         listen(task, self, cfg.train_subset)
 
     @classmethod
@@ -77,14 +102,14 @@ class LikelihoodCriterion(FairseqCriterion):
         """What fairseq calls: the criterion, or one line and exit status 2."""
         try:
             return cls(cfg, task)
-        except ValueError as error:
+        except (ValueError, UserError) as error:
             fail(f"--criterion {cls.name}: {error}")
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss of a micro-batch in nats, its denominator, and what is logged.
 
         Args:
-            model: a fairseq model with a decoder that supports `features_only`.
+            model: a fairseq model with a decoder that yields features.
             sample: a batch of the task; `target` (B, T).
             reduce: sum over positions; without it the loss is per position and carries no gradient.
 
@@ -92,7 +117,7 @@ class LikelihoodCriterion(FairseqCriterion):
             loss, sample_size (tokens, or sentences with --sentence-avg), logging output of plain scalars.
         """
         weight, bias = output_layer(model, self.vocabulary, self.name)
-        net_output = model(**sample["net_input"], features_only=True)
+        net_output = features_of(model, sample["net_input"], weight.size(1))
         target = model.get_targets(sample, net_output)
         output = gated_cross_entropy(
             net_output[0],
@@ -100,40 +125,68 @@ class LikelihoodCriterion(FairseqCriterion):
             target,
             bias=bias,
             gates=self.gates(target) if self.training else None,
+            position_weight=self.position_weight(target) if self.training else None,
+            unlikelihood=self.unlikelihood(target),
             label_smoothing=self.cfg.label_smoothing,
             ignore_index=self.padding_idx,
+            predict=self.predicts and self.training,
         )
-        logging_output = self._logging_output(sample, output) | self._averages(weight)
-        return output.loss if reduce else output.smoothed, logging_output["sample_size"], logging_output
+        if self.training and not self.is_dummy:
+            self.observe(weight, target, output)
+        return self.result(sample, weight, output, reduce)
 
     def gates(self, target: Tensor) -> Gates | None:
         """The gates of this training micro-batch; None is plain likelihood. Called once per micro-batch."""
         return None
 
-    def measures(self) -> dict[str, float]:
-        """What the method logs with each training micro-batch; its names stand in `averages`."""
+    def position_weight(self, target: Tensor) -> Tensor | None:
+        """What the likelihood of each position of a training micro-batch counts, like `target`; None is 1."""
+        return None
+
+    def unlikelihood(self, target: Tensor) -> Unlikelihood | None:
+        """The penalty on tokens that should not follow; None is none."""
+        return None
+
+    def regularizer(self, weight: Tensor) -> Tensor | None:
+        """A term of W (V, D) alone, counted once per update whatever the batch; None is none."""
+        return None
+
+    def observe(self, weight: nn.Parameter, target: Tensor, output: CrossEntropyOutput) -> None:
+        """Sees every training micro-batch but dummy ones after its forward pass."""
+
+    def measures(self, target: Tensor, output: CrossEntropyOutput, regularizer: Tensor | None) -> dict[str, Measure]:
+        """What the method logs with each micro-batch, as sum and number; its names stand in `averages`."""
         return {}
 
-    def _logging_output(self, sample: dict[str, Any], output: CrossEntropyOutput) -> dict[str, Any]:
+    def result(
+        self, sample: dict[str, Any], weight: Tensor, output: CrossEntropyOutput, reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """What `forward` returns, from the output of the operation: adds the regulariser, and the log."""
         sentences = sample["target"].size(0)
-        return {
-            "loss": output.loss.detach(),
+        sample_size = sentences if self.cfg.sentence_avg else sample["ntokens"]
+        loss = output.loss if reduce else output.terms
+        regularizer = self.regularizer(weight)
+        known = self.measures(sample["target"], output, regularizer) | self._embedding_statistics(weight)
+        if regularizer is not None and reduce:
+            loss = loss + sample_size * regularizer
+        logging_output = {
+            "loss": loss.detach().sum(),
             "nll_loss": output.nll.sum(),
+            "nll_tokens": sample["ntokens"],
             "ntokens": sample["ntokens"],
             "nsentences": sentences,
-            "sample_size": sentences if self.cfg.sentence_avg else sample["ntokens"],
+            "sample_size": sample_size,
         }
+        return loss, sample_size, logging_output | self.logged(known)
 
-    def _averages(self, weight: Tensor) -> dict[str, float]:
+    def logged(self, known: dict[str, Measure]) -> dict[str, Any]:
         """Sum and number of each average, always all of them: fairseq adds the logs of workers up by key."""
-        known = (self.measures() if self.training else {}) | self._embedding_statistics(weight)
         logged = {}
         for name in self.averages:
-            logged[name] = known.get(name, 0.0)
-            logged[f"{name}_number"] = int(name in known)
+            logged[name], logged[f"{name}_number"] = known.get(name, (0.0, 0))
         return logged
 
-    def _embedding_statistics(self, weight: Tensor) -> dict[str, float]:
+    def _embedding_statistics(self, weight: Tensor) -> dict[str, Measure]:
         if self.training:
             due, self._due = self._due, False
             return _embedding_statistics(weight) if due else {}
@@ -152,6 +205,7 @@ class LikelihoodCriterion(FairseqCriterion):
 
     def on_train_step(self, update_num: int, is_dummy: bool) -> None:
         """See `TaskListener`."""
+        self.is_dummy = is_dummy
         if self._attempt_begins or update_num != self._update_num:
             self._attempt_begins, self._update_num = False, update_num
             self.begin_update(update_num)
@@ -163,6 +217,9 @@ class LikelihoodCriterion(FairseqCriterion):
         self._validation_statistics = None
 
     def on_optimizer_step(self) -> None:
+        """See `TaskListener`."""
+
+    def on_weights_changed(self, optimizer: Any) -> None:
         """See `TaskListener`."""
 
     def checkpoint_state(self) -> dict[str, Any]:
@@ -179,10 +236,11 @@ class LikelihoodCriterion(FairseqCriterion):
         def total(key: str) -> Any:
             return sum(log.get(key, 0) for log in logging_outputs)
 
-        sample_size, tokens = total("sample_size"), total("ntokens")
+        sample_size, tokens = total("sample_size"), total("nll_tokens")
         metrics.log_scalar("loss", total("loss") / sample_size / math.log(2), sample_size, round=3)
-        metrics.log_scalar("nll_loss", total("nll_loss") / tokens / math.log(2), tokens, round=3)
-        metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
+        if tokens > 0:
+            metrics.log_scalar("nll_loss", total("nll_loss") / tokens / math.log(2), tokens, round=3)
+            metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
         for name, digits in cls.averages.items():
             number = total(f"{name}_number")
             if number > 0:
@@ -194,7 +252,12 @@ class LikelihoodCriterion(FairseqCriterion):
         return True
 
 
-def _embedding_statistics(weight: Tensor) -> dict[str, float]:
+def special_tokens(dictionary: Any) -> list[int]:
+    """The tokens that no method treats as rare: padding, begin and end of sentence, the unknown word."""
+    return [dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]
+
+
+def _embedding_statistics(weight: Tensor) -> dict[str, Measure]:
     if not weight.isfinite().all():
-        return {"isotropy": math.nan, "mean_cosine": math.nan}
-    return {"isotropy": isotropy(weight), "mean_cosine": mean_cosine(weight)}
+        return {"isotropy": (math.nan, 1), "mean_cosine": (math.nan, 1)}
+    return {"isotropy": (isotropy(weight), 1), "mean_cosine": (mean_cosine(weight), 1)}

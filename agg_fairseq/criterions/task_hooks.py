@@ -12,7 +12,10 @@ that read a model from a checkpoint never look there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
+
+from ..errors import UserError, fail
 
 STATE_KEY = "agg_fairseq"
 
@@ -28,6 +31,9 @@ class TaskListener(Protocol):
 
     def on_optimizer_step(self) -> None:
         """All micro-batches of the update have been seen, on all workers, and its gradient is finite."""
+
+    def on_weights_changed(self, optimizer: Any) -> None:
+        """The optimiser has taken its step."""
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Tensors and plain values to be saved; the same on every worker."""
@@ -55,10 +61,18 @@ def _listen_to_iterators(task: Any, listener: TaskListener, train_subset: str) -
     def get_batch_iterator(dataset: Any, *args: Any, **kwargs: Any) -> Any:
         iterator = original(dataset, *args, **kwargs)
         if dataset is task.datasets.get(train_subset):
-            listener.on_train_iterator(iterator)
+            _or_fail(listener.on_train_iterator, iterator)
         return iterator
 
     task.get_batch_iterator = get_batch_iterator
+
+
+def _or_fail(call: Callable[..., None], *arguments: Any) -> None:
+    """What is the user's to mend ends in one line: fairseq would print a traceback."""
+    try:
+        call(*arguments)
+    except UserError as error:
+        fail(str(error))
 
 
 def _listen_to_steps(task: Any, listener: TaskListener) -> None:
@@ -78,9 +92,11 @@ def _listen_to_steps(task: Any, listener: TaskListener) -> None:
             listener.on_train_step(update_num, ignore_grad)
         return original_train_step(sample, model, criterion, optimizer, update_num, ignore_grad=ignore_grad, **kwargs)
 
-    def optimizer_step(*args: Any, **kwargs: Any) -> Any:
+    def optimizer_step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         listener.on_optimizer_step()
-        return original_optimizer_step(*args, **kwargs)
+        result = original_optimizer_step(optimizer, *args, **kwargs)
+        listener.on_weights_changed(optimizer)
+        return result
 
     task.train_step, task.optimizer_step = train_step, optimizer_step
 

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from .gated_cross_entropy import Gates
+from .gates import Gates
 
-GATES = ("both", "g1", "g2")
+GATES = ("both", "g1", "g2", "faded", "continuous")
 
 
 def rare_tokens(
@@ -66,36 +66,53 @@ def _lowest(appearances: Tensor, fraction: float, excluded: Tensor | None) -> Te
     return order <= order.kthvalue(size).values
 
 
-def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "both") -> Gates:
+def agg_gates(
+    appearances: Tensor, updates: int, rare: Tensor, *, which: str = "both", alpha: float | None = None
+) -> Gates:
     """The gates of AGG, Eqs. 7 and 8, on the rare tokens R.
 
     - `g1[k] = min(a[k] / updates, 1)`, at positions whose target is not rare;
     - `g2[k] = min(a[k] / ā, 1)` with `ā` the mean of `a` over R, at positions whose target is rare. Where no rare
       token has appeared at all, none is rarer than the others, and g2 is 1.
 
+    Two choices are not the paper's. Its g1 stays below α, and jumps to 1 as a token leaves R: "faded" is
+    `g1[k] = a[k] / (α · updates)`, which meets 1 there. And its g2 knows two levels of rarity: "continuous" compares
+    each rare token with the target y itself, `min(a[k] / a[y], 1)`, in place of g2.
+
     Args:
         appearances: (V,) a, integer.
         updates: how many updates the window holds, at least 1.
         rare: (V,) bool, R, as `rare_tokens` returns it; may be empty.
-        which: "both", or "g1" or "g2" for that gate alone (Table 8).
+        which: "both"; "g1" or "g2" for that gate alone (Table 8); "faded" or "continuous".
+        alpha: for "faded", α of `rare_tokens`; None takes the highest rate in R, where a group was chosen by its size.
 
     Returns:
         Gates: float32.
 
     Raises:
-        ValueError: `which` is none of the three.
+        ValueError: `which` is none of these.
     """
     if which not in GATES:
         raise ValueError(f"expected gates to be one of {', '.join(GATES)}, got {which!r}")
     a = appearances.double()
+    if which == "faded":
+        g1 = a / (_highest(a, rare) if alpha is None else alpha * updates)
+    else:
+        g1 = a / updates
+    g1 = None if which == "g2" else g1.clamp(max=1).float()
+    if which == "continuous":
+        return Gates(rare=rare, gate_common=g1, appearances=appearances)
+    return Gates(rare=rare, gate_common=g1, gate_rare=None if which == "g1" else _g2(a, rare))
+
+
+def _g2(a: Tensor, rare: Tensor) -> Tensor:
     mean = a.mul(rare).sum() / rare.sum()  # NaN where R is empty, 0 where nothing in R has appeared
-    g1 = (a / updates).clamp(max=1).float()
-    g2 = torch.where(mean > 0, (a / mean).clamp(max=1), torch.ones_like(a)).float()
-    return Gates(
-        rare=rare,
-        gate_common=None if which == "g2" else g1,
-        gate_rare=None if which == "g1" else g2,
-    )
+    return torch.where(mean > 0, (a / mean).clamp(max=1), torch.ones_like(a)).float()
+
+
+def _highest(a: Tensor, rare: Tensor) -> Tensor:
+    """The most appearances in R, at least 1: unseen tokens fade to 0 also where all of R is unseen."""
+    return a.masked_fill(~rare, 0.0).max().clamp(min=1)
 
 
 def check_open_interval(name: str, value: float) -> float:

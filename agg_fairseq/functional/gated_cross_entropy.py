@@ -16,48 +16,44 @@ ordered by kind. Over the common rows the gate factors out of the sum, `gate_com
 Over the rare rows, which are few, the entries of `P − Q` themselves are gated. A target entry of a common row belongs
 to a common token, whose gate is 1; one of a rare row is put back after gating.
 
+The likelihood of a position may carry a weight (FACE), and an unlikelihood penalty may be added to it; the gates then
+apply to the gradient of the whole. What each adds to the gradient is in `chunks.py` and `unlikelihood.py`.
+
 Cost: the three products of plain cross-entropy (6·N·V·D operations) and, beyond inputs and gradients, one chunk of
-logits. The gradients are formed during the forward pass, in float32 (float64 for float64 input), and rescaled in the
-backward pass; so nothing underflows under a loss scale, and the logits are computed only once.
+logits (two where the gates depend on the target itself). The gradients are formed during the forward pass, in float32
+(float64 for float64 input), and rescaled in the backward pass; so nothing underflows under a loss scale, and the logits
+are computed only once.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from .chunks import ChunkedLoss, Options, Wanted
+from .gates import Gates
+from .unlikelihood import Unlikelihood
+
 CHUNK_ELEMENTS = 2**23
 """Logits held at a time: 32 MiB in float32."""
-
-
-@dataclass(frozen=True)
-class Gates:
-    """How much of the gradient reaches each row of the output embedding.
-
-    Args:
-        rare: (V,) bool, the rare tokens R. Outside R every gate is 1, whatever the vectors below hold.
-        gate_common: (V,) in [0, 1], gates at positions whose target is not rare; None means 1 everywhere.
-        gate_rare: (V,) in [0, 1], gates at positions whose target is rare; None means 1 everywhere.
-    """
-
-    rare: Tensor
-    gate_common: Tensor | None = None
-    gate_rare: Tensor | None = None
 
 
 class CrossEntropyOutput(NamedTuple):
     """What `gated_cross_entropy` returns; everything in nats, zero at ignored positions."""
 
     loss: Tensor
-    """Scalar, summed over positions, label-smoothed; the only field that carries a gradient."""
+    """Scalar, summed over positions; the only field that carries a gradient."""
     nll: Tensor
     """Like `target`: −log P[i, y_i]."""
-    smoothed: Tensor
-    """Like `target`: the summands of `loss`. Equal to `nll` without label smoothing."""
+    terms: Tensor
+    """Like `target`: the summands of `loss`: smoothed, weighted, with the penalty. Else equal to `nll`."""
+    unlikelihood: Tensor
+    """Like `target`: the penalty before its weight; zero without one."""
+    prediction: Tensor | None = None
+    """Like `target`: the arg-max of P, int64, where it was asked for."""
 
 
 def gated_cross_entropy(
@@ -68,7 +64,10 @@ def gated_cross_entropy(
     bias: Tensor | None = None,
     gates: Gates | None = None,
     label_smoothing: float = 0.0,
+    position_weight: Tensor | None = None,
+    unlikelihood: Unlikelihood | None = None,
     ignore_index: int = -100,
+    predict: bool = False,
     chunk_elements: int = CHUNK_ELEMENTS,
 ) -> CrossEntropyOutput:
     """Cross-entropy of `softmax(features weightᵀ + bias)`, gated where it flows into `weight`.
@@ -88,7 +87,11 @@ def gated_cross_entropy(
         bias: (V,) b, added to the logits; its gradient is not gated.
         gates: which rows receive how much; None is plain likelihood.
         label_smoothing: ε in [0, 1). As fairseq does it, ε/(V−1) goes to every token but the target.
+        position_weight: like `target`, what the likelihood of each position counts; None is 1. No gradient flows into
+            it.
+        unlikelihood: a penalty on tokens that should not follow; its positions are those of the flattened `target`.
         ignore_index: target value of the positions that contribute nothing (padding).
+        predict: also return the arg-max of P.
         chunk_elements: logits held at a time, at least one row of V.
 
     Returns:
@@ -107,25 +110,21 @@ def gated_cross_entropy(
     Reference: Yu et al. (2022), "Rare Tokens Degenerate All Tokens", Eqs. 6–10 and 23. Their Eq. 10 adds a second
     term of equal value that only routes gradients; here the value is the likelihood's, once.
     """
-    _check(features, weight, target, bias, gates, label_smoothing, ignore_index)
+    _check(features, weight, target, bias, gates, label_smoothing, position_weight, ignore_index)
     size, vocabulary = target.shape, weight.size(0)
-    options = _Options(
+    options = Options(
         gates=gates,
         label_smoothing=label_smoothing,
+        position_weight=None if position_weight is None else position_weight.detach().reshape(-1),
+        unlikelihood=unlikelihood,
         ignore_index=ignore_index,
         chunk_rows=max(1, chunk_elements // vocabulary),
+        predict=predict,
     )
-    loss, nll, smoothed = _GatedCrossEntropy.apply(
+    loss, *outputs = _GatedCrossEntropy.apply(
         features.reshape(-1, features.size(-1)), weight, bias, target.reshape(-1), options
     )
-    return CrossEntropyOutput(loss, nll.view(size), smoothed.view(size))
-
-
-class _Options(NamedTuple):
-    gates: Gates | None
-    label_smoothing: float
-    ignore_index: int
-    chunk_rows: int
+    return CrossEntropyOutput(loss, *(None if output is None else output.view(size) for output in outputs))
 
 
 class _GatedCrossEntropy(torch.autograd.Function):
@@ -133,16 +132,16 @@ class _GatedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, options: _Options
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss of H (N, D), W (V, D), b (V,) or None and y (N,): a scalar, `nll` and `smoothed` (N,), in nats."""
-        wanted = _Wanted(*ctx.needs_input_grad[:3])
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, options: Options
+    ) -> tuple[Tensor | None, ...]:
+        """The loss of H (N, D), W (V, D), b (V,) or None and y (N,): a scalar, then `chunks.Outputs`."""
+        wanted = Wanted(*ctx.needs_input_grad[:3])
         with torch.autocast(features.device.type, enabled=False):
-            work = _Work.start(features, weight, bias, target, options, wanted)
+            work = ChunkedLoss.start(features, weight, bias, target, options, wanted)
             work.run()
         ctx.gradients = work.gradients()
-        ctx.mark_non_differentiable(work.nll, work.smoothed)
-        return work.smoothed.sum(), work.nll, work.smoothed
+        ctx.mark_non_differentiable(*(output for output in work.outputs if output is not None))
+        return work.outputs.terms.sum(), *work.outputs
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -159,146 +158,6 @@ class _GatedCrossEntropy(torch.autograd.Function):
             )
         gradients, ctx.gradients = ctx.gradients, None
         return (*(_scaled_(gradient, grad_loss) for gradient in gradients), None, None)
-
-
-class _Wanted(NamedTuple):
-    features: bool
-    weight: bool
-    bias: bool
-
-
-@dataclass
-class _Work:
-    """One forward pass: inputs in the dtype of the products, outputs and gradients filled chunk by chunk."""
-
-    features: Tensor  # (N, D)
-    weight: Tensor  # (V, D)
-    bias: Tensor | None  # (V,)
-    target: Tensor  # (N,)
-    options: _Options
-    dtypes: tuple[torch.dtype, torch.dtype, torch.dtype | None]
-    nll: Tensor  # (N,)
-    smoothed: Tensor  # (N,)
-    grad_features: Tensor | None  # (N, D)
-    grad_weight: Tensor | None  # (V, D)
-    grad_bias: Tensor | None  # (V,)
-
-    @classmethod
-    def start(
-        cls,
-        features: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        target: Tensor,
-        options: _Options,
-        wanted: _Wanted,
-    ) -> _Work:
-        """Allocates outputs and gradients: zeros, so that ignored positions need no further care."""
-        dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
-
-        return cls(
-            features=features.detach(),
-            weight=weight.detach().to(dtype),
-            bias=None if bias is None else bias.detach().to(dtype),
-            target=target,
-            options=options,
-            dtypes=(features.dtype, weight.dtype, None if bias is None else bias.dtype),
-            nll=torch.zeros(target.shape, dtype=dtype, device=features.device),
-            smoothed=torch.zeros(target.shape, dtype=dtype, device=features.device),
-            grad_features=_zeros_like(features, dtype, wanted.features),
-            grad_weight=_zeros_like(weight, dtype, wanted.weight),
-            grad_bias=_zeros_like(bias, dtype, wanted.bias),
-        )
-
-    def run(self) -> None:
-        """Common rows first: their gate is applied to the finished sum, before the rare rows are added to it."""
-        gates = self.options.gates
-        rows = (self.target != self.options.ignore_index).nonzero().squeeze(1)  # n <= N
-        if gates is None:
-            return self._run_rows(rows)
-        is_rare = gates.rare[self.target[rows]]  # n
-        self._run_rows(rows[~is_rare])
-        if gates.gate_common is not None and self.grad_weight is not None:
-            self.grad_weight.mul_(_gate(gates.gate_common, gates, self.grad_weight)[:, None])
-        gate_rare = None if gates.gate_rare is None else _gate(gates.gate_rare, gates, self.nll)
-        self._run_rows(rows[is_rare], gate_rare)
-
-    def _run_rows(self, rows: Tensor, gate: Tensor | None = None) -> None:
-        if not len(rows):
-            return
-        chunk_rows = min(self.options.chunk_rows, len(rows))
-        buffer = self.nll.new_empty(chunk_rows, self.weight.size(0))  # C x V
-        for chunk in rows.split(chunk_rows):
-            self._run_chunk(chunk, buffer[: len(chunk)], gate)
-
-    def _run_chunk(self, rows: Tensor, buffer: Tensor, gate: Tensor | None) -> None:
-        features = self.features[rows].to(self.weight.dtype)  # C x D
-        target = self.target[rows]  # C
-        logits = torch.mm(features, self.weight.t(), out=buffer)  # C x V
-        if self.bias is not None:
-            logits.add_(self.bias)
-        probabilities = self._value(rows, target, logits)  # the same memory
-        if self.grad_features is None and self.grad_weight is None and self.grad_bias is None:
-            return
-        residual = _subtract_targets_(probabilities, target, self.options.label_smoothing)  # (P − Q), C x V
-        if self.grad_features is not None:
-            self.grad_features[rows] = residual @ self.weight
-        if self.grad_bias is not None:
-            self.grad_bias += residual.sum(0)
-        if self.grad_weight is not None:
-            if gate is not None:
-                _gate_all_but_targets_(residual, target, gate)
-            self.grad_weight.addmm_(residual.t(), features)
-
-    def _value(self, rows: Tensor, target: Tensor, logits: Tensor) -> Tensor:
-        """Stores the loss of a chunk and turns its logits into probabilities, in place.
-
-        −log P[y] is read off the largest entry: `(max z − z[y]) − log max P`, where max P is at least 1/V.
-        """
-        epsilon, vocabulary = self.options.label_smoothing, logits.size(1)
-        at_target = logits.gather(1, target[:, None]).squeeze(1)  # C
-        largest = logits.amax(1)  # C
-        logits_sum = logits.sum(1) if epsilon else None  # C
-        probabilities = torch.softmax(logits, 1, out=logits)  # C x V
-        log_largest = probabilities.amax(1).log()  # C, of max P
-        nll = (largest - at_target) - log_largest  # the logits first: they cancel exactly where the target is the max
-        self.nll[rows] = nll
-        if logits_sum is None:
-            self.smoothed[rows] = nll
-        else:
-            share = epsilon / (vocabulary - 1)
-            uniform = vocabulary * (largest - log_largest) - logits_sum  # −Σ_k log P[i, k]
-            self.smoothed[rows] = (1 - epsilon - share) * nll + share * uniform
-        return probabilities
-
-    def gradients(self) -> list[tuple[Tensor, torch.dtype] | None]:
-        """The gradients of features, weight and bias, each with the dtype it is wanted in."""
-        found = (self.grad_features, self.grad_weight, self.grad_bias)
-        return [None if g is None else (g, dtype) for g, dtype in zip(found, self.dtypes, strict=True)]
-
-
-def _zeros_like(tensor: Tensor | None, dtype: torch.dtype, is_wanted: bool) -> Tensor | None:
-    return None if tensor is None or not is_wanted else torch.zeros_like(tensor, dtype=dtype)
-
-
-def _gate(gate: Tensor, gates: Gates, like: Tensor) -> Tensor:
-    return gate.to(like).masked_fill(~gates.rare, 1.0)
-
-
-def _subtract_targets_(probabilities: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
-    """P − Q in the memory of P: 1 − ε off the target and ε/(V−1) off every other token."""
-    if label_smoothing:
-        share = label_smoothing / (probabilities.size(1) - 1)
-        probabilities.sub_(share)
-    else:
-        share = 0.0
-    peak = probabilities.new_full((len(target), 1), share + label_smoothing - 1)
-    return probabilities.scatter_add_(1, target[:, None], peak)
-
-
-def _gate_all_but_targets_(residual: Tensor, target: Tensor, gate: Tensor) -> None:
-    at_target = residual.gather(1, target[:, None])
-    residual.mul_(gate).scatter_(1, target[:, None], at_target)
 
 
 def _scaled_(gradient: tuple[Tensor, torch.dtype] | None, scale: Tensor) -> Tensor | None:
@@ -318,6 +177,7 @@ def _check(
     bias: Tensor | None,
     gates: Gates | None,
     label_smoothing: float,
+    position_weight: Tensor | None,
     ignore_index: int,
 ) -> None:
     if not features.is_floating_point():
@@ -333,9 +193,14 @@ def _check(
         raise ValueError(
             f"gated_cross_entropy: expected target of shape {tuple(features.shape[:-1])}, got {tuple(target.shape)}"
         )
+    if position_weight is not None and position_weight.shape != target.shape:
+        raise ValueError(
+            f"gated_cross_entropy: expected position_weight of shape {tuple(target.shape)}, "
+            f"got {tuple(position_weight.shape)}"
+        )
     vectors = {"bias": bias}
     if gates is not None:
-        vectors |= {"gates.rare": gates.rare, "gate_common": gates.gate_common, "gate_rare": gates.gate_rare}
+        vectors |= {f"gates.{name}": vector for name, vector in gates.vectors().items()}
     for name, vector in vectors.items():
         if vector is not None and vector.shape != weight.shape[:1]:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The gated loss as the paper writes it, in plain autograd: for reading, and for testing the fast one against."""
+"""The gated loss as the papers write it, in plain autograd: for reading, and for testing the fast one against."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .gated_cross_entropy import Gates
+from .gates import Gates
+from .unlikelihood import Unlikelihood
 
 
 def gate_gradient(value: Tensor, gate: Tensor) -> Tensor:
@@ -30,6 +31,8 @@ def naive_gated_cross_entropy(
     bias: Tensor | None = None,
     gates: Gates | None = None,
     label_smoothing: float = 0.0,
+    position_weight: Tensor | None = None,
+    unlikelihood: Unlikelihood | None = None,
     ignore_index: int = -100,
 ) -> Tensor:
     """The loss of `gated_cross_entropy` by the three logits of Eqs. 9–10. Holds several (N, V) tensors.
@@ -41,20 +44,28 @@ def naive_gated_cross_entropy(
         is twice that, since its second term repeats the first; the repetition is subtracted without a gradient.
     """
     features, target = features.reshape(-1, features.size(-1)), target.reshape(-1)
-    kept = target != ignore_index
-    features, target = features[kept], target[kept]
+    position = (target != ignore_index).nonzero().squeeze(1)
+    importance = torch.ones_like(target, dtype=weight.dtype) if position_weight is None else position_weight.flatten()
+    features, target, importance = features[position], target[position], importance[position]
     offset = 0 if bias is None else bias
 
     def loss(logits: Tensor) -> Tensor:
-        return _smoothed_cross_entropy(logits, target, label_smoothing)
+        log_probs = F.log_softmax(logits, dim=1)
+        terms = importance * _smoothed_cross_entropy(log_probs, target, label_smoothing)
+        if unlikelihood is not None:
+            terms = terms + unlikelihood.weight * _unlikelihood(log_probs, target, position, unlikelihood)
+        return terms
 
     gate = _gate_matrix(gates, target, weight)  # N x V: G of the paper, g1 or g2 by row, 1 at the target
     z0 = features @ weight.detach().t() + offset
-    frozen = features.detach() @ weight.detach().t()
-    z12 = gate * (features.detach() @ weight.t()) + (1 - gate) * frozen
-    z12 = z12 + (0 if bias is None else bias.detach())
+    z12 = _gated_product(features.detach(), weight, gate) + (0 if bias is None else bias.detach())
     embedding_term = loss(z12)
     return (loss(z0) + embedding_term - embedding_term.detach()).sum()
+
+
+def _gated_product(features: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
+    """Eq. 9, z¹ and z²: the gate holds back the entries of H Wᵀ on their way into W."""
+    return gate_gradient(features @ weight.t(), gate)
 
 
 def _gate_matrix(gates: Gates | None, target: Tensor, weight: Tensor) -> Tensor:
@@ -62,14 +73,28 @@ def _gate_matrix(gates: Gates | None, target: Tensor, weight: Tensor) -> Tensor:
     if gates is None:
         return matrix
     target_is_rare = gates.rare[target]
-    for rows, vector in ((~target_is_rare, gates.gate_common), (target_is_rare, gates.gate_rare)):
-        if vector is not None:
-            matrix[rows] = torch.where(gates.rare, vector.to(weight.dtype), torch.ones_like(vector, dtype=weight.dtype))
+    if gates.gate_common is not None:
+        matrix[~target_is_rare] = gates.gate_common.to(weight.dtype)
+    if gates.gate_rare is not None:
+        matrix[target_is_rare] = gates.gate_rare.to(weight.dtype)
+    if gates.appearances is not None:
+        a = gates.appearances.to(weight.dtype)
+        ratio = a[None, :] / a[target[target_is_rare]][:, None]  # 0 / 0: none is rarer than an unseen target
+        matrix[target_is_rare] = ratio.nan_to_num(nan=1.0).clamp(max=1)
+    matrix[:, ~gates.rare] = 1.0
     return matrix.scatter(1, target[:, None], 1.0)
 
 
-def _smoothed_cross_entropy(logits: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
-    log_probs = F.log_softmax(logits, dim=1)
-    share = label_smoothing / max(logits.size(1) - 1, 1)
+def _smoothed_cross_entropy(log_probs: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
+    share = label_smoothing / max(log_probs.size(1) - 1, 1)
     nll = -log_probs.gather(1, target[:, None]).squeeze(1)
     return (1 - label_smoothing - share) * nll - share * log_probs.sum(1)
+
+
+def _unlikelihood(log_probs: Tensor, target: Tensor, position: Tensor, unlikelihood: Unlikelihood) -> Tensor:
+    """Welleck et al. (2020), Eq. 4, at each position."""
+    tokens, is_candidate = unlikelihood.candidates.at(position)
+    if unlikelihood.spare_target:
+        is_candidate = is_candidate & (tokens != target[:, None])
+    penalty = -torch.log1p(-log_probs.exp().gather(1, tokens))
+    return penalty.masked_fill(~is_candidate, 0.0).sum(1)

@@ -1,5 +1,6 @@
-"""Modules with state: plain PyTorch, no fairseq."""
+"""What has a state: plain PyTorch, no fairseq."""
 
+from .frozen_rows import FrozenRows
 from .token_counter import TokenCounter
 
-__all__ = ["TokenCounter"]
+__all__ = ["FrozenRows", "TokenCounter"]

@@ -12,12 +12,12 @@ from fairseq.trainer import Trainer
 
 from agg_fairseq.cli import doctor
 from agg_fairseq.cli.checkpoints import open_checkpoint
-from agg_fairseq.cli.corpus import count_tokens
-from agg_fairseq.cli.files import write_json, write_whole
 from agg_fairseq.cli.main import COMMANDS, main
 from agg_fairseq.cli.table import format_table
 from agg_fairseq.cli.training_log import read_log
+from agg_fairseq.corpus import count_tokens
 from agg_fairseq.errors import UserError
+from agg_fairseq.files import write_json, write_whole
 from tests.glue.test_criterions import build
 
 

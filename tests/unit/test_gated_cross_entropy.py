@@ -61,7 +61,7 @@ def test_equals_the_paper(group, chunk_elements, smoothing):
         h, w, y, gates=Gates(rare, g1, g2), label_smoothing=smoothing, ignore_index=PAD, chunk_elements=chunk_elements
     )
     torch.testing.assert_close(out.loss, plain)
-    torch.testing.assert_close(out.smoothed.sum(), plain)
+    torch.testing.assert_close(out.terms.sum(), plain)
     torch.testing.assert_close(gradients(out.loss, h, w), expected)
 
 
@@ -148,7 +148,7 @@ def test_which_tensors_receive_a_gradient():
     h, w, y, rare, g1, g2 = problem()
     gates = Gates(rare, g1.requires_grad_(), g2)
     out = gated_cross_entropy(h, w.detach(), y, gates=gates, ignore_index=PAD)
-    assert not out.nll.requires_grad and not out.smoothed.requires_grad
+    assert not out.nll.requires_grad and not out.terms.requires_grad
     out.loss.backward()
     assert h.grad is not None and w.grad is None and g1.grad is None
     with torch.no_grad():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..errors import UserError, first_line
-from ..metrics import FrequencyGroups, frequency_groups
+from .errors import UserError, first_line
+from .metrics import FrequencyGroups, frequency_groups
 
 BLOCK_TOKENS = 2**24
 
@@ -45,6 +46,52 @@ def training_groups(data: str | Path, dictionary: Any) -> FrequencyGroups:
         UserError: as `count_tokens`.
     """
     return frequency_groups(count_tokens(data, dictionary), excluded=(dictionary.pad(), dictionary.bos()))
+
+
+def target_splits(task: Any, split: str) -> list[Path]:
+    """The binarised files, without their suffixes, whose tokens a task is trained to predict.
+
+    All folders of a sharded data set, and in each `split` with its continuations `split1`, `split2`, …, as fairseq
+    reads them; of a translation task, the target side.
+
+    Args:
+        task: fairseq's language_modeling or translation task, or one derived from them.
+        split: name of the split.
+
+    Raises:
+        UserError: another kind of task, or no such file.
+    """
+    from fairseq import utils
+
+    data = getattr(getattr(task, "cfg", None) or getattr(task, "args", None), "data", None)
+    if data is None:
+        raise UserError(
+            f"token counts: found the task {type(task).__name__}, which names no data; expected language_modeling or "
+            "translation"
+        )
+    found = []
+    for folder in utils.split_paths(data):
+        for number in itertools.count():
+            path = next((p for p in _files(Path(folder), task, f"{split}{number or ''}") if _exists(p)), None)
+            if path is None:
+                break
+            found.append(path)
+    if not found:
+        expected = " or ".join(f"{path.name}.bin" for path in _files(Path(data), task, split))
+        raise UserError(f"{data}: found no {expected}; expected the training split of fairseq-preprocess")
+    return found
+
+
+def _files(folder: Path, task: Any, split: str) -> list[Path]:
+    """Where a split may be, without suffix."""
+    source, target = (getattr(task.cfg, f"{side}_lang", None) for side in ("source", "target"))
+    if not target:
+        return [folder / split]
+    return [folder / f"{split}.{pair}.{target}" for pair in (f"{source}-{target}", f"{target}-{source}")]
+
+
+def _exists(path: Path) -> bool:
+    return Path(f"{path}.bin").is_file()
 
 
 def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Tensor:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
+from .errors import UserError
 
 
 def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:

@@ -1,0 +1,90 @@
+"""`--criterion agps`: adaptive gradient partial scaling (Yu et al. 2021)."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from fairseq.dataclass import ChoiceEnum
+from omegaconf import II
+from torch import Tensor
+
+from ..functional import Gates, agps_gates, tokens_from_rank
+from ..functional.agps import VARIANTS
+from .base import special_tokens
+from .penalties import PenalizedCriterion, PenalizedCriterionConfig
+from .registration import register
+from .training_counts import training_counts
+from .workers import summed_over_workers
+
+
+@dataclass
+class AgpsCriterionConfig(PenalizedCriterionConfig):
+    """Options of `--criterion agps`; the defaults are the paper's for WikiText-103."""
+
+    agps_mu1: float = field(
+        default=500.0,
+        metadata={
+            "help": "training occurrences from which f1 is 1; should exceed those of every rare token (WMT14: 1500)"
+        },
+    )
+    agps_mu2: float = field(
+        default=20.0, metadata={"help": "training occurrences from which f2 is 1, usually below mu1 (WMT14: 400)"}
+    )
+    agps_rare_rank: int = field(
+        default=25000,
+        metadata={"help": "frequency rank from which a token is rare; the most frequent is 0 (WMT14: 27000)"},
+    )
+    agps_variant: ChoiceEnum(VARIANTS) = field(  # type: ignore[valid-type]
+        default="eq15",
+        metadata={"help": "Eq. 15, or the appendix's Algorithm 1, which lets f1 + f2 through at rare targets"},
+    )
+    no_save: bool = II("checkpoint.no_save")
+
+
+@register("agps", dataclass=AgpsCriterionConfig)
+class AgpsCriterion(PenalizedCriterion):
+    """Likelihood with the gradient into rare tokens that are no target of the batch scaled by their training counts.
+
+    "In the batch" means in this micro-batch on any worker: one reduction of V numbers for each.
+    """
+
+    name: ClassVar[str] = "agps"
+
+    def __init__(self, cfg: AgpsCriterionConfig, task: Any) -> None:
+        super().__init__(cfg, task)
+        for option in ("agps_mu1", "agps_mu2"):
+            if not getattr(cfg, option) > 0:
+                raise ValueError(f"--{option.replace('_', '-')}: expected a count above 0, got {getattr(cfg, option)}")
+        if not 0 <= cfg.agps_rare_rank < self.vocabulary:
+            raise ValueError(
+                f"--agps-rare-rank: expected a rank in [0, {self.vocabulary}), the size of the vocabulary, got "
+                f"{cfg.agps_rare_rank}; the paper's 25000 of 44256 is --agps-rare-rank {round(0.565 * self.vocabulary)}"
+            )
+        self.task = task
+        self.register_buffer("counts", torch.zeros(self.vocabulary, dtype=torch.int64), persistent=False)
+        self.register_buffer("rare", torch.zeros(self.vocabulary, dtype=torch.bool), persistent=False)
+
+    def on_train_iterator(self, iterator: Any) -> None:
+        """Counts the training split, once."""
+        if self.train_iterator is None:
+            folder = None if self.cfg.no_save else self.cfg.save_dir
+            self.counts = training_counts(self.task, self.cfg.train_subset, folder)
+            never_rare = torch.zeros_like(self.rare)
+            never_rare[special_tokens(self.task.target_dictionary)] = True
+            self.rare = tokens_from_rank(self.counts, self.cfg.agps_rare_rank, never_rare)
+        super().on_train_iterator(iterator)
+
+    def gates(self, target: Tensor) -> Gates:
+        """f1 and f2 on the rare tokens that no worker has as a target."""
+        present = torch.zeros_like(self.counts, dtype=torch.int32)
+        if not self.is_dummy:
+            present[target.flatten()] = 1
+        present = summed_over_workers(present) > 0
+        return agps_gates(
+            self.counts,
+            present,
+            self.rare,
+            mu1=self.cfg.agps_mu1,
+            mu2=self.cfg.agps_mu2,
+            variant=str(self.cfg.agps_variant),
+        )

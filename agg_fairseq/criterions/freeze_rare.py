@@ -1,0 +1,110 @@
+"""`--criterion freeze_rare`: the freezing study of Yu et al. (2022), Sec. 3, and (2021), Sec. 2.2."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from fairseq.dataclass import ChoiceEnum
+from omegaconf import II
+from torch import Tensor, nn
+
+from ..functional import CrossEntropyOutput, Gates, freezing_gates, tokens_from_rank
+from ..functional.agg import check_open_interval
+from ..functional.freezing import PARTS
+from ..modules import FrozenRows
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, special_tokens
+from .registration import register
+from .training_counts import training_counts
+
+ALL = "all"
+
+
+@dataclass
+class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
+    """Options of `--criterion freeze_rare`."""
+
+    freeze_parts: ChoiceEnum([ALL, *PARTS]) = field(  # type: ignore[valid-type]
+        default=ALL,
+        metadata={
+            "help": "all: the embeddings of rare tokens stay as initialised (Table 1); b, c, bc: the parts of "
+            "their gradient (Eq. 4) that come from targets that are not rare, are rare, or both (Table 2)"
+        },
+    )
+    freeze_fraction: float = field(
+        default=0.2, metadata={"help": "the fraction of the vocabulary, by training frequency, that is rare, in (0, 1)"}
+    )
+    freeze_until: int = field(
+        default=0, metadata={"help": "freeze during the first so many updates (Fig. 2); 0: to the end"}
+    )
+    no_save: bool = II("checkpoint.no_save")
+
+
+@register("freeze_rare", dataclass=FreezeRareCriterionConfig)
+class FreezeRareCriterion(LikelihoodCriterion):
+    """Likelihood that does not train the output embeddings of rare tokens, or not with all of their gradient.
+
+    With `all`, neither a gradient (also that of the input side, where the embeddings are tied), nor weight decay, nor
+    momentum moves such a row: it stays the same bit by bit, also over a resume.
+    """
+
+    name: ClassVar[str] = "freeze_rare"
+
+    def __init__(self, cfg: FreezeRareCriterionConfig, task: Any) -> None:
+        super().__init__(cfg, task)
+        check_open_interval("--freeze-fraction", cfg.freeze_fraction)
+        if cfg.freeze_until < 0:
+            raise ValueError(f"--freeze-until: expected a number of updates or 0 (to the end), got {cfg.freeze_until}")
+        self.task = task
+        self.register_buffer("rare", torch.zeros(self.vocabulary, dtype=torch.bool), persistent=False)
+        self._is_frozen = False
+        self._rows: FrozenRows | None = None
+
+    def on_train_iterator(self, iterator: Any) -> None:
+        """Counts the training split, once."""
+        if self.train_iterator is None:
+            counts = training_counts(self.task, self.cfg.train_subset, None if self.cfg.no_save else self.cfg.save_dir)
+            never_rare = torch.zeros_like(self.rare)
+            never_rare[special_tokens(self.task.target_dictionary)] = True
+            tokens = self.vocabulary - int((never_rare & (counts == 0)).sum())
+            rank = min(round((1 - self.cfg.freeze_fraction) * tokens), self.vocabulary - 1)
+            self.rare = tokens_from_rank(counts, rank, never_rare)
+        super().on_train_iterator(iterator)
+
+    def begin_update(self, update_num: int) -> None:
+        """Freezes or releases."""
+        super().begin_update(update_num)
+        self._is_frozen = not self.cfg.freeze_until or update_num < self.cfg.freeze_until
+        if self._rows is not None and not self._is_frozen:
+            self._rows.release()
+            self._rows = None
+
+    def gates(self, target: Tensor) -> Gates | None:
+        """The parts that are frozen, if it is parts."""
+        parts = str(self.cfg.freeze_parts)
+        return freezing_gates(self.rare, parts) if self._is_frozen and parts != ALL else None
+
+    def observe(self, weight: nn.Parameter, target: Tensor, output: CrossEntropyOutput) -> None:
+        """Takes hold of the rows before their first step."""
+        if self._is_frozen and self._rows is None and str(self.cfg.freeze_parts) == ALL:
+            self._rows = FrozenRows(weight, self.rare)
+
+    def on_weights_changed(self, optimizer: Any) -> None:
+        """Puts the rows back, also in the float32 copies that an optimiser for half precision keeps."""
+        if self._rows is not None:
+            self._rows.restore(_masters(optimizer, self._rows.weight))
+
+
+def _masters(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:
+    """The float32 copy of a half-precision parameter in fairseq's FP16Optimizer, flat or not; none elsewhere."""
+    parameters = getattr(optimizer, "fp16_params", None)
+    if parameters is None or not hasattr(optimizer, "fp32_params"):
+        return
+    position = next(number for number, parameter in enumerate(parameters) if parameter is weight)
+    if not optimizer.has_flat_params:
+        yield optimizer.fp32_params[position].data
+        return
+    offset = sum(parameter.numel() for parameter in parameters[:position])
+    flat = optimizer.fp32_params
+    for copy in flat.values() if isinstance(flat, dict) else [flat]:
+        yield copy.data[offset : offset + weight.numel()].view_as(weight)

@@ -1,0 +1,46 @@
+"""Going on from a checkpoint of another criterion: said in one line, before any training data is read."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..safe_loading import open_checkpoint
+
+logger = logging.getLogger(__name__)
+
+LAST = "checkpoint_last.pt"
+
+
+def check_same_criterion(cfg: Any, name: str) -> None:
+    """Refuses to restore an optimiser that another criterion has trained, as fairseq will, but with the remedy.
+
+    Args:
+        cfg: options of a criterion: `save_dir`, `restore_file`, `reset_optimizer`.
+        name: class name of the criterion, as fairseq saves it.
+
+    Raises:
+        ValueError: the checkpoint that fairseq will restore is of another criterion, and keeps its optimiser.
+    """
+    if cfg.reset_optimizer:
+        return
+    path = Path(cfg.save_dir) / LAST if cfg.restore_file == LAST else Path(cfg.restore_file)
+    found = _criterion_of(path) if path.is_file() else None
+    if found not in (None, name):
+        raise ValueError(
+            f"{path}: found a checkpoint trained with {found}, expected {name}; add --reset-optimizer (and "
+            "--reset-dataloader --reset-meters --reset-lr-scheduler to start its schedule afresh), or choose another "
+            "--save-dir"
+        )
+
+
+def _criterion_of(path: Path) -> str | None:
+    """The criterion of the last optimiser in a checkpoint; None where there is none."""
+    try:
+        history = open_checkpoint(path).get("optimizer_history") or [{}]
+    except UserError as error:  # fairseq opens it next, and knows more formats
+        logger.warning(f"could not tell which criterion trained the checkpoint: {error}")
+        return None
+    return history[-1].get("criterion_name")

@@ -1,0 +1,24 @@
+"""`--criterion unlikelihood`: likelihood with token-level unlikelihood (Welleck et al. 2020, Sec. 5.1)."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from .penalties import PenalizedCriterion, PenalizedCriterionConfig
+from .registration import register
+
+
+@dataclass
+class UnlikelihoodCriterionConfig(PenalizedCriterionConfig):
+    """Options of `--criterion unlikelihood`."""
+
+    ul_alpha: float = field(
+        default=1.0,
+        metadata={"help": "weight of the unlikelihood of tokens seen earlier in the same sequence (the paper's: 1.0)"},
+    )
+
+
+@register("unlikelihood", dataclass=UnlikelihoodCriterionConfig)
+class UnlikelihoodCriterion(PenalizedCriterion):
+    """`L = −log p(y_t) − α Σ_{c ∈ C_t} log(1 − p(c))`, `C_t` the tokens seen earlier in the same sequence, less y_t."""
+
+    name: ClassVar[str] = "unlikelihood"

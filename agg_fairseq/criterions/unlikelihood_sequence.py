@@ -1,0 +1,120 @@
+"""`--criterion unlikelihood_sequence`: sequence-level unlikelihood fine-tuning (Welleck et al. 2020, Sec. 5.2)."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from omegaconf import II
+from torch import Tensor
+
+from ..decoding import greedy_continuation
+from ..functional import CrossEntropyOutput, Unlikelihood, gated_cross_entropy, given_tokens, repeated_ngrams
+from .output_layer import features_of, output_layer, unwrapped
+from .penalties import PenalizedCriterion, PenalizedCriterionConfig
+from .registration import register
+
+
+@dataclass
+class UnlikelihoodSequenceCriterionConfig(PenalizedCriterionConfig):
+    """Options of `--criterion unlikelihood_sequence`; the defaults are the paper's."""
+
+    ul_sequence_rate: float = field(
+        default=0.5, metadata={"help": "share of the updates that are made on continuations, in [0, 1]"}
+    )
+    ul_ngram: int = field(
+        default=4, metadata={"help": "a token is punished if it completes or is in a repeated n-gram"}
+    )
+    ul_prefix_length: int = field(default=50, metadata={"help": "tokens of a prefix"})
+    ul_completion_length: int = field(default=100, metadata={"help": "tokens of its greedy continuation"})
+    tokens_per_sample: int = II("task.tokens_per_sample")
+
+
+@register("unlikelihood_sequence", dataclass=UnlikelihoodSequenceCriterionConfig)
+class UnlikelihoodSequenceCriterion(PenalizedCriterion):
+    """Fine-tunes a language model against its own repetitions.
+
+    A share of the updates continues prefixes of the batch greedily, and punishes the tokens of the continuation that
+    belong to an n-gram it holds already: `L = −Σ_t log(1 − p(x_t))`. The others train as `--criterion unlikelihood`
+    with the same `--ul-alpha` (0: plain likelihood) does. Both kinds alternate evenly, the same on every worker.
+    """
+
+    name: ClassVar[str] = "unlikelihood_sequence"
+    averages: ClassVar[dict[str, int]] = PenalizedCriterion.averages | {"ul_sequence_loss": 3, "repeated": 4}
+
+    def __init__(self, cfg: UnlikelihoodSequenceCriterionConfig, task: Any) -> None:
+        super().__init__(cfg, task)
+        if not 0 <= cfg.ul_sequence_rate <= 1:
+            raise ValueError(f"--ul-sequence-rate: expected a share in [0, 1], got {cfg.ul_sequence_rate}")
+        for option in ("ul_ngram", "ul_prefix_length", "ul_completion_length"):
+            if getattr(cfg, option) < 1:
+                raise ValueError(f"--{option.replace('_', '-')}: expected at least 1 token, got {getattr(cfg, option)}")
+        if task.source_dictionary is not task.target_dictionary:
+            raise ValueError(f"found the task {type(task).__name__}; expected language_modeling, whose text goes on")
+        if cfg.ul_prefix_length > cfg.tokens_per_sample:
+            raise ValueError(
+                f"--ul-prefix-length: expected at most --tokens-per-sample {cfg.tokens_per_sample}, got "
+                f"{cfg.ul_prefix_length}"
+            )
+        self._continues = False  # is this update made on continuations?
+
+    def begin_update(self, update_num: int) -> None:
+        """Of n updates, ⌊n · rate⌋ are made on continuations."""
+        super().begin_update(update_num)
+        rate = self.cfg.ul_sequence_rate
+        self._continues = math.floor((update_num + 1) * rate) > math.floor(update_num * rate)
+
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
+        """See `LikelihoodCriterion`. A batch without a whole prefix is trained on as it is."""
+        prefixes = self._prefixes(sample["net_input"]["src_tokens"]) if self.training and self._continues else ()
+        if len(prefixes) == 0:
+            return super().forward(model, sample, reduce)
+        return self._on_continuations(model, prefixes, reduce)
+
+    def _prefixes(self, tokens: Tensor) -> Tensor:
+        """(B', P): the batch cut into prefixes, as many as keep the tokens of an update about what they were."""
+        length = self.cfg.ul_prefix_length
+        cut = tokens[:, : tokens.size(1) // length * length].reshape(-1, length)
+        cut = cut[(cut != self.padding_idx).all(1)]
+        return cut[: max(1, tokens.numel() // (length + self.cfg.ul_completion_length))]
+
+    def _on_continuations(self, model: Any, prefixes: Tensor, reduce: bool) -> tuple[Tensor, int, dict[str, Any]]:
+        weight, bias = output_layer(model, self.vocabulary, self.name)
+        continuation = greedy_continuation(
+            unwrapped(model), prefixes, self.cfg.ul_completion_length, forbidden=(self.padding_idx,)
+        )  # B' x L
+        repeated = repeated_ngrams(continuation, self.cfg.ul_ngram)  # B' x L
+        tokens = torch.cat([prefixes, continuation], dim=1)[:, :-1]
+        lengths = torch.full_like(tokens[:, 0], tokens.size(1))
+        features = features_of(model, {"src_tokens": tokens, "src_lengths": lengths}, weight.size(1))[0]
+        output = gated_cross_entropy(
+            features[:, prefixes.size(1) - 1 :],
+            weight,
+            continuation,
+            bias=bias,
+            position_weight=torch.zeros_like(continuation, dtype=torch.float32),
+            unlikelihood=Unlikelihood(1.0, given_tokens(continuation, repeated), spare_target=False),
+            ignore_index=self.padding_idx,
+        )
+        return self._logged_apart(prefixes, weight, output, repeated, reduce)
+
+    def _logged_apart(
+        self, prefixes: Tensor, weight: Tensor, output: CrossEntropyOutput, repeated: Tensor, reduce: bool
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """These tokens are the model's own: they are in `loss`, but in neither `nll_loss` nor `ppl`."""
+        number = repeated.numel()
+        sample_size = len(prefixes) if self.cfg.sentence_avg else number
+        loss = output.loss if reduce else output.terms
+        measures = {
+            "ul_sequence_loss": (output.unlikelihood.sum() / math.log(2), number),
+            "repeated": (repeated.sum(), number),
+        }
+        logging_output = {
+            "loss": output.loss.detach(),
+            "nll_loss": torch.zeros_like(output.loss),
+            "nll_tokens": 0,
+            "ntokens": number,
+            "nsentences": len(prefixes),
+            "sample_size": sample_size,
+        }
+        return loss, sample_size, logging_output | self.logged(measures)

@@ -1,0 +1,75 @@
+"""Adaptive gradient partial scaling: gates from a token's count in the training set (Yu et al. 2021, Sec. 3)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .gates import Gates
+
+VARIANTS = ("eq15", "algorithm1")
+
+
+def tokens_from_rank(counts: Tensor, rank: int, never_rare: Tensor | None = None) -> Tensor:
+    """The tokens whose frequency rank is at least `rank`; the most frequent has rank 0, ties keep their order.
+
+    Args:
+        counts: (V,) c, occurrences as a target in the training set.
+        rank: i_r in [0, V).
+        never_rare: (V,) bool, tokens left out (the special ones), also of the ranking where they never occur.
+
+    Returns:
+        (V,) bool.
+
+    Raises:
+        ValueError: `rank` out of its range.
+    """
+    if not 0 <= rank < len(counts):
+        raise ValueError(f"expected a rank in [0, {len(counts)}), got {rank}")
+    ordered = torch.argsort(counts, descending=True, stable=True)
+    if never_rare is not None:
+        never_targets = never_rare & (counts == 0)
+        ordered = ordered[~never_targets[ordered]]
+    rare = torch.zeros_like(counts, dtype=torch.bool)
+    rare[ordered[rank:]] = True
+    return rare if never_rare is None else rare & ~never_rare
+
+
+def agps_gates(
+    counts: Tensor, present: Tensor, rare: Tensor, *, mu1: float, mu2: float, variant: str = "eq15"
+) -> Gates:
+    """The gates of AGPS for a batch: they hold on the rare tokens that are no target in it.
+
+    With `f1[k] = min(c[k] / μ1, 1)` and `f2[k] = min(c[k] / μ2, 1)`, such a token lets through
+
+    - `f1` at positions whose target is not rare, in both variants;
+    - at positions with another rare token as target, `f2` in Eq. 15, and `f1 + f2` in Algorithm 1 of the paper's
+      appendix, whose second loss comes on top of the first.
+
+    Args:
+        counts: (V,) c, occurrences as a target in the training set.
+        present: (V,) bool, the tokens that are a target in the batch.
+        rare: (V,) bool, R.
+        mu1: μ1 > 0, in occurrences; the paper takes it larger than the count of any rare token.
+        mu2: μ2 > 0, in occurrences.
+        variant: "eq15" or "algorithm1".
+
+    Returns:
+        Gates: float32.
+
+    Raises:
+        ValueError: μ1 or μ2 not positive, or an unknown variant.
+
+    Reference: Yu et al. (2021), "Rare Words Degenerate All Words", Eqs. 13–15 and Algorithm 1.
+    """
+    for name, mu in (("mu1", mu1), ("mu2", mu2)):
+        if not mu > 0:
+            raise ValueError(f"expected {name} above 0, got {mu}")
+    if variant not in VARIANTS:
+        raise ValueError(f"expected variant to be one of {', '.join(VARIANTS)}, got {variant!r}")
+    f1, f2 = ((counts.double() / mu).clamp(max=1).float() for mu in (mu1, mu2))
+    return Gates(
+        rare=rare,
+        gate_common=f1.masked_fill(present, 1.0),
+        gate_rare=(f2 if variant == "eq15" else f1 + f2).masked_fill(present, 1.0),
+    )

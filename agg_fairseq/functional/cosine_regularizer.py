@@ -1,0 +1,62 @@
+"""Cosine regularisation: the mean cosine between the rows of an embedding, to be kept small (Gao et al. 2019)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def cosine_regularizer(weight: Tensor, *, ignore_index: int | None = None) -> Tensor:
+    """`R(W) = (‖Σ_k ŵ_k‖² − V) / V²`, the mean over all pairs of rows of their cosine (Eqs. 6 and 22).
+
+    With `s = Σ_k ŵ_k`, the gradient is `dR/dw_k = 2 (s − (ŵ_k·s) ŵ_k) / (V² ‖w_k‖)`. Both are linear in V: three passes
+    over W and, beyond the gradient, vectors only. Computed in float32 whatever the dtype (float64 stays).
+
+    Args:
+        weight: (V, D) embeddings, floating point.
+        ignore_index: a row that is no token (padding): left out, also of V. fairseq starts it at zero, and the gradient
+            of a direction grows without bound as its row goes to zero. Rows of zeros are left out anyway.
+
+    Returns:
+        Scalar in [−1, 1], float32 (float64 for float64 input).
+
+    Raises:
+        ValueError: `weight` is no matrix.
+
+    Reference: Gao et al. (2019), Eq. 6 and Proposition 1.
+    """
+    if weight.dim() != 2:
+        raise ValueError(f"cosine_regularizer: expected weight of shape (V, D), got {tuple(weight.shape)}")
+    return _CosineRegularizer.apply(weight, ignore_index)
+
+
+class _CosineRegularizer(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, ignore_index: int | None) -> Tensor:
+        """The value for W (V, D); keeps s and the inverse norms."""
+        w = _in_float32(weight)
+        inverse = w.norm(dim=1).reciprocal()  # V
+        inverse.masked_fill_(inverse.isinf(), 0.0)
+        if ignore_index is not None:
+            inverse[ignore_index] = 0.0
+        count = (inverse > 0).sum().clamp(min=1)  # of the rows that have a direction
+        direction_sum = inverse @ w  # D, s
+        ctx.save_for_backward(weight, inverse, direction_sum, count)
+        return (direction_sum.square().sum() - count) / count**2
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """`2 (s − (ŵ_k·s) ŵ_k) / (V² ‖w_k‖)` times `grad`, a scalar."""
+        weight, inverse, direction_sum, count = ctx.saved_tensors
+        w = _in_float32(weight)
+        outer = 2 * grad * inverse / count**2  # V
+        cosine = (w @ direction_sum) * inverse  # V, ŵ_k·s
+        gradient = torch.mul(w, (-outer * cosine * inverse)[:, None]).addr_(outer, direction_sum)
+        return gradient.to(weight.dtype), None
+
+
+def _in_float32(weight: Tensor) -> Tensor:
+    return weight if weight.dtype == torch.float64 else weight.float()

@@ -1,0 +1,188 @@
+"""Unlikelihood: tokens that should not follow, at each position (Welleck et al. 2020).
+
+    L_UL = −Σ_i Σ_{c ∈ C_i} log(1 − P[i, c])
+
+With `w[c] = P[c] / (1 − P[c])` on the candidates and `s = Σ_c w[c]`, its gradient into the logits of a position is
+
+    dL/dz[k] = w[k]·1(k ∈ C) − s·P[k]
+
+which is bounded, although w is not: for the likeliest candidate the two terms cancel, so that entry is formed as
+`P[c] (1 − Σ_{c' ≠ c} w[c'])`, and `1 − P[c]` as the sum of the other probabilities. The work is one gather and one
+scatter over the candidates, beside the passes over P that likelihood needs anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """For each position, the tokens that should not follow. The rows of a position are shared by its sequence.
+
+    Args:
+        tokens: (B, U) int64, the distinct tokens of each of B sequences, filled up with anything.
+        since: (B, U) int64, the first step at which the token is a candidate; fillings have a step that never comes.
+        steps: T, so that position i is step `i % T` of sequence `i // T`.
+    """
+
+    tokens: Tensor
+    since: Tensor
+    steps: int
+
+    def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """The candidates at positions (C,) of the flattened (B, T): tokens and "is one", both (C, U)."""
+        sequence = torch.div(positions, self.steps, rounding_mode="floor")
+        return self.tokens[sequence], self.since[sequence] <= (positions % self.steps)[:, None]
+
+
+@dataclass(frozen=True)
+class Unlikelihood:
+    """The penalty `weight · L_UL` over some candidates.
+
+    Args:
+        weight: α >= 0.
+        candidates: which tokens at which positions.
+        spare_target: the target is no candidate, as at the token level; False keeps it, as at the sequence level.
+    """
+
+    weight: float
+    candidates: Candidates
+    spare_target: bool = True
+
+    def terms(self, positions: Tensor, target: Tensor, probabilities: Tensor) -> PenaltyTerms:
+        """Value and gradient at some positions.
+
+        Args:
+            positions: (C,) int64, in the flattened (B, T).
+            target: (C,) int64.
+            probabilities: (C, V) P; changed and restored in passing.
+        """
+        tokens, is_candidate = self.candidates.at(positions)  # C x U
+        if self.spare_target:
+            is_candidate = is_candidate & (tokens != target[:, None])
+        likeliest = probabilities.max(1, keepdim=True)  # C x 1
+        others = _sum_without(probabilities, likeliest.indices)  # C x 1, 1 − P of the likeliest, accurate near 0
+        p = probabilities.gather(1, tokens)  # C x U
+        is_likeliest = tokens == likeliest.indices
+        complement = torch.where(is_likeliest, others, 1 - p).clamp_(min=torch.finfo(p.dtype).tiny)
+        odds = (p / complement).masked_fill_(~is_candidate, 0.0)  # w
+        return PenaltyTerms(
+            value=-(complement.log() * is_candidate).sum(1),
+            tokens=tokens,
+            odds=odds,
+            likeliest=likeliest.indices,
+            at_likeliest=likeliest.values * (1 - odds.masked_fill(is_likeliest, 0.0).sum(1, keepdim=True)),
+            has_likeliest=(is_likeliest & is_candidate).any(1, keepdim=True),
+        )
+
+
+class PenaltyTerms(NamedTuple):
+    """The penalty at C positions, before its weight."""
+
+    value: Tensor
+    """(C,) nats."""
+    tokens: Tensor
+    """(C, U)."""
+    odds: Tensor
+    """(C, U) w, 0 where there is no candidate."""
+    likeliest: Tensor
+    """(C, 1) the arg-max of P."""
+    at_likeliest: Tensor
+    """(C, 1) the gradient at the arg-max, where that is a candidate."""
+    has_likeliest: Tensor
+    """(C, 1) bool, the arg-max is a candidate."""
+
+    def add_gradient_(self, residual: Tensor, at_likeliest: Tensor, weight: float) -> None:
+        """Adds `weight · w` to the candidates of a gradient (C, V) that already holds `−weight · s·P`.
+
+        Args:
+            residual: (C, V), changed in place.
+            at_likeliest: (C, 1), what the loss without the penalty has at the arg-max.
+            weight: α.
+        """
+        residual.scatter_add_(1, self.tokens, weight * self.odds)
+        kept = torch.where(
+            self.has_likeliest, at_likeliest + weight * self.at_likeliest, residual.gather(1, self.likeliest)
+        )
+        residual.scatter_(1, self.likeliest, kept)
+
+
+def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
+    """The candidates of the token level: what occurred earlier in the same sequence, less the target.
+
+    Args:
+        target: (B, T) int64.
+        ignore_index: padding, never a candidate.
+
+    Returns:
+        Candidates: for U, the most distinct tokens that a sequence has. Each comes up the step after its first.
+
+    Reference: Welleck et al. (2020), Eq. 5. Their code lets the candidates of one sequence into the others of a batch.
+    """
+    batch, steps = target.shape
+    ordered, order = target.sort(dim=1, stable=True)
+    is_first = torch.ones_like(ordered, dtype=torch.bool)
+    is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    is_first &= ordered != ignore_index
+    place = is_first.cumsum(1) - 1  # where a token goes in its row
+    width = int(is_first.sum(1).max().clamp(min=1)) if target.numel() else 1
+    tokens = target.new_zeros(batch, width)
+    since = target.new_full((batch, width), steps)
+    row = torch.arange(batch, device=target.device)[:, None].expand_as(ordered)[is_first]
+    tokens[row, place[is_first]] = ordered[is_first]
+    since[row, place[is_first]] = order[is_first] + 1
+    return Candidates(tokens, since, steps)
+
+
+def repeated_ngrams(tokens: Tensor, n: int) -> Tensor:
+    """Which tokens are part of an n-gram that the same row holds earlier already.
+
+    Args:
+        tokens: (B, T) int64.
+        n: length of the n-gram, at least 1.
+
+    Returns:
+        (B, T) bool.
+
+    Raises:
+        ValueError: `n` below 1.
+
+    Reference: Welleck et al. (2020), Sec. 5.2 (n = 4). Their code leaves the last n-gram of a row out.
+    """
+    if n < 1:
+        raise ValueError(f"expected n-grams of at least 1 token, got {n}")
+    repeated = torch.zeros_like(tokens, dtype=torch.bool)
+    for row, line in enumerate(tokens.tolist()):
+        seen: set[tuple[int, ...]] = set()
+        for start in range(len(line) - n + 1):
+            ngram = tuple(line[start : start + n])
+            if ngram in seen:
+                repeated[row, start : start + n] = True
+            seen.add(ngram)
+    return repeated
+
+
+def given_tokens(tokens: Tensor, is_candidate: Tensor) -> Candidates:
+    """One candidate or none at each position.
+
+    Args:
+        tokens: (B, T) int64.
+        is_candidate: (B, T) bool.
+    """
+    never = torch.iinfo(torch.int64).max
+    since = torch.zeros_like(tokens).masked_fill_(~is_candidate, never)
+    return Candidates(tokens.reshape(-1, 1), since.reshape(-1, 1), steps=1)
+
+
+def _sum_without(values: Tensor, left_out: Tensor) -> Tensor:
+    """The row sums of `values` (C, V) less one entry of each row; `left_out` and the result are (C, 1)."""
+    kept = values.gather(1, left_out)
+    values.scatter_(1, left_out, 0.0)
+    total = values.sum(1, keepdim=True)
+    values.scatter_(1, left_out, kept)
+    return total

@@ -1,0 +1,47 @@
+"""Rows of a parameter that training leaves exactly as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+
+class FrozenRows:
+    """Keeps some rows of a parameter at the values they have when this is made, bit by bit.
+
+    Their gradient is zero from now on, so that momentum does not build up and a norm for clipping does not see them;
+    and `restore`, after each step of the optimiser, undoes what moves a row without a gradient: weight decay.
+
+    Args:
+        weight: (V, D), a leaf that requires a gradient.
+        rows: (R,) int64, or (V,) bool.
+
+    Example:
+        >>> weight = nn.Parameter(torch.ones(2, 2))
+        >>> frozen = FrozenRows(weight, torch.tensor([0]))
+        >>> optimizer = torch.optim.SGD([weight], lr=0.5, momentum=0.9, weight_decay=0.1)
+        >>> weight.sum().backward(); optimizer.step(); frozen.restore()
+        >>> [round(value, 2) for value in weight[:, 0].tolist()]
+        [1.0, 0.45]
+    """
+
+    def __init__(self, weight: nn.Parameter, rows: Tensor) -> None:
+        self.weight = weight
+        self.rows = rows.nonzero().squeeze(1) if rows.dtype == torch.bool else rows
+        self.values = weight.detach()[self.rows].clone()  # R x D
+        self._hook = weight.register_hook(self._without_rows)
+
+    def _without_rows(self, gradient: Tensor) -> Tensor:
+        return gradient.index_fill(0, self.rows, 0.0)
+
+    @torch.no_grad()
+    def restore(self, masters: Iterable[Tensor] = ()) -> None:
+        """Puts the values back into the parameter, and into copies of it (V, D) that an optimiser keeps."""
+        for tensor in (self.weight, *masters):
+            tensor[self.rows] = self.values.to(tensor.dtype)
+
+    def release(self) -> None:
+        """Lets the rows train from now on."""
+        self._hook.remove()

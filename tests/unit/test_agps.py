@@ -1,0 +1,126 @@
+"""AGPS against Eq. 15, sum by sum, and against Algorithm 1, line by line."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from agg_fairseq.functional import agps_gates, gated_cross_entropy, tokens_from_rank
+
+COUNTS = torch.tensor([90, 60, 40, 25, 9, 4, 3, 1])  # sorted, as the paper's vocabulary is
+RANK, MU1, MU2 = 4, 10.0, 4.0
+
+
+def problem(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    h = torch.randn(12, 3, dtype=torch.float64, generator=generator).requires_grad_()
+    w = torch.randn(8, 3, dtype=torch.float64, generator=generator).requires_grad_()
+    y = torch.randint(0, 6, (12,), generator=generator)  # 6 and 7 are absent
+    return h, w, y
+
+
+def eq15(h, w, y, counts):
+    """dL/dW by the three sums of Eq. 15 for rare words, and Eq. 5 for the others."""
+    p = (h @ w.t()).softmax(1).detach()
+    h = h.detach()
+    in_group = torch.arange(len(w)) >= RANK
+    gradient = torch.zeros_like(w)
+    for r in range(len(w)):
+        f1, f2 = min(counts[r].item() / MU1, 1), min(counts[r].item() / MU2, 1)
+        for i in range(len(y)):
+            pull = -(1 - p[i, r]) * h[i] if y[i] == r else 0
+            push = p[i, r] * h[i] if y[i] != r else 0
+            if not in_group[r] or r in y:
+                gradient[r] += push + pull
+            else:
+                gradient[r] += (f2 if in_group[y[i]] else f1) * push
+    return gradient
+
+
+def algorithm1(h, w, y, counts):
+    """Algorithm 1 of the appendix, its lines 1 to 18."""
+    clipped = counts.clip(max=MU1)
+    f1 = (clipped / MU1).double()
+    f2 = (clipped / MU2).clip(max=1).double()
+    word = torch.zeros(len(w), dtype=w.dtype)
+    word[y] = 1
+    word[:RANK] = 1
+    word_rev = (1 - word) * f2
+    word = (word + f1).clip(max=1)
+    masked = word[:, None] * w + (1 - word)[:, None] * w.detach()
+    masked_rev = word_rev[:, None] * w + (1 - word_rev)[:, None] * w.detach()
+    z = -F.log_softmax(h @ masked.t(), 1)
+    rare_targets = (y >= RANK).nonzero().squeeze(1)
+    z_rare = -F.log_softmax(h.detach()[rare_targets] @ masked_rev.t(), 1)
+    first = z.gather(1, y[:, None]).sum()
+    return first, first + z_rare.gather(1, y[rare_targets][:, None]).sum()
+
+
+def gates(y, counts=COUNTS, **changes):
+    present = torch.zeros(len(counts), dtype=torch.bool)
+    present[y] = True
+    return agps_gates(counts, present, tokens_from_rank(counts, RANK), **({"mu1": MU1, "mu2": MU2} | changes))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equation_15(seed):
+    h, w, y = problem(seed)
+    out = gated_cross_entropy(h, w, y, gates=gates(y))
+    plain = F.cross_entropy(h @ w.t(), y, reduction="sum")
+    torch.testing.assert_close(out.loss, plain)
+    into_h, into_w = torch.autograd.grad(out.loss, (h, w))
+    torch.testing.assert_close(into_h, torch.autograd.grad(plain, h)[0])
+    torch.testing.assert_close(into_w, eq15(h, w, y, COUNTS))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_algorithm_1(seed):
+    """Its value is L1, the likelihood: L2 only routes gradients."""
+    h, w, y = problem(seed)
+    value, everything = algorithm1(h, w, y, COUNTS)
+    out = gated_cross_entropy(h, w, y, gates=gates(y, variant="algorithm1"))
+    torch.testing.assert_close(out.loss, value)
+    torch.testing.assert_close(torch.autograd.grad(out.loss, (h, w)), torch.autograd.grad(everything, (h, w)))
+
+
+def test_variants_differ_at_rare_targets_only():
+    y = torch.tensor([0, 4])
+    first, second = gates(y), gates(y, variant="algorithm1")
+    assert torch.equal(first.gate_common, second.gate_common)
+    assert not torch.equal(first.gate_rare, second.gate_rare)
+
+
+@pytest.mark.parametrize("change", ["small mu", "no rare token", "all present"])
+def test_degenerate_is_likelihood(change):
+    h, w, y = problem()
+    if change == "small mu":
+        used = gates(y, mu1=1e-9, mu2=1e-9)
+    elif change == "no rare token":
+        present = torch.zeros(8, dtype=torch.bool)
+        used = agps_gates(COUNTS, present, torch.zeros(8, dtype=torch.bool), mu1=MU1, mu2=MU2)
+    else:
+        used = agps_gates(COUNTS, torch.ones(8, dtype=torch.bool), tokens_from_rank(COUNTS, RANK), mu1=MU1, mu2=MU2)
+    found = torch.autograd.grad(gated_cross_entropy(h, w, y, gates=used).loss, w)
+    torch.testing.assert_close(found, torch.autograd.grad(F.cross_entropy(h @ w.t(), y, reduction="sum"), w))
+
+
+def test_rank_of_an_unsorted_vocabulary():
+    counts = torch.tensor([0, 0, 7, 3, 5, 5, 1])  # 0 and 1 never a target, 2 the unknown word
+    special = torch.tensor([1, 1, 1, 0, 0, 0, 0]).bool()
+    assert tokens_from_rank(counts, 2, special).nonzero().flatten().tolist() == [3, 5, 6]
+    assert tokens_from_rank(counts, 0, special).nonzero().flatten().tolist() == [3, 4, 5, 6]
+    assert tokens_from_rank(counts, 5, special).sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: tokens_from_rank(COUNTS, 8), r"\[0, 8\)"),
+        (lambda: tokens_from_rank(COUNTS, -1), r"\[0, 8\)"),
+        (lambda: gates(torch.tensor([0]), mu1=0.0), "mu1 above 0"),
+        (lambda: gates(torch.tensor([0]), mu2=-1.0), "mu2 above 0"),
+        (lambda: gates(torch.tensor([0]), variant="eq16"), "eq15, algorithm1"),
+    ],
+)
+def test_bad_values(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

@@ -1,0 +1,61 @@
+"""Cosine regularisation against Eq. 6, pair by pair."""
+
+import pytest
+import torch
+
+from agg_fairseq.functional import cosine_regularizer
+
+
+def paper(w):
+    """Eq. 6: the sum over i and j ≠ i of ŵ_i·ŵ_j, over N²."""
+    total = w.new_zeros(())
+    for i in range(len(w)):
+        for j in range(len(w)):
+            if i != j:
+                total = total + (w[i] @ w[j]) / (w[i].norm() * w[j].norm())
+    return total / len(w) ** 2
+
+
+def embeddings(v=9, d=4, dtype=torch.float64):
+    return torch.randn(v, d, dtype=dtype, generator=torch.Generator().manual_seed(0)).add_(0.3).requires_grad_()
+
+
+def test_equals_the_paper():
+    w = embeddings()
+    found, expected = cosine_regularizer(w), paper(w)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, w), torch.autograd.grad(expected, w))
+
+
+def test_gradcheck():
+    assert torch.autograd.gradcheck(lambda w: 3 * cosine_regularizer(w, ignore_index=2), embeddings(5, 3))
+
+
+def test_padding_and_zero_rows_are_left_out():
+    w = embeddings()
+    kept = [k for k in range(len(w)) if k not in (1, 4)]
+    with torch.no_grad():
+        w[4] = 0
+    found = cosine_regularizer(w, ignore_index=1)
+    torch.testing.assert_close(found, paper(w[kept]))
+    (gradient,) = torch.autograd.grad(found, w)
+    assert not gradient[[1, 4]].any()
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype):
+    w = embeddings(2000, 8).detach()
+    truth = w.to(dtype).double().requires_grad_()
+    (expected,) = torch.autograd.grad(cosine_regularizer(truth) * 1e6, truth)
+    half = w.to(dtype).requires_grad_()
+    found = cosine_regularizer(half)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), cosine_regularizer(truth), rtol=1e-5, atol=1e-7)
+    (gradient,) = torch.autograd.grad(found * 1e6, half)
+    torch.testing.assert_close(gradient.double(), expected, rtol=torch.finfo(dtype).eps, atol=1e-3)
+
+
+def test_bad_shape():
+    with pytest.raises(ValueError, match=r"\(V, D\)"):
+        cosine_regularizer(torch.ones(3))
