@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from omegaconf import II
 from torch import Tensor
 
 from ..decoding import greedy_continuation
@@ -27,7 +26,6 @@ class UnlikelihoodSequenceCriterionConfig(PenalizedCriterionConfig):
     )
     ul_prefix_length: int = field(default=50, metadata={"help": "tokens of a prefix"})
     ul_completion_length: int = field(default=100, metadata={"help": "tokens of its greedy continuation"})
-    tokens_per_sample: int = II("task.tokens_per_sample")
 
 
 @register("unlikelihood_sequence", dataclass=UnlikelihoodSequenceCriterionConfig)
@@ -49,11 +47,11 @@ class UnlikelihoodSequenceCriterion(PenalizedCriterion):
         for option in ("ul_ngram", "ul_prefix_length", "ul_completion_length"):
             if getattr(cfg, option) < 1:
                 raise ValueError(f"--{option.replace('_', '-')}: expected at least 1 token, got {getattr(cfg, option)}")
-        if task.source_dictionary is not task.target_dictionary:
+        if not hasattr(task, "dictionary"):
             raise ValueError(f"found the task {type(task).__name__}; expected language_modeling, whose text goes on")
-        if cfg.ul_prefix_length > cfg.tokens_per_sample:
+        if cfg.ul_prefix_length > task.args.tokens_per_sample:
             raise ValueError(
-                f"--ul-prefix-length: expected at most --tokens-per-sample {cfg.tokens_per_sample}, got "
+                f"--ul-prefix-length: expected at most --tokens-per-sample {task.args.tokens_per_sample}, got "
                 f"{cfg.ul_prefix_length}"
             )
         self._continues = False  # is this update made on continuations?

@@ -1,0 +1,461 @@
+"""What each objective adds to likelihood, inside fairseq's own task and trainer."""
+
+import copy
+import math
+import shutil
+import types
+
+import pytest
+import torch
+
+from agg_fairseq.corpus import count_tokens
+from agg_fairseq.criterions import agps as agps_module
+from agg_fairseq.criterions.freeze_rare import _masters
+from agg_fairseq.criterions.training_counts import FILE, training_counts
+from agg_fairseq.decoding import greedy_continuation
+from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens, repeated_ngrams
+from agg_fairseq.functional.unlikelihood import Unlikelihood
+from tests.conftest import run_command
+from tests.glue.test_criterions import LM, MT, batches, build, logged, trainer_for
+
+AGPS = ("--criterion", "agps", "--agps-rare-rank", 20, "--agps-mu1", 30, "--agps-mu2", 5)
+OBJECTIVES = {
+    "agps": AGPS,
+    "cosreg": ("--criterion", "cosreg"),
+    "freeze_rare": ("--criterion", "freeze_rare", "--freeze-parts", "bc"),
+    "unlikelihood": ("--criterion", "unlikelihood"),
+    "face": ("--criterion", "face"),
+    "agg with both": ("--criterion", "agg", "--agg-rare-fraction", 0.4, "--ul-alpha", 0.5, "--cosreg-gamma", 2),
+}
+
+
+def gradients(trainer, batch, update=0):
+    """Of a training micro-batch, as the trainer asks for them."""
+    trainer.criterion.train()
+    trainer.criterion.on_train_step(update, False)
+    loss, _, log = trainer.criterion(trainer.model, batch)
+    return torch.autograd.grad(loss, list(trainer.model.parameters())), log
+
+
+@pytest.mark.parametrize("base", [LM, MT], ids=["lm", "mt"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--criterion", "agps", "--agps-rare-rank", 10, "--agps-mu1", 1e-9, "--agps-mu2", 1e-9),
+        ("--criterion", "cosreg", "--cosreg-gamma", 0),
+        ("--criterion", "unlikelihood", "--ul-alpha", 0),
+        ("--criterion", "freeze_rare", "--freeze-parts", "bc", "--freeze-fraction", 0.001),
+        ("--criterion", "freeze_rare", "--freeze-parts", "all", "--freeze-fraction", 0.001),
+        ("--criterion", "face"),
+        ("--criterion", "agg", "--ul-alpha", 0, "--cosreg-gamma", 0),
+    ],
+    ids=lambda options: "-".join(map(str, options[1:4])),
+)
+def test_degenerate_settings_are_likelihood(lm_data, mt_data, base, options):
+    """γ = 0, α = 0, μ → 0 (every token of the data occurs), an empty group, nothing output yet."""
+    data = lm_data if base is LM else mt_data
+    trainer, _ = trainer_for(data, *options, base=base)
+    if options[1] == "agps":
+        trainer.criterion.counts.clamp_(min=1)  # the dictionary's fillings never occur, and would be held back
+    found, log = gradients(trainer, first_batch(data, base))
+    expected, plain = gradients(trainer_for(data, "--criterion", "mle", base=base)[0], first_batch(data, base))
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(log["loss"], plain["loss"])
+
+
+def first_batch(data, base):
+    cfg, task, *_ = build(data, "--criterion", "mle", base=base)
+    return batches(cfg, task)[0]
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("training", [True, False])
+def test_a_batch_is_the_sum_of_its_sentences(mt_data, name, training):
+    """Each without its padding: nothing leaks from one sentence into another."""
+    trainer, _ = trainer_for(mt_data, *OBJECTIVES[name], base=MT)
+    data = batches(trainer.cfg, trainer.task)
+    for batch in data[:2]:
+        trainer.train_step([batch])
+    criterion, pad = trainer.criterion, trainer.task.target_dictionary.pad()
+    batch = next(b for b in data if (b["target"] == pad).any() and len(b["target"]) > 2)
+    criterion.train(training)
+    if training:
+        criterion.on_train_step(2, False)
+
+    def loss(sample):
+        return trainer.criterion(trainer.model, sample)[0].detach()
+
+    trainer.model.eval()
+    torch.testing.assert_close(loss(batch), sum(loss(alone) for alone in sentences(batch, pad)))
+
+
+def sentences(batch, pad):
+    for row in range(len(batch["target"])):
+        sample = copy.deepcopy(batch)
+        kept = batch["target"][row] != pad
+        source = batch["net_input"]["src_tokens"][row]
+        sample["target"] = batch["target"][row, kept][None]
+        sample["net_input"] = {
+            "src_tokens": source[source != pad][None],
+            "src_lengths": batch["net_input"]["src_lengths"][row][None],
+            "prev_output_tokens": batch["net_input"]["prev_output_tokens"][row][: int(kept.sum())][None],
+        }
+        sample["ntokens"] = int(kept.sum())
+        yield sample
+
+
+@pytest.mark.parametrize("name", [name for name in OBJECTIVES if name != "face"])
+def test_likelihood_is_logged_apart(lm_data, name):
+    """nll_loss and ppl are those of plain likelihood; what is added stands in loss and in a column of its own."""
+    trainer, _ = trainer_for(lm_data, *OBJECTIVES[name])
+    batch = first_batch(lm_data, LM)
+    _, log = gradients(trainer, batch)
+    _, plain = gradients(trainer_for(lm_data, "--criterion", "mle")[0], batch)
+    found, expected = logged(trainer.criterion, [log]), logged(trainer.criterion, [plain])
+    assert found["nll_loss"] == pytest.approx(expected["nll_loss"], rel=1e-5)
+    assert found["ppl"] == pytest.approx(expected["ppl"], rel=1e-4)
+    extra = trainer.criterion.cfg.get("ul_alpha", 0) * found.get("ul_loss", 0)
+    extra += trainer.criterion.cfg.get("cosreg_gamma", 0) * found.get("cosreg", 0) / math.log(2)
+    assert found["loss"] == pytest.approx(expected["loss"] + extra, abs=2e-3)
+    assert ("ul_loss" in found) == (name in ("unlikelihood", "agg with both"))
+    assert ("cosreg" in found) == (name in ("cosreg", "agg with both"))
+
+
+def test_unlikelihood_and_gates_compose(lm_data):
+    """UL + AGG: the gradient into W is that of the whole loss, gated; the regulariser's comes on top, ungated."""
+    trainer, _ = trainer_for(lm_data, *OBJECTIVES["agg with both"])
+    data = batches(trainer.cfg, trainer.task)
+    for batch in data[2:6]:
+        trainer.train_step([batch])
+    gradients(trainer, data[1], update=4)
+    criterion, weight = trainer.criterion, trainer.model.decoder.output_projection.weight
+    sample = data[1]
+    found = torch.autograd.grad(criterion(trainer.model, sample)[0], weight)[0]
+    features = trainer.model(**sample["net_input"], features_only=True)[0].detach()
+    pad = trainer.task.target_dictionary.pad()
+    naive = naive_gated_cross_entropy(
+        features,
+        weight,
+        sample["target"],
+        gates=criterion._gates,
+        unlikelihood=Unlikelihood(0.5, previous_tokens(sample["target"], pad)),
+        ignore_index=pad,
+    )
+    whole = naive + 2 * sample["ntokens"] * cosine_regularizer(weight, ignore_index=pad)
+    torch.testing.assert_close(found, torch.autograd.grad(whole, weight)[0], rtol=1e-4, atol=1e-4)
+    assert 0 < criterion._gates.gate_common[criterion._gates.rare].mean() < 1
+
+
+@pytest.mark.parametrize("which", ["faded", "continuous"])
+def test_the_two_gates_of_our_own(lm_data, which):
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-alpha", 0.9, "--agg-gates", which)
+    data = batches(trainer.cfg, trainer.task)
+    trainer.train_step([data[0]])
+    trainer.train_step([data[1]])
+    gates, appearances = trainer.criterion._gates, trainer.criterion.counter.appearances
+    if which == "faded":
+        expected = (appearances / 0.9).clamp(max=1)[gates.rare].float()
+        torch.testing.assert_close(gates.gate_common[gates.rare], expected)
+        assert gates.appearances is None
+    else:
+        assert torch.equal(gates.appearances, appearances) and gates.gate_rare is None
+
+
+def test_agps_counts_the_target_side_and_sees_all_workers(mt_data, monkeypatch):
+    trainer, _ = trainer_for(mt_data, *AGPS, base=MT)
+    criterion, dictionary = trainer.criterion, trainer.task.target_dictionary
+    words = (mt_data.parent / "train.de").read_text().split()
+    for token in ("t0", "t7", "w0", "w7"):
+        assert criterion.counts[dictionary.index(token)] == words.count(token)
+    assert criterion.counts[dictionary.eos()] == 80
+    assert criterion.rare[dictionary.index("w0")], "frequent on the source side, never a target: rare"
+    assert not criterion.rare[dictionary.pad()] and not criterion.rare[dictionary.unk()]
+    elsewhere = dictionary.index("w0")
+
+    def with_another_worker(present):
+        present[elsewhere] += 1
+        return present
+
+    target = batches(trainer.cfg, trainer.task)[0]["target"]
+    alone = criterion.gates(target)
+    monkeypatch.setattr(agps_module, "summed_over_workers", with_another_worker)
+    both = criterion.gates(target)
+    assert alone.gate_common[elsewhere] == 0 and both.gate_common[elsewhere] == 1
+    criterion.is_dummy = True
+    assert criterion.gates(target).gate_common[target[0, 0]] != 1 or not criterion.rare[target[0, 0]]
+
+
+def test_counts_are_kept_beside_the_run(lm_data, tmp_path, caplog):
+    data = tmp_path / "bin"
+    shutil.copytree(lm_data, data)
+    _, task, *_ = build(data, "--criterion", "mle")
+    caplog.set_level("INFO")
+
+    def counted():
+        before = caplog.text.count("counted ")
+        counts = training_counts(task, "train", tmp_path / "run")
+        return counts, caplog.text.count("counted ") - before
+
+    counts, times = counted()
+    assert times == 1 and torch.equal(counts, count_tokens(data, task.dictionary))
+    again, times = counted()
+    assert times == 0 and torch.equal(counts, again)
+    (tmp_path / "run" / FILE).write_bytes(b"garbage")
+    again, times = counted()
+    assert times == 1 and torch.equal(counts, again) and "unreadable" in caplog.text
+    for suffix in ("bin", "idx"):
+        shutil.copy(data / f"valid.{suffix}", data / f"train1.{suffix}")  # fairseq reads it as more of train
+    more, times = counted()
+    assert times == 1 and torch.equal(more, counts + count_tokens(data, task.dictionary, "valid"))
+
+
+def test_counts_fold_what_is_not_predicted_into_the_unknown_word(lm_data):
+    """fairseq's language models may predict the head of their dictionary only."""
+    _, task, *_ = build(lm_data, "--criterion", "mle", "--output-dictionary-size", 30)
+    whole = count_tokens(lm_data, task.dictionary)
+    counts = training_counts(task, "train", None)
+    assert len(counts) == 30 and counts.sum() == whole.sum()
+    assert counts[task.dictionary.unk()] == whole[30:].sum() + whole[task.dictionary.unk()]
+
+
+def rare_rows(trainer):
+    weight = trainer.model.decoder.output_projection.weight
+    return weight.detach()[trainer.criterion.rare].clone()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--weight-decay", 0.1, "--share-decoder-input-output-embed"),
+        ("--optimizer", "sgd", "--momentum", 0.9, "--weight-decay", 0.1),
+        ("--share-decoder-input-output-embed", "--update-freq", 2, "--clip-norm", 0.1),
+    ],
+    ids=["adam tied", "momentum", "update-freq and clipping"],
+)
+def test_frozen_rows_stay_bit_identical(lm_data, options):
+    trainer, _ = trainer_for(lm_data, "--criterion", "freeze_rare", "--freeze-fraction", 0.3, *options)
+    before = rare_rows(trainer)
+    others = trainer.model.decoder.output_projection.weight.detach()[~trainer.criterion.rare].clone()
+    data = batches(trainer.cfg, trainer.task)
+    for start in range(0, 8, 2):
+        trainer.train_step(data[start : start + 2])
+    assert torch.equal(rare_rows(trainer), before) and before.abs().sum() > 0
+    after = trainer.model.decoder.output_projection.weight.detach()[~trainer.criterion.rare]
+    assert not torch.equal(after, others)
+    state = trainer.optimizer.optimizer.state[trainer.model.decoder.output_projection.weight]
+    moment = state.get("exp_avg", state.get("momentum_buffer"))
+    assert not moment[trainer.criterion.rare].any() or "sgd" in options, "no momentum builds up meanwhile"
+
+
+def test_frozen_rows_are_released(lm_data):
+    trainer, _ = trainer_for(lm_data, "--criterion", "freeze_rare", "--freeze-until", 2, "--weight-decay", 0.1)
+    before = rare_rows(trainer)
+    data = batches(trainer.cfg, trainer.task)
+    for number, batch in enumerate(data[:4]):
+        trainer.train_step([batch])
+        assert torch.equal(rare_rows(trainer), before) == (number < 2)
+
+
+@pytest.mark.parametrize("parts", ["b", "c", "bc"])
+def test_parts_freeze_by_gates(lm_data, parts):
+    trainer, _ = trainer_for(lm_data, "--criterion", "freeze_rare", "--freeze-parts", parts, "--freeze-until", 1)
+    batch = batches(trainer.cfg, trainer.task)[0]
+    criterion = trainer.criterion
+    criterion.train()
+    criterion.on_train_step(0, False)
+    gates = criterion.gates(batch["target"])
+    assert (gates.gate_common is None) == ("b" not in parts) and (gates.gate_rare is None) == ("c" not in parts)
+    criterion.on_train_step(1, False)
+    assert criterion.gates(batch["target"]) is None
+
+
+def test_the_frozen_group_is_that_of_the_report(lm_data):
+    """The last 20% of the vocabulary by training frequency, as `agg-fairseq eval-lm` groups it."""
+    from agg_fairseq.corpus import load_dictionary, training_groups
+
+    trainer, _ = trainer_for(lm_data, "--criterion", "freeze_rare")
+    expected = training_groups(lm_data, load_dictionary(lm_data)).members("rare")
+    found = trainer.criterion.rare.nonzero().flatten()
+    special = {trainer.task.target_dictionary.unk(), trainer.task.target_dictionary.eos()}
+    assert abs(len(found) - len(expected)) <= 1
+    assert len(set(expected.tolist()) - set(found.tolist()) - special) <= 1
+
+
+@pytest.mark.parametrize("form", ["flat", "dict", "list"])
+def test_masters_of_a_half_precision_optimizer(form):
+    """fairseq's FP16Optimizer trains float32 copies: flat in one tensor, one per device, or one per parameter."""
+    parameters = [torch.nn.Parameter(torch.full((n, 2), float(n)).half()) for n in (3, 4, 5)]
+    copies = [p.detach().float() for p in parameters]
+    flat = torch.cat([c.view(-1) for c in copies])
+    fp32 = {"flat": flat, "dict": {0: flat}, "list": [torch.nn.Parameter(c) for c in copies]}[form]
+    optimizer = types.SimpleNamespace(fp16_params=parameters, fp32_params=fp32, has_flat_params=form != "list")
+    (found,) = _masters(optimizer, parameters[1])
+    assert found.shape == (4, 2) and (found == 4).all()
+    found[0] = 9
+    again = next(_masters(optimizer, parameters[1]))
+    assert (again[0] == 9).all(), "a view, not a copy"
+    assert list(_masters(types.SimpleNamespace(), parameters[0])) == []
+
+
+def test_face_counts_its_own_predictions(lm_data):
+    """Of the updates before, on all workers, padding and dummy batches left out; the weights come from them."""
+    trainer, _ = trainer_for(lm_data, "--criterion", "face")
+    data = batches(trainer.cfg, trainer.task)
+    criterion, pad = trainer.criterion, trainer.task.target_dictionary.pad()
+    with torch.no_grad():
+        predicted = trainer.model(**data[0]["net_input"])[0].argmax(-1)
+    trainer.train_step([data[0], {}])
+    assert not criterion.frequency.any()
+    trainer.train_step([data[1]])
+    expected = torch.bincount(predicted[data[0]["target"] != pad], minlength=criterion.vocabulary)
+    assert torch.equal(criterion.frequency, expected)
+    weights = 1 - expected / expected.max()
+    torch.testing.assert_close(criterion._weights, weights * len(weights) / weights.sum())
+    saved = copy.deepcopy(trainer.task.get_checkpoint_dict()["LanguageModelingTask"])
+    other, _ = trainer_for(lm_data, "--criterion", "face")
+    other.task.set_checkpoint_dict(saved)
+    assert torch.equal(other.criterion.frequency, criterion.frequency)
+    assert torch.equal(other.criterion.current, criterion.current) and criterion.current.any()
+
+
+SEQUENCE = (
+    "--criterion", "unlikelihood_sequence", "--ul-prefix-length", 5, "--ul-completion-length", 9, "--ul-ngram", 2,
+)  # fmt: skip
+
+
+def test_sequence_updates_alternate(lm_data):
+    trainer, _ = trainer_for(lm_data, *SEQUENCE, "--ul-sequence-rate", 0.25)
+    kinds = []
+    for update in range(8):
+        trainer.criterion.on_train_step(update, False)
+        kinds.append(trainer.criterion._continues)
+    assert kinds == [False, False, False, True] * 2
+
+
+def test_greedy_continuation_is_the_arg_max_of_each_step(lm_data):
+    _, task, model, _ = build(lm_data, "--criterion", "mle", "--dropout", 0.5)
+    pad = task.target_dictionary.pad()
+    prefixes = torch.randint(4, 60, (3, 5))
+    model.train()
+    found = greedy_continuation(model, prefixes, 6, forbidden=(pad,))
+    assert model.training
+    model.eval()
+    tokens = prefixes
+    for _ in range(6):
+        logits = model(tokens)[0][:, -1].detach()
+        logits[:, pad] = -torch.inf
+        tokens = torch.cat([tokens, logits.argmax(1, keepdim=True)], 1)
+    assert torch.equal(found, tokens[:, 5:])
+
+
+def test_sequence_loss_equals_the_paper(lm_data):
+    """−Σ log(1 − p(x_t)) over the tokens of the continuation that are in a repeated n-gram; in float64."""
+    trainer, _ = trainer_for(lm_data, *SEQUENCE, "--ul-sequence-rate", 1)
+    batch = first_batch(lm_data, LM)
+    model, criterion = trainer.model.double(), trainer.criterion
+    criterion.train()
+    criterion.on_train_step(0, False)
+    loss, size, log = criterion(model, batch)
+    found = torch.autograd.grad(loss, list(model.parameters()))
+    prefixes = criterion._prefixes(batch["net_input"]["src_tokens"])
+    pad = trainer.task.target_dictionary.pad()
+    continuation = greedy_continuation(model, prefixes, 9, forbidden=(pad,))
+    repeated = repeated_ngrams(continuation, 2)
+    assert repeated.any() and not repeated.all()
+    p = model(torch.cat([prefixes, continuation], 1)[:, :-1])[0][:, 4:].softmax(-1)
+    punished = p.gather(2, continuation[:, :, None]).squeeze(2)[repeated]
+    expected = -(1 - punished).log().sum()
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(found, torch.autograd.grad(expected, list(model.parameters())))
+    assert size == continuation.numel()
+    values = logged(criterion, [log])
+    assert "nll_loss" not in values and values["repeated"] == pytest.approx(repeated.double().mean().item(), abs=1e-4)
+    assert values["ul_sequence_loss"] == pytest.approx(expected.item() / size / math.log(2), abs=1e-3)
+
+
+def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data):
+    trainer, _ = trainer_for(lm_data, *SEQUENCE, "--ul-sequence-rate", 1)
+    batch = first_batch(lm_data, LM)
+    short = copy.deepcopy(batch)
+    short["target"], short["ntokens"] = batch["target"][:, :3], 3 * len(batch["target"])
+    short["net_input"]["src_tokens"] = batch["net_input"]["src_tokens"][:, :3]
+    _, log = gradients(trainer, short)
+    assert log["nll_tokens"] == short["ntokens"] and log["repeated_number"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("agps", "--agps-rare-rank", 64), "--agps-rare-rank: expected a rank in [0, 64)"),
+        (("agps",), "is --agps-rare-rank 36"),
+        (("agps", "--agps-rare-rank", 5, "--agps-mu1", 0), "--agps-mu1: expected a count above 0, got 0"),
+        (("agps", "--agps-rare-rank", 5, "--agps-mu2", "nan"), "--agps-mu2"),
+        (("cosreg", "--cosreg-gamma", -1), "--cosreg-gamma: expected a weight of at least 0, got -1"),
+        (("unlikelihood", "--ul-alpha", "inf"), "--ul-alpha"),
+        (("agg", "--ul-alpha", -0.5), "--ul-alpha"),
+        (("freeze_rare", "--freeze-fraction", 0), "--freeze-fraction between 0 and 1"),
+        (("freeze_rare", "--freeze-until", -1), "--freeze-until"),
+        (("unlikelihood_sequence", "--ul-sequence-rate", 2), "--ul-sequence-rate"),
+        (("unlikelihood_sequence", "--ul-prefix-length", 5, "--ul-ngram", 0), "--ul-ngram"),
+        (("unlikelihood_sequence",), "--ul-prefix-length: expected at most --tokens-per-sample 16, got 50"),
+    ],
+)
+def test_bad_options_are_one_line_and_status_2(lm_data, capsys, options, words):
+    with pytest.raises(SystemExit) as stop:
+        build(lm_data, "--criterion", *options)
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and words in error and error.count("\n") == 1
+
+
+def test_sequence_level_needs_a_language_model(mt_data, capsys):
+    with pytest.raises(SystemExit):
+        build(mt_data, "--criterion", "unlikelihood_sequence", base=MT)
+    assert "expected language_modeling" in capsys.readouterr().err
+
+
+def test_missing_training_files_are_one_line(lm_data, tmp_path, capsys):
+    data = tmp_path / "bin"
+    shutil.copytree(lm_data, data)
+    _, task, *_ = build(data, "--criterion", "freeze_rare")
+    (data / "train.bin").rename(data / "moved.bin")
+    with pytest.raises(SystemExit) as stop:
+        task.get_batch_iterator(task.dataset("train"), max_tokens=64)
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and "found no train.bin" in error and error.count("\n") == 1
+
+
+SEVENTH = """
+from dataclasses import dataclass, field
+
+from agg_fairseq.criterions.base import LikelihoodCriterion, LikelihoodCriterionConfig
+from agg_fairseq.criterions.registration import register
+
+
+@dataclass
+class LastTokenCriterionConfig(LikelihoodCriterionConfig):
+    last_weight: float = field(default=2.0, metadata={"help": "weight of the last position of a row"})
+
+
+@register("last_token", dataclass=LastTokenCriterionConfig)
+class LastTokenCriterion(LikelihoodCriterion):
+    name = "last_token"
+
+    def position_weight(self, target):
+        weight = target.new_ones(target.shape, dtype=self.weight_dtype)
+        weight[:, -1] = self.cfg.last_weight
+        return weight
+
+    weight_dtype = __import__("torch").float32
+"""
+
+
+def test_a_seventh_method_is_one_short_file(lm_data, tmp_path):
+    """In a folder of its own, through --user-dir, trained by the real command."""
+    plugin = tmp_path / "seventh_method"
+    plugin.mkdir()
+    (plugin / "__init__.py").write_text(SEVENTH)
+    result = run_command(
+        "fairseq-train", lm_data, "--user-dir", plugin, *LM, "--criterion", "last_token", "--optimizer", "adam",
+        "--cpu", "--max-update", 2, "--no-save", "--log-format", "json", "--log-interval", 1,
+    )  # fmt: skip
+    assert '"num_updates": "2"' in result.stdout + result.stderr
