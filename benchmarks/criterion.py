@@ -2,10 +2,10 @@
 
     python -m benchmarks.criterion [--device cpu|cuda] [--json FILE]
 
-Every variant runs in a process of its own, in turn. `cross_entropy` is fairseq's criterion; `mle` and `agg` are ours,
-the counter's update included; `three logits` is the paper's Eqs. 9–10 in plain autograd; `three products` is the
-floor: the bare matrix products of any softmax layer, without a softmax. Peak memory counts what is allocated beyond
-the features and the output embedding, their gradients included.
+Every variant runs in a process of its own, in turn. `cross_entropy` is fairseq's criterion; the named criterions are
+ours, with counters and candidates included; `three logits` is the paper's Eqs. 9–10 in plain autograd; `three products`
+is the floor: the bare matrix products of any softmax layer, without a softmax. Peak memory counts what is allocated
+beyond the features and the output embedding, their gradients included.
 """
 
 import argparse
@@ -17,14 +17,29 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 FEATURES = 512
 SIZES = [(8_000, 1024), (8_000, 4096), (44_256, 1024), (44_256, 4096)]  # V, N
-VARIANTS = ("cross_entropy", "mle", "agg", "three logits", "three products")
 RARE_FRACTION = 0.2
+AGG = {"agg_rare_fraction": RARE_FRACTION, "agg_window": 100}
+CRITERIONS = {  # variant: criterion and options
+    "cross_entropy": ("cross_entropy", {}),
+    "mle": ("mle", {}),
+    "agg": ("agg", AGG),
+    "agg faded": ("agg", AGG | {"agg_gates": "faded"}),
+    "agg continuous": ("agg", AGG | {"agg_gates": "continuous"}),
+    "agps": ("agps", {"agps_rare_rank": 1}),
+    "freeze_rare bc": ("freeze_rare", {"freeze_parts": "bc"}),
+    "freeze_rare all": ("freeze_rare", {}),
+    "cosreg": ("cosreg", {}),
+    "unlikelihood": ("unlikelihood", {}),
+    "ul + agg": ("agg", AGG | {"ul_alpha": 1.0}),
+    "face": ("face", {}),
+}
+VARIANTS = (*CRITERIONS, "three logits", "three products")
 RETURN_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 """glibc keeps what is freed, which would hide the peak of a warm process; so memory has a run of its own."""
 
@@ -34,6 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", help="cpu or cuda (default: cpu, and cuda where there is one)")
     parser.add_argument("--repeats", type=int, default=5, help="timed runs, of which the median counts (default: 5)")
+    parser.add_argument("--variants", nargs="+", default=VARIANTS, choices=VARIANTS, metavar="V", help="default: all")
     parser.add_argument("--json", metavar="FILE", help="also write the numbers to FILE")
     parser.add_argument("--one", nargs=4, metavar=("VARIANT", "V", "N", "DEVICE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -48,7 +64,7 @@ def main() -> None:
         print("| V | N | variant | time [ms] | × cross_entropy | peak [MiB] | × cross_entropy |")
         print("|--:|--:|:--------|----------:|----------------:|-----------:|----------------:|")
         for vocabulary, positions in SIZES:
-            results += report(vocabulary, positions, device, arguments.repeats)
+            results += report(vocabulary, positions, device, arguments.repeats, arguments.variants)
     if arguments.json:
         from agg_fairseq.files import write_json
 
@@ -64,10 +80,12 @@ def machine(device: str) -> str:
     return f"{model}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 
-def report(vocabulary: int, positions: int, device: str, repeats: int) -> list[dict[str, object]]:
+def report(
+    vocabulary: int, positions: int, device: str, repeats: int, variants: Sequence[str]
+) -> list[dict[str, object]]:
     """Measures every variant at one size in a process each, and prints its row."""
     rows: list[dict[str, object]] = []
-    for variant in VARIANTS:
+    for variant in ("cross_entropy", *(variant for variant in variants if variant != "cross_entropy")):
         size = (variant, vocabulary, positions, device)
         row = {"ms": run_alone(*size, repeats)["ms"], "mib": run_alone(*size, 1, RETURN_FREED_MEMORY)["mib"]}
         rows.append({"variant": variant, "V": vocabulary, "N": positions, "device": device, **row})
@@ -128,14 +146,16 @@ def build(variant: str, vocabulary: int, positions: int, device: str) -> tuple[C
 
         def products() -> None:
             with torch.no_grad():
-                logits = features[0] @ weight.t()
+                flat = features.flatten(0, 1)
+                logits = flat @ weight.t()
                 logits @ weight
-                logits.t() @ features[0]
+                logits.t() @ flat
 
         return products, clear
     if variant == "three logits":
         return (lambda: (clear(), literal(features, weight, sample["target"]).backward())), clear
-    objective = criterion(variant, task, RARE_FRACTION).to(device)
+    name, options = CRITERIONS[variant]
+    objective = criterion(name, task, **options).to(device)
     objective.train()
     updates = iter(range(10**6))
 

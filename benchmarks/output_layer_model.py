@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from fairseq import utils
-from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ class OutputLayerDecoder(nn.Module):
         nn.init.normal_(self.output_projection.weight, std=features**-0.5)
 
     def forward(self, features: Tensor, features_only: bool = False) -> tuple[Tensor, None]:
-        """Features (1, N, D) or logits (1, N, V)."""
+        """Features (B, T, D) or logits (B, T, V)."""
         return (features if features_only else self.output_projection(features)), None
 
 
@@ -61,24 +61,32 @@ class OutputLayerTask(FairseqTask):
         return self.dictionary
 
 
-def batch(positions: int, features: int, vocabulary: int, device: str) -> dict[str, Any]:
-    """Random features and targets that follow Zipf's law over the tokens that are not special."""
+def batch(positions: int, features: int, vocabulary: int, device: str, steps: int = 512) -> dict[str, Any]:
+    """Random features and targets that follow Zipf's law over the tokens that are not special, in sequences of 512."""
     ranks = torch.arange(1, vocabulary - 3, dtype=torch.float64)
     target = torch.multinomial(1 / ranks, positions, replacement=True) + 4
+    size = (positions // steps, steps)
     return {
-        "net_input": {"features": torch.randn(1, positions, features, device=device).requires_grad_()},
-        "target": target[None].to(device),
+        "net_input": {"features": torch.randn(*size, features, device=device).requires_grad_()},
+        "target": target.view(size).to(device),
         "ntokens": positions,
     }
 
 
-def criterion(name: str, task: FairseqTask, rare_fraction: float) -> nn.Module:
-    """A registered criterion with its defaults."""
+def criterion(name: str, task: FairseqTask, **options: Any) -> nn.Module:
+    """A registered criterion with its defaults and these options; rare tokens are known without training data."""
     if name == "cross_entropy":
         return CRITERION_REGISTRY[name](task, sentence_avg=False)
-    options = {"sentence_avg": False, "train_subset": "train", "label_smoothing": 0.0, "embedding_stats_interval": 0}
-    if name == "agg":
-        options |= {"agg_alpha": 0.03, "agg_rare_fraction": rare_fraction, "agg_window": 100, "agg_gates": "both"}
-        options |= {"agg_count_current_batch": False, "agg_static_after_epoch": 0, "update_freq": [1]}
-        options |= {"skip_remainder_batch": False}
-    return CRITERION_REGISTRY[name](SimpleNamespace(**options), task)
+    cfg = CRITERION_DATACLASS_REGISTRY[name]()
+    elsewhere = {"sentence_avg": False, "train_subset": "train", "save_dir": "", "restore_file": "", "no_save": True}
+    elsewhere |= {"reset_optimizer": True, "update_freq": [1], "skip_remainder_batch": False}
+    for option, value in (elsewhere | options).items():
+        setattr(cfg, option, value)
+    objective = CRITERION_REGISTRY[name](cfg, task)
+    vocabulary = len(task.target_dictionary)
+    if hasattr(objective, "counts"):  # of a training set of a hundred million tokens under Zipf's law
+        ranks = torch.arange(1, vocabulary + 1, dtype=torch.float64)
+        objective.counts = (1e8 / ranks / (1 / ranks).sum()).long()
+    if hasattr(objective, "rare"):
+        objective.rare = torch.arange(vocabulary) >= 0.565 * vocabulary
+    return objective

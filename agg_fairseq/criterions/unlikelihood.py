@@ -1,4 +1,4 @@
-"""`--criterion unlikelihood`: likelihood with token-level unlikelihood (Welleck et al. 2020, Sec. 5.1)."""
+"""`--criterion unlikelihood`: likelihood with token-level unlikelihood (Welleck et al. 2020)."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""`--criterion unlikelihood_sequence`: sequence-level unlikelihood fine-tuning (Welleck et al. 2020, Sec. 5.2)."""
+"""`--criterion unlikelihood_sequence`: sequence-level unlikelihood fine-tuning (Welleck et al. 2020)."""
 
 import math
 from dataclasses import dataclass, field

@@ -18,8 +18,8 @@ def face_weights(frequency: Tensor) -> Tensor:
         (V,) float32, the weight of the likelihood at positions with that target. All 1 where nothing was output yet,
         or all tokens equally often.
 
-    Reference: Jiang et al. (2019), "Improving Neural Response Diversity with Frequency-Aware Cross-Entropy Loss",
-    Eqs. 6–8; FACE-OPR in the tables of Choi et al. (2020).
+    Reference: Jiang et al. (2019), "Improving Neural Response Diversity with Frequency-Aware Cross-Entropy Loss";
+    FACE-OPR in the tables of Choi et al. (2020).
     """
     f = frequency.double()
     weight = 1 - f / f.max().clamp(min=1)

@@ -92,7 +92,7 @@ def _smoothed_cross_entropy(log_probs: Tensor, target: Tensor, label_smoothing: 
 
 
 def _unlikelihood(log_probs: Tensor, target: Tensor, position: Tensor, unlikelihood: Unlikelihood) -> Tensor:
-    """Welleck et al. (2020), Eq. 4, at each position."""
+    """The token-level objective of Welleck et al. (2020), at each position."""
     tokens, is_candidate = unlikelihood.candidates.at(position)
     if unlikelihood.spare_target:
         is_candidate = is_candidate & (tokens != target[:, None])

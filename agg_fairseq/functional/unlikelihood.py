@@ -122,7 +122,8 @@ def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
     Returns:
         Candidates: for U, the most distinct tokens that a sequence has. Each comes up the step after its first.
 
-    Reference: Welleck et al. (2020), Eq. 5. Their code lets the candidates of one sequence into the others of a batch.
+    Reference: Welleck et al. (2020), the token-level objective. In their code the candidates of one sequence
+    get into the others of a batch.
     """
     batch, steps = target.shape
     ordered, order = target.sort(dim=1, stable=True)
@@ -152,7 +153,8 @@ def repeated_ngrams(tokens: Tensor, n: int) -> Tensor:
     Raises:
         ValueError: `n` below 1.
 
-    Reference: Welleck et al. (2020), Sec. 5.2 (n = 4). Their code leaves the last n-gram of a row out.
+    Reference: Welleck et al. (2020), the sequence-level objective (n = 4). Their code leaves out the last
+    n-gram of a row.
     """
     if n < 1:
         raise ValueError(f"expected n-grams of at least 1 token, got {n}")

@@ -1,4 +1,4 @@
-"""Unlikelihood inside the gated operation, against Welleck et al.'s Eq. 4 written out in float64."""
+"""Unlikelihood inside the gated operation, against the objective of Welleck et al. written out in float64."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ PAD = 1
 
 
 def paper_loss(h, w, y, alpha, weights=None):
-    """Eqs. 4 and 5, position by position: −ω log p(y_t) − α Σ_{c ∈ {y_1…y_{t−1}} ∖ {y_t}} log(1 − p(c))."""
+    """Position by position: −ω log p(y_t) − α Σ_{c ∈ {y_1…y_{t−1}} ∖ {y_t}} log(1 − p(c))."""
     total = h.new_zeros(())
     for b in range(len(y)):
         for t in range(y.size(1)):
