@@ -50,6 +50,9 @@ def main() -> None:
     parser.add_argument("--device", help="cpu or cuda (default: cpu, and cuda where there is one)")
     parser.add_argument("--repeats", type=int, default=5, help="timed runs, of which the median counts (default: 5)")
     parser.add_argument("--variants", nargs="+", default=VARIANTS, choices=VARIANTS, metavar="V", help="default: all")
+    parser.add_argument(
+        "--sizes", nargs="+", type=size, default=SIZES, metavar="V,N", help="vocabulary and positions (default: four)"
+    )
     parser.add_argument("--json", metavar="FILE", help="also write the numbers to FILE")
     parser.add_argument("--one", nargs=4, metavar=("VARIANT", "V", "N", "DEVICE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -63,12 +66,20 @@ def main() -> None:
         print(f"\n{machine(device)}, D = {FEATURES}, median of {arguments.repeats}\n")
         print("| V | N | variant | time [ms] | × cross_entropy | peak [MiB] | × cross_entropy |")
         print("|--:|--:|:--------|----------:|----------------:|-----------:|----------------:|")
-        for vocabulary, positions in SIZES:
+        for vocabulary, positions in arguments.sizes:
             results += report(vocabulary, positions, device, arguments.repeats, arguments.variants)
     if arguments.json:
         from agg_fairseq.files import write_json
 
         write_json(arguments.json, {"results": results, "machines": [machine(device) for device in devices]})
+
+
+def size(text: str) -> tuple[int, int]:
+    """ "8000,1024": V, and N, a multiple of the sequences' 512 steps."""
+    vocabulary, positions = (int(number) for number in text.split(","))
+    if positions % 512:
+        raise ValueError(f"expected a multiple of 512 positions, got {positions}")
+    return vocabulary, positions
 
 
 def machine(device: str) -> str:
@@ -86,8 +97,8 @@ def report(
     """Measures every variant at one size in a process each, and prints its row."""
     rows: list[dict[str, object]] = []
     for variant in ("cross_entropy", *(variant for variant in variants if variant != "cross_entropy")):
-        size = (variant, vocabulary, positions, device)
-        row = {"ms": run_alone(*size, repeats)["ms"], "mib": run_alone(*size, 1, RETURN_FREED_MEMORY)["mib"]}
+        case = (variant, vocabulary, positions, device)
+        row = {"ms": run_alone(*case, repeats)["ms"], "mib": run_alone(*case, 1, RETURN_FREED_MEMORY)["mib"]}
         rows.append({"variant": variant, "V": vocabulary, "N": positions, "device": device, **row})
         base = rows[0]
         print(

@@ -19,6 +19,7 @@ models=(
   "ul --criterion unlikelihood"
   "ul-agg --criterion agg $rare --ul-alpha 1"
   "agg-faded --criterion agg $rare --agg-gates faded"
+  "agg-0.15 --criterion agg --agg-rare-fraction 0.15"
   "agg-continuous --criterion agg $rare --agg-gates continuous"
 )
 options=()

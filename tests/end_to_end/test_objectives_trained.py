@@ -27,6 +27,10 @@ SEQUENCE = (
 )  # fmt: skip
 
 
+LSTM = (
+    "--task language_modeling --arch lstm_lm --decoder-embed-dim 16 --decoder-out-embed-dim 16 --tokens-per-sample 16 "
+    "--max-tokens 64 --share-decoder-input-output-embed"
+).split()
 STOCK = """
 import re, sys
 from fairseq import options
@@ -70,8 +74,18 @@ def test_language_models(lm_data, tmp_path, monkeypatch):
     stock = run_command("python", "-c", STOCK, lm_data, *checkpoints)
     found = [float(ppl) for ppl in re.findall(r"Perplexity: ([\d.]+)", stock.stdout + stock.stderr)]
     assert len(found) == len(checkpoints) and max(found) < 80
-    models = [open_checkpoint(path)["model"]["decoder.output_projection.weight"] for path in checkpoints]
+    models = [open_checkpoint(path)["model"]["decoder.embed_tokens.weight"] for path in checkpoints]
     assert not any(torch.equal(models[0], other) for other in models[1:]), "each objective trains another model"
+
+
+def test_cosreg_on_an_lstm(lm_data, tmp_path, monkeypatch):
+    """The model of its paper; fairseq saves its options in a form that torch >= 2.6 opens with the plug-in only."""
+    checkpoint = train_and_resume(monkeypatch, lm_data, tmp_path, LSTM, "lstm", ("cosreg",))
+    stock = run_command(
+        "fairseq-eval-lm", lm_data, "--user-dir", "agg_fairseq", "--path", checkpoint, "--gen-subset", "test",
+        "--tokens-per-sample", "16", "--max-tokens", "64", "--cpu",
+    )  # fmt: skip
+    assert float(re.search(r"Perplexity: ([\d.]+)", stock.stdout + stock.stderr)[1]) < 80
 
 
 def test_translation_models(mt_data, tmp_path, monkeypatch):
