@@ -69,8 +69,14 @@ if [ ${#models[@]} -eq 0 ]; then
     models+=("agg-$fraction --criterion agg --agg-rare-fraction $fraction")
   done
 fi
+names=()
 for model in "${models[@]}"; do
-  [[ $model =~ ^[A-Za-z0-9._-]+\ +--.*--criterion\  || $model =~ ^[A-Za-z0-9._-]+\ +--criterion\  ]] ||
+  name=${model%% *}
+  case " ${names[*]} data-bin text settings " in
+    *" $name "*) fail "--model: found the name '$name' twice, or it is taken; expected another name for each model" ;;
+  esac
+  names+=("$name")
+  [[ $model != *$'\n'* && $model =~ ^[A-Za-z0-9][A-Za-z0-9._-]*\ +(--.*\ )?--criterion\  ]] ||
     fail "--model: found '$model'; expected a name of letters, digits, '.', '_', '-', then options with --criterion"
 done
 if [ "$corpus" = wikitext ]; then
@@ -126,8 +132,12 @@ prepare() {
 train() {
   local name=$1
   shift
+  if [ -f "$output/$name/options" ] && [ "$(cat -- "$output/$name/options")" != "$*" ]; then
+    fail "$output/$name holds a model with other options ($(cat -- "$output/$name/options")); remove it or rename this one"
+  fi
   [ ! -f "$output/$name/done" ] || { echo "demo: $name is trained already"; return 0; }
   mkdir -p -- "$output/$name"
+  printf '%s\n' "$*" > "$output/$name/options"
   if ! "$bin/fairseq-train" "$output/data-bin" --user-dir "$user_dir" --task language_modeling \
     --arch transformer_lm --decoder-layers 2 --decoder-embed-dim "$dimension" --decoder-input-dim "$dimension" \
     --decoder-output-dim "$dimension" --decoder-ffn-embed-dim $((4 * dimension)) --decoder-attention-heads 4 \
@@ -148,22 +158,23 @@ train() {
 }
 
 prepare
-names=() running=0
+running=0 failed=0
 if [ "$jobs" -gt 1 ]; then
   threads=$(($(nproc) / jobs))
   export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
 fi
 for model in "${models[@]}"; do
   read -r -a words <<< "$model"
-  names+=("${words[0]}")
   if [ "$running" -ge "$jobs" ]; then
-    wait -n || fail "a training failed; see above"
+    wait -n || failed=1
     running=$((running - 1))
   fi
+  [ "$failed" -eq 0 ] || break
   train "${words[@]}" &
   running=$((running + 1))
 done
-for ((; running > 0; running--)); do wait -n || fail "a training failed; see above"; done
+for ((; running > 0; running--)); do wait -n || failed=1; done # also after a failure: no training is left behind
+[ "$failed" -eq 0 ] || { echo "demo: error: a training failed; see above" >&2; exit 1; }
 
 checkpoints=() logs=()
 for name in "${names[@]}"; do

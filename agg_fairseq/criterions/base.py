@@ -131,9 +131,9 @@ class LikelihoodCriterion(FairseqCriterion):
             ignore_index=self.padding_idx,
             predict=self.predicts and self.training,
         )
-        if self.training and not self.is_dummy:
+        if self.training:
             self.observe(weight, target, output)
-        return self.result(sample, weight, output, reduce)
+        return self.result(weight, target, output, tokens=sample["ntokens"], reduce=reduce)
 
     def gates(self, target: Tensor) -> Gates | None:
         """The gates of this training micro-batch; None is plain likelihood. Called once per micro-batch."""
@@ -152,29 +152,45 @@ class LikelihoodCriterion(FairseqCriterion):
         return None
 
     def observe(self, weight: nn.Parameter, target: Tensor, output: CrossEntropyOutput) -> None:
-        """Sees every training micro-batch but dummy ones after its forward pass."""
+        """Sees every training micro-batch after its forward pass, dummy ones (`is_dummy`) too."""
 
     def measures(self, target: Tensor, output: CrossEntropyOutput, regularizer: Tensor | None) -> dict[str, Measure]:
         """What the method logs with each micro-batch, as sum and number; its names stand in `averages`."""
         return {}
 
     def result(
-        self, sample: dict[str, Any], weight: Tensor, output: CrossEntropyOutput, reduce: bool = True
+        self,
+        weight: Tensor,
+        target: Tensor,
+        output: CrossEntropyOutput,
+        *,
+        tokens: int,
+        likelihood: bool = True,
+        reduce: bool = True,
+        measures: dict[str, Measure] | None = None,
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """What `forward` returns, from the output of the operation: adds the regulariser, and the log."""
-        sentences = sample["target"].size(0)
-        sample_size = sentences if self.cfg.sentence_avg else sample["ntokens"]
-        loss = output.loss if reduce else output.terms
-        regularizer = self.regularizer(weight)
-        known = self.measures(sample["target"], output, regularizer) | self._embedding_statistics(weight)
+        """What `forward` returns, from the output of the operation: adds the regulariser, and the log.
+
+        Args:
+            weight: (V, D) W.
+            target: (B, T) y.
+            output: of `gated_cross_entropy`.
+            tokens: of the batch, without padding.
+            likelihood: do these positions count in `nll_loss` and `ppl`? Not if the model has made the targets up.
+            reduce: as `forward`.
+            measures: what to log beside `self.measures`.
+        """
+        sample_size = len(target) if self.cfg.sentence_avg else tokens
+        loss, regularizer = output.loss if reduce else output.terms, self.regularizer(weight)
         if regularizer is not None and reduce:
             loss = loss + sample_size * regularizer
+        known = self.measures(target, output, regularizer) | (measures or {}) | self._embedding_statistics(weight)
         logging_output = {
             "loss": loss.detach().sum(),
-            "nll_loss": output.nll.sum(),
-            "nll_tokens": sample["ntokens"],
-            "ntokens": sample["ntokens"],
-            "nsentences": sentences,
+            "nll_loss": output.nll.sum() * likelihood,
+            "nll_tokens": tokens * likelihood,
+            "ntokens": tokens,
+            "nsentences": len(target),
             "sample_size": sample_size,
         }
         return loss, sample_size, logging_output | self.logged(known)

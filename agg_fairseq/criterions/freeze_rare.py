@@ -97,10 +97,10 @@ class FreezeRareCriterion(LikelihoodCriterion):
 
 def _masters(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:
     """The float32 copy of a half-precision parameter in fairseq's FP16Optimizer, flat or not; none elsewhere."""
-    parameters = getattr(optimizer, "fp16_params", None)
-    if parameters is None or not hasattr(optimizer, "fp32_params"):
+    parameters = getattr(optimizer, "fp16_params", ())
+    position = next((number for number, parameter in enumerate(parameters) if parameter is weight), None)
+    if position is None or not hasattr(optimizer, "fp32_params"):
         return
-    position = next(number for number, parameter in enumerate(parameters) if parameter is weight)
     if not optimizer.has_flat_params:
         yield optimizer.fp32_params[position].data
         return

@@ -6,6 +6,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from ..errors import UserError
 from ..safe_loading import open_checkpoint
 
@@ -24,8 +26,8 @@ def check_same_criterion(cfg: Any, name: str) -> None:
     Raises:
         ValueError: the checkpoint that fairseq will restore is of another criterion, and keeps its optimiser.
     """
-    if cfg.reset_optimizer:
-        return
+    if cfg.reset_optimizer or not OmegaConf.is_interpolation(cfg, "save_dir"):
+        return  # options without interpolations come out of a checkpoint, to validate it: nothing goes on from there
     path = Path(cfg.save_dir) / LAST if cfg.restore_file == LAST else Path(cfg.restore_file)
     found = _criterion_of(path) if path.is_file() else None
     if found not in (None, name):
@@ -37,10 +39,12 @@ def check_same_criterion(cfg: Any, name: str) -> None:
 
 
 def _criterion_of(path: Path) -> str | None:
-    """The criterion of the last optimiser in a checkpoint; None where there is none."""
+    """The criterion of the last optimiser in a checkpoint; None where there is none, or its state was not saved."""
     try:
-        history = open_checkpoint(path).get("optimizer_history") or [{}]
+        state = open_checkpoint(path)
     except UserError as error:  # fairseq opens it next, and knows more formats
         logger.warning(f"could not tell which criterion trained the checkpoint: {error}")
         return None
-    return history[-1].get("criterion_name")
+    if state.get("last_optimizer_state") is None or not state.get("optimizer_history"):
+        return None
+    return state["optimizer_history"][-1].get("criterion_name")

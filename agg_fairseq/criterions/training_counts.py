@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def training_counts(task: Any, split: str, folder: str | Path | None) -> Tensor:
         task: fairseq's language_modeling or translation task.
         split: name of the training split.
         folder: of the run; the counts are kept there in `target-token-counts.npz` and read back as long as the
-            binarised files are the same. None keeps nothing.
+            binarised files are the same. None, or a folder that is not on this machine's disks, keeps nothing.
 
     Returns:
         (V,) int64 over the target dictionary. Where a language model predicts a part of its dictionary only, what is
@@ -37,7 +38,7 @@ def training_counts(task: Any, split: str, folder: str | Path | None) -> Tensor:
     """
     paths = target_splits(task, split)
     source = "\n".join([_fingerprint(path) for path in paths] + [str(len(task.target_dictionary))])
-    cache = None if folder is None else Path(folder) / FILE
+    cache = None if folder is None or "://" in str(folder) else Path(folder) / FILE
     counts = _read(cache, source) if cache is not None and cache.is_file() else None
     if counts is None:
         logger.info(f"counting the target tokens of {len(paths)} training file(s): {paths[0]}.bin …")
@@ -69,6 +70,6 @@ def _read(path: Path, source: str) -> Tensor | None:
     try:
         with np.load(path, allow_pickle=False) as kept:
             return torch.from_numpy(kept["counts"]) if str(kept["source"]) == source else None
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         logger.warning(f"{path}: unreadable ({error}); counting again")
         return None

@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
+from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor
 
 from ..decoding import greedy_continuation
+from ..errors import fail
 from ..functional import CrossEntropyOutput, Unlikelihood, gated_cross_entropy, given_tokens, repeated_ngrams
+from .base import Measure
 from .output_layer import features_of, output_layer, unwrapped
 from .penalties import PenalizedCriterion, PenalizedCriterionConfig
 from .registration import register
@@ -47,11 +50,12 @@ class UnlikelihoodSequenceCriterion(PenalizedCriterion):
         for option in ("ul_ngram", "ul_prefix_length", "ul_completion_length"):
             if getattr(cfg, option) < 1:
                 raise ValueError(f"--{option.replace('_', '-')}: expected at least 1 token, got {getattr(cfg, option)}")
-        if not hasattr(task, "dictionary"):
+        tokens_per_sample = getattr(getattr(task, "args", None), "tokens_per_sample", None)
+        if tokens_per_sample is None or not hasattr(task, "dictionary"):
             raise ValueError(f"found the task {type(task).__name__}; expected language_modeling, whose text goes on")
-        if cfg.ul_prefix_length > task.args.tokens_per_sample:
+        if cfg.ul_prefix_length > tokens_per_sample:
             raise ValueError(
-                f"--ul-prefix-length: expected at most --tokens-per-sample {task.args.tokens_per_sample}, got "
+                f"--ul-prefix-length: expected at most --tokens-per-sample {tokens_per_sample}, got "
                 f"{cfg.ul_prefix_length}"
             )
         self._continues = False  # is this update made on continuations?
@@ -61,6 +65,13 @@ class UnlikelihoodSequenceCriterion(PenalizedCriterion):
         super().begin_update(update_num)
         rate = self.cfg.ul_sequence_rate
         self._continues = math.floor((update_num + 1) * rate) > math.floor(update_num * rate)
+
+    def measures(self, target: Tensor, output: CrossEntropyOutput, regularizer: Tensor | None) -> dict[str, Measure]:
+        """The unlikelihood of a continuation is logged under a name of its own."""
+        found = super().measures(target, output, regularizer)
+        if self.training and self._continues:
+            found.pop("ul_loss", None)
+        return found
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """See `LikelihoodCriterion`. A batch without a whole prefix is trained on as it is."""
@@ -76,8 +87,18 @@ class UnlikelihoodSequenceCriterion(PenalizedCriterion):
         cut = cut[(cut != self.padding_idx).all(1)]
         return cut[: max(1, tokens.numel() // (length + self.cfg.ul_completion_length))]
 
+    def _check_positions(self, decoder: Any, prefix_length: int) -> None:
+        needed = prefix_length + self.cfg.ul_completion_length - 1
+        positions = getattr(decoder, "embed_positions", None)
+        if isinstance(positions, LearnedPositionalEmbedding) and needed > positions.max_positions:
+            fail(
+                f"--criterion {self.name}: found a model with {positions.max_positions} learned positions; expected at "
+                f"least {needed}, a prefix and its continuation; lower --ul-prefix-length or --ul-completion-length"
+            )
+
     def _on_continuations(self, model: Any, prefixes: Tensor, reduce: bool) -> tuple[Tensor, int, dict[str, Any]]:
         weight, bias = output_layer(model, self.vocabulary, self.name)
+        self._check_positions(unwrapped(model).decoder, prefixes.size(1))
         continuation = greedy_continuation(
             unwrapped(model), prefixes, self.cfg.ul_completion_length, forbidden=(self.padding_idx,)
         )  # B' x L
@@ -94,25 +115,9 @@ class UnlikelihoodSequenceCriterion(PenalizedCriterion):
             unlikelihood=Unlikelihood(1.0, given_tokens(continuation, repeated), spare_target=False),
             ignore_index=self.padding_idx,
         )
-        return self._logged_apart(prefixes, weight, output, repeated, reduce)
-
-    def _logged_apart(
-        self, prefixes: Tensor, weight: Tensor, output: CrossEntropyOutput, repeated: Tensor, reduce: bool
-    ) -> tuple[Tensor, int, dict[str, Any]]:
-        """These tokens are the model's own: they are in `loss`, but in neither `nll_loss` nor `ppl`."""
         number = repeated.numel()
-        sample_size = len(prefixes) if self.cfg.sentence_avg else number
-        loss = output.loss if reduce else output.terms
-        measures = {
+        found = {
             "ul_sequence_loss": (output.unlikelihood.sum() / math.log(2), number),
             "repeated": (repeated.sum(), number),
         }
-        logging_output = {
-            "loss": output.loss.detach(),
-            "nll_loss": torch.zeros_like(output.loss),
-            "nll_tokens": 0,
-            "ntokens": number,
-            "nsentences": len(prefixes),
-            "sample_size": sample_size,
-        }
-        return loss, sample_size, logging_output | self.logged(measures)
+        return self.result(weight, continuation, output, tokens=number, likelihood=False, reduce=reduce, measures=found)

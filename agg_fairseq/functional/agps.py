@@ -67,9 +67,14 @@ def agps_gates(
             raise ValueError(f"expected {name} above 0, got {mu}")
     if variant not in VARIANTS:
         raise ValueError(f"expected variant to be one of {', '.join(VARIANTS)}, got {variant!r}")
-    f1, f2 = ((counts.double() / mu).clamp(max=1).float() for mu in (mu1, mu2))
+    c = counts.double()
+    f1 = (c / mu1).clamp(max=1)
+    if variant == "eq15":
+        gate_rare = (c / mu2).clamp(max=1)
+    else:  # its f2 is made of the counts that f1 has clipped
+        gate_rare = f1 + (c.clamp(max=mu1) / mu2).clamp(max=1)
     return Gates(
         rare=rare,
-        gate_common=f1.masked_fill(present, 1.0),
-        gate_rare=(f2 if variant == "eq15" else f1 + f2).masked_fill(present, 1.0),
+        gate_common=f1.masked_fill(present, 1.0).float(),
+        gate_rare=gate_rare.masked_fill(present, 1.0).float(),
     )

@@ -180,7 +180,7 @@ class ChunkedLoss:
         ones = torch.ones_like(penalty.value) if importance is None else importance
         share = epsilon / max(probabilities.size(1) - 1, 1)
         is_target = penalty.likeliest == target[:, None]  # C x 1
-        q = torch.where(is_target, 1 - epsilon, share)
+        q = torch.where(is_target, 1 - epsilon, probabilities.new_tensor(share))
         at_likeliest = ones[:, None] * (probabilities.gather(1, penalty.likeliest) - q)  # before P is scaled
         probabilities.mul_((ones - alpha * penalty.odds.sum(1))[:, None])
         residual = _subtract_targets_(probabilities, target, epsilon, importance)

@@ -19,6 +19,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+SMALLEST_COMPLEMENT = 1e-30
+"""What `1 − P[c]` is taken for where it is even less: α·w stays finite, and the penalty of a token below 70 nats."""
+
 
 @dataclass(frozen=True)
 class Candidates:
@@ -69,7 +72,7 @@ class Unlikelihood:
         others = _sum_without(probabilities, likeliest.indices)  # C x 1, 1 − P of the likeliest, accurate near 0
         p = probabilities.gather(1, tokens)  # C x U
         is_likeliest = tokens == likeliest.indices
-        complement = torch.where(is_likeliest, others, 1 - p).clamp_(min=torch.finfo(p.dtype).tiny)
+        complement = torch.where(is_likeliest, others, 1 - p).clamp_(min=SMALLEST_COMPLEMENT)
         odds = (p / complement).masked_fill_(~is_candidate, 0.0)  # w
         return PenaltyTerms(
             value=-(complement.log() * is_candidate).sum(1),

@@ -200,9 +200,11 @@ def test_counts_are_kept_beside_the_run(lm_data, tmp_path, caplog):
     assert times == 1 and torch.equal(counts, count_tokens(data, task.dictionary))
     again, times = counted()
     assert times == 0 and torch.equal(counts, again)
-    (tmp_path / "run" / FILE).write_bytes(b"garbage")
-    again, times = counted()
-    assert times == 1 and torch.equal(counts, again) and "unreadable" in caplog.text
+    whole = (tmp_path / "run" / FILE).read_bytes()
+    for damaged in (b"garbage", whole[: len(whole) // 2], b""):
+        (tmp_path / "run" / FILE).write_bytes(damaged)
+        again, times = counted()
+        assert times == 1 and torch.equal(counts, again) and "unreadable" in caplog.text
     for suffix in ("bin", "idx"):
         shutil.copy(data / f"valid.{suffix}", data / f"train1.{suffix}")  # fairseq reads it as more of train
     more, times = counted()
@@ -459,3 +461,48 @@ def test_a_seventh_method_is_one_short_file(lm_data, tmp_path):
         "--cpu", "--max-update", 2, "--no-save", "--log-format", "json", "--log-interval", 1,
     )  # fmt: skip
     assert '"num_updates": "2"' in result.stdout + result.stderr
+
+
+def test_rows_are_held_also_if_the_first_batch_is_a_dummy_one(lm_data):
+    """A worker that has run out of data must freeze as the others do, or the models of the workers drift apart."""
+    trainer, _ = trainer_for(lm_data, "--criterion", "freeze_rare", "--weight-decay", 0.1)
+    before = rare_rows(trainer)
+    data = batches(trainer.cfg, trainer.task)
+    trainer._dummy_batch = data[0]
+    trainer.train_step([{}])
+    trainer.train_step([data[1]])
+    assert torch.equal(rare_rows(trainer), before)
+
+
+def test_cosreg_counts_in_updates_on_continuations_too(lm_data):
+    options = (*SEQUENCE, "--ul-sequence-rate", 1, "--ul-alpha", 0.5)
+    with_it, _ = trainer_for(lm_data, *options, "--cosreg-gamma", 3)
+    without, _ = trainer_for(lm_data, *options)
+    batch = first_batch(lm_data, LM)
+    found, log = gradients(with_it, batch)
+    plain, plain_log = gradients(without, batch)
+    value = cosine_regularizer(with_it.model.decoder.output_projection.weight, ignore_index=1)
+    torch.testing.assert_close(log["loss"], plain_log["loss"] + 3 * log["sample_size"] * value.detach())
+    assert log["cosreg_number"] == 1 and log["ul_loss_number"] == 0 and log["ul_sequence_loss_number"] > 0
+
+
+def test_learned_positions_must_reach_over_the_continuation(lm_data, capsys):
+    options = ("--decoder-learned-pos", *SEQUENCE, "--ul-completion-length", 60, "--ul-sequence-rate", 1)
+    trainer, _ = trainer_for(lm_data, *options)
+    with pytest.raises(SystemExit):
+        gradients(trainer, first_batch(lm_data, LM))
+    assert "16 learned positions; expected at least 64" in capsys.readouterr().err
+
+
+def test_the_resume_check_lets_validation_and_checkpoints_without_optimizer_pass(lm_data, tmp_path):
+    """fairseq-validate builds the criterion from the options of a checkpoint, and resumes nothing."""
+    save = tmp_path / "run"
+    base = (lm_data, "--user-dir", "agg_fairseq", *LM, "--cpu", "--optimizer", "adam", "--save-dir", save)
+    run_command("fairseq-train", *base, "--criterion", "mle", "--max-update", 1, "--no-save-optimizer-state")
+    shutil.copy(save / "checkpoint_last.pt", tmp_path / "mle.pt")
+    run_command("fairseq-train", *base, "--criterion", "cosreg", "--max-update", 2, "--reset-dataloader")
+    printed = run_command(
+        "fairseq-validate", lm_data, "--user-dir", "agg_fairseq", "--path", tmp_path / "mle.pt", "--cpu",
+        "--task", "language_modeling", "--max-tokens", 64,
+    )  # fmt: skip
+    assert "ppl" in printed.stdout + printed.stderr

@@ -36,11 +36,11 @@ def eq15(h, w, y, counts):
     return gradient
 
 
-def algorithm1(h, w, y, counts):
+def algorithm1(h, w, y, counts, mu2):
     """Algorithm 1 of the appendix, its lines 1 to 18."""
     clipped = counts.clip(max=MU1)
     f1 = (clipped / MU1).double()
-    f2 = (clipped / MU2).clip(max=1).double()
+    f2 = (clipped / mu2).clip(max=1).double()
     word = torch.zeros(len(w), dtype=w.dtype)
     word[y] = 1
     word[:RANK] = 1
@@ -72,12 +72,13 @@ def test_equation_15(seed):
     torch.testing.assert_close(into_w, eq15(h, w, y, COUNTS))
 
 
+@pytest.mark.parametrize("mu2", [4.0, 25.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_algorithm_1(seed):
+def test_algorithm_1(seed, mu2):
     """Its value is L1, the likelihood: L2 only routes gradients."""
     h, w, y = problem(seed)
-    value, everything = algorithm1(h, w, y, COUNTS)
-    out = gated_cross_entropy(h, w, y, gates=gates(y, variant="algorithm1"))
+    value, everything = algorithm1(h, w, y, COUNTS, mu2)
+    out = gated_cross_entropy(h, w, y, gates=gates(y, variant="algorithm1", mu2=mu2))
     torch.testing.assert_close(out.loss, value)
     torch.testing.assert_close(torch.autograd.grad(out.loss, (h, w)), torch.autograd.grad(everything, (h, w)))
 

@@ -126,6 +126,19 @@ def test_a_certain_candidate_gives_a_bounded_gradient(dtype):
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("gap", [30.0, 89.0, 200.0])
+@pytest.mark.parametrize("alpha", [1.0, 10.0])
+def test_a_saturated_candidate_stays_finite(gap, alpha):
+    """The others' probabilities underflow to zero in float32; the candidate is still pushed down by α."""
+    w = torch.tensor([[0.0], [0.0], [gap]], requires_grad=True)
+    h = torch.ones(1, 1, 1, requires_grad=True)
+    candidates = given_tokens(torch.tensor([[2]]), torch.tensor([[True]]))
+    out = gated_cross_entropy(h, w, torch.tensor([[0]]), unlikelihood=Unlikelihood(alpha, candidates))
+    into_h, into_w = torch.autograd.grad(out.loss, (h, w))
+    assert out.loss.isfinite() and into_h.isfinite().all()
+    assert into_w[2].item() == pytest.approx(1 + alpha, rel=1e-5)
+
+
 @pytest.mark.parametrize("at", ["features", "weight"])
 def test_gradient_is_the_derivative_of_the_value(at):
     """Central differences: `gradcheck` runs backward twice, which the operation does not allow."""
