@@ -80,9 +80,7 @@ class AggCriterion(PenalizedCriterion):
     def __init__(self, cfg: AggCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
         _check_options(cfg)
-        never_rare = torch.zeros(self.vocabulary, dtype=torch.bool)
-        never_rare[special_tokens(task.target_dictionary)] = True
-        self.register_buffer("never_rare", never_rare, persistent=False)
+        self.register_buffer("never_rare", special_tokens(task.target_dictionary), persistent=False)
         self.register_buffer("static_rare", None, persistent=False)
         self.counter = TokenCounter(self.vocabulary, max(cfg.agg_window, 1), ignore_index=self.padding_idx)
         self._open_update: int | None = None  # the update whose tokens are in the counter, but not yet in its window

@@ -69,9 +69,8 @@ class AgpsCriterion(PenalizedCriterion):
         if self.train_iterator is None:
             folder = None if self.cfg.no_save else self.cfg.save_dir
             self.counts = training_counts(self.task, self.cfg.train_subset, folder)
-            never_rare = torch.zeros_like(self.rare)
-            never_rare[special_tokens(self.task.target_dictionary)] = True
-            self.rare = tokens_from_rank(self.counts, self.cfg.agps_rare_rank, never_rare)
+            special = special_tokens(self.task.target_dictionary)
+            self.rare = tokens_from_rank(self.counts, self.cfg.agps_rare_rank, special)
         super().on_train_iterator(iterator)
 
     def gates(self, target: Tensor) -> Gates:

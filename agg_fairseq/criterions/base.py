@@ -21,6 +21,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion
 from fairseq.dataclass import FairseqDataclass
@@ -268,9 +269,11 @@ class LikelihoodCriterion(FairseqCriterion):
         return True
 
 
-def special_tokens(dictionary: Any) -> list[int]:
-    """The tokens that no method treats as rare: padding, begin and end of sentence, the unknown word."""
-    return [dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]
+def special_tokens(dictionary: Any) -> Tensor:
+    """(V,) bool, the tokens that no method treats as rare: padding, begin and end of sentence, the unknown word."""
+    is_special = torch.zeros(len(dictionary), dtype=torch.bool)
+    is_special[[dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]] = True
+    return is_special
 
 
 def _embedding_statistics(weight: Tensor) -> dict[str, Measure]:

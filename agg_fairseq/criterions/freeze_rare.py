@@ -64,11 +64,10 @@ class FreezeRareCriterion(LikelihoodCriterion):
         """Counts the training split, once."""
         if self.train_iterator is None:
             counts = training_counts(self.task, self.cfg.train_subset, None if self.cfg.no_save else self.cfg.save_dir)
-            never_rare = torch.zeros_like(self.rare)
-            never_rare[special_tokens(self.task.target_dictionary)] = True
-            tokens = self.vocabulary - int((never_rare & (counts == 0)).sum())
+            special = special_tokens(self.task.target_dictionary)
+            tokens = self.vocabulary - int((special & (counts == 0)).sum())
             rank = min(round((1 - self.cfg.freeze_fraction) * tokens), self.vocabulary - 1)
-            self.rare = tokens_from_rank(counts, rank, never_rare)
+            self.rare = tokens_from_rank(counts, rank, special)
         super().on_train_iterator(iterator)
 
     def begin_update(self, update_num: int) -> None:
