@@ -19,7 +19,9 @@ models=(
   "ul --criterion unlikelihood"
   "ul-agg --criterion agg $rare --ul-alpha 1"
   "agg-faded --criterion agg $rare --agg-gates faded"
-  "agg-0.15 --criterion agg --agg-rare-fraction 0.15"
+  "agg-faded-0.6 --criterion agg --agg-rare-fraction 0.6 --agg-gates faded"
+  "agg-0.1 --criterion agg --agg-rare-fraction 0.1"
+  "agg-continuous-0.1 --criterion agg --agg-rare-fraction 0.1 --agg-gates continuous"
   "agg-continuous --criterion agg $rare --agg-gates continuous"
 )
 options=()
