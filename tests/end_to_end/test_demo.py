@@ -31,6 +31,13 @@ def test_demo_in_small(tmp_path):
     assert "mle is trained already" in again and "12/12" not in again
     other = run_command("bash", SCRIPT, *options, "--seed", "7", cwd=tmp_path, check=False)
     assert other.returncode == 2 and "other settings" in other.stderr
+    models = ("--jobs", "2", "--model", "mle --criterion mle", "--model", "bad --criterion agg --agg-alpha 7")
+    failed = run_command("bash", SCRIPT, *options, *models, cwd=tmp_path, check=False)
+    assert failed.returncode == 1 and "mle is trained already" in failed.stdout
+    assert "--agg-alpha between 0 and 1" in failed.stderr and "a training failed" in failed.stderr
+    changed = ("--model", "mle --criterion mle --dropout 0.3")
+    refused = run_command("bash", SCRIPT, *options, *changed, cwd=tmp_path, check=False)
+    assert refused.returncode != 0 and "holds a model with other options (--criterion mle)" in refused.stderr
     svg = tmp_path / "values.svg"
     run_command("agg-fairseq", "plot", "singular-values", output / "mle" / "checkpoint_best.pt", "--output", svg)
     assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")
@@ -46,6 +53,11 @@ def test_demo_in_small(tmp_path):
         (("--rare-fractions", "1.5"), "between 0 and 1"),
         (("--fast",), "'--fast'"),
         (("--seed",), "expected a value"),
+        (("--dimension", "30"), "multiple of 4"),
+        (("--model", "mle"), "then options with --criterion"),
+        (("--model", "-n --criterion mle"), "expected a name"),
+        (("--model", "a --criterion mle", "--model", "a --criterion agg"), "the name 'a' twice"),
+        (("--model", "data-bin --criterion mle"), "it is taken"),
     ],
 )
 def test_bad_options_are_one_line(arguments, words, tmp_path):
