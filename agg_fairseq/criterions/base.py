@@ -18,6 +18,7 @@ none, and is not gated. In validation there are neither gates nor weights: both 
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -95,7 +96,7 @@ class LikelihoodCriterion(FairseqCriterion):
         self._attempt_begins = True
         self._update_num: int | None = None
         self._validation_statistics: dict[str, Measure] | None = None
-        check_same_criterion(cfg, type(self).__name__)
+        self._resume_is_checked = False
         listen(task, self, cfg.train_subset)
 
     @classmethod
@@ -214,6 +215,20 @@ class LikelihoodCriterion(FairseqCriterion):
     def on_train_iterator(self, iterator: Any) -> None:
         """See `TaskListener`."""
         self.train_iterator = iterator
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """A criterion here has none; but a trainer, and nothing else, asks before it restores a checkpoint.
+
+        So what it could not go on from is refused here. (fairseq-validate builds the criterion of a checkpoint too,
+        with the options of the training that it came from, and restores nothing.)
+        """
+        if not self._resume_is_checked:
+            self._resume_is_checked = True
+            try:
+                check_same_criterion(self.cfg, type(self).__name__)
+            except ValueError as error:
+                fail(f"--criterion {self.name}: {error}")
+        return super().parameters(recurse)
 
     def train(self, mode: bool = True) -> "LikelihoodCriterion":
         """The trainer calls this once at the start of each attempt at an update, and `eval()` in validation."""

@@ -6,8 +6,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from ..errors import UserError
 from ..safe_loading import open_checkpoint
 
@@ -26,8 +24,8 @@ def check_same_criterion(cfg: Any, name: str) -> None:
     Raises:
         ValueError: the checkpoint that fairseq will restore is of another criterion, and keeps its optimiser.
     """
-    if cfg.reset_optimizer or not OmegaConf.is_interpolation(cfg, "save_dir"):
-        return  # options without interpolations come out of a checkpoint, to validate it: nothing goes on from there
+    if cfg.reset_optimizer:
+        return
     path = Path(cfg.save_dir) / LAST if cfg.restore_file == LAST else Path(cfg.restore_file)
     found = _criterion_of(path) if path.is_file() else None
     if found not in (None, name):

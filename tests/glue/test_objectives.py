@@ -501,6 +501,8 @@ def test_the_resume_check_lets_validation_and_checkpoints_without_optimizer_pass
     run_command("fairseq-train", *base, "--criterion", "mle", "--max-update", 1, "--no-save-optimizer-state")
     shutil.copy(save / "checkpoint_last.pt", tmp_path / "mle.pt")
     run_command("fairseq-train", *base, "--criterion", "cosreg", "--max-update", 2, "--reset-dataloader")
+    refused = run_command("fairseq-train", *base, "--criterion", "mle", "--max-update", 3, check=False)
+    assert refused.returncode == 2, "now there is an optimiser in the folder, of another criterion"
     printed = run_command(
         "fairseq-validate", lm_data, "--user-dir", "agg_fairseq", "--path", tmp_path / "mle.pt", "--cpu",
         "--task", "language_modeling", "--max-tokens", 64,
