@@ -36,6 +36,7 @@ from ..metrics import isotropy, mean_cosine
 from .output_layer import features_of, output_layer
 from .resume import check_same_criterion
 from .task_hooks import listen
+from .workers import close_process_group_at_exit
 
 Measure = tuple[Any, Any]
 """The sum of something, and the number of what it is summed over."""
@@ -214,6 +215,8 @@ class LikelihoodCriterion(FairseqCriterion):
 
     def on_train_iterator(self, iterator: Any) -> None:
         """See `TaskListener`."""
+        if self.train_iterator is None:
+            close_process_group_at_exit()
         self.train_iterator = iterator
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+
+import torch
 from fairseq.distributed import utils as distributed
 from torch import Tensor
 
@@ -9,6 +12,12 @@ from torch import Tensor
 def is_first_worker() -> bool:
     """Does this process write the files of a run?"""
     return distributed.get_data_parallel_world_size() == 1 or distributed.get_data_parallel_rank() == 0
+
+
+def close_process_group_at_exit() -> None:
+    """Ends gloo's threads before the process: fairseq leaves them running, and torch may then abort it."""
+    if torch.distributed.is_initialized() and torch.distributed.get_backend() == "gloo":
+        atexit.register(torch.distributed.destroy_process_group)
 
 
 def summed_over_workers(counts: Tensor) -> Tensor:

@@ -188,9 +188,7 @@ def test_two_workers_count_like_one_with_the_joined_batch(lm_data, tmp_path):
     ]  # fmt: skip
     for worker in workers:
         output, _ = worker.communicate(timeout=300)
-        # fairseq leaves the process group open: now and then torch's threads abort a worker that has done its work
-        aborted_at_exit = worker.returncode == -6 and output.rstrip().endswith("without an active exception")
-        assert worker.returncode == 0 or aborted_at_exit, output[-3000:]
+        assert worker.returncode == 0, output[-3000:]
     one, two = state(tmp_path / "one"), state(tmp_path / "two")
     assert two["optimizer_history"][-1]["num_updates"] == 6
     ours, theirs = (s["extra_state"]["LanguageModelingTask"]["agg_fairseq"]["counter"] for s in (two, one))
