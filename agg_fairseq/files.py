@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,30 @@ def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         os.replace(temporary, target)
     except OSError as error:
-        remedy = "name a file in a folder you can write to"
-        raise UserError(f"cannot write {target}: {error.strerror or error}; {remedy}") from error
+        raise UserError(_unwritable(target, error)) from error
     finally:
         if temporary.exists():
             temporary.unlink()
+
+
+def check_writable(path: str | Path) -> None:
+    """Sees, before hours of work, that `write_whole` will be able to write.
+
+    Raises:
+        UserError: the folder cannot be written to, or the file is a folder.
+    """
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=target.parent).close()
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    except OSError as error:
+        raise UserError(_unwritable(target, error)) from error
+
+
+def _unwritable(target: Path, error: OSError) -> str:
+    return f"cannot write {target}: {error.strerror or error}; name a file in a folder you can write to"
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -71,6 +71,8 @@ def _build(state: dict[str, Any], overrides: dict[str, Any]) -> tuple[nn.Module,
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf, overwrite_args_by_name
     from omegaconf import OmegaConf
 
+    from .. import models  # noqa: F401 — importing registers those with the factorised output layer
+
     if state.get("cfg") is not None:
         state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
     else:

@@ -28,6 +28,7 @@ from ..files import write_json
 from ..metrics import FrequencyGroups, NextTokenStatistics, isotropy, mean_cosine
 from ..metrics.groups import AGG_SHARES, GROUPS
 from .checkpoints import check_language_model, load_model, output_embedding
+from .devices import find_device
 from .naming import names_of
 from .table import format_table, number
 
@@ -83,7 +84,7 @@ def run(arguments: argparse.Namespace) -> None:
             f"found models trained on {', '.join(map(str, lengths))} tokens per block; give --tokens-per-sample, "
             "since perplexities over blocks of different lengths do not compare"
         )
-    device = _device(arguments.device)
+    device = find_device(arguments.device)
     groups = training_groups(arguments.data, dictionary)
     evaluations = []
     for path, name in zip(arguments.path, names, strict=True):
@@ -98,18 +99,6 @@ def run(arguments: argparse.Namespace) -> None:
         results = [{"name": name, **asdict(evaluation)} for name, evaluation in zip(names, evaluations, strict=True)]
         value = {"signature": signature, "groups": groups.sizes(), "human_uniq": human, "checkpoints": results}
         write_json(arguments.json, value)
-
-
-def _device(name: str | None) -> torch.device:
-    """The device of that name, tried out; by default a GPU if there is one."""
-    try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(
-            f"--device: found {name!r}, which this machine lacks; expected cpu, or cuda with a GPU"
-        ) from error
-    return device
 
 
 def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from ..errors import fail
 from ..functional import CrossEntropyOutput, Gates, agg_gates, rare_tokens
 from ..functional.agg import GATES, check_open_interval
 from ..modules import TokenCounter
+from ..workers import summed_over_workers
 from .base import Measure, special_tokens
 from .penalties import PenalizedCriterion, PenalizedCriterionConfig
 from .registration import register
-from .workers import summed_over_workers
 
 logger = logging.getLogger(__name__)
 

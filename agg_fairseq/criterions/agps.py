@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ..functional import Gates, agps_gates, tokens_from_rank
 from ..functional.agps import VARIANTS
+from ..training_counts import training_counts
+from ..workers import summed_over_workers
 from .base import special_tokens
 from .penalties import PenalizedCriterion, PenalizedCriterionConfig
 from .registration import register
-from .training_counts import training_counts
-from .workers import summed_over_workers
 
 
 @dataclass

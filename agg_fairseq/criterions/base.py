@@ -33,10 +33,10 @@ from torch import Tensor, nn
 from ..errors import UserError, fail
 from ..functional import CrossEntropyOutput, Gates, Unlikelihood, gated_cross_entropy
 from ..metrics import isotropy, mean_cosine
+from ..workers import close_process_group_at_exit
 from .output_layer import features_of, output_layer
 from .resume import check_same_criterion
 from .task_hooks import listen
-from .workers import close_process_group_at_exit
 
 Measure = tuple[Any, Any]
 """The sum of something, and the number of what it is summed over."""

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from ..functional import CrossEntropyOutput, face_weights
+from ..workers import summed_over_workers
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 from .registration import register
-from .workers import summed_over_workers
 
 
 @dataclass

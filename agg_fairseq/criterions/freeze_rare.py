@@ -13,9 +13,9 @@ from ..functional import CrossEntropyOutput, Gates, freezing_gates, tokens_from_
 from ..functional.agg import check_open_interval
 from ..functional.freezing import PARTS
 from ..modules import FrozenRows
+from ..training_counts import training_counts
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, special_tokens
 from .registration import register
-from .training_counts import training_counts
 
 ALL = "all"
 

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from ..errors import fail
+from ..modules import FactorizedSoftmax
 
 
 def output_layer(model: nn.Module, vocabulary: int, criterion: str) -> tuple[nn.Parameter, nn.Parameter | None]:
@@ -24,6 +25,11 @@ def output_layer(model: nn.Module, vocabulary: int, criterion: str) -> tuple[nn.
         SystemExit: with status 2, after one line that names what was found and what is expected.
     """
     decoder = getattr(model, "decoder", None)
+    if factorized_layer(model) is not None:
+        fail(
+            f"--criterion {criterion}: found a model with the factorised output layer, which has no softmax over all "
+            "tokens to work on; expected --criterion f2_softmax, or one of fairseq's, such as cross_entropy"
+        )
     problem = _problem(decoder, vocabulary)
     if problem:
         fail(
@@ -32,6 +38,12 @@ def output_layer(model: nn.Module, vocabulary: int, criterion: str) -> tuple[nn.
             "families without --adaptive-softmax-cutoff)"
         )
     return _weight_and_bias(decoder)
+
+
+def factorized_layer(model: nn.Module) -> FactorizedSoftmax | None:
+    """The factorised output layer of a fairseq model, None where it has another."""
+    layer = getattr(getattr(model, "decoder", None), "output_projection", None)
+    return layer if isinstance(layer, FactorizedSoftmax) else None
 
 
 def features_of(model: Any, net_input: dict[str, Any], dimension: int) -> Any:

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor
 
-from ..decoding import greedy_continuation
+from .. import decoding
 from ..errors import fail
 from ..functional import CrossEntropyOutput, Unlikelihood, gated_cross_entropy, given_tokens, repeated_ngrams
 from .base import Measure
@@ -87,17 +86,17 @@ class UnlikelihoodSequenceCriterion(PenalizedCriterion):
 
     def _check_positions(self, decoder: Any, prefix_length: int) -> None:
         needed = prefix_length + self.cfg.ul_completion_length - 1
-        positions = getattr(decoder, "embed_positions", None)
-        if isinstance(positions, LearnedPositionalEmbedding) and needed > positions.max_positions:
+        positions = decoding.learned_positions(decoder)
+        if positions is not None and needed > positions:
             fail(
-                f"--criterion {self.name}: found a model with {positions.max_positions} learned positions; expected at "
+                f"--criterion {self.name}: found a model with {positions} learned positions; expected at "
                 f"least {needed}, a prefix and its continuation; lower --ul-prefix-length or --ul-completion-length"
             )
 
     def _on_continuations(self, model: Any, prefixes: Tensor, reduce: bool) -> tuple[Tensor, int, dict[str, Any]]:
         weight, bias = output_layer(model, self.vocabulary, self.name)
         self._check_positions(unwrapped(model).decoder, prefixes.size(1))
-        continuation = greedy_continuation(
+        continuation = decoding.continuation(
             unwrapped(model), prefixes, self.cfg.ul_completion_length, forbidden=(self.padding_idx,)
         )  # B' x L
         repeated = repeated_ngrams(continuation, self.cfg.ul_ngram)  # B' x L

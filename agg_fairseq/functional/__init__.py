@@ -3,26 +3,40 @@
 from .agg import agg_gates, rare_tokens
 from .agps import agps_gates, tokens_from_rank
 from .cosine_regularizer import cosine_regularizer
+from .decoupled import choose_class, decoupled_log_prob
 from .face import face_weights
+from .factorized_softmax import FactorizedOutput, factorized_cross_entropy, joint_log_prob
 from .freezing import freezing_gates
+from .frequency_classes import equal_frequency, equal_token, mean_efficiency, mefmax
 from .gated_cross_entropy import CrossEntropyOutput, gated_cross_entropy
 from .gates import Gates
 from .naive import gate_gradient, naive_gated_cross_entropy
+from .token_classes import TokenClasses
 from .unlikelihood import Candidates, Unlikelihood, given_tokens, previous_tokens, repeated_ngrams
 
 __all__ = [
     "Candidates",
     "CrossEntropyOutput",
+    "FactorizedOutput",
     "Gates",
+    "TokenClasses",
     "Unlikelihood",
     "agg_gates",
     "agps_gates",
+    "choose_class",
     "cosine_regularizer",
+    "decoupled_log_prob",
+    "equal_frequency",
+    "equal_token",
     "face_weights",
+    "factorized_cross_entropy",
     "freezing_gates",
     "gate_gradient",
     "gated_cross_entropy",
     "given_tokens",
+    "joint_log_prob",
+    "mean_efficiency",
+    "mefmax",
     "naive_gated_cross_entropy",
     "previous_tokens",
     "rare_tokens",

@@ -67,7 +67,7 @@ class ChunkedLoss:
         wanted: Wanted,
     ) -> ChunkedLoss:
         """Allocates outputs and gradients: zeros, so that ignored positions need no further care."""
-        dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
+        dtype = working_dtype(features)
         zeros = features.new_zeros(target.shape, dtype=dtype)
         return cls(
             features=features.detach(),
@@ -191,6 +191,11 @@ class ChunkedLoss:
         """The gradients of features, weight and bias, each with the dtype it is wanted in."""
         found = (self.grad_features, self.grad_weight, self.grad_bias)
         return [None if g is None else (g, dtype) for g, dtype in zip(found, self.dtypes, strict=True)]
+
+
+def working_dtype(features: Tensor) -> torch.dtype:
+    """What the products are formed in: float32, or float64 for float64 features."""
+    return torch.float64 if features.dtype == torch.float64 else torch.float32
 
 
 def _zeros_like(tensor: Tensor | None, dtype: torch.dtype, is_wanted: bool) -> Tensor | None:

@@ -27,13 +27,14 @@ are computed only once.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from .checks import check_arguments
 from .chunks import ChunkedLoss, Options, Wanted
+from .formed_gradients import scaled_gradients
 from .gates import Gates
 from .unlikelihood import Unlikelihood
 
@@ -110,7 +111,8 @@ def gated_cross_entropy(
     Reference: Yu et al. (2022), "Rare Tokens Degenerate All Tokens", Eqs. 6–10 and 23. Their Eq. 10 adds a second
     term of equal value that only routes gradients; here the value is the likelihood's, once.
     """
-    _check(features, weight, target, bias, gates, label_smoothing, position_weight, ignore_index)
+    check_arguments("gated_cross_entropy", features, weight, target, label_smoothing, ignore_index)
+    _check(weight, target, bias, gates, position_weight)
     size, vocabulary = target.shape, weight.size(0)
     options = Options(
         gates=gates,
@@ -151,48 +153,12 @@ class _GatedCrossEntropy(torch.autograd.Function):
         Raises:
             RuntimeError: a second call; the first has used the gradients up.
         """
-        if ctx.gradients is None:
-            raise RuntimeError(
-                "gated_cross_entropy: backward ran twice over the same loss, but its gradients are used up after "
-                "the first; compute the loss again"
-            )
-        gradients, ctx.gradients = ctx.gradients, None
-        return (*(_scaled_(gradient, grad_loss) for gradient in gradients), None, None)
-
-
-def _scaled_(gradient: tuple[Tensor, torch.dtype] | None, scale: Tensor) -> Tensor | None:
-    """The gradient times the scale that autograd hands down, in its own memory, then in the wanted dtype."""
-    if gradient is None:
-        return None
-    tensor, dtype = gradient
-    if scale.is_cuda or scale.item() != 1:
-        tensor.mul_(scale.to(tensor.dtype))
-    return tensor.to(dtype)
+        return (*scaled_gradients(ctx, grad_loss, "gated_cross_entropy"), None, None)
 
 
 def _check(
-    features: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    bias: Tensor | None,
-    gates: Gates | None,
-    label_smoothing: float,
-    position_weight: Tensor | None,
-    ignore_index: int,
+    weight: Tensor, target: Tensor, bias: Tensor | None, gates: Gates | None, position_weight: Tensor | None
 ) -> None:
-    if not features.is_floating_point():
-        raise TypeError(f"gated_cross_entropy: expected floating-point features, got {features.dtype}")
-    if target.dtype != torch.int64:
-        raise TypeError(f"gated_cross_entropy: expected target of dtype torch.int64, got {target.dtype}")
-    if weight.dim() != 2 or weight.size(1) != features.size(-1):
-        raise ValueError(
-            f"gated_cross_entropy: expected weight of shape (V, {features.size(-1)}) for features of shape "
-            f"{tuple(features.shape)}, got {tuple(weight.shape)}"
-        )
-    if target.shape != features.shape[:-1]:
-        raise ValueError(
-            f"gated_cross_entropy: expected target of shape {tuple(features.shape[:-1])}, got {tuple(target.shape)}"
-        )
     if position_weight is not None and position_weight.shape != target.shape:
         raise ValueError(
             f"gated_cross_entropy: expected position_weight of shape {tuple(target.shape)}, "
@@ -206,19 +172,3 @@ def _check(
             raise ValueError(
                 f"gated_cross_entropy: expected {name} of shape ({weight.size(0)},), got {tuple(vector.shape)}"
             )
-    if not 0 <= label_smoothing < 1 or math.isnan(label_smoothing):
-        raise ValueError(f"gated_cross_entropy: expected label_smoothing in [0, 1), got {label_smoothing}")
-    if label_smoothing and weight.size(0) == 1:
-        raise ValueError("gated_cross_entropy: label_smoothing needs at least 2 tokens, got 1")
-    if target.device.type == "cpu":
-        _check_range(target, weight.size(0), ignore_index)
-
-
-def _check_range(target: Tensor, vocabulary: int, ignore_index: int) -> None:
-    """On a CPU only: elsewhere the check would wait for the device, which reports a bad index by itself."""
-    bad = (target != ignore_index) & ((target < 0) | (target >= vocabulary))
-    if bad.any():
-        raise ValueError(
-            f"gated_cross_entropy: expected targets in [0, {vocabulary}) or {ignore_index} (ignored), "
-            f"got {int(target[bad][0])}"
-        )

@@ -8,13 +8,13 @@ import types
 import pytest
 import torch
 
+from agg_fairseq import decoding
 from agg_fairseq.corpus import count_tokens
 from agg_fairseq.criterions import agps as agps_module
 from agg_fairseq.criterions.freeze_rare import _masters
-from agg_fairseq.criterions.training_counts import FILE, training_counts
-from agg_fairseq.decoding import greedy_continuation
 from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens, repeated_ngrams
 from agg_fairseq.functional.unlikelihood import Unlikelihood
+from agg_fairseq.training_counts import FILE, training_counts
 from tests.conftest import run_command
 from tests.glue.test_criterions import LM, MT, batches, build, logged, trainer_for
 
@@ -343,7 +343,7 @@ def test_greedy_continuation_is_the_arg_max_of_each_step(lm_data):
     pad = task.target_dictionary.pad()
     prefixes = torch.randint(4, 60, (3, 5))
     model.train()
-    found = greedy_continuation(model, prefixes, 6, forbidden=(pad,))
+    found = decoding.continuation(model, prefixes, 6, forbidden=(pad,))
     assert model.training
     model.eval()
     tokens = prefixes
@@ -365,7 +365,7 @@ def test_sequence_loss_equals_the_paper(lm_data):
     found = torch.autograd.grad(loss, list(model.parameters()))
     prefixes = criterion._prefixes(batch["net_input"]["src_tokens"])
     pad = trainer.task.target_dictionary.pad()
-    continuation = greedy_continuation(model, prefixes, 9, forbidden=(pad,))
+    continuation = decoding.continuation(model, prefixes, 9, forbidden=(pad,))
     repeated = repeated_ngrams(continuation, 2)
     assert repeated.any() and not repeated.all()
     p = model(torch.cat([prefixes, continuation], 1)[:, :-1])[0][:, 4:].softmax(-1)

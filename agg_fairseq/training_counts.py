@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..corpus import count_tokens, target_splits
-from ..files import write_whole
+from .corpus import count_tokens, target_splits
+from .files import write_whole
 from .workers import is_first_worker
 
 logger = logging.getLogger(__name__)

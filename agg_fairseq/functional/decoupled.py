@@ -1,0 +1,94 @@
+"""Decoupled decoding: the class is chosen first, and only its tokens can follow (Choi et al. 2020, Sec. 3.4)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .factorized_softmax import check_classes, class_log_prob
+from .token_classes import TokenClasses
+
+DECODINGS = ("joint", "greedy-class", "sample-class")
+"""How the next token may be found: from the joint distribution, or with its class chosen first."""
+
+OUTSIDE = 40.0
+"""The tokens outside the chosen class keep a probability of e^-40 together: 4e-18."""
+LEAST_CLASS = 30.0
+"""A class that is not chosen counts with at least e^-30 of that, so that nothing underflows in float32."""
+
+
+def decoupled_log_prob(
+    features: Tensor, weight: Tensor, class_weight: Tensor, classes: TokenClasses, chosen: Tensor
+) -> Tensor:
+    """log p' of every token: that inside the chosen class, and next to nothing outside (Eq. 7).
+
+        p'(k) = p2(k | c)                       if k is in the chosen class c
+              = e^-40 p1(c(k)) / |c(k)|         otherwise
+
+    The paper has 0 outside. The remainder never shows in a sample, nor wins a search; but it keeps what a generator
+    does beside choosing well defined: a prefix that is forced, the end of the sentence at the length limit, or a
+    class all of whose tokens are forbidden. It is ordered by class only, so that no other logits are needed.
+
+    Args:
+        features: (..., D) H.
+        weight: (V, D) W.
+        class_weight: (C, D) U.
+        classes: the class of each token.
+        chosen: (...) int64 in [0, C), the class of each position; see `choose_class`.
+
+    Returns:
+        (..., V), in float32 (float64 for float64 features), finite everywhere; carries no gradient.
+
+    Raises:
+        ValueError: a size does not fit.
+
+    Cost: at each position the products with U and with the chosen class's rows of W, and writing V values.
+    """
+    check_classes(weight, class_weight, classes)
+    if chosen.shape != features.shape[:-1]:
+        raise ValueError(
+            f"decoupled_log_prob: expected chosen of shape {tuple(features.shape[:-1])}, got {tuple(chosen.shape)}"
+        )
+    with torch.no_grad():
+        shape = (*features.shape[:-1], classes.vocabulary)
+        features, chosen = features.reshape(-1, features.size(-1)), chosen.reshape(-1)
+        log_probs = _outside(class_log_prob(features, class_weight), classes)  # N x V
+        for number in chosen.unique().tolist():
+            rows = (chosen == number).nonzero().squeeze(1)  # n
+            _put_inside(log_probs, rows, features[rows], weight, classes.blocks[number])
+        return log_probs.view(shape)
+
+
+def choose_class(features: Tensor, class_weight: Tensor, *, sample: bool) -> Tensor:
+    """The class of the next token, the likeliest or one drawn from p1.
+
+    Args:
+        features: (..., D) H.
+        class_weight: (C, D) U.
+        sample: draw, with torch's global generator.
+
+    Returns:
+        (...) int64 in [0, C).
+    """
+    log_p1 = class_log_prob(features, class_weight)
+    if not sample:
+        return log_p1.argmax(-1)
+    drawn = torch.multinomial(log_p1.exp().flatten(0, -2), 1)
+    return drawn.view(log_p1.shape[:-1])
+
+
+def _outside(log_p1: Tensor, classes: TokenClasses) -> Tensor:
+    """What every token would have outside the chosen class, (N, V)."""
+    sizes = log_p1.new_tensor(classes.sizes)  # C
+    per_class = log_p1.clamp(min=-LEAST_CLASS) - sizes.log() - OUTSIDE  # N x C
+    return per_class.index_select(1, classes.of_token)
+
+
+def _put_inside(log_probs: Tensor, rows: Tensor, features: Tensor, weight: Tensor, blocks: tuple) -> None:
+    """log p2 of the chosen class, at the positions (n,) whose features (n, D) are given."""
+    logits = [F.linear(features, weight[block]).to(log_probs.dtype) for block in blocks]
+    normalizer = torch.logsumexp(torch.cat(logits, 1), 1, keepdim=True)  # n x 1
+    for block, part in zip(blocks, logits, strict=True):
+        columns = torch.arange(block.start, block.stop, device=rows.device) if isinstance(block, slice) else block
+        log_probs[rows[:, None], columns] = part - normalizer

@@ -1,0 +1,174 @@
+"""Assigning tokens to frequency classes: MefMax (Choi et al. 2020, Algorithm 1) and its two ablations.
+
+Tokens are sorted by decreasing count, equal counts by index; a class is a stretch of that order. With the counts
+summed up along it, cut-off k of K stands behind the first token at which the sum exceeds k/K of the total. MefMax
+tries every K up to 1 / p_max and keeps the one of the highest mean efficiency (Eq. 5).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+PERFECT = 2.0
+"""The highest mean efficiency: classes of equal mass, and tokens of equal count in each."""
+
+
+def mefmax(counts: Tensor) -> Tensor:
+    """The classes of the highest mean efficiency among those that cut the frequency mass into equal parts.
+
+    Each number of classes costs a binary search per cut-off, K log V; sorting and summing up are done once.
+
+    Args:
+        counts: (V,) occurrences in the training set, not negative and not all zero. A token that does not occur is
+            in the last class, as the rarest.
+
+    Returns:
+        (V,) int64 in [0, C): the class of each token, 0 the most frequent. No class is empty.
+
+    Raises:
+        ValueError: no token, no occurrence, or a negative count.
+
+    Example:
+        >>> mefmax(torch.tensor([1, 10, 1, 1, 10, 10, 1, 1, 1]))
+        tensor([2, 0, 2, 2, 0, 1, 2, 2, 2])
+
+    Reference: Choi et al. (2020), "F²-Softmax", Sec. 3.3, Eqs. 5–6, Algorithm 1. Of equal efficiencies the smallest
+    number of classes is kept, as there. A last class that would be empty is none.
+    """
+    ranked, cumulative = _ranked(counts)
+    sums = _EntropySums(counts[ranked])
+    best, best_efficiency = None, -1.0
+    for number in range(1, int(cumulative[-1] // int(counts.max())) + 1):
+        ends = _equal_mass_ends(cumulative, number)
+        efficiency = sums.mean_efficiency(ends)
+        if efficiency > best_efficiency + 1e-12:  # beyond rounding: ties go to fewer classes
+            best, best_efficiency = ends, efficiency
+        if best_efficiency > PERFECT - 1e-12:
+            break
+    return _classes(ranked, best)
+
+
+def equal_frequency(counts: Tensor, number: int) -> Tensor:
+    """`fixed-eq-freq`: a fixed number of classes, each of about the same frequency mass.
+
+    Args:
+        counts: as for `mefmax`.
+        number: C, from 1 to ⌊1 / p_max⌋, beyond which a frequent token would take the mass of several classes.
+
+    Returns:
+        (V,) int64 in [0, C).
+
+    Raises:
+        ValueError: as `mefmax`; or a class would stay empty.
+
+    Reference: Choi et al. (2020), Sec. 4.4.1.
+    """
+    ranked, cumulative = _ranked(counts)
+    most = int(cumulative[-1] // int(counts.max()))
+    if not 1 <= number <= most:
+        raise ValueError(
+            f"equal-frequency: expected 1 to {most} classes, since the most frequent token has "
+            f"{int(counts.max()) / cumulative[-1]:.1%} of the mass, got {number}; more would leave a class empty"
+        )
+    ends = _equal_mass_ends(cumulative, number)
+    if len(ends) < number:
+        raise ValueError(
+            f"equal-frequency: {number} classes leave the last of them empty: {len(ends)} hold all {len(counts)} "
+            f"tokens; expected at most {len(ends)}"
+        )
+    return _classes(ranked, ends)
+
+
+def equal_token(counts: Tensor, number: int) -> Tensor:
+    """`fixed-eq-token`: a fixed number of classes, each of the same number of tokens, the larger ones first.
+
+    Args:
+        counts: as for `mefmax`.
+        number: C, from 1 to V.
+
+    Returns:
+        (V,) int64 in [0, C).
+
+    Raises:
+        ValueError: as `mefmax`; or more classes than tokens.
+
+    Reference: Choi et al. (2020), Sec. 4.4.1.
+    """
+    ranked, _ = _ranked(counts)
+    if not 1 <= number <= len(counts):
+        raise ValueError(f"equal-token: expected 1 to {len(counts)} classes, one per token at most, got {number}")
+    share, rest = divmod(len(counts), number)
+    sizes = np.full(number, share)
+    sizes[:rest] += 1
+    return _classes(ranked, np.cumsum(sizes))
+
+
+def mean_efficiency(counts: Tensor, class_of_token: Tensor) -> float:
+    """Eq. 5, of any assignment: the uniformity of the classes, plus the mean uniformity of the tokens within each.
+
+    Args:
+        counts: (V,) occurrences.
+        class_of_token: (V,) int64 in [0, C).
+
+    Returns:
+        Between 0 and 2. A set of one member, and a class without an occurrence, has efficiency 1.
+    """
+    ranked = torch.argsort(class_of_token, stable=True)
+    ends = torch.bincount(class_of_token).cumsum(0).numpy()
+    return _EntropySums(counts[ranked]).mean_efficiency(ends)
+
+
+class _EntropySums:
+    """Sums along an order of tokens, from which the entropy of any stretch is read off."""
+
+    def __init__(self, counts: Tensor) -> None:
+        p = (counts.double() / counts.sum()).numpy()
+        p_log_p = p * np.log(p, out=np.zeros_like(p), where=p > 0)
+        self.mass = np.concatenate([[0.0], np.cumsum(p)])  # V + 1
+        self.p_log_p = np.concatenate([[0.0], np.cumsum(p_log_p)])  # V + 1
+
+    def mean_efficiency(self, ends: np.ndarray) -> float:
+        """Of the classes that end before the given places (C,).
+
+        With m a class's mass, its entropy is −Σ (p/m) log(p/m) = log m − (1/m) Σ p log p.
+        """
+        starts = np.concatenate([[0], ends[:-1]])
+        mass, sizes = self.mass[ends] - self.mass[starts], ends - starts  # C
+        inner = self.p_log_p[ends] - self.p_log_p[starts]  # C, Σ p log p
+        occurs, several = mass > 0, sizes > 1
+        log_mass = np.log(mass, out=np.zeros_like(mass), where=occurs)
+        entropy = log_mass - np.divide(inner, mass, out=np.zeros_like(mass), where=occurs)
+        within = np.where(occurs & several, np.maximum(entropy, 0) / np.log(np.maximum(sizes, 2)), 1.0)
+        between = -(mass * log_mass).sum() / np.log(len(ends)) if len(ends) > 1 else 1.0
+        return float(within.mean() + between)
+
+
+def _ranked(counts: Tensor) -> tuple[Tensor, np.ndarray]:
+    """Tokens by decreasing count (V,), and the counts summed up along that order (V,), exactly."""
+    if len(counts) == 0 or counts.min() < 0 or counts.sum() == 0:
+        raise ValueError(
+            f"frequency classes: expected counts of at least one token, none negative and not all zero, got "
+            f"{len(counts)} of sum {int(counts.sum())}"
+        )
+    counts = counts.long().cpu()
+    ranked = torch.argsort(counts, descending=True, stable=True)
+    return ranked, counts[ranked].cumsum(0).numpy()
+
+
+def _equal_mass_ends(cumulative: np.ndarray, number: int) -> np.ndarray:
+    """Where each class ends (C,): behind the first token at which the sum exceeds k/K, in whole numbers.
+
+    As no token has more than 1/K of the mass, each cut-off is behind the one before it; only the last class may be
+    empty, and is left out.
+    """
+    limits = np.arange(1, number) * cumulative[-1] // number
+    ends = np.searchsorted(cumulative, limits, side="right") + 1
+    size = len(cumulative)
+    return ends if number > 1 and ends[-1] == size else np.append(ends, size)
+
+
+def _classes(ranked: Tensor, ends: np.ndarray) -> Tensor:
+    places = np.searchsorted(ends, np.arange(len(ranked)), side="right")
+    return torch.empty_like(ranked).scatter_(0, ranked, torch.from_numpy(places))

@@ -1,0 +1,98 @@
+"""A partition of the vocabulary into classes, and where the tokens of each stand in the dictionary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+RUN = 1024
+"""Tokens that stand side by side in this number or more are addressed as a slice, which copies nothing."""
+
+Block = slice | Tensor
+
+
+@dataclass(frozen=True)
+class TokenClasses:
+    """Each token's class, for any order of the dictionary.
+
+    Attributes:
+        of_token: (V,) int64 in [0, C), the class of each token.
+        place: (V,) int64, the place of each token among those of its class.
+        sizes: C numbers, the tokens of each class.
+        blocks: for each class, its tokens in the order of their places, in pieces: a slice of the dictionary, or
+            indices (n,). A dictionary sorted by frequency gives slices, but for a few special tokens.
+    """
+
+    of_token: Tensor
+    place: Tensor
+    sizes: tuple[int, ...]
+    blocks: tuple[tuple[Block, ...], ...]
+
+    @classmethod
+    def of(cls, class_of_token: Tensor) -> TokenClasses:
+        """The partition that a map from tokens to classes describes.
+
+        Args:
+            class_of_token: (V,) int64 in [0, C), every class with a token.
+
+        Raises:
+            ValueError: another shape or type, a negative class, or an empty one.
+        """
+        if class_of_token.dim() != 1 or class_of_token.dtype != torch.int64 or not len(class_of_token):
+            raise ValueError(
+                f"TokenClasses: expected the class of each token, (V,) int64, got {tuple(class_of_token.shape)} "
+                f"{class_of_token.dtype}"
+            )
+        classes = class_of_token.cpu().numpy()
+        sizes = np.bincount(classes) if classes.min() >= 0 else np.zeros(1)
+        if sizes.min() == 0:
+            raise ValueError(
+                f"TokenClasses: expected classes from 0 to {classes.max()}, each with a token, got none in class "
+                f"{int(sizes.argmin())}"
+                if classes.min() >= 0
+                else f"TokenClasses: got the class {classes.min()}"
+            )
+        device = class_of_token.device
+        order = np.argsort(classes, kind="stable")
+        members = np.split(order, np.cumsum(sizes)[:-1])
+        blocks = [_blocks(tokens) for tokens in members]
+        place = torch.empty(len(classes), dtype=torch.int64)
+        for pieces in blocks:
+            tokens = torch.cat([_indices(piece) for piece in pieces])
+            place[tokens] = torch.arange(len(tokens))
+        moved = tuple(tuple(p if isinstance(p, slice) else p.to(device) for p in pieces) for pieces in blocks)
+        return cls(class_of_token, place.to(device), tuple(map(int, sizes)), moved)
+
+    @property
+    def number(self) -> int:
+        """C, the number of classes."""
+        return len(self.sizes)
+
+    @property
+    def vocabulary(self) -> int:
+        """V, the number of tokens."""
+        return len(self.of_token)
+
+    def rows(self, weight: Tensor, number: int) -> Tensor:
+        """The rows of a (V, D) tensor that belong to a class, in the order of their places: (n, D).
+
+        A view where the class is one slice of the dictionary, else a copy.
+        """
+        pieces = [weight[block] for block in self.blocks[number]]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+
+def _blocks(tokens: np.ndarray) -> tuple[Block, ...]:
+    """Ascending tokens as slices for the long runs, then the others as indices."""
+    runs = np.split(tokens, np.nonzero(np.diff(tokens) != 1)[0] + 1)
+    is_long = [len(run) >= RUN or len(runs) == 1 for run in runs]
+    slices = [slice(int(run[0]), int(run[-1]) + 1) for run, long in zip(runs, is_long, strict=True) if long]
+    rest = [run for run, long in zip(runs, is_long, strict=True) if not long]
+    return (*slices, *([torch.from_numpy(np.concatenate(rest))] if rest else []))
+
+
+def _indices(block: Block) -> Tensor:
+    return torch.arange(block.start, block.stop) if isinstance(block, slice) else block

@@ -1,0 +1,32 @@
+"""Options of every model with the factorised output layer."""
+
+from dataclasses import dataclass, field
+
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+
+from ..functional.decoupled import DECODINGS
+
+ASSIGNMENTS = ("mefmax", "equal-frequency", "equal-token")
+
+
+@dataclass
+class F2Options(FairseqDataclass):
+    """How tokens are assigned to frequency classes, and how the next one is found."""
+
+    f2_assignment: ChoiceEnum(ASSIGNMENTS) = field(
+        default="mefmax",
+        metadata={
+            "help": "how tokens are assigned to frequency classes, by target-side training counts: mefmax also finds "
+            "their number (Choi et al. 2020, Algorithm 1); the others are the paper's ablations"
+        },
+    )
+    f2_classes: int = field(
+        default=0, metadata={"help": "number of classes for equal-frequency and equal-token; mefmax finds its own"}
+    )
+    f2_decoding: ChoiceEnum(DECODINGS) = field(
+        default="joint",
+        metadata={
+            "help": "how generation uses the classes: the joint distribution, or a class chosen first, the likeliest "
+            "or a sampled one (decoupled decoding, Eq. 7); scoring always uses the joint distribution"
+        },
+    )

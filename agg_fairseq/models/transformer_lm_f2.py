@@ -1,0 +1,33 @@
+"""`--arch transformer_lm_f2…`: fairseq's transformer language model with the factorised output layer."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq.models import register_model
+from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
+from omegaconf import II
+
+from .f2_architectures import register_architectures
+from .f2_decoder import factorize, refuse_adaptive_softmax
+from .f2_options import F2Options
+
+
+@dataclass
+class TransformerLanguageModelF2Config(TransformerLanguageModelConfig, F2Options):
+    """Options of `transformer_lm`, and those of the factorised layer."""
+
+    train_subset: str = II("dataset.train_subset")
+
+
+@register_model("transformer_lm_f2", dataclass=TransformerLanguageModelF2Config)
+class TransformerLanguageModelF2(TransformerLanguageModel):
+    """`transformer_lm` with F²-Softmax."""
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> "TransformerLanguageModelF2":
+        """What fairseq calls."""
+        refuse_adaptive_softmax(args, "transformer_lm_f2")
+        return factorize(super().build_model(args, task), args, task)
+
+
+register_architectures("transformer_lm", "transformer_lm_f2")

@@ -1,0 +1,131 @@
+"""The factorised output layer as a module: W, U and the class of each token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..functional.decoupled import choose_class, decoupled_log_prob
+from ..functional.factorized_softmax import FactorizedOutput, factorized_cross_entropy, joint_log_prob
+from ..functional.token_classes import TokenClasses
+
+
+class FactorizedSoftmax(nn.Module):
+    """F²-Softmax: `p(k | h) = p1(c(k) | h) · p2(k | c(k), h)`, for any training loop.
+
+    Its state holds the class of each token beside the weights, so that it is restored without the counts that the
+    classes were made from; a state of another number of classes replaces the classes that it was built with.
+
+    Args:
+        class_of_token: (V,) int64 in [0, C), every class with a token; from `mefmax` of the training counts.
+        dimension: D.
+        weight: (V, D), an existing parameter to tie the output embedding to; None makes one.
+
+    Raises:
+        ValueError: the classes are not as above, or `weight` has another shape.
+
+    Example:
+        >>> from agg_fairseq.functional import mefmax
+        >>> counts = torch.tensor([10, 10, 10, 1, 1, 1, 1, 1, 1])
+        >>> layer = FactorizedSoftmax(mefmax(counts), dimension=4)
+        >>> features, targets = torch.randn(2, 3, 4), torch.randint(9, (2, 3))
+        >>> layer.loss(features, targets).loss.backward()
+        >>> layer.log_prob(features).exp().sum(-1).allclose(torch.ones(2, 3))
+        True
+
+    Reference: Choi et al. (2020), "F²-Softmax", Eqs. 2–4 and 7.
+    """
+
+    class_of_token: Tensor
+    """(V,) int64."""
+
+    def __init__(self, class_of_token: Tensor, dimension: int, weight: nn.Parameter | None = None) -> None:
+        super().__init__()
+        classes = TokenClasses.of(class_of_token)
+        if weight is None:
+            weight = nn.Parameter(_normal(classes.vocabulary, dimension))
+        if tuple(weight.shape) != (classes.vocabulary, dimension):
+            raise ValueError(
+                f"FactorizedSoftmax: expected weight of shape {(classes.vocabulary, dimension)}, got "
+                f"{tuple(weight.shape)}"
+            )
+        self.weight = weight
+        self.class_weight = nn.Parameter(_normal(classes.number, dimension))
+        self.register_buffer("class_of_token", class_of_token.clone())
+        self._classes = classes
+
+    @property
+    def classes(self) -> TokenClasses:
+        """The classes, on the device of the weights."""
+        if self._classes is None or self._classes.of_token.device != self.class_of_token.device:
+            self._classes = TokenClasses.of(self.class_of_token)
+        return self._classes
+
+    def forward(self, features: Tensor) -> Tensor:
+        """`log_prob`: what stands where a model would return logits, and is its own log-softmax."""
+        return self.log_prob(features)
+
+    def loss(
+        self, features: Tensor, target: Tensor, *, label_smoothing: float = 0.0, ignore_index: int = -100
+    ) -> FactorizedOutput:
+        """The negative log-likelihood of the targets, at about 1/C of the full softmax's cost.
+
+        Args: as those of `functional.factorized_cross_entropy`.
+        """
+        return factorized_cross_entropy(
+            features,
+            self.weight,
+            self.class_weight,
+            target,
+            self.classes,
+            label_smoothing=label_smoothing,
+            ignore_index=ignore_index,
+        )
+
+    def log_prob(self, features: Tensor) -> Tensor:
+        """The joint log-probability of every token: (..., D) to (..., V), normalised."""
+        return joint_log_prob(features, self.weight, self.class_weight, self.classes)
+
+    def predict_class(self, features: Tensor, *, sample: bool = False) -> Tensor:
+        """The class of the next token, the likeliest or one drawn from p1: (..., D) to (...) int64."""
+        return choose_class(features, self.class_weight, sample=sample)
+
+    def decoupled_log_prob(self, features: Tensor, chosen: Tensor) -> Tensor:
+        """Log-probabilities with a class chosen beforehand (Eq. 7): (..., D) and (...) to (..., V)."""
+        return decoupled_log_prob(features, self.weight, self.class_weight, self.classes, chosen)
+
+    def assign(self, class_of_token: Tensor) -> None:
+        """Takes other classes; U keeps its values where their number stays, and starts anew where it does not.
+
+        Raises:
+            ValueError: as the constructor; or of another number of tokens.
+        """
+        classes = TokenClasses.of(class_of_token)
+        if classes.vocabulary != len(self.class_of_token):
+            raise ValueError(
+                f"FactorizedSoftmax: expected the classes of {len(self.class_of_token)} tokens, got "
+                f"{classes.vocabulary}"
+            )
+        self.class_of_token.copy_(class_of_token)
+        self._classes = None
+        if classes.number != len(self.class_weight):
+            fresh = _normal(classes.number, self.class_weight.size(1))
+            self.class_weight.data = fresh.to(self.class_weight)  # the same parameter, for an optimiser that holds it
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Takes the classes of the state before its weights, whose number of rows depends on them."""
+        found = state_dict.get(f"{prefix}class_of_token")
+        if found is not None and found.shape == self.class_of_token.shape:
+            self.assign(found)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def extra_repr(self) -> str:
+        """Sizes, for `print(model)`."""
+        return f"tokens={len(self.class_of_token)}, classes={len(self.class_weight)}, dimension={self.weight.size(1)}"
+
+
+def _normal(rows: int, dimension: int) -> Tensor:
+    """As fairseq starts an output embedding."""
+    return torch.empty(rows, dimension).normal_(0, dimension**-0.5)

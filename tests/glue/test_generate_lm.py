@@ -1,0 +1,355 @@
+"""`agg-fairseq generate-lm`, called in this process, and the continuation of prefixes that it rests on."""
+
+import json
+import shutil
+import types
+
+import pytest
+import torch
+from fairseq.trainer import Trainer
+
+from agg_fairseq.cli import generate_lm
+from agg_fairseq.cli.main import main
+from agg_fairseq.decoding import continuation
+from tests.glue.test_cli import changed, diverge
+from tests.glue.test_criterions import batches, build
+
+PAD, BOS, EOS = 1, 0, 2
+LENGTHS = ("--prefix-length", "5", "--length", "9")
+
+
+class Bigrams(torch.nn.Module):
+    """A decoder that knows the distribution after each token, as logits or log-probabilities."""
+
+    def __init__(self, logits, normalized=False):
+        super().__init__()
+        self.logits, self.normalized = logits, normalized
+        self.decoder = self._decode
+
+    def _decode(self, tokens, incremental_state):
+        logits = self.logits[tokens]
+        return (logits.log_softmax(-1) if self.normalized else logits).clone(), None
+
+
+def model_of(lm_data, *arguments):
+    return build(lm_data, "--criterion", "mle", *arguments)[2].eval()
+
+
+def prefixes_of(texts, length=5):
+    return torch.randint(4, 60, (texts, length))
+
+
+def full_logits(model, tokens):
+    """(B, T, V) in one forward, without incremental state; pad and bos left out."""
+    logits = model.get_normalized_probs(model(tokens), log_probs=True).detach().clone()
+    logits[..., [PAD, BOS]] = -torch.inf
+    return logits
+
+
+ARCHITECTURES = {
+    "sinusoidal": (),
+    "learned positions": ("--decoder-learned-pos",),
+    "adaptive softmax": "--criterion adaptive_loss --ddp-backend legacy_ddp --adaptive-softmax-cutoff 20,40".split(),
+}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_greedy_equals_a_full_forward_per_step(lm_data, architecture):
+    model = model_of(lm_data, *ARCHITECTURES[architecture])
+    tokens = prefixes_of(4)
+    found = continuation(model, tokens, 9, forbidden=(PAD, BOS))
+    for _ in range(9):
+        tokens = torch.cat([tokens, full_logits(model, tokens)[:, -1].argmax(1, keepdim=True)], 1)
+    assert torch.equal(found, tokens[:, 5:])
+    assert len(found.unique()) > 1
+
+
+@pytest.mark.parametrize("topk", [None, 10])
+def test_batches_change_nothing(lm_data, topk):
+    model, prefixes = model_of(lm_data), prefixes_of(7)
+
+    def in_batches(size):
+        generator = torch.Generator().manual_seed(1)
+        return torch.cat([continuation(model, p, 9, topk=topk, generator=generator) for p in prefixes.split(size)])
+
+    whole = in_batches(7)
+    assert torch.equal(in_batches(1), whole) and torch.equal(in_batches(3), whole)
+
+
+def test_sampled_tokens_are_among_the_likeliest(lm_data):
+    model, prefixes = model_of(lm_data), prefixes_of(16)
+    generator = torch.Generator().manual_seed(1)
+    found = continuation(model, prefixes, 9, topk=3, generator=generator, forbidden=(PAD, BOS))
+    likeliest = full_logits(model, torch.cat([prefixes, found], 1))[:, 4:-1].topk(3).indices  # B x L x K
+    ranks = (likeliest == found[..., None]).int()
+    assert (ranks.sum(-1) == 1).all() and (ranks.sum((0, 1)) > 0).all(), "all of the 3 likeliest, and no other"
+
+
+def test_seeds(lm_data):
+    model, prefixes = model_of(lm_data), prefixes_of(4)
+
+    def sampled(seed, topk=10):
+        return continuation(model, prefixes, 9, topk=topk, generator=torch.Generator().manual_seed(seed))
+
+    assert torch.equal(sampled(1), sampled(1))
+    assert not torch.equal(sampled(1), sampled(2))
+    state = torch.get_rng_state()
+    assert torch.equal(sampled(1, topk=1), continuation(model, prefixes, 9))
+    assert torch.equal(torch.get_rng_state(), state), "greedy and seeded continuations leave torch's numbers alone"
+
+
+def test_forbidden_tokens_never_appear(lm_data):
+    model, prefixes = model_of(lm_data), prefixes_of(8)
+    with torch.no_grad():
+        model.decoder.output_projection.weight[[PAD, BOS]] = 0
+    forbidden = tuple(set(range(64)) - {EOS, 10, 11, 12})
+    found = continuation(model, prefixes, 9, topk=64, forbidden=forbidden)
+    assert set(found.unique().tolist()) <= {EOS, 10, 11, 12}
+    assert not {PAD, BOS} & set(continuation(model, prefixes, 9, topk=64, forbidden=(PAD, BOS)).unique().tolist())
+
+
+@pytest.mark.parametrize("normalized", [False, True], ids=["logits", "log-probabilities"])
+def test_draws_follow_the_renormalised_probabilities(normalized):
+    """Of 0.4, 0.3, 0.2, 0.1 after any token: the 3 likeliest by 4/9, 3/9, 2/9; and none of probability 0."""
+    logits = torch.tensor([0.2, 0.4, 0.1, 0.3, 0.0]).log().repeat(5, 1)
+    model = Bigrams(logits, normalized)
+    prefixes = torch.zeros(2000, 1, dtype=torch.int64)
+    generator = torch.Generator().manual_seed(1)
+    found = continuation(model, prefixes, 5, topk=3, generator=generator)
+    shares = torch.bincount(found.flatten(), minlength=5) / found.numel()
+    torch.testing.assert_close(shares, torch.tensor([2 / 9, 4 / 9, 0, 3 / 9, 0]), atol=0.02, rtol=0)  # 4 deviations
+    assert continuation(model, prefixes, 5, topk=5, generator=generator).max() == 3
+    assert (continuation(model, prefixes, 5) == 1).all()
+
+
+def test_goes_on_after_the_end_of_a_line():
+    """Likeliest after token t is t + 1, after the last the first."""
+    model = Bigrams(torch.eye(6).roll(1, 1) * 9)
+    assert continuation(model, torch.tensor([[0, 1], [5, 0]]), 7).tolist() == [
+        [2, 3, 4, 5, 0, 1, 2],
+        [1, 2, 3, 4, 5, 0, 1],
+    ]
+
+
+def save(path, data, *arguments, updates=0):
+    """A checkpoint as fairseq-train saves it."""
+    cfg, task, model, criterion = build(data, "--criterion", "mle", *arguments)
+    trainer = Trainer(cfg, task, model, criterion)
+    for _, batch in zip(range(updates), batches(cfg, task), strict=False):
+        trainer.train_step([batch])
+    trainer.consolidate_optimizer()
+    trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}})
+    return path
+
+
+@pytest.fixture(scope="module")
+def checkpoint(lm_data, tmp_path_factory):
+    return save(tmp_path_factory.mktemp("model") / "checkpoint.pt", lm_data, updates=5)
+
+
+def generate(data, checkpoint, output, *arguments):
+    """The exit status and the texts that were written."""
+    status = main(["generate-lm", str(data), "--path", str(checkpoint), "--output", str(output), *arguments])
+    return status, [json.loads(line) for line in open(output, encoding="utf-8")] if output.exists() else None
+
+
+def stream_of(lm_data, split="test"):
+    """The split's symbols, from its text."""
+    known = {line.split()[0] for line in open(lm_data / "dict.txt")} | {"</s>"}
+    lines = (lm_data.parent / split).read_text().splitlines()
+    return [word if word in known else "<unk>" for line in lines for word in [*line.split(), "</s>"]]
+
+
+def test_blocks_are_the_stream_of_the_split(lm_data, checkpoint, tmp_path, capsys):
+    status, texts = generate(lm_data, checkpoint, tmp_path / "new" / "t.jsonl", *LENGTHS, "--json", str(tmp_path / "j"))
+    expected = stream_of(lm_data)
+    number = len(expected) // 14
+    assert status == 0 and len(texts) == number
+    assert all(list(text) == ["prefix", "continuation", "reference"] for text in texts)
+    lengths = {tuple(len(value.split(" ")) for value in text.values()) for text in texts}
+    assert lengths == {(5, 9, 9)}
+    words = " ".join(f"{text['prefix']} {text['reference']}" for text in texts).split(" ")
+    assert words == expected[: number * 14]
+    signature = f"split:test|texts:{number}|prefix:5|length:9|decoding:greedy|seed:1|version:"
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 2 and f"{number} prefixes continued" in printed[0] and printed[1].startswith(signature)
+    found = json.loads((tmp_path / "j").read_text())
+    assert found["signature"] == printed[1] and found["path"] == str(checkpoint)
+    counts = (found["texts"], found["generated_tokens"], found["unused_tokens"])
+    assert counts == (number, number * 9, len(expected) - number * 14)
+
+
+def test_the_first_texts_are_those_of_all(lm_data, checkpoint, tmp_path):
+    _, texts = generate(lm_data, checkpoint, tmp_path / "t.jsonl", *LENGTHS, "--gen-subset", "valid")
+    _, first = generate(
+        lm_data, checkpoint, tmp_path / "f.jsonl", *LENGTHS, "--gen-subset", "valid", "--max-texts", "3"
+    )
+    assert first == texts[:3]
+
+
+@pytest.mark.parametrize("options", [(), ("--topk", "8")], ids=["greedy", "top-k"])
+def test_the_batch_size_changes_no_text(lm_data, checkpoint, tmp_path, options):
+    _, one = generate(lm_data, checkpoint, tmp_path / "1.jsonl", *LENGTHS, *options, "--batch-size", "1")
+    _, four = generate(lm_data, checkpoint, tmp_path / "4.jsonl", *LENGTHS, *options, "--batch-size", "4")
+    assert one == four
+
+
+def test_sampling_is_reproduced_by_its_seed(lm_data, checkpoint, tmp_path, capsys):
+    sampled = {}
+    for name, options in {"a": (), "b": ("--seed", "1"), "c": ("--seed", "2")}.items():
+        _, sampled[name] = generate(lm_data, checkpoint, tmp_path / name, *LENGTHS, "--topk", "8", *options)
+    assert sampled["a"] == sampled["b"] != sampled["c"]
+    assert "|decoding:top-k=8|seed:2|" in capsys.readouterr().out
+    _, greedy = generate(lm_data, checkpoint, tmp_path / "g", *LENGTHS)
+    _, likeliest = generate(lm_data, checkpoint, tmp_path / "k", *LENGTHS, "--topk", "1")
+    assert greedy == likeliest != sampled["a"]
+
+
+def test_bos_before_the_prefix_where_the_model_had_it(lm_data, tmp_path):
+    options = ("--add-bos-token", "--decoder-learned-pos", "--max-target-positions", "32")
+    path = save(tmp_path / "bos.pt", lm_data, *options, updates=3)
+    _, texts = generate(lm_data, path, tmp_path / "t.jsonl", *LENGTHS)
+    words = texts[0]["prefix"].split(" ")
+    assert words == stream_of(lm_data)[:5], "the bos is none of the text's tokens"
+    _, task, model, _ = build(lm_data, "--criterion", "mle", *options)
+    model.load_state_dict(torch.load(path, weights_only=True)["model"])
+    dictionary = task.source_dictionary
+    prefix = torch.tensor([[BOS, *map(dictionary.index, words)]])
+    found = continuation(model, prefix, 9, forbidden=(PAD, BOS))[0]
+    assert texts[0]["continuation"] == " ".join(dictionary[token] for token in found.tolist())
+    assert not torch.equal(found, continuation(model, prefix[:, 1:], 9, forbidden=(PAD, BOS))[0])
+
+
+def test_the_old_file_stays_until_the_new_one_is_whole(lm_data, checkpoint, tmp_path, monkeypatch):
+    (tmp_path / "t.jsonl").write_text("{}\n")
+    calls = []
+
+    def interrupted(*arguments):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(arguments)
+        return continue_(*arguments)
+
+    continue_ = generate_lm._continue
+    monkeypatch.setattr(generate_lm, "_continue", interrupted)
+    assert generate(lm_data, checkpoint, tmp_path / "t.jsonl", *LENGTHS, "--batch-size", "2") == (130, [{}])
+    assert calls and [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
+
+
+def factorise(state):
+    state["cfg"]["model"]["f2_decoding"] = "joint"
+
+
+@pytest.mark.parametrize(("asked", "used"), [((), "joint"), (("--f2-decoding", "sample-class"), "sample-class")])
+def test_decoding_of_a_factorised_output_layer(lm_data, checkpoint, tmp_path, capsys, monkeypatch, asked, used):
+    """What the checkpoint says unless something else is asked for; the model itself is not built here."""
+    factorised = changed(checkpoint, tmp_path / "f2.pt", factorise)
+    given = []
+
+    def load_model(path, data, overrides):
+        given.append(overrides.pop("f2_decoding", None))
+        return original(checkpoint, data, overrides)
+
+    original = generate_lm.load_model
+    monkeypatch.setattr(generate_lm, "load_model", load_model)
+    status, _ = generate(lm_data, factorised, tmp_path / "t.jsonl", *LENGTHS, *asked)
+    assert status == 0 and given == [asked[1] if asked else None]
+    batch_size = "|batch-size:64" if used == "sample-class" else ""
+    assert f"|decoding:greedy|f2-decoding:{used}|seed:1{batch_size}|version:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--gen-subset", "dev"), "--gen-subset: found no split 'dev'"),
+        (("--length", "5000"), "expected at least 5005, a prefix and its reference; lower --prefix-length"),
+        (("--topk", "0"), "--topk: expected at least 1, got 0"),
+        (("--topk", "65"), "--topk: expected 1 to 64 (the model's vocabulary), got 65"),
+        (("--prefix-length", "0"), "--prefix-length: expected at least 1, got 0"),
+        (("--length", "-1"), "--length: expected at least 1, got -1"),
+        (("--max-texts", "0"), "--max-texts: expected at least 1, got 0"),
+        (("--batch-size", "0"), "--batch-size: expected at least 1, got 0"),
+        (("--seed", "-1"), "--seed: expected 0 to 2^63 - 1, got -1"),
+        (("--device", "foo"), "which this machine lacks"),
+        (("--f2-decoding", "joint"), "found a model with an ordinary softmax"),
+    ],
+)
+def test_bad_values_are_one_line(lm_data, checkpoint, tmp_path, capsys, arguments, words):
+    assert generate(lm_data, checkpoint, tmp_path / "t.jsonl", *LENGTHS, *arguments) == (2, None)
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda state: state["cfg"].update(task={"_name": "translation"}), "found a model of the task translation"),
+        (lambda state: state["model"].pop("decoder.layers.0.fc1.weight"), "cannot build its model"),
+        (diverge, "found an infinity or NaN"),
+    ],
+)
+def test_changed_checkpoints_are_one_line(lm_data, checkpoint, tmp_path, capsys, change, words):
+    path = changed(checkpoint, tmp_path / "changed.pt", change)
+    assert generate(lm_data, path, tmp_path / "t.jsonl", *LENGTHS) == (2, None)
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("output", ["file/t.jsonl", "folder"])
+@pytest.mark.parametrize("option", ["--output", "--json"])
+def test_unwritable_output_is_found_out_first(lm_data, checkpoint, tmp_path, capsys, monkeypatch, option, output):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setattr(generate_lm, "_continue", None)
+    arguments = ["generate-lm", lm_data, "--path", checkpoint, *LENGTHS, "--output", tmp_path / "t.jsonl"]
+    assert main([str(argument) for argument in (*arguments, option, tmp_path / output)]) == 2
+    error = capsys.readouterr().err
+    assert f"cannot write {tmp_path / output}" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "words"), [("test.bin", "unreadable"), ("test.idx", "unreadable"), ("dict.txt", "bad dict.txt")]
+)
+def test_damaged_data_is_one_line(lm_data, checkpoint, tmp_path, capsys, file, words):
+    data = tmp_path / "bin"
+    shutil.copytree(lm_data, data)
+    (data / file).write_bytes(b"" if file != "dict.txt" else b"word without count\n")
+    assert generate(data, checkpoint, tmp_path / "t.jsonl", *LENGTHS) == (2, None)
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+
+
+def test_a_dictionary_of_another_size(lm_data, checkpoint, tmp_path, capsys):
+    data = tmp_path / "bin"
+    shutil.copytree(lm_data, data)
+    with open(data / "dict.txt", "a") as file:
+        file.write("another 1\n")
+    assert generate(data, checkpoint, tmp_path / "t.jsonl", *LENGTHS) == (2, None)
+    assert "pass the data folder that the model was trained with" in capsys.readouterr().err
+
+
+def test_a_token_beyond_the_dictionary():
+    arguments = types.SimpleNamespace(data="bin", gen_subset="test")
+    with pytest.raises(generate_lm.UserError, match="bin/test: found token 9, but the dictionary has 9"):
+        generate_lm._check_tokens(torch.tensor([[3, 9]]), range(9), arguments)
+
+
+def test_learned_positions_limit_the_length(lm_data, tmp_path, capsys):
+    """16 positions: 17 tokens need 16 steps of the model, 18 are too many; with a bos in front 17 are."""
+    plain = save(tmp_path / "plain.pt", lm_data, "--decoder-learned-pos")
+    bos = save(tmp_path / "bos.pt", lm_data, "--decoder-learned-pos", "--add-bos-token", "--max-target-positions", "16")
+    output = tmp_path / "t.jsonl"
+    assert generate(lm_data, plain, output, "--prefix-length", "8", "--length", "9")[0] == 0
+    for path, length in ((plain, "10"), (bos, "9")):
+        assert generate(lm_data, path, output, "--prefix-length", "8", "--length", length)[0] == 2
+        error = capsys.readouterr().err
+        assert "found a model with 16 learned positions; expected at least 17" in error and error.count("\n") == 1
+
+
+def test_too_little_memory_of_a_gpu(lm_data, checkpoint, tmp_path, capsys, monkeypatch):
+    def full(*arguments, **options):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(generate_lm.decoding, "continuation", full)
+    assert generate(lm_data, checkpoint, tmp_path / "t.jsonl", *LENGTHS, "--batch-size", "4") == (2, None)
+    assert "--batch-size: found 4 texts too many" in capsys.readouterr().err

@@ -1,0 +1,210 @@
+"""The `text-metrics` command, called in this process: the table, the JSON file, and every error."""
+
+import json
+from collections import Counter
+
+import pytest
+import torch
+
+from agg_fairseq import __version__
+from agg_fairseq.cli import text_metrics
+from agg_fairseq.cli.main import main
+
+REFERENCES = ["a b c", "a b", "a a b"]
+CONTINUATIONS = ["a b", "a a", "b c a b c a b c"]
+
+
+def write_texts(path, continuations=CONTINUATIONS, references=REFERENCES):
+    pairs = zip(continuations, references, strict=True)
+    records = [
+        {"prefix": "p", "continuation": continuation, "reference": reference} for continuation, reference in pairs
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def cells(printed):
+    """The table's cells: by row, by column."""
+    header, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines()[:-2]]
+    return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in rows}
+
+
+def run_text_metrics(capsys, *arguments):
+    assert main(["text-metrics", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def test_table(tmp_path, capsys):
+    """`human` is worked in test_self_bleu_by_hand: Self-BLEU-1 (2/3 + 0.60653 + 2/3) / 3, -2 (2 · 0.57735 + …) / 3.
+
+    References: a 4, b 3, c 1 of 8 tokens. Continuations: a 5, b 4, c 3 of 12; one of the three ends in `a b c` twice.
+    KLD: 1/2 ln(6/5) + 3/8 ln(9/8) + 1/8 ln(1/2) = 0.0487.
+    MS-Jaccard-1, as many texts on both sides: (4 + 3 + 1) / (5 + 4 + 3) = 2/3.
+    """
+    path = write_texts(tmp_path / "model.jsonl")
+    printed = run_text_metrics(capsys, path)
+    table = cells(printed)
+    assert list(table) == ["model", "human"]
+    assert list(table["human"]) == [
+        "KLD", "MSJ-1", "MSJ-2", "MSJ-3", "SB-1", "SB-2", "SB-3", "Dist-1", "Dist-2", "Dist-3", "Rep (%)", "Uniq",
+    ]  # fmt: skip
+    assert [table["human"][column] for column in ("KLD", "MSJ-1", "MSJ-3")] == ["—"] * 3
+    expected = {"SB-1": "64.7", "SB-2": "58.7", "Dist-1": "88.9", "Rep (%)": "0.00", "Uniq": "3"}
+    assert table["human"].items() >= expected.items()
+    assert table["model"].items() >= {"KLD": "0.05", "MSJ-1": "66.7", "Rep (%)": "33.33", "Uniq": "3"}.items()
+    signature = printed.splitlines()[-1].split("|")
+    assert signature[:2] == ["texts:3", "tokens:8"] and signature[-1] == f"version:{__version__}"
+
+
+def test_files_side_by_side(tmp_path, capsys):
+    """A model that says the references is like them, and as varied."""
+    first = write_texts(tmp_path / "one.jsonl")
+    second = write_texts(tmp_path / "two.jsonl", REFERENCES)
+    table = cells(run_text_metrics(capsys, first, second))
+    assert list(table) == ["one", "two", "human"]
+    assert table["two"].items() >= {"KLD": "0.00", "MSJ-1": "100.0", "MSJ-2": "100.0", "MSJ-3": "100.0"}.items()
+    assert all(table["two"][column] == table["human"][column] for column in ("SB-1", "SB-3", "Dist-2", "Uniq"))
+    assert list(cells(run_text_metrics(capsys, first, second, "--name", "x", "y"))) == ["x", "y", "human"]
+    (tmp_path / "other").mkdir()
+    namesake = write_texts(tmp_path / "other" / "one.jsonl")
+    assert list(cells(run_text_metrics(capsys, first, namesake))) == [str(first), str(namesake), "human"]
+
+
+def test_json(tmp_path, capsys):
+    path, target = write_texts(tmp_path / "model.jsonl"), tmp_path / "out.json"
+    printed = run_text_metrics(capsys, path, "--json", target)
+    result = json.loads(target.read_text())
+    assert result["signature"] == printed.splitlines()[-1]
+    assert result["groups"] is None
+    model = result["files"][0]
+    assert (model["name"], model["path"], model["tokens"]) == ("model", str(path), 12)
+    assert model["repetition"] == pytest.approx(1 / 3) and model["ms_jaccard"][0] == pytest.approx(2 / 3)
+    assert [len(model[measure]) for measure in ("ms_jaccard", "self_bleu", "distinct")] == [3, 3, 3]
+    assert result["human"]["kld"] is None and result["human"]["shares"] is None
+
+
+def slow_groups(data):
+    """The group of each word of a binarised corpus, from its text."""
+    text = (data.parent / "train").read_text().splitlines()
+    counts = Counter([word for line in text for word in [*line.split(), "</s>"]])
+    vocabulary = ["</s>", *(line.split()[0] for line in (data / "dict.txt").read_text().splitlines())]
+    groups, before, total = {}, 0, sum(counts.values())
+    for word in sorted(vocabulary, key=lambda word: -counts[word]):
+        groups[word] = sum(before >= border / 100 * total for border in (40, 70, 90))
+        before += counts[word]
+    return groups
+
+
+def test_shares(lm_data, tmp_path, capsys):
+    references = (lm_data.parent / "test").read_text().splitlines()
+    references[0] += " never </s>"
+    path, target = write_texts(tmp_path / "m.jsonl", ["w0 w0 never"] * len(references), references), tmp_path / "o.json"
+    printed = run_text_metrics(capsys, path, "--data", lm_data, "--json", target)
+    groups = slow_groups(lm_data)
+    words = " ".join(references).split()
+    found = Counter(groups.get(word, 3) for word in words)
+    assert groups["w0"] == 0 and len(found) == 4
+    human = cells(printed)["human"]
+    columns = ("frequent (%)", "medium (%)", "rare (%)", "very rare (%)")
+    assert [human[column] for column in columns] == [f"{100 * found[i] / len(words):.1f}" for i in range(4)]
+    assert [cells(printed)["m"][column] for column in columns] == ["66.7", "0.0", "0.0", "33.3"]
+    assert "|groups:40%/30%/20%/10%-of-mass|" in printed
+    result = json.loads(target.read_text())
+    assert list(result["groups"]) == ["frequent", "medium", "rare", "very rare"]
+    assert result["files"][0]["shares"]["very rare"] == pytest.approx(1 / 3)
+
+
+def test_a_word_never_seen_is_not_unk(lm_data, tmp_path, capsys, monkeypatch):
+    """`<unk>` may be frequent in the training split; a word that the dictionary lacks is very rare."""
+
+    def mostly_unk(data, dictionary):
+        counts = torch.ones(len(dictionary), dtype=torch.int64)
+        counts[dictionary.unk()] = 1000
+        return counts
+
+    monkeypatch.setattr(text_metrics, "count_tokens", mostly_unk)
+    row = cells(run_text_metrics(capsys, write_texts(tmp_path / "m.jsonl", ["<unk> never"], ["a"]), "--data", lm_data))
+    assert (row["m"]["frequent (%)"], row["m"]["very rare (%)"]) == ("50.0", "50.0")
+
+
+@pytest.mark.parametrize(
+    ("continuations", "references", "empty"),
+    [
+        (["a"], ["a b"], ["SB-1", "SB-3"]),  # one text
+        (["", ""], ["a", "b"], ["KLD"]),  # nothing generated
+        (["a", "b"], ["", ""], ["KLD"]),
+        (["", ""], ["", ""], ["KLD", "MSJ-1", "MSJ-2", "MSJ-3"]),
+    ],
+)
+def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys, continuations, references, empty):
+    path = write_texts(tmp_path / "m.jsonl", continuations, references)
+    row = cells(run_text_metrics(capsys, path))["m"]
+    assert all(row[column] == "—" for column in empty)
+    assert "—" not in [row[column] for column in ("Dist-1", "Rep (%)", "Uniq")]
+    shares = cells(run_text_metrics(capsys, path, "--data", lm_data))["m"]["frequent (%)"]
+    assert (shares == "—") == (not any(continuations))
+
+
+def test_text_that_is_not_ascii(tmp_path, capsys):
+    """U+2028 ends no line of a file."""
+    record = {"prefix": "\u2028", "continuation": "straße b\u0301 日本", "reference": "x"}
+    path = tmp_path / "m.jsonl"
+    path.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert cells(run_text_metrics(capsys, path))["m"]["Uniq"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "no such file"),
+        (b"", "found no text"),
+        (b"\xff\xfe", "unreadable (UnicodeDecodeError"),
+        (b"no JSON\n", "line 1: found no JSON (JSONDecodeError"),
+        (b"\n", "line 1: found no JSON"),
+        (b"[" * 100_000, "line 1: found no JSON (RecursionError"),
+        (b"[1]\n", "line 1: found a JSON list; expected an object with the strings prefix, continuation, reference"),
+        (b'{"prefix": "", "reference": ""}\n', "line 1: found no field 'continuation'"),
+        (b'{"prefix": "", "continuation": "", "reference": 3}\n', "line 1: found 'reference' of type int"),
+        (b'{"prefix": "", "continuation": "", "reference": ""}\n{}\n', "line 2: found no field 'prefix'"),
+    ],
+)
+def test_bad_files(tmp_path, capsys, content, words):
+    path, target = tmp_path / "bad.jsonl", tmp_path / "out.json"
+    target.write_text("the old file")
+    if content is not None:
+        path.write_bytes(content)
+    assert main(["text-metrics", str(path), "--json", str(target)]) == 2
+    error = capsys.readouterr().err
+    assert words.lower() in error.lower() and str(path) in error and error.count("\n") == 1
+    assert target.read_text() == "the old file"
+
+
+@pytest.mark.parametrize(
+    ("references", "words"),
+    [
+        (["a b c", "a b", "x"], "found another reference on line 3; expected that in"),
+        (REFERENCES[::-1], "found another reference on line 1"),
+        (REFERENCES[:2], "found 2 texts; expected the same references as the 3 in"),
+    ],
+)
+def test_files_of_different_references(tmp_path, capsys, references, words):
+    first = write_texts(tmp_path / "first.jsonl")
+    second = write_texts(tmp_path / "second.jsonl", CONTINUATIONS[: len(references)], references)
+    assert main(["text-metrics", str(first), str(second)]) == 2
+    error = capsys.readouterr().err
+    assert words in error and str(first) in error and str(second) in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--name", "a", "b"], "2 names for 1"),
+        (["--data", "nowhere"], "found no such folder"),
+        (["--json", "/dev/null/x.json"], "cannot write"),
+    ],
+)
+def test_bad_options(tmp_path, capsys, arguments, words):
+    path = write_texts(tmp_path / "m.jsonl")
+    assert main(["text-metrics", str(path), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1

@@ -1,0 +1,319 @@
+"""The factorised softmax against Eqs. 2–4 and 7 written out in float64."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agg_fairseq.functional import (
+    TokenClasses,
+    choose_class,
+    decoupled_log_prob,
+    factorized_cross_entropy,
+    joint_log_prob,
+    token_classes,
+)
+from agg_fairseq.modules import FactorizedSoftmax
+
+PAD = 1
+
+
+def paper_log_prob(h, w, u, class_of_token):
+    """Eqs. 2 and 4, token by token: (N, V)."""
+    columns = []
+    for token, number in enumerate(class_of_token.tolist()):
+        members = (class_of_token == number).nonzero().squeeze(1)
+        p1 = torch.exp(h @ u[number]) / torch.exp(h @ u.t()).sum(1)
+        p2 = torch.exp(h @ w[token]) / torch.exp(h @ w[members].t()).sum(1)
+        columns.append((p1 * p2).log())
+    return torch.stack(columns, 1)
+
+
+def paper_loss(log_prob, y, epsilon=0.0):
+    """fairseq's label smoothing over the joint distribution; padding counts nothing."""
+    kept = y != PAD
+    q = torch.full_like(log_prob, epsilon / max(log_prob.size(1) - 1, 1))
+    q.scatter_(1, y[:, None], 1 - epsilon)
+    return -(q * log_prob)[kept].sum()
+
+
+def layout(name, v=17):
+    """Class maps of every kind, over v tokens."""
+    return {
+        "sorted": torch.tensor([0] * 3 + [1] * 5 + [2] * (v - 8)),
+        "specials-first": torch.tensor([2, 2, 1, 0] + [0] * 2 + [1] * 4 + [2] * (v - 10)),
+        "shuffled": torch.tensor([0, 1, 2, 3] * v)[:v],
+        "one-class": torch.zeros(v, dtype=torch.int64),
+        "every-class-one-token": torch.randperm(v, generator=torch.Generator().manual_seed(0)),
+    }[name]
+
+
+LAYOUTS = ("sorted", "specials-first", "shuffled", "one-class", "every-class-one-token")
+
+
+def problem(class_of_token, n=23, d=5, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(len(class_of_token))
+    sizes = (n, len(class_of_token), int(class_of_token.max()) + 1)
+    h, w, u = (torch.randn(size, d, dtype=dtype, generator=generator).requires_grad_() for size in sizes)
+    y = torch.randint(min(2, len(class_of_token) - 1), len(class_of_token), (n,), generator=generator)
+    y[torch.randperm(n, generator=generator)[:4]] = PAD
+    return h, w, u, y
+
+
+@pytest.fixture(autouse=True)
+def short_runs(monkeypatch):
+    """Slices and scattered tokens side by side, as in a dictionary of thousands."""
+    monkeypatch.setattr(token_classes, "RUN", 4)
+
+
+@pytest.mark.parametrize("chunk_elements", [1, 30, 2**20])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.9])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_loss_and_gradients_are_those_of_the_naive_joint(name, epsilon, chunk_elements):
+    h, w, u, y = problem(layout(name))
+    expected = paper_loss(paper_log_prob(h, w, u, layout(name)), y, epsilon)
+    out = factorized_cross_entropy(
+        h, w, u, y, TokenClasses.of(layout(name)),
+        label_smoothing=epsilon, ignore_index=PAD, chunk_elements=chunk_elements,
+    )  # fmt: skip
+    assert out.loss.item() == pytest.approx(expected.item(), rel=1e-12)
+    assert out.terms.sum().item() == pytest.approx(expected.item(), rel=1e-12)
+    found = torch.autograd.grad(3 * out.loss, (h, w, u))
+    for ours, theirs in zip(found, torch.autograd.grad(3 * expected, (h, w, u)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_joint_log_prob_and_its_gradients(name):
+    h, w, u, _ = problem(layout(name))
+    joint = joint_log_prob(h, w, u, TokenClasses.of(layout(name)))
+    expected = paper_log_prob(h, w, u, layout(name))
+    torch.testing.assert_close(joint, expected, rtol=1e-10, atol=1e-11)
+    torch.testing.assert_close(F.log_softmax(joint, 1), joint, rtol=1e-10, atol=1e-11)  # what fairseq does with it
+    towards = torch.randn_like(joint)
+    found = torch.autograd.grad((joint * towards).sum(), (h, w, u))
+    for ours, theirs in zip(found, torch.autograd.grad((expected * towards).sum(), (h, w, u)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.floats(0.1, 60))
+def test_joint_probabilities_sum_to_one_for_any_layout(raw, scale):
+    class_of_token = torch.tensor(raw).unique(return_inverse=True)[1]
+    h, w, u, _ = problem(class_of_token)
+    joint = joint_log_prob(scale * h, w, u, TokenClasses.of(class_of_token))
+    torch.testing.assert_close(joint.exp().sum(1), torch.ones(len(h), dtype=torch.float64), rtol=1e-11, atol=0)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_parts_of_the_loss(name):
+    h, w, u, y = problem(layout(name))
+    out = factorized_cross_entropy(h, w, u, y, TokenClasses.of(layout(name)), ignore_index=PAD)
+    kept = y != PAD
+    expected = -paper_log_prob(h, w, u, layout(name)).gather(1, y[:, None]).squeeze(1) * kept
+    torch.testing.assert_close(out.nll, expected.detach())
+    torch.testing.assert_close(out.class_nll + out.token_nll, out.nll)
+    class_of_target = layout(name)[y]
+    p1 = F.log_softmax(h @ u.t(), 1).gather(1, class_of_target[:, None]).squeeze(1)
+    torch.testing.assert_close(out.class_nll, -p1.detach() * kept)
+
+
+def test_padding_additivity():
+    """loss(batch) is the sum of the losses of its unpadded sentences."""
+    h, w, u, y = problem(layout("specials-first"))
+    classes = TokenClasses.of(layout("specials-first"))
+
+    def loss(rows):
+        return factorized_cross_entropy(h[rows], w, u, y[rows], classes, label_smoothing=0.1, ignore_index=PAD).loss
+
+    parts = [loss([i]) for i in range(len(y)) if y[i] != PAD]
+    assert loss(slice(None)).item() == pytest.approx(sum(parts).item(), rel=1e-12)
+
+
+def test_without_positions():
+    h, w, u, y = problem(layout("sorted"))
+    out = factorized_cross_entropy(
+        h, w, u, torch.full_like(y, PAD), TokenClasses.of(layout("sorted")), ignore_index=PAD
+    )
+    assert out.loss.item() == 0
+    assert all(not g.any() for g in torch.autograd.grad(out.loss, (h, w, u)))
+
+
+def test_only_what_is_asked_for_gets_a_gradient():
+    h, w, u, y = problem(layout("sorted"))
+    out = factorized_cross_entropy(h.detach(), w.detach(), u, y, TokenClasses.of(layout("sorted")), ignore_index=PAD)
+    out.loss.backward()
+    assert h.grad is None and w.grad is None and u.grad.any()
+
+
+def test_backward_runs_once():
+    h, w, u, y = problem(layout("sorted"))
+    loss = factorized_cross_entropy(h, w, u, y, TokenClasses.of(layout("sorted"))).loss
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="factorized_cross_entropy: backward ran twice"):
+        loss.backward()
+
+
+def test_only_rows_of_the_targets_classes_move():
+    """p2 outside the target's class is never formed: no gradient reaches those rows."""
+    h, w, u, y = problem(layout("sorted"))
+    y = torch.full_like(y, 4)  # class 1: tokens 3 to 7
+    factorized_cross_entropy(h, w, u, y, TokenClasses.of(layout("sorted"))).loss.backward()
+    assert w.grad.abs().sum(1).nonzero().squeeze(1).tolist() == [3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.float16, 1e-3), (torch.bfloat16, 1e-2)])
+def test_precision_is_no_worse_than_that_of_the_joint_in_the_same_dtype(dtype, tolerance):
+    """Truth: float64. Baseline: fairseq's way, logits in the dtype, a log-softmax in float32, plain autograd."""
+    class_of_token = layout("specials-first", 300)
+    h, w, u, y = problem(class_of_token, n=64, d=16)
+    classes = TokenClasses.of(class_of_token)
+    ours, baseline = ([tensor.detach().to(dtype).requires_grad_() for tensor in (h, w, u)] for _ in range(2))
+    exact = [tensor.detach().double().requires_grad_() for tensor in ours]
+    factorized_cross_entropy(*ours, y, classes, ignore_index=PAD).loss.backward()
+    paper_loss(joint_log_prob(*baseline, classes), y).backward()
+    paper_loss(paper_log_prob(*exact, class_of_token), y).backward()
+
+    def error(tensors):
+        pairs = zip(tensors, exact, strict=True)
+        return torch.stack([(t.grad.double() - truth.grad).norm() / truth.grad.norm() for t, truth in pairs])
+
+    assert (error(ours) <= error(baseline) + tolerance).all()
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_decoupled_is_equation_seven(name):
+    h, w, u, _ = problem(layout(name))
+    classes = TokenClasses.of(layout(name))
+    chosen = choose_class(h, u, sample=True)
+    found = decoupled_log_prob(h, w, u, classes, chosen)
+    logits = (h @ w.t()).masked_fill(layout(name)[None] != chosen[:, None], -torch.inf)
+    expected = logits.softmax(1)
+    torch.testing.assert_close(found.exp(), expected.detach(), rtol=1e-9, atol=1e-17)
+    outside = found.exp() * (layout(name)[None] != chosen[:, None])
+    assert found.isfinite().all() and outside.sum(1).max() < 1e-17
+
+
+def test_decoupled_ranks_the_outside_by_class_and_keeps_it_above_zero_in_float32():
+    class_of_token = torch.tensor([0, 1, 1, 2])
+    u = torch.tensor([[0.0], [-5.0], [-200.0]])
+    found = decoupled_log_prob(
+        torch.ones(1, 1), torch.zeros(4, 1), u, TokenClasses.of(class_of_token), torch.tensor([0])
+    )
+    assert (found.exp() > 0).all()
+    assert found[0].argsort(descending=True, stable=True).tolist() == [0, 1, 2, 3]
+
+
+def test_classes_are_chosen_by_p1():
+    h = torch.ones(4000, 1)
+    u = torch.tensor([0.1, 0.6, 0.3]).log()[:, None]
+    assert (choose_class(h, u, sample=False) == 1).all()
+    drawn = torch.bincount(choose_class(h, u, sample=True), minlength=3) / 4000
+    torch.testing.assert_close(drawn, torch.tensor([0.1, 0.6, 0.3]), atol=0.03, rtol=0)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_places_and_blocks_of_token_classes(name):
+    classes = TokenClasses.of(layout(name))
+    rows = torch.arange(17)[:, None]
+    for number, size in enumerate(classes.sizes):
+        members = classes.rows(rows, number).squeeze(1)
+        assert sorted(members.tolist()) == (layout(name) == number).nonzero().squeeze(1).tolist()
+        assert len(members) == size
+        assert torch.equal(classes.place[members], torch.arange(size))
+
+
+def test_a_class_of_one_slice_is_a_view():
+    weight = torch.randn(17, 2)
+    assert TokenClasses.of(layout("sorted")).rows(weight, 2).data_ptr() == weight[8:].data_ptr()
+
+
+@pytest.mark.parametrize(
+    "class_of_token, text",
+    [
+        (torch.tensor([0, 2]), "none in class 1"),
+        (torch.tensor([0, -1]), "class -1"),
+        (torch.tensor([0.0]), "int64"),
+        (torch.zeros(0, dtype=torch.int64), "int64"),
+        (torch.zeros(2, 2, dtype=torch.int64), "int64"),
+    ],
+)
+def test_bad_classes_are_refused(class_of_token, text):
+    with pytest.raises(ValueError, match=text):
+        TokenClasses.of(class_of_token)
+
+
+def test_bad_sizes_are_refused():
+    h, w, u, y = problem(layout("sorted"))
+    classes = TokenClasses.of(layout("sorted"))
+    with pytest.raises(ValueError, match="class_weight of shape"):
+        factorized_cross_entropy(h, w, u[:2], y, classes)
+    with pytest.raises(ValueError, match="class_weight of shape"):
+        joint_log_prob(h, w[:-1], u, classes)
+    with pytest.raises(ValueError, match="factorized_cross_entropy: expected targets in"):
+        factorized_cross_entropy(h, w, u, y + 20, classes)
+    with pytest.raises(ValueError, match="chosen of shape"):
+        decoupled_log_prob(h, w, u, classes, y[:2])
+
+
+class TestModule:
+    """The same as a module."""
+
+    def layer(self, name="specials-first", d=6):
+        return FactorizedSoftmax(layout(name), d).double()
+
+    def test_agrees_with_the_functions(self):
+        layer = self.layer()
+        h, y = torch.randn(2, 7, 6, dtype=torch.float64), torch.randint(17, (2, 7))
+        nll = -layer(h).gather(2, y[:, :, None]).squeeze(2)
+        out = layer.loss(h, y)
+        torch.testing.assert_close(out.nll, nll.detach())
+        assert out.loss.item() == pytest.approx(nll.sum().item())
+        assert layer.predict_class(h).shape == layer.predict_class(h, sample=True).shape == (2, 7)
+        assert layer.decoupled_log_prob(h, layer.predict_class(h)).shape == (2, 7, 17)
+
+    def test_ties_to_a_given_parameter(self):
+        embedding = torch.nn.Embedding(17, 6)
+        assert FactorizedSoftmax(layout("sorted"), 6, embedding.weight).weight is embedding.weight
+        with pytest.raises(ValueError, match="expected weight of shape"):
+            FactorizedSoftmax(layout("sorted"), 5, embedding.weight)
+
+    @pytest.mark.parametrize("other", LAYOUTS)
+    def test_restores_classes_with_the_weights(self, other):
+        saved, restored = self.layer("specials-first"), self.layer(other)
+        parameter = restored.class_weight
+        restored.load_state_dict(saved.state_dict())
+        h = torch.randn(3, 6, dtype=torch.float64)
+        assert torch.equal(restored(h), saved(h))
+        assert restored.class_weight is parameter  # an optimiser that holds it keeps training it
+
+    def test_of_another_vocabulary_is_refused(self):
+        with pytest.raises(RuntimeError, match="size mismatch"):
+            self.layer().load_state_dict(FactorizedSoftmax(layout("sorted", 20), 6).state_dict())
+        with pytest.raises(ValueError, match="expected the classes of 17 tokens"):
+            self.layer().assign(layout("sorted", 20))
+
+    def test_learns(self):
+        """A frequency distribution is learnt to within a hundredth of a nat."""
+        counts = torch.tensor([400 >> (k // 2) for k in range(17)], dtype=torch.float32)
+        layer = FactorizedSoftmax(layout("shuffled"), 6)
+        features = torch.ones(1, 6)
+        optimizer = torch.optim.Adam(layer.parameters(), lr=0.1)
+        targets = torch.multinomial(counts, 2000, replacement=True)
+        for _ in range(150):
+            optimizer.zero_grad()
+            (layer.loss(features.expand(2000, 6), targets).loss / 2000).backward()
+            optimizer.step()
+        p = torch.bincount(targets, minlength=17) / 2000
+        assert F.kl_div(layer(features)[0], p, reduction="sum") < 0.01
+
+    def test_prints_its_sizes(self):
+        assert "tokens=17, classes=3, dimension=6" in repr(self.layer())
+
+
+def test_every_layout_is_covered():
+    assert {layout(name).max().item() + 1 for name in LAYOUTS} == {1, 3, 4, 17}
+    assert len(list(itertools.chain(*TokenClasses.of(layout("specials-first")).blocks))) > 3

@@ -1,0 +1,139 @@
+"""MefMax against Algorithm 1 as printed, and against the formula of Eq. 5 over every number of classes."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agg_fairseq.functional import equal_frequency, equal_token, mean_efficiency, mefmax
+
+
+def efficiency(values):
+    """Eq. 6, of values scaled to sum to 1; 1 for a set of one, and for a set without mass."""
+    total = sum(values)
+    if len(values) == 1 or total == 0:
+        return 1.0
+    return -sum(v / total * math.log(v / total) for v in values if v) / math.log(len(values))
+
+
+def efficiency_of(counts, sizes):
+    """Eq. 5, of consecutive classes of the given sizes over sorted counts."""
+    classes, start = [], 0
+    for size in sizes:
+        classes.append(counts[start : start + size])
+        start += size
+    between = efficiency([sum(c) for c in classes])
+    return between + sum(efficiency(c) for c in classes) / len(classes)
+
+
+def printed_algorithm(counts):
+    """Algorithm 1, with its cut-offs in whole numbers (tar·total·K instead of tar): sizes of the best classes."""
+    total, n = sum(counts), len(counts)
+    best, best_efficiency = None, 0.0
+    for number in range(1, total // counts[0] + 1):
+        bounds, tar, cum, idx = [], 1, 0, 0
+        while tar < number:
+            cum += counts[idx]
+            idx += 1
+            if cum * number > tar * total:
+                tar += 1
+                bounds.append(idx)
+        edges = [0, *bounds, n]
+        sizes = [b - a for a, b in zip(edges, edges[1:], strict=False) if b > a]
+        found = efficiency_of(counts, sizes)
+        if best_efficiency < found - 1e-12:
+            best, best_efficiency = sizes, found
+    return best, best_efficiency
+
+
+def zipf(size, scale=10_000):
+    return [int(scale / (rank + 2)) for rank in range(size)]
+
+
+VOCABULARIES = {
+    "zipf-12": zipf(12),
+    "zipf-40": zipf(40),
+    "zipf-300": zipf(300),
+    "steep": [4096 >> rank for rank in range(13)],
+    "uniform": [7] * 20,
+    "two-levels": [50] * 4 + [3] * 30,
+    "ties": [9, 9, 5, 5, 5, 5, 1, 1],
+    "with-zeros": [*zipf(20), 0, 0, 0],
+    "one-token": [3],
+    "one-seen": [3, 0, 0],
+}
+
+
+@pytest.mark.parametrize("counts", VOCABULARIES.values(), ids=VOCABULARIES.keys())
+def test_mefmax_is_the_printed_algorithm(counts):
+    sizes, best = printed_algorithm(counts)
+    classes = mefmax(torch.tensor(counts))
+    assert torch.bincount(classes).tolist() == sizes
+    assert mean_efficiency(torch.tensor(counts), classes) == pytest.approx(best, abs=1e-12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=40).filter(any))
+def test_mefmax_is_the_printed_algorithm_on_any_counts(counts):
+    classes = mefmax(torch.tensor(counts))
+    sizes, best = printed_algorithm(sorted(counts, reverse=True))
+    assert mean_efficiency(torch.tensor(counts), classes) == pytest.approx(best, abs=1e-12)
+    assert torch.bincount(classes).tolist() == sizes
+
+
+def test_worked_by_hand():
+    """Total 36. K = 2: the sum exceeds 18 at the second token, classes of mass 20 and 16; K = 3: cut behind the 2nd
+    token (20 > 12) and the 3rd (30 > 24), masses 20, 10, 6, all of them uniform inside. Eq. 5: K = 3 gives
+    1 + 0.895, K = 2 gives 0.991 + (1 + 0.676)/2 and K = 1 gives 1 + 0.792; so K = 3."""
+    counts = torch.tensor([10, 10, 10, 1, 1, 1, 1, 1, 1])
+    assert mefmax(counts).tolist() == [0, 0, 1, 2, 2, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("assign", [mefmax, lambda c: equal_frequency(c, 3), lambda c: equal_token(c, 4)])
+def test_order_of_the_vocabulary_does_not_matter(assign):
+    counts = torch.tensor([900 // (rank + 1) + rank % 2 for rank in range(50)]).unique().flip(0)  # no ties
+    shuffle = torch.randperm(len(counts))
+    assert torch.equal(assign(counts[shuffle]), assign(counts)[shuffle])
+
+
+def test_unseen_tokens_are_in_the_last_class():
+    counts = torch.tensor([0, *zipf(30), 0])
+    classes = mefmax(counts)
+    assert classes[0] == classes[-1] == classes.max() > 0
+
+
+def test_uniform_counts_are_one_class():
+    assert mefmax(torch.full((50_000,), 3)).max() == 0
+
+
+def test_equal_frequency_has_equal_masses():
+    counts = torch.tensor(zipf(2000))
+    classes = equal_frequency(counts, 5)
+    masses = torch.zeros(5, dtype=torch.int64).index_add_(0, classes, counts)
+    assert (masses - counts.sum() / 5).abs().max() <= counts.max()
+
+
+@pytest.mark.parametrize("number, sizes", [(1, [10]), (3, [4, 3, 3]), (10, [1] * 10)])
+def test_equal_token_has_equal_sizes(number, sizes):
+    classes = equal_token(torch.arange(10), number)
+    assert torch.bincount(classes).tolist() == sizes
+    assert classes[-1] == 0 and classes[0] == number - 1  # sorted by decreasing count
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda: mefmax(torch.tensor([0, 0])), "not all zero"),
+        (lambda: mefmax(torch.tensor([3, -1])), "none negative"),
+        (lambda: mefmax(torch.tensor([], dtype=torch.int64)), "at least one token"),
+        (lambda: equal_token(torch.tensor([1, 2]), 3), "expected 1 to 2 classes"),
+        (lambda: equal_token(torch.tensor([1, 2]), 0), "expected 1 to 2 classes"),
+        (lambda: equal_frequency(torch.tensor([60, 20, 20]), 2), "expected 1 to 1 classes"),
+        (lambda: equal_frequency(torch.tensor([5, 5, 5]), 3), "leave the last of them empty"),
+    ],
+)
+def test_refuses(call, text):
+    with pytest.raises(ValueError, match=text):
+        call()

@@ -1,0 +1,312 @@
+"""The measures of generated text on cases worked by hand, against NLTK and against slow forms of themselves."""
+
+import math
+import random
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
+
+from agg_fairseq.metrics import (
+    distinct,
+    frequency_mass_groups,
+    group_shares,
+    kl_divergence,
+    ms_jaccard,
+    repetition,
+    self_bleu,
+    unique_tokens,
+)
+from agg_fairseq.metrics.ngrams import count_ngrams, ngrams
+
+TEXTS = st.lists(st.lists(st.sampled_from("abc"), max_size=7), min_size=2, max_size=6)
+OF_TEXTS = (self_bleu, distinct, repetition, unique_tokens)
+OF_PAIRS = (kl_divergence, ms_jaccard)
+
+
+def cut(*texts):
+    return [text.split() for text in texts]
+
+
+def test_ngrams():
+    assert list(ngrams("a b c".split(), 2)) == [("a", "b"), ("b", "c")]
+    assert list(ngrams(["a"], 2)) == []
+    assert count_ngrams([["a"], ["a"]], 2, padded=True) == {(None, "a"): 2, ("a", None): 2}
+
+
+def test_kl_divergence_by_hand():
+    """References: a 2/3, b 1/3. Generated: a 1/4, b 1/4, c 1/2, and c is 1e-10 in the references."""
+    expected = 2 / 3 * math.log(8 / 3) + 1 / 3 * math.log(4 / 3) + 1e-10 * math.log(2e-10)
+    assert kl_divergence(cut("a c", "b c"), cut("a b a")) == pytest.approx(expected, rel=1e-12)
+
+
+def test_kl_divergence_of_a_token_never_generated():
+    """a: 1/2 against 1; b: 1/2 against 1e-10."""
+    expected = 0.5 * math.log(0.5) + 0.5 * math.log(0.5e10)
+    assert kl_divergence(cut("a"), cut("a b")) == pytest.approx(expected, rel=1e-12)
+
+
+def test_ms_jaccard_by_hand():
+    """One generated text, `a b`, and two references, whose counts are halved; · is padding.
+
+    1: a 1 and 1, b 1 and ½, c 0 and ½: (1 + ½) / (1 + 1 + ½) = 3/5.
+    2: ·a 1 and 1; ab, b· 1 and ½; ac, c· 0 and ½: 2 / 4.
+    3: ··a 1 and 1; ·ab, ab·, b·· 1 and ½; ·ac, ac·, c·· 0 and ½: 2.5 / 5.5 = 5/11.
+    """
+    expected = [0.6, (0.6 * 0.5) ** (1 / 2), (0.6 * 0.5 * 5 / 11) ** (1 / 3)]
+    assert ms_jaccard(cut("a b"), cut("a b", "a c")) == pytest.approx(expected, rel=1e-12)
+
+
+def test_self_bleu_by_hand():
+    """`a b c`: r = 3, h = 3; a and b of a, b, c; ab of ab, bc; of abc none, so 0.1.
+
+    `a b`: r = 3, h = 2, brevity e^(1 − 3/2); both tokens; ab; no 3-gram, so 0.1 of 1.
+    `a a b`: r = 3, h = 3; a counts once, for no other has two, and b; ab of aa, ab; of aab none, so 0.1.
+    """
+    brevity = math.exp(-1 / 2)
+    expected = [
+        (2 / 3 + brevity + 2 / 3) / 3,
+        (2 * (2 / 3 * 1 / 2) ** (1 / 2) + brevity) / 3,
+        (2 * (2 / 3 * 1 / 2 * 0.1) ** (1 / 3) + brevity * 0.1 ** (1 / 3)) / 3,
+    ]
+    assert self_bleu(cut("a b c", "a b", "a a b")) == pytest.approx(expected, rel=1e-12)
+
+
+def test_closest_length_is_the_shorter_of_two():
+    """h = 3 between 2 and 4: r = 2, no penalty. h = 2: r = 3. h = 4: r = 3, no penalty, and 3 of 4 tokens match."""
+    expected = (math.exp(1 - 3 / 2) + 1 + 3 / 4) / 3
+    assert self_bleu(cut("a a", "a a a", "a a a a"), 1) == pytest.approx([expected], rel=1e-12)
+
+
+def test_distinct_by_hand():
+    """Of 4 tokens: a, b; aa, ab; aaa, aab. Of 2 tokens: a, b; ab; none. Of no token: none."""
+    expected = [(2 / 4 + 2 / 2) / 3, (2 / 4 + 1 / 2) / 3, (2 / 4) / 3]
+    assert distinct(cut("a a a b", "a b", "")) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "repeats"),
+    [
+        ("x a b c a b c", True),
+        ("a b c a b c x", False),
+        ("a b c x a b c", False),
+        ("x a b a b", False),
+        ("a b a b a b a b", True),  # a b a b, twice
+        ("a a a a a", False),
+        ("a a a a a a", True),
+        ("", False),
+    ],
+)
+def test_repetition(text, repeats):
+    assert repetition(cut(text)) == repeats
+    assert repetition(cut(text, "a", "b", "c")) == repeats / 4
+    assert repetition(cut(text, text), shortest_phrase=10) == 0
+
+
+def test_unique_tokens():
+    assert unique_tokens(cut("a b a", "b c", "")) == 3
+
+
+def test_mass_groups_by_hand():
+    """Of 100 tokens, by rank: 35 from 0, 30 from 35, 15 from 65, 10 from 80, 10 from 90, and one never seen.
+
+    40, 70 and 90 are the borders, so the second is still frequent, and the fifth very rare.
+    """
+    groups = frequency_mass_groups(torch.tensor([10, 0, 35, 15, 10, 30]))
+    assert {name: groups.members(name).tolist() for name in groups.names} == {
+        "frequent": [2, 5],
+        "medium": [3],
+        "rare": [0],
+        "very rare": [1, 4],
+    }
+    shares = group_shares(torch.tensor([2, 2, 5, 1]), groups)
+    assert shares == {"frequent": 0.75, "medium": 0, "rare": 0, "very rare": 0.25}
+
+
+def test_mass_groups_at_the_borders():
+    assert frequency_mass_groups(torch.tensor([40, 30, 20, 10])).of_token.tolist() == [0, 1, 2, 3]
+    assert frequency_mass_groups(torch.tensor([7])).of_token.tolist() == [0]
+    assert frequency_mass_groups(torch.ones(10)).of_token.tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 3]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=40).filter(any))
+def test_mass_groups_go_by_rank(counts):
+    of_token = frequency_mass_groups(torch.tensor(counts)).of_token.tolist()
+    ranked = sorted(range(len(counts)), key=lambda token: (-counts[token], token))
+    assert [of_token[token] for token in ranked] == sorted(of_token)
+    assert all(of_token[token] == 3 for token in ranked if counts[token] == 0)
+
+
+def bleu_of_nltk(texts, order):
+    """The mean over texts, each against all others."""
+    method = SmoothingFunction().method1
+    pairs = [(texts[:index] + texts[index + 1 :], text) for index, text in enumerate(texts)]
+    scores = [sentence_bleu(others, text, (1 / order,) * order, method) for others, text in pairs]
+    return sum(scores) / len(scores)
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS)
+def test_self_bleu_against_nltk(texts):
+    assert self_bleu(texts, 4) == pytest.approx([bleu_of_nltk(texts, order) for order in (1, 2, 3, 4)], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        cut("a b c", "a b c"),  # the same
+        cut("a", "a"),
+        cut("a", "b"),  # nothing matches
+        cut("a", "a b c d e"),
+        cut("a", ""),
+        cut("", ""),
+        cut("a a a a", "a a a a", "a a a"),
+        cut("a a a", "a a", "a b a", "b"),
+    ],
+)
+def test_self_bleu_against_nltk_where_it_is_special(texts):
+    assert self_bleu(texts, 3) == pytest.approx([bleu_of_nltk(texts, order) for order in (1, 2, 3)], abs=1e-9)
+
+
+def test_self_bleu_against_nltk_on_a_larger_corpus():
+    weights = [1 / (rank + 1) for rank in range(50)]
+    texts = [random.choices([f"w{rank}" for rank in range(50)], weights, k=random.randint(1, 30)) for _ in range(40)]
+    assert self_bleu(texts, 4) == pytest.approx([bleu_of_nltk(texts, order) for order in (1, 2, 3, 4)], abs=1e-9)
+
+
+def slow_kl_divergence(generated, references):
+    of_side = []
+    for side in (references, generated):
+        tokens = [token for text in side for token in text]
+        of_side.append({token: tokens.count(token) / len(tokens) for token in tokens})
+    ref, gen = of_side
+    return sum(ref.get(v, 1e-10) * math.log(ref.get(v, 1e-10) / gen.get(v, 1e-10)) for v in {**ref, **gen})
+
+
+def slow_ms_jaccard(generated, references, order):
+    product = 1
+    for k in range(1, order + 1):
+        of_side = []
+        for side in (generated, references):
+            padded = [["·"] * (k - 1) + text + ["·"] * (k - 1) for text in side]
+            grams = Counter(tuple(text[i : i + k]) for text in padded for i in range(len(text) - k + 1))
+            of_side.append({gram: count / len(side) for gram, count in grams.items()})
+        pairs = [[side.get(gram, 0) for side in of_side] for gram in {**of_side[0], **of_side[1]}]
+        product *= sum(map(min, pairs)) / sum(map(max, pairs))
+    return product ** (1 / order)
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEXTS.filter(any), TEXTS.filter(any))
+def test_likeness_against_slow_forms(generated, references):
+    assert kl_divergence(generated, references) == pytest.approx(slow_kl_divergence(generated, references), abs=1e-9)
+    expected = [slow_ms_jaccard(generated, references, order) for order in (1, 2, 3, 4)]
+    assert ms_jaccard(generated, references, 4) == pytest.approx(expected, abs=1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS.filter(any), TEXTS.filter(any), st.randoms(use_true_random=False))
+def test_order_of_the_texts_changes_nothing(texts, references, chance):
+    shuffled, other = list(texts), list(references)
+    chance.shuffle(shuffled)
+    chance.shuffle(other)
+    for measure in OF_TEXTS:
+        assert measure(texts) == measure(shuffled)
+    for measure in OF_PAIRS:
+        assert measure(texts, references) == measure(shuffled, other)
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS.filter(any), TEXTS.filter(any))
+def test_ranges(texts, references):
+    scores = [*self_bleu(texts), *distinct(texts), repetition(texts), *ms_jaccard(texts, references)]
+    assert all(0 <= score <= 1 + 1e-12 for score in scores)
+    assert ms_jaccard(texts, references) == ms_jaccard(references, texts)
+    assert ms_jaccard(texts, texts) == [1, 1, 1]
+    assert kl_divergence(texts, texts) == 0
+    assert kl_divergence(texts, references) < math.log(1e10) + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("texts", "bleu", "varied", "repeats", "uniq"),
+    [
+        (cut("", ""), [0, 0, 0], [0, 0, 0], 0, 0),
+        (cut("a", "b"), [0, 0, 0], [1, 0, 0], 0, 2),
+        # shorter than n: 0.1 match of 1
+        (cut("a", "a"), [1, 0.1 ** (1 / 2), 0.01 ** (1 / 3)], [1, 0, 0], 0, 1),
+        # all tokens the same: 6 of a, 5 of aa, 4 of aaa
+        (cut(*["a a a a a a"] * 3), [1, 1, 1], [1 / 6, 1 / 6, 1 / 6], 1, 1),
+        # an empty text has BLEU 0, and is no reference that helps
+        (cut("a b c", "a b c", ""), [2 / 3, 2 / 3, 2 / 3], [2 / 3, 4 / 9, 2 / 9], 0, 3),
+    ],
+)
+def test_degenerate_texts(texts, bleu, varied, repeats, uniq):
+    assert self_bleu(texts) == pytest.approx(bleu)
+    assert distinct(texts) == pytest.approx(varied)
+    assert repetition(texts) == repeats
+    assert unique_tokens(texts) == uniq
+
+
+def test_one_text():
+    """Of `a b`: a, b of 2 tokens, and ab; with nothing to be compared to."""
+    assert distinct(cut("a b")) == [1, 0.5, 0]
+    assert ms_jaccard(cut("a b"), cut("a b")) == [1, 1, 1]
+    with pytest.raises(ValueError, match="at least two texts"):
+        self_bleu(cut("a b"))
+
+
+def test_likeness_to_empty_texts():
+    assert ms_jaccard(cut(""), cut("a b")) == [0, 0, 0]
+    for measure in OF_PAIRS:
+        with pytest.raises(ValueError, match="at least one token"):
+            measure(cut(""), cut("", ""))
+    for pair in [(cut(""), cut("a")), (cut("a"), cut(""))]:
+        with pytest.raises(ValueError, match="at least one token"):
+            kl_divergence(*pair)
+
+
+@pytest.mark.parametrize("measure", OF_TEXTS)
+def test_bad_texts(measure):
+    with pytest.raises(ValueError, match="at least one text, got none"):
+        measure([])
+    with pytest.raises(TypeError, match="got the string 'a b'"):
+        measure(["a b", "a c"])
+    with pytest.raises(TypeError, match="got the string"):
+        measure("a b")
+
+
+@pytest.mark.parametrize("measure", OF_PAIRS)
+def test_bad_pairs(measure):
+    for pair in [([], cut("a")), (cut("a"), [])]:
+        with pytest.raises(ValueError, match="at least one text, got none"):
+            measure(*pair)
+    for pair in [(["a b"], cut("a")), (cut("a"), ["a b"])]:
+        with pytest.raises(TypeError, match="got the string"):
+            measure(*pair)
+
+
+def test_bad_orders():
+    for measure in (self_bleu, distinct):
+        with pytest.raises(ValueError, match="order 1 or more, got 0"):
+            measure(cut("a b", "a c"), 0)
+    with pytest.raises(ValueError, match="order 1 or more, got 0"):
+        ms_jaccard(cut("a b"), cut("a c"), 0)
+    with pytest.raises(ValueError, match="order 1 or more, got 0"):
+        ngrams(["a"], 0)
+    with pytest.raises(ValueError, match="1 token or more, got 0"):
+        repetition(cut("a b"), shortest_phrase=0)
+
+
+@pytest.mark.parametrize("counts", [[], [0, 0], [3, -1], [[1, 2]]])
+def test_bad_counts(counts):
+    with pytest.raises(ValueError, match="expected counts"):
+        frequency_mass_groups(torch.tensor(counts))
+
+
+def test_shares_of_nothing():
+    with pytest.raises(ValueError, match="at least one token"):
+        group_shares(torch.tensor([], dtype=torch.int64), frequency_mass_groups(torch.tensor([1, 2])))
