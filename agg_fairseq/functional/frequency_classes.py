@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+ASSIGNMENTS = ("mefmax", "equal-frequency", "equal-token")
+
 PERFECT = 2.0
 """The highest mean efficiency: classes of equal mass, and tokens of equal count in each."""
 
@@ -103,6 +105,30 @@ def equal_token(counts: Tensor, number: int) -> Tensor:
     sizes = np.full(number, share)
     sizes[:rest] += 1
     return _classes(ranked, np.cumsum(sizes))
+
+
+def assign_classes(assignment: str, number: int, counts: Tensor) -> Tensor:
+    """The assignment of that name, as options give it.
+
+    Args:
+        assignment: one of `ASSIGNMENTS`.
+        number: C; 0 for `mefmax`, which finds it.
+        counts: as for `mefmax`.
+
+    Returns:
+        (V,) int64 in [0, C).
+
+    Raises:
+        ValueError: an unknown name, a number that does not go with it, or as the assignment.
+    """
+    if assignment not in ASSIGNMENTS:
+        raise ValueError(f"--f2-assignment: expected {', '.join(ASSIGNMENTS)}, got {assignment!r}")
+    if (assignment == "mefmax") != (number == 0):
+        needed = "no --f2-classes, since it finds their number" if number else "--f2-classes, the number of classes"
+        raise ValueError(f"--f2-assignment {assignment}: expected {needed}, got --f2-classes {number}")
+    if assignment == "mefmax":
+        return mefmax(counts)
+    return equal_frequency(counts, number) if assignment == "equal-frequency" else equal_token(counts, number)
 
 
 def mean_efficiency(counts: Tensor, class_of_token: Tensor) -> float:

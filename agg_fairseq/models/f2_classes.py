@@ -9,13 +9,10 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from ..functional.frequency_classes import equal_frequency, equal_token, mean_efficiency, mefmax
+from ..functional.frequency_classes import assign_classes, mean_efficiency
 from ..training_counts import training_counts
-from .f2_options import ASSIGNMENTS
 
 logger = logging.getLogger(__name__)
-
-FIXED = {"equal-frequency": equal_frequency, "equal-token": equal_token}
 
 
 def frequency_classes(assignment: str, number: int, task: Any, split: str) -> Tensor:
@@ -34,13 +31,8 @@ def frequency_classes(assignment: str, number: int, task: Any, split: str) -> Te
         ValueError: an unknown assignment, a number that does not go with it, or one that leaves a class empty.
         UserError: there is no training data to count.
     """
-    if assignment not in ASSIGNMENTS:
-        raise ValueError(f"--f2-assignment: expected {', '.join(ASSIGNMENTS)}, got {assignment!r}")
-    if (assignment == "mefmax") != (number == 0):
-        needed = "no --f2-classes, since it finds their number" if number else "--f2-classes, the number of classes"
-        raise ValueError(f"--f2-assignment {assignment}: expected {needed}, got --f2-classes {number}")
     counts = training_counts(task, split, None)
-    classes = mefmax(counts) if assignment == "mefmax" else FIXED[assignment](counts, number)
+    classes = assign_classes(assignment, number, counts)
     sizes = torch.bincount(classes).tolist()
     logger.info(
         f"{assignment}: {len(sizes)} frequency classes of {', '.join(map(str, sizes))} tokens, mean efficiency "
@@ -50,12 +42,14 @@ def frequency_classes(assignment: str, number: int, task: Any, split: str) -> Te
 
 
 def classes_or_placeholder(assignment: str, number: int, task: Any, split: str) -> tuple[Tensor, str | None]:
-    """As `frequency_classes`; without training data one class of all tokens, until a checkpoint's take its place.
+    """As `frequency_classes`; where it raises, one class of all tokens, until a checkpoint's take its place.
+
+    There may be no training data beside a checkpoint, or other data, which would not bear its number of classes.
 
     Returns:
         the class of each token, and the reason why they are only a placeholder, or None.
     """
     try:
         return frequency_classes(assignment, number, task, split), None
-    except UserError as error:
+    except (UserError, ValueError) as error:
         return torch.zeros(len(task.target_dictionary), dtype=torch.int64), str(error)

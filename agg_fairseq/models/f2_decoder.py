@@ -74,17 +74,15 @@ def factorize(model: nn.Module, options: Any, task: Any) -> nn.Module:
         The same model. W is what it was, tied or not; U is new.
 
     Raises:
-        SystemExit: with status 2, after one line: the options do not fit.
+        SystemExit: with status 2, after one line: an unknown decoding. Classes that cannot be made are refused by the
+            first training step, unless a checkpoint has brought its own.
     """
     if str(options.f2_decoding) not in DECODINGS:
         fail(f"--f2-decoding: expected {', '.join(DECODINGS)}, got {options.f2_decoding!r}")
     decoder = model.decoder
-    try:
-        classes, missing = classes_or_placeholder(
-            str(options.f2_assignment), options.f2_classes, task, getattr(options, "train_subset", "train")
-        )
-    except ValueError as error:
-        fail(str(error))
+    classes, missing = classes_or_placeholder(
+        str(options.f2_assignment), options.f2_classes, task, getattr(options, "train_subset", "train")
+    )
     weight = decoder.output_projection.weight
     decoder.output_projection = FactorizedSoftmax(classes, weight.size(1), weight)
     decoder.f2_decoding, decoder.missing_classes = str(options.f2_decoding), missing

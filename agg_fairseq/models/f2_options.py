@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from ..functional.decoupled import DECODINGS
-
-ASSIGNMENTS = ("mefmax", "equal-frequency", "equal-token")
+from ..functional.frequency_classes import ASSIGNMENTS
 
 
 @dataclass
@@ -23,10 +22,11 @@ class F2Options(FairseqDataclass):
     f2_classes: int = field(
         default=0, metadata={"help": "number of classes for equal-frequency and equal-token; mefmax finds its own"}
     )
-    f2_decoding: ChoiceEnum(DECODINGS) = field(
+    f2_decoding: str = field(  # no ChoiceEnum: --model-overrides would fail with a traceback
         default="joint",
         metadata={
-            "help": "how generation uses the classes: the joint distribution, or a class chosen first, the likeliest "
-            "or a sampled one (decoupled decoding, Eq. 7); scoring always uses the joint distribution"
+            "help": f"how generation uses the classes, {', '.join(DECODINGS)}: the joint distribution, or a class "
+            "chosen first, the likeliest or a sampled one (decoupled decoding, Eq. 7); scoring always uses the joint "
+            "distribution"
         },
     )

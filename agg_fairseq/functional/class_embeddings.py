@@ -1,0 +1,115 @@
+"""Class embeddings for a model that was trained with the ordinary softmax (Choi et al. 2020, App. C).
+
+Keep W. Inside a class the factorised softmax is then what the ordinary one was, p2(k | c, h) = P(k | h) / Σ_c P, and
+all that can differ is the class's own probability. For every h,
+
+    KL(P ‖ p) = KL(q ‖ p1),        q_c(h) = Σ_{k in c} P(k | h)
+
+so the closest factorised distribution is a multinomial logistic regression of the soft labels q on h: convex in U,
+with gradient `(p1 − q)ᵀ H / N`. It is fitted on features of real text. It starts from the first-order answer: around
+the training frequencies f, log Σ_{k in c} exp(h·w_k) moves with h as h·ū_c does, ū_c the mean of the class's rows of W
+weighted by f.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .chunks import working_dtype
+from .factorized_softmax import class_log_prob
+from .gated_cross_entropy import CHUNK_ELEMENTS
+from .token_classes import TokenClasses
+
+
+class FittedClasses(NamedTuple):
+    """What `fit_class_embeddings` returns; divergences in nats, means over positions."""
+
+    class_weight: Tensor
+    """(C, D) U."""
+    kl_before: float
+    """KL(P ‖ p) at the start, the weighted mean of the tokens' embeddings."""
+    kl_after: float
+    """KL(P ‖ p) of the fit."""
+
+
+def class_log_mass(
+    features: Tensor, weight: Tensor, classes: TokenClasses, *, chunk_elements: int = CHUNK_ELEMENTS
+) -> Tensor:
+    """log q: the probability that an ordinary softmax gives to each class, normalised.
+
+    Args:
+        features: (N, D) H.
+        weight: (V, D) W.
+        classes: the class of each token.
+        chunk_elements: logits held at a time, at least one row of V.
+
+    Returns:
+        (N, C), in float32 (float64 for float64 features).
+    """
+    rows = max(1, chunk_elements // classes.vocabulary)
+    return torch.cat([_log_mass_of(chunk, weight, classes) for chunk in features.split(rows)])
+
+
+def mean_class_embeddings(weight: Tensor, counts: Tensor, classes: TokenClasses) -> Tensor:
+    """The mean of each class's rows of W (V, D), weighted by training counts (V,); all rows alike where none occur.
+
+    Returns:
+        (C, D).
+    """
+    share = counts.to(weight)
+    mass = share.new_zeros(classes.number).index_add_(0, classes.of_token, share)  # C
+    size = share.new_tensor(classes.sizes)
+    share = torch.where(mass[classes.of_token] > 0, share / mass[classes.of_token], 1 / size[classes.of_token])
+    return weight.new_zeros(classes.number, weight.size(1)).index_add_(0, classes.of_token, share[:, None] * weight)
+
+
+def fit_class_embeddings(features: Tensor, log_mass: Tensor, start: Tensor, *, iterations: int = 200) -> FittedClasses:
+    """The U whose p1 is closest to the classes' mass under the ordinary softmax, by L-BFGS.
+
+    Args:
+        features: (N, D) H; N should be well above D.
+        log_mass: (N, C) log q, from `class_log_mass`.
+        start: (C, D) U to start from.
+        iterations: at most so many; it stops earlier where nothing moves.
+
+    Returns:
+        FittedClasses: U in the dtype of `start`, and the divergence before and after.
+    """
+    dtype = working_dtype(features)
+    features, log_q = features.to(dtype), log_mass.to(dtype)
+    class_weight = start.to(dtype).clone().requires_grad_()
+    optimizer = torch.optim.LBFGS([class_weight], max_iter=iterations, line_search_fn="strong_wolfe")
+
+    def divergence() -> Tensor:
+        optimizer.zero_grad()
+        loss = kl_to_classes(features, class_weight, log_q)
+        loss.backward()
+        return loss
+
+    before = kl_to_classes(features, start, log_q).item()
+    optimizer.step(divergence)
+    fitted = class_weight.detach()
+    return FittedClasses(fitted.to(start.dtype), before, kl_to_classes(features, fitted, log_q).item())
+
+
+def kl_to_classes(features: Tensor, class_weight: Tensor, log_mass: Tensor) -> Tensor:
+    """KL(q ‖ p1), the mean over positions in nats: scalar, differentiable in U.
+
+    Args:
+        features: (N, D) H.
+        class_weight: (C, D) U.
+        log_mass: (N, C) log q.
+    """
+    log_p1 = class_log_prob(features, class_weight)
+    return F.kl_div(log_p1, log_mass, reduction="batchmean", log_target=True)
+
+
+def _log_mass_of(features: Tensor, weight: Tensor, classes: TokenClasses) -> Tensor:
+    logits = F.linear(features, weight).to(working_dtype(features))  # n x V
+    sums = [[torch.logsumexp(logits[:, block], 1) for block in blocks] for blocks in classes.blocks]
+    mass = torch.stack([torch.stack(parts, 1).logsumexp(1) for parts in sums], 1)  # n x C
+    return torch.log_softmax(mass, 1)

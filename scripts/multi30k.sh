@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# Trains a small English-German translation model on Multi30k with the ordinary softmax and with the factorised output
+# layer, same seed and updates, and prints BLEU on the test set. Resumes what was interrupted.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: bash scripts/multi30k.sh --data DIR [options]
+
+  --data DIR        folder of train.en, train.de, valid.en, valid.de, test.en, test.de
+  --output DIR      where everything goes (default: runs/multi30k)
+  --updates N       updates of each model (default: 1000)
+  --vocabulary N    sub-words of both languages together (default: 6000)
+  --dimension N     size of embeddings and layers, a multiple of 4 (default: 128)
+  --jobs N          models trained side by side, sharing the cores (default: 1)
+  --seed N          random seed of both models (default: 1)
+
+Prints BLEU with sacreBLEU's signature, and writes it to DIR beside the checkpoints and translations.
+USAGE
+}
+
+fail() { echo "multi30k: error: $*" >&2; exit 2; }
+
+data='' output=runs/multi30k updates=1000 vocabulary=6000 dimension=128 jobs=1 seed=1
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage; exit 0 ;;
+    --data | --output | --updates | --vocabulary | --dimension | --jobs | --seed)
+      [ $# -ge 2 ] || fail "$1: expected a value after it; see --help" ;;
+    *) fail "found the argument '$1'; expected one of those that --help lists" ;;
+  esac
+  printf -v "${1#--}" '%s' "$2"
+  shift 2
+done
+[ -n "$data" ] || fail "found no --data; expected the folder of train.en and train.de"
+for option in updates vocabulary dimension jobs seed; do
+  [[ ${!option} =~ ^[1-9][0-9]*$ ]] || fail "--$option: found '${!option}'; expected a whole number from 1"
+done
+for file in {train,valid,test}.{en,de}; do
+  [ -f "$data/$file" ] || fail "--data: found no $file in '$data'; expected the files of Multi30k, task 1"
+done
+data=$(cd -- "$data" && pwd)
+case $output in /*) ;; *) output=$PWD/$output ;; esac
+
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+bash scripts/setup.sh
+bin=$PWD/.venv/bin
+user_dir=$("$bin/agg-fairseq" user-dir)
+mkdir -p -- "$output"
+settings="data=$data updates=$updates vocabulary=$vocabulary dimension=$dimension seed=$seed"
+if [ -f "$output/settings" ] && [ "$(cat -- "$output/settings")" != "$settings" ]; then
+  fail "$output holds a run with other settings ($(cat -- "$output/settings")); remove it or choose another --output"
+fi
+printf '%s\n' "$settings" > "$output/settings"
+
+quietly() { # a command whose output matters only if it fails
+  local log=$output/$1.log
+  shift
+  if ! "$@" > "$log" 2>&1; then
+    tail -n 20 -- "$log" >&2
+    echo "multi30k: error: it failed; its output is in $log" >&2
+    exit 1
+  fi
+}
+
+prepare() {
+  [ ! -f "$output/data-bin/done" ] || return 0
+  rm -rf -- "$output/data-bin" "$output/text"
+  mkdir -p -- "$output/text"
+  echo "multi30k: learning $vocabulary sub-words of both languages, binarising"
+  quietly subwords "$bin/python" scripts/multi30k/subwords.py "$data" "$output/text" --vocabulary "$vocabulary"
+  quietly preprocess "$bin/fairseq-preprocess" -s en -t de --trainpref "$output/text/train" \
+    --validpref "$output/text/valid" --testpref "$output/text/test" --destdir "$output/data-bin" --joined-dictionary \
+    --workers 2
+  touch -- "$output/data-bin/done"
+}
+
+train() { # NAME OPTION…
+  local name=$1
+  shift
+  [ ! -f "$output/$name/done" ] || { echo "multi30k: $name is trained already"; return 0; }
+  mkdir -p -- "$output/$name"
+  if ! "$bin/fairseq-train" "$output/data-bin" --user-dir "$user_dir" -s en -t de \
+    --encoder-layers 3 --decoder-layers 3 --encoder-embed-dim "$dimension" --decoder-embed-dim "$dimension" \
+    --encoder-ffn-embed-dim $((2 * dimension)) --decoder-ffn-embed-dim $((2 * dimension)) \
+    --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.1 \
+    --label-smoothing 0.1 --max-tokens 4096 --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 \
+    --lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 400 --warmup-init-lr 1e-7 \
+    --max-update "$updates" --seed "$seed" --save-dir "$output/$name" --no-epoch-checkpoints \
+    --log-interval 10 --log-format json "$@" 2>&1 | tee -- "$output/$name/output.log" |
+    "$bin/python" scripts/demo/progress.py "$name" "$updates"; then
+    tail -n 20 -- "$output/$name/output.log" >&2
+    echo "multi30k: error: training $name failed; its output is in $output/$name/output.log" >&2
+    exit 1
+  fi
+  touch -- "$output/$name/done"
+}
+
+translate() { # NAME CHECKPOINT OPTION…: BLEU of the test set, with its signature
+  local name=$1 checkpoint=$2
+  shift 2
+  quietly "$name-generate" "$bin/fairseq-generate" "$output/data-bin" --user-dir "$user_dir" -s en -t de \
+    --path "$checkpoint" --beam 5 --batch-size 64 --remove-bpe sentencepiece "$@"
+  sed -n 's/^D-//p' "$output/$name-generate.log" | sort -n | cut -f 3- > "$output/$name.de"
+  "$bin/sacrebleu" "$data/test.de" --input "$output/$name.de" --metrics bleu > "$output/$name.bleu.json"
+  "$bin/python" - "$name" "$output/$name.bleu.json" <<'PYTHON'
+import json
+import sys
+
+score = json.load(open(sys.argv[2]))
+print(f"{sys.argv[1]:<20} BLEU {score['score']:.1f}   {score['signature']}")
+PYTHON
+}
+
+prepare
+if [ "$jobs" -gt 1 ]; then
+  threads=$(($(nproc) / jobs))
+  export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
+fi
+failed=0
+train mle --arch transformer --criterion mle &
+[ "$jobs" -gt 1 ] || wait "$!" || failed=1
+train f2 --arch transformer_f2 --criterion f2_softmax &
+wait "$!" || failed=1
+for job in $(jobs -p); do wait "$job" || failed=1; done
+[ "$failed" -eq 0 ] || { echo "multi30k: error: a training failed; see above" >&2; exit 1; }
+
+translate mle "$output/mle/checkpoint_best.pt"
+translate f2 "$output/f2/checkpoint_best.pt"
+translate f2-greedy-class "$output/f2/checkpoint_best.pt" --model-overrides "{'f2_decoding': 'greedy-class'}"
+echo "multi30k: checkpoints and translations are in $output"

@@ -1,0 +1,73 @@
+"""Class embeddings fitted to an ordinary softmax: the divergence, its minimum, and where the fit starts."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from agg_fairseq.functional import TokenClasses, joint_log_prob
+from agg_fairseq.functional.class_embeddings import (
+    class_log_mass,
+    fit_class_embeddings,
+    kl_to_classes,
+    mean_class_embeddings,
+)
+
+CLASSES = torch.tensor([1, 0, 0, 2, 1, 2, 2, 1, 2, 2])
+
+
+def problem(n=200, d=4):
+    h, w = torch.randn(n, d, dtype=torch.float64), torch.randn(10, d, dtype=torch.float64)
+    return h, w, TokenClasses.of(CLASSES)
+
+
+def joint_divergence(h, w, u, classes):
+    """KL(P ‖ p) over the whole vocabulary, as the definition says."""
+    log_p, log_f2 = F.log_softmax(h @ w.t(), 1), joint_log_prob(h, w, u, classes)
+    return (log_p.exp() * (log_p - log_f2)).sum(1).mean().item()
+
+
+@pytest.mark.parametrize("chunk_elements", [1, 35, 2**20])
+def test_mass_of_the_classes(chunk_elements):
+    h, w, classes = problem()
+    p = F.softmax(h @ w.t(), 1)
+    expected = torch.stack([p[:, CLASSES == c].sum(1) for c in range(3)], 1)
+    torch.testing.assert_close(class_log_mass(h, w, classes, chunk_elements=chunk_elements).exp(), expected)
+
+
+def test_divergence_of_the_classes_is_that_of_the_joint_distributions():
+    h, w, classes = problem()
+    u = torch.randn(3, 4, dtype=torch.float64)
+    found = kl_to_classes(h, u, class_log_mass(h, w, classes)).item()
+    assert found == pytest.approx(joint_divergence(h, w, u, classes), rel=1e-10)
+
+
+def test_fit_is_the_minimum():
+    """The problem is convex: at the minimum the gradient is zero, and every other start leads to the same value."""
+    h, w, classes = problem()
+    log_mass = class_log_mass(h, w, classes)
+    counts = torch.arange(1, 11)
+    start = mean_class_embeddings(w, counts, classes)
+    fitted = fit_class_embeddings(h, log_mass, start)
+    u = fitted.class_weight.clone().requires_grad_()
+    kl_to_classes(h, u, log_mass).backward()
+    assert u.grad.abs().max() < 1e-5
+    assert fitted.kl_after < fitted.kl_before == pytest.approx(joint_divergence(h, w, start, classes), rel=1e-9)
+    elsewhere = fit_class_embeddings(h, log_mass, torch.randn(3, 4, dtype=torch.float64))
+    assert elsewhere.kl_after == pytest.approx(fitted.kl_after, abs=1e-8)
+
+
+def test_softmax_that_is_factorised_already_is_found_exactly():
+    """Classes whose tokens are alike: the softmax is the factorised one, with U their common row and log sizes in
+    the direction of a constant feature."""
+    h = torch.cat([torch.randn(300, 3, dtype=torch.float64), torch.ones(300, 1, dtype=torch.float64)], 1)
+    rows = torch.randn(3, 4, dtype=torch.float64)
+    classes = TokenClasses.of(CLASSES)
+    fitted = fit_class_embeddings(h, class_log_mass(h, rows[CLASSES], classes), torch.zeros_like(rows))
+    assert fitted.kl_after < 1e-9
+
+
+def test_weighted_means_by_hand():
+    w = torch.tensor([[1.0], [2.0], [4.0], [8.0]])
+    classes = TokenClasses.of(torch.tensor([0, 0, 1, 1]))
+    means = mean_class_embeddings(w, torch.tensor([3, 1, 0, 0]), classes)
+    assert means.tolist() == [[1.25], [6.0]]  # (3·1 + 1·2)/4; nothing seen: (4 + 8)/2
