@@ -21,8 +21,9 @@ test-slow: setup ## the tests that take minutes
 demo: setup      ## train mle and agg on a small corpus and compare them, in minutes on a CPU
 	@bash scripts/demo.sh
 
-bench: setup     ## time and memory beside fairseq's own criterion
+bench: setup     ## time and memory beside fairseq's own criterion, and of the factorised output layer
 	$(PY) -m benchmarks.criterion
+	$(PY) -m benchmarks.f2_softmax
 
 clean:           ## remove runs and caches; .venv stays
 	rm -rf runs .pytest_cache .ruff_cache build *.egg-info

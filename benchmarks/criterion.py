@@ -9,17 +9,13 @@ beyond the features and the output embedding, their gradients included.
 """
 
 import argparse
-import gc
 import json
-import os
-import platform
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Sequence
 
 import torch
+
+from .measuring import RETURN_FREED_MEMORY, devices, machine, peak_mib, run_alone, seconds, size
 
 FEATURES = 512
 SIZES = [(8_000, 1024), (8_000, 4096), (44_256, 1024), (44_256, 4096)]  # V, N
@@ -40,8 +36,6 @@ CRITERIONS = {  # variant: criterion and options
     "face": ("face", {}),
 }
 VARIANTS = (*CRITERIONS, "three logits", "three products")
-RETURN_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536"}
-"""glibc keeps what is freed, which would hide the peak of a warm process; so memory has a run of its own."""
 
 
 def main() -> None:
@@ -60,9 +54,8 @@ def main() -> None:
         variant, vocabulary, positions, device = arguments.one
         print(json.dumps(measure(variant, int(vocabulary), int(positions), device, arguments.repeats)))
         return
-    devices = [arguments.device] if arguments.device else ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    results = []
-    for device in devices:
+    results, places = [], devices(arguments.device)
+    for device in places:
         print(f"\n{machine(device)}, D = {FEATURES}, median of {arguments.repeats}\n")
         print("| V | N | variant | time [ms] | × cross_entropy | peak [MiB] | × cross_entropy |")
         print("|--:|--:|:--------|----------:|----------------:|-----------:|----------------:|")
@@ -71,24 +64,7 @@ def main() -> None:
     if arguments.json:
         from agg_fairseq.files import write_json
 
-        write_json(arguments.json, {"results": results, "machines": [machine(device) for device in devices]})
-
-
-def size(text: str) -> tuple[int, int]:
-    """ "8000,1024": V, and N, a multiple of the sequences' 512 steps."""
-    vocabulary, positions = (int(number) for number in text.split(","))
-    if positions % 512:
-        raise ValueError(f"expected a multiple of 512 positions, got {positions}")
-    return vocabulary, positions
-
-
-def machine(device: str) -> str:
-    """Processor or card, threads and versions."""
-    if device != "cpu":
-        return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-    with open("/proc/cpuinfo") as file:
-        model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine())
-    return f"{model}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+        write_json(arguments.json, {"results": results, "machines": [machine(device) for device in places]})
 
 
 def report(
@@ -98,7 +74,7 @@ def report(
     rows: list[dict[str, object]] = []
     for variant in ("cross_entropy", *(variant for variant in variants if variant != "cross_entropy")):
         case = (variant, vocabulary, positions, device)
-        row = {"ms": run_alone(*case, repeats)["ms"], "mib": run_alone(*case, 1, RETURN_FREED_MEMORY)["mib"]}
+        row = {"ms": alone(*case, repeats)["ms"], "mib": alone(*case, 1, RETURN_FREED_MEMORY)["mib"]}
         rows.append({"variant": variant, "V": vocabulary, "N": positions, "device": device, **row})
         base = rows[0]
         print(
@@ -109,35 +85,20 @@ def report(
     return rows
 
 
-def run_alone(
+def alone(
     variant: str, vocabulary: int, positions: int, device: str, repeats: int, environment: dict[str, str] | None = None
 ) -> dict[str, float]:
     """`measure` in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.criterion", "--repeats", str(repeats), "--one"]
-    command += [variant, str(vocabulary), str(positions), device]
-    done = subprocess.run(
-        command, check=True, capture_output=True, text=True, env={**os.environ, **(environment or {})}
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+    case = ("--one", variant, str(vocabulary), str(positions), device)
+    return run_alone("benchmarks.criterion", "--repeats", str(repeats), *case, environment=environment)
 
 
 def measure(variant: str, vocabulary: int, positions: int, device: str, repeats: int) -> dict[str, float]:
     """Median milliseconds and peak mebibytes of forward plus backward."""
     step, clear = build(variant, vocabulary, positions, device)
-    step()  # every variant is warm, and none holds a gradient, when the counting starts
-    clear()
-    gc.collect()
-    before = start_peak(device)
-    step()
-    peak = read_peak(device) - before
-    seconds = []
-    for _ in range(repeats):
-        synchronize(device)
-        started = time.perf_counter()
-        step()
-        synchronize(device)
-        seconds.append(time.perf_counter() - started)
-    return {"ms": 1000 * statistics.median(seconds), "mib": peak}
+    peak = peak_mib(step, clear, device)
+    times = [seconds(step, device) for _ in range(repeats)]
+    return {"ms": 1000 * statistics.median(times), "mib": peak}
 
 
 def build(variant: str, vocabulary: int, positions: int, device: str) -> tuple[Callable[[], None], Callable[[], None]]:
@@ -186,32 +147,6 @@ def literal(features: torch.Tensor, weight: torch.Tensor, target: torch.Tensor) 
     counts = torch.bincount(target.flatten(), minlength=len(weight))
     gates = agg_gates(counts, 1, rare_tokens(counts, 1, rare_fraction=RARE_FRACTION))
     return naive_gated_cross_entropy(features, weight, target, gates=gates)
-
-
-def synchronize(device: str) -> None:
-    """Waits for the device."""
-    if device != "cpu":
-        torch.cuda.synchronize()
-
-
-def start_peak(device: str) -> float:
-    """Resets the peak and returns what is in use, in MiB."""
-    if device != "cpu":
-        torch.cuda.reset_peak_memory_stats()
-        return torch.cuda.memory_allocated() / 2**20
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
-    return _status("VmRSS")
-
-
-def read_peak(device: str) -> float:
-    """The peak since `start_peak`, in MiB."""
-    return _status("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20
-
-
-def _status(name: str) -> float:
-    with open("/proc/self/status") as file:
-        return next(float(line.split()[1]) for line in file if line.startswith(name)) / 1024
 
 
 if __name__ == "__main__":

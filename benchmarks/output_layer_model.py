@@ -1,4 +1,4 @@
-"""A fairseq model that is nothing but an output layer, so that a criterion's own cost shows."""
+"""fairseq models that are nothing but an output layer, so that its cost, and a criterion's, show alone."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -7,19 +7,26 @@ import torch
 from fairseq import utils
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.data import Dictionary
+from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
+from fairseq.models.transformer import TransformerDecoderBase
+from fairseq.sequence_generator import EnsembleModel
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 import agg_fairseq.criterions  # noqa: F401 — registers
+from agg_fairseq.models.f2_decoder import F2TransformerDecoder
+from agg_fairseq.modules import FactorizedSoftmax
 
 
 class OutputLayerDecoder(nn.Module):
     """The features it is given, times the output embedding unless only features are asked for."""
 
-    def __init__(self, features: int, vocabulary: int) -> None:
+    def __init__(self, features: int, vocabulary: int, layer: nn.Module | None = None) -> None:
         super().__init__()
-        self.output_projection = nn.Linear(features, vocabulary, bias=False)
-        nn.init.normal_(self.output_projection.weight, std=features**-0.5)
+        self.output_projection = layer
+        if layer is None:
+            self.output_projection = nn.Linear(features, vocabulary, bias=False)
+            nn.init.normal_(self.output_projection.weight, std=features**-0.5)
 
     def forward(self, features: Tensor, features_only: bool = False) -> tuple[Tensor, None]:
         """Features (B, T, D) or logits (B, T, V)."""
@@ -29,9 +36,9 @@ class OutputLayerDecoder(nn.Module):
 class OutputLayerModel(nn.Module):
     """What a criterion calls of a fairseq model."""
 
-    def __init__(self, features: int, vocabulary: int) -> None:
+    def __init__(self, features: int, vocabulary: int, layer: nn.Module | None = None) -> None:
         super().__init__()
-        self.decoder = OutputLayerDecoder(features, vocabulary)
+        self.decoder = OutputLayerDecoder(features, vocabulary, layer)
 
     def forward(self, features: Tensor, **options: Any) -> tuple[Tensor, None]:
         """As the decoder's."""
@@ -44,6 +51,38 @@ class OutputLayerModel(nn.Module):
     def get_targets(self, sample: dict[str, Any], net_output: Any) -> Tensor:
         """The batch's targets."""
         return sample["target"]
+
+
+class _GivenFeatures:
+    """A transformer decoder without the transformer: its tokens are the features."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        FairseqIncrementalDecoder.__init__(self, None)
+        self.output_projection = layer
+
+    def extract_features(self, prev_output_tokens: Tensor, **unused: Any) -> tuple[Tensor, None]:
+        """Features (B, T, D), as they are."""
+        return prev_output_tokens, None
+
+
+class _FullDecoder(_GivenFeatures, TransformerDecoderBase):
+    """Ends in fairseq's output layer."""
+
+
+class _F2Decoder(_GivenFeatures, F2TransformerDecoder):
+    """Ends in the factorised output layer."""
+
+
+def generating_model(layer: nn.Module, decoding: str) -> EnsembleModel:
+    """What fairseq's generator asks for the next token's log-probabilities, with this output layer.
+
+    Args:
+        layer: a linear layer over the vocabulary, or the factorised one.
+        decoding: `--f2-decoding` of the factorised one; a linear one has none.
+    """
+    decoder = (_F2Decoder if isinstance(layer, FactorizedSoftmax) else _FullDecoder)(layer)
+    decoder.f2_decoding, decoder.missing_classes = decoding, None
+    return EnsembleModel([FairseqLanguageModel(decoder)]).eval()
 
 
 class OutputLayerTask(FairseqTask):
@@ -61,10 +100,13 @@ class OutputLayerTask(FairseqTask):
         return self.dictionary
 
 
-def batch(positions: int, features: int, vocabulary: int, device: str, steps: int = 512) -> dict[str, Any]:
-    """Random features and targets that follow Zipf's law over the tokens that are not special, in sequences of 512."""
-    ranks = torch.arange(1, vocabulary - 3, dtype=torch.float64)
-    target = torch.multinomial(1 / ranks, positions, replacement=True) + 4
+def batch(
+    positions: int, features: int, vocabulary: int, device: str, steps: int = 512, target: Tensor | None = None
+) -> dict[str, Any]:
+    """Random features and targets (N,) in sequences of 512; by default Zipf's law over the tokens not special."""
+    if target is None:
+        ranks = torch.arange(1, vocabulary - 3, dtype=torch.float64)
+        target = torch.multinomial(1 / ranks, positions, replacement=True) + 4
     size = (positions // steps, steps)
     return {
         "net_input": {"features": torch.randn(*size, features, device=device).requires_grad_()},
@@ -75,8 +117,8 @@ def batch(positions: int, features: int, vocabulary: int, device: str, steps: in
 
 def criterion(name: str, task: FairseqTask, **options: Any) -> nn.Module:
     """A registered criterion with its defaults and these options; rare tokens are known without training data."""
-    if name == "cross_entropy":
-        return CRITERION_REGISTRY[name](task, sentence_avg=False)
+    if name in ("cross_entropy", "label_smoothed_cross_entropy"):
+        return CRITERION_REGISTRY[name](task, sentence_avg=False, **options)
     cfg = CRITERION_DATACLASS_REGISTRY[name]()
     elsewhere = {"sentence_avg": False, "train_subset": "train", "save_dir": "", "restore_file": "", "no_save": True}
     elsewhere |= {"reset_optimizer": True, "update_freq": [1], "skip_remainder_batch": False}

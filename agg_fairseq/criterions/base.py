@@ -12,6 +12,7 @@ override, and meets in its `forward`, in this one place:
     unlikelihood                                        --ul-alpha       --cosreg-gamma
     unlikelihood_sequence                               --ul-alpha       --cosreg-gamma  updates on continuations
     face                               1 − f / max f
+    f2_softmax                                                                         of another output layer
 
 The gates act on the gradient of the likelihood and of the unlikelihood, which belong to positions. The regulariser has
 none, and is not gated. In validation there are neither gates nor weights: both are ways to train, not what is measured.

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .chunks import working_dtype
-from .factorized_softmax import class_log_prob
+from .factorized_softmax import class_log_prob, log_sum_exp
 from .gated_cross_entropy import CHUNK_ELEMENTS
 from .token_classes import TokenClasses
 
@@ -110,6 +110,5 @@ def kl_to_classes(features: Tensor, class_weight: Tensor, log_mass: Tensor) -> T
 
 def _log_mass_of(features: Tensor, weight: Tensor, classes: TokenClasses) -> Tensor:
     logits = F.linear(features, weight).to(working_dtype(features))  # n x V
-    sums = [[torch.logsumexp(logits[:, block], 1) for block in blocks] for blocks in classes.blocks]
-    mass = torch.stack([torch.stack(parts, 1).logsumexp(1) for parts in sums], 1)  # n x C
+    mass = torch.stack([log_sum_exp(logits, blocks) for blocks in classes.blocks], 1)  # n x C
     return torch.log_softmax(mass, 1)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .factorized_softmax import check_classes, class_log_prob
-from .token_classes import TokenClasses
+from .token_classes import Block, TokenClasses
 
 DECODINGS = ("joint", "greedy-class", "sample-class")
 """How the next token may be found: from the joint distribution, or with its class chosen first."""
@@ -43,7 +43,8 @@ def decoupled_log_prob(
     Raises:
         ValueError: a size does not fit.
 
-    Cost: at each position the products with U and with the chosen class's rows of W, and writing V values.
+    Cost: at each position the products with U and with the chosen class's rows of W, and writing V values. Where the
+    order of the dictionary scatters the chosen classes, the product with all of W.
     """
     check_classes(weight, class_weight, classes)
     if chosen.shape != features.shape[:-1]:
@@ -54,9 +55,16 @@ def decoupled_log_prob(
         shape = (*features.shape[:-1], classes.vocabulary)
         features, chosen = features.reshape(-1, features.size(-1)), chosen.reshape(-1)
         log_probs = _outside(class_log_prob(features, class_weight), classes)  # N x V
-        for number in chosen.unique().tolist():
+        numbers = chosen.unique().tolist()
+        logits = F.linear(features, weight) if _are_scattered(classes, numbers) else None  # N x V
+        for number in numbers:
             rows = (chosen == number).nonzero().squeeze(1)  # n
-            _put_inside(log_probs, rows, features[rows], weight, classes.blocks[number])
+            blocks = classes.blocks[number]
+            if logits is None:
+                inside = [F.linear(features[rows], weight[block]) for block in blocks]
+            else:
+                inside = [logits[rows][:, block] for block in blocks]
+            _put_inside(log_probs, rows, blocks, inside)
         return log_probs.view(shape)
 
 
@@ -85,9 +93,15 @@ def _outside(log_p1: Tensor, classes: TokenClasses) -> Tensor:
     return per_class.index_select(1, classes.of_token)
 
 
-def _put_inside(log_probs: Tensor, rows: Tensor, features: Tensor, weight: Tensor, blocks: tuple) -> None:
-    """log p2 of the chosen class, at the positions (n,) whose features (n, D) are given."""
-    logits = [F.linear(features, weight[block]).to(log_probs.dtype) for block in blocks]
+def _are_scattered(classes: TokenClasses, numbers: list[int]) -> bool:
+    """Would picking the rows of W copy so much of it that one product over all tokens is cheaper?"""
+    picked = sum(len(block) for n in numbers for block in classes.blocks[n] if not isinstance(block, slice))
+    return picked > classes.vocabulary // 4
+
+
+def _put_inside(log_probs: Tensor, rows: Tensor, blocks: tuple[Block, ...], logits: list[Tensor]) -> None:
+    """log p2 of the chosen class at some positions (n,), of its logits block by block, (n, tokens) each."""
+    logits = [part.to(log_probs.dtype) for part in logits]
     normalizer = torch.logsumexp(torch.cat(logits, 1), 1, keepdim=True)  # n x 1
     for block, part in zip(blocks, logits, strict=True):
         columns = torch.arange(block.start, block.stop, device=rows.device) if isinstance(block, slice) else block

@@ -25,7 +25,7 @@ from .checks import check_arguments
 from .chunks import ChunkedLoss, Options, Wanted, working_dtype
 from .formed_gradients import scaled_gradients
 from .gated_cross_entropy import CHUNK_ELEMENTS
-from .token_classes import TokenClasses
+from .token_classes import Block, TokenClasses
 
 
 class FactorizedOutput(NamedTuple):
@@ -276,13 +276,14 @@ class _JointLogProb(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, log_p1: Tensor, classes: TokenClasses) -> Tensor:
         """Of (N, V) and (N, C): (N, V)."""
-        for number, blocks in enumerate(classes.blocks):
-            pieces = [logits[:, block] for block in blocks]
-            shift = (log_p1[:, number] - _log_sum_exp(pieces))[:, None]  # N x 1
-            for block, piece in zip(blocks, pieces, strict=True):
-                piece += shift
-                if not isinstance(block, slice):  # a slice is a view
-                    logits[:, block] = piece
+        normalizers = torch.stack([log_sum_exp(logits, blocks) for blocks in classes.blocks], 1)  # N x C
+        shifts = (log_p1 - normalizers).split(1, 1)  # C times N x 1
+        for blocks, shift in zip(classes.blocks, shifts, strict=True):
+            for block in blocks:
+                if isinstance(block, slice):
+                    logits[:, block].add_(shift)
+                else:
+                    logits[:, block] += shift  # the columns are copied
         ctx.mark_dirty(logits)
         ctx.save_for_backward(logits, log_p1)
         ctx.classes = classes
@@ -303,9 +304,9 @@ class _JointLogProb(torch.autograd.Function):
         return grad_logits, grad_log_p1, None
 
 
-def _log_sum_exp(pieces: list[Tensor]) -> Tensor:
-    """Over the columns of all pieces together: (N,)."""
-    sums = [torch.logsumexp(piece, 1) for piece in pieces]
+def log_sum_exp(logits: Tensor, blocks: tuple[Block, ...]) -> Tensor:
+    """Over the columns of one class: (N,)."""
+    sums = [torch.logsumexp(logits[:, block], 1) for block in blocks]
     return sums[0] if len(sums) == 1 else torch.logsumexp(torch.stack(sums, 1), 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
@@ -11,6 +12,9 @@ from ..errors import fail
 from ..functional.decoupled import DECODINGS
 from ..modules.factorized_softmax import FactorizedSoftmax
 from .f2_classes import classes_or_placeholder
+
+MARK = "log_prob_of_first_token"
+"""Where the decoder notes the first column of what it returns, to see later whether it is still that."""
 
 
 class F2TransformerDecoder(TransformerDecoderBase):
@@ -45,11 +49,22 @@ class F2TransformerDecoder(TransformerDecoderBase):
         )
         if features_only:
             return features, extra
-        if incremental_state is None or self.f2_decoding == "joint":
-            return self.output_layer(features), extra
+        log_probs = self._log_probs(features, is_generating=incremental_state is not None)
+        return log_probs, {**(extra or {}), MARK: log_probs[..., :1].detach().clone()}
+
+    def _log_probs(self, features: Tensor, *, is_generating: bool) -> Tensor:
+        if not is_generating or self.f2_decoding == "joint":
+            return self.output_layer(features)
         layer = self.output_projection
         chosen = layer.predict_class(features, sample=self.f2_decoding == "sample-class")
-        return layer.decoupled_log_prob(features, chosen), extra
+        return layer.decoupled_log_prob(features, chosen)
+
+    def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
+        """As they are, unless somebody has scaled them: fairseq's generator divides by its temperature, in place."""
+        found, mark = net_output[0], (net_output[1] or {}).get(MARK)
+        if mark is None or not torch.equal(mark[:, -found.size(1) :], found[..., :1]):
+            return super().get_normalized_probs(net_output, log_probs, sample)
+        return found if log_probs else found.exp()
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> dict[str, Any]:
         """What fairseq calls before it loads a checkpoint's state."""

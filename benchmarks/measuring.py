@@ -1,0 +1,118 @@
+"""What the benchmarks share: sizes, the machine's signature, peaks of memory, and processes of their own."""
+
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+Step = Callable[[], object]
+
+RETURN_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+"""glibc keeps what is freed, which would hide the peak of a warm process; so memory has a run of its own."""
+
+
+def size(text: str) -> tuple[int, int]:
+    """ "8000,1024": V, and N, a multiple of the sequences' 512 steps."""
+    vocabulary, positions = (int(number) for number in text.split(","))
+    if positions % 512:
+        raise ValueError(f"expected a multiple of 512 positions, got {positions}")
+    return vocabulary, positions
+
+
+def devices(asked: str | None) -> list[str]:
+    """The one asked for, else the CPU, and the GPU where there is one."""
+    return [asked] if asked else ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+def machine(device: str) -> str:
+    """Processor or card, threads and versions."""
+    if device != "cpu":
+        return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+    with open("/proc/cpuinfo") as file:
+        model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine())
+    return f"{model}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def run_alone(module: str, *arguments: str, environment: dict[str, str] | None = None) -> Any:
+    """Runs a module in a process of its own; what its last line of output says, in JSON."""
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, env={**os.environ, **(environment or {})}
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def seconds(step: Step, device: str) -> float:
+    """The wall-clock time of a step."""
+    synchronize(device)
+    started = time.perf_counter()
+    step()
+    synchronize(device)
+    return time.perf_counter() - started
+
+
+def interleaved(steps: Mapping[str, Step], repeats: int, device: str) -> dict[str, tuple[float, float]]:
+    """The median seconds of every step, and the median of its ratio to the first step of the same round.
+
+    In each round every step runs once, so that a slow moment of the machine hits all alike.
+    """
+    for step in steps.values():
+        step()
+    rounds = [{name: seconds(step, device) for name, step in steps.items()} for _ in range(repeats)]
+    base = next(iter(steps))
+    return {
+        name: (
+            statistics.median(times[name] for times in rounds),
+            statistics.median(times[name] / times[base] for times in rounds),
+        )
+        for name in steps
+    }
+
+
+def peak_mib(step: Step, clear: Step, device: str) -> float:
+    """What a step allocates at its peak, in MiB; it is warm, and holds no gradient, when the counting starts."""
+    step()
+    clear()
+    gc.collect()
+    before = _start_peak(device)
+    step()
+    return _read_peak(device) - before
+
+
+def row(cells: Sequence[object]) -> str:
+    """A line of a Markdown table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def synchronize(device: str) -> None:
+    """Waits for the device."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def _start_peak(device: str) -> float:
+    """Resets the peak and returns what is in use, in MiB."""
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated() / 2**20
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    return _status("VmRSS")
+
+
+def _read_peak(device: str) -> float:
+    """The peak since `_start_peak`, in MiB."""
+    return _status("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20
+
+
+def _status(name: str) -> float:
+    with open("/proc/self/status") as file:
+        return next(float(line.split()[1]) for line in file if line.startswith(name)) / 1024

@@ -1,0 +1,72 @@
+"""scripts/f2_softmax.sh and scripts/multi30k.sh from their first line to their tables."""
+
+import json
+
+import pytest
+
+from tests.conftest import ROOT, run_command, zipf_text
+
+F2 = ROOT / "scripts" / "f2_softmax.sh"
+MULTI30K = ROOT / "scripts" / "multi30k.sh"
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "words"),
+    [
+        (F2, (), "found no --data"),
+        (F2, ("--fast",), "'--fast'"),
+        (F2, ("--topk",), "expected a value"),
+        (F2, ("--data", "/nowhere"), "wiki.train.tokens"),
+        (F2, ("--data", "/nowhere", "--topk", "0"), "--topk: found '0'"),
+        (F2, ("--data", "/nowhere", "--max-texts", "x"), "--max-texts: found 'x'"),
+        (MULTI30K, (), "found no --data"),
+        (MULTI30K, ("--data", "/nowhere"), "found no train.en"),
+        (MULTI30K, ("--data", "/nowhere", "--updates", "-1"), "--updates: found '-1'"),
+    ],
+)
+def test_bad_options_are_one_line(script, arguments, words, tmp_path):
+    result = run_command("bash", script, *arguments, cwd=tmp_path, check=False)
+    assert result.returncode == 2 and words in result.stderr and result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_f2_softmax_in_small(tmp_path):
+    """Trains all, continues all, measures all; then again: what is done is not done again."""
+    data = tmp_path / "the data"
+    data.mkdir()
+    for seed, (split, lines) in enumerate({"train": 400, "valid": 40, "test": 60}.items()):
+        (data / f"wiki.{split}.tokens").write_text("\n".join(zipf_text(lines, words=200, seed=seed)) + "\n")
+    options = ("--data", data, "--output", "out", "--updates", "4", "--dimension", "8", "--max-texts", "2")
+    first = run_command("bash", F2, *options, "--jobs", "2", cwd=tmp_path, check=False, timeout=900)
+    assert first.returncode == 1 and "leave" in first.stderr  # 200 words do not fill 18 classes of equal mass
+
+
+@pytest.mark.slow
+def test_f2_softmax_on_wikitext(shared_data, tmp_path):
+    options = ("--data", shared_data / "wikitext-2", "--output", "out", "--updates", "4", "--dimension", "8")
+    options += ("--max-texts", "2", "--jobs", "2")
+    first = run_command("bash", F2, *options, cwd=tmp_path, timeout=1500).stdout
+    measured = json.loads((tmp_path / "out" / "text-metrics.json").read_text())["files"]
+    assert len(measured) == 10 and first.count("prefixes continued") == 10
+    assert "| human" in (tmp_path / "out" / "text-metrics.md").read_text()
+    again = run_command("bash", F2, *options, cwd=tmp_path, timeout=600).stdout
+    assert again.count("is trained already") == 6 and "prefixes continued" not in again
+
+
+@pytest.mark.slow
+def test_multi30k_in_small(shared_data, tmp_path):
+    data = tmp_path / "the data"
+    data.mkdir()
+    for split, lines in {"train": 300, "valid": 20, "test": 10}.items():
+        for language in ("en", "de"):
+            text = (shared_data / "multi30k" / f"{split}.{language}").read_text(encoding="utf-8").split("\n")[:lines]
+            (data / f"{split}.{language}").write_text("\n".join(text) + "\n", encoding="utf-8")
+    options = ("--data", data, "--output", "out", "--updates", "3", "--vocabulary", "500", "--dimension", "8")
+    first = run_command("bash", MULTI30K, *options, "--jobs", "2", cwd=tmp_path, timeout=900).stdout
+    assert first.count("BLEU") == 3 and first.count("nrefs:1|case:mixed") == 3
+    assert len((tmp_path / "out" / "f2.de").read_text(encoding="utf-8").splitlines()) == 10
+    again = run_command("bash", MULTI30K, *options, cwd=tmp_path, timeout=600).stdout
+    assert again.count("is trained already") == 2
+    other = run_command("bash", MULTI30K, *options, "--seed", "7", cwd=tmp_path, check=False)
+    assert other.returncode == 2 and "other settings" in other.stderr
