@@ -100,7 +100,7 @@ translate() { # NAME CHECKPOINT OPTION…: BLEU of the test set, with its signat
   local name=$1 checkpoint=$2
   shift 2
   quietly "$name-generate" "$bin/fairseq-generate" "$output/data-bin" --user-dir "$user_dir" -s en -t de \
-    --path "$checkpoint" --beam 5 --batch-size 64 --remove-bpe sentencepiece "$@"
+    --path "$checkpoint" --beam 5 --batch-size 64 --required-batch-size-multiple 1 --remove-bpe sentencepiece "$@"
   sed -n 's/^D-//p' "$output/$name-generate.log" | sort -n | cut -f 3- > "$output/$name.de"
   "$bin/sacrebleu" "$data/test.de" --input "$output/$name.de" --metrics bleu > "$output/$name.bleu.json"
   "$bin/python" - "$name" "$output/$name.bleu.json" <<'PYTHON'

@@ -12,10 +12,11 @@ from .token_classes import Block, TokenClasses
 DECODINGS = ("joint", "greedy-class", "sample-class")
 """How the next token may be found: from the joint distribution, or with its class chosen first."""
 
-OUTSIDE = 40.0
-"""The tokens outside the chosen class keep a probability of e^-40 together: 4e-18."""
-LEAST_CLASS = 30.0
-"""A class that is not chosen counts with at least e^-30 of that, so that nothing underflows in float32."""
+OUTSIDE = 25.0
+"""The tokens outside the chosen class keep a probability of e^-25 together: 1e-11."""
+LEAST_CLASS = 7.0
+"""A class that is not chosen counts with at least e^-7 of that. With 50,000 tokens the least probability is then e^-43,
+so that float32 bears a temperature of 0.5."""
 
 
 def decoupled_log_prob(
@@ -24,11 +25,11 @@ def decoupled_log_prob(
     """log p' of every token: that inside the chosen class, and next to nothing outside (Eq. 7).
 
         p'(k) = p2(k | c)                       if k is in the chosen class c
-              = e^-40 p1(c(k)) / |c(k)|         otherwise
+              = e^-25 p1(c(k)) / |c(k)|         otherwise
 
-    The paper has 0 outside. The remainder never shows in a sample, nor wins a search; but it keeps what a generator
-    does beside choosing well defined: a prefix that is forced, the end of the sentence at the length limit, or a
-    class all of whose tokens are forbidden. It is ordered by class only, so that no other logits are needed.
+    The paper has 0 outside. The remainder shows in one of 10^11 samples, and wins no search; but it keeps what a
+    generator does beside choosing well defined: a prefix that is forced, the end of the sentence at the length limit,
+    or a class all of whose tokens are forbidden. It is ordered by class only, so that no other logits are needed.
 
     Args:
         features: (..., D) H.

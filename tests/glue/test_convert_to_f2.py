@@ -4,9 +4,9 @@ import json
 
 import pytest
 import torch
-from conftest import ROOT, run_command
 
 from agg_fairseq.cli.main import main
+from tests.conftest import ROOT, run_command
 
 SMALL = ("--max-epoch", "2", "--optimizer", "adam", "--lr", "0.01", "--max-tokens", "256", "--no-epoch-checkpoints")
 LM_SIZE = (

@@ -1,0 +1,413 @@
+"""Models with the factorised output layer inside fairseq's own task, trainer and generator."""
+
+import argparse
+import copy
+import math
+
+import pytest
+import torch
+from fairseq import options as fairseq_options
+from fairseq import tasks
+from fairseq.benchmark import dummy_lm  # noqa: F401 — registers its task
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY
+
+import agg_fairseq.models  # noqa: F401 — registers
+from agg_fairseq.functional import mefmax
+from agg_fairseq.modules import FactorizedSoftmax
+from tests.glue.test_criterions import LM, MT, batches, build, configuration, logged, trainer_for
+
+F2_LM = [*LM, "--arch", "transformer_lm_f2"]
+F2_MT = [*MT, "--arch", "transformer_f2_tiny"]
+PAD, BOS, EOS, UNK = 1, 0, 2, 3
+
+
+@pytest.fixture
+def data_of(lm_data, mt_data):
+    return lambda base: lm_data if "language_modeling" in base else mt_data
+
+
+@pytest.mark.parametrize("parent, child", [("transformer_lm", "transformer_lm_f2"), ("transformer", "transformer_f2")])
+def test_every_architecture_of_the_parent_has_its_sizes(parent, child):
+    names = [name for name in ARCH_MODEL_INV_REGISTRY[parent] if name.startswith(parent)]
+    assert len(names) >= 8
+    for name in names:
+        ours = child + name.removeprefix(parent)
+        assert ARCH_MODEL_REGISTRY[ours] is ARCH_MODEL_REGISTRY[child], ours
+        expected, found = argparse.Namespace(), argparse.Namespace()
+        ARCH_CONFIG_REGISTRY[name](expected)
+        ARCH_CONFIG_REGISTRY[ours](found)
+        different = {key for key, value in vars(expected).items() if getattr(found, key) != value}
+        assert different <= {"adaptive_softmax_cutoff", "tie_adaptive_weights", "tie_adaptive_proj"}, ours
+        assert getattr(found, "adaptive_softmax_cutoff", None) is None
+    example = {"transformer_lm": "transformer_lm_f2_gpt2_small", "transformer": "transformer_f2_wmt_en_de_big"}[parent]
+    assert example in ARCH_MODEL_INV_REGISTRY[child]
+
+
+def test_an_architecture_that_ends_in_an_adaptive_softmax(lm_data):
+    """Its input stays adaptive, and its output layer is the factorised one."""
+    small = (
+        "--decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 --decoder-output-dim 16 --max-tokens 64 "
+        "--decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --tokens-per-sample 16 --adaptive-input-cutoff 20,40"
+    ).split()
+    base = ["--task", "language_modeling", "--arch", "transformer_lm_f2_baevski_wiki103", *small]
+    cfg, task, model, criterion = build(lm_data, "--criterion", "f2_softmax", base=base)
+    assert model.decoder.adaptive_softmax is None and type(model.decoder.embed_tokens).__name__ == "AdaptiveInput"
+    assert cfg.model.decoder_normalize_before
+    loss, _, _ = criterion(model, batches(cfg, task)[0])
+    loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "base, options, tied",
+    [
+        (F2_LM, (), ()),
+        (F2_LM, ("--share-decoder-input-output-embed",), ("decoder",)),
+        (F2_MT, (), ()),
+        (F2_MT, ("--share-decoder-input-output-embed",), ("decoder",)),
+        (F2_MT, ("--share-all-embeddings",), ("decoder", "encoder")),
+    ],
+    ids=["lm", "lm tied", "mt", "mt tied", "mt all tied"],
+)
+def test_the_output_embedding_is_tied_where_asked(data_of, base, options, tied):
+    _, task, model, _ = build(data_of(base), "--criterion", "f2_softmax", *options, base=base)
+    layer = model.decoder.output_projection
+    assert isinstance(layer, FactorizedSoftmax)
+    for side in ("decoder", "encoder"):
+        if hasattr(model, side):
+            embedding = getattr(model, side).embed_tokens.weight
+            assert (embedding is layer.weight) == (side in tied)
+    keys = {key for key in model.state_dict() if "output_projection" in key}
+    assert keys == {f"decoder.output_projection.{name}" for name in ("weight", "class_weight", "class_of_token")}
+    number = int(layer.class_of_token.max()) + 1
+    assert layer.weight.shape == (len(task.target_dictionary), layer.class_weight.size(1))
+    assert layer.class_weight.shape == (number, layer.weight.size(1)) and number > 1
+    parent = [*base[:-1], base[-1].replace("_f2", "")]
+    plain = build(data_of(base), "--criterion", "cross_entropy", *options, base=parent)[2]
+    added = layer.class_weight.numel()
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in plain.parameters()) + added
+    assert set(model.state_dict()) - set(plain.state_dict()) == {
+        "decoder.output_projection.class_weight", "decoder.output_projection.class_of_token"
+    }  # fmt: skip
+
+
+def target_counts(data, dictionary):
+    """Counted from the text: a target that fairseq's own dictionary lookup makes of each word, and the line ends."""
+    counts = torch.zeros(len(dictionary), dtype=torch.int64)
+    text = data.parent / ("train.de" if (data.parent / "train.de").exists() else "train")
+    for line in text.read_text().splitlines():
+        for word in line.split():
+            counts[dictionary.index(word)] += 1
+        counts[EOS] += 1
+    return counts
+
+
+def test_classes_follow_the_target_side_counts(mt_data, lm_data):
+    """A joined dictionary is sorted by the counts of both languages; the classes are not."""
+    task, model = build(mt_data, "--criterion", "f2_softmax", base=F2_MT)[1:3]
+    dictionary = task.target_dictionary
+    counts = target_counts(mt_data, dictionary)
+    seen = counts[4:][counts[4:] > 0]
+    assert (counts[4:] == 0).any() and len(seen) > 20, "half of the joined dictionary is never a target"
+    assert not (counts[4:].diff() <= 0).all(), "the dictionary's order is not that of the target side"
+    found = model.decoder.output_projection.class_of_token
+    assert torch.equal(found, mefmax(counts))
+    assert not torch.equal(found, mefmax(torch.tensor(dictionary.count)))
+    ranked = found[counts.argsort(descending=True, stable=True)]
+    assert (ranked.diff() >= 0).all(), "more frequent targets are in earlier classes"
+    task, model = build(lm_data, "--criterion", "f2_softmax", base=F2_LM)[1:3]
+    expected = mefmax(target_counts(lm_data, task.target_dictionary))
+    assert torch.equal(model.decoder.output_projection.class_of_token, expected)
+
+
+@pytest.mark.parametrize("assignment, number", [("equal-frequency", 2), ("equal-token", 5)])
+@pytest.mark.parametrize("base", [F2_LM, F2_MT], ids=["lm", "mt"])
+def test_the_other_assignments(data_of, base, assignment, number):
+    options = ("--f2-assignment", assignment, "--f2-classes", number)
+    task, model = build(data_of(base), "--criterion", "f2_softmax", *options, base=base)[1:3]
+    layer = model.decoder.output_projection
+    sizes = layer.classes.sizes
+    assert len(sizes) == number == len(layer.class_weight)
+    if assignment == "equal-token":
+        assert max(sizes) - min(sizes) <= 1
+    else:
+        counts = target_counts(data_of(base), task.target_dictionary)
+        mass = torch.zeros(number).index_add_(0, layer.class_of_token, counts.float())
+        assert (mass / mass.sum() - 1 / number).abs().max() <= counts.max() / counts.sum()
+
+
+@pytest.mark.parametrize("base", [F2_LM, F2_MT], ids=["lm", "mt"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("options", [(), ("--sentence-avg", "--share-decoder-input-output-embed")], ids=["", "tied"])
+def test_loss_and_gradients_equal_those_of_fairseqs_criterion(data_of, base, smoothing, options):
+    """The same model: fairseq's criterion reads the joint log-probabilities, ours the target's class only."""
+    data = data_of(base)
+    cfg, task, model, criterion = build(
+        data, "--criterion", "f2_softmax", "--label-smoothing", smoothing, *options, base=base
+    )
+    theirs = "label_smoothed_cross_entropy" if smoothing else "cross_entropy"
+    extra = ("--label-smoothing", smoothing) if smoothing else ()
+    reference = task.build_criterion(configuration(data, "--criterion", theirs, *extra, *options, base=base).criterion)
+    model.double()
+    logs, expected_logs = [], []
+    for batch in batches(cfg, task)[:3]:
+        found, expected = criterion(model, batch), reference(model, batch)
+        torch.testing.assert_close(found[0].double(), expected[0].double(), rtol=1e-6, atol=1e-5)
+        assert found[1] == expected[1] == (len(batch["target"]) if "--sentence-avg" in options else batch["ntokens"])
+        parameters = list(model.parameters())
+        gradients = torch.autograd.grad(found[0], parameters), torch.autograd.grad(expected[0], parameters)
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)  # fairseq's log-softmax is of float32
+        logs.append(found[2])
+        expected_logs.append(expected[2])
+    found, expected = logged(criterion, logs), logged(reference, expected_logs)
+    assert found["ppl"] == pytest.approx(expected["ppl"], rel=1e-4)
+    assert found["loss"] == pytest.approx(expected["loss"], abs=0.0011)
+    if not options:
+        assert found["nll_loss"] == pytest.approx(expected.get("nll_loss", expected["loss"]), abs=0.0011)
+    assert found["class_nll"] > 0 and found["token_nll"] > 0
+    assert found["class_nll"] + found["token_nll"] == pytest.approx(found["nll_loss"], abs=0.0021)
+
+
+@pytest.mark.parametrize("base", [F2_LM, F2_MT], ids=["lm", "mt"])
+def test_what_each_part_of_the_loss_is(data_of, base):
+    """class_nll is −log2 of the joint mass of the target's class; unreduced, the loss is per position."""
+    cfg, task, model, criterion = build(data_of(base), "--criterion", "f2_softmax", base=base)
+    batch = batches(cfg, task)[0]
+    target = batch["target"]
+    kept = target != PAD
+    with torch.no_grad():
+        joint = model(**batch["net_input"])[0].double()
+    assert torch.allclose(joint.exp().sum(-1), torch.ones_like(joint[..., 0]))
+    layer = model.decoder.output_projection
+    same = layer.class_of_token[target][..., None] == layer.class_of_token  # B x T x V
+    mass = (joint.exp() * same).sum(-1)
+    log = criterion(model, batch)[2]
+    assert log["class_nll"] == pytest.approx(-mass[kept].log2().sum().item(), rel=1e-5)
+    of_target = joint.gather(-1, target[..., None]).squeeze(-1)
+    assert log["nll_loss"] == pytest.approx(-of_target[kept].sum().item(), rel=1e-5)
+    assert log["class_nll_number"] == log["token_nll_number"] == kept.sum() == batch["ntokens"]
+    loss, _, _ = criterion(model, batch, reduce=False)
+    torch.testing.assert_close(loss.view(target.shape).double(), -of_target * kept, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("base", [F2_LM, F2_MT], ids=["lm", "mt"])
+def test_training_equals_that_under_fairseqs_criterion(data_of, base):
+    """Some updates of two micro-batches, by sentences; and validation after them."""
+    weights, logs = [], []
+    for criterion in ("cross_entropy", "f2_softmax"):
+        options = ("--criterion", criterion, "--sentence-avg", "--update-freq", 2, "--optimizer", "sgd", "--lr", 0.1)
+        trainer, _ = trainer_for(data_of(base), *options, base=base)
+        data = batches(trainer.cfg, trainer.task)
+        start = copy.deepcopy(trainer.model.state_dict())
+        for first in range(0, 8, 2):
+            trainer.train_step(data[first : first + 2])
+        weights.append(trainer.model.state_dict())
+        with metrics.aggregate(new_root=True) as aggregator:
+            trainer.valid_step(batches(trainer.cfg, trainer.task, "valid")[0])
+        logs.append(aggregator.get_smoothed_values())
+    for name, expected in weights[0].items():
+        torch.testing.assert_close(weights[1][name], expected, rtol=1e-4, atol=1e-5)
+    for name in ("weight", "class_weight"):
+        key = f"decoder.output_projection.{name}"
+        assert not torch.equal(weights[1][key], start[key])
+    assert logs[1]["ppl"] == pytest.approx(logs[0]["ppl"], rel=1e-4)
+    assert {"class_nll", "token_nll", "isotropy", "mean_cosine"} <= set(logs[1])
+
+
+def test_embedding_statistics_and_the_largest_batch_of_padding(lm_data):
+    """Where nothing but padding is a target, the loss is 0 and so are the gradients."""
+    cfg, task, model, criterion = build(
+        lm_data, "--criterion", "f2_softmax", "--embedding-stats-interval", 2, base=F2_LM
+    )
+    batch = batches(cfg, task)[0]
+    criterion.on_train_step(0, False)
+    log = criterion(model, batch)[2]
+    assert log["isotropy_number"] == 1 and 0 < log["isotropy"] <= 1
+    batch["target"] = torch.full_like(batch["target"], PAD)
+    loss, _, _ = criterion(model, batch)
+    loss.backward()
+    assert loss == 0 and all(p.grad is None or not p.grad.any() for p in model.parameters())
+
+
+EVERY_DECODING = ("joint", "greedy-class", "sample-class")
+GENERATORS = {
+    "beam": {"beam": 4},
+    "greedy": {"beam": 1},
+    "top-k": {"beam": 2, "sampling": True, "sampling_topk": 10},
+    "top-p": {"beam": 2, "sampling": True, "sampling_topp": 0.9},
+    "sampling": {"beam": 3, "sampling": True},
+    "min-len": {"beam": 3, "min_len": 3},
+    "min-len top-k": {"beam": 1, "min_len": 3, "sampling": True, "sampling_topk": 4},
+    "min-len top-p": {"beam": 1, "min_len": 3, "sampling": True, "sampling_topp": 0.9},
+    "no repeats": {"beam": 3, "no_repeat_ngram_size": 1},
+    "no repeats top-k": {"beam": 2, "no_repeat_ngram_size": 1, "sampling": True, "sampling_topk": 10},
+    "suppressed": {"beam": 3, "suppressed": True},
+    "suppressed top-k": {"beam": 2, "suppressed": True, "sampling": True, "sampling_topk": 3},
+    "cold": {"beam": 2, "temperature": 0.2, "min_len": 3},
+    "prefix": {"beam": 3, "prefix": 2},
+    "prefix top-k": {"beam": 2, "prefix": 2, "sampling": True, "sampling_topk": 3},
+}
+
+
+def hand_made_classes(name, size):
+    """Classes whose first leaves a generator little to choose from."""
+    if name == "a class for each":
+        return torch.arange(size)
+    classes = torch.arange(size) % 4 + 1
+    classes[{"few tokens": [5, 6, 7], "eos alone": [EOS], "one token": [10], "pad and bos": [PAD, BOS]}[name]] = 0
+    return classes
+
+
+@pytest.mark.parametrize("decoding", EVERY_DECODING)
+@pytest.mark.parametrize("name", ["few tokens", "eos alone", "one token", "pad and bos", "a class for each"])
+def test_generators_with_classes_that_leave_little_choice(mt_data, name, decoding):
+    """Whatever is forbidden: no NaN, no padding, an end. The first class is nearly always the likeliest.
+
+    A joint distribution without any doubt is no case: where its only token is forbidden, fairseq has none to draw.
+    """
+    cfg, task, model, _ = build(mt_data, "--criterion", "f2_softmax", "--f2-decoding", decoding, base=F2_MT)
+    batch = batches(cfg, task, "test")[0]
+    for strength in (1.5,) if decoding == "joint" else (1.5, 20):
+        favour_the_first_class(model, cfg, task, hand_made_classes(name, len(task.target_dictionary)), strength)
+        for options in GENERATORS.values():
+            check_hypotheses(task, model, batch, **options)
+
+
+def favour_the_first_class(model, cfg, task, classes, strength):
+    """Gives the layer these classes, and U a first row along the features: their log p1 differs by 8 x strength."""
+    layer = model.decoder.output_projection
+    layer.assign(classes)
+    model.eval()
+    with torch.no_grad():
+        features = model(**batches(cfg, task)[0]["net_input"], features_only=True)[0]
+        direction = features.mean((0, 1))
+        layer.class_weight.mul_(0.01)
+        layer.class_weight[0] += strength * direction / direction.norm()
+        chosen = layer.predict_class(features)
+    assert (chosen == 0).float().mean() > 0.9
+
+
+def generate(task, model, batch, prefix=0, suppressed=False, max_len=8, **options):
+    """By fairseq's generator, as its command line builds it; `suppressed` forbids the first class."""
+    classes = model.decoder.output_projection.class_of_token
+    forbidden = [task.target_dictionary[token] for token in (classes == 0).nonzero().flatten().tolist() if token > UNK]
+    generator = task.build_generator(
+        [model],
+        argparse.Namespace(max_len_a=0, max_len_b=max_len, **options),
+        extra_gen_cls_kwargs={"tokens_to_suppress": forbidden if suppressed else []},
+    )
+    prefixes = batch["target"][:, :prefix] if prefix else None
+    return generator.generate([model], copy.deepcopy(batch), prefix_tokens=prefixes)
+
+
+def check_hypotheses(task, model, batch, max_len=8, **options):
+    hypotheses = generate(task, model, batch, max_len=max_len, **options)
+    assert len(hypotheses) == len(batch["id"])
+    for target, of_sentence in zip(batch["target"], hypotheses, strict=True):
+        assert 1 <= len(of_sentence) <= options["beam"], options
+        for hypothesis in of_sentence:
+            tokens = hypothesis["tokens"].tolist()
+            assert tokens[-1] == EOS and tokens.count(EOS) == 1 and len(tokens) <= max_len + 1, options
+            assert PAD not in tokens, options
+            assert hypothesis["score"].isfinite() and hypothesis["positional_scores"].isfinite().all(), options
+            assert len(tokens) > options.get("min_len", 1), options
+            assert tokens[: options.get("prefix", 0)] == target[: options.get("prefix", 0)].tolist(), options
+            if options.get("suppressed"):
+                classes = model.decoder.output_projection.class_of_token[[t for t in tokens if t > UNK]]
+                assert (classes != 0).all(), options
+
+
+@pytest.mark.parametrize(
+    "decoding, temperature",
+    [("joint", 2.0), ("joint", 0.3), ("sample-class", 2.0), ("sample-class", 0.5)],
+)
+def test_temperatures_where_the_chosen_class_is_forbidden(mt_data, decoding, temperature):
+    """The end of the sentence is alone in its class, often the first chosen, and a sentence has to have a word."""
+    cfg, task, model, _ = build(mt_data, "--criterion", "f2_softmax", "--f2-decoding", decoding, base=F2_MT)
+    batch = batches(cfg, task, "test")[0]
+    favour_the_first_class(model, cfg, task, hand_made_classes("eos alone", len(task.target_dictionary)), 1.0)
+    check_hypotheses(task, model, batch, beam=2, sampling=True, temperature=temperature)
+
+
+def test_decoupled_greedy_search_by_hand(mt_data):
+    """The likeliest class, then its likeliest token, step by step over the joint distribution of full forwards."""
+    cfg, task, model, _ = build(mt_data, "--criterion", "f2_softmax", "--f2-decoding", "greedy-class", base=F2_MT)
+    model.eval()
+    layer = model.decoder.output_projection
+    batch = batches(cfg, task, "test")[0]
+    hypotheses = generate(task, model, batch, beam=1)
+    inputs = {key: batch["net_input"][key] for key in ("src_tokens", "src_lengths")}
+    differs = False
+    for index, (hypothesis,) in enumerate(hypotheses):
+        tokens, scores = [EOS], []
+        while len(tokens) < 9 and tokens[1:].count(EOS) == 0:
+            with torch.no_grad():
+                source = {key: value[index : index + 1] for key, value in inputs.items()}
+                joint = model(**source, prev_output_tokens=torch.tensor([tokens]))[0][0, -1]
+            mass = torch.zeros(len(layer.class_weight)).index_add_(0, layer.class_of_token, joint.exp())
+            inside = joint.masked_fill(layer.class_of_token != mass.argmax(), -math.inf)
+            inside[PAD] = -math.inf
+            tokens.append(int(inside.argmax()))
+            scores.append(float(inside.max() - mass.max().log()))
+            differs |= bool(joint.argmax() != inside.argmax())
+        found = hypothesis["tokens"].tolist()
+        expected = tokens[1:] if tokens[-1] == EOS else [*tokens[1:], EOS]
+        assert found == expected
+        assert hypothesis["positional_scores"][: len(scores)].tolist() == pytest.approx(scores, abs=1e-4)
+    assert differs, "the joint distribution would have gone another way"
+
+
+def test_sampled_classes_follow_their_probabilities(lm_data):
+    """Class and token drawn in turn are draws from the joint distribution."""
+    cfg, task, model, _ = build(lm_data, "--criterion", "f2_softmax", "--f2-decoding", "sample-class", base=F2_LM)
+    model.eval()
+    tokens = torch.full((4000, 1), EOS)
+    with torch.no_grad():
+        decoupled = model.decoder(tokens, incremental_state={})[0][:, 0]
+        joint = model.decoder(tokens[:1])[0][0, 0].exp()
+    drawn = torch.multinomial(decoupled.exp(), 1).squeeze(1)
+    shares = torch.bincount(drawn, minlength=len(joint)) / len(drawn)
+    assert (shares - joint).abs().max() < 5 * (0.25 / 4000) ** 0.5
+    classes = model.decoder.output_projection.class_of_token
+    mass = torch.zeros(int(classes.max()) + 1).index_add_(0, classes, joint)
+    found = torch.bincount(classes[drawn], minlength=len(mass)) / len(drawn)
+    torch.testing.assert_close(found, mass, atol=5 * (0.25 / 4000) ** 0.5, rtol=0)
+
+
+@pytest.mark.parametrize("decoding", EVERY_DECODING)
+def test_scoring_is_joint_whatever_the_decoding(lm_data, decoding):
+    """Without an incremental state, in training and in evaluation; features are features with either."""
+    model = build(lm_data, "--criterion", "f2_softmax", "--f2-decoding", decoding, base=F2_LM)[2].eval()
+    tokens, state = torch.randint(4, 60, (3, 7)), {}
+    with torch.no_grad():
+        features, _ = model(tokens, features_only=True)
+        expected = model.decoder.output_projection.log_prob(features)
+        torch.testing.assert_close(model(tokens)[0], expected)
+        normalized = model.get_normalized_probs(model(tokens), log_probs=True)
+        torch.testing.assert_close(normalized, expected, rtol=1e-5, atol=1e-5)
+        steps = [model.decoder(tokens[:, :n], incremental_state=state, features_only=True)[0] for n in range(1, 8)]
+        torch.testing.assert_close(torch.cat(steps, 1), features, rtol=1e-4, atol=1e-5)
+        model.train()
+        torch.testing.assert_close(model(tokens)[0], expected)  # dropout is 0
+
+
+def test_without_training_data_a_model_is_loaded_but_not_trained(lm_data, capsys):
+    """A task that names no data: the classes come from a state dict, or not at all."""
+    arguments = [*F2_LM, "--task", "dummy_lm", "--dict-size", "60", "--criterion", "f2_softmax", "--cpu"]
+    parser = fairseq_options.get_training_parser(default_task="dummy_lm")
+    cfg = convert_namespace_to_omegaconf(fairseq_options.parse_args_and_arch(parser, arguments))
+    task = tasks.setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    tokens = torch.randint(4, 60, (2, 5))
+    with pytest.raises(SystemExit) as stop:
+        model(tokens)
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and error.startswith("agg-fairseq: error:") and error.count("\n") == 1
+    assert "names no data" in error
+    other = build(lm_data, "--criterion", "f2_softmax", base=F2_LM)[2]
+    assert len(other.decoder.output_projection.weight) == len(task.target_dictionary)
+    model.load_state_dict(other.state_dict())
+    torch.testing.assert_close(model.eval()(tokens)[0], other.eval()(tokens)[0])
+    model.train()(tokens)
