@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -42,11 +43,12 @@ def continuation(
     tokens = torch.cat([prefixes, prefixes.new_zeros(len(prefixes), length)], dim=1)  # B x (P + L)
     if topk is not None:  # all at once, row by row: how texts are batched changes nothing
         draws = torch.rand(len(prefixes), length, generator=generator).to(prefixes.device)
-    for step in range(1, known + length):
+    for step in range(1, known):
+        _advance(model.decoder, tokens[:, :step], state)
+    for step in range(known, known + length):
         logits = _last_logits(model.decoder, tokens[:, :step], state)  # B x V
-        if step >= known:
-            logits[:, list(forbidden)] = -torch.inf
-            tokens[:, step] = logits.argmax(1) if topk is None else _sample(logits, topk, draws[:, step - known])
+        logits[:, list(forbidden)] = -torch.inf
+        tokens[:, step] = logits.argmax(1) if topk is None else _sample(logits, topk, draws[:, step - known])
     model.train(was_training)
     return tokens[:, known:]
 
@@ -57,6 +59,12 @@ def learned_positions(decoder: nn.Module) -> int | None:
 
     positions = getattr(decoder, "embed_positions", None)
     return positions.max_positions if isinstance(positions, LearnedPositionalEmbedding) else None
+
+
+def _advance(decoder: nn.Module, tokens: Tensor, state: dict[str, Any]) -> None:
+    """One step of the incremental state; without the output layer, where the decoder offers that."""
+    takes_features_only = "features_only" in inspect.signature(decoder.forward).parameters
+    decoder(tokens, incremental_state=state, **({"features_only": True} if takes_features_only else {}))
 
 
 def _last_logits(decoder: nn.Module, tokens: Tensor, state: dict[str, Any]) -> Tensor:

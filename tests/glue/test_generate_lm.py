@@ -19,14 +19,21 @@ LENGTHS = ("--prefix-length", "5", "--length", "9")
 
 
 class Bigrams(torch.nn.Module):
-    """A decoder that knows the distribution after each token, as logits or log-probabilities."""
+    """A model whose decoder knows the distribution after each token."""
 
     def __init__(self, logits, normalized=False):
         super().__init__()
-        self.logits, self.normalized = logits, normalized
-        self.decoder = self._decode
+        self.decoder = BigramDecoder(logits, normalized)
 
-    def _decode(self, tokens, incremental_state):
+
+class BigramDecoder(torch.nn.Module):
+    """Gives logits or log-probabilities, and no features."""
+
+    def __init__(self, logits, normalized):
+        super().__init__()
+        self.logits, self.normalized = logits, normalized
+
+    def forward(self, tokens, incremental_state):
         logits = self.logits[tokens]
         return (logits.log_softmax(-1) if self.normalized else logits).clone(), None
 
