@@ -33,6 +33,25 @@ def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
             temporary.unlink()
 
 
+def check_distinct(**paths: str | Path | None) -> None:
+    """Sees that a command writes no file twice, nor over one that it reads.
+
+    Args:
+        paths: by the option that names them; None is none.
+
+    Raises:
+        UserError: two are the same file.
+    """
+    seen: dict[Path, str] = {}
+    for option, path in paths.items():
+        if path is None:
+            continue
+        resolved = Path(path).resolve()
+        if resolved in seen:
+            raise UserError(f"--{option}: found the file of --{seen[resolved]}, {path}; name another")
+        seen[resolved] = option
+
+
 def check_writable(path: str | Path) -> None:
     """Sees, before hours of work, that `write_whole` will be able to write.
 
@@ -40,6 +59,8 @@ def check_writable(path: str | Path) -> None:
         UserError: the folder cannot be written to, or the file is a folder.
     """
     target = Path(path)
+    if not target.name:
+        raise UserError(f"cannot write to {str(path)!r}: expected the name of a file")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=target.parent).close()

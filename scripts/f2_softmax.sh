@@ -11,7 +11,6 @@ usage: bash scripts/f2_softmax.sh --data DIR [options]
   --data DIR        folder of wiki.train.tokens, wiki.valid.tokens, wiki.test.tokens
   --output DIR      where everything goes (default: runs/f2-softmax)
   --updates N       updates of each model (default: 2200)
-  --vocabulary N    most frequent words kept (default: 40000: all of WikiText-2)
   --dimension N     size of embeddings and layers, a multiple of 4 (default: 128)
   --topk K          the sampled texts draw from the K likeliest tokens (default: 3)
   --max-texts N     continue only the first N prefixes of the test split (default: all)
@@ -24,11 +23,11 @@ USAGE
 
 fail() { echo "f2_softmax: error: $*" >&2; exit 2; }
 
-data='' output=runs/f2-softmax updates=2200 vocabulary=40000 dimension=128 topk=3 max_texts='' jobs=1 seed=1
+data='' output=runs/f2-softmax updates=2200 dimension=128 topk=3 max_texts='' jobs=1 seed=1
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
-    --data | --output | --updates | --vocabulary | --dimension | --topk | --max-texts | --jobs | --seed)
+    --data | --output | --updates | --dimension | --topk | --max-texts | --jobs | --seed)
       [ $# -ge 2 ] || fail "$1: expected a value after it; see --help" ;;
     *) fail "found the argument '$1'; expected one of those that --help lists" ;;
   esac
@@ -51,7 +50,7 @@ done
 options=()
 for model in "${models[@]}"; do options+=(--model "$model"); done
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-bash "$here/demo.sh" --corpus wikitext --data "$data" --output "$output" --vocabulary "$vocabulary" \
+bash "$here/demo.sh" --corpus wikitext --data "$data" --output "$output" --vocabulary 40000 \
   --dimension "$dimension" --updates "$updates" --jobs "$jobs" --seed "$seed" "${options[@]}"
 
 agg=$here/../.venv/bin/agg-fairseq
@@ -59,19 +58,20 @@ if [ "$jobs" -gt 1 ]; then
   threads=$(($(nproc) / jobs))
   export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
 fi
-mkdir -p -- "$output/texts"
+folder=$output/texts${max_texts:+-$max_texts} # of so many texts each, whose names say how they were made
+mkdir -p -- "$folder"
 
-continue_texts() { # MODEL SUFFIX OPTION…: writes texts/MODEL-SUFFIX.jsonl
-  local text=$output/texts/$1-$2.jsonl checkpoint=$output/$1/checkpoint_best.pt
+continue_texts() { # MODEL SUFFIX OPTION…: writes MODEL-SUFFIX.jsonl, unless it is there and newer than the model
+  local text=$folder/$1-$2.jsonl checkpoint=$output/$1/checkpoint_best.pt
   shift 2
-  [ ! -f "$text" ] || return 0
+  [ ! "$text" -nt "$checkpoint" ] || return 0
   "$agg" generate-lm "$output/data-bin" --path "$checkpoint" --output "$text" --seed "$seed" \
     ${max_texts:+--max-texts "$max_texts"} "$@"
 }
 
 running=0 failed=0 texts=()
 in_turn() { # runs continue_texts beside at most jobs - 1 others
-  texts+=("$output/texts/$1-$2.jsonl")
+  texts+=("$folder/$1-$2.jsonl")
   if [ "$running" -ge "$jobs" ]; then
     wait -n || failed=1
     running=$((running - 1))
@@ -79,9 +79,9 @@ in_turn() { # runs continue_texts beside at most jobs - 1 others
   continue_texts "$@" &
   running=$((running + 1))
 }
-in_turn mle sampled --topk "$topk"
-in_turn f2 sampled --topk "$topk" --f2-decoding joint
-for name in "${names[@]:1}"; do in_turn "$name" decoupled --topk "$topk" --f2-decoding sample-class; done
+in_turn mle "top$topk" --topk "$topk"
+in_turn f2 "top$topk" --topk "$topk" --f2-decoding joint
+for name in "${names[@]:1}"; do in_turn "$name" "top$topk-decoupled" --topk "$topk" --f2-decoding sample-class; done
 in_turn mle greedy
 in_turn f2 greedy --f2-decoding joint
 in_turn f2 greedy-decoupled --f2-decoding greedy-class

@@ -56,8 +56,8 @@ printf '%s\n' "$settings" > "$output/settings"
 quietly() { # a command whose output matters only if it fails
   local log=$output/$1.log
   shift
-  if ! "$@" > "$log" 2>&1; then
-    tail -n 20 -- "$log" >&2
+  if ! "$@" > "$log" 2> "$log.messages"; then
+    tail -n 20 -- "$log" "$log.messages" >&2
     echo "multi30k: error: it failed; its output is in $log" >&2
     exit 1
   fi
@@ -119,10 +119,11 @@ if [ "$jobs" -gt 1 ]; then
 fi
 failed=0
 train mle --arch transformer --criterion mle &
-[ "$jobs" -gt 1 ] || wait "$!" || failed=1
+mle=$!
+[ "$jobs" -gt 1 ] || wait "$mle" || failed=1
 train f2 --arch transformer_f2 --criterion f2_softmax &
 wait "$!" || failed=1
-for job in $(jobs -p); do wait "$job" || failed=1; done
+[ "$jobs" -eq 1 ] || wait "$mle" || failed=1
 [ "$failed" -eq 0 ] || { echo "multi30k: error: a training failed; see above" >&2; exit 1; }
 
 translate mle "$output/mle/checkpoint_best.pt"

@@ -59,7 +59,7 @@ def load_model(path: str | Path, data: str | Path, overrides: dict[str, Any] | N
     state = open_checkpoint(path)
     try:
         return _build(state, {"data": str(data), **(overrides or {})})
-    except (ValueError, KeyError, AssertionError, RuntimeError, TypeError, AttributeError, OSError) as error:
+    except Exception as error:  # fairseq raises whatever it likes, bare exceptions among them
         raise UserError(
             f"{path}: fairseq cannot build its model from it ({first_line(error)}); expected one of "
             "a registered architecture, and the data folder that it was trained with"

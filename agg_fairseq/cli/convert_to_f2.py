@@ -6,7 +6,8 @@ softmax as it can (in KL divergence, a convex problem). The table shows how clos
 the start of the fit, the mean of each class's tokens. Go on training from the result with
 
     agg-fairseq convert-to-f2 --path runs/mle/checkpoint_best.pt --data data-bin/wikitext-2 --output f2.pt
-    fairseq-train data-bin/wikitext-2 --arch transformer_lm_f2 --criterion f2_softmax --finetune-from-model f2.pt …
+    fairseq-train data-bin/wikitext-2 --user-dir "$(agg-fairseq user-dir)" --finetune-from-model f2.pt \\
+      --arch transformer_lm_f2 --criterion f2_softmax …  (with the sizes and the tying of the old model)
 """
 
 from __future__ import annotations
@@ -20,16 +21,20 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from .. import __version__
+from ..corpus import target_splits
 from ..errors import UserError, first_line
-from ..files import check_writable, write_json, write_whole
+from ..files import check_distinct, check_writable, write_json, write_whole
 from ..functional import TokenClasses
 from ..functional.class_embeddings import (
     class_log_mass,
     fit_class_embeddings,
     kl_to_classes,
+    log_mass_of_logits,
     mean_class_embeddings,
 )
+from ..functional.factorized_softmax import class_log_prob
 from ..functional.frequency_classes import ASSIGNMENTS, assign_classes
+from ..functional.gated_cross_entropy import CHUNK_ELEMENTS
 from .checkpoints import load_model, open_checkpoint
 from .devices import find_device
 from .table import format_table, number
@@ -59,47 +64,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Fits, prints the table and writes the checkpoint, then the JSON file."""
-    state = open_checkpoint(arguments.path)
-    name = _model_name(state, arguments.path)
     if arguments.positions < 1 or arguments.max_tokens < 1:
         raise UserError("--positions, --max-tokens: expected at least 1")
-    for path in filter(None, (arguments.output, arguments.json)):
-        check_writable(path)
+    check_distinct(path=arguments.path, output=arguments.output, json=arguments.json)
+    state = open_checkpoint(arguments.path)
+    parent = _parent(state, arguments.path)
     device = find_device(arguments.device)
     model, task = load_model(arguments.path, arguments.data)
     model.to(device)
     counts, classes = _classes(arguments, task)
+    target_splits(task, "valid")
+    for path in filter(None, (arguments.output, arguments.json)):
+        check_writable(path)
     weight = _weight(model, arguments.path)
     classes = TokenClasses.of(classes.to(device))
     features = _features(model, task, "train", arguments.positions, arguments.max_tokens)
     start = mean_class_embeddings(weight, counts.to(device), classes)
     fitted = fit_class_embeddings(features, class_log_mass(features, weight, classes), start)
+    used = len(features)
     del features
     result = _measure(model, task, weight, classes, {"mean": start, "fitted": fitted.class_weight}, arguments)
     print(format_table(["class embeddings", "KL (nats)", "PPL"], _rows(result)))
     signature = (
-        f"classes:{classes.number}|assignment:{arguments.f2_assignment}|fitted-on:train,{arguments.positions}|"
+        f"classes:{classes.number}|assignment:{arguments.f2_assignment}|fitted-on:train,{used}|"
         f"measured-on:valid,{result['positions']}|version:{__version__}"
     )
     print(f"\n{signature}")
-    converted = _converted(state, name, classes, weight, fitted.class_weight, arguments)
+    converted = _converted(state, parent, classes, weight, fitted.class_weight, arguments)
     write_whole(arguments.output, lambda temporary: torch.save(converted, temporary))
     if arguments.json:
         write_json(arguments.json, {"signature": signature, "sizes": list(classes.sizes), **result})
 
 
-def _model_name(state: dict[str, Any], path: str) -> str:
-    """The name of the model in a checkpoint, one that has a sibling with the factorised layer."""
+def _parent(state: dict[str, Any], path: str) -> str:
+    """The model of a checkpoint, one that has a sibling with the factorised layer."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
     name = _options(state).get("_name") or _options(state).get("arch") or "?"
-    base = next((parent for parent in FACTORIZED if name == parent or name.startswith(f"{parent}_")), None)
-    if base is None or "f2_decoding" in _options(state):
+    parent = ARCH_MODEL_NAME_REGISTRY.get(name, name)
+    if parent not in FACTORIZED:
         raise UserError(
             f"{path}: found a model {name}; expected transformer_lm or transformer with the ordinary softmax, of which "
             "transformer_lm_f2 and transformer_f2 are the siblings"
         )
     if _options(state).get("adaptive_softmax_cutoff") is not None:
         raise UserError(f"{path}: found an adaptive softmax; expected the ordinary one, whose embeddings can be kept")
-    return name
+    return parent
 
 
 def _options(state: dict[str, Any]) -> dict[str, Any]:
@@ -160,16 +170,19 @@ def _iterator(model: nn.Module, task: Any, split: str, max_tokens: int) -> Any:
 
     try:
         task.load_dataset(split)
+        batches = task.get_batch_iterator(
+            task.dataset(split),
+            max_tokens=max_tokens,
+            max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
+            ignore_invalid_inputs=True,
+            seed=1,
+        )
+        return batches.next_epoch_itr(shuffle=True)
     except (ValueError, RuntimeError, AssertionError, OSError) as error:
-        raise UserError(f"{split}: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
-    batches = task.get_batch_iterator(
-        task.dataset(split),
-        max_tokens=max_tokens,
-        max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
-        ignore_invalid_inputs=True,
-        seed=1,
-    )
-    return batches.next_epoch_itr(shuffle=True)
+        raise UserError(
+            f"--data, the split {split}: fairseq cannot make batches of it ({first_line(error)}); run "
+            "fairseq-preprocess again, or raise --max-tokens"
+        ) from error
 
 
 @torch.no_grad()
@@ -181,22 +194,30 @@ def _measure(
     candidates: dict[str, Tensor],
     arguments: argparse.Namespace,
 ) -> dict[str, Any]:
-    """On the validation split: KL(P ‖ p) in nats and the perplexity, of the softmax and of each candidate U."""
-    sums: dict[str, list[float]] = {name: [0.0, 0.0] for name in ("softmax", *candidates)}
-    total = 0
+    """On the validation split: KL(P ‖ p) in nats and the NLL per position, of the softmax and of each candidate U."""
+    sums = torch.zeros(1 + len(candidates), 2, dtype=torch.float64)  # KL and NLL
+    total, rows = 0, max(1, CHUNK_ELEMENTS // classes.vocabulary)
     for features, target in _batches(model, task, "valid", arguments.positions, arguments.max_tokens):
-        log_mass = class_log_mass(features, weight, classes)  # n x C
-        nll = nn.functional.cross_entropy((features @ weight.t()).float(), target, reduction="none")  # n
-        of_target = log_mass.gather(1, classes.of_token[target][:, None]).squeeze(1)
-        sums["softmax"][1] += nll.sum().item()
-        for name, class_weight in candidates.items():
-            log_p1 = torch.log_softmax((features @ class_weight.t()).float(), 1)
-            moved = of_target - log_p1.gather(1, classes.of_token[target][:, None]).squeeze(1)
-            sums[name][0] += kl_to_classes(features, class_weight, log_mass).item() * len(target)
-            sums[name][1] += (nll + moved).sum().item()
+        for chunk in zip(features.split(rows), target.split(rows), strict=True):
+            sums += _sums(*chunk, weight, classes, list(candidates.values()))
         total += len(target)
-    values = {name: {"kl": kl / total, "nll": nll / total} for name, (kl, nll) in sums.items()}
-    return {"positions": total, "valid": values}
+    named = zip(("softmax", *candidates), (sums / total).tolist(), strict=True)
+    return {"positions": total, "valid": {name: {"kl": kl, "nll": nll} for name, (kl, nll) in named}}
+
+
+def _sums(features: Tensor, target: Tensor, weight: Tensor, classes: TokenClasses, candidates: list[Tensor]) -> Tensor:
+    """KL and NLL over some positions (n,): (1 + candidates, 2), of the softmax first."""
+    logits = (features @ weight.t()).float()  # n x V
+    log_mass = log_mass_of_logits(logits, classes)  # n x C
+    nll = nn.functional.cross_entropy(logits, target, reduction="none")  # n
+    number = classes.of_token[target][:, None]  # n x 1
+    found = [[0.0, nll.sum().item()]]
+    for class_weight in candidates:
+        log_p1 = class_log_prob(features, class_weight)
+        moved = (log_mass - log_p1).gather(1, number).squeeze(1)  # n, in the probability of the target's class
+        divergence = kl_to_classes(features, class_weight, log_mass) * len(target)
+        found.append([divergence.item(), (nll + moved).sum().item()])
+    return torch.tensor(found, dtype=torch.float64)
 
 
 def _rows(result: dict[str, Any]) -> list[list[object]]:
@@ -210,7 +231,7 @@ def _rows(result: dict[str, Any]) -> list[list[object]]:
 
 def _converted(
     state: dict[str, Any],
-    name: str,
+    parent: str,
     classes: TokenClasses,
     weight: Tensor,
     class_weight: Tensor,
@@ -224,22 +245,24 @@ def _converted(
         **state["model"],
         f"{layer}.weight": saved,
         f"{layer}.class_weight": class_weight.cpu().to(saved.dtype),
-        f"{layer}.class_of_token": classes.of_token.cpu(),
+        f"{layer}.class_of_token": classes.of_token.cpu().float(),  # as the module saves them
     }
     converted["cfg"], converted["args"] = copy.deepcopy(state.get("cfg")), copy.deepcopy(state.get("args"))
-    _set_options(converted, name, arguments)
+    _set_options(converted, parent, arguments)
     return converted
 
 
-def _set_options(state: dict[str, Any], name: str, arguments: argparse.Namespace) -> None:
-    parent = next(parent for parent in FACTORIZED if name == parent or name.startswith(f"{parent}_"))
+def _set_options(state: dict[str, Any], parent: str, arguments: argparse.Namespace) -> None:
+    """The sibling's name for the model, and the criterion that such a model can be trained and validated with."""
     options = _options(state)
     for key in ("_name", "arch"):
-        if str(options.get(key) or "").startswith(parent):
+        if options.get(key):
             options[key] = FACTORIZED[parent] + options[key].removeprefix(parent)
-    options |= {
-        "f2_assignment": arguments.f2_assignment,
-        "f2_classes": arguments.f2_classes,
-        "f2_decoding": "joint",
-        "train_subset": options.get("train_subset", "train"),
-    }
+    options |= {"f2_assignment": arguments.f2_assignment, "f2_classes": arguments.f2_classes, "f2_decoding": "joint"}
+    if not state.get("cfg"):
+        options["criterion"] = "f2_softmax"
+        return
+    criterion = state["cfg"].get("criterion") or {}
+    criterion = criterion if isinstance(criterion, dict) else vars(criterion)
+    smoothing = criterion.get("label_smoothing", 0.0)
+    state["cfg"]["criterion"] = {"_name": "f2_softmax", "label_smoothing": smoothing}

@@ -15,8 +15,8 @@ def find_device(name: str | None) -> torch.device:
     """
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UserError(
             f"--device: found {name!r}, which this machine lacks; expected cpu, or cuda with a GPU"
         ) from error

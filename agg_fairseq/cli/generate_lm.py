@@ -24,7 +24,7 @@ from tqdm import tqdm
 from .. import __version__, decoding
 from ..corpus import load_dictionary
 from ..errors import UserError, first_line
-from ..files import check_writable, write_json, write_whole
+from ..files import check_distinct, check_writable, write_json, write_whole
 from ..functional.decoupled import DECODINGS
 from .checkpoints import check_language_model, load_model, open_checkpoint
 from .devices import find_device
@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Writes the texts, prints a summary and the signature, and writes the JSON file."""
     _check_values(arguments)
+    check_distinct(path=arguments.path, output=arguments.output, json=arguments.json)
     dictionary = load_dictionary(arguments.data)
     check_language_model(arguments.path, arguments.data, len(dictionary))
     f2_decoding = _f2_decoding(arguments.path, arguments.f2_decoding)
@@ -83,7 +84,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _check_values(arguments: argparse.Namespace) -> None:
     for option in ("prefix_length", "length", "max_texts", "topk", "batch_size"):
         value = getattr(arguments, option)
-        if value is not None and value < 1:
+        if value is not None and not 1 <= value < 2**31:
             raise UserError(f"--{option.replace('_', '-')}: expected at least 1, got {value}")
     if not 0 <= arguments.seed < 2**63:
         raise UserError(f"--seed: expected 0 to 2^63 - 1, got {arguments.seed}")

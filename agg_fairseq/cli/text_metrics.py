@@ -26,7 +26,7 @@ from tqdm import tqdm
 from .. import __version__
 from ..corpus import count_tokens, load_dictionary
 from ..errors import UserError, first_line
-from ..files import write_json
+from ..files import check_distinct, write_json
 from ..metrics import (
     FrequencyGroups,
     distinct,
@@ -78,6 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measures every file and the references, prints the table and writes the JSON file."""
+    for path in arguments.files:
+        check_distinct(file=path, json=arguments.json)
     names = names_of(arguments.files, arguments.name or [Path(path).stem for path in arguments.files])
     continuations, references = _read_all(arguments.files)
     groups, shares = _shares(arguments.data)

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..restoring import restored_checkpoint
 from ..safe_loading import open_checkpoint
 
 logger = logging.getLogger(__name__)
-
-LAST = "checkpoint_last.pt"
 
 
 def check_same_criterion(cfg: Any, name: str) -> None:
@@ -26,8 +25,8 @@ def check_same_criterion(cfg: Any, name: str) -> None:
     """
     if cfg.reset_optimizer:
         return
-    path = Path(cfg.save_dir) / LAST if cfg.restore_file == LAST else Path(cfg.restore_file)
-    found = _criterion_of(path) if path.is_file() else None
+    path = restored_checkpoint(cfg)
+    found = None if path is None else _criterion_of(path)
     if found not in (None, name):
         raise ValueError(
             f"{path}: found a checkpoint trained with {found}, expected {name}; add --reset-optimizer (and "

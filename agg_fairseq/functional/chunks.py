@@ -193,6 +193,12 @@ class ChunkedLoss:
         return [None if g is None else (g, dtype) for g, dtype in zip(found, self.dtypes, strict=True)]
 
 
+def wants_gradient(tensor: Tensor | None) -> bool:
+    """Will a backward pass ask for it? Inside an `autograd.Function` this can no longer be told: under
+    `torch.no_grad()`, as in validation, its `needs_input_grad` says yes."""
+    return tensor is not None and tensor.requires_grad and torch.is_grad_enabled()
+
+
 def working_dtype(features: Tensor) -> torch.dtype:
     """What the products are formed in: float32, or float64 for float64 features."""
     return torch.float64 if features.dtype == torch.float64 else torch.float32

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .chunks import working_dtype
-from .factorized_softmax import class_log_prob, log_sum_exp
+from .factorized_softmax import class_log_prob, linear, log_sum_exp
 from .gated_cross_entropy import CHUNK_ELEMENTS
 from .token_classes import TokenClasses
 
@@ -51,7 +51,8 @@ def class_log_mass(
         (N, C), in float32 (float64 for float64 features).
     """
     rows = max(1, chunk_elements // classes.vocabulary)
-    return torch.cat([_log_mass_of(chunk, weight, classes) for chunk in features.split(rows)])
+    logits = (linear(chunk, weight).to(working_dtype(features)) for chunk in features.split(rows))  # n x V each
+    return torch.cat([log_mass_of_logits(chunk, classes) for chunk in logits])
 
 
 def mean_class_embeddings(weight: Tensor, counts: Tensor, classes: TokenClasses) -> Tensor:
@@ -108,7 +109,7 @@ def kl_to_classes(features: Tensor, class_weight: Tensor, log_mass: Tensor) -> T
     return F.kl_div(log_p1, log_mass, reduction="batchmean", log_target=True)
 
 
-def _log_mass_of(features: Tensor, weight: Tensor, classes: TokenClasses) -> Tensor:
-    logits = F.linear(features, weight).to(working_dtype(features))  # n x V
-    mass = torch.stack([log_sum_exp(logits, blocks) for blocks in classes.blocks], 1)  # n x C
+def log_mass_of_logits(logits: Tensor, classes: TokenClasses) -> Tensor:
+    """log q of an ordinary softmax's logits: (N, V) to (N, C)."""
+    mass = torch.stack([log_sum_exp(logits, blocks) for blocks in classes.blocks], 1)  # N x C
     return torch.log_softmax(mass, 1)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from .factorized_softmax import check_classes, class_log_prob
+from .factorized_softmax import check_classes, class_log_prob, linear
 from .token_classes import Block, TokenClasses
 
 DECODINGS = ("joint", "greedy-class", "sample-class")
@@ -52,17 +51,22 @@ def decoupled_log_prob(
         raise ValueError(
             f"decoupled_log_prob: expected chosen of shape {tuple(features.shape[:-1])}, got {tuple(chosen.shape)}"
         )
+    if chosen.device.type == "cpu" and chosen.numel() and not 0 <= chosen.min() <= chosen.max() < classes.number:
+        raise ValueError(
+            f"decoupled_log_prob: expected chosen classes in [0, {classes.number}), got {int(chosen.min())} to "
+            f"{int(chosen.max())}"
+        )
     with torch.no_grad():
         shape = (*features.shape[:-1], classes.vocabulary)
         features, chosen = features.reshape(-1, features.size(-1)), chosen.reshape(-1)
         log_probs = _outside(class_log_prob(features, class_weight), classes)  # N x V
         numbers = chosen.unique().tolist()
-        logits = F.linear(features, weight) if _are_scattered(classes, numbers) else None  # N x V
+        logits = linear(features, weight) if _are_scattered(classes, numbers) else None  # N x V
         for number in numbers:
             rows = (chosen == number).nonzero().squeeze(1)  # n
             blocks = classes.blocks[number]
             if logits is None:
-                inside = [F.linear(features[rows], weight[block]) for block in blocks]
+                inside = [linear(features[rows], weight[block]) for block in blocks]
             else:
                 inside = [logits[rows][:, block] for block in blocks]
             _put_inside(log_probs, rows, blocks, inside)
@@ -83,7 +87,7 @@ def choose_class(features: Tensor, class_weight: Tensor, *, sample: bool) -> Ten
     log_p1 = class_log_prob(features, class_weight)
     if not sample:
         return log_p1.argmax(-1)
-    drawn = torch.multinomial(log_p1.exp().flatten(0, -2), 1)
+    drawn = torch.multinomial(log_p1.exp().reshape(-1, log_p1.size(-1)), 1)
     return drawn.view(log_p1.shape[:-1])
 
 

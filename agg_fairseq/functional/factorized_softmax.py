@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .checks import check_arguments
-from .chunks import ChunkedLoss, Options, Wanted, working_dtype
+from .chunks import ChunkedLoss, Options, Wanted, wants_gradient, working_dtype
 from .formed_gradients import scaled_gradients
 from .gated_cross_entropy import CHUNK_ELEMENTS
 from .token_classes import Block, TokenClasses
@@ -95,10 +95,12 @@ def factorized_cross_entropy(
     shape = target.shape
     features, target = features.reshape(-1, features.size(-1)), target.reshape(-1)
     share = label_smoothing / max(classes.vocabulary - 1, 1)  # of the target distribution, to every token
-    class_nll, class_terms = _class_part(features, class_weight, target, classes, share, label_smoothing, ignore_index)
     smoothing = Smoothing(1 - label_smoothing - share, share)
+    kept = (target != ignore_index).nonzero().squeeze(1)  # n <= N
+    class_nll, class_terms = _class_part(features, class_weight, target, kept, classes, smoothing)
+    wanted = (wants_gradient(features), wants_gradient(weight))
     token_loss, token_nll, token_terms = _TokenPart.apply(
-        features, weight, target, classes, smoothing, ignore_index, chunk_elements
+        features, weight, target, kept, classes, smoothing, wanted, chunk_elements
     )
     loss = class_terms.sum() + token_loss
     class_nll, class_terms = class_nll.detach(), class_terms.detach()
@@ -114,26 +116,20 @@ class Smoothing(NamedTuple):
 
 
 def _class_part(
-    features: Tensor,
-    class_weight: Tensor,
-    target: Tensor,
-    classes: TokenClasses,
-    share: float,
-    label_smoothing: float,
-    ignore_index: int,
+    features: Tensor, class_weight: Tensor, target: Tensor, kept: Tensor, classes: TokenClasses, smoothing: Smoothing
 ) -> tuple[Tensor, Tensor]:
     """−log p1 of each target's class, and its share of the loss, each (N,) and differentiable.
 
-    A class holds `share` for each of its tokens, the target's class `1 − ε − share` more.
+    A class holds `share` for each of its tokens, the target's class `at_target` more. `kept` (n,) are the positions
+    that count.
     """
-    is_kept = target != ignore_index
-    log_probs = class_log_prob(features, class_weight)  # N x C
-    target_class = classes.of_token[target.where(is_kept, 0)]  # N
-    nll = -log_probs.gather(1, target_class[:, None]).squeeze(1) * is_kept
-    if not share:
-        return nll, nll
-    sizes = log_probs.new_tensor(classes.sizes)  # C
-    return nll, (1 - label_smoothing - share) * nll - share * (log_probs @ sizes) * is_kept
+    log_probs = class_log_prob(features[kept], class_weight)  # n x C
+    nll = -log_probs.gather(1, classes.of_token[target[kept]][:, None]).squeeze(1)  # n
+    terms = nll
+    if smoothing.share:
+        terms = smoothing.at_target * nll - smoothing.share * (log_probs @ log_probs.new_tensor(classes.sizes))
+    zeros = log_probs.new_zeros(len(target))
+    return zeros.index_add(0, kept, nll), zeros.index_add(0, kept, terms)
 
 
 def class_log_prob(features: Tensor, class_weight: Tensor) -> Tensor:
@@ -152,15 +148,16 @@ class _TokenPart(torch.autograd.Function):
         features: Tensor,
         weight: Tensor,
         target: Tensor,
+        kept: Tensor,
         classes: TokenClasses,
         smoothing: Smoothing,
-        ignore_index: int,
+        wanted: tuple[bool, bool],
         chunk_elements: int,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Of H (N, D), W (V, D) and y (N,): the loss, the NLL (N,) and the summands of the loss (N,)."""
         with torch.autocast(features.device.type, enabled=False):
-            work = _ClassByClass(features, weight, classes, ctx.needs_input_grad[:2], chunk_elements)
-            work.run(target, smoothing, ignore_index)
+            work = _ClassByClass(features, weight, classes, wanted, chunk_elements)
+            work.run(target, kept, smoothing)
         ctx.gradients = work.gradients()
         ctx.mark_non_differentiable(work.nll, work.terms)
         return work.terms.sum(), work.nll, work.terms
@@ -169,7 +166,7 @@ class _TokenPart(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of H (N, D) and W (V, D) times `grad_loss`; may run once."""
-        return (*scaled_gradients(ctx, grad_loss, "factorized_cross_entropy"), None, None, None, None, None)
+        return (*scaled_gradients(ctx, grad_loss, "factorized_cross_entropy"), *[None] * 6)
 
 
 class _ClassByClass:
@@ -185,9 +182,8 @@ class _ClassByClass:
         self.grad_features = torch.zeros_like(features, dtype=dtype) if wanted[0] else None  # N x D
         self.grad_weight = torch.zeros_like(weight, dtype=dtype) if wanted[1] else None  # V x D
 
-    def run(self, target: Tensor, smoothing: Smoothing, ignore_index: int) -> None:
-        """The positions of each class that has any; with smoothing, every position in every class."""
-        kept = (target != ignore_index).nonzero().squeeze(1)  # n <= N
+    def run(self, target: Tensor, kept: Tensor, smoothing: Smoothing) -> None:
+        """The kept positions of each class that has any; with smoothing, every one of them in every class."""
         target_class = self.classes.of_token[target[kept]]  # n
         order = torch.argsort(target_class, stable=True)
         numbers = torch.bincount(target_class, minlength=self.classes.number).tolist()
@@ -244,9 +240,12 @@ class _ClassByClass:
     def _add_to_weight(self, number: int, gradient: Tensor) -> None:
         start = 0
         for block in self.classes.blocks[number]:
-            rows = self.grad_weight[block]
-            self.grad_weight[block] = rows.add_(gradient[start : start + len(rows)])
-            start += len(rows)
+            size = block.stop - block.start if isinstance(block, slice) else len(block)
+            part, start = gradient[start : start + size], start + size
+            if isinstance(block, slice):
+                self.grad_weight[block].add_(part)
+            else:
+                self.grad_weight.index_add_(0, block, part)
 
 
 def joint_log_prob(features: Tensor, weight: Tensor, class_weight: Tensor, classes: TokenClasses) -> Tensor:
@@ -260,13 +259,14 @@ def joint_log_prob(features: Tensor, weight: Tensor, class_weight: Tensor, class
     Raises:
         ValueError: a size does not fit.
 
-    Cost: that of a softmax over V, with one more pass over the logits.
+    Cost: that of a softmax over V, with one more pass over the logits. The logits are formed in the wider dtype of
+    features and weight, as an output layer of that dtype forms them, and normalised in float32.
     """
     check_classes(weight, class_weight, classes)
     shape = (*features.shape[:-1], classes.vocabulary)
     features = features.reshape(-1, features.size(-1))
     log_p1 = class_log_prob(features, class_weight)  # N x C
-    logits = F.linear(features, weight).to(log_p1.dtype)  # N x V
+    logits = linear(features, weight).to(log_p1.dtype)  # N x V
     return _JointLogProb.apply(logits, log_p1, classes).view(shape)
 
 
@@ -302,6 +302,12 @@ class _JointLogProb(torch.autograd.Function):
                 p2 = (joint[:, block] - log_p1[:, number, None]).exp_()
                 grad_logits[:, block] = torch.addcmul(gradient[:, block], p2, total[:, None], value=-1)
         return grad_logits, grad_log_p1, None
+
+
+def linear(features: Tensor, weight: Tensor) -> Tensor:
+    """H Wᵀ in the wider dtype of the two."""
+    dtype = torch.promote_types(features.dtype, weight.dtype)
+    return F.linear(features.to(dtype), weight.to(dtype))
 
 
 def log_sum_exp(logits: Tensor, blocks: tuple[Block, ...]) -> Tensor:

@@ -20,7 +20,9 @@ PERFECT = 2.0
 def mefmax(counts: Tensor) -> Tensor:
     """The classes of the highest mean efficiency among those that cut the frequency mass into equal parts.
 
-    Each number of classes costs a binary search per cut-off, K log V; sorting and summing up are done once.
+    Each number of classes K costs a binary search per cut-off, K log V; sorting and summing up are done once. That is
+    milliseconds for 50,000 tokens of a language; where all counts are nearly equal, so that K goes up to V, it is
+    quadratic.
 
     Args:
         counts: (V,) occurrences in the training set, not negative and not all zero. A token that does not occur is
@@ -40,7 +42,7 @@ def mefmax(counts: Tensor) -> Tensor:
     number of classes is kept, as there. A last class that would be empty is none.
     """
     ranked, cumulative = _ranked(counts)
-    sums = _EntropySums(counts[ranked])
+    sums = _EntropySums(cumulative)
     best, best_efficiency = None, -1.0
     for number in range(1, int(cumulative[-1] // int(counts.max())) + 1):
         ends = _equal_mass_ends(cumulative, number)
@@ -141,16 +143,18 @@ def mean_efficiency(counts: Tensor, class_of_token: Tensor) -> float:
     Returns:
         Between 0 and 2. A set of one member, and a class without an occurrence, has efficiency 1.
     """
+    class_of_token = class_of_token.cpu()
     ranked = torch.argsort(class_of_token, stable=True)
     ends = torch.bincount(class_of_token).cumsum(0).numpy()
-    return _EntropySums(counts[ranked]).mean_efficiency(ends)
+    return _EntropySums(_checked(counts)[ranked].cumsum(0).numpy()).mean_efficiency(ends)
 
 
 class _EntropySums:
     """Sums along an order of tokens, from which the entropy of any stretch is read off."""
 
-    def __init__(self, counts: Tensor) -> None:
-        p = (counts.double() / counts.sum()).numpy()
+    def __init__(self, cumulative: np.ndarray) -> None:
+        """Of counts summed up along the order (V,)."""
+        p = np.diff(cumulative, prepend=0) / cumulative[-1]
         p_log_p = p * np.log(p, out=np.zeros_like(p), where=p > 0)
         self.mass = np.concatenate([[0.0], np.cumsum(p)])  # V + 1
         self.p_log_p = np.concatenate([[0.0], np.cumsum(p_log_p)])  # V + 1
@@ -171,14 +175,22 @@ class _EntropySums:
         return float(within.mean() + between)
 
 
-def _ranked(counts: Tensor) -> tuple[Tensor, np.ndarray]:
-    """Tokens by decreasing count (V,), and the counts summed up along that order (V,), exactly."""
+def _checked(counts: Tensor) -> Tensor:
+    if counts.dim() != 1 or counts.is_floating_point():
+        raise ValueError(
+            f"frequency classes: expected whole counts of shape (V,), got {counts.dtype} of shape {tuple(counts.shape)}"
+        )
     if len(counts) == 0 or counts.min() < 0 or counts.sum() == 0:
         raise ValueError(
             f"frequency classes: expected counts of at least one token, none negative and not all zero, got "
             f"{len(counts)} of sum {int(counts.sum())}"
         )
-    counts = counts.long().cpu()
+    return counts.long().cpu()
+
+
+def _ranked(counts: Tensor) -> tuple[Tensor, np.ndarray]:
+    """Tokens by decreasing count (V,), and the counts summed up along that order (V,), exactly."""
+    counts = _checked(counts)
     ranked = torch.argsort(counts, descending=True, stable=True)
     return ranked, counts[ranked].cumsum(0).numpy()
 

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from .checks import check_arguments
-from .chunks import ChunkedLoss, Options, Wanted
+from .chunks import ChunkedLoss, Options, Wanted, wants_gradient
 from .formed_gradients import scaled_gradients
 from .gates import Gates
 from .unlikelihood import Unlikelihood
@@ -123,8 +123,9 @@ def gated_cross_entropy(
         chunk_rows=max(1, chunk_elements // vocabulary),
         predict=predict,
     )
+    wanted = Wanted(*map(wants_gradient, (features, weight, bias)))
     loss, *outputs = _GatedCrossEntropy.apply(
-        features.reshape(-1, features.size(-1)), weight, bias, target.reshape(-1), options
+        features.reshape(-1, features.size(-1)), weight, bias, target.reshape(-1), options, wanted
     )
     return CrossEntropyOutput(loss, *(None if output is None else output.view(size) for output in outputs))
 
@@ -134,10 +135,15 @@ class _GatedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, options: Options
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        target: Tensor,
+        options: Options,
+        wanted: Wanted,
     ) -> tuple[Tensor | None, ...]:
         """The loss of H (N, D), W (V, D), b (V,) or None and y (N,): a scalar, then `chunks.Outputs`."""
-        wanted = Wanted(*ctx.needs_input_grad[:3])
         with torch.autocast(features.device.type, enabled=False):
             work = ChunkedLoss.start(features, weight, bias, target, options, wanted)
             work.run()
@@ -153,7 +159,7 @@ class _GatedCrossEntropy(torch.autograd.Function):
         Raises:
             RuntimeError: a second call; the first has used the gradients up.
         """
-        return (*scaled_gradients(ctx, grad_loss, "gated_cross_entropy"), None, None)
+        return (*scaled_gradients(ctx, grad_loss, "gated_cross_entropy"), None, None, None)
 
 
 def _check(

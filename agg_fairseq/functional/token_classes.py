@@ -14,7 +14,7 @@ RUN = 1024
 Block = slice | Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TokenClasses:
     """Each token's class, for any order of the dictionary.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..functional.frequency_classes import assign_classes, mean_efficiency
+from ..restoring import restored_checkpoint
+from ..safe_loading import open_checkpoint
 from ..training_counts import training_counts
 
 logger = logging.getLogger(__name__)
@@ -41,15 +44,34 @@ def frequency_classes(assignment: str, number: int, task: Any, split: str) -> Te
     return classes
 
 
-def classes_or_placeholder(assignment: str, number: int, task: Any, split: str) -> tuple[Tensor, str | None]:
-    """As `frequency_classes`; where it raises, one class of all tokens, until a checkpoint's take its place.
+def classes_or_placeholder(options: Any, task: Any) -> tuple[Tensor, str | None]:
+    """The classes of the checkpoint that training will start from, else those of the training data.
 
-    There may be no training data beside a checkpoint, or other data, which would not bear its number of classes.
+    Where there are neither, one class of all tokens, until a checkpoint's take its place: beside a checkpoint that is
+    only used there may be no training data, or other data, which would not bear its number of classes.
+
+    Args:
+        options: those of `F2Options`, and `train_subset`, `save_dir`, `restore_file`, `finetune_from_model`.
+        task: fairseq's language_modeling or translation task.
 
     Returns:
         the class of each token, and the reason why they are only a placeholder, or None.
     """
+    restored = _classes_of(restored_checkpoint(options), len(task.target_dictionary))
+    if restored is not None:
+        return restored, None
     try:
-        return frequency_classes(assignment, number, task, split), None
+        return frequency_classes(str(options.f2_assignment), options.f2_classes, task, options.train_subset), None
     except (UserError, ValueError) as error:
         return torch.zeros(len(task.target_dictionary), dtype=torch.int64), str(error)
+
+
+def _classes_of(checkpoint: Path | None, vocabulary: int) -> Tensor | None:
+    """What a checkpoint says; None where it says nothing that fits. fairseq opens it next, and tells what is wrong."""
+    try:
+        state = {} if checkpoint is None else open_checkpoint(checkpoint)["model"]
+    except UserError as error:
+        logger.warning(f"could not read the frequency classes of the checkpoint: {error}")
+        return None
+    found = state.get("decoder.output_projection.class_of_token")
+    return found.long() if found is not None and len(found) == vocabulary else None

@@ -82,7 +82,7 @@ def factorize(model: nn.Module, options: Any, task: Any) -> nn.Module:
 
     Args:
         model: with a `decoder` that is a transformer decoder.
-        options: those of `F2Options`, and `train_subset`.
+        options: those of `F2Options`, and `train_subset`, `save_dir`, `restore_file`, `finetune_from_model`.
         task: gives the training data, whose target-side counts make the classes.
 
     Returns:
@@ -95,9 +95,7 @@ def factorize(model: nn.Module, options: Any, task: Any) -> nn.Module:
     if str(options.f2_decoding) not in DECODINGS:
         fail(f"--f2-decoding: expected {', '.join(DECODINGS)}, got {options.f2_decoding!r}")
     decoder = model.decoder
-    classes, missing = classes_or_placeholder(
-        str(options.f2_assignment), options.f2_classes, task, getattr(options, "train_subset", "train")
-    )
+    classes, missing = classes_or_placeholder(options, task)
     weight = decoder.output_projection.weight
     decoder.output_projection = FactorizedSoftmax(classes, weight.size(1), weight)
     decoder.f2_decoding, decoder.missing_classes = str(options.f2_decoding), missing

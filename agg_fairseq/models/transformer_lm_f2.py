@@ -1,7 +1,7 @@
 """`--arch transformer_lm_f2…`: fairseq's transformer language model with the factorised output layer."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 from fairseq.models import register_model
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
@@ -17,6 +17,9 @@ class TransformerLanguageModelF2Config(TransformerLanguageModelConfig, F2Options
     """Options of `transformer_lm`, and those of the factorised layer."""
 
     train_subset: str = II("dataset.train_subset")
+    save_dir: str = II("checkpoint.save_dir")
+    restore_file: str = II("checkpoint.restore_file")
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")  # noqa: UP045 — fairseq reads it
 
 
 @register_model("transformer_lm_f2", dataclass=TransformerLanguageModelF2Config)

@@ -99,6 +99,9 @@ class FactorizedSoftmax(nn.Module):
     def assign(self, class_of_token: Tensor) -> None:
         """Takes other classes; U keeps its values where their number stays, and starts anew where it does not.
 
+        Another number changes the shape of U: do it before an optimiser has taken a step or a wrapper for several
+        workers has been put around the model.
+
         Raises:
             ValueError: as the constructor; or of another number of tokens.
         """
@@ -112,13 +115,22 @@ class FactorizedSoftmax(nn.Module):
         self._classes = None
         if classes.number != len(self.class_weight):
             fresh = _normal(classes.number, self.class_weight.size(1))
-            self.class_weight.data = fresh.to(self.class_weight)  # the same parameter, for an optimiser that holds it
+            self.class_weight.data = fresh.to(self.class_weight)  # the same parameter
+            self.class_weight.grad = None
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """The classes as float32, exact up to 2^24 of them: what averages states takes every entry for weights."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}class_of_token"] = self.class_of_token.float()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         """Takes the classes of the state before its weights, whose number of rows depends on them."""
-        found = state_dict.get(f"{prefix}class_of_token")
+        key = f"{prefix}class_of_token"
+        found = state_dict.get(key)
         if found is not None and found.shape == self.class_of_token.shape:
-            self.assign(found)
+            state_dict[key] = found.double().round().long().to(self.class_of_token.device)
+            if not torch.equal(state_dict[key], self.class_of_token):
+                self.assign(state_dict[key])
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:

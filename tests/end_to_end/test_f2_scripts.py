@@ -55,6 +55,16 @@ def test_f2_softmax_on_wikitext(shared_data, tmp_path):
 
 
 @pytest.mark.slow
+def test_multi30k_says_that_a_training_failed(shared_data, tmp_path):
+    """The first of two side by side: no score is printed."""
+    options = ("--data", shared_data / "multi30k", "--output", "out", "--updates", "2", "--vocabulary", "500")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mle").write_text("in the way of the checkpoints")
+    failed = run_command("bash", MULTI30K, *options, "--jobs", "2", cwd=tmp_path, check=False, timeout=900)
+    assert failed.returncode == 1 and "a training failed" in failed.stderr and "BLEU" not in failed.stdout
+
+
+@pytest.mark.slow
 def test_multi30k_in_small(shared_data, tmp_path):
     data = tmp_path / "the data"
     data.mkdir()

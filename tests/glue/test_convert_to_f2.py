@@ -1,6 +1,7 @@
 """A trained model with the ordinary softmax becomes one with the factorised layer, and goes on training."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -66,6 +67,10 @@ def test_language_model(lm_checkpoint, lm_data, tmp_path, capsys):
     assert evaluated[0] == pytest.approx(softmax, rel=2e-2)  # the last block of a line is cut otherwise
     assert evaluated[1] == pytest.approx(evaluated[0], rel=0.05)
 
+    validated = run_command(
+        "fairseq-validate", lm_data, *PLUGIN, "--task", "language_modeling", "--path", output, "--max-tokens", "256"
+    )
+    assert "class_nll" in validated.stdout + validated.stderr
     result = run_command(
         "fairseq-train", lm_data, *PLUGIN, *LM_SIZE, *SMALL, "--arch", "transformer_lm_f2", "--criterion",
         "f2_softmax", "--finetune-from-model", output, "--save-dir", tmp_path / "on", "--log-format", "simple",
@@ -94,9 +99,11 @@ def test_what_is_in_the_checkpoint(lm_checkpoint, lm_data, tmp_path):
     assert before["cfg"]["model"]["_name"] == "transformer_lm"
 
 
-def test_refusals(lm_checkpoint, lm_data, tmp_path, capsys):
+def test_refusals(lm_checkpoint, lm_data, mt_data, tmp_path, capsys):
     """One line, status 2, and nothing written."""
     output = tmp_path / "f2.pt"
+    without_valid = tmp_path / "no-valid"
+    shutil.copytree(lm_data, without_valid, ignore=shutil.ignore_patterns("valid*"))
     assert convert(lm_checkpoint, lm_data, output) == 0
     cases = [
         ((output, lm_data), "found a model transformer_lm_f2; expected transformer_lm or transformer"),
@@ -106,6 +113,10 @@ def test_refusals(lm_checkpoint, lm_data, tmp_path, capsys):
         ((lm_checkpoint, lm_data, "--f2-assignment", "equal-token"), "expected --f2-classes, the number of classes"),
         ((lm_checkpoint, lm_data, "--f2-assignment", "equal-token", "--f2-classes", "999"), "one per token at most"),
         ((lm_checkpoint, lm_data, "--positions", "0"), "expected at least 1"),
+        ((lm_checkpoint, lm_data, "--max-tokens", "2"), "raise --max-tokens"),
+        ((lm_checkpoint, lm_data, "--json", str(tmp_path / "new.pt")), "--json: found the file of --output"),
+        ((lm_checkpoint, mt_data), "fairseq cannot build its model"),
+        ((lm_checkpoint, without_valid), "found no valid.bin"),
     ]
     for (path, data, *options), text in cases:
         capsys.readouterr()

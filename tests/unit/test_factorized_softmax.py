@@ -13,9 +13,11 @@ from agg_fairseq.functional import (
     choose_class,
     decoupled_log_prob,
     factorized_cross_entropy,
+    gated_cross_entropy,
     joint_log_prob,
     token_classes,
 )
+from agg_fairseq.functional.chunks import ChunkedLoss
 from agg_fairseq.modules import FactorizedSoftmax
 
 PAD = 1
@@ -142,6 +144,42 @@ def test_without_positions():
     assert all(not g.any() for g in torch.autograd.grad(out.loss, (h, w, u)))
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_what_stands_at_ignored_positions_does_not_matter(epsilon):
+    h, w, u, y = problem(layout("shuffled"))
+    classes = TokenClasses.of(layout("shuffled"))
+    options = {"label_smoothing": epsilon, "ignore_index": PAD}
+    expected = factorized_cross_entropy(h, w, u, y, classes, **options).loss.item()
+    bad = h.detach().masked_fill((y == PAD)[:, None], torch.nan).requires_grad_()
+    loss = factorized_cross_entropy(bad, w, u, y, classes, **options).loss
+    loss.backward()
+    assert loss.item() == pytest.approx(expected, rel=1e-12)
+    assert all(tensor.grad.isfinite().all() for tensor in (bad, w, u))
+
+
+def test_no_gradient_is_formed_where_none_is_wanted(monkeypatch):
+    """In validation neither of H nor of W: their products are most of the cost."""
+    h, w, u, y = problem(layout("shuffled"))
+    wanted = []
+    start = ChunkedLoss.start
+
+    def observed(*arguments):
+        work = start(*arguments)
+        wanted.append((work.grad_features is not None, work.grad_weight is not None))
+        return work
+
+    monkeypatch.setattr(ChunkedLoss, "start", observed)
+    classes = TokenClasses.of(layout("shuffled"))
+    with torch.no_grad():
+        factorized_cross_entropy(h, w, u, y, classes, ignore_index=PAD)
+        gated_cross_entropy(h, w, y, ignore_index=PAD)
+    assert wanted and not any(map(any, wanted))
+    wanted.clear()
+    factorized_cross_entropy(h, w, u, y, classes, ignore_index=PAD)
+    gated_cross_entropy(h, w.detach(), y, ignore_index=PAD)
+    assert set(wanted[:-1]) == {(True, True)} and wanted[-1] == (True, False)
+
+
 def test_only_what_is_asked_for_gets_a_gradient():
     h, w, u, y = problem(layout("sorted"))
     out = factorized_cross_entropy(h.detach(), w.detach(), u, y, TokenClasses.of(layout("sorted")), ignore_index=PAD)
@@ -257,6 +295,8 @@ def test_bad_sizes_are_refused():
         factorized_cross_entropy(h, w, u, y + 20, classes)
     with pytest.raises(ValueError, match="chosen of shape"):
         decoupled_log_prob(h, w, u, classes, y[:2])
+    with pytest.raises(ValueError, match=r"chosen classes in \[0, 3\)"):
+        decoupled_log_prob(h, w, u, classes, torch.full_like(y, 3))
 
 
 class TestModule:
@@ -288,7 +328,27 @@ class TestModule:
         restored.load_state_dict(saved.state_dict())
         h = torch.randn(3, 6, dtype=torch.float64)
         assert torch.equal(restored(h), saved(h))
-        assert restored.class_weight is parameter  # an optimiser that holds it keeps training it
+        assert restored.class_weight is parameter
+
+    def test_survives_an_average_of_states(self):
+        """Exponential moving averages and checkpoint averaging treat every entry as a weight."""
+        layer = self.layer("shuffled")
+        averaged = {name: value * 0.999 + value * 0.001 for name, value in layer.state_dict().items()}
+        restored = self.layer("one-class")
+        restored.load_state_dict(averaged)
+        assert torch.equal(restored.class_of_token, layout("shuffled"))
+        layer.half()
+        assert torch.equal(layer.state_dict()["class_of_token"], layout("shuffled").float())
+
+    def test_one_feature_vector(self):
+        layer = self.layer()
+        assert layer.predict_class(torch.randn(6).double(), sample=True).shape == ()
+        assert layer(torch.randn(6).double()).shape == (17,)
+
+    def test_mixed_dtypes(self):
+        layer = FactorizedSoftmax(layout("sorted"), 6)
+        h = torch.randn(3, 6).bfloat16()
+        torch.testing.assert_close(layer(h), layer(h.float()))
 
     def test_of_another_vocabulary_is_refused(self):
         with pytest.raises(RuntimeError, match="size mismatch"):
