@@ -1,5 +1,6 @@
 """The models with the factorised output layer through the real command lines: train, resume, evaluate, generate."""
 
+import argparse
 import contextlib
 import importlib
 import io
@@ -11,13 +12,16 @@ import shutil
 import socket
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
 
 from agg_fairseq.cli.main import main as agg_main
+from agg_fairseq.corpus import load_dictionary
 from agg_fairseq.functional import mefmax
+from agg_fairseq.models.f2_classes import classes_or_placeholder
 from agg_fairseq.safe_loading import open_checkpoint
 from tests.conftest import BIN, ROOT, run_command
 from tests.end_to_end.test_command_lines import COMMON, LM, MT
@@ -324,6 +328,27 @@ def test_fine_tuning_keeps_the_classes_of_the_checkpoint(lm_data, lm_run, other_
         assert not torch.equal(tuned[f"{LAYER}.class_weight"], start[f"{LAYER}.class_weight"])
         distance, size = (tuned[f"{LAYER}.weight"] - start[f"{LAYER}.weight"]).norm(), start[f"{LAYER}.weight"].norm()
         assert 0 < distance < 0.5 * size
+
+
+def test_a_moving_average_of_the_weights_keeps_the_classes(lm_data, tmp_path):
+    """fairseq's --store-ema takes every entry of the state for a weight."""
+    state = quick(lm_data, tmp_path, "--store-ema", "--ema-decay", 0.9, "--max-update", 3)
+    averaged = state["extra_state"]["ema"]
+    key = f"{LAYER}.class_of_token"
+    torch.testing.assert_close(averaged[key], state["model"][key], rtol=1e-6, atol=0)
+    assert not torch.equal(averaged[f"{LAYER}.weight"], state["model"][f"{LAYER}.weight"])
+
+
+def test_fine_tuning_reads_the_classes_before_the_model_is_wrapped(lm_data, lm_run, other_data, tmp_path):
+    """A wrapper for several workers cannot bear that parameters change their shape afterwards: none does."""
+    options = argparse.Namespace(
+        f2_assignment="mefmax", f2_classes=0, train_subset="train", save_dir=str(tmp_path),
+        restore_file="checkpoint_last.pt", finetune_from_model=str(lm_run[0] / "checkpoint_last.pt"),
+    )  # fmt: skip
+    task = types.SimpleNamespace(target_dictionary=load_dictionary(lm_data))  # names no data: nothing is counted
+    found, missing = classes_or_placeholder(options, task)
+    expected = open_checkpoint(options.finetune_from_model)["model"][f"{LAYER}.class_of_token"]
+    assert missing is None and torch.equal(found, expected.long())
 
 
 def test_a_number_of_classes_that_the_other_data_would_not_bear(lm_data, other_data, tmp_path):
