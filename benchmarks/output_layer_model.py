@@ -60,9 +60,9 @@ class _GivenFeatures:
         FairseqIncrementalDecoder.__init__(self, None)
         self.output_projection = layer
 
-    def extract_features(self, prev_output_tokens: Tensor, **unused: Any) -> tuple[Tensor, None]:
-        """Features (B, T, D), as they are."""
-        return prev_output_tokens, None
+    def extract_features(self, prev_output_tokens: Tensor, **unused: Any) -> tuple[Tensor, dict[str, Any]]:
+        """Features (B, T, D), as they are; no attention."""
+        return prev_output_tokens, {"attn": [None]}
 
 
 class _FullDecoder(_GivenFeatures, TransformerDecoderBase):

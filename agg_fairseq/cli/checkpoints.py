@@ -85,6 +85,23 @@ def _build(state: dict[str, Any], overrides: dict[str, Any]) -> tuple[nn.Module,
     return model.eval(), task
 
 
+def model_options(state: dict[str, Any]) -> dict[str, Any]:
+    """The options of the model in a checkpoint; to change them is to change the checkpoint's."""
+    options = state["cfg"]["model"] if state.get("cfg") else state["args"]
+    return options if isinstance(options, dict) else vars(options)
+
+
+def check_finite(path: str | Path, parameters: dict[str, Tensor]) -> None:
+    """Refuses the parameters of a diverged run.
+
+    Raises:
+        UserError: one of them, which are given by their names, has an infinity or NaN.
+    """
+    bad = next((name for name, value in parameters.items() if not value.isfinite().all()), None)
+    if bad is not None:
+        raise UserError(f"{path}: found an infinity or NaN in {bad}: a diverged run; take an earlier checkpoint")
+
+
 def output_embedding(path: str | Path) -> tuple[str, Tensor]:
     """Name and value of the output embedding `W` (V, D) in a checkpoint; the tied one where there is no other.
 
@@ -94,10 +111,6 @@ def output_embedding(path: str | Path) -> tuple[str, Tensor]:
     parameters = open_checkpoint(path)["model"]
     for name in ("decoder.output_projection.weight", "decoder.fc_out.weight", "decoder.embed_tokens.weight"):
         if name in parameters:
-            weight = parameters[name].float()
-            if not weight.isfinite().all():
-                raise UserError(
-                    f"{path}: found an infinity or NaN in {name}: a diverged run; take an earlier checkpoint"
-                )
-            return name, weight
+            check_finite(path, {name: parameters[name]})
+            return name, parameters[name].float()
     raise UserError(f"{path}: found no output embedding; expected decoder.output_projection.weight or a tied one")

@@ -35,7 +35,8 @@ from ..functional.class_embeddings import (
 from ..functional.factorized_softmax import class_log_prob
 from ..functional.frequency_classes import ASSIGNMENTS, assign_classes
 from ..functional.gated_cross_entropy import CHUNK_ELEMENTS
-from .checkpoints import load_model, open_checkpoint
+from ..safe_loading import open_checkpoint
+from .checkpoints import check_finite, load_model, model_options
 from .devices import find_device
 from .table import format_table, number
 
@@ -76,7 +77,8 @@ def run(arguments: argparse.Namespace) -> None:
     target_splits(task, "valid")
     for path in filter(None, (arguments.output, arguments.json)):
         check_writable(path)
-    weight = _weight(model, arguments.path)
+    weight = model.decoder.output_projection.weight.detach()
+    check_finite(arguments.path, {"the output embedding": weight})
     classes = TokenClasses.of(classes.to(device))
     features = _features(model, task, "train", arguments.positions, arguments.max_tokens)
     start = mean_class_embeddings(weight, counts.to(device), classes)
@@ -100,21 +102,16 @@ def _parent(state: dict[str, Any], path: str) -> str:
     """The model of a checkpoint, one that has a sibling with the factorised layer."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-    name = _options(state).get("_name") or _options(state).get("arch") or "?"
+    name = model_options(state).get("_name") or model_options(state).get("arch") or "?"
     parent = ARCH_MODEL_NAME_REGISTRY.get(name, name)
     if parent not in FACTORIZED:
         raise UserError(
             f"{path}: found a model {name}; expected transformer_lm or transformer with the ordinary softmax, of which "
             "transformer_lm_f2 and transformer_f2 are the siblings"
         )
-    if _options(state).get("adaptive_softmax_cutoff") is not None:
+    if model_options(state).get("adaptive_softmax_cutoff") is not None:
         raise UserError(f"{path}: found an adaptive softmax; expected the ordinary one, whose embeddings can be kept")
     return parent
-
-
-def _options(state: dict[str, Any]) -> dict[str, Any]:
-    options = state["cfg"]["model"] if state.get("cfg") else state["args"]
-    return options if isinstance(options, dict) else vars(options)
 
 
 def _classes(arguments: argparse.Namespace, task: Any) -> tuple[Tensor, Tensor]:
@@ -126,13 +123,6 @@ def _classes(arguments: argparse.Namespace, task: Any) -> tuple[Tensor, Tensor]:
         return counts, assign_classes(arguments.f2_assignment, arguments.f2_classes, counts)
     except ValueError as error:
         raise UserError(str(error)) from error
-
-
-def _weight(model: nn.Module, path: str) -> Tensor:
-    weight = model.decoder.output_projection.weight.detach()
-    if not weight.isfinite().all():
-        raise UserError(f"{path}: found an infinity or NaN: a diverged run; take an earlier checkpoint")
-    return weight
 
 
 @torch.no_grad()
@@ -254,7 +244,7 @@ def _converted(
 
 def _set_options(state: dict[str, Any], parent: str, arguments: argparse.Namespace) -> None:
     """The sibling's name for the model, and the criterion that such a model can be trained and validated with."""
-    options = _options(state)
+    options = model_options(state)
     for key in ("_name", "arch"):
         if options.get(key):
             options[key] = FACTORIZED[parent] + options[key].removeprefix(parent)

@@ -26,7 +26,8 @@ from ..corpus import load_dictionary
 from ..errors import UserError, first_line
 from ..files import check_distinct, check_writable, write_json, write_whole
 from ..functional.decoupled import DECODINGS
-from .checkpoints import check_language_model, load_model, open_checkpoint
+from ..safe_loading import open_checkpoint
+from .checkpoints import check_finite, check_language_model, load_model, model_options
 from .devices import find_device
 
 
@@ -92,9 +93,7 @@ def _check_values(arguments: argparse.Namespace) -> None:
 
 def _f2_decoding(path: str, asked: str | None) -> str | None:
     """How a factorised output layer will decode; None for an ordinary softmax."""
-    state = open_checkpoint(path)
-    options = (state.get("cfg") or {}).get("model") or state.get("args") or {}
-    options = options if isinstance(options, dict) else vars(options)
+    options = model_options(open_checkpoint(path))
     if asked and "f2_decoding" not in options:
         raise UserError(
             f"--f2-decoding: found a model with an ordinary softmax in {path}; expected one of a factorised output "
@@ -114,8 +113,7 @@ def _check_model(model: nn.Module, task: Any, arguments: argparse.Namespace) -> 
     vocabulary = len(task.target_dictionary)
     if arguments.topk is not None and arguments.topk > vocabulary:
         raise UserError(f"--topk: expected 1 to {vocabulary} (the model's vocabulary), got {arguments.topk}")
-    if not all(parameter.isfinite().all() for parameter in model.parameters()):
-        raise UserError(f"{arguments.path}: found an infinity or NaN: a diverged run; take an earlier checkpoint")
+    check_finite(arguments.path, dict(model.named_parameters()))
 
 
 def _starts_with_bos(task: Any) -> bool:

@@ -27,6 +27,11 @@ from .formed_gradients import scaled_gradients
 from .gated_cross_entropy import CHUNK_ELEMENTS
 from .token_classes import Block, TokenClasses
 
+CACHED_ELEMENTS = 2**21
+"""Logits normalised at a time: 8 MiB in float32, which a processor's cache can hold."""
+LEAST_MASS = 1e-25
+"""Of a class, beside the likeliest token's 1; well above where float32 gets coarse."""
+
 
 class FactorizedOutput(NamedTuple):
     """What `factorized_cross_entropy` returns; everything in nats, zero at ignored positions."""
@@ -276,14 +281,15 @@ class _JointLogProb(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, log_p1: Tensor, classes: TokenClasses) -> Tensor:
         """Of (N, V) and (N, C): (N, V)."""
-        normalizers = torch.stack([log_sum_exp(logits, blocks) for blocks in classes.blocks], 1)  # N x C
-        shifts = (log_p1 - normalizers).split(1, 1)  # C times N x 1
-        for blocks, shift in zip(classes.blocks, shifts, strict=True):
-            for block in blocks:
-                if isinstance(block, slice):
-                    logits[:, block].add_(shift)
-                else:
-                    logits[:, block] += shift  # the columns are copied
+        rows = max(1, CACHED_ELEMENTS // classes.vocabulary)
+        for part, log_p1_of_part in zip(logits.split(rows), log_p1.split(rows), strict=True):
+            shifts = (log_p1_of_part - _normalizers(part, classes)).split(1, 1)  # C times n x 1
+            for blocks, shift in zip(classes.blocks, shifts, strict=True):
+                for block in blocks:
+                    if isinstance(block, slice):
+                        part[:, block].add_(shift)
+                    else:
+                        part[:, block] += shift  # the columns are copied
         ctx.mark_dirty(logits)
         ctx.save_for_backward(logits, log_p1)
         ctx.classes = classes
@@ -302,6 +308,19 @@ class _JointLogProb(torch.autograd.Function):
                 p2 = (joint[:, block] - log_p1[:, number, None]).exp_()
                 grad_logits[:, block] = torch.addcmul(gradient[:, block], p2, total[:, None], value=-1)
         return grad_logits, grad_log_p1, None
+
+
+def _normalizers(logits: Tensor, classes: TokenClasses) -> Tensor:
+    """The log-sum-exp of each class: (n, V) to (n, C).
+
+    With one exponential of all logits below their largest; a class so far below it that float32 loses it has its own.
+    """
+    largest = logits.amax(1, keepdim=True)  # n x 1
+    mass = torch.sub(logits, largest).exp_()  # n x V
+    sums = torch.stack([sum(mass[:, block].sum(1) for block in blocks) for blocks in classes.blocks], 1)  # n x C
+    if sums.numel() and sums.amin() > LEAST_MASS:
+        return sums.log_().add_(largest)
+    return torch.stack([log_sum_exp(logits, blocks) for blocks in classes.blocks], 1)
 
 
 def linear(features: Tensor, weight: Tensor) -> Tensor:

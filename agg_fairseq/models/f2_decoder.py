@@ -50,7 +50,7 @@ class F2TransformerDecoder(TransformerDecoderBase):
         if features_only:
             return features, extra
         log_probs = self._log_probs(features, is_generating=incremental_state is not None)
-        return log_probs, {**(extra or {}), MARK: log_probs[..., :1].detach().clone()}
+        return log_probs, {**extra, MARK: log_probs[..., :1].detach().clone()}
 
     def _log_probs(self, features: Tensor, *, is_generating: bool) -> Tensor:
         if not is_generating or self.f2_decoding == "joint":

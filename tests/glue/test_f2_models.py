@@ -331,6 +331,21 @@ def test_temperatures_where_the_chosen_class_is_forbidden(mt_data, decoding, tem
     check_hypotheses(task, model, batch, beam=2, sampling=True, temperature=temperature)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
+def test_probabilities_are_normalised_whatever_the_temperature(lm_data, temperature):
+    """fairseq's generator divides what the decoder returned, in place, and then asks for probabilities."""
+    cfg, task, model, _ = build(lm_data, "--criterion", "f2_softmax", base=F2_LM)
+    tokens = batches(cfg, task)[0]["net_input"]["src_tokens"]
+    with torch.no_grad():
+        output, extra = model.eval().decoder(tokens)
+        expected = (output / temperature).log_softmax(2)
+        for columns in (slice(-1, None), slice(None)):  # the last step of a search; a whole text
+            scaled = output.clone()[:, columns].div_(temperature)
+            found = model.get_normalized_probs((scaled, extra), log_probs=True)
+            torch.testing.assert_close(found, expected[:, columns])
+            torch.testing.assert_close(model.get_normalized_probs((scaled, extra), log_probs=False), found.exp())
+
+
 def test_decoupled_greedy_search_by_hand(mt_data):
     """The likeliest class, then its likeliest token, step by step over the joint distribution of full forwards."""
     cfg, task, model, _ = build(mt_data, "--criterion", "f2_softmax", "--f2-decoding", "greedy-class", base=F2_MT)

@@ -13,6 +13,7 @@ from agg_fairseq.functional import (
     choose_class,
     decoupled_log_prob,
     factorized_cross_entropy,
+    factorized_softmax,
     gated_cross_entropy,
     joint_log_prob,
     token_classes,
@@ -108,6 +109,19 @@ def test_joint_probabilities_sum_to_one_for_any_layout(raw, scale):
     h, w, u, _ = problem(class_of_token)
     joint = joint_log_prob(scale * h, w, u, TokenClasses.of(class_of_token))
     torch.testing.assert_close(joint.exp().sum(1), torch.ones(len(h), dtype=torch.float64), rtol=1e-11, atol=0)
+
+
+@pytest.mark.parametrize("offset", [0.0, 50.0, 90.0, 500.0])
+def test_classes_far_below_the_largest_logit_are_normalised_exactly(offset, monkeypatch):
+    """Nothing in training keeps the logits of different classes at one level: only those of a class compete."""
+    monkeypatch.setattr(factorized_softmax, "CACHED_ELEMENTS", 40)  # rows by twos
+    w = torch.randn(17, 5, dtype=torch.float64)
+    h, u = torch.cat([torch.randn(7, 4), torch.ones(7, 1)], 1).double(), torch.randn(3, 5, dtype=torch.float64)
+    w[:, 4] = torch.where(layout("specials-first") == 1, -offset, 0.0)
+    expected = joint_log_prob(h, w, u, TokenClasses.of(layout("specials-first")))
+    found = joint_log_prob(h.float(), w.float(), u.float(), TokenClasses.of(layout("specials-first")))
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(expected.exp().sum(1), torch.ones(7, dtype=torch.float64), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
