@@ -2,6 +2,7 @@
 
 import os
 import random
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,26 @@ def run_command(*arguments, check=True, cwd=ROOT, env=None, timeout=300):
     if check:
         assert result.returncode == 0, f"{command}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
     return result
+
+
+def train_by_two_workers(data, save, *options):
+    """fairseq-train by two processes over gloo, with the plug-in."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    workers = [
+        subprocess.Popen(
+            [BIN / "fairseq-train", data, "--user-dir", "agg_fairseq", *options, "--save-dir", save,
+             "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-no-spawn",
+             "--distributed-world-size", "2", "--distributed-rank", str(rank), "--distributed-init-method",
+             f"tcp://127.0.0.1:{port}", "--load-checkpoint-on-all-dp-ranks"],
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    for worker in workers:
+        output, _ = worker.communicate(timeout=300)
+        assert worker.returncode == 0, output[-3000:]
 
 
 def zipf_text(lines, words=60, seed=0, prefix="w"):

@@ -85,14 +85,14 @@ def run(arguments: argparse.Namespace) -> None:
     fitted = fit_class_embeddings(features, class_log_mass(features, weight, classes), start)
     used = len(features)
     del features
-    result = _measure(model, task, weight, classes, {"mean": start, "fitted": fitted.class_weight}, arguments)
+    result = _measure(model, task, weight, classes, {"mean": start, "fitted": fitted}, arguments)
     print(format_table(["class embeddings", "KL (nats)", "PPL"], _rows(result)))
     signature = (
         f"classes:{classes.number}|assignment:{arguments.f2_assignment}|fitted-on:train,{used}|"
         f"measured-on:valid,{result['positions']}|version:{__version__}"
     )
     print(f"\n{signature}")
-    converted = _converted(state, parent, classes, weight, fitted.class_weight, arguments)
+    converted = _converted(state, parent, classes, weight, fitted, arguments)
     write_whole(arguments.output, lambda temporary: torch.save(converted, temporary))
     if arguments.json:
         write_json(arguments.json, {"signature": signature, "sizes": list(classes.sizes), **result})
@@ -128,10 +128,7 @@ def _classes(arguments: argparse.Namespace, task: Any) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def _features(model: nn.Module, task: Any, split: str, positions: int, max_tokens: int) -> Tensor:
     """(N, D) features in front of the targets of a split, N at most `positions`; spread over it."""
-    found, total = [], 0
-    for features, _ in _batches(model, task, split, positions, max_tokens):
-        found.append(features)
-        total += len(features)
+    found = [features for features, _ in _batches(model, task, split, positions, max_tokens)]
     return torch.cat(found)[:positions]
 
 

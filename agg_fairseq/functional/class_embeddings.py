@@ -13,8 +13,6 @@ weighted by f.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -23,17 +21,6 @@ from .chunks import working_dtype
 from .factorized_softmax import class_log_prob, linear, log_sum_exp
 from .gated_cross_entropy import CHUNK_ELEMENTS
 from .token_classes import TokenClasses
-
-
-class FittedClasses(NamedTuple):
-    """What `fit_class_embeddings` returns; divergences in nats, means over positions."""
-
-    class_weight: Tensor
-    """(C, D) U."""
-    kl_before: float
-    """KL(P ‖ p) at the start, the weighted mean of the tokens' embeddings."""
-    kl_after: float
-    """KL(P ‖ p) of the fit."""
 
 
 def class_log_mass(
@@ -68,7 +55,7 @@ def mean_class_embeddings(weight: Tensor, counts: Tensor, classes: TokenClasses)
     return weight.new_zeros(classes.number, weight.size(1)).index_add_(0, classes.of_token, share[:, None] * weight)
 
 
-def fit_class_embeddings(features: Tensor, log_mass: Tensor, start: Tensor, *, iterations: int = 200) -> FittedClasses:
+def fit_class_embeddings(features: Tensor, log_mass: Tensor, start: Tensor, *, iterations: int = 200) -> Tensor:
     """The U whose p1 is closest to the classes' mass under the ordinary softmax, by L-BFGS.
 
     Args:
@@ -78,23 +65,21 @@ def fit_class_embeddings(features: Tensor, log_mass: Tensor, start: Tensor, *, i
         iterations: at most so many; it stops earlier where nothing moves.
 
     Returns:
-        FittedClasses: U in the dtype of `start`, and the divergence before and after.
+        (C, D) U, in the dtype of `start`.
     """
     dtype = working_dtype(features)
     features, log_q = features.to(dtype), log_mass.to(dtype)
     class_weight = start.to(dtype).clone().requires_grad_()
     optimizer = torch.optim.LBFGS([class_weight], max_iter=iterations, line_search_fn="strong_wolfe")
 
-    def divergence() -> Tensor:
+    def _evaluate() -> Tensor:
         optimizer.zero_grad()
         loss = kl_to_classes(features, class_weight, log_q)
         loss.backward()
         return loss
 
-    before = kl_to_classes(features, start, log_q).item()
-    optimizer.step(divergence)
-    fitted = class_weight.detach()
-    return FittedClasses(fitted.to(start.dtype), before, kl_to_classes(features, fitted, log_q).item())
+    optimizer.step(_evaluate)
+    return class_weight.detach().to(start.dtype)
 
 
 def kl_to_classes(features: Tensor, class_weight: Tensor, log_mass: Tensor) -> Tensor:

@@ -5,14 +5,12 @@ import math
 import os
 import re
 import shutil
-import socket
-import subprocess
 
 import pytest
 import torch
 
 from agg_fairseq.cli.checkpoints import open_checkpoint
-from tests.conftest import BIN, ROOT, run_command
+from tests.conftest import ROOT, run_command, train_by_two_workers
 
 LM = (
     "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 "
@@ -173,22 +171,7 @@ def test_two_workers_count_like_one_with_the_joined_batch(lm_data, tmp_path):
     """Batches are dealt round-robin, so that two micro-batches of one worker are those of two workers."""
     options = (*AGG, "--agg-window", "4", "--max-update", "6", "--dropout", "0")
     train(lm_data, tmp_path / "one", *options, "--update-freq", "2")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    workers = [
-        subprocess.Popen(
-            [BIN / "fairseq-train", lm_data, "--user-dir", "agg_fairseq", *LM, *COMMON, *options, "--save-dir",
-             tmp_path / "two", "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
-             "--distributed-no-spawn", "--distributed-world-size", "2", "--distributed-rank", str(rank),
-             "--distributed-init-method", f"tcp://127.0.0.1:{port}", "--load-checkpoint-on-all-dp-ranks"],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    for worker in workers:
-        output, _ = worker.communicate(timeout=300)
-        assert worker.returncode == 0, output[-3000:]
+    train_by_two_workers(lm_data, tmp_path / "two", *LM, *COMMON, *options)
     one, two = state(tmp_path / "one"), state(tmp_path / "two")
     assert two["optimizer_history"][-1]["num_updates"] == 6
     ours, theirs = (s["extra_state"]["LanguageModelingTask"]["agg_fairseq"]["counter"] for s in (two, one))

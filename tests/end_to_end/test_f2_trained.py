@@ -9,8 +9,6 @@ import logging
 import math
 import re
 import shutil
-import socket
-import subprocess
 import sys
 import types
 
@@ -23,7 +21,7 @@ from agg_fairseq.corpus import load_dictionary
 from agg_fairseq.functional import mefmax
 from agg_fairseq.models.f2_classes import classes_or_placeholder
 from agg_fairseq.safe_loading import open_checkpoint
-from tests.conftest import BIN, ROOT, run_command
+from tests.conftest import ROOT, run_command, train_by_two_workers
 from tests.end_to_end.test_command_lines import COMMON, LM, MT
 from tests.glue.test_f2_models import EVERY_DECODING, target_counts
 
@@ -506,22 +504,7 @@ def test_two_workers_train_as_one_with_the_joined_batch(lm_data, tmp_path):
     """Batches are dealt round-robin, so that two micro-batches of one worker are those of two workers."""
     options = (*F2, "--max-update", "6", "--disable-validation")
     one = quick(lm_data, tmp_path / "one", *options, "--update-freq", 2)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    workers = [
-        subprocess.Popen(
-            [BIN / "fairseq-train", lm_data, "--user-dir", "agg_fairseq", *F2_LM, *COMMON, *options, "--save-dir",
-             tmp_path / "two", "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
-             "--distributed-no-spawn", "--distributed-world-size", "2", "--distributed-rank", str(rank),
-             "--distributed-init-method", f"tcp://127.0.0.1:{port}"],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    for worker in workers:
-        output, _ = worker.communicate(timeout=300)
-        assert worker.returncode == 0, output[-3000:]
+    train_by_two_workers(lm_data, tmp_path / "two", *F2_LM, *COMMON, *options)
     two = open_checkpoint(tmp_path / "two" / "checkpoint_last.pt")
     assert two["optimizer_history"][-1]["num_updates"] == 6
     for name, tensor in one["model"].items():
