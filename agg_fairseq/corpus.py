@@ -18,25 +18,28 @@ from .metrics import FrequencyGroups, frequency_groups
 BLOCK_TOKENS = 2**24
 
 
-def load_dictionary(data: str | Path) -> Any:
-    """fairseq's dictionary of a folder of `fairseq-preprocess --only-source`.
+def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
+    """fairseq's dictionary in a folder of `fairseq-preprocess`.
+
+    Args:
+        data: the folder.
+        file: `dict.txt` of `--only-source`, or that of a language, `dict.de.txt`.
 
     Raises:
-        UserError: there is no such folder, no `dict.txt` in it, or a line of that is not a token and a count.
+        UserError: there is no such folder or file, or a line of that is not a token and a count.
     """
     from fairseq.data import Dictionary
 
     folder = Path(data)
     if not folder.is_dir():
         raise UserError(f"{folder}: found no such folder; expected one written by fairseq-preprocess")
-    if not (folder / "dict.txt").is_file():
-        raise UserError(f"{folder}: found no dict.txt; expected a folder written by fairseq-preprocess --only-source")
+    if not (folder / file).is_file():
+        option = " --only-source" if file == "dict.txt" else ""
+        raise UserError(f"{folder}: found no {file}; expected a folder written by fairseq-preprocess{option}")
     try:
-        return Dictionary.load(str(folder / "dict.txt"))
+        return Dictionary.load(str(folder / file))
     except (ValueError, RuntimeError, OSError) as error:  # what fairseq raises over a bad line
-        raise UserError(
-            f"{folder}: found a bad dict.txt ({first_line(error)}); run fairseq-preprocess again"
-        ) from error
+        raise UserError(f"{folder}: found a bad {file} ({first_line(error)}); run fairseq-preprocess again") from error
 
 
 def training_groups(data: str | Path, dictionary: Any) -> FrequencyGroups:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,7 @@ def check_language_model(path: str | Path, data: str | Path, vocabulary: int) ->
         UserError: as `open_checkpoint`; another task; another number of tokens than `vocabulary`, that of `data`.
     """
     state = open_checkpoint(path)
-    options = state.get("cfg") or vars(state["args"])
-    task = options.get("task", {}) if isinstance(options, dict) else {}
-    task = task if isinstance(task, dict) else {"_name": task, **options}
+    task = task_options(state)
     if task.get("_name") != "language_modeling":
         raise UserError(f"{path}: found a model of the task {task.get('_name')}; expected language_modeling")
     for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
@@ -91,6 +90,17 @@ def model_options(state: dict[str, Any]) -> dict[str, Any]:
     return options if isinstance(options, dict) else vars(options)
 
 
+def task_options(state: dict[str, Any]) -> dict[str, Any]:
+    """The options of the task in a checkpoint, with its name as `_name`."""
+    options = state.get("cfg") or vars(state["args"])
+    if not isinstance(options, dict):
+        return {}
+    task = options.get("task", {})
+    if isinstance(task, argparse.Namespace):  # of an older fairseq's tasks
+        task = vars(task)
+    return task if isinstance(task, dict) else {"_name": task, **options}
+
+
 def check_finite(path: str | Path, parameters: dict[str, Tensor]) -> None:
     """Refuses the parameters of a diverged run.
 
@@ -100,17 +110,3 @@ def check_finite(path: str | Path, parameters: dict[str, Tensor]) -> None:
     bad = next((name for name, value in parameters.items() if not value.isfinite().all()), None)
     if bad is not None:
         raise UserError(f"{path}: found an infinity or NaN in {bad}: a diverged run; take an earlier checkpoint")
-
-
-def output_embedding(path: str | Path) -> tuple[str, Tensor]:
-    """Name and value of the output embedding `W` (V, D) in a checkpoint; the tied one where there is no other.
-
-    Raises:
-        UserError: as `open_checkpoint`, there is no embedding of a known name, or it is not finite.
-    """
-    parameters = open_checkpoint(path)["model"]
-    for name in ("decoder.output_projection.weight", "decoder.fc_out.weight", "decoder.embed_tokens.weight"):
-        if name in parameters:
-            check_finite(path, {name: parameters[name]})
-            return name, parameters[name].float()
-    raise UserError(f"{path}: found no output embedding; expected decoder.output_projection.weight or a tied one")

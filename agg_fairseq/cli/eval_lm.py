@@ -24,13 +24,14 @@ from tqdm import tqdm
 from .. import __version__
 from ..corpus import load_dictionary, training_groups
 from ..errors import UserError, first_line
-from ..files import write_json
 from ..metrics import FrequencyGroups, NextTokenStatistics, isotropy, mean_cosine
 from ..metrics.groups import AGG_SHARES, GROUPS
-from .checkpoints import check_language_model, load_model, output_embedding
+from .checkpoints import check_language_model, load_model
 from .devices import find_device
+from .embeddings import load_embeddings
+from .measured import Measured, show
 from .naming import names_of
-from .table import format_table, number
+from .table import number
 
 COLUMNS = (*GROUPS, "total")
 
@@ -76,6 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Evaluates every checkpoint, prints the table and writes the JSON file."""
+    show(measure(arguments), arguments.json)
+
+
+def measure(arguments: argparse.Namespace) -> Measured:
+    """Evaluates every checkpoint."""
     names = names_of(arguments.path, arguments.name)
     dictionary = load_dictionary(arguments.data)
     lengths = [check_language_model(path, arguments.data, len(dictionary)) for path in arguments.path]
@@ -92,13 +98,13 @@ def run(arguments: argparse.Namespace) -> None:
         statistics = _evaluate(model.to(device), task, groups, arguments, name)
         evaluations.append(_evaluation(path, statistics, groups))
     human = statistics.unique_targets()
-    print(_table(names, evaluations, human))
-    signature = _signature(arguments, task, groups, evaluations[0])
-    print(f"\n{signature}")
-    if arguments.json:
-        results = [{"name": name, **asdict(evaluation)} for name, evaluation in zip(names, evaluations, strict=True)]
-        value = {"signature": signature, "groups": groups.sizes(), "human_uniq": human, "checkpoints": results}
-        write_json(arguments.json, value)
+    results = [{"name": name, **asdict(evaluation)} for name, evaluation in zip(names, evaluations, strict=True)]
+    return Measured(
+        header=_header(),
+        rows=_rows(names, evaluations, human),
+        signature=_signature(arguments, task, groups, evaluations[0]),
+        values={"groups": groups.sizes(), "human_uniq": human, "checkpoints": results},
+    )
 
 
 def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -177,11 +183,12 @@ def _to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
 
 
 def _evaluation(path: str, statistics: NextTokenStatistics, groups: FrequencyGroups) -> Evaluation:
-    name, weight = output_embedding(path)
+    embeddings = load_embeddings(path)
+    weight = embeddings.weight
     by_group = {group: isotropy(weight[groups.members(group)]) for group in GROUPS}
     return Evaluation(
         path=str(path),
-        embedding=name,
+        embedding=embeddings.parameter,
         perplexity=statistics.perplexity(),
         uniq=statistics.unique_predictions(),
         isotropy=by_group | {"total": isotropy(weight)},
@@ -190,23 +197,25 @@ def _evaluation(path: str, statistics: NextTokenStatistics, groups: FrequencyGro
     )
 
 
-def _table(names: list[str], evaluations: list[Evaluation], human: dict[str, int]) -> str:
-    header = [
+def _header() -> list[str]:
+    return [
         "",
         *(f"PPL {c}" for c in COLUMNS),
         *(f"Uniq {c}" for c in COLUMNS),
         *(f"I(W) {c}" for c in COLUMNS),
         "S(W)",
     ]
-    rows: list[list[object]] = []
+
+
+def _rows(names: list[str], evaluations: list[Evaluation], human: dict[str, int]) -> list[list[str | None]]:
+    rows: list[list[str | None]] = []
     for name, evaluation in zip(names, evaluations, strict=True):
-        row: list[object] = [name]
+        row: list[str | None] = [name]
         row += [number(evaluation.perplexity[c], 2) for c in COLUMNS]
         row += [number(evaluation.uniq[c], 0) for c in COLUMNS]
         row += [number(evaluation.isotropy[c], 3) for c in COLUMNS]
         rows.append([*row, number(evaluation.mean_cosine, 3)])
-    rows.append(["human", *[None] * 4, *(number(human[c], 0) for c in COLUMNS), *[None] * 5])
-    return format_table(header, rows)
+    return [*rows, ["human", *[None] * 4, *(number(human[c], 0) for c in COLUMNS), *[None] * 5]]
 
 
 def _signature(arguments: argparse.Namespace, task: Any, groups: FrequencyGroups, first: Evaluation) -> str:

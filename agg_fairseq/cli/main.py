@@ -17,6 +17,7 @@ COMMANDS = {
     "eval-lm": ("eval_lm", "perplexity, distinct predictions and isotropy of language models, by frequency group"),
     "generate-lm": ("generate_lm", "continuations of a split's prefixes by a language model, greedy or sampled"),
     "text-metrics": ("text_metrics", "how close generated texts are to the references, how alike and how varied"),
+    "isotropy": ("isotropy", "isotropy, mean cosines and singular values of output embeddings, by frequency group"),
     "convert-to-f2": ("convert_to_f2", "a model with the factorised output layer, of one with the ordinary softmax"),
     "plot": ("plot", "pictures: embeddings in the plane, singular values, size of the rare group"),
     "doctor": ("doctor", "versions found and known incompatibilities, each with its remedy"),

@@ -12,12 +12,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..corpus import load_dictionary, training_groups
 from ..errors import UserError
 from ..files import write_whole
 from ..metrics import principal_projection, singular_values
 from ..metrics.groups import GROUPS
-from .checkpoints import check_vocabulary, output_embedding
+from .embeddings import add_grouping, load_all, load_embeddings
 from .naming import names_of
 from .training_log import read_log
 
@@ -31,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         pictures, "projection", "SVD projection of the output embeddings, coloured by frequency group", "CKPT"
     )
     projection.add_argument("--data", required=True, help="folder written by fairseq-preprocess, for the frequencies")
+    add_grouping(projection)
     _add_picture(pictures, "singular-values", "singular values of the output embeddings, largest = 1", "CKPT")
     _add_picture(pictures, "rare-tokens", "size of the rare group over the updates", "LOG")
 
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.picture == "projection":
         figure = figures.projection(_projections(names, arguments))
     elif arguments.picture == "singular-values":
-        embeddings = (output_embedding(path)[1] for path in arguments.inputs)
+        embeddings = (load_embeddings(path).weight for path in arguments.inputs)
         figure = figures.singular_values(dict(zip(names, map(singular_values, embeddings), strict=True)))
     else:
         figure = figures.rare_tokens(dict(zip(names, map(_rare_tokens, arguments.inputs), strict=True)))
@@ -67,13 +67,11 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _projections(names: list[str], arguments: argparse.Namespace) -> dict[str, dict[str, Tensor]]:
-    dictionary = load_dictionary(arguments.data)
-    groups = training_groups(arguments.data, dictionary)
+    embeddings, vocabulary = load_all(arguments.inputs, arguments.data)
+    groups = vocabulary.groups(arguments.groups)
     panels = {}
-    for name, path in zip(names, arguments.inputs, strict=True):
-        _, weight = output_embedding(path)
-        check_vocabulary(path, weight, arguments.data, len(dictionary))
-        points = principal_projection(weight)
+    for name, one in zip(names, embeddings, strict=True):
+        points = principal_projection(one.weight)
         panels[name] = {group: points[groups.members(group)] for group in GROUPS}
     return panels
 

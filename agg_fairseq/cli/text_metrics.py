@@ -26,7 +26,7 @@ from tqdm import tqdm
 from .. import __version__
 from ..corpus import count_tokens, load_dictionary
 from ..errors import UserError, first_line
-from ..files import check_distinct, write_json
+from ..files import check_distinct
 from ..metrics import (
     FrequencyGroups,
     distinct,
@@ -41,8 +41,9 @@ from ..metrics import (
 from ..metrics.diversity import SHORTEST_PHRASE
 from ..metrics.likeness import ABSENT
 from ..metrics.mass_groups import MASS_GROUPS, MASS_PERCENT
+from .measured import Measured, show
 from .naming import names_of
-from .table import format_table, number
+from .table import number
 
 FIELDS = ("prefix", "continuation", "reference")
 MAX_ORDER = 3
@@ -80,6 +81,11 @@ def run(arguments: argparse.Namespace) -> None:
     """Measures every file and the references, prints the table and writes the JSON file."""
     for path in arguments.files:
         check_distinct(file=path, json=arguments.json)
+    show(measure(arguments), arguments.json)
+
+
+def measure(arguments: argparse.Namespace) -> Measured:
+    """Measures every file and the references."""
     names = names_of(arguments.files, arguments.name or [Path(path).stem for path in arguments.files])
     continuations, references = _read_all(arguments.files)
     groups, shares = _shares(arguments.data)
@@ -87,14 +93,15 @@ def run(arguments: argparse.Namespace) -> None:
     for texts in tqdm([*continuations, references], desc="measuring", unit="file", disable=None, leave=False):
         rows.append(_measure(texts, None if texts is references else references, shares))
     *measured, human = rows
-    print(_table([*names, "human"], rows, with_shares=groups is not None))
-    signature = _signature(len(references), human, groups)
-    print(f"\n{signature}")
-    if arguments.json:
-        of_file = zip(names, arguments.files, measured, strict=True)
-        results = [{"name": name, "path": path, **asdict(measures)} for name, path, measures in of_file]
-        sizes = groups and groups.sizes()
-        write_json(arguments.json, {"signature": signature, "groups": sizes, "human": asdict(human), "files": results})
+    of_file = zip(names, arguments.files, measured, strict=True)
+    results = [{"name": name, "path": path, **asdict(measures)} for name, path, measures in of_file]
+    with_shares = groups is not None
+    return Measured(
+        header=_header(with_shares=with_shares),
+        rows=[[n, *_cells(row, with_shares=with_shares)] for n, row in zip([*names, "human"], rows, strict=True)],
+        signature=_signature(len(references), human, groups),
+        values={"groups": groups and groups.sizes(), "human": asdict(human), "files": results},
+    )
 
 
 def _read_all(paths: Sequence[str]) -> tuple[list[Texts], Texts]:
@@ -174,12 +181,9 @@ def _measure(texts: Texts, references: Texts | None, shares: Shares) -> TextMeas
     )
 
 
-def _table(names: list[str], rows: list[TextMeasures], *, with_shares: bool) -> str:
+def _header(*, with_shares: bool) -> list[str]:
     header = ["", "KLD", *(f"{measure}-{n}" for measure in ("MSJ", "SB", "Dist") for n in ORDERS), "Rep (%)", "Uniq"]
-    if with_shares:
-        header += [f"{group} (%)" for group in MASS_GROUPS]
-    cells = [[name, *_cells(row, with_shares=with_shares)] for name, row in zip(names, rows, strict=True)]
-    return format_table(header, cells)
+    return [*header, *(f"{group} (%)" for group in MASS_GROUPS)] if with_shares else header
 
 
 def _cells(row: TextMeasures, *, with_shares: bool) -> list[str | None]:

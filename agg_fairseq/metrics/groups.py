@@ -9,6 +9,7 @@ from torch import Tensor
 
 GROUPS = ("frequent", "medium", "rare")
 AGG_SHARES = (0.3, 0.5, 0.2)
+AGPS_FREQUENCIES = (1e-5, 1e-6)
 
 
 @dataclass(frozen=True)
@@ -63,4 +64,32 @@ def frequency_groups(
         end = round(cumulative * len(ranked))
         of_token[ranked[start:end]] = group
         start = end
+    return FrequencyGroups(of_token)
+
+
+def relative_frequency_groups(
+    counts: Tensor, *, frequencies: tuple[float, float] = AGPS_FREQUENCIES, excluded: tuple[int, ...] = ()
+) -> FrequencyGroups:
+    """The tokens that each make up at least 1e-5 of the training text, at least 1e-6, and less.
+
+    Args:
+        counts: (V,) occurrences in the training set.
+        frequencies: from which on a token is frequent, and from which on it is medium, shares of all occurrences.
+        excluded: tokens in no group (those that are never a target: pad and bos).
+
+    Returns:
+        FrequencyGroups: every token but the excluded ones.
+
+    Raises:
+        ValueError: `counts` are all zero, or `frequencies` are not two descending shares.
+
+    Reference: Yu et al. (2021), Sec. 2.2.
+    """
+    if not 1 >= frequencies[0] > frequencies[1] > 0:
+        raise ValueError(f"expected two descending shares, got {frequencies}")
+    total = counts.sum().double()
+    if total <= 0:
+        raise ValueError("expected counts that are not all zero")
+    of_token = sum((counts.double() < frequency * total).long() for frequency in frequencies)
+    of_token[list(excluded)] = -1
     return FrequencyGroups(of_token)

@@ -1,0 +1,151 @@
+"""The embeddings of checkpoints, and the vocabulary that they are over, with its training frequencies."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..corpus import count_tokens, load_dictionary
+from ..errors import UserError
+from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
+from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES
+from ..safe_loading import open_checkpoint
+from .checkpoints import check_finite, check_vocabulary, task_options
+
+OUTPUT_NAMES = ("decoder.output_projection.weight", "decoder.fc_out.weight", "decoder.embed_tokens.weight")
+INPUT_NAME = "decoder.embed_tokens.weight"
+GROUPINGS = {
+    "types": f"{'/'.join(f'{share:.0%}' for share in AGG_SHARES)}-of-types",
+    "frequency": f"{'/'.join(f'{frequency:.0e}' for frequency in AGPS_FREQUENCIES)}-of-tokens",
+}
+"""The ways to group tokens by frequency, as signatures have them."""
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """The output embedding of a checkpoint.
+
+    Args:
+        path: of the checkpoint.
+        parameter: its name in the checkpoint.
+        tied: it is the input embedding too.
+        weight: W (V, D) float32, all rows, those of special tokens included.
+    """
+
+    path: str
+    parameter: str
+    tied: bool
+    weight: Tensor
+
+    @property
+    def matrix(self) -> str:
+        """As signatures have it."""
+        return f"{self.parameter}{'(tied)' if self.tied else ''}"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What the output embedding is over.
+
+    Args:
+        dictionary: fairseq's, V entries; that of the target side for a translation model.
+        counts: (V,) int64 occurrences of each as a target in the training split.
+        languages: source and target of a translation model, or None.
+        joined: a translation model whose source dictionary is the same.
+    """
+
+    dictionary: Any
+    counts: Tensor
+    languages: tuple[str, str] | None
+    joined: bool
+
+    def groups(self, grouping: str) -> FrequencyGroups:
+        """Frequent, medium and rare tokens, by one of `GROUPINGS`; pad and bos, never a target, are in no group."""
+        excluded = (self.dictionary.pad(), self.dictionary.bos())
+        of_counts = frequency_groups if grouping == "types" else relative_frequency_groups
+        return of_counts(self.counts, excluded=excluded)
+
+
+def add_grouping(parser: argparse.ArgumentParser) -> None:
+    """`--groups`."""
+    parser.add_argument(
+        "--groups",
+        choices=tuple(GROUPINGS),
+        default="types",
+        help="frequent, medium and rare tokens: types, the first 30%%, next 50%% and last 20%% of the vocabulary "
+        "(default); frequency, those that make up at least 1e-5, at least 1e-6 and less of the training text",
+    )
+
+
+def load_embeddings(path: str | Path) -> Embeddings:
+    """The output embedding of a checkpoint; the input embedding where a tied model saves no other.
+
+    Raises:
+        UserError: as `open_checkpoint`, there is no embedding of a known name, or it is not finite.
+    """
+    parameters = open_checkpoint(path)["model"]
+    name = next((name for name in OUTPUT_NAMES if name in parameters), None)
+    if name is None:
+        raise UserError(f"{path}: found no output embedding; expected {OUTPUT_NAMES[0]} or a tied one")
+    check_finite(path, {name: parameters[name]})
+    tied = INPUT_NAME in parameters and torch.equal(parameters[INPUT_NAME], parameters[name])
+    return Embeddings(str(path), name, tied, parameters[name].float())
+
+
+def load_all(paths: Sequence[str], data: str | Path) -> tuple[list[Embeddings], Vocabulary]:
+    """The embeddings of several checkpoints over one vocabulary, that of `data`.
+
+    Raises:
+        UserError: as `load_embeddings` and `load_vocabulary`; or one is over another number of tokens.
+    """
+    embeddings = [load_embeddings(path) for path in paths]
+    vocabulary = load_vocabulary(paths, data)
+    for one in embeddings:
+        check_vocabulary(one.path, one.weight, data, len(vocabulary.dictionary))
+    return embeddings, vocabulary
+
+
+def load_vocabulary(paths: Sequence[str], data: str | Path) -> Vocabulary:
+    """The vocabulary of language models or translation models, from the folder that they were trained on.
+
+    Args:
+        paths: checkpoints, all of the same task and languages.
+        data: folder written by `fairseq-preprocess`, with the training split.
+
+    Raises:
+        UserError: a task but these two; checkpoints of different tasks or languages; as `corpus.count_tokens`.
+    """
+    languages = [_languages(path) for path in paths]
+    for path, found in zip(paths, languages, strict=True):
+        if found != languages[0]:
+            raise UserError(f"{path}: found {_said(found)}; expected {_said(languages[0])}, as {paths[0]}")
+    if languages[0] is None:
+        dictionary = load_dictionary(data)
+        return Vocabulary(dictionary, count_tokens(data, dictionary), None, joined=False)
+    source, target = languages[0]
+    dictionary = load_dictionary(data, f"dict.{target}.txt")
+    splits = [f"train.{pair}.{target}" for pair in (f"{source}-{target}", f"{target}-{source}")]
+    split = next((split for split in splits if (Path(data) / f"{split}.bin").is_file()), splits[0])
+    joined = load_dictionary(data, f"dict.{source}.txt").symbols == dictionary.symbols
+    return Vocabulary(dictionary, count_tokens(data, dictionary, split), (source, target), joined)
+
+
+def _languages(path: str) -> tuple[str, str] | None:
+    """Source and target language of a translation model; None for a language model."""
+    options = task_options(open_checkpoint(path))
+    name = options.get("_name")
+    if name == "language_modeling":
+        return None
+    if name == "translation" and options.get("source_lang") and options.get("target_lang"):
+        return options["source_lang"], options["target_lang"]
+    raise UserError(f"{path}: found a model of the task {name}; expected language_modeling or translation")
+
+
+def _said(languages: tuple[str, str] | None) -> str:
+    return "a language model" if languages is None else f"a model from {languages[0]} to {languages[1]}"
