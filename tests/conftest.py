@@ -1,5 +1,9 @@
 """Shared by all tests: seeds, real text where it is at hand, and small binarised data."""
 
+import contextlib
+import importlib
+import io
+import logging
 import os
 import random
 import socket
@@ -40,6 +44,43 @@ def run_command(*arguments, check=True, cwd=ROOT, env=None, timeout=300):
     if check:
         assert result.returncode == 0, f"{command}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
     return result
+
+
+def call(program, *arguments):
+    """A command line of fairseq in this process: starting Python and torch anew would take most of the time.
+
+    Returns:
+        Exit status; what it printed; its logged lines; its errors.
+    """
+    out, err, log = io.StringIO(), io.StringIO(), io.StringIO()
+    root, level, before = logging.getLogger(), logging.root.level, sys.argv
+    handlers = {logger: list(logger.handlers) for logger in _loggers()}
+    root.addHandler(logging.StreamHandler(log))
+    root.setLevel(logging.INFO)
+    sys.argv = [str(argument) for argument in (f"fairseq-{program}", *arguments)]
+    status = 0
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            importlib.import_module(f"fairseq_cli.{program.replace('-', '_')}").cli_main()
+    except SystemExit as stop:
+        status = stop.code
+    finally:
+        sys.argv = before
+        root.setLevel(level)
+        for logger in _loggers():
+            logger.handlers[:] = handlers.get(logger, [])  # less those of --log-file
+    return status, out.getvalue(), log.getvalue(), err.getvalue()
+
+
+def _loggers():
+    return [logging.root, *(one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger))]
+
+
+def called(program, *arguments):
+    """What a command line printed and logged; it has to succeed."""
+    status, out, log, err = call(program, *arguments)
+    assert not status, err[-3000:]
+    return out + log
 
 
 def train_by_two_workers(data, save, *options):
@@ -97,3 +138,30 @@ def mt_data(tmp_path_factory):
         folder / "valid", "--testpref", folder / "test", "--destdir", folder / "bin", "--joined-dictionary",
     )  # fmt: skip
     return folder / "bin"
+
+
+SMALL_LM = (
+    "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 "
+    "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --tokens-per-sample 16 "
+    "--max-tokens 64 --share-decoder-input-output-embed --optimizer adam --lr 0.01 --cpu --seed 3 --num-workers 0 "
+    "--log-format json --log-interval 1 --max-update 6 --save-interval-updates 2 --no-epoch-checkpoints"
+).split()
+
+
+@pytest.fixture(scope="session")
+def lm_runs(lm_data, tmp_path_factory):
+    """A folder with the runs `mle` and `agg` of fairseq-train: a checkpoint every 2 of 6 updates, and `train.log`."""
+    import agg_fairseq.criterions  # noqa: F401 — registers them, also where the package was imported before fairseq
+
+    folder = tmp_path_factory.mktemp("runs")
+    for name, options in {
+        "mle": ("--criterion", "mle"),
+        "agg": ("--criterion", "agg", "--agg-rare-fraction", "0.3"),
+    }.items():
+        run = folder / name
+        run.mkdir()
+        called(
+            "train", lm_data, "--user-dir", ROOT / "agg_fairseq", *SMALL_LM, *options, "--save-dir", run, "--log-file",
+            run / "train.log",
+        )  # fmt: skip
+    return folder

@@ -92,13 +92,22 @@ def model_options(state: dict[str, Any]) -> dict[str, Any]:
 
 def task_options(state: dict[str, Any]) -> dict[str, Any]:
     """The options of the task in a checkpoint, with its name as `_name`."""
+    return _options(state, "task")
+
+
+def criterion_options(state: dict[str, Any]) -> dict[str, Any]:
+    """The options of the criterion in a checkpoint, with its name as `_name`."""
+    return _options(state, "criterion")
+
+
+def _options(state: dict[str, Any], part: str) -> dict[str, Any]:
     options = state.get("cfg") or vars(state["args"])
     if not isinstance(options, dict):
         return {}
-    task = options.get("task", {})
-    if isinstance(task, argparse.Namespace):  # of an older fairseq's tasks
-        task = vars(task)
-    return task if isinstance(task, dict) else {"_name": task, **options}
+    found = options.get(part, {})
+    if isinstance(found, argparse.Namespace):  # of what an older fairseq configures
+        found = vars(found)
+    return found if isinstance(found, dict) else {"_name": found, **options}
 
 
 def check_finite(path: str | Path, parameters: dict[str, Tensor]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..alignments import training_pair
 from ..corpus import count_tokens, load_dictionary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
@@ -72,14 +73,15 @@ class Vocabulary:
         return of_counts(self.counts, excluded=excluded)
 
 
-def add_grouping(parser: argparse.ArgumentParser) -> None:
-    """`--groups`."""
+def add_grouping(parser: argparse.ArgumentParser, default: str = "types") -> None:
+    """`--groups`, one of `GROUPINGS`."""
     parser.add_argument(
         "--groups",
         choices=tuple(GROUPINGS),
-        default="types",
-        help="frequent, medium and rare tokens: types, the first 30%%, next 50%% and last 20%% of the vocabulary "
-        "(default); frequency, those that make up at least 1e-5, at least 1e-6 and less of the training text",
+        default=default,
+        help="frequent, medium and rare tokens: types, the first 30%%, next 50%% and last 20%% of the vocabulary; "
+        "frequency, those that make up at least 1e-5, at least 1e-6 and less of the training text "
+        "(default: %(default)s)",
     )
 
 
@@ -119,9 +121,10 @@ def load_vocabulary(paths: Sequence[str], data: str | Path) -> Vocabulary:
         data: folder written by `fairseq-preprocess`, with the training split.
 
     Raises:
-        UserError: a task but these two; checkpoints of different tasks or languages; as `corpus.count_tokens`.
+        UserError: a task but these two; checkpoints of different tasks or languages; as `corpus.count_tokens` and
+            `training_pair`.
     """
-    languages = [_languages(path) for path in paths]
+    languages = [_languages(path, data) for path in paths]
     for path, found in zip(paths, languages, strict=True):
         if found != languages[0]:
             raise UserError(f"{path}: found {_said(found)}; expected {_said(languages[0])}, as {paths[0]}")
@@ -136,15 +139,16 @@ def load_vocabulary(paths: Sequence[str], data: str | Path) -> Vocabulary:
     return Vocabulary(dictionary, count_tokens(data, dictionary, split), (source, target), joined)
 
 
-def _languages(path: str) -> tuple[str, str] | None:
+def _languages(path: str, data: str | Path) -> tuple[str, str] | None:
     """Source and target language of a translation model; None for a language model."""
     options = task_options(open_checkpoint(path))
     name = options.get("_name")
     if name == "language_modeling":
         return None
-    if name == "translation" and options.get("source_lang") and options.get("target_lang"):
-        return options["source_lang"], options["target_lang"]
-    raise UserError(f"{path}: found a model of the task {name}; expected language_modeling or translation")
+    if name != "translation":
+        raise UserError(f"{path}: found a model of the task {name}; expected language_modeling or translation")
+    given = options.get("source_lang"), options.get("target_lang")
+    return given if all(given) else training_pair(data, *given)
 
 
 def _said(languages: tuple[str, str] | None) -> str:

@@ -26,7 +26,8 @@ from ..corpus import load_dictionary, training_groups
 from ..errors import UserError, first_line
 from ..metrics import FrequencyGroups, NextTokenStatistics, isotropy, mean_cosine
 from ..metrics.groups import AGG_SHARES, GROUPS
-from .checkpoints import check_language_model, load_model
+from ..safe_loading import open_checkpoint
+from .checkpoints import check_language_model, criterion_options, load_model
 from .devices import find_device
 from .embeddings import load_embeddings
 from .measured import Measured, show
@@ -48,6 +49,8 @@ class Evaluation:
     isotropy: dict[str, float]
     mean_cosine: float
     tokens: int
+    criterion: dict[str, Any]
+    """What it was trained with: the options of the criterion, its name as `_name`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -194,6 +197,7 @@ def _evaluation(path: str, statistics: NextTokenStatistics, groups: FrequencyGro
         isotropy=by_group | {"total": isotropy(weight)},
         mean_cosine=mean_cosine(weight),
         tokens=statistics.tokens,
+        criterion=criterion_options(open_checkpoint(path)),
     )
 
 

@@ -60,8 +60,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Writes the texts, prints a summary and the signature, and writes the JSON file."""
-    _check_values(arguments)
     check_distinct(path=arguments.path, output=arguments.output, json=arguments.json)
+    started = time.monotonic()
+    written = generate(arguments)
+    speed = written["generated_tokens"] / (time.monotonic() - started)
+    print(f"{arguments.output}: {written['texts']} prefixes continued, {speed:.0f} tokens/s\n{written['signature']}")
+    if arguments.json:
+        write_json(arguments.json, written)
+
+
+def generate(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Writes the texts.
+
+    Returns:
+        The signature, the path of the model, and how many texts and tokens there are.
+    """
+    _check_values(arguments)
     dictionary = load_dictionary(arguments.data)
     check_language_model(arguments.path, arguments.data, len(dictionary))
     f2_decoding = _f2_decoding(arguments.path, arguments.f2_decoding)
@@ -72,14 +86,14 @@ def run(arguments: argparse.Namespace) -> None:
     blocks, unused = _blocks(task, arguments)
     for path in filter(None, (arguments.output, arguments.json)):
         check_writable(path)
-    started = time.monotonic()
     write_whole(arguments.output, lambda temporary: _write(temporary, model.to(device), task, blocks, arguments))
-    speed = len(blocks) * arguments.length / (time.monotonic() - started)
-    signature = _signature(arguments, len(blocks), f2_decoding)
-    print(f"{arguments.output}: {len(blocks)} prefixes continued, {speed:.0f} tokens/s\n{signature}")
-    if arguments.json:
-        counts = {"texts": len(blocks), "generated_tokens": len(blocks) * arguments.length, "unused_tokens": unused}
-        write_json(arguments.json, {"signature": signature, "path": str(arguments.path), **counts})
+    return {
+        "signature": _signature(arguments, len(blocks), f2_decoding),
+        "path": str(arguments.path),
+        "texts": len(blocks),
+        "generated_tokens": len(blocks) * arguments.length,
+        "unused_tokens": unused,
+    }
 
 
 def _check_values(arguments: argparse.Namespace) -> None:

@@ -1,10 +1,12 @@
 """Measures how evenly the output embeddings of checkpoints point in all directions.
 
-`I(W)` is the isotropy of all embeddings and, with --data, of each frequency group by itself (1 is isotropic); `S(W)`
-the mean cosine between two embeddings (0 is isotropic), `cos(rare, frequent)` that between a rare and a frequent one;
-the last columns are singular values as a share of the largest: the second, the tenth, the median one and the smallest.
-All in float64, over all rows, those of special tokens included; these are in no group. A language model or a
-translation model, whose frequencies are those of the target side; all singular values are in --json.
+`I(W)` is the isotropy of all embeddings and, with --data, of each frequency group by itself (1 is isotropic), over the
+eigenvectors of WᵀW with the signs that the solver gives them; `I(W) ±`, over both signs of each, is the number that two
+machines agree on. `S(W)` is the mean cosine between two embeddings (0 is isotropic), `cos(rare, frequent)` that between
+a rare and a frequent one. The last columns are singular values as a share of the largest: the second, the tenth, the
+median one and the smallest. All in float64, over all rows, those of special tokens included; these are in no group. Of
+a language model or a translation model, whose frequencies are those of the target side. All singular values are in
+--json.
 
     agg-fairseq isotropy runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
 """
@@ -38,6 +40,7 @@ class Shape:
     matrix: str
     rows: int
     isotropy: dict[str, float | None]
+    isotropy_both_signs: float
     mean_cosine: float
     rare_frequent_cosine: float | None
     singular_values: list[float]
@@ -71,7 +74,7 @@ def measure(arguments: argparse.Namespace) -> Measured:
     progress = tqdm(embeddings, desc="isotropy", unit="checkpoint", disable=None, leave=False)
     shapes = [_shape(one, groups) for one in progress]
     return Measured(
-        header=["", *(f"I(W) {column}" for column in COLUMNS), "S(W)", "cos(rare, frequent)", *SHOWN_VALUES],
+        header=["", *(f"I(W) {column}" for column in COLUMNS), "I(W) ±", "S(W)", "cos(rare, frequent)", *SHOWN_VALUES],
         rows=[[name, *_cells(shape)] for name, shape in zip(names, shapes, strict=True)],
         signature=_signature(embeddings, groups, arguments.groups),
         values={
@@ -93,6 +96,7 @@ def _shape(embeddings: Embeddings, groups: FrequencyGroups | None) -> Shape:
         matrix=embeddings.matrix,
         rows=len(weight),
         isotropy=by_group | {"total": isotropy(weight)},
+        isotropy_both_signs=isotropy(weight, both_signs=True),
         mean_cosine=mean_cosine(weight),
         rare_frequent_cosine=mean_cosine_between(*both) if len(both) == 2 else None,
         singular_values=singular_values(weight).tolist(),
@@ -104,6 +108,7 @@ def _cells(shape: Shape) -> list[str | None]:
     indices = (1, 9, len(values) // 2, len(values) - 1)
     shown = [number(values[index], 3) if index < len(values) else None for index in indices]
     by_group = [number(shape.isotropy[column], 3) for column in COLUMNS]
+    by_group.append(number(shape.isotropy_both_signs, 3))
     return [*by_group, number(shape.mean_cosine, 3), number(shape.rare_frequent_cosine, 3), *shown]
 
 

@@ -1,48 +1,66 @@
-"""Draws the papers' pictures of token embeddings; the ending of --output chooses PNG, SVG or PDF.
+"""Draws the papers' pictures; the ending of --output chooses PNG, SVG or PDF.
 
 agg-fairseq plot projection runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin -o svd.png
 agg-fairseq plot singular-values runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt -o values.svg
+agg-fairseq plot isotropy runs/mle runs/agg --data data-bin -o isotropy.svg
 agg-fairseq plot rare-tokens runs/agg/train.log -o rare.png
+agg-fairseq plot alpha-sweep eval-lm.json -o sweep.pdf
+
+All can be read without colour. Each picture has a --help of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-
-from torch import Tensor
+from types import ModuleType
 
 from ..errors import UserError
-from ..files import write_whole
-from ..metrics import principal_projection, singular_values
-from ..metrics.groups import GROUPS
-from .embeddings import add_grouping, load_all, load_embeddings
-from .naming import names_of
-from .training_log import read_log
+from ..files import check_writable, write_whole
+from .pictures import (
+    alpha_sweep,
+    frequencies,
+    inner_products,
+    isotropy,
+    learning_curves,
+    projection,
+    rare_tokens,
+    similarity,
+    singular_values,
+    style,
+    token_shares,
+)
 
 ENDINGS = (".png", ".svg", ".pdf")
+PICTURES: dict[str, ModuleType] = {
+    "projection": projection,
+    "singular-values": singular_values,
+    "isotropy": isotropy,
+    "inner-products": inner_products,
+    "rare-tokens": rare_tokens,
+    "learning-curves": learning_curves,
+    "alpha-sweep": alpha_sweep,
+    "similarity": similarity,
+    "frequencies": frequencies,
+    "token-shares": token_shares,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A picture each."""
     pictures = parser.add_subparsers(dest="picture", required=True, metavar="PICTURE")
-    projection = _add_picture(
-        pictures, "projection", "SVD projection of the output embeddings, coloured by frequency group", "CKPT"
-    )
-    projection.add_argument("--data", required=True, help="folder written by fairseq-preprocess, for the frequencies")
-    add_grouping(projection)
-    _add_picture(pictures, "singular-values", "singular values of the output embeddings, largest = 1", "CKPT")
-    _add_picture(pictures, "rare-tokens", "size of the rare group over the updates", "LOG")
+    for name, module in PICTURES.items():
+        picture = pictures.add_parser(name, help=module.SUMMARY, description=module.__doc__)
+        add_options(picture, module)
+        picture.add_argument("-o", "--output", required=True, metavar="FILE", help=f"picture: {', '.join(ENDINGS)}")
 
 
-def _add_picture(
-    pictures: argparse._SubParsersAction, name: str, summary: str, argument: str
-) -> argparse.ArgumentParser:
-    parser = pictures.add_parser(name, help=summary, description=summary)
-    parser.add_argument("inputs", nargs="+", metavar=argument)
-    parser.add_argument("--name", nargs="+", help="a name per input (default: its folder)")
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="picture to write: .png, .svg or .pdf")
-    return parser
+def add_options(parser: argparse.ArgumentParser, module: ModuleType) -> None:
+    """What a picture is drawn from."""
+    parser.add_argument("inputs", nargs="+", metavar=module.INPUT)
+    if module.NAMED:
+        parser.add_argument("--name", nargs="+", help="a name per input (default: its folder)")
+    module.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -50,34 +68,7 @@ def run(arguments: argparse.Namespace) -> None:
     output = Path(arguments.output)
     if output.suffix.lower() not in ENDINGS:
         raise UserError(f"--output: found {output.name!r}; expected a name ending in {', '.join(ENDINGS)}")
-    try:
-        from . import figures
-    except ImportError as error:
-        raise UserError("plot: matplotlib is missing; pip install 'agg-fairseq[eval]'") from error
-    names = names_of(arguments.inputs, arguments.name)
-    if arguments.picture == "projection":
-        figure = figures.projection(_projections(names, arguments))
-    elif arguments.picture == "singular-values":
-        embeddings = (load_embeddings(path).weight for path in arguments.inputs)
-        figure = figures.singular_values(dict(zip(names, map(singular_values, embeddings), strict=True)))
-    else:
-        figure = figures.rare_tokens(dict(zip(names, map(_rare_tokens, arguments.inputs), strict=True)))
-    write_whole(output, lambda temporary: figures.save(figure, temporary))
+    check_writable(output)
+    figure = PICTURES[arguments.picture].draw(arguments)
+    write_whole(output, lambda temporary: style.save(figure, temporary, output.suffix[1:].lower()))
     print(output)
-
-
-def _projections(names: list[str], arguments: argparse.Namespace) -> dict[str, dict[str, Tensor]]:
-    embeddings, vocabulary = load_all(arguments.inputs, arguments.data)
-    groups = vocabulary.groups(arguments.groups)
-    panels = {}
-    for name, one in zip(names, embeddings, strict=True):
-        points = principal_projection(one.weight)
-        panels[name] = {group: points[groups.members(group)] for group in GROUPS}
-    return panels
-
-
-def _rare_tokens(path: str) -> tuple[list[float], list[float]]:
-    entries = [entry for entry in read_log(path) if "rare_tokens" in entry]
-    if not entries:
-        raise UserError(f"{path}: found no rare_tokens in it; expected the log of a run with --criterion agg")
-    return [entry["num_updates"] for entry in entries], [entry["rare_tokens"] for entry in entries]

@@ -24,19 +24,29 @@ def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float
     Raises:
         UserError: no such file, or no line of that kind in it.
     """
+    entries = read_entries(path).get(tag)
+    if not entries:
+        raise UserError(f"{path}: found no {tag!r} lines; expected a log of fairseq-train --log-format json --log-file")
+    return entries
+
+
+def read_entries(path: str | Path) -> dict[str, list[dict[str, float]]]:
+    """The logged numbers of a run, as of `read_log`, by tag.
+
+    Raises:
+        UserError: no such file.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; expected the file given to fairseq-train --log-file") from error
-    entries = {}
+    entries: dict[str, dict[float, dict[str, float]]] = {}
     for line in text.splitlines():
         if match := _VALUES.search(line):
-            name, numbers = _read(match[0])
-            if name == tag and "num_updates" in numbers:
-                entries[numbers["num_updates"]] = numbers  # fairseq writes the end of an epoch twice
-    if not entries:
-        raise UserError(f"{path}: found no {tag!r} lines; expected a log of fairseq-train --log-format json --log-file")
-    return list(entries.values())
+            tag, numbers = _read(match[0])
+            if "num_updates" in numbers:  # fairseq writes the end of an epoch twice
+                entries.setdefault(tag, {})[numbers["num_updates"]] = numbers
+    return {tag: list(of_tag.values()) for tag, of_tag in entries.items()}
 
 
 def _read(text: str) -> tuple[str, dict[str, float]]:

@@ -1,29 +1,47 @@
 """The papers' measures: plain functions of tensors and of texts, no fairseq."""
 
+from .align_sim import LinkCounts, align_sim, group_means
 from .diversity import distinct, repetition, unique_tokens
 from .groups import FrequencyGroups, frequency_groups, relative_frequency_groups
-from .isotropy import isotropy, mean_cosine, mean_cosine_between, principal_projection, singular_values
+from .isotropy import (
+    isotropy,
+    mean_cosine,
+    mean_cosine_between,
+    mean_inner_product,
+    principal_projection,
+    singular_values,
+)
 from .likeness import kl_divergence, ms_jaccard
 from .mass_groups import frequency_mass_groups, group_shares
+from .neighbors import nearest_neighbors
 from .next_token import NextTokenStatistics
 from .self_bleu import self_bleu
+from .word_similarity import WordSimilarity, word_similarity, word_vectors
 
 __all__ = [
     "FrequencyGroups",
+    "LinkCounts",
     "NextTokenStatistics",
+    "WordSimilarity",
+    "align_sim",
     "distinct",
     "frequency_groups",
     "frequency_mass_groups",
+    "group_means",
     "group_shares",
     "isotropy",
     "kl_divergence",
     "mean_cosine",
     "mean_cosine_between",
+    "mean_inner_product",
     "ms_jaccard",
+    "nearest_neighbors",
     "principal_projection",
     "relative_frequency_groups",
     "repetition",
     "self_bleu",
     "singular_values",
     "unique_tokens",
+    "word_similarity",
+    "word_vectors",
 ]

@@ -6,13 +6,16 @@ import torch
 from torch import Tensor
 
 
-def isotropy(weight: Tensor) -> float:
+def isotropy(weight: Tensor, *, both_signs: bool = False) -> float:
     """I(W) = min Z(a) / max Z(a), `Z(a) = Σ_k exp(w_k · a)`, over the unit eigenvectors a of WᵀW.
 
-    The signs of the eigenvectors are those that `torch.linalg.eigh` returns. Computed in float64 and log space.
+    Computed in float64 and log space.
 
     Args:
         weight: (V, D) embeddings, V >= 1.
+        both_signs: take a and −a of each eigenvector. An eigenvector has no sign of its own, but Z(a) is not Z(−a), so
+            that this is the number that does not depend on the library; without it the signs are those that
+            `torch.linalg.eigh` returns, as in the papers' tables.
 
     Returns:
         In [0, 1]; 1 is perfectly isotropic.
@@ -24,7 +27,10 @@ def isotropy(weight: Tensor) -> float:
     """
     w = _embeddings(weight)
     directions = torch.linalg.eigh(w.t() @ w).eigenvectors  # D x D, a column each
-    log_z = torch.logsumexp(w @ directions, dim=0)  # D
+    along = w @ directions  # V x D
+    log_z = torch.logsumexp(along, dim=0)  # D
+    if both_signs:
+        log_z = torch.cat([log_z, torch.logsumexp(-along, dim=0)])  # 2D
     return (log_z.min() - log_z.max()).exp().item()
 
 
@@ -58,6 +64,23 @@ def mean_cosine_between(first: Tensor, second: Tensor) -> float:
     Reference: Yu et al. (2022), Fig. 2 (rare against frequent embeddings).
     """
     return (_directions(first).mean(0) @ _directions(second).mean(0)).item()
+
+
+def mean_inner_product(weight: Tensor) -> float:
+    """The mean of w_i · w_j over all pairs i ≠ j, (‖Σ_k w_k‖² − Σ_k ‖w_k‖²) / (V (V − 1)), in O(V·D).
+
+    Args:
+        weight: (V, D) embeddings, V >= 2.
+
+    Raises:
+        ValueError: as `isotropy`, or there is no pair.
+
+    Reference: Yu et al. (2021), Fig. 2.
+    """
+    w = _embeddings(weight)
+    if len(w) < 2:
+        raise ValueError(f"expected two or more embeddings, got {len(w)}")
+    return ((w.sum(0).square().sum() - w.square().sum()) / (len(w) * (len(w) - 1))).item()
 
 
 def singular_values(weight: Tensor) -> Tensor:

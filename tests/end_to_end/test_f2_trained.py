@@ -1,15 +1,10 @@
 """The models with the factorised output layer through the real command lines: train, resume, evaluate, generate."""
 
 import argparse
-import contextlib
-import importlib
-import io
 import json
-import logging
 import math
 import re
 import shutil
-import sys
 import types
 
 import pytest
@@ -21,7 +16,7 @@ from agg_fairseq.corpus import load_dictionary
 from agg_fairseq.functional import mefmax
 from agg_fairseq.models.f2_classes import classes_or_placeholder
 from agg_fairseq.safe_loading import open_checkpoint
-from tests.conftest import ROOT, run_command, train_by_two_workers
+from tests.conftest import ROOT, call, called, run_command, train_by_two_workers
 from tests.end_to_end.test_command_lines import COMMON, LM, MT
 from tests.glue.test_f2_models import EVERY_DECODING, target_counts
 
@@ -29,37 +24,6 @@ F2_LM = [*LM, "--arch", "transformer_lm_f2", "--dropout", "0"]
 F2_MT = [*MT, "--arch", "transformer_f2_tiny", "--dropout", "0"]
 F2 = ("--criterion", "f2_softmax")
 LAYER = "decoder.output_projection"
-
-
-def call(program, *arguments):
-    """A command line of fairseq in this process: starting Python and torch anew would take most of the time.
-
-    Returns:
-        Exit status; what it printed; its logged lines; its errors.
-    """
-    out, err, log = io.StringIO(), io.StringIO(), io.StringIO()
-    handler, root, level, before = logging.StreamHandler(log), logging.getLogger(), logging.root.level, sys.argv
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    sys.argv = [str(argument) for argument in (f"fairseq-{program}", *arguments)]
-    status = 0
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            importlib.import_module(f"fairseq_cli.{program.replace('-', '_')}").cli_main()
-    except SystemExit as stop:
-        status = stop.code
-    finally:
-        sys.argv = before
-        root.setLevel(level)
-        root.removeHandler(handler)
-    return status, out.getvalue(), log.getvalue(), err.getvalue()
-
-
-def called(program, *arguments):
-    """What a command line printed and logged; it has to succeed."""
-    status, out, log, err = call(program, *arguments)
-    assert not status, err[-3000:]
-    return out + log
 
 
 def train(data, save, *arguments, base=F2_LM, criterion=F2):

@@ -14,7 +14,9 @@ from agg_fairseq.metrics import (
     isotropy,
     mean_cosine,
     mean_cosine_between,
+    mean_inner_product,
     principal_projection,
+    relative_frequency_groups,
     singular_values,
 )
 
@@ -36,6 +38,14 @@ def test_isotropy_against_numpy():
     _, vectors = np.linalg.eigh(w.T @ w)
     z = np.exp(w @ vectors).sum(0)
     assert isotropy(torch.from_numpy(w)) == pytest.approx(z.min() / z.max(), rel=1e-9)
+
+
+def test_isotropy_over_both_signs():
+    """Rows (2, 0) and (0, 1): Z(±e1) = e^±2 + 1 and Z(±e2) = 1 + e^±1, so the extremes are those of ±e1."""
+    w = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
+    expected = (math.exp(-2) + 1) / (math.exp(2) + 1)
+    assert isotropy(w, both_signs=True) == pytest.approx(expected)
+    assert isotropy(-w, both_signs=True) == pytest.approx(expected)
 
 
 def test_isotropy_survives_large_embeddings():
@@ -110,3 +120,23 @@ def test_next_token_statistics_by_hand():
     assert statistics.perplexity() == pytest.approx(expected)
     assert statistics.unique_predictions() == {"frequent": 1, "medium": 1, "rare": 0, "total": 2}
     assert statistics.unique_targets() == {"frequent": 1, "medium": 0, "rare": 1, "total": 2}
+
+
+def test_mean_inner_product_against_all_pairs():
+    w = torch.randn(12, 4, dtype=torch.float64)
+    products = w @ w.t()
+    expected = (products.sum() - products.trace()) / (12 * 11)
+    assert mean_inner_product(w) == pytest.approx(expected.item(), rel=1e-12)
+    with pytest.raises(ValueError, match="two or more"):
+        mean_inner_product(w[:1])
+
+
+def test_relative_frequency_groups_by_hand():
+    """Of 1,000,000 tokens: 10 are 1e-5 exactly, still frequent; 1 is 1e-6, still medium; 0 is rare."""
+    counts = torch.tensor([0, 999_976, 10, 9, 1, 4, 0])
+    groups = relative_frequency_groups(counts, excluded=(0,))
+    assert groups.of_token.tolist() == [-1, 0, 0, 1, 1, 1, 2]
+    with pytest.raises(ValueError, match="not all zero"):
+        relative_frequency_groups(torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(ValueError, match="descending"):
+        relative_frequency_groups(counts, frequencies=(1e-6, 1e-5))

@@ -1,0 +1,135 @@
+"""Measures whether the embeddings of translation models know which words of the two languages were aligned.
+
+AlignSim (0 to 1) of a word is the cosine of two vectors over the joined vocabulary: how often the word was aligned with
+each other one, and the softmax of its embedding's cosines with all embeddings × the temperature. Shown is the mean over
+the words that were ever aligned, labelled, in each frequency group and in all; their numbers are in the last row.
+Frequencies are those of the target side: the rare words include those that only the source has.
+
+--alignments has a line per sentence pair of the binarised training split of DATA, as `agg-fairseq align` writes it, or
+fast_align: `0-0 1-2 …`, the positions, from 0, of a source and a target token for each link. Source and target are X
+and Y of the files' names, train.X-Y.X.bin; to AlignSim both are alike.
+
+    agg-fairseq align-sim runs/mle/checkpoint_best.pt runs/agps/checkpoint_best.pt --data data-bin/wmt14.en-de \\
+        --alignments wmt14.en-de.align
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from .. import __version__
+from ..alignments import load_parallel, read_links
+from ..errors import UserError
+from ..files import check_distinct, check_writable
+from ..metrics import FrequencyGroups, LinkCounts, align_sim, group_means
+from ..metrics.groups import GROUPS
+from .embeddings import GROUPINGS, Embeddings, Vocabulary, add_grouping, load_all
+from .measured import Measured, show
+from .naming import names_of
+from .table import number
+
+COLUMNS = (*GROUPS, "total")
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """The numbers of one checkpoint, by group and `total`; None where no token of a group was aligned."""
+
+    path: str
+    matrix: str
+    align_sim: dict[str, float | None]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("inputs", nargs="+", metavar="CKPT", help="checkpoints, compared side by side")
+    parser.add_argument("--name", nargs="+", metavar="NAME", help="a name per checkpoint (default: its folder)")
+    parser.add_argument(
+        "--data", required=True, metavar="DATA", help="folder written by fairseq-preprocess, with the training split"
+    )
+    parser.add_argument("--alignments", required=True, metavar="FILE", help="word alignments of that split")
+    add_grouping(parser, default="frequency")
+    parser.add_argument(
+        "--temperature", type=float, default=10.0, metavar="TAU", help="factor of the cosines (default: 10)"
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write all numbers to FILE")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measures every checkpoint, prints the table and writes the JSON file."""
+    check_distinct(alignments=arguments.alignments, json=arguments.json)
+    if arguments.json:
+        check_writable(arguments.json)
+    show(measure(arguments), arguments.json)
+
+
+def measure(arguments: argparse.Namespace) -> Measured:
+    """Measures every checkpoint."""
+    names = names_of(arguments.inputs, arguments.name)
+    if not 0 < arguments.temperature < math.inf:
+        raise UserError(f"--temperature: expected a positive number, got {arguments.temperature}")
+    embeddings, vocabulary = load_all(arguments.inputs, arguments.data)
+    groups = vocabulary.groups(arguments.groups)
+    links = read_links(arguments.alignments, load_parallel(arguments.data, _pair(arguments, vocabulary)))
+    progress = tqdm(embeddings, desc="AlignSim", unit="checkpoint", disable=None, leave=False)
+    measured = [_similarity(one, links, groups, arguments.temperature) for one in progress]
+    rows = zip(names, measured, strict=True)
+    labelled = _labelled(links, groups)
+    return Measured(
+        header=["", *(f"AlignSim {column}" for column in COLUMNS)],
+        rows=[
+            *([name, *(number(one.align_sim[column], 4) for column in COLUMNS)] for name, one in rows),
+            ["labelled tokens", *(number(labelled[column], 0) for column in COLUMNS)],
+        ],
+        signature=_signature(arguments, embeddings, links),
+        values={
+            "groups": groups.sizes(),
+            "labelled": labelled,
+            "checkpoints": [{"name": name, **asdict(one)} for name, one in zip(names, measured, strict=True)],
+        },
+    )
+
+
+def _pair(arguments: argparse.Namespace, vocabulary: Vocabulary) -> tuple[str, str]:
+    """The languages in the order of the training split's files, which a model from Y to X may have been trained on."""
+    if not vocabulary.joined or vocabulary.languages is None:
+        found = "separate dictionaries" if vocabulary.languages else "a language model"
+        raise UserError(
+            f"{arguments.inputs[0]}: found {found}; AlignSim expects a translation model over a dictionary that "
+            "fairseq-preprocess --joined-dictionary made"
+        )
+    source, target = vocabulary.languages
+    named = (Path(arguments.data) / f"train.{source}-{target}.{target}.bin").is_file()
+    return (source, target) if named else (target, source)
+
+
+def _similarity(embeddings: Embeddings, links: LinkCounts, groups: FrequencyGroups, temperature: float) -> Similarity:
+    values = align_sim(embeddings.weight, links, temperature=temperature)
+    return Similarity(embeddings.path, embeddings.matrix, group_means(values, groups))
+
+
+def _labelled(links: LinkCounts, groups: FrequencyGroups) -> dict[str, int]:
+    """How many tokens of each group, and of all, were ever linked."""
+    of_token = groups.of_token[links.tokens()]
+    counts = {name: int(of_token.eq(index).sum()) for index, name in enumerate(groups.names)}
+    return counts | {"total": len(of_token)}
+
+
+def _signature(arguments: argparse.Namespace, embeddings: list[Embeddings], links: LinkCounts) -> str:
+    """Every choice that moves a number."""
+    return "|".join(
+        [
+            f"matrix:{','.join(dict.fromkeys(one.matrix for one in embeddings))}",
+            f"groups:{GROUPINGS[arguments.groups]},target-side",
+            f"temperature:{arguments.temperature:g}",
+            f"links:{int(links.count.sum())}",
+            f"pairs:{len(links.count)}",
+            "labels:symmetric",
+            f"version:{__version__}",
+        ]
+    )

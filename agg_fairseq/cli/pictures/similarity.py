@@ -1,0 +1,66 @@
+"""Cosine of a word with every token, by frequency rank (Yu et al. 2021, Figs. 5 to 7)."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+from torch.nn import functional
+
+from ...errors import UserError
+from ...metrics.groups import GROUPS
+from ..embeddings import Vocabulary, add_grouping, load_all
+from ..naming import names_of
+from . import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUMMARY = "cosine of a word with every token, by frequency rank"
+INPUT = "CKPT"
+NAMED = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The words, and where the frequencies come from."""
+    parser.add_argument("--data", required=True, help="folder written by fairseq-preprocess, for the frequencies")
+    parser.add_argument(
+        "--words", nargs="+", required=True, metavar="WORD", help="tokens of the dictionary, a row of panels for each"
+    )
+    add_grouping(parser)
+
+
+def draw(arguments: argparse.Namespace) -> Figure:
+    """A row of panels for each word, a panel for each checkpoint in it, on a common scale."""
+    names = names_of(arguments.inputs, arguments.name)
+    embeddings, vocabulary = load_all(arguments.inputs, arguments.data)
+    tokens = [_index(vocabulary, word) for word in arguments.words]
+    size = {"rows": len(tokens), "columns": len(names), "width": 3.8, "height": 3.0}
+    figure, axes = style.new_figure(**size, sharex=True, sharey=True)
+    for of_word, word, token in zip(axes, arguments.words, tokens, strict=True):
+        for axis, name, one in zip(of_word, names, embeddings, strict=True):
+            cosines = functional.cosine_similarity(one.weight, one.weight[token][None], dim=1)  # V
+            _draw_panel(axis, cosines, vocabulary, token, arguments.groups)
+            style.finish(axis, title=f"{word}, {name}", legend=axis is axes[0][0])
+        of_word[0].set_ylabel("cosine")
+    for axis in axes[-1]:
+        axis.set_xlabel("frequency rank")
+    return figure
+
+
+def _index(vocabulary: Vocabulary, word: str) -> int:
+    index = vocabulary.dictionary.indices.get(word)
+    if index is None:
+        raise UserError(f"--words: found no token {word!r} in the dictionary; expected a token as dict.txt has it")
+    return int(index)
+
+
+def _draw_panel(axis: Axes, cosines: Tensor, vocabulary: Vocabulary, token: int, grouping: str) -> None:
+    rank = vocabulary.counts.argsort(descending=True, stable=True).argsort() + 1  # V
+    groups = vocabulary.groups(grouping)
+    for index, group in enumerate(GROUPS):
+        members = groups.members(group)
+        members = members[members != token]
+        style.points(axis, index, rank[members].tolist(), cosines[members].tolist(), label=group)

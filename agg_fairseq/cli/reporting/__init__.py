@@ -1,0 +1,1 @@
+"""The parts of `agg-fairseq report`: runs, settings, sections, the page."""

@@ -1,0 +1,98 @@
+"""The runs that a report compares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ...errors import UserError
+from ...safe_loading import open_checkpoint
+from ..checkpoints import criterion_options, model_options, task_options
+from ..naming import names_of
+from ..runs import updates_of
+from ..table import number
+
+BEST, LAST, LOG = "checkpoint_best.pt", "checkpoint_last.pt", "train.log"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A folder that fairseq-train wrote.
+
+    Args:
+        name: unique among the runs.
+        folder: its --save-dir.
+        checkpoint: that its measures are of.
+        log: what --log-format json --log-file wrote, if that is there.
+    """
+
+    name: str
+    folder: Path
+    checkpoint: Path
+    log: Path | None
+
+    @cached_property
+    def state(self) -> dict[str, Any]:
+        """The contents of the checkpoint, mapped from the file."""
+        return open_checkpoint(self.checkpoint)
+
+    @property
+    def task(self) -> str:
+        """Name of fairseq's task."""
+        return str(task_options(self.state).get("_name"))
+
+
+def find_runs(folders: Sequence[str], names: Sequence[str] | None) -> list[Run]:
+    """The runs of some folders: of each its best checkpoint, or its last where it has no best.
+
+    Raises:
+        UserError: no such folder, or no checkpoint in it; runs of different tasks.
+    """
+    named = names_of(folders, names or [Path(folder).resolve().name for folder in folders])
+    runs = [_run(name, Path(folder)) for name, folder in zip(named, folders, strict=True)]
+    for run in runs:
+        if run.task != runs[0].task:
+            expected = f"{runs[0].task}, that of {runs[0].folder}"
+            raise UserError(f"{run.folder}: found the task {run.task}; expected {expected}")
+    return runs
+
+
+def _run(name: str, folder: Path) -> Run:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: found no such folder; expected that of a run, with its checkpoints")
+    checkpoint = next((path for path in (folder / BEST, folder / LAST) if path.is_file()), None)
+    if checkpoint is None:
+        raise UserError(f"{folder}: found neither {BEST} nor {LAST}; expected the --save-dir of fairseq-train")
+    log = folder / LOG
+    return Run(name, folder, checkpoint, log if log.is_file() else None)
+
+
+def summary(runs: Sequence[Run]) -> tuple[list[str], list[list[str | None]]]:
+    """Header and rows of a table with what each run is."""
+    facts: dict[str, list[str | None]] = {
+        "criterion": [str(criterion_options(run.state).get("_name")) for run in runs],
+        "architecture": [_architecture(run) for run in runs],
+        "parameters": [number(_parameters(run.state["model"]), 0) for run in runs],
+        "checkpoint": [run.checkpoint.name for run in runs],
+        "updates": [number(updates_of(run.state), 0) for run in runs],
+        "best validation loss [bits]": [_best(run.state) for run in runs],
+    }
+    return ["", *(run.name for run in runs)], [[fact, *values] for fact, values in facts.items()]
+
+
+def _architecture(run: Run) -> str:
+    options = model_options(run.state)
+    return str(options.get("arch") or options.get("_name"))
+
+
+def _parameters(model: dict[str, Any]) -> int:
+    """The elements of all tensors, those that are the same counted once."""
+    return sum({value.data_ptr(): value.numel() for value in model.values() if value.is_floating_point()}.values())
+
+
+def _best(state: dict[str, Any]) -> str | None:
+    best = (state.get("extra_state") or {}).get("best")
+    return number(best, 3) if isinstance(best, float | int) else None

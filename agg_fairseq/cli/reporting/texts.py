@@ -1,0 +1,90 @@
+"""The sections of a report that are about generated texts and translations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from .. import align_sim, bleu, generate_lm, text_metrics
+from ..generate_log import read_translations
+from ..invoking import options
+from . import page
+from .context import Context, NotShown
+from .kept import key_of
+
+SAMPLES = 3
+
+
+def generated(context: Context) -> str:
+    """What the models write: measures of the texts, how rare their words are, and samples side by side."""
+    if not context.is_language_model:
+        raise NotShown("these are no language models")
+    files = [_texts(context, number) for number in range(len(context.runs))]
+    words = [*files, "--name", *context.names, *context.data]
+    measured = context.measured("text-metrics", text_metrics, words, files)
+    shares = context.picture("token-shares", context.kept.as_json(measured, "text-metrics-values"))
+    caption = "Share of tokens by their part of the training text: the top 40%, next 30%, next 20% and last 10%."
+    return page.measured_table(measured) + page.picture(shares, caption) + _samples(context.names, files)
+
+
+def _texts(context: Context, number: int) -> Path:
+    """The continuations of a run, written where they are not there yet."""
+    run = context.runs[number]
+    words = [context.arguments.data, "--path", run.checkpoint]
+    words += context.options("gen_subset", "max_texts", "topk", "seed", "device")
+
+    def write(path: Path) -> None:
+        generate_lm.generate(options(generate_lm.add_arguments, *words, "--output", path))
+
+    key = key_of(words, [run.checkpoint, *context.data_files])
+    return context.kept.file(f"texts-{number + 1}.jsonl", key, write)
+
+
+def _samples(names: Sequence[str], files: Sequence[Path]) -> str:
+    """Some prefixes, evenly spread over the split, and how each model went on."""
+    texts = [[json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] for path in files]
+    count = len(texts[0])
+    body = ""
+    for index in sorted({(2 * part + 1) * count // (2 * SAMPLES) for part in range(SAMPLES)}):
+        boxes = [(name, of_run[index]["continuation"]) for name, of_run in zip(names, texts, strict=True)]
+        boxes.append(("human", texts[0][index]["reference"]))
+        titled = [(f"{name}, {len(set(text.split()))} different tokens", _joined(text)) for name, text in boxes]
+        body += page.sample(f"{_joined(texts[0][index]['prefix'])} …", titled)
+    return body
+
+
+def _joined(text: str) -> str:
+    """Tokens as text: the sub-words of sentencepiece, subword-nmt and GPT-2's strings are put together."""
+    if "▁" in text:
+        return text.replace(" ", "").replace("▁", " ").strip()
+    if "Ġ" in text:
+        return text.replace(" ", "").replace("Ġ", " ").strip()
+    return text.replace("@@ ", "")
+
+
+def translations(context: Context) -> str:
+    """BLEU of logs of fairseq-generate, and samples side by side."""
+    logs = context.arguments.translations
+    if logs is None:
+        raise NotShown("no --translations, the outputs of fairseq-generate, were given")
+    words = [*logs, "--name", *context.names, *context.options("reference", "moses")]
+    references = [context.arguments.reference] if context.arguments.reference else []
+    measured = context.measured("bleu", bleu, words, [*logs, *references])
+    read = [read_translations(log) for log in logs]
+    count = len(read[0].references)
+    body = page.measured_table(measured)
+    for index in sorted({(2 * part + 1) * count // (2 * SAMPLES) for part in range(SAMPLES)}):
+        boxes = [(name, of_run.texts[index]) for name, of_run in zip(context.names, read, strict=True)]
+        body += page.sample(read[0].sources[index], [*boxes, ("reference", read[0].references[index])])
+    return body
+
+
+def alignment(context: Context) -> str:
+    """Do the embeddings of words that translate each other lie together?"""
+    if context.arguments.alignments is None:
+        raise NotShown("no --alignments were given")
+    words = [*context.checkpoints, "--name", *context.names, *context.data, *context.options("alignments")]
+    return page.measured_table(
+        context.measured("align-sim", align_sim, words, [*context.checkpoints, context.arguments.alignments])
+    )

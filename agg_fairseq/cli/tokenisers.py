@@ -1,0 +1,36 @@
+"""The options that say how words are split into tokens; they bear the names that fairseq's have."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..subwords import FILES, Splitter, splitter
+
+HELP = {
+    "gpt2_encoder_json": "encoder.json of --bpe gpt2",
+    "gpt2_vocab_bpe": "vocab.bpe of --bpe gpt2",
+    "sentencepiece_model": "model of --bpe sentencepiece",
+    "bpe_codes": "codes of --bpe fastbpe and subword_nmt",
+}
+
+
+def add_tokeniser(parser: argparse.ArgumentParser) -> None:
+    """`--bpe` and the files of each kind."""
+    parser.add_argument(
+        "--bpe",
+        choices=tuple(FILES),
+        default="words",
+        help="how words are split into tokens of the dictionary (default: words, which are not)",
+    )
+    for name, said in HELP.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="FILE", help=said)
+
+
+def splitter_of(arguments: argparse.Namespace, dictionary: Any) -> Splitter:
+    """What the options of `add_tokeniser` ask for, over fairseq's dictionary.
+
+    Raises:
+        UserError: as `splitter`.
+    """
+    return splitter(arguments.bpe, dictionary, **{name: getattr(arguments, name) for name in HELP})

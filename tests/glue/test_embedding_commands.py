@@ -1,0 +1,341 @@
+"""The commands `word-similarity` and `neighbors`, called in this process on embeddings that are known."""
+
+import json
+import sys
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from scipy.stats import spearmanr
+
+from agg_fairseq import __version__
+from agg_fairseq.cli.main import main
+
+LANGUAGE_MODEL = {"_name": "language_modeling"}
+TRANSLATION = {"_name": "translation", "source_lang": "en", "target_lang": "de"}
+TEXT = "the the the the the the sea sea sea sea lake lake lake Paris Paris river river pool x|y Rome"
+WORDS = ["the", "sea", "lake", "Paris", "river", "pool", "x|y", "Rome"]
+"""In the order of the dictionary, after its four special tokens; `Rome` is rare, and `<unk>`, of 10 that are ranked."""
+VECTORS = [[9.0, 9], [0, 1], [1, 3], [5, 0], [1, 2], [0, 0], [-2, 0], [3, 1]]
+SCORES = {
+    "sea lake": 8,
+    "sea river": 9,
+    "lake river": 9.5,
+    "Paris Rome": 7,
+    "sea paris": 1,
+    "Sea Pool": 6,
+    "the car": 3,
+}
+
+
+def build_dictionary(text):
+    dictionary = Dictionary()
+    for word in text.split():
+        dictionary.add_symbol(word)
+    return dictionary
+
+
+def write_split(path, text, dictionary):
+    builder = MMapIndexedDatasetBuilder(f"{path}.bin")
+    builder.add_item(dictionary.encode_line(text, add_if_not_exist=False).long())
+    builder.finalize(f"{path}.idx")
+
+
+def write_checkpoint(path, weight, task):
+    path.parent.mkdir(exist_ok=True)
+    state = {"decoder.embed_tokens.weight": weight, "decoder.output_projection.weight": weight}
+    torch.save({"model": state, "cfg": {"task": task}}, path)
+    return path
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Words binarised as fairseq-preprocess does."""
+    dictionary = build_dictionary(TEXT)
+    assert dictionary.symbols[4:] == WORDS
+    (tmp_path / "bin").mkdir()
+    dictionary.save(str(tmp_path / "bin" / "dict.txt"))
+    write_split(tmp_path / "bin" / "train", TEXT, dictionary)
+    return tmp_path / "bin"
+
+
+def weight_of(vectors):
+    """With special tokens that would be near to anything in the direction of (0, 1)."""
+    return torch.tensor([[0.0, 1], [0, 0], [0, 1], [0, 1], *vectors])
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return write_checkpoint(tmp_path / "mle" / "checkpoint_best.pt", weight_of(VECTORS), LANGUAGE_MODEL)
+
+
+@pytest.fixture
+def turned(tmp_path):
+    """Another checkpoint, in which no row is zeros."""
+    weight = torch.randn(len(WORDS) + 4, 3, generator=torch.Generator().manual_seed(3))
+    return write_checkpoint(tmp_path / "agg" / "checkpoint_best.pt", weight, LANGUAGE_MODEL)
+
+
+@pytest.fixture
+def scored(tmp_path):
+    """A data set of human scores, with ends of lines as in the original WordSim-353."""
+    path = tmp_path / "scored.txt"
+    path.write_bytes("".join("\t".join([*pair.split(), str(s)]) + "\r\n" for pair, s in SCORES.items()).encode())
+    return path
+
+
+def run_command(capsys, *arguments):
+    assert main(list(map(str, arguments))) == 0
+    return capsys.readouterr().out
+
+
+def table(printed):
+    """The header's cells, and those of the rows; a bar in a cell is escaped."""
+    header, _, *body = [
+        [cell.strip() for cell in line.replace("\\|", "¦").split("|")[1:-1]] for line in printed.splitlines()[:-2]
+    ]
+    return header, body
+
+
+def failing(capsys, *arguments):
+    assert main(list(map(str, arguments))) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+def test_word_similarity(data, checkpoint, turned, scored, tmp_path, capsys):
+    """`Sea` and `paris` are found in lower case and not at all, `Pool` is zeros in one model, `car` is no word.
+
+    Scores 8, 9, 9.5, 7 and cosines 3/√10, 2/√5, 7/√50, 3/√10: ranks 2, 3, 4, 1 and 2.5, 1, 4, 2.5. Less their mean:
+    (−½, ½, 1½, −1½) and (0, −1½, 1½, 0), so 1½ / √(5 · 4½) = 1/√10.
+    """
+    target = tmp_path / "out.json"
+    arguments = ("word-similarity", checkpoint, turned, "--data", data, "--datasets", scored, "--json", target)
+    printed = run_command(capsys, *arguments)
+    header, body = table(printed)
+    assert header == ["", "scored"]
+    assert [row[0] for row in body] == ["mle", "agg", "pairs of mle", "pairs of agg"]
+    assert [row[1] for row in body if row[0] != "agg"] == ["31.62", "4/7", "5/7"]
+    signature = printed.splitlines()[-1]
+    assert signature.split("|")[:2] == ["matrix:decoder.output_projection.weight(tied)", "datasets:scored"]
+    assert "|bpe:words|" in signature and signature.endswith(f"|version:{__version__}")
+    result = json.loads(target.read_text())
+    assert result["signature"] == signature and result["pairs"] == {"scored": 7}
+    mle, agg = result["checkpoints"]
+    assert (mle["name"], mle["path"]) == ("mle", str(checkpoint))
+    assert mle["datasets"]["scored"] == {"spearman": pytest.approx(10**-0.5), "covered": 4}
+    assert agg["datasets"]["scored"] == {"spearman": pytest.approx(slow_spearman(turned)), "covered": 5}
+
+
+def slow_spearman(path):
+    weight = torch.load(path)["model"]["decoder.output_projection.weight"]
+    vectors = dict(zip(WORDS, weight[4:].double(), strict=True))
+    cosines, scores = [], []
+    for pair, score in SCORES.items():
+        first, second = (vectors.get(word, vectors.get(word.lower())) for word in pair.split())
+        if first is not None and second is not None:
+            cosines.append((first @ second / first.norm() / second.norm()).item())
+            scores.append(score)
+    return spearmanr(cosines, scores).statistic
+
+
+def test_word_similarity_of_named_data_sets(data, checkpoint, turned, scored, tmp_path, capsys, monkeypatch):
+    """A folder, names, files, each once; two files of one name go by their paths; one row of pairs where it can be."""
+    folder = tmp_path / "word-similarity"
+    folder.mkdir()
+    for name in ("RG65", "MEN"):
+        (folder / f"{name}.txt").write_text("sea\tlake\t1\nsea\triver\t2\n")
+    (folder / "other.txt").write_text("")
+    monkeypatch.setenv("AGG_DATA", str(tmp_path))
+    start = ("word-similarity", checkpoint, "--data", data, "--datasets")
+    header, body = table(run_command(capsys, *start, folder, scored, "RG65"))
+    assert header[1:] == ["MEN", "RG65", "scored"]
+    assert body == [["mle", "-100.00", "-100.00", "31.62"], ["pairs", "2/2", "2/2", "4/7"]]
+    assert table(run_command(capsys, *start, "RG65,MEN"))[0] == ["", "RG65", "MEN"]
+    namesake = tmp_path / "MEN.txt"
+    namesake.write_text("sea\tcar\t1\n" * 1234)
+    header, body = table(run_command(capsys, *start, "MEN", namesake))
+    assert header[1:] == [str(folder / "MEN.txt"), str(namesake)]
+    assert [row[2] for row in body] == ["—", "0/1,234"]
+    both = run_command(capsys, *start, "MEN", "--name", "one")
+    assert [row[0] for row in table(both)[1]] == ["one", "pairs"]
+    printed = run_command(capsys, start[0], turned, *start[1:], "MEN", "--name", "x", "y")
+    assert [row[0] for row in table(printed)[1]] == ["x", "y", "pairs"]
+
+
+def test_word_similarity_by_subwords(tmp_path, capsys):
+    """`sear` is sea@@ r, `lake` and `sea` are whole; the vectors are those of `sea@@ r` (½, 1), `lake` and `sea`."""
+    dictionary = build_dictionary("sea@@ r lake sea")
+    dictionary.save(str(tmp_path / "dict.txt"))
+    write_split(tmp_path / "train", "sea@@ r lake sea", dictionary)
+    vectors = {"sea@@": [0.0, 2], "r": [1, 0], "lake": [1, 0], "sea": [0, 1]}
+    weight = weight_of([vectors[token] for token in dictionary.symbols[4:]])
+    path = write_checkpoint(tmp_path / "m" / "c.pt", weight, LANGUAGE_MODEL)
+    (tmp_path / "codes").write_text("#version: 0.2\ns e\nse a\nl a\nk e</w>\nla ke</w>\nse a</w>\n")
+    (tmp_path / "pairs.txt").write_text("sear\tlake\t1\nsear\tsea\t2\nlake\tsea\t0\nsearch\tsea\t9\n")
+    arguments = ("--data", tmp_path, "--bpe", "subword_nmt", "--bpe-codes", tmp_path / "codes")
+    printed = run_command(capsys, "word-similarity", path, "--datasets", tmp_path / "pairs.txt", *arguments)
+    assert table(printed)[1] == [["m", "100.00"], ["pairs", "3/4"]] and "|bpe:subword_nmt|" in printed
+    printed = run_command(capsys, "neighbors", path, "--words", "sear", "lake", "--topk", "2", *arguments)
+    body = table(printed)[1]
+    assert body[0][0].replace("†", "") == "sear (mean of sea@@ r)"
+    assert [cell.replace("†", "") for cell in body[0][2:]] == ["sea (0.89)", "lake (0.45)"]  # 2/√5 and 1/√5
+    assert body[1][0].replace("†", "") == "lake"
+    assert "'searc', in tokens ['sea@@', 'r@@', 'c']" in failing(
+        capsys, "neighbors", path, "--words", "searc", *arguments
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"sea\tlake\n", "line 2: found 'sea\\tlake'; expected word<TAB>word<TAB>score"),
+        (b"sea lake 3\n", "line 2: found 'sea lake 3'"),
+        (b"\n", "line 2: found ''"),
+        (b"sea\tlake\tmuch\n", "line 2: found 'sea\\tlake\\tmuch'"),
+        (b"sea\tlake\tnan\n", "line 2: found 'sea\\tlake\\tnan'"),
+        (b"\tlake\t3\n", "line 2: found"),
+        (b"sea\tlake\t3\t4\n", "line 2: found"),
+        (b"\xff\xff", "unreadable (UnicodeDecodeError"),
+    ],
+)
+def test_bad_data_sets(data, checkpoint, tmp_path, capsys, line, words):
+    path = tmp_path / "bad.txt"
+    path.write_bytes(b"sea\tlake\t1.5\n" + line)
+    error = failing(capsys, "word-similarity", checkpoint, "--data", data, "--datasets", path)
+    assert words in error and str(path) in error
+
+
+def test_data_sets_that_are_not_there(data, checkpoint, tmp_path, capsys, monkeypatch):
+    def error(*asked):
+        return failing(capsys, "word-similarity", checkpoint, "--data", data, "--datasets", *asked)
+
+    monkeypatch.delenv("AGG_DATA", raising=False)
+    assert "found AGG_DATA not set; put the data set in $AGG_DATA/word-similarity/MEN.txt (lines of wo" in error("MEN")
+    monkeypatch.setenv("AGG_DATA", str(tmp_path))
+    assert f"found no {tmp_path}/word-similarity/RW.txt; put" in error("RW,MEN")
+    assert "found no file men; expected one, a folder, or of MEN, WS353, RG65, RW" in error("men")
+    assert "found none of MEN.txt, WS353.txt" in error(tmp_path)
+    (tmp_path / "empty.txt").write_text("")
+    assert "found no pair" in error(tmp_path / "empty.txt")
+
+
+def test_neighbors(data, checkpoint, turned, tmp_path, capsys):
+    """`lake` (1, 3) and `river` (1, 2): 7/√50; `sea` 3/√10 and 2/√5; `pool` is zeros, and `</s>` special."""
+    target = tmp_path / "out.json"
+    printed = run_command(
+        capsys, "neighbors", checkpoint, turned, "--data", data, "--words", "lake", "Rome", "lake", "--topk", "3",
+        "--json", target,
+    )  # fmt: skip
+    header, body = table(printed)
+    assert header == ["", "checkpoint", "1", "2", "3"]
+    assert [row[:2] for row in body] == [["lake", "mle"], ["lake", "agg"], ["Rome†", "mle"], ["Rome†", "agg"]]
+    assert body[0][2:] == ["river (0.99)", "sea (0.95)", "the (0.89)"]
+    assert body[2][2:] == ["Paris (0.95)", "the (0.89)", "river (0.71)"]
+    signature = printed.splitlines()[-1]
+    assert "|groups:30%/50%/20%-of-types|†:rare|" in signature and signature.endswith(f"|version:{__version__}")
+    result = json.loads(target.read_text())
+    assert result["signature"] == signature and result["groups"] == {"frequent": 3, "medium": 5, "rare": 2}
+    lake, rome = result["words"]
+    assert (lake["word"], lake["tokens"]) == ("lake", [{"token": "lake", "index": 6, "count": 3, "group": "frequent"}])
+    assert [of["name"] for of in lake["checkpoints"]] == ["mle", "agg"]
+    first = {"cosine": pytest.approx(7 / 50**0.5), "token": "river", "index": 8, "count": 2, "group": "medium"}
+    assert lake["checkpoints"][0]["neighbors"][0] == first and len(rome["checkpoints"][1]["neighbors"]) == 3
+
+
+def test_neighbors_that_are_few_or_have_a_bar(data, checkpoint, capsys):
+    """Eight words less itself and `pool`; the last is `x|y`, at −1, escaped in the table."""
+    printed = run_command(capsys, "neighbors", checkpoint, "--data", data, "--words", "Paris", "--topk", "9")
+    assert table(printed)[1][0][-4:] == ["x¦y (-1.00)", "—", "—", "—"]
+    assert "x\\|y (-1.00)" in printed
+
+
+def test_neighbors_of_rare_words_by_default(tmp_path, capsys):
+    """Thirty words 30 to 1 times, of which the last four are rare, with eos and unk; one is too short."""
+    words = [f"stone{'abcdef'[index // 5] * (index % 5 + 1)}" for index in range(30)]
+    words[27] = "abc"
+    text = " ".join(" ".join([word] * (30 - index)) for index, word in enumerate(words))
+    dictionary = build_dictionary(text)
+    dictionary.save(str(tmp_path / "dict.txt"))
+    write_split(tmp_path / "train", text, dictionary)
+    path = write_checkpoint(tmp_path / "c.pt", torch.randn(len(dictionary), 4), LANGUAGE_MODEL)
+    start = ("neighbors", path, "--data", tmp_path)
+    assert [row[0] for row in table(run_command(capsys, *start))[1]] == [f"{words[i]}†" for i in (26, 28, 29)]
+    assert "found no rare token that is a word" in failing(capsys, *start, "--groups", "frequency")
+
+
+def test_rare_words_are_whole(tmp_path, capsys):
+    """Ids of GPT-2's pieces: of the rare `Ġlower` and `lowers`, the second occurs within words only."""
+    pieces = [*"Ġlowers", "Ġl", "ow", "Ġlow", "er", "Ġlower", "lowers"]
+    (tmp_path / "encoder.json").write_text(json.dumps({piece: 100 + index for index, piece in enumerate(pieces)}))
+    (tmp_path / "vocab.bpe").write_text("#version: 0.2\nĠ l\no w\nĠl ow\ne r\nĠlow er\n", encoding="utf-8")
+    text = " ".join([str(100 + index) for index in range(len(pieces))] + [str(100 + index) for index in range(11)])
+    dictionary = build_dictionary(text)
+    dictionary.save(str(tmp_path / "dict.txt"))
+    write_split(tmp_path / "train", text, dictionary)
+    path = write_checkpoint(tmp_path / "c.pt", torch.eye(len(dictionary)), LANGUAGE_MODEL)
+    files = ("--gpt2-encoder-json", tmp_path / "encoder.json", "--gpt2-vocab-bpe", tmp_path / "vocab.bpe")
+    start = ("neighbors", path, "--data", tmp_path, "--topk", "2", "--json", tmp_path / "out.json")
+    body = table(run_command(capsys, *start, "--bpe", "gpt2", *files))[1]
+    assert [row[0] for row in body] == ["Ġlower†"] and body[0][2:] == ["Ġ (0.00)", "l (0.00)"]
+    found = json.loads((tmp_path / "out.json").read_text())["words"]
+    assert [(word["word"], word["tokens"][0]["token"]) for word in found] == [("lower", "111")]
+    assert "found no rare token that is a word" in failing(capsys, *start)
+
+
+def test_neighbors_across_languages(tmp_path, capsys):
+    """Of a joined dictionary; a token is rare by its frequency on the target side."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    german, english = "Glück Glück Glück froh froh Hund", "happy happy happy happy luck luck dog"
+    dictionary = build_dictionary(f"{german} {english}")
+    for language, text in {"de": german, "en": english}.items():
+        dictionary.save(str(folder / f"dict.{language}.txt"))
+        write_split(folder / f"train.en-de.{language}", text, dictionary)
+    weight = torch.eye(len(dictionary))
+    weight[dictionary.index("luck")] += 2 * weight[dictionary.index("Glück")] + weight[dictionary.index("happy")]
+    path = write_checkpoint(tmp_path / "mt" / "c.pt", weight, TRANSLATION)
+    printed = run_command(capsys, "neighbors", path, "--data", folder, "--words", "luck", "Glück", "--topk", "2")
+    body = table(printed)[1]
+    assert body[0][0].startswith("luck") and body[0][2:] == ["Glück (0.82)", "happy (0.41)"]  # 2 and 1 of √6
+    assert body[1][0] == "Glück" and body[1][2].startswith("luck")
+
+
+@pytest.mark.parametrize("command", [("word-similarity", "--datasets", "pairs.txt"), ("neighbors", "--words", "sea")])
+def test_errors_of_both(data, checkpoint, scored, tmp_path, capsys, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    scored.rename(tmp_path / "pairs.txt")
+
+    def error(*arguments, path=checkpoint, folder=data):
+        return failing(capsys, command[0], path, "--data", folder, *command[1:], *arguments)
+
+    assert "found no such folder" in error(folder="nowhere")
+    assert "found no such file" in error(path="nowhere.pt")
+    small = write_checkpoint(tmp_path / "small.pt", torch.ones(7, 2), LANGUAGE_MODEL)
+    assert "found a vocabulary of 7 tokens" in error(path=small)
+    assert "2 names for 1 files" in error("--name", "x", "y")
+    assert "found no --bpe-codes" in error("--bpe", "fastbpe")
+    assert "--bpe-codes: found it with --bpe words" in error("--bpe-codes", "x")
+    assert "cannot write" in error("--json", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--words", "sea", "Athens"], "found 'Athens', in tokens ['Athens'], not all in the dictionary of"),
+        (["--words", "<unk>"], "found '<unk>'"),
+        (["--words", "Sea"], "found 'Sea'"),
+        (["--words", "sea", "pool"], "found only zeros as an embedding of 'pool'"),
+        (["--topk", "0"], "--topk: expected at least 1, got 0"),
+    ],
+)
+def test_errors_of_neighbors(data, checkpoint, capsys, arguments, words):
+    assert words in failing(capsys, "neighbors", checkpoint, "--data", data, *arguments)
+
+
+def test_scipy_is_missing(data, checkpoint, scored, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    error = failing(capsys, "word-similarity", checkpoint, "--data", data, "--datasets", scored)
+    assert "scipy is missing; pip install 'agg-fairseq[eval]'" in error

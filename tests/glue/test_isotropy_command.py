@@ -1,0 +1,85 @@
+"""`agg-fairseq isotropy`, of language models and of a translation model."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from fairseq.trainer import Trainer
+
+from agg_fairseq.cli.embeddings import load_all, load_embeddings
+from agg_fairseq.cli.main import main
+from agg_fairseq.errors import UserError
+from agg_fairseq.safe_loading import open_checkpoint
+from tests.glue.test_criterions import MT, build
+
+
+def isotropy(*arguments):
+    return main(["isotropy", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def translator(mt_data, tmp_path_factory):
+    """A translation model with one embedding for all, saved as fairseq-train saves it."""
+    path = tmp_path_factory.mktemp("translator") / "checkpoint.pt"
+    cfg, task, model, criterion = build(mt_data, "--criterion", "mle", "--share-all-embeddings", base=MT)
+    trainer = Trainer(cfg, task, model, criterion)
+    trainer.consolidate_optimizer()
+    trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}})
+    return path
+
+
+def test_numbers_are_those_of_numpy(lm_runs, lm_data, tmp_path, capsys):
+    checkpoints = [lm_runs / name / "checkpoint_last.pt" for name in ("mle", "agg")]
+    assert isotropy(*checkpoints, "--data", lm_data, "--json", tmp_path / "i.json") == 0
+    printed = capsys.readouterr().out
+    assert "matrix:decoder.output_projection.weight(tied)|" in printed and "specials-included" in printed
+    found = json.loads((tmp_path / "i.json").read_text())
+    for path, one in zip(checkpoints, found["checkpoints"], strict=True):
+        w = open_checkpoint(path)["model"]["decoder.output_projection.weight"].double().numpy()
+        _, vectors = np.linalg.eigh(w.T @ w)
+        z = np.exp(np.concatenate([w @ vectors, -w @ vectors], 1)).sum(0)
+        assert one["isotropy_both_signs"] == pytest.approx(z.min() / z.max(), rel=1e-9)
+        assert one["isotropy"]["total"] >= one["isotropy_both_signs"]
+        values = np.linalg.svd(w, compute_uv=False)
+        assert one["singular_values"] == pytest.approx(values / values[0], abs=1e-7)
+    assert sum(found["groups"].values()) == len(w) - 2  # all but pad and bos
+
+
+def test_groups_need_data(lm_runs, tmp_path, capsys):
+    assert isotropy(lm_runs / "mle" / "checkpoint_last.pt", "--json", tmp_path / "i.json") == 0
+    assert capsys.readouterr().out.count("— |") == 4  # three groups, and the cosine between two of them
+    found = json.loads((tmp_path / "i.json").read_text())
+    assert found["groups"] is None and found["checkpoints"][0]["isotropy"]["rare"] is None
+    assert found["checkpoints"][0]["rare_frequent_cosine"] is None
+
+
+def test_a_translation_model_is_grouped_by_the_target_side(translator, mt_data, capsys):
+    """No English word is ever a target: all of them are rare by frequency, and none of the German ones is."""
+    assert isotropy(translator, "--data", mt_data, "--groups", "frequency") == 0
+    assert "groups:1e-05/1e-06-of-tokens" in capsys.readouterr().out
+    _, vocabulary = load_all([str(translator)], mt_data)
+    assert vocabulary.joined and vocabulary.languages == ("en", "de")
+    rare = {vocabulary.dictionary[int(token)] for token in vocabulary.groups("frequency").members("rare")}
+    assert {f"w{index}" for index in range(5)} < rare and not any(token.startswith("t") for token in rare)
+
+
+def test_models_of_different_tasks_are_not_compared(translator, lm_runs, lm_data, mt_data, capsys):
+    assert isotropy(lm_runs / "mle" / "checkpoint_last.pt", translator, "--data", lm_data) == 2
+    assert "found no train.X-Y.X.bin" in capsys.readouterr().err
+    assert isotropy(lm_runs / "mle" / "checkpoint_last.pt", translator, "--data", mt_data) == 2
+    assert "found a model from en to de; expected a language model" in capsys.readouterr().err
+
+
+def test_embeddings_that_cannot_be_measured(lm_runs, tmp_path, capsys):
+    state = open_checkpoint(lm_runs / "mle" / "checkpoint_last.pt")
+    weight = "decoder.output_projection.weight"
+    state["model"][weight] = torch.zeros_like(state["model"][weight])
+    torch.save(state, tmp_path / "zero.pt")
+    assert isotropy(tmp_path / "zero.pt") == 2
+    assert "found only zeros in decoder.output_projection.weight" in capsys.readouterr().err
+    assert not load_embeddings(tmp_path / "zero.pt").tied
+    del state["model"][weight], state["model"]["decoder.embed_tokens.weight"]
+    torch.save(state, tmp_path / "none.pt")
+    with pytest.raises(UserError, match="found no output embedding"):
+        load_embeddings(tmp_path / "none.pt")

@@ -1,0 +1,130 @@
+"""The lines of fairseq-generate, as its source prints them, in any order and with anything between."""
+
+import random
+
+import pytest
+
+from agg_fairseq.cli.generate_log import read_translations
+from agg_fairseq.errors import UserError
+
+SUMMARY = "2024-01-01 | INFO | fairseq_cli.generate | Translated {:,} sentences (9 tokens) in 1.0s (2.00 sentences/s)"
+NOISE = ["", "INFO: 'T-0' is no sentence", "Generate test with beam=5: BLEU4 = 31.23", "A-0\t0-0 1-1", "WARNING | x"]
+
+
+def sentence(index, reference="r", hypotheses=((-0.5, "h"),), decode=str):
+    """What is printed for a sentence, by `_main` of fairseq_cli/generate.py."""
+    lines = [f"S-{index}\ts", f"T-{index}\t{reference}"]
+    for score, text in hypotheses:
+        lines += [f"H-{index}\t{score}\t{text}", f"D-{index}\t{score}\t{decode(text)}", f"P-{index}\t-0.1 -0.2"]
+    return lines
+
+
+def write(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def read(tmp_path, lines):
+    return read_translations(write(tmp_path / "log", lines))
+
+
+def test_any_order(tmp_path):
+    blocks = [sentence(i, f"reference {i}", [(-i, f"hypothesis {i}")], str.upper) for i in range(12)]
+    lines = [line for block in blocks for line in block] + NOISE + [SUMMARY.format(12)]
+    for _ in range(5):
+        random.shuffle(lines)
+        log = read(tmp_path, lines)
+        assert log.references == [f"reference {i}" for i in range(12)]
+        assert log.tokens == [f"hypothesis {i}" for i in range(12)]
+        assert log.texts == [f"HYPOTHESIS {i}" for i in range(12)]
+        assert log.decoded
+    assert not read(tmp_path, sentence(0)).decoded
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [((-2.0, -1.0, -3.0), 1), ((-1.0, -2.0), 0), ((-1.0, -1.0), 0), (("nan", -9.0), 1), (("-inf", "-1e-3"), 1)],
+)
+def test_best_of_several_hypotheses(tmp_path, scores, best):
+    hypotheses = [(score, f"h{index}") for index, score in enumerate(scores)]
+    log = read(tmp_path, sentence(0, hypotheses=hypotheses, decode=str.upper))
+    assert (log.tokens, log.texts) == ([f"h{best}"], [f"H{best}"])
+
+
+@pytest.mark.parametrize("text", ["", "T-0", "a\u2028b", "a\u0085b", "Translated 5 sentences", "日本", "\\", '"'])
+def test_texts(tmp_path, text):
+    log = read(tmp_path, sentence(0, text, [(-1, text)]))
+    assert log.references == log.tokens == log.texts == [text]
+
+
+def test_without_sources(tmp_path):
+    assert read(tmp_path, [line for line in sentence(0) if not line.startswith("S")]).tokens == ["h"]
+
+
+@pytest.mark.parametrize("reported", [[], [1001], [1000, 1], [1001, 1001]])
+def test_reported_number(tmp_path, reported):
+    """Of one run, of the shards of one, or said twice by two loggers."""
+    lines = [line for index in range(1001) for line in sentence(index)]
+    assert len(read(tmp_path, [*lines, *map(SUMMARY.format, reported)]).tokens) == 1001
+
+
+TWO = sentence(0) + sentence(1)
+
+
+def without(start, lines=TWO):
+    return [line for line in lines if not line.startswith(start)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([], "found 0 references (T-…) and 0 hypotheses (H-…); expected the output of fairseq-generate"),
+        (NOISE, "found 0 references"),
+        (without("T"), "found 0 references (T-…) and 2 hypotheses"),
+        (without("H"), "found 2 references (T-…) and 0 hypotheses"),
+        (without("D"), "found no D-0: a truncated log"),
+        (without("S-1"), "found no S-1"),
+        (without("T-0"), "found no T-0"),
+        (without("H-1"), "found no H-1"),
+        (without("D-1"), "found no D-1"),
+        (sentence(0, hypotheses=[(-1, "a"), (-2, "b")])[:-2], "found 2 lines H-0, but 1 D-0"),
+        (TWO + ["S-2\ts"], "found no T-2"),
+        (TWO + ["D-2\t-1\th"], "found no S-2"),
+        (TWO + ["T-1\tr"], "line 11: found T-1 a second time; expected the log of one run"),
+        (TWO + TWO, "line 11: found S-0 a second time"),
+        (sentence(1), "found 1 sentences, but none of id 0"),
+        (sentence(0) + sentence(2), "none of id 1; expected all of the split: fairseq-generate drops the last,"),
+        (sentence(0) + sentence(10**17), "--required-batch-size-multiple 1"),
+        (TWO + [SUMMARY.format(1000)], "found 2 sentences, but the log reports 1000"),
+        (TWO + [SUMMARY.format(1), SUMMARY.format(2)], "but the log reports 1 + 2"),
+        (["H-0\t-0.5"], "line 1: found '-0.5'; expected a score, a tab and a text"),
+        (["D-0\tab\tcd"], "line 1: found 'ab\\tcd'; expected a score"),
+        (["T-" + "9" * 5000 + "\tr"], "found 0 references"),
+    ],
+)
+def test_what_is_missing(tmp_path, lines, words):
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, lines)
+    assert words in str(caught.value) and str(tmp_path / "log") in str(caught.value)
+
+
+def test_every_cut_is_found(tmp_path):
+    """But those at the end of a line behind all of what one of the sentences needs."""
+    content = "".join(f"{line}\n" for line in TWO)
+    path, whole = tmp_path / "log", []
+    for end in range(len(content)):
+        path.write_text(content[:end])
+        try:
+            whole.append((len(read_translations(path).tokens), content[:end].splitlines()[-1]))
+        except UserError:
+            pass
+    assert whole == [(1, "D-0\t-0.5\th"), (1, "P-0\t-0.1 -0.2"), (2, "D-1\t-0.5\th")]
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b"S-0\ts\nT-0\tr\nH-0\t-1\th"])
+def test_unreadable(tmp_path, content):
+    path = tmp_path / "log"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match="unreadable|found no end of the line"):
+        read_translations(path)

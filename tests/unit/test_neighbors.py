@@ -1,0 +1,101 @@
+"""Nearest neighbours: by hand, against all cosines sorted, and degenerate embeddings."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agg_fairseq.metrics import nearest_neighbors, neighbors
+
+ANGLES = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 3.0], [-1.0, 0.0], [0.0, 0.0], [2.0, 2.0]])
+
+
+def rows(found):
+    return [[row for row, _ in of_query] for of_query in found]
+
+
+@pytest.fixture(params=[1, 4, 8192])
+def chunk_rows(request, monkeypatch):
+    """The rows at a time."""
+    monkeypatch.setattr(neighbors, "CHUNK_ROWS", request.param)
+
+
+@pytest.mark.usefixtures("chunk_rows")
+def test_by_hand():
+    """From (0, 1): itself 1; 1/√2 twice, of which the first row first; (1, 0) and (−1, 0) are 0; zeros are nowhere."""
+    found = nearest_neighbors(ANGLES, torch.tensor([[0.0, 1.0], [3.0, 0.0]]), 10, [[], [0]])
+    root = 1 / math.sqrt(2)
+    assert rows(found) == [[2, 1, 5, 0, 3], [1, 5, 2, 3]]
+    assert [cosine for _, cosine in found[0]] == pytest.approx([1, root, root, 0, 0], abs=1e-12)
+    assert [cosine for _, cosine in found[1]] == pytest.approx([root, root, 0, -1], abs=1e-12)
+
+
+@pytest.mark.usefixtures("chunk_rows")
+def test_rows_of_one_direction_tie():
+    """Lengths whose cosines to the query differ in the last bit."""
+    direction = torch.rand(5)
+    weight = torch.linspace(0.1, 3, 30).unsqueeze(1) * direction
+    found = nearest_neighbors(weight.double(), direction.double().unsqueeze(0), 7, [[2]])
+    assert rows(found) == [[0, 1, 3, 4, 5, 6, 7]]
+    assert all(cosine == 1 for _, cosine in found[0])
+
+
+def test_fewer_than_k():
+    assert nearest_neighbors(ANGLES[4:], torch.ones(1, 2), 3, [[1]]) == [[]]
+    assert nearest_neighbors(ANGLES[4:], torch.ones(1, 2), 3, [[]]) == [[(1, 1.0)]]
+    assert nearest_neighbors(ANGLES[:0], torch.ones(1, 2), 3, [[]]) == [[]]
+    assert nearest_neighbors(ANGLES, torch.ones(0, 2), 3, []) == []
+
+
+def slow_neighbors(weight, query, k, excluded):
+    cosines = {
+        row: torch.dot(vector, query).item() / (vector.norm() * query.norm()).item()
+        for row, vector in enumerate(weight)
+        if vector.any() and row not in excluded
+    }
+    return sorted(cosines.items(), key=lambda item: (-round(item[1], 9), item[0]))[:k]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 25), st.integers(1, 12), st.integers(0, 1000), st.data())
+def test_against_all_cosines_sorted(size, k, seed, data):
+    """Small whole numbers, so that many rows are zeros, equal or of one direction."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randint(-1, 3, (size, 2), generator=generator).float()
+    queries = torch.randn(3, 2, generator=generator)
+    excluded = [data.draw(st.sets(st.integers(0, size - 1))) for _ in queries]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neighbors, "CHUNK_ROWS", data.draw(st.integers(1, 30)))
+        found = nearest_neighbors(weight, queries, k, excluded)
+    for of_query, query, barred in zip(found, queries, excluded, strict=True):
+        expected = slow_neighbors(weight.double(), query.double(), k, barred)
+        assert [row for row, _ in of_query] == [row for row, _ in expected]
+        assert [cosine for _, cosine in of_query] == pytest.approx([cosine for _, cosine in expected], abs=1e-9)
+
+
+def test_half_precision_is_measured_in_double():
+    weight = torch.randn(50, 8).half()
+    found = nearest_neighbors(weight, weight[:2], 5, [[0], [1]])
+    assert found == nearest_neighbors(weight.double(), weight[:2].double(), 5, [[0], [1]])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"weight": torch.ones(3)}, r"\(V, D\) and queries \(Q, D\), got \(3,\) and \(1, 2\)"),
+        ({"queries": torch.ones(1, 3)}, "got \\(6, 2\\) and \\(1, 3\\)"),
+        ({"k": 0}, "1 neighbour or more, got 0"),
+        ({"excluded": []}, "for each of 1 queries, got 0"),
+        ({"excluded": [[6]]}, "from 0 to 5, got 6"),
+        ({"excluded": [[-1]]}, "from 0 to 5, got -1"),
+        ({"queries": torch.zeros(1, 2)}, "not all zeros"),
+        ({"queries": torch.tensor([[1.0, math.nan]])}, "finite"),
+        ({"weight": torch.tensor([[1.0, math.inf]])}, "finite embeddings"),
+    ],
+)
+def test_bad_arguments(change, words):
+    arguments = {"weight": ANGLES, "queries": torch.ones(1, 2), "k": 1, "excluded": [[]]} | change
+    with pytest.raises(ValueError, match=words):
+        nearest_neighbors(**arguments)
