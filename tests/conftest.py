@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -57,6 +58,7 @@ def call(program, *arguments):
     handlers = {logger: list(logger.handlers) for logger in _loggers()}
     root.addHandler(logging.StreamHandler(log))
     root.setLevel(logging.INFO)
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)  # of the last call in this process
     sys.argv = [str(argument) for argument in (f"fairseq-{program}", *arguments)]
     status = 0
     try:

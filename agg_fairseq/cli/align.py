@@ -3,7 +3,7 @@
 The split is the binarised one of DATA, so that positions are of the model's sub-words. The aligner is eflomal, which
 `pip install 'agg-fairseq[align]'` brings, in both directions, whose links are joined by grow-diag-final-and. FILE gets
 a line per sentence pair, `0-0 1-2 …`: the positions, from 0, of a source and a target token for each link. A sentence
-of more than 1023 tokens gets none. eflomal draws without a seed: of rare words, a second run finds somewhat other links.
+of more than 1023 tokens gets none. eflomal draws without a seed: a second run finds somewhat other links.
 
     agg-fairseq align data-bin/wmt14.en-de --output wmt14.en-de.align
 """
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         choices=tuple(MODELS),
         default=3,
-        help=f"eflomal's {', '.join(f'{number}, {name}' for number, name in MODELS.items())} (default: %(default)s)",
+        help=f"of eflomal: {', '.join(f'{number} ({name})' for number, name in MODELS.items())}; default: %(default)s",
     )
 
 

@@ -2,7 +2,9 @@
 
 AlignSim (0 to 1) of a word is the cosine of two vectors over the joined vocabulary: how often the word was aligned with
 each other one, and the softmax of its embedding's cosines with all embeddings × the temperature. Shown is the mean over
-the words that were ever aligned, labelled, in each frequency group and in all; their numbers are in the last row.
+the words that were ever aligned, labelled, in each frequency group and in all; their numbers are in the last row. The
+row `orthogonal` is of embeddings that know nothing, all at right angles: where many words are the same in both
+languages, so aligned with themselves, it is far from 0, and what a model knows is the difference.
 Frequencies are those of the target side: the rare words include those that only the source has.
 
 --alignments has a line per sentence pair of the binarised training split of DATA, as `agg-fairseq align` writes it, or
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,7 +29,7 @@ from .. import __version__
 from ..alignments import load_parallel, read_links
 from ..errors import UserError
 from ..files import check_distinct, check_writable
-from ..metrics import FrequencyGroups, LinkCounts, align_sim, group_means
+from ..metrics import FrequencyGroups, LinkCounts, align_sim, group_means, orthogonal_align_sim
 from ..metrics.groups import GROUPS
 from .embeddings import GROUPINGS, Embeddings, Vocabulary, add_grouping, load_all
 from .measured import Measured, show
@@ -78,18 +81,20 @@ def measure(arguments: argparse.Namespace) -> Measured:
     links = read_links(arguments.alignments, load_parallel(arguments.data, _pair(arguments, vocabulary)))
     progress = tqdm(embeddings, desc="AlignSim", unit="checkpoint", disable=None, leave=False)
     measured = [_similarity(one, links, groups, arguments.temperature) for one in progress]
-    rows = zip(names, measured, strict=True)
-    labelled = _labelled(links, groups)
+    unrelated = orthogonal_align_sim(links, len(vocabulary.dictionary), temperature=arguments.temperature)
+    orthogonal, labelled = group_means(unrelated, groups), _labelled(links, groups)
+    results = [(name, one.align_sim) for name, one in zip(names, measured, strict=True)]
     return Measured(
         header=["", *(f"AlignSim {column}" for column in COLUMNS)],
         rows=[
-            *([name, *(number(one.align_sim[column], 4) for column in COLUMNS)] for name, one in rows),
-            ["labelled tokens", *(number(labelled[column], 0) for column in COLUMNS)],
+            *([name, *_cells(means, 4)] for name, means in [*results, ("orthogonal", orthogonal)]),
+            ["labelled tokens", *_cells(labelled, 0)],
         ],
         signature=_signature(arguments, embeddings, links),
         values={
             "groups": groups.sizes(),
             "labelled": labelled,
+            "orthogonal": orthogonal,
             "checkpoints": [{"name": name, **asdict(one)} for name, one in zip(names, measured, strict=True)],
         },
     )
@@ -118,6 +123,10 @@ def _labelled(links: LinkCounts, groups: FrequencyGroups) -> dict[str, int]:
     of_token = groups.of_token[links.tokens()]
     counts = {name: int(of_token.eq(index).sum()) for index, name in enumerate(groups.names)}
     return counts | {"total": len(of_token)}
+
+
+def _cells(by_group: Mapping[str, float | None], digits: int) -> list[str | None]:
+    return [number(by_group[column], digits) for column in COLUMNS]
 
 
 def _signature(arguments: argparse.Namespace, embeddings: list[Embeddings], links: LinkCounts) -> str:

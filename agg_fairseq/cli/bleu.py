@@ -112,9 +112,12 @@ def split_compounds(line: str) -> str:
 
 
 def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
-    """BLEU of lines of tokens, separated by spaces, with compounds split."""
-    split = [[split_compounds(line) or " " for line in lines] for lines in (hypotheses, references)]
-    return _bleu(*split, tokenize="none", smooth_method="none")  # " ": sacrebleu refuses "" as a reference
+    """BLEU of lines of tokens, separated by spaces, with compounds split.
+
+    As fairseq-score, an empty line counts as one token, its end.
+    """
+    split = [[split_compounds(line) or "</s>" for line in lines] for lines in (hypotheses, references)]
+    return _bleu(*split, tokenize="none", smooth_method="none")
 
 
 def _bleu(hypotheses: Sequence[str], references: Sequence[str], **options: str) -> Bleu:
@@ -163,7 +166,8 @@ def _read_reference(path: str, log: Translations) -> list[str]:
         raise UserError(f"{path}: unreadable ({first_line(error)}); expected a sentence per line") from error
     if len(lines) != len(log.references):
         raise UserError(
-            f"{path}: found {len(lines)} lines; expected {len(log.references)}, one per sentence of {log.path}"
+            f"{path}: found {len(lines)} lines; expected {len(log.references)}, one per sentence of {log.path}, unless "
+            "fairseq-generate dropped some: give it --required-batch-size-multiple 1"
         )
     if "" in lines:
         raise UserError(f"{path}: found nothing on line {lines.index('') + 1}; expected a sentence on each")

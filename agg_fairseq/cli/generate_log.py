@@ -22,12 +22,14 @@ class Translations:
 
     Args:
         path: of the log.
+        sources: the S lines; none with a log that has none.
         references: the T lines.
         tokens: the H lines; of several for a sentence (--nbest), the one of the best score.
         texts: the D lines, likewise: what --tokenizer and --bpe made of the tokens; without these, the same.
     """
 
     path: str
+    sources: list[str]
     references: list[str]
     tokens: list[str]
     texts: list[str]
@@ -66,7 +68,8 @@ def read_translations(path: str | Path) -> Translations:
     _check_complete(found, path)
     ids = range(len(found.references))
     tokens, texts = ([max(of_kind[i], key=_score)[1] for i in ids] for of_kind in found.scored.values())
-    return Translations(str(path), [found.references[i] for i in ids], tokens, texts)
+    sources, references = ([lines[i] for i in ids if i in lines] for lines in (found.sources, found.references))
+    return Translations(str(path), sources, references, tokens, texts)
 
 
 def _add(found: _Found, line: str, place: str) -> None:

@@ -4,7 +4,7 @@ RUN is the --save-dir of a training; its checkpoint_best.pt is measured (or chec
 its `train.log` read, which `fairseq-train --log-format json --log-file RUN/train.log` writes. Language models get
 perplexity, isotropy, neighbours, continuations of the split's prefixes and their measures; translation models BLEU of
 logs of fairseq-generate and the similarity of aligned words, where these files are given. What cannot be shown is
-listed at the end, with the reason.
+listed at the end, with the reason; where that is an error, the page is written all the same, and the exit status is 2.
 
 FILE is one HTML page with all pictures in it: it opens without a network, on a phone, and prints. Measurements and
 generated texts are kept in the folder FILE-files, and only made again where a checkpoint, the data or an option has
@@ -78,7 +78,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"{arguments.data}: found no such folder; expected one written by fairseq-preprocess")
     check_writable(output)
     context = Context(find_runs(arguments.runs, arguments.name), arguments, Kept(_files(output)))
-    shown, left_out = _sections(context)
+    failed: list[UserError] = []
+    shown, left_out = _sections(context, failed)
     title = f"Comparison of {', '.join(context.names)}" if len(context.names) > 1 else context.names[0]
     if left_out:
         reasons = page.table(["", "reason"], [[name, reason] for name, reason in left_out.items()])
@@ -88,6 +89,8 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"{output}: {len(shown)} sections, {output.stat().st_size / 2**20:.1f} MiB")
     for name, reason in left_out.items():
         print(f"not shown: {name}: {reason}")
+    if failed:
+        raise failed[0]
 
 
 def _files(output: Path) -> Path:
@@ -95,8 +98,8 @@ def _files(output: Path) -> Path:
     return output.with_name(f"{output.name}-files")
 
 
-def _sections(context: Context) -> tuple[list[page.Section], dict[str, str]]:
-    """The sections that can be shown, and why the others cannot, by their titles."""
+def _sections(context: Context, failed: list[UserError]) -> tuple[list[page.Section], dict[str, str]]:
+    """The sections that can be shown, and why the others cannot, by their titles; errors are added to `failed`."""
     shown: list[page.Section] = []
     left_out: dict[str, str] = {}
     progress = tqdm(SECTIONS.items(), desc="report", unit="section", disable=None, leave=False)
@@ -105,6 +108,9 @@ def _sections(context: Context) -> tuple[list[page.Section], dict[str, str]]:
             shown.append(page.Section(anchor, title, make(context)))
         except NotShown as reason:
             left_out[title] = str(reason)
+        except UserError as error:  # the others are worth having
+            left_out[title] = f"error: {error}"
+            failed.append(error)
     return shown, left_out
 
 

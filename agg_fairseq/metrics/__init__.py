@@ -1,6 +1,6 @@
 """The papers' measures: plain functions of tensors and of texts, no fairseq."""
 
-from .align_sim import LinkCounts, align_sim, group_means
+from .align_sim import LinkCounts, align_sim, group_means, orthogonal_align_sim
 from .diversity import distinct, repetition, unique_tokens
 from .groups import FrequencyGroups, frequency_groups, relative_frequency_groups
 from .isotropy import (
@@ -35,6 +35,7 @@ __all__ = [
     "mean_cosine_between",
     "mean_inner_product",
     "ms_jaccard",
+    "orthogonal_align_sim",
     "nearest_neighbors",
     "principal_projection",
     "relative_frequency_groups",

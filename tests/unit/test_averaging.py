@@ -28,7 +28,7 @@ def test_by_hand():
 
 def test_sums_where_the_dtype_would_not():
     """2048 + 1 is 2048 in float16, and 60000 + 60000 infinite; 2^24 + 1 is 2^24 in float32."""
-    assert average_parameters(models_of(2048.0, 1.0, 1.0, dtype=torch.float16))["w"].item() == 683  # 683.33
+    assert average_parameters(models_of(2048.0, 1.0, 1.0, dtype=torch.float16))["w"].item() == 683.5  # of 683.33
     assert average_parameters(models_of(60000.0, 60000.0, dtype=torch.float16))["w"].item() == 60000
     assert average_parameters(models_of(2.0**24, 1.0, 1.0, 2.0))["w"].item() == 2**22 + 1
     assert average_parameters(models_of(256.0, 1.0, 1.0, dtype=torch.bfloat16))["w"].item() == 86
@@ -57,22 +57,30 @@ def test_as_fairseq(number, size, dtype, chance):
     assert list(found) == list(expected)
     for name, value in expected.items():
         assert found[name].dtype == dtype
-        torch.testing.assert_close(found[name], value.to(dtype), rtol=2e-3 if dtype == torch.float16 else 1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            found[name], value.to(dtype), rtol=2e-3 if dtype == torch.float16 else 1e-5, atol=1e-5
+        )
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.lists(st.floats(-1e30, 1e30, width=32), min_size=3, max_size=3), min_size=1, max_size=6))
+@given(st.lists(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=3, max_size=3), min_size=1, max_size=6))
 def test_exactly(rows):
-    """float64 holds every sum of a few float32 that lie near each other; the mean is rounded once."""
+    """Against exact sums, rounded once; where large values cancel, float64 is what is left of them."""
     expected = [math.fsum(column) / len(rows) for column in zip(*rows, strict=True)]
     found = average_parameters(models_of(*rows))["w"]
     scale = max(abs(value) for row in rows for value in row)
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float32), rtol=2e-7, atol=scale * 1e-15 + 1e-45)
-    assert torch.equal(found, average_parameters(models_of(*[[*row] for row in rows]))["w"])
+    torch.testing.assert_close(
+        found, torch.tensor(expected, dtype=torch.float32), rtol=2e-7, atol=scale * 1e-15 + 1e-45
+    )
 
 
 def test_of_equal_models_is_the_model():
-    state = {"w": torch.randn(7, 3), "half": torch.randn(5).half(), "empty": torch.zeros(0, 2), "steps": torch.tensor(3)}
+    state = {
+        "w": torch.randn(7, 3),
+        "half": torch.randn(5).half(),
+        "empty": torch.zeros(0, 2),
+        "steps": torch.tensor(3),
+    }
     averaged = average_parameters(named(state, {name: value.clone() for name, value in state.items()}, state))
     assert all(torch.equal(averaged[name], value) for name, value in state.items())
     assert all(averaged[name].data_ptr() != value.data_ptr() for name, value in state.items() if value.numel())

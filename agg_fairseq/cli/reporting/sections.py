@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ...errors import UserError
 from .. import eval_lm, isotropy, neighbors, word_similarity
 from ..measured import Measured
 from ..runs import checkpoints_by_update
@@ -93,7 +94,12 @@ def nearest(context: Context) -> str:
     """Nearest neighbours of some words, and their similarity to all others."""
     words = [*context.checkpoints, "--name", *context.names, *context.data]
     words += context.options("words", "groups", *TOKENISER)
-    measured = context.measured("neighbors", neighbors, words, context.checkpoints)
+    try:
+        measured = context.measured("neighbors", neighbors, words, context.checkpoints)
+    except UserError as error:
+        if context.arguments.words is not None:
+            raise
+        raise NotShown(str(error)) from error  # no word that the command would choose
     body = page.measured_table(measured, turned=False)
     tokens = _single_tokens(measured)
     if tokens:

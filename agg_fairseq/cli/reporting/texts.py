@@ -76,7 +76,8 @@ def translations(context: Context) -> str:
     body = page.measured_table(measured)
     for index in sorted({(2 * part + 1) * count // (2 * SAMPLES) for part in range(SAMPLES)}):
         boxes = [(name, of_run.texts[index]) for name, of_run in zip(context.names, read, strict=True)]
-        body += page.sample(read[0].sources[index], [*boxes, ("reference", read[0].references[index])])
+        source = read[0].sources[index] if read[0].sources else f"sentence {index + 1}"
+        body += page.sample(source, [*boxes, ("reference", read[0].references[index])])
     return body
 
 

@@ -1,0 +1,242 @@
+"""`agg-fairseq report` of real runs: every section, what is kept, what is left out, and the page in a real browser."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import urllib.parse
+
+import pytest
+
+from agg_fairseq.cli import eval_lm, generate_lm
+from agg_fairseq.cli.main import main
+from agg_fairseq.cli.measured import Measured
+from agg_fairseq.cli.report import SECTIONS
+from agg_fairseq.cli.reporting.kept import Kept, key_of
+from agg_fairseq.cli.reporting.settings import different_settings
+from tests.glue.test_isotropy_command import translator  # noqa: F401 — a fixture
+
+TRANSLATION_ONLY = {"translations", "alignment"}
+LANGUAGE_ONLY = {"language-model", "texts", "word-similarity"}
+
+
+def report(*arguments):
+    return main(["report", *map(str, arguments)])
+
+
+def anchors(html):
+    return set(re.findall(r'<section id="([^"]+)"', html))
+
+
+@pytest.fixture(scope="module")
+def options(lm_runs, lm_data, tmp_path_factory):
+    """The arguments of a report with all that a language model can have, but for --output."""
+    pairs = tmp_path_factory.mktemp("pairs") / "PAIRS.txt"
+    pairs.write_text("w0\tw1\t3\nw2\tw3\t1\nw0\tw4\t2\nw1\tw9\t5\n")
+    runs = [lm_runs / "mle", lm_runs / "agg"]
+    texts = ["--gen-subset", "train", "--max-texts", "3"]
+    return [*runs, "--data", lm_data, "--datasets", pairs, "--words", "w3", "w7", *texts]
+
+
+@pytest.fixture(scope="module")
+def page(options, tmp_path_factory):
+    """A report, and the folder of what is kept beside it."""
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    assert report(*options, "--output", path) == 0
+    return path
+
+
+def test_every_section(page):
+    html = page.read_text()
+    assert anchors(html) == set(SECTIONS) - TRANSLATION_ONLY | {"not-shown"}
+    for words in (
+        "Comparison of mle, agg",
+        "--agg-rare-fraction",
+        "PPL total",
+        "I(W) ±",
+        "PAIRS",
+        "MSJ-2",
+        "different tokens",
+        "no --translations",
+    ):
+        assert words in html, words
+    assert html.count('<img alt="') == 9
+    assert not re.search(r'(?:src|href)="(?!#|data:)', html) and "<script" not in html
+
+
+def test_what_is_kept_is_not_measured_again(page, options, lm_runs, monkeypatch, tmp_path):
+    """The same page without a measurement; another option, or a changed checkpoint, is measured again."""
+    calls = []
+    monkeypatch.setattr(
+        eval_lm, "measure", lambda arguments: calls.append("eval-lm") or Measured([""], [["x"]], "s", {})
+    )
+    monkeypatch.setattr(generate_lm, "generate", lambda arguments: calls.append("generate-lm"))
+    before = page.read_text()
+    assert report(*options, "--output", page) == 0
+    assert calls == [] and page.read_text().split("<footer>")[0] == before.split("<footer>")[0]
+    copied = tmp_path / "report.html"
+    shutil.copytree(f"{page}-files", f"{copied}-files")
+    os.utime(lm_runs / "agg" / "checkpoint_best.pt")
+    assert report(*options, "--output", copied) == 0
+    assert calls == ["eval-lm", "generate-lm"]
+
+
+def test_names_are_text(lm_runs, lm_data, tmp_path):
+    """A name is never taken for HTML; one run is compared with nothing."""
+    path = tmp_path / "r.html"
+    name = '<script>alert("1")</script>'
+    texts = ["--gen-subset", "train", "--max-texts", "1"]
+    assert report(lm_runs / "mle", "--data", lm_data, *texts, "--name", name, "-o", path) == 0
+    html = path.read_text()
+    assert "<script" not in html and "&lt;script&gt;" in html
+    assert "not the same in all runs" not in html
+    assert "no --datasets were given" in html and "found no rare token that is a word" in html
+
+
+def test_an_error_in_a_section_does_not_cost_the_others(lm_runs, lm_data, tmp_path, capsys):
+    """A file that is not there: all else is on the page, and the status is 2."""
+    path = tmp_path / "r.html"
+    options = ["--max-texts", "1", "--words", "w3", "--datasets", tmp_path / "none.txt"]
+    assert report(lm_runs / "mle", "--data", lm_data, *options, "-o", path) == 2
+    assert f"report: error: {tmp_path / 'none.txt'}" in capsys.readouterr().err
+    assert {"language-model", "neighbors", "texts", "frequencies"} < anchors(path.read_text())
+    assert f"error: {tmp_path / 'none.txt'}" in path.read_text()
+
+
+def test_translation_runs(translator, mt_data, tmp_path):  # noqa: F811
+    """BLEU, AlignSim and translations side by side; without a log there are no curves."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        shutil.copy(translator, tmp_path / name / "checkpoint_last.pt")
+        lines = [f"S-0\t{name} w1\nT-0\tt1 t2 t3 t4 t5\nH-0\t-0.5\tt1 t2 t3 t4 {name}\nD-0\t-0.5\tt1 t2 t3 t4 {name}\n"]
+        (tmp_path / f"{name}.log").write_text("".join(lines))
+    sentences = len((mt_data.parent / "train.en").read_text().splitlines())
+    (tmp_path / "links").write_text("0-0\n" * sentences)
+    arguments = ["--translations", tmp_path / "a.log", tmp_path / "b.log", "--alignments", tmp_path / "links"]
+    arguments += ["--words", "w1"]
+    path = tmp_path / "r.html"
+    assert report(tmp_path / "a", tmp_path / "b", "--data", mt_data, *arguments, "-o", path) == 0
+    html = path.read_text()
+    assert anchors(html) == set(SECTIONS) - LANGUAGE_ONLY - {"learning-curves", "over-updates"} | {"not-shown"}
+    assert "t1 t2 t3 t4 b" in html and "AlignSim" in html and "All settings are the same" in html
+
+
+def test_refused(lm_runs, lm_data, translator, tmp_path, capsys):  # noqa: F811
+    def refuses(words, *arguments):
+        assert report(*arguments) == 2
+        error = capsys.readouterr().err
+        assert words in error and error.count("\n") == 1
+
+    data, output = ["--data", lm_data], ["-o", tmp_path / "r.html"]
+    refuses("expected a name ending in .html", lm_runs / "mle", *data, "-o", tmp_path / "r.pdf")
+    refuses("no such folder", tmp_path / "none", *data, *output)
+    refuses("found neither checkpoint_best.pt nor", tmp_path, *data, *output)
+    refuses("no such folder", lm_runs / "mle", "--data", tmp_path / "none", *output)
+    (tmp_path / "mt").mkdir()
+    shutil.copy(translator, tmp_path / "mt" / "checkpoint_last.pt")
+    refuses("found the task translation; expected language_modeling", lm_runs / "mle", tmp_path / "mt", *data, *output)
+    refuses("found 1 names for 2", lm_runs / "mle", lm_runs / "agg", "--name", "a", *data, *output)
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_settings_by_hand():
+    """An option is shown where it comes first: the criterion's copy of the seed is none of its own."""
+    first = {"cfg": {"common": {"seed": 1, "log_file": "a"}, "criterion": {"_name": "mle", "seed": 1}, "model": None}}
+    second = {
+        "cfg": {
+            "common": {"seed": 2, "log_file": "b"},
+            "criterion": {"_name": "agg", "seed": 2, "agg_alpha": 0.1},
+            "optimizer": {"adam_betas": [0.9, 0.98]},
+        }
+    }
+    assert different_settings([first, second]) == [
+        ("--seed", ["1", "2"]),
+        ("--criterion", ["mle", "agg"]),
+        ("--adam-betas", [None, "0.9 0.98"]),
+        ("--agg-alpha", [None, "0.1"]),
+    ]
+    assert different_settings([first, first]) == []
+
+
+def test_kept_measurements(tmp_path):
+    """A cut-off file, or one of another key, is measured again."""
+    kept, made = Kept(tmp_path / "kept"), []
+
+    def measure():
+        made.append(1)
+        return Measured(["", "a"], [["x", "1"]], "s", {"a": 1.5})
+
+    source = tmp_path / "input"
+    source.write_text("1")
+    key = key_of(["--topk", 3], [source])
+    assert kept.measured("m", key, measure) == kept.measured("m", key, measure) and len(made) == 1
+    source.write_text("22")
+    changed = key_of(["--topk", 3], [source])
+    assert changed != key and kept.measured("m", changed, measure).rows == [["x", "1"]] and len(made) == 2
+    for content in ("{", "[]", json.dumps({"key": changed}), json.dumps({"key": changed, "measured": {"rows": 1}})):
+        (tmp_path / "kept" / "m.json").write_text(content)
+        assert kept.measured("m", changed, measure).signature == "s"
+    assert len(made) == 6
+
+
+PROBE = """<script>
+const errors = [];
+window.addEventListener("error", (event) => errors.push(event.message));
+window.addEventListener("load", () => {
+  const images = [...document.images];
+  const root = document.documentElement;
+  root.dataset.errors = errors.length;
+  root.dataset.broken = images.filter((image) => !image.naturalWidth).length;
+  root.dataset.images = images.length;
+  const sections = [...document.querySelectorAll("section")];
+  root.dataset.hidden = sections.filter((section) => section.getBoundingClientRect().height < 60).length;
+  root.dataset.overflow = Math.max(0, root.scrollWidth - window.innerWidth);
+});
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """Calls chromium without a screen: arguments to its output and errors."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no chromium; install it to see the report in a browser")
+    profile = tmp_path_factory.mktemp("chromium")
+
+    def call(path, *arguments):
+        command = [
+            program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            "--disable-dev-shm-usage", f"--user-data-dir={profile}", "--enable-logging=stderr", *arguments,
+            f"file://{urllib.parse.quote(str(path))}",
+        ]  # fmt: skip
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert result.returncode == 0, result.stderr[-2000:]
+        return result.stdout, result.stderr
+
+    return call
+
+
+def test_the_page_in_a_browser(page, browser):
+    """As it is: no complaint on the console, nothing blocked by its own policy, every section there."""
+    dom, errors = browser(page, "--dump-dom")
+    assert anchors(dom) == anchors(page.read_text())
+    assert "CONSOLE" not in errors, errors
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_the_page_fits_a_phone_and_a_desk(page, browser, tmp_path, width):
+    """With a script that looks around: all pictures drawn, no section empty, nothing wider than the window."""
+    html = page.read_text()
+    policy = re.search(r'<meta http-equiv="Content-Security-Policy"[^>]*>', html)[0]
+    (tmp_path / "probed.html").write_text(html.replace(policy, PROBE))
+    dom, errors = browser(tmp_path / "probed.html", f"--window-size={width},900", "--dump-dom")
+    found = dict(re.findall(r'data-(errors|broken|images|hidden|overflow)="(\d+)"', dom))
+    assert found == {"errors": "0", "broken": "0", "images": "9", "hidden": "0", "overflow": "0"}, errors
+
+
+def test_the_page_in_print(page, browser, tmp_path):
+    browser(page, f"--print-to-pdf={tmp_path / 'r.pdf'}")
+    content = (tmp_path / "r.pdf").read_bytes()
+    assert content[:5] == b"%PDF-" and content.rstrip().endswith(b"%%EOF") and len(content) > 50_000

@@ -1,0 +1,167 @@
+"""AlignSim by hand, against the paper's equations written out, and its properties."""
+
+import math
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agg_fairseq.metrics import FrequencyGroups, LinkCounts, align_sim, group_means, orthogonal_align_sim
+
+V = 7
+PAIRS = st.lists(st.tuples(st.integers(0, V - 1), st.integers(0, V - 1), st.integers(1, 9)), min_size=1, max_size=20)
+
+
+def link_counts(*triples):
+    return LinkCounts(*(torch.tensor(column) for column in zip(*triples, strict=True)))
+
+
+def dense_align_sim(weight, links, temperature):
+    """Eqs. 16–17, word for word."""
+    vocabulary = len(weight)
+    label = torch.zeros(vocabulary, vocabulary, dtype=torch.float64)
+    for source, target, count in zip(links.source, links.target, links.count, strict=True):
+        label[source, target] += count
+        label[target, source] += count
+    w = weight.double()
+    cosines = torch.nn.functional.cosine_similarity(w[:, None], w[None], dim=2)
+    inferred = (temperature * cosines).softmax(1)
+    values = torch.nn.functional.cosine_similarity(label, inferred, dim=1)
+    return torch.where(label.any(1), values, math.nan)
+
+
+def close(found, expected):
+    return torch.allclose(found, expected, rtol=1e-10, atol=1e-12, equal_nan=True)
+
+
+def test_by_hand():
+    """τ = ln 2, so that â goes by 2 to the cosine. Words 0 and 2 point the same way, 1 at right angles to them.
+
+    0: a = (0, 3, 4), â ~ (2, 1, 2): 11 / (5 · 3). 1: a = (3, 0, 0), â ~ (1, 2, 1): 1 / √6. 2: a = (4, 0, 0): 2 / 3.
+    """
+    weight = torch.tensor([[1.0, 0], [0, 3], [2, 0], [1, 1]])
+    values = align_sim(weight[:3], link_counts((0, 1, 3), (2, 0, 4)), temperature=math.log(2))
+    assert values.tolist() == pytest.approx([11 / 15, 1 / math.sqrt(6), 2 / 3], rel=1e-12)
+    assert align_sim(weight, link_counts((0, 1, 3))).isnan().tolist() == [False, False, True, True]
+
+
+def test_a_word_linked_to_itself_by_hand():
+    """The link 0-0 counts for 0 as source and as target: a(0) = (2, 1), â(0) ~ (2, 1)."""
+    values = align_sim(torch.eye(2), link_counts((0, 0, 1), (0, 1, 1)), temperature=math.log(2))
+    assert values.tolist() == pytest.approx([1, 1 / math.sqrt(5)], rel=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(PAIRS, st.floats(0.01, 50), st.integers(1, 4))
+def test_against_the_equations(pairs, temperature, dimensions):
+    weight = torch.randn(V, dimensions)
+    links = link_counts(*pairs)
+    assert close(align_sim(weight, links, temperature=temperature), dense_align_sim(weight, links, temperature))
+
+
+@pytest.mark.parametrize("block", [1, 200, 130 * 7, 10**6])
+def test_blocks_of_rows_change_nothing(monkeypatch, block):
+    """Also where most tokens are linked, and some, in the middle, are not."""
+    module = sys.modules["agg_fairseq.metrics.align_sim"]  # in the package, its function has its name
+    monkeypatch.setattr(module, "BLOCK_COSINES", block)
+    tokens = torch.cat([torch.arange(50), torch.arange(70, 130)])
+    chosen = tokens[torch.randint(len(tokens), (2, 400))]
+    links = LinkCounts(*chosen, torch.randint(1, 5, (400,)))
+    weight = torch.randn(130, 9) + 0.5
+    assert close(align_sim(weight, links), dense_align_sim(weight, links, 10))
+
+
+@settings(max_examples=50, deadline=None)
+@given(PAIRS, st.permutations(range(V)))
+def test_properties(pairs, order):
+    weight, links = torch.randn(V, 3).double(), link_counts(*pairs)
+    values = align_sim(weight, links)
+    found = values[~values.isnan()]
+    assert ((0 <= found) & (found <= 1)).all()
+    assert torch.equal(links.tokens(), (~values.isnan()).nonzero().squeeze(1))
+    assert close(align_sim(weight * torch.rand(V, 1).add(0.1).double(), links), values)  # lengths do not matter
+    assert close(align_sim(weight, LinkCounts(links.target, links.source, links.count)), values)
+    assert close(align_sim(weight, LinkCounts(links.source, links.target, links.count * 3)), values)
+    assert close(align_sim(weight, link_counts(*pairs, *pairs)), values)  # counts of a pair add up
+    moved = torch.tensor(order)  # old token to new
+    renamed = torch.empty_like(weight)
+    renamed[moved] = weight
+    assert close(align_sim(renamed, LinkCounts(moved[links.source], moved[links.target], links.count))[moved], values)
+
+
+def test_rows_of_zeros_are_left_out():
+    """As if neither they nor their links were there; token 4 has no other link."""
+    weight = torch.randn(5, 3)
+    weight[1] = 0
+    values = align_sim(weight, link_counts((0, 2, 2), (0, 1, 5), (1, 1, 3), (1, 4, 1), (3, 2, 1)))
+    others = align_sim(weight[[0, 2, 3, 4]], link_counts((0, 1, 2), (2, 1, 1)))
+    assert close(values[[0, 2, 3, 4]], others)
+    assert values.isnan().tolist() == [False, True, False, False, True]
+    assert align_sim(torch.zeros(2, 2), link_counts((0, 1, 1))).isnan().all()
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-6, 700, 1e6, 1e300])
+def test_any_temperature(temperature):
+    """Towards 0 all words are alike; towards infinity there is only the word itself."""
+    links = link_counts((0, 0, 3), (0, 1, 8), (2, 3, 1))
+    values = align_sim(torch.randn(4, 3), links, temperature=temperature)
+    if temperature < 1:  # a(0) = (6, 8, 0, 0), â(0) = (1, 1, 1, 1) / 4
+        expected = [14 / 20, 1 / 2, 1 / 2, 1 / 2]
+    else:
+        expected = [6 / 10, 0, 0, 0]
+    assert values.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_equal_embeddings_at_any_temperature():
+    """Cosines of 1, but for rounding: â = (1, 1) / 2."""
+    weight = torch.tensor([[0.1, 0.2, 0.3]]).repeat(2, 1)
+    assert align_sim(weight, link_counts((0, 1, 1)), temperature=1e6).tolist() == pytest.approx([0.5**0.5] * 2)
+
+
+@settings(max_examples=50, deadline=None)
+@given(PAIRS, st.floats(0.01, 1000))
+def test_orthogonal(pairs, temperature):
+    links = link_counts(*pairs)
+    expected = align_sim(torch.eye(V), links, temperature=temperature)
+    assert close(orthogonal_align_sim(links, V, temperature=temperature), expected)
+
+
+def test_half_precision_weights():
+    weight, links = torch.randn(6, 4).half(), link_counts((0, 1, 2), (3, 4, 1))
+    assert close(align_sim(weight, links), dense_align_sim(weight, links, 10))
+
+
+def test_group_means():
+    groups = FrequencyGroups(torch.tensor([0, 0, 1, 2, -1]))
+    values = torch.tensor([0.25, math.nan, math.nan, 0.5, 1.5]).double()
+    assert group_means(values, groups) == {"frequent": 0.25, "medium": None, "rare": 0.5, "total": 0.75}
+    assert set(group_means(values * math.nan, groups).values()) == {None}
+
+
+@pytest.mark.parametrize(
+    ("weight", "links", "temperature", "words"),
+    [
+        (torch.ones(3), [(0, 1, 1)], 10, "shape \\(V, D\\)"),
+        (torch.full((3, 2), math.nan), [(0, 1, 1)], 10, "finite"),
+        (torch.ones(3, 2), [(0, 3, 1)], 10, "tokens of 0 to 2, got 0 to 3"),
+        (torch.ones(3, 2), [(-1, 0, 1)], 10, "got -1 to 0"),
+        (torch.ones(3, 2), [(0, 1, 0)], 10, "positive counts, got 0"),
+        (torch.ones(3, 2), [(0, 1, 1)], 0, "positive temperature, got 0"),
+        (torch.ones(3, 2), [(0, 1, 1)], math.inf, "positive temperature, got inf"),
+        (torch.ones(3, 2), [(0, 1, 1)], math.nan, "positive temperature, got nan"),
+    ],
+)
+def test_bad_input(weight, links, temperature, words):
+    with pytest.raises(ValueError, match=words):
+        align_sim(weight, link_counts(*links), temperature=temperature)
+
+
+def test_bad_links():
+    empty = torch.tensor([], dtype=torch.int64)
+    for links in (LinkCounts(empty, empty, empty), LinkCounts(torch.ones(2).long(), torch.ones(1).long(), empty)):
+        with pytest.raises(ValueError, match="the same shape \\(P,\\) with P >= 1"):
+            align_sim(torch.ones(3, 2), links)
+        with pytest.raises(ValueError, match="the same shape"):
+            orthogonal_align_sim(links, 3)

@@ -1,0 +1,241 @@
+"""Word alignments: symmetrizing by hand and against the published algorithm; reading Pharaoh files, and every error."""
+
+import random
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import indexed_dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agg_fairseq import alignments
+from agg_fairseq.alignments import format_links, load_parallel, parse_links, read_links, symmetrize, training_pair
+from agg_fairseq.errors import UserError
+
+EOS = 2
+LINKS = st.sets(st.tuples(st.integers(0, 5), st.integers(0, 4)), max_size=12)
+PAIRS = [([4, 5, 6], [7, 8]), ([5], [7]), ([4, 4], [8, 7, 9])]
+
+
+def write_side(folder, pair, language, sentences, words=6):
+    (folder / f"dict.{language}.txt").write_text("".join(f"w{index} 1\n" for index in range(words)))
+    prefix = str(folder / f"train.{pair}.{language}")
+    builder = indexed_dataset.make_builder(f"{prefix}.bin", impl="mmap", vocab_size=words + 4)
+    for sentence in sentences:
+        builder.add_item(torch.tensor([*sentence, EOS]))
+    builder.finalize(f"{prefix}.idx")
+
+
+def write_data(folder, pairs=PAIRS, languages=("en", "de")):
+    """A binarised parallel training split: tokens 4 to 9, and eos."""
+    for side, language in enumerate(languages):
+        write_side(folder, "-".join(languages), language, [pair[side] for pair in pairs])
+    return folder
+
+
+def links_of(folder, text, languages=("en", "de")):
+    """What is read of a file with this text: counts by source and target token."""
+    path = folder / "links"
+    path.write_bytes(text)
+    found = read_links(path, load_parallel(folder, languages))
+    columns = (column.tolist() for column in (found.source, found.target, found.count))
+    return {(source, target): count for source, target, count in zip(*columns, strict=True)}
+
+
+def test_symmetrize_by_hand():
+    """Both have 0-0 and 1-1. Next to 1-1, 1-2 gives target 2 its first link, and 2-1 source 2.
+
+    4-3 is next to none of these; its words are without a link, so it comes at the end, from the forward direction.
+    Then 3-3, from the other, has a word with one: `final` would add it, `final-and` does not.
+    """
+    links = symmetrize(parse_links("0-0 1-1 2-1 4-3"), parse_links("0-0 1-1 1-2 3-3"))
+    assert format_links(links) == "0-0 1-1 1-2 2-1 4-3"
+
+
+@pytest.mark.parametrize(
+    ("forward", "reverse", "expected"),
+    [
+        ("", "", ""),
+        ("0-0 3-1", "0-0 3-1", "0-0 3-1"),  # agreed
+        ("0-0", "", "0-0"),  # nothing to grow from
+        ("0-1", "0-2", "0-1"),  # forward first
+        ("0-0 1-0", "0-0", "0-0 1-0"),
+        ("0-0 5-0", "0-0", "0-0"),  # not next to it, and its target has a link
+        ("0-0 1-1 2-2", "0-0", "0-0 1-1 2-2"),  # grows from what it added
+        ("0-0 1-1 0-1", "0-0 1-1", "0-0 1-1"),  # both words have a link
+    ],
+)
+def test_symmetrize_small(forward, reverse, expected):
+    assert format_links(symmetrize(parse_links(forward), parse_links(reverse))) == expected
+
+
+def grow_diag_final_and(forward, reverse, sources=6, targets=5):
+    """The algorithm of Koehn et al. as Moses publishes it, over the whole matrix."""
+    union, aligned = forward | reverse, forward & reverse
+    grid = list(product(range(sources), range(targets)))
+
+    def has_source(s):
+        return any(link[0] == s for link in aligned)
+
+    def has_target(t):
+        return any(link[1] == t for link in aligned)
+
+    added = True
+    while added:
+        added = False
+        for s, t in grid:
+            if (s, t) not in aligned:
+                continue
+            for ds, dt in [(-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)]:
+                new = (s + ds, t + dt)
+                if new in union and (not has_source(new[0]) or not has_target(new[1])):
+                    aligned.add(new)
+                    added = True
+    for direction in (forward, reverse):
+        for s, t in grid:
+            if (s, t) in direction and not has_source(s) and not has_target(t):
+                aligned.add((s, t))
+    return aligned
+
+
+@settings(max_examples=500, deadline=None)
+@given(LINKS, LINKS)
+def test_symmetrize_against_the_published_algorithm(forward, reverse):
+    before = set(forward), set(reverse)
+    links = symmetrize(forward, reverse)
+    assert links == grow_diag_final_and(forward, reverse)
+    assert forward & reverse <= links <= forward | reverse
+    assert (forward, reverse) == before
+    assert {s for s, _ in links} >= {s for s, _ in forward & reverse}
+
+
+@given(LINKS)
+def test_lines(links):
+    assert parse_links(format_links(links)) == links
+
+
+def test_read_links_by_hand(tmp_path):
+    """Pair 1: 4-8, 6-7. Pair 2: 5-7. Pair 3: 4-8, and 4 (the second) with 8 and 9."""
+    found = links_of(write_data(tmp_path), b"0-1 2-0\n0-0\n0-0 1-0 1-2\n")
+    assert found == {(4, 8): 3, (6, 7): 1, (5, 7): 1, (4, 9): 1}
+
+
+@pytest.mark.parametrize("text", [b"\n0-0\n\n", b"\n0-0\n", b"\r\n0-0 \r\n\r\n", b"  \n\t0-0\n \n"])
+def test_empty_lines_and_blanks(tmp_path, text):
+    """A line per pair, of Windows too; the second alone has a link."""
+    pairs = PAIRS[: text.count(b"\n")]
+    assert links_of(write_data(tmp_path, pairs), text) == {(5, 7): 1}
+
+
+def test_last_line_without_an_end(tmp_path):
+    assert links_of(write_data(tmp_path), b"\n\n1-2") == {(4, 9): 1}
+
+
+@pytest.mark.parametrize(("block", "merged_at"), [(1, 1), (7, 20), (2**15, 2**22)])
+def test_blocks_change_nothing(tmp_path, monkeypatch, block, merged_at):
+    monkeypatch.setattr(alignments, "BLOCK_LINES", block)
+    monkeypatch.setattr(alignments, "MERGED_AT", merged_at)
+    chance = random.Random(1)
+    pairs = [[chance.choices(range(4, 10), k=chance.randint(0, 8)) for _ in range(2)] for _ in range(60)]
+    lines, expected = [], Counter()
+    for source, target in pairs:
+        links = [link for link in product(range(len(source)), range(len(target))) if chance.random() < 0.3]
+        expected.update((source[s], target[t]) for s, t in links)
+        lines.append(format_links(links))
+    assert links_of(write_data(tmp_path, pairs), "\n".join([*lines, ""]).encode()) == expected
+
+
+def test_dictionaries_of_different_sizes(tmp_path):
+    write_side(tmp_path, "en-de", "en", [[4, 13]], words=10)
+    write_side(tmp_path, "en-de", "de", [[5, 6]], words=3)
+    assert links_of(tmp_path, b"0-1 1-0\n") == {(4, 6): 1, (13, 5): 1}
+
+
+def test_sentences_without_eos_and_with_one_inside(tmp_path):
+    """Only an eos at the end is fairseq's."""
+    write_data(tmp_path, [([4, EOS, 5], [6])])
+    split = load_parallel(tmp_path, ("en", "de"))
+    assert [sentence.tolist() for sentence in split.sentences(split.source, [0])] == [[4, EOS, 5]]
+    dataset = [torch.tensor([4, 5]), torch.tensor([], dtype=torch.int64), torch.tensor([EOS])]
+    assert [sentence.tolist() for sentence in split.sentences(dataset, range(3))] == [[4, 5], [], []]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", "found 0 lines; expected 3, one per sentence pair of"),
+        (b"0-0\n0-0\n", "found 2 lines; expected 3"),
+        (b"0-0\n0-0\n0-0\n0-0\n", "found 4 lines; expected 3"),
+        (b"\n\n\n", "found no link"),
+        (b"0-0\n0-0\n2-0\n", "line 3: found the link 2-0 in a pair of 2 source and 3 target tokens"),
+        (b"0-0\n0-1\n0-0\n", "line 2: found the link 0-1 in a pair of 1 source and 1 target tokens"),  # its eos
+        (b"0-0\n\n999999999-0\n", "line 3: found the link 999999999-0"),
+        (b"0-0\n1p0\n\n", "line 2: found the possible link 1p0; expected sure links only, as 1-0"),
+        (b"0-0 1?0\n\n\n", "line 1: found the possible link 1?0"),
+        (b"0-0\n\n0-0 1\n", "line 3: found '1'; expected links in Pharaoh format"),
+        (b"0-0\n\n0-0-0\n", "line 3: found '0-0-0'"),
+        (b"-1-0\n\n\n", "line 1: found '-1-0'"),
+        (b"0-0 ||| 1.5\n\n\n", "line 1: found '|||'"),
+        (b"0:0\n\n\n", "line 1: found '0:0'"),
+        (b"0-12345678901234567890\n\n\n", "line 1: found '0-12345678901234567890'"),
+        (b"\xff\xfe\n\n\n", "line 1: found '\ufffd\ufffd'"),
+        (b"\x00" * 100 + b"\n\n\n", "line 1: found"),
+    ],
+)
+def test_bad_files(tmp_path, text, words):
+    write_data(tmp_path)
+    with pytest.raises(UserError) as error:
+        links_of(tmp_path, text)
+    assert words in str(error.value) and str(tmp_path / "links") in str(error.value)
+
+
+def test_unreadable_files(tmp_path):
+    split = load_parallel(write_data(tmp_path), ("en", "de"))
+    for path in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(UserError, match="unreadable"):
+            read_links(path, split)
+
+
+def test_training_pair(tmp_path):
+    assert training_pair(write_data(tmp_path)) == ("en", "de")
+    assert training_pair(tmp_path, "en", "de") == ("en", "de")
+    write_data(tmp_path, languages=("de", "en"))
+    write_data(tmp_path, languages=("en", "fr"))
+    assert training_pair(tmp_path, target="fr") == ("en", "fr")
+    assert training_pair(tmp_path, "de") == ("de", "en")
+    with pytest.raises(UserError, match="the language pairs en-de, en-fr; choose by --source-lang and --target-lang"):
+        training_pair(tmp_path, "en")
+    with pytest.raises(UserError, match="no train.fr-Y.fr.bin but de-en, en-de, en-fr; expected"):
+        training_pair(tmp_path, "fr")
+    with pytest.raises(UserError, match="found no train.X-Y.X.bin; expected"):
+        training_pair(tmp_path / "nowhere")
+
+
+def test_sides_that_do_not_match(tmp_path):
+    write_data(tmp_path)
+    write_side(tmp_path, "en-de", "de", [[4]])
+    with pytest.raises(UserError, match="found 3 of en and 1 of de; expected as many sentences"):
+        load_parallel(tmp_path, ("en", "de"))
+
+
+def test_bad_splits(tmp_path):
+    with pytest.raises(UserError, match="dict.en.txt"):
+        load_parallel(tmp_path, ("en", "de"))
+    write_data(tmp_path)
+    binary = tmp_path / "train.en-de.en.bin"
+    binary.write_bytes(binary.read_bytes()[:-4])
+    with pytest.raises(UserError, match=r"train.en-de.en.bin: found \d+ tokens; expected 9"):
+        load_parallel(tmp_path, ("en", "de"))
+    binary.unlink()
+    with pytest.raises(UserError, match="found no such file"):
+        load_parallel(tmp_path, ("en", "de"))
+
+
+def test_counts_are_int64(tmp_path):
+    (tmp_path / "links").write_text("0-0\n0-0\n\n")
+    links = read_links(tmp_path / "links", load_parallel(write_data(tmp_path), ("en", "de")))
+    assert {column.dtype for column in (links.source, links.target, links.count)} == {torch.int64}
+    assert np.all(np.diff(links.source.numpy()) >= 0)
