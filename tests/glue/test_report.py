@@ -99,9 +99,9 @@ def test_an_error_in_a_section_does_not_cost_the_others(lm_runs, lm_data, tmp_pa
     path = tmp_path / "r.html"
     options = ["--max-texts", "1", "--words", "w3", "--datasets", tmp_path / "none.txt"]
     assert report(lm_runs / "mle", "--data", lm_data, *options, "-o", path) == 2
-    assert f"report: error: {tmp_path / 'none.txt'}" in capsys.readouterr().err
+    assert f"report: error: --datasets: found no file {tmp_path / 'none.txt'}" in capsys.readouterr().err
     assert {"language-model", "neighbors", "texts", "frequencies"} < anchors(path.read_text())
-    assert f"error: {tmp_path / 'none.txt'}" in path.read_text()
+    assert f"error: --datasets: found no file {tmp_path / 'none.txt'}" in path.read_text()
 
 
 def test_translation_runs(translator, mt_data, tmp_path):  # noqa: F811
