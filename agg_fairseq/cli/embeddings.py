@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,14 @@ class Vocabulary:
         excluded = (self.dictionary.pad(), self.dictionary.bos())
         of_counts = frequency_groups if grouping == "types" else relative_frequency_groups
         return of_counts(self.counts, excluded=excluded)
+
+    def no_words(self) -> list[int]:
+        """The special tokens, and the entries without occurrences that fairseq fills a dictionary up with."""
+        filling = (index for index in (self.counts == 0).nonzero().squeeze(1).tolist() if self._is_filling(index))
+        return sorted({*range(self.dictionary.nspecial), *filling})
+
+    def _is_filling(self, index: int) -> bool:
+        return re.fullmatch(r"madeupword\d{4,}", self.dictionary[index]) is not None
 
 
 def add_grouping(parser: argparse.ArgumentParser, default: str = "types") -> None:

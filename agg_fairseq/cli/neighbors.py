@@ -1,10 +1,10 @@
 """Shows which tokens' output embeddings are nearest to a word's, by cosine.
 
 A row per word and checkpoint, the nearest token first, with its cosine; `†` marks tokens that are rare in the training
-split. The vector of a word of several tokens is the mean of their embeddings. Its own tokens and special ones are not
-its neighbours. The dictionary of a translation model is that of the target side; with a joined dictionary, words of
-both languages can be asked for and found. Without --words, three rare tokens are shown: of those that are whole words
-of four letters or more, the most frequent.
+split. The vector of a word of several tokens is the mean of their embeddings. Its own tokens, special ones and those
+that fairseq fills a dictionary up with are not its neighbours. The dictionary of a translation model is that of the
+target side; with a joined dictionary, words of both languages can be asked for and found. Without --words, three rare
+tokens are shown: of those that are whole words of four letters or more, the most frequent.
 
     agg-fairseq neighbors runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2 \\
         --words homepage Werewolf policymakers
@@ -96,7 +96,7 @@ def measure(arguments: argparse.Namespace) -> Measured:
     lexicon = Lexicon(vocabulary, vocabulary.groups(arguments.groups), splitter)
     words = _asked(arguments.words, splitter, arguments.data) if arguments.words else _rare_words(lexicon)
     progress = tqdm(embeddings, desc="neighbours", unit="checkpoint", disable=None, leave=False)
-    found = [_neighbors(one, words, arguments.topk, vocabulary.dictionary.nspecial) for one in progress]
+    found = [_neighbors(one, words, arguments.topk, vocabulary.no_words()) for one in progress]
     by_word = list(zip(*found, strict=True))
     return Measured(
         header=["", "checkpoint", *map(str, range(1, arguments.topk + 1))],
@@ -139,13 +139,13 @@ def _rare_words(lexicon: Lexicon) -> list[Word]:
     return words
 
 
-def _neighbors(embeddings: Embeddings, words: Sequence[Word], k: int, special: int) -> list[Neighbors]:
-    """Of each word; the dictionary's first `special` tokens are special."""
+def _neighbors(embeddings: Embeddings, words: Sequence[Word], k: int, no_words: Sequence[int]) -> list[Neighbors]:
+    """Of each word, the tokens `no_words` left out."""
     vectors = word_vectors(embeddings.weight, [word.tokens for word in words])
     for word, vector in zip(words, vectors, strict=True):
         if not vector.any():
             raise UserError(f"{embeddings.path}: found only zeros as an embedding of {word.word!r}; leave it out")
-    excluded = [[*range(special), *word.tokens] for word in words]
+    excluded = [[*no_words, *word.tokens] for word in words]
     return nearest_neighbors(embeddings.weight, vectors, k, excluded)
 
 
@@ -184,7 +184,7 @@ def _signature(embeddings: Sequence[Embeddings], bpe: str, grouping: str) -> str
             f"bpe:{bpe}",
             "word:mean-of-tokens",
             "cosine",
-            "neighbors:all-but-own-and-special-tokens",
+            "neighbors:all-but-own,special-and-filling-tokens",
             f"groups:{GROUPINGS[grouping]}",
             f"{MARK}:rare",
             f"version:{__version__}",

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .embeddings import check_embeddings
 from .groups import FrequencyGroups
-from .isotropy import _embeddings
 
 BLOCK_COSINES = 2**23
 
@@ -58,7 +58,7 @@ def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = 10.0) -
 
     Reference: Yu et al. (2021), Sec. 4.1.2, Eqs. 16–17.
     """
-    w = _embeddings(weight)
+    w = check_embeddings(weight).double()
     _check(links, len(w), temperature)
     norms = w.norm(dim=1)
     directions = w / norms.clamp(min=torch.finfo(w.dtype).tiny)[:, None]  # V x D, zeros stay

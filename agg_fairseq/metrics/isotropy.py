@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .embeddings import check_embeddings, eigenvectors, row_chunks
+
 
 def isotropy(weight: Tensor, *, both_signs: bool = False) -> float:
     """I(W) = min Z(a) / max Z(a), `Z(a) = Σ_k exp(w_k · a)`, over the unit eigenvectors a of WᵀW.
@@ -25,12 +27,11 @@ def isotropy(weight: Tensor, *, both_signs: bool = False) -> float:
 
     Reference: Mu and Viswanath (2018); Yu et al. (2022), Eq. 3.
     """
-    w = _embeddings(weight)
-    directions = torch.linalg.eigh(w.t() @ w).eigenvectors  # D x D, a column each
-    along = w @ directions  # V x D
-    log_z = torch.logsumexp(along, dim=0)  # D
+    w = check_embeddings(weight)
+    directions = eigenvectors(w)[1]  # D x D, a column each
     if both_signs:
-        log_z = torch.cat([log_z, torch.logsumexp(-along, dim=0)])  # 2D
+        directions = torch.cat([directions, -directions], dim=1)  # D x 2D
+    log_z = torch.stack([torch.logsumexp(rows @ directions, dim=0) for rows in row_chunks(w)]).logsumexp(0)
     return (log_z.min() - log_z.max()).exp().item()
 
 
@@ -50,9 +51,8 @@ def mean_cosine(weight: Tensor) -> float:
 
     Reference: Gao et al. (2019), Eq. 6; Wang et al. (2020).
     """
-    directions = _directions(weight)
-    count = len(directions)
-    return ((directions.sum(0).square().sum() - count) / count**2).item()
+    total, count = _sum_of_directions(weight)
+    return ((total.square().sum() - count) / count**2).item()
 
 
 def mean_cosine_between(first: Tensor, second: Tensor) -> float:
@@ -63,7 +63,8 @@ def mean_cosine_between(first: Tensor, second: Tensor) -> float:
 
     Reference: Yu et al. (2022), Fig. 2 (rare against frequent embeddings).
     """
-    return (_directions(first).mean(0) @ _directions(second).mean(0)).item()
+    (one, ones), (other, others) = _sum_of_directions(first), _sum_of_directions(second)
+    return (one @ other / (ones * others)).item()
 
 
 def mean_inner_product(weight: Tensor) -> float:
@@ -77,10 +78,12 @@ def mean_inner_product(weight: Tensor) -> float:
 
     Reference: Yu et al. (2021), Fig. 2.
     """
-    w = _embeddings(weight)
+    w = check_embeddings(weight)
     if len(w) < 2:
         raise ValueError(f"expected two or more embeddings, got {len(w)}")
-    return ((w.sum(0).square().sum() - w.square().sum()) / (len(w) * (len(w) - 1))).item()
+    total = sum(rows.sum(0) for rows in row_chunks(w))  # D
+    squares = sum(rows.square().sum() for rows in row_chunks(w))
+    return ((total.square().sum() - squares) / (len(w) * (len(w) - 1))).item()
 
 
 def singular_values(weight: Tensor) -> Tensor:
@@ -91,8 +94,7 @@ def singular_values(weight: Tensor) -> Tensor:
 
     Reference: Yu et al. (2022), Fig. 3c.
     """
-    w = _embeddings(weight)
-    values = torch.linalg.eigvalsh(w.t() @ w).clamp(min=0).sqrt().flip(0)  # D
+    values = eigenvectors(check_embeddings(weight))[0].clamp(min=0).sqrt().flip(0)  # D
     return values / values[0].clamp(min=torch.finfo(values.dtype).tiny)
 
 
@@ -107,25 +109,21 @@ def principal_projection(weight: Tensor, dimensions: int = 2) -> Tensor:
 
     Reference: Yu et al. (2022), Figs. 1 and 3.
     """
-    w = _embeddings(weight)
-    vectors = torch.linalg.eigh(w.t() @ w).eigenvectors.flip(1)[:, :dimensions]  # D x dimensions
-    projected = w @ vectors
+    w = check_embeddings(weight)
+    vectors = eigenvectors(w)[1].flip(1)[:, :dimensions]  # D x dimensions
+    projected = torch.cat([rows @ vectors for rows in row_chunks(w)])
     return projected * torch.where(projected.mean(0) < 0, -1.0, 1.0)
 
 
-def _directions(weight: Tensor) -> Tensor:
-    w = _embeddings(weight)
-    norms = w.norm(dim=1, keepdim=True)
-    kept = norms.squeeze(1) > 0
-    if not kept.any():
+def _sum_of_directions(weight: Tensor) -> tuple[Tensor, int]:
+    """Σ_k ŵ_k (D,), over the rows that are not zero, and how many these are."""
+    w = check_embeddings(weight)
+    total, count = torch.zeros(w.shape[1], dtype=torch.float64, device=w.device), 0
+    for rows in row_chunks(w):
+        norms = rows.norm(dim=1, keepdim=True)
+        kept = norms.squeeze(1) > 0
+        total += (rows[kept] / norms[kept]).sum(0)
+        count += int(kept.sum())
+    if not count:
         raise ValueError("expected embeddings that are not all zero")
-    return w[kept] / norms[kept]
-
-
-def _embeddings(weight: Tensor) -> Tensor:
-    if weight.dim() != 2 or len(weight) == 0:
-        raise ValueError(f"expected embeddings of shape (V, D) with V >= 1, got {tuple(weight.shape)}")
-    w = weight.detach().double()
-    if not w.isfinite().all():
-        raise ValueError("expected finite embeddings, got an infinity or NaN")
-    return w
+    return total, count

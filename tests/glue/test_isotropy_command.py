@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 import torch
+from fairseq.data import Dictionary
 from fairseq.trainer import Trainer
 
-from agg_fairseq.cli.embeddings import load_all, load_embeddings
+from agg_fairseq.cli.embeddings import Vocabulary, load_all, load_embeddings
 from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
 from agg_fairseq.safe_loading import open_checkpoint
@@ -83,3 +84,17 @@ def test_embeddings_that_cannot_be_measured(lm_runs, tmp_path, capsys):
     torch.save(state, tmp_path / "none.pt")
     with pytest.raises(UserError, match="found no output embedding"):
         load_embeddings(tmp_path / "none.pt")
+
+
+def test_fillers_of_a_dictionary_are_no_words():
+    """Four special tokens, two words, and two entries that make the length a multiple of 8; a seen one is a word."""
+    dictionary = Dictionary()
+    for word in ("sea", "madeupword0001"):
+        dictionary.add_symbol(word)
+    dictionary.finalize(nwords=-1, padding_factor=8)
+    assert len(dictionary) == 8
+    counts = torch.tensor([0, 0, 5, 1, 9, 2, 0, 0])
+    seen = dictionary.symbols[4:6]
+    vocabulary = Vocabulary(dictionary, counts, None, joined=False)
+    assert sorted(seen) == ["madeupword0001", "sea"]
+    assert vocabulary.no_words() == [0, 1, 2, 3, 6, 7]
