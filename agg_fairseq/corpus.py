@@ -1,4 +1,4 @@
-"""What `fairseq-preprocess` wrote: the dictionary, token counts of a split, and the frequency groups."""
+"""What `fairseq-preprocess` wrote: the dictionaries, and the token counts of a split."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .errors import UserError, first_line
-from .metrics import FrequencyGroups, frequency_groups
 
 BLOCK_TOKENS = 2**24
 
@@ -40,15 +39,6 @@ def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
         return Dictionary.load(str(folder / file))
     except (ValueError, RuntimeError, OSError) as error:  # what fairseq raises over a bad line
         raise UserError(f"{folder}: found a bad {file} ({first_line(error)}); run fairseq-preprocess again") from error
-
-
-def training_groups(data: str | Path, dictionary: Any) -> FrequencyGroups:
-    """The frequency groups of all tokens but pad and bos, which are never a target, by the training split's counts.
-
-    Raises:
-        UserError: as `count_tokens`.
-    """
-    return frequency_groups(count_tokens(data, dictionary), excluded=(dictionary.pad(), dictionary.bos()))
 
 
 def target_splits(task: Any, split: str) -> list[Path]:

@@ -28,11 +28,10 @@ from tqdm import tqdm
 from .. import __version__
 from ..alignments import load_parallel, read_links
 from ..errors import UserError
-from ..files import check_distinct, check_writable
 from ..metrics import FrequencyGroups, LinkCounts, align_sim, group_means, orthogonal_align_sim
 from ..metrics.groups import GROUPS
 from .embeddings import GROUPINGS, Embeddings, Vocabulary, add_grouping, load_all
-from .measured import Measured, show
+from .measured import Measured, measure_and_show
 from .naming import names_of
 from .table import number
 
@@ -65,10 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measures every checkpoint, prints the table and writes the JSON file."""
-    check_distinct(alignments=arguments.alignments, json=arguments.json)
-    if arguments.json:
-        check_writable(arguments.json)
-    show(measure(arguments), arguments.json)
+    measure_and_show(measure, arguments, [*arguments.inputs, arguments.alignments])
 
 
 def measure(arguments: argparse.Namespace) -> Measured:

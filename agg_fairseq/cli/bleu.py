@@ -22,16 +22,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from pathlib import Path
 
 from tqdm import tqdm
 
 from .. import __version__
 from ..errors import UserError, first_line
-from ..files import check_distinct
 from .generate_log import Translations, read_translations
-from .measured import Measured, show
-from .naming import names_of
+from .measured import Measured, measure_and_show
+from .naming import names_of, stem
 from .table import number
 
 COMPOUND = re.compile(r"(\S)-(\S)", re.ASCII)  # ASCII: what is a space to fairseq's Perl script
@@ -77,14 +75,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Scores every log, prints the table and writes the JSON file."""
-    for path in arguments.logs:
-        check_distinct(log=path, reference=arguments.reference, json=arguments.json)
-    show(measure(arguments), arguments.json)
+    references = [arguments.reference] if arguments.reference else []
+    measure_and_show(measure, arguments, [*arguments.logs, *references])
 
 
 def measure(arguments: argparse.Namespace) -> Measured:
     """Scores every log."""
-    names = names_of(arguments.logs, arguments.name or [Path(path).stem for path in arguments.logs])
+    names = names_of(arguments.logs, arguments.name, stem)
     if arguments.moses and not arguments.reference:
         raise UserError("--moses: found no --reference; expected one, since only sacreBLEU needs plain text")
     logs = [read_translations(path) for path in arguments.logs]

@@ -1,7 +1,7 @@
 """Evaluates language models next to each other, by frequency group of the tokens.
 
 For each checkpoint, over the targets (perplexity) or the arg-max predictions (Uniq) of each group: frequent, medium
-and rare are the first 30%, next 50% and last 20% of the vocabulary by frequency in the binarised training split.
+and rare tokens, by their frequency in the binarised training split (see --groups).
 `I(W)` is the isotropy of the output embedding (1 is isotropic), `S(W)` its mean cosine (0 is isotropic). The total
 perplexity is that of fairseq-eval-lm with the same options.
 
@@ -22,15 +22,15 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from .. import __version__
-from ..corpus import load_dictionary, training_groups
+from ..corpus import load_dictionary
 from ..errors import UserError, first_line
 from ..metrics import FrequencyGroups, NextTokenStatistics, isotropy, mean_cosine
-from ..metrics.groups import AGG_SHARES, GROUPS
+from ..metrics.groups import GROUPS
 from ..safe_loading import open_checkpoint
 from .checkpoints import check_language_model, criterion_options, load_model
 from .devices import find_device
-from .embeddings import load_embeddings
-from .measured import Measured, show
+from .embeddings import GROUPINGS, add_grouping, load_embeddings, load_vocabulary
+from .measured import Measured, measure_and_show
 from .naming import names_of
 from .table import number
 
@@ -46,7 +46,7 @@ class Evaluation:
     """Name of the parameter that I(W) and S(W) are taken of; all its rows, special tokens included."""
     perplexity: dict[str, float | None]
     uniq: dict[str, int]
-    isotropy: dict[str, float]
+    isotropy: dict[str, float | None]
     mean_cosine: float
     tokens: int
     criterion: dict[str, Any]
@@ -74,13 +74,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-tokens", type=int, metavar="N", help="tokens per batch (default: 2048, or T where that is more)"
     )
+    add_grouping(parser)
     parser.add_argument("--json", metavar="FILE", help="also write all numbers to FILE")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, … (default: a GPU if there is one)")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Evaluates every checkpoint, prints the table and writes the JSON file."""
-    show(measure(arguments), arguments.json)
+    measure_and_show(measure, arguments, arguments.path)
 
 
 def measure(arguments: argparse.Namespace) -> Measured:
@@ -94,7 +95,7 @@ def measure(arguments: argparse.Namespace) -> Measured:
             "since perplexities over blocks of different lengths do not compare"
         )
     device = find_device(arguments.device)
-    groups = training_groups(arguments.data, dictionary)
+    groups = load_vocabulary(arguments.path, arguments.data).groups(arguments.groups)
     evaluations = []
     for path, name in zip(arguments.path, names, strict=True):
         model, task = load_model(path, arguments.data, _overrides(arguments))
@@ -188,7 +189,8 @@ def _to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
 def _evaluation(path: str, statistics: NextTokenStatistics, groups: FrequencyGroups) -> Evaluation:
     embeddings = load_embeddings(path)
     weight = embeddings.weight
-    by_group = {group: isotropy(weight[groups.members(group)]) for group in GROUPS}
+    members = {group: groups.members(group) for group in GROUPS}
+    by_group = {group: isotropy(weight[tokens]) if len(tokens) else None for group, tokens in members.items()}
     return Evaluation(
         path=str(path),
         embedding=embeddings.parameter,
@@ -231,7 +233,7 @@ def _signature(arguments: argparse.Namespace, task: Any, groups: FrequencyGroups
             f"tokens-per-sample:{task.args.tokens_per_sample + arguments.context_window}",
             f"break:{arguments.sample_break_mode}",
             f"context:{arguments.context_window}",
-            f"groups:{'/'.join(f'{share:.0%}' for share in AGG_SHARES)}-of-types",
+            f"groups:{GROUPINGS[arguments.groups]}",
             f"isotropy:eigenvectors-of-WtW,all-rows,{first.embedding}",
             f"version:{__version__}",
         ]

@@ -24,7 +24,7 @@ from ..errors import UserError
 from ..metrics import FrequencyGroups, isotropy, mean_cosine, mean_cosine_between, singular_values
 from ..metrics.groups import GROUPS
 from .embeddings import GROUPINGS, Embeddings, add_grouping, load_all, load_embeddings
-from .measured import Measured, show
+from .measured import Measured, measure_and_show
 from .naming import names_of
 from .table import number
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measures every checkpoint, prints the table and writes the JSON file."""
-    show(measure(arguments), arguments.json)
+    measure_and_show(measure, arguments, arguments.inputs)
 
 
 def measure(arguments: argparse.Namespace) -> Measured:
@@ -117,7 +117,7 @@ def _signature(embeddings: list[Embeddings], groups: FrequencyGroups | None, gro
     return "|".join(
         [
             f"matrix:{','.join(dict.fromkeys(one.matrix for one in embeddings))}",
-            f"rows:{len(embeddings[0].weight)},specials-included",
+            f"rows:{','.join(dict.fromkeys(str(len(one.weight)) for one in embeddings))},specials-included",
             "isotropy:eigenvectors-of-WtW,float64",
             *([] if groups is None else [f"groups:{GROUPINGS[grouping]}"]),
             f"version:{__version__}",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ..files import write_json
+from ..errors import UserError
+from ..files import check_writable, write_json
 from .table import format_table
 
 
@@ -29,6 +32,22 @@ class Measured:
     def json(self) -> dict[str, Any]:
         """The signature and the numbers."""
         return {"signature": self.signature, **self.values}
+
+
+def measure_and_show(
+    measure: Callable[[argparse.Namespace], Measured], arguments: argparse.Namespace, inputs: Sequence[str]
+) -> None:
+    """Measures, prints and writes, after a look whether `--json` can be written and is none of the files that are read.
+
+    Raises:
+        UserError: it cannot, or is; or as `measure`.
+    """
+    if arguments.json:
+        read = next((path for path in inputs if Path(path).resolve() == Path(arguments.json).resolve()), None)
+        if read is not None:
+            raise UserError(f"--json: found {arguments.json}, a file that is read; name another")
+        check_writable(arguments.json)
+    show(measure(arguments), arguments.json)
 
 
 def show(measured: Measured, json: str | None) -> None:

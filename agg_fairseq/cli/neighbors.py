@@ -13,6 +13,7 @@ tokens are shown: of those that are whole words of four letters or more, the mos
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,15 +25,21 @@ from ..errors import UserError
 from ..metrics import FrequencyGroups, nearest_neighbors, word_vectors
 from ..subwords import Splitter
 from .embeddings import GROUPINGS, Embeddings, Vocabulary, add_grouping, load_all
-from .measured import Measured, show
+from .measured import Measured, measure_and_show
 from .naming import names_of
 from .tokenisers import add_tokeniser, splitter_of
 
 MARK = "†"
 CHOSEN = 3
 FEWEST_LETTERS = 4
+WORD_STARTS = ("▁", "Ġ")
+"""How sentencepiece and GPT-2 mark a piece that begins a word."""
 
 Neighbors = list[tuple[int, float]]
+
+
+class NoWord(UserError):
+    """No word was asked for, and there is none to choose."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Finds the neighbours, prints the table and writes the JSON file."""
-    show(measure(arguments), arguments.json)
+    measure_and_show(measure, arguments, arguments.inputs)
 
 
 def measure(arguments: argparse.Namespace) -> Measured:
@@ -123,20 +130,27 @@ def _asked(asked: Sequence[str], splitter: Splitter, data: str) -> list[Word]:
 def _rare_words(lexicon: Lexicon) -> list[Word]:
     """The most frequent rare tokens that are a word by themselves; of equally frequent ones the first."""
     counts, rare = lexicon.vocabulary.counts, lexicon.groups.members("rare")
-    ranked = rare[counts[rare].argsort(descending=True, stable=True)]
-    words: list[Word] = []
-    for index in ranked.tolist():
-        text = lexicon.splitter.readable(lexicon.vocabulary.dictionary[index]).lstrip("▁Ġ")
-        if len(text) >= FEWEST_LETTERS and text.isalpha() and lexicon.splitter.indices(text) == [index]:
-            words.append(Word(text, [index]))
-            if len(words) == CHOSEN:
-                break
+    ranked = rare[counts[rare].argsort(descending=True, stable=True)].tolist()
+    symbols = lexicon.vocabulary.dictionary.symbols
+    starts = tuple(mark for mark in WORD_STARTS if any(token.startswith(mark) for token in symbols))
+    found = (_whole_word(index, lexicon, starts) for index in ranked)
+    words = list(itertools.islice(filter(None, found), CHOSEN))
     if not words:
-        raise UserError(
+        raise NoWord(
             f"--words: found no rare token that is a word of {FEWEST_LETTERS} letters or more; name words, or the "
             "--bpe that the data was encoded with"
         )
     return words
+
+
+def _whole_word(index: int, lexicon: Lexicon, starts: tuple[str, ...]) -> Word | None:
+    """A token as a word, if it is a whole one: in a dictionary of pieces, those that begin one bear a mark."""
+    token = lexicon.vocabulary.dictionary[index]
+    piece = lexicon.splitter.readable(token)
+    text = piece.lstrip("".join(WORD_STARTS))
+    if len(text) < FEWEST_LETTERS or not text.isalpha() or (starts and not piece.startswith(starts)):
+        return None
+    return next((Word(word, [index]) for word in (text, token) if lexicon.splitter.indices(word) == [index]), None)
 
 
 def _neighbors(embeddings: Embeddings, words: Sequence[Word], k: int, no_words: Sequence[int]) -> list[Neighbors]:

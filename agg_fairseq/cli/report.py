@@ -25,7 +25,7 @@ from tqdm import tqdm
 from .. import __version__
 from ..errors import UserError
 from ..files import check_writable, write_whole
-from .embeddings import add_grouping
+from .embeddings import GROUPINGS
 from .reporting import page, sections, texts
 from .reporting.context import Context, NotShown
 from .reporting.kept import Kept
@@ -39,6 +39,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Context], str]]] = {
     "translations": ("Translations", texts.translations),
     "embeddings": ("Embeddings", sections.embeddings),
     "over-updates": ("Embeddings during training", sections.over_updates),
+    "rare-group": ("The rare group", sections.rare_group),
     "neighbors": ("Nearest neighbours", sections.nearest),
     "word-similarity": ("Word similarity", sections.similarity),
     "alignment": ("Similarity of aligned words", texts.alignment),
@@ -55,10 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="page to write, .html")
     parser.add_argument("--gen-subset", default="test", metavar="SPLIT", help="split to evaluate (default: test)")
     parser.add_argument("--valid-subset", default="valid", metavar="SPLIT", help="of the learning curves")
-    add_grouping(parser)
+    parser.add_argument("--groups", choices=tuple(GROUPINGS), help="see isotropy --help (default: of each command)")
+    parser.add_argument("--tokens-per-sample", type=int, metavar="T", help="of a block (default: that of the training)")
     parser.add_argument("--words", nargs="+", metavar="WORD", help="whose neighbours (default: three rare words)")
     parser.add_argument("--datasets", nargs="+", metavar="WHAT", help="for word similarity: see word-similarity --help")
     add_tokeniser(parser)
+    parser.add_argument("--prefix-length", type=int, default=50, metavar="P", help="tokens given (default: 50)")
+    parser.add_argument("--length", type=int, default=100, metavar="L", help="tokens to continue by (default: 100)")
     parser.add_argument("--max-texts", type=int, metavar="N", help="continue only the first N prefixes (default: all)")
     parser.add_argument("--topk", type=int, metavar="K", help="continue by one of the K likeliest (default: likeliest)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the random numbers (default: 1)")
@@ -76,6 +80,9 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"--output: found {output.name!r}; expected a name ending in .html")
     if not Path(arguments.data).is_dir():
         raise UserError(f"{arguments.data}: found no such folder; expected one written by fairseq-preprocess")
+    if arguments.translations and len(arguments.translations) != len(arguments.runs):
+        found = f"{len(arguments.translations)} logs for {len(arguments.runs)} runs"
+        raise UserError(f"--translations: found {found}; give one log each")
     check_writable(output)
     context = Context(find_runs(arguments.runs, arguments.name), arguments, Kept(_files(output)))
     failed: list[UserError] = []

@@ -18,7 +18,6 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 from tqdm import tqdm
@@ -26,7 +25,6 @@ from tqdm import tqdm
 from .. import __version__
 from ..corpus import count_tokens, load_dictionary
 from ..errors import UserError, first_line
-from ..files import check_distinct
 from ..metrics import (
     FrequencyGroups,
     distinct,
@@ -41,8 +39,8 @@ from ..metrics import (
 from ..metrics.diversity import SHORTEST_PHRASE
 from ..metrics.likeness import ABSENT
 from ..metrics.mass_groups import MASS_GROUPS, MASS_PERCENT
-from .measured import Measured, show
-from .naming import names_of
+from .measured import Measured, measure_and_show
+from .naming import HUMAN, names_of, stem
 from .table import number
 
 FIELDS = ("prefix", "continuation", "reference")
@@ -79,14 +77,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measures every file and the references, prints the table and writes the JSON file."""
-    for path in arguments.files:
-        check_distinct(file=path, json=arguments.json)
-    show(measure(arguments), arguments.json)
+    measure_and_show(measure, arguments, arguments.files)
 
 
 def measure(arguments: argparse.Namespace) -> Measured:
     """Measures every file and the references."""
-    names = names_of(arguments.files, arguments.name or [Path(path).stem for path in arguments.files])
+    names = names_of(arguments.files, arguments.name, stem)
+    if HUMAN in names:
+        raise UserError(f"--name: found {HUMAN!r}, the row of the references; give the file another name")
     continuations, references = _read_all(arguments.files)
     groups, shares = _shares(arguments.data)
     rows = []
@@ -98,7 +96,7 @@ def measure(arguments: argparse.Namespace) -> Measured:
     with_shares = groups is not None
     return Measured(
         header=_header(with_shares=with_shares),
-        rows=[[n, *_cells(row, with_shares=with_shares)] for n, row in zip([*names, "human"], rows, strict=True)],
+        rows=[[n, *_cells(row, with_shares=with_shares)] for n, row in zip([*names, HUMAN], rows, strict=True)],
         signature=_signature(len(references), human, groups),
         values={"groups": groups and groups.sizes(), "human": asdict(human), "files": results},
     )

@@ -40,13 +40,20 @@ def read_entries(path: str | Path) -> dict[str, list[dict[str, float]]]:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; expected the file given to fairseq-train --log-file") from error
-    entries: dict[str, dict[float, dict[str, float]]] = {}
+    entries: dict[str, list[dict[str, float]]] = {}
     for line in text.splitlines():
         if match := _VALUES.search(line):
             tag, numbers = _read(match[0])
-            if "num_updates" in numbers:  # fairseq writes the end of an epoch twice
-                entries.setdefault(tag, {})[numbers["num_updates"]] = numbers
-    return {tag: list(of_tag.values()) for tag, of_tag in entries.items()}
+            if "num_updates" in numbers:
+                _append(entries.setdefault(tag, []), numbers)
+    return entries
+
+
+def _append(entries: list[dict[str, float]], numbers: dict[str, float]) -> None:
+    """Adds what was logged at an update; what there is of it or of later ones was trained again, or logged twice."""
+    while entries and entries[-1]["num_updates"] >= numbers["num_updates"]:
+        entries.pop()
+    entries.append(numbers)
 
 
 def _read(text: str) -> tuple[str, dict[str, float]]:

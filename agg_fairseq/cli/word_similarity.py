@@ -29,8 +29,8 @@ from ..errors import UserError, first_line
 from ..metrics import WordSimilarity, word_similarity
 from ..subwords import Splitter
 from .embeddings import Embeddings, load_all
-from .measured import Measured, show
-from .naming import names_of
+from .measured import Measured, measure_and_show
+from .naming import names_of, stem
 from .table import number
 from .tokenisers import add_tokeniser, splitter_of
 
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measures every checkpoint, prints the table and writes the JSON file."""
-    show(measure(arguments), arguments.json)
+    measure_and_show(measure, arguments, [*arguments.inputs, *arguments.datasets])
 
 
 def measure(arguments: argparse.Namespace) -> Measured:
@@ -101,10 +101,19 @@ def _check_scipy() -> None:
 
 def _read_all(asked: Sequence[str]) -> dict[str, Pairs]:
     """The data sets that are asked for, each once, by name."""
-    parts = [part for one in asked for part in ([one] if Path(one).exists() else one.split(",")) if part]
-    paths = list(dict.fromkeys(str(path) for part in parts for path in _files(part)))
-    names = names_of(paths, [Path(path).stem for path in paths])
+    paths = files_of(asked)
+    names = names_of(paths, None, stem)
     return {name: _read(path) for name, path in zip(names, paths, strict=True)}
+
+
+def files_of(asked: Sequence[str]) -> list[str]:
+    """The files of the data sets that are asked for, each once.
+
+    Raises:
+        UserError: one is not there.
+    """
+    parts = [part for one in asked for part in ([one] if Path(one).exists() else one.split(",")) if part]
+    return list(dict.fromkeys(str(path) for part in parts for path in _files(part)))
 
 
 def _files(asked: str) -> list[Path]:

@@ -13,6 +13,7 @@ from fairseq.trainer import Trainer
 from agg_fairseq.cli import doctor
 from agg_fairseq.cli.checkpoints import open_checkpoint
 from agg_fairseq.cli.main import COMMANDS, main
+from agg_fairseq.cli.naming import names_of, stem
 from agg_fairseq.cli.table import format_table
 from agg_fairseq.cli.training_log import read_log
 from agg_fairseq.corpus import count_tokens
@@ -229,6 +230,36 @@ def test_log_is_read_in_both_forms(tmp_path):
         read_log(log, "valid1")
     with pytest.raises(UserError, match="No such file"):
         read_log(tmp_path / "none")
+
+
+def test_what_is_trained_again_replaces_what_was(tmp_path):
+    """A run that was resumed from update 15 with another --log-interval, and one that began anew in the same file."""
+    log = tmp_path / "train.log"
+    lines = [f'{{"epoch": 1, "loss": "{loss}", "num_updates": "{update}"}}' for update, loss in
+             ((10, 9), (20, 8), (30, 7), (18, 8.5), (25, 7.5))]  # fmt: skip
+    log.write_text("\n".join(lines))
+    assert [(entry["num_updates"], entry["loss"]) for entry in read_log(log)] == [(10, 9), (18, 8.5), (25, 7.5)]
+    log.write_text("\n".join([*lines, lines[0]]))
+    assert [entry["num_updates"] for entry in read_log(log)] == [10]
+
+
+@pytest.mark.parametrize("command", ["eval-lm", "isotropy", "neighbors"])
+def test_a_checkpoint_is_not_written_over(lm_data, good_checkpoint, tmp_path, capsys, command):
+    path = shutil.copy(good_checkpoint, tmp_path / "c.pt")
+    arguments = {"eval-lm": [lm_data, "--path", path], "isotropy": [path], "neighbors": [path, "--data", lm_data]}
+    assert main([command, *map(str, arguments[command]), "--json", str(path)]) == 2
+    assert f"--json: found {path}, a file that is read" in capsys.readouterr().err
+    assert path.read_bytes() == good_checkpoint.read_bytes()
+
+
+def test_names():
+    assert names_of(["a/x.pt", "b/x.pt"], None) == ["a", "b"]
+    assert names_of(["r/x.pt", "q/r/x.pt"], None) == ["r/x.pt", "q/r/x.pt"]
+    assert names_of(["a/x.json", "b/y.json"], None, stem) == ["x", "y"]
+    with pytest.raises(UserError, match="found the name 'm' twice"):
+        names_of(["a", "b"], ["m", "m"])
+    with pytest.raises(UserError, match="found a/x.pt twice"):
+        names_of(["a/x.pt", "a/x.pt"], None)
 
 
 def test_table():

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from agg_fairseq import decoding
-from agg_fairseq.corpus import count_tokens
+from agg_fairseq.corpus import count_tokens, load_dictionary
 from agg_fairseq.criterions import agps as agps_module
 from agg_fairseq.criterions.freeze_rare import _masters
 from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens, repeated_ngrams
 from agg_fairseq.functional.unlikelihood import Unlikelihood
+from agg_fairseq.metrics import frequency_groups
 from agg_fairseq.training_counts import FILE, training_counts
 from tests.conftest import run_command
 from tests.glue.test_criterions import LM, MT, batches, build, logged, trainer_for
@@ -277,10 +278,10 @@ def test_parts_freeze_by_gates(lm_data, parts):
 
 def test_the_frozen_group_is_that_of_the_report(lm_data):
     """The last 20% of the vocabulary by training frequency, as `agg-fairseq eval-lm` groups it."""
-    from agg_fairseq.corpus import load_dictionary, training_groups
-
     trainer, _ = trainer_for(lm_data, "--criterion", "freeze_rare")
-    expected = training_groups(lm_data, load_dictionary(lm_data)).members("rare")
+    dictionary = load_dictionary(lm_data)
+    groups = frequency_groups(count_tokens(lm_data, dictionary), excluded=(dictionary.pad(), dictionary.bos()))
+    expected = groups.members("rare")
     found = trainer.criterion.rare.nonzero().flatten()
     special = {trainer.task.target_dictionary.unk(), trainer.task.target_dictionary.eos()}
     assert abs(len(found) - len(expected)) <= 1

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import urllib.parse
 
 import pytest
@@ -14,7 +15,10 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.cli.measured import Measured
 from agg_fairseq.cli.report import SECTIONS
 from agg_fairseq.cli.reporting.kept import Kept, key_of
+from agg_fairseq.cli.reporting.runs import _parameters
 from agg_fairseq.cli.reporting.settings import different_settings
+from agg_fairseq.errors import UserError
+from agg_fairseq.safe_loading import open_checkpoint
 from tests.glue.test_isotropy_command import translator  # noqa: F401 — a fixture
 
 TRANSLATION_ONLY = {"translations", "alignment"}
@@ -104,6 +108,34 @@ def test_an_error_in_a_section_does_not_cost_the_others(lm_runs, lm_data, tmp_pa
     assert f"error: --datasets: found no file {tmp_path / 'none.txt'}" in path.read_text()
 
 
+def test_a_changed_data_set_is_measured_again(lm_runs, lm_data, tmp_path):
+    """The cosines stay, the human scores are turned around: the correlation changes its sign."""
+    pairs, path = tmp_path / "P.txt", tmp_path / "r.html"
+    options = ["--data", lm_data, "--max-texts", "1", "--datasets", pairs, "-o", path]
+    found = []
+    for scores in ((1, 2, 3), (30, 20, 10)):
+        words = (("w0", "w1"), ("w2", "w3"), ("w4", "w5"))
+        lines = [f"{one}\t{other}\t{score}\n" for (one, other), score in zip(words, scores, strict=True)]
+        pairs.write_text("".join(lines))
+        assert report(lm_runs / "mle", *options) == 0
+        found.append(float(re.search(r'<th scope="row">P</th><td>(-?[\d.]+)</td>', path.read_text())[1]))
+    assert found[0] == -found[1] != 0
+
+
+def test_other_sections_bear_what_one_cannot(lm_runs, lm_data, tmp_path, capsys):
+    """An interrupted save costs the curves over the updates only; no token is rare by frequency, which costs none."""
+    run, path = tmp_path / "-run", tmp_path / "r.html"
+    shutil.copytree(lm_runs / "agg", run)
+    (run / "checkpoint_1_9.pt").write_bytes((run / "checkpoint_last.pt").read_bytes()[:500])
+    options = ["--data", lm_data, "--max-texts", "1", "--groups", "frequency", "-o", path]
+    assert report(run, *options) == 2
+    assert "checkpoint_1_9.pt: found no readable checkpoint" in capsys.readouterr().err
+    assert {"rare-group", "embeddings", "language-model"} < anchors(path.read_text())
+    (run / "checkpoint_1_9.pt").unlink()
+    assert report(run, *options) == 0
+    assert "over-updates" in anchors(path.read_text())
+
+
 def test_translation_runs(translator, mt_data, tmp_path):  # noqa: F811
     """BLEU, AlignSim and translations side by side; without a log there are no curves."""
     for name in ("a", "b"):
@@ -118,7 +150,8 @@ def test_translation_runs(translator, mt_data, tmp_path):  # noqa: F811
     path = tmp_path / "r.html"
     assert report(tmp_path / "a", tmp_path / "b", "--data", mt_data, *arguments, "-o", path) == 0
     html = path.read_text()
-    assert anchors(html) == set(SECTIONS) - LANGUAGE_ONLY - {"learning-curves", "over-updates"} | {"not-shown"}
+    without_log = {"learning-curves", "over-updates", "rare-group"}
+    assert anchors(html) == set(SECTIONS) - LANGUAGE_ONLY - without_log | {"not-shown"}
     assert "t1 t2 t3 t4 b" in html and "AlignSim" in html and "All settings are the same" in html
 
 
@@ -137,6 +170,10 @@ def test_refused(lm_runs, lm_data, translator, tmp_path, capsys):  # noqa: F811
     shutil.copy(translator, tmp_path / "mt" / "checkpoint_last.pt")
     refuses("found the task translation; expected language_modeling", lm_runs / "mle", tmp_path / "mt", *data, *output)
     refuses("found 1 names for 2", lm_runs / "mle", lm_runs / "agg", "--name", "a", *data, *output)
+    refuses("found the name 'a' twice", lm_runs / "mle", lm_runs / "agg", "--name", "a", "a", *data, *output)
+    refuses("'human', the row", lm_runs / "mle", "--name", "human", *data, *output)
+    refuses(f"found {lm_runs / 'mle'} twice", lm_runs / "mle", lm_runs / "mle", *data, *output)
+    refuses("found 1 logs for 2 runs", lm_runs / "mle", lm_runs / "agg", "--translations", "x.log", *data, *output)
     assert not (tmp_path / "r.html").exists()
 
 
@@ -157,6 +194,17 @@ def test_settings_by_hand():
         ("--agg-alpha", [None, "0.1"]),
     ]
     assert different_settings([first, first]) == []
+    started = [{"cfg": {"checkpoint": {"restore_file": file}}} for file in ("checkpoint_last.pt", "mle.pt")]
+    assert different_settings(started) == [("--restore-file", [None, "mle.pt"])]
+
+
+def test_parameters_are_counted_once(lm_runs):
+    """V·D of the tied embedding, and the layers; also where the two are saved as two tensors, as from a GPU."""
+    model = open_checkpoint(lm_runs / "mle" / "checkpoint_last.pt")["model"]
+    tied = {"decoder.output_projection.weight", "decoder.embed_positions._float_tensor", "decoder.version"}
+    expected = sum(value.numel() for name, value in model.items() if name not in tied)
+    assert _parameters(model) == expected
+    assert _parameters({name: value.clone() for name, value in model.items()}) == expected
 
 
 def test_kept_measurements(tmp_path):
@@ -169,15 +217,40 @@ def test_kept_measurements(tmp_path):
 
     source = tmp_path / "input"
     source.write_text("1")
-    key = key_of(["--topk", 3], [source])
+    key = key_of({"topk": 3}, [source])
     assert kept.measured("m", key, measure) == kept.measured("m", key, measure) and len(made) == 1
     source.write_text("22")
-    changed = key_of(["--topk", 3], [source])
+    changed = key_of({"topk": 3}, [source])
     assert changed != key and kept.measured("m", changed, measure).rows == [["x", "1"]] and len(made) == 2
     for content in ("{", "[]", json.dumps({"key": changed}), json.dumps({"key": changed, "measured": {"rows": 1}})):
         (tmp_path / "kept" / "m.json").write_text(content)
         assert kept.measured("m", changed, measure).signature == "s"
     assert len(made) == 6
+    with pytest.raises(UserError, match="No such file"):
+        key_of({}, [tmp_path / "none"])
+
+
+def test_a_kept_file_never_bears_the_key_of_another(tmp_path, monkeypatch):
+    """Interrupted between the file and its key, it is written again for either key."""
+    kept = Kept(tmp_path)
+    kept.file("t", "a", lambda path: path.write_text("of a"))
+
+    def interrupt(path, value):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("agg_fairseq.cli.reporting.kept.write_json", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            kept.file("t", "b", lambda path: path.write_text("of b"))
+    assert kept.file("t", "a", lambda path: path.write_text("of a")).read_text() == "of a"
+
+
+def test_help_without_matplotlib():
+    """Read before anything is installed."""
+    program = "import sys; sys.modules['matplotlib'] = None\n"
+    program += "from agg_fairseq.cli.main import main; main(['report', '--help'])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0 and "--max-texts" in result.stdout
 
 
 PROBE = """<script>

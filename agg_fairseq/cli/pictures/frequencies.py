@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...corpus import count_tokens, load_dictionary
 from ...errors import UserError
-from ..naming import names_of
+from ..naming import names_of, own_name
 from . import style
 
 if TYPE_CHECKING:
@@ -28,15 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def draw(arguments: argparse.Namespace) -> Figure:
     """A curve per folder of fairseq-preprocess, per language of a parallel one."""
-    given = arguments.name or [Path(folder).resolve().name for folder in arguments.inputs]
-    names = names_of(arguments.inputs, given)
+    names = names_of(arguments.inputs, arguments.name, own_name)
     curves = [curve for name, data in zip(names, arguments.inputs, strict=True) for curve in _curves(name, data)]
     figure, axes = style.new_figure()
     for index, (name, counts) in enumerate(curves):
         seen = counts[counts > 0].sort(descending=True).values.tolist()
         style.line(axes[0][0], index, range(1, len(seen) + 1), seen, name)
     style.finish(axes[0][0], xlabel="rank", ylabel="occurrences", xscale="log", yscale="log")
-    return figure
+    return style.finish_figure(figure)
 
 
 def _curves(name: str, data: str) -> Iterator[tuple[str, Tensor]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import TYPE_CHECKING
 
 from ...metrics import FrequencyGroups, mean_inner_product
@@ -22,14 +23,16 @@ NAMED = True
 
 def draw(arguments: argparse.Namespace) -> Figure:
     """A panel per run, a curve per group in each, on a common scale."""
-    figure, axes = style.new_figure(columns=len(arguments.inputs), width=4.0, sharey=True)
-    for axis, (name, (updates, values)) in zip(axes[0], curves(arguments, _measure), strict=True):
+    labels = {"xlabel": "updates", "ylabel": "mean inner product"}
+    figure, (panels,) = style.new_panels(len(arguments.inputs), width=4.0, **labels, sharey=True)
+    for axis, (name, (updates, values)) in zip(panels, curves(arguments, _measure), strict=True):
         for index, (group, of_group) in enumerate(zip(GROUPS, zip(*values, strict=True), strict=True)):
             style.line(axis, index, updates, of_group, group, marked=True)
-        style.finish(axis, title=name, xlabel="updates", legend=axis is axes[0][0])
-    axes[0][0].set_ylabel("mean inner product")
-    return figure
+        style.finish(axis, title=name)
+    return style.finish_figure(figure)
 
 
 def _measure(embeddings: Embeddings, groups: FrequencyGroups) -> list[float]:
-    return [mean_inner_product(embeddings.weight[groups.members(group)]) for group in GROUPS]
+    """Of each group; NaN where it has no pair of tokens."""
+    members = [embeddings.weight[groups.members(group)] for group in GROUPS]
+    return [mean_inner_product(weight) if len(weight) > 1 else math.nan for weight in members]

@@ -36,4 +36,4 @@ def draw(arguments: argparse.Namespace) -> Figure:
             updates, values = ([entry[key] for entry in entries] for key in ("num_updates", "ppl"))
             style.line(axis, index, updates, values, name, marked=tag != "train_inner")
         style.finish(axis, title=title, xlabel="updates", ylabel="perplexity", yscale="log")
-    return figure
+    return style.finish_figure(figure)

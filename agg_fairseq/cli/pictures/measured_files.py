@@ -3,29 +3,75 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import UserError, first_line
 
 
-def read_measured(path: str | Path, command: str, key: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class MeasuredFile:
     """The numbers in a file of `agg-fairseq COMMAND … --json FILE`.
 
     Args:
-        path: the file.
+        path: of the file.
         command: that should have written it.
-        key: an entry that its files have: a list of objects, one for each thing that was measured.
+        values: what it holds.
+    """
+
+    path: str
+    command: str
+    values: dict[str, Any]
+
+    def rows(self, key: str) -> list[dict[str, Any]]:
+        """One object for each thing that was measured, each with a `name`.
+
+        Raises:
+            UserError: there is no such list.
+        """
+        rows = self.values.get(key)
+        if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+            raise UserError(f"{self.path}: found no {key!r} in it; {self._expected()}")
+        for row in rows:
+            if not isinstance(row.get("name"), str):
+                raise UserError(f"{self.path}: found no name in one of its {key!r}; {self._expected()}")
+        return rows
+
+    def number(self, row: dict[str, Any], *keys: str) -> float:
+        """The number at the end of some keys; NaN for null, a measure that is not defined.
+
+        Raises:
+            UserError: a key is missing, or what is there is no number.
+        """
+        value: Any = row
+        for key in keys:
+            if not isinstance(value, dict) or key not in value:
+                raise UserError(f"{self.path}: found no {' '.join(keys)} of {row['name']!r}; {self._expected()}")
+            value = value[key]
+        if value is None:
+            return math.nan
+        if not isinstance(value, float | int) or isinstance(value, bool):
+            found = f"a {type(value).__name__} as {' '.join(keys)} of {row['name']!r}"
+            raise UserError(f"{self.path}: found {found}; expected a number; {self._expected()}")
+        return float(value)
+
+    def _expected(self) -> str:
+        return f"expected a file of agg-fairseq {self.command} --json"
+
+
+def read_measured(path: str | Path, command: str) -> MeasuredFile:
+    """A file of `agg-fairseq COMMAND … --json FILE`.
 
     Raises:
-        UserError: there is no such file, or it is not from that command.
+        UserError: there is no such file, or it is no JSON object.
     """
     expected = f"expected a file of agg-fairseq {command} --json"
     try:
-        value = json.loads(Path(path).read_text(encoding="utf-8"))
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: unreadable ({first_line(error)}); {expected}") from error
-    rows = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise UserError(f"{path}: found no {key!r} in it; {expected}")
-    return value
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: found a JSON {type(values).__name__}; {expected}")
+    return MeasuredFile(str(path), command, values)

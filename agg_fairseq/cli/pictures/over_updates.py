@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from tqdm import tqdm
 
@@ -12,7 +11,7 @@ from ...errors import UserError
 from ...metrics import FrequencyGroups
 from ..checkpoints import check_vocabulary
 from ..embeddings import Embeddings, add_grouping, load_embeddings, load_vocabulary
-from ..naming import names_of
+from ..naming import names_of, own_name
 from ..runs import checkpoints_by_update
 
 Measure = Callable[[Embeddings, FrequencyGroups], list[float]]
@@ -40,7 +39,7 @@ def curves(arguments: argparse.Namespace, measure: Measure) -> Iterator[tuple[st
             )
     vocabulary = load_vocabulary([str(checkpoints[0][1]) for checkpoints in runs], arguments.data)
     groups = vocabulary.groups(arguments.groups)
-    names = names_of(arguments.inputs, arguments.name or [Path(run).resolve().name for run in arguments.inputs])
+    names = names_of(arguments.inputs, arguments.name, own_name)
     for name, checkpoints in zip(names, runs, strict=True):
         values = []
         for _, path in tqdm(checkpoints, desc=name, unit="checkpoint", disable=None, leave=False):

@@ -30,14 +30,14 @@ def draw(arguments: argparse.Namespace) -> Figure:
     names = names_of(arguments.inputs, arguments.name)
     embeddings, vocabulary = load_all(arguments.inputs, arguments.data)
     groups = vocabulary.groups(arguments.groups)
-    figure, axes = style.new_figure(columns=len(names), width=4.2, height=4, sharex=True, sharey=True)
-    for axis, name, one in zip(axes[0], names, embeddings, strict=True):
+    size, shared = {"width": 4.2, "height": 4.0}, {"sharex": True, "sharey": True}
+    labels = {"xlabel": "first singular direction", "ylabel": "second singular direction"}
+    figure, (panels,) = style.new_panels(len(names), **size, **labels, **shared)
+    for axis, name, one in zip(panels, names, embeddings, strict=True):
         projected = principal_projection(one.weight)
         for index, group in enumerate(GROUPS):
             style.points(axis, index, *projected[groups.members(group)].t().tolist(), label=group)
         axis.axhline(0, color="0.8", linewidth=0.8, zorder=0)
         axis.axvline(0, color="0.8", linewidth=0.8, zorder=0)
-        axis.set(title=name, xlabel="first singular direction")
-    axes[0][0].set_ylabel("second singular direction")
-    axes[0][0].legend(markerscale=2, framealpha=0.9)
-    return figure
+        style.finish(axis, title=name, grid=False)
+    return style.finish_figure(figure)

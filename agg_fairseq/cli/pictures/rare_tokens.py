@@ -34,5 +34,5 @@ def draw(arguments: argparse.Namespace) -> Figure:
         updates, sizes = ([entry[key] for entry in entries] for key in ("num_updates", "rare_tokens"))
         style.line(axes[0][0], index, updates, sizes, name)
     style.finish(axes[0][0], xlabel="updates", ylabel="rare tokens")
-    axes[0][0].set_ylim(bottom=0)
-    return figure
+    axes[0][0].set_ylim(0, 1.05 * axes[0][0].dataLim.ymax or 1)
+    return style.finish_figure(figure)

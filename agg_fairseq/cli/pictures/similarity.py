@@ -33,21 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def draw(arguments: argparse.Namespace) -> Figure:
-    """A row of panels for each word, a panel for each checkpoint in it, on a common scale."""
+    """Rows of panels for each word, a panel for each checkpoint in them, on a common scale."""
     names = names_of(arguments.inputs, arguments.name)
     embeddings, vocabulary = load_all(arguments.inputs, arguments.data)
     tokens = [_index(vocabulary, word) for word in arguments.words]
-    size = {"rows": len(tokens), "columns": len(names), "width": 3.8, "height": 3.0}
-    figure, axes = style.new_figure(**size, sharex=True, sharey=True)
-    for of_word, word, token in zip(axes, arguments.words, tokens, strict=True):
+    size, shared = {"width": 3.8, "height": 3.0}, {"sharex": True, "sharey": True}
+    labels = {"xlabel": "frequency rank", "ylabel": "cosine"}
+    figure, panels = style.new_panels(len(names), len(tokens), **size, **labels, **shared)
+    for of_word, word, token in zip(panels, arguments.words, tokens, strict=True):
         for axis, name, one in zip(of_word, names, embeddings, strict=True):
             cosines = functional.cosine_similarity(one.weight, one.weight[token][None], dim=1)  # V
             _draw_panel(axis, cosines, vocabulary, token, arguments.groups)
-            style.finish(axis, title=f"{word}, {name}", legend=axis is axes[0][0])
-        of_word[0].set_ylabel("cosine")
-    for axis in axes[-1]:
-        axis.set_xlabel("frequency rank")
-    return figure
+            style.finish(axis, title=f"{word}, {name}")
+    return style.finish_figure(figure)
 
 
 def _index(vocabulary: Vocabulary, word: str) -> int:

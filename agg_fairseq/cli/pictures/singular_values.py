@@ -31,4 +31,4 @@ def draw(arguments: argparse.Namespace) -> Figure:
         values = singular_values(load_embeddings(path).weight).tolist()
         style.line(axes[0][0], index, range(1, len(values) + 1), values, name)
     style.finish(axes[0][0], xlabel="index", ylabel="singular value / largest", yscale="log")
-    return figure
+    return style.finish_figure(figure)

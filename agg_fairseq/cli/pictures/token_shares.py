@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
 from ...metrics.mass_groups import MASS_GROUPS
+from ..naming import HUMAN
 from . import style
-from .measured_files import read_measured
+from .measured_files import MeasuredFile, read_measured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,24 +24,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def draw(arguments: argparse.Namespace) -> Figure:
-    """A group of bars for each frequency group, a bar for each text and one for the human text."""
-    bars = _shares(arguments.inputs)
+    """A group of bars for each frequency group, a bar for each text and one, in dark grey, for the human text."""
+    texts, human = _shares(arguments.inputs)
     figure, axes = style.new_figure(width=7.0)
-    width = 0.8 / len(bars)
-    for index, (name, shares) in enumerate(bars.items()):
-        places = [group + (index - (len(bars) - 1) / 2) * width for group in range(len(MASS_GROUPS))]
-        style.bars(axes[0][0], index, places, [100 * shares[group] for group in MASS_GROUPS], width, name)
+    width = 0.8 / (len(texts) + 1)
+    for index, (name, shares) in enumerate([*texts.items(), (HUMAN, human)]):
+        places = [group + (index - len(texts) / 2) * width for group in range(len(MASS_GROUPS))]
+        number = index if index < len(texts) else None
+        style.bars(axes[0][0], number, places, [100 * share for share in shares], width, name)
     axes[0][0].set_xticks(range(len(MASS_GROUPS)), MASS_GROUPS)
     style.finish(axes[0][0], ylabel="% of tokens")
-    return figure
+    return style.finish_figure(figure)
 
 
-def _shares(paths: list[str]) -> dict[str, dict[str, float]]:
-    bars: dict[str, dict[str, float]] = {}
+def _shares(paths: list[str]) -> tuple[dict[str, list[float]], list[float]]:
+    """The shares of each text by its name, and those of the human text; in the order of `MASS_GROUPS`."""
+    texts: dict[str, list[float]] = {}
+    humans = []
     for path in paths:
-        measured = read_measured(path, "text-metrics", "files")
-        for row in [*measured["files"], {"name": "human", **measured["human"]}]:
-            if not row.get("shares"):
-                raise UserError(f"{path}: found no shares of {row['name']}; run text-metrics with --data")
-            bars[row["name"]] = row["shares"]
-    return {**{name: shares for name, shares in bars.items() if name != "human"}, "human": bars["human"]}
+        measured = read_measured(path, "text-metrics")
+        for row in measured.rows("files"):
+            if row["name"] in texts:
+                raise UserError(
+                    f"{path}: found the name {row['name']!r} again; expected each once; see --name of text-metrics"
+                )
+            texts[row["name"]] = _of_row(measured, row)
+        human = measured.values.get(HUMAN)
+        humans.append(_of_row(measured, {**(human if isinstance(human, dict) else {}), "name": HUMAN}))
+        if humans[-1] != humans[0]:
+            raise UserError(f"{path}: found another human text than in {paths[0]}; expected texts of the same split")
+    return texts, humans[0]
+
+
+def _of_row(measured: MeasuredFile, row: dict[str, Any]) -> list[float]:
+    if not row.get("shares"):
+        raise UserError(f"{measured.path}: found no shares of {row['name']}; run text-metrics with --data")
+    return [measured.number(row, "shares", group) for group in MASS_GROUPS]

@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from .. import plot
 from ..invoking import options
 from ..measured import Measured
 from .kept import Kept, key_of
 from .runs import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TOKENISER_FILES = ("gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model", "bpe_codes")
 
 
 class NotShown(Exception):
@@ -40,35 +44,37 @@ class Context:
         return [run.name for run in self.runs]
 
     @property
-    def checkpoints(self) -> list[Path]:
+    def checkpoints(self) -> list[str]:
         """That the measures are of."""
-        return [run.checkpoint for run in self.runs]
+        return [str(run.checkpoint) for run in self.runs]
 
-    @property
-    def data(self) -> list[object]:
-        """The option that names the data."""
-        return ["--data", self.arguments.data]
-
-    @property
-    def data_files(self) -> list[Path]:
-        """The files that a measurement of the data depends on."""
-        return sorted(path for path in Path(self.arguments.data).iterdir() if path.suffix in (".bin", ".txt"))
-
-    def options(self, *names: str) -> list[object]:
+    def given(self, *names: str) -> dict[str, Any]:
         """Options of the report that another command has too, where they are given."""
-        words: list[object] = []
-        for name in names:
-            value = getattr(self.arguments, name)
-            if value is not None:
-                words += [f"--{name.replace('_', '-')}", *(value if isinstance(value, list) else [value])]
-        return words
+        values = {name: getattr(self.arguments, name) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
 
-    def measured(self, name: str, command: ModuleType, words: Sequence[object], files: Sequence[object]) -> Measured:
-        """What a command measures, given these words; the files are what it depends on beside the data."""
-        key = key_of(words, [*map(str, files), *self.data_files])
-        return self.kept.measured(name, key, lambda: command.measure(options(command.add_arguments, *words)))
+    def tokeniser(self) -> dict[str, Any]:
+        """How words are split."""
+        return self.given("bpe", *TOKENISER_FILES)
 
-    def picture(self, name: str, *words: object) -> Figure:
-        """A picture of `agg-fairseq plot`."""
-        module = plot.PICTURES[name]
-        return module.draw(options(lambda parser: plot.add_options(parser, module), *words))
+    def measured(self, kept_as: str, command: ModuleType, files: Sequence[str] = (), /, **values: Any) -> Measured:
+        """What a command measures with these options.
+
+        Args:
+            kept_as: the name under which it is kept.
+            command: the module of the sub-command.
+            files: that it depends on, beside the checkpoints, the data and the tokeniser.
+            values: its options.
+        """
+        key = self.key(values, [*self.checkpoints, *files, *self.given(*TOKENISER_FILES).values()])
+        return self.kept.measured(kept_as, key, lambda: command.measure(options(command.add_arguments, **values)))
+
+    def key(self, values: dict[str, Any], files: Sequence[str]) -> list[Any]:
+        """What a measurement depends on: the options, and the files, those of the data among them."""
+        data = sorted(path for path in Path(self.arguments.data).iterdir() if path.suffix in (".bin", ".txt"))
+        return key_of(values, [*files, *data])
+
+    def picture(self, picture: str, /, **values: Any) -> Figure:
+        """A picture of `agg-fairseq plot`, with these options."""
+        module = plot.PICTURES[picture]
+        return module.draw(options(lambda parser: plot.add_options(parser, module), **values))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
+from ...errors import UserError
 from ...files import write_json
 from ..measured import Measured
 
@@ -37,6 +38,7 @@ class Kept:
         """A file of this name if the key is still the same; else it is written, and kept."""
         path, of_key = self.folder / name, self.folder / f"{name}.key.json"
         if not path.is_file() or _read_json(of_key) != {"key": key}:
+            of_key.unlink(missing_ok=True)  # first: the old key is not that of the new file
             write(path)
             write_json(of_key, {"key": key})
         return path
@@ -48,14 +50,21 @@ class Kept:
         return path
 
 
-def key_of(arguments: Iterable[object], inputs: Iterable[str | Path]) -> list[Any]:
-    """All that a measurement depends on: the version, the options, and the files, by size and time of change."""
+def key_of(options: dict[str, Any], inputs: Iterable[str | Path]) -> list[Any]:
+    """All that a measurement depends on: the version, the options, and the files, by size and time of change.
+
+    Raises:
+        UserError: one of the files is not there.
+    """
     files = [[str(Path(path).resolve()), *_status(Path(path))] for path in inputs]
-    return [__version__, [str(argument) for argument in arguments], files]
+    return [__version__, {name: options[name] for name in sorted(options)}, files]
 
 
 def _status(path: Path) -> tuple[int, int]:
-    status = path.stat()
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; expected a file to be measured") from error
     return status.st_size, status.st_mtime_ns
 
 

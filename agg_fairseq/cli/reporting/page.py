@@ -29,8 +29,9 @@ a { color: #0b5394; }
 .scroll { overflow-x: auto; margin: .75rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
 th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-thead th { border-bottom: 2px solid var(--ink); vertical-align: bottom; }
-th:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
+thead th { border-bottom: 2px solid var(--ink); vertical-align: bottom; min-width: 5.5rem; max-width: 12rem; }
+th { white-space: normal; overflow-wrap: anywhere; }
+th:first-child { text-align: left; position: sticky; left: 0; background: #fff; min-width: 6rem; max-width: 12rem; }
 tbody th { font-weight: 400; }
 tbody tr:nth-child(odd) > * { background: var(--soft); }
 .signature { color: var(--quiet); font: .75rem/1.4 ui-monospace, "Liberation Mono", monospace; overflow-wrap: anywhere;
@@ -54,6 +55,7 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; }
   figure.wide img { min-width: 0; }
   table { font-size: 7.5pt; }
   th, td { padding: .1rem .35rem; white-space: normal; }
+  thead th { min-width: 0; }
 }
 """
 

@@ -8,13 +8,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from ...errors import UserError
 from ...safe_loading import open_checkpoint
 from ..checkpoints import criterion_options, model_options, task_options
-from ..naming import names_of
+from ..embeddings import INPUT_NAME, OUTPUT_NAMES
+from ..naming import HUMAN, names_of, own_name
 from ..runs import updates_of
 from ..table import number
 
+EMBEDDINGS = (INPUT_NAME, *OUTPUT_NAMES[:2], "encoder.embed_tokens.weight")
+NO_PARAMETERS = (".version", "._float_tensor")
+"""How fairseq's names of what it saves beside parameters end."""
 BEST, LAST, LOG = "checkpoint_best.pt", "checkpoint_last.pt", "train.log"
 
 
@@ -51,7 +58,9 @@ def find_runs(folders: Sequence[str], names: Sequence[str] | None) -> list[Run]:
     Raises:
         UserError: no such folder, or no checkpoint in it; runs of different tasks.
     """
-    named = names_of(folders, names or [Path(folder).resolve().name for folder in folders])
+    named = names_of(folders, names, own_name)
+    if HUMAN in named:
+        raise UserError(f"--name: found {HUMAN!r}, the row of the human text; give the run another name")
     runs = [_run(name, Path(folder)) for name, folder in zip(named, folders, strict=True)]
     for run in runs:
         if run.task != runs[0].task:
@@ -78,7 +87,7 @@ def summary(runs: Sequence[Run]) -> tuple[list[str], list[list[str | None]]]:
         "parameters": [number(_parameters(run.state["model"]), 0) for run in runs],
         "checkpoint": [run.checkpoint.name for run in runs],
         "updates": [number(updates_of(run.state), 0) for run in runs],
-        "best validation loss [bits]": [_best(run.state) for run in runs],
+        "best on validation": [_best(run.state) for run in runs],
     }
     return ["", *(run.name for run in runs)], [[fact, *values] for fact, values in facts.items()]
 
@@ -88,11 +97,21 @@ def _architecture(run: Run) -> str:
     return str(options.get("arch") or options.get("_name"))
 
 
-def _parameters(model: dict[str, Any]) -> int:
-    """The elements of all tensors, those that are the same counted once."""
-    return sum({value.data_ptr(): value.numel() for value in model.values() if value.is_floating_point()}.values())
+def _parameters(model: dict[str, Tensor]) -> int:
+    """The elements of all parameters, those of tied embeddings counted once."""
+    counted = {name: value for name, value in model.items() if not name.endswith(NO_PARAMETERS)}
+    embeddings: list[Tensor] = []
+    for name in EMBEDDINGS:
+        value = counted.pop(name, None)
+        if value is not None and not any(torch.equal(value, other) for other in embeddings):
+            embeddings.append(value)
+    return sum(value.numel() for value in (*counted.values(), *embeddings))
 
 
 def _best(state: dict[str, Any]) -> str | None:
+    """The best score on the validation split, and which score that is."""
     best = (state.get("extra_state") or {}).get("best")
-    return number(best, 3) if isinstance(best, float | int) else None
+    if not isinstance(best, float | int):
+        return None
+    options = (state.get("cfg") or {}).get("checkpoint") or {}
+    return f"{number(best, 3)} ({options.get('best_checkpoint_metric', 'loss')})"

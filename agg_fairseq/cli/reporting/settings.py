@@ -21,8 +21,13 @@ SECTIONS = (
 )
 """Of fairseq's configuration, those that training depends on. A setting is shown where it comes first."""
 
+NAMES = {"model": "arch"}
+"""The option that chooses a section's kind, where it does not bear the section's name."""
+FROM_SCRATCH = ("restore_file", "checkpoint_last.pt")
+"""The default, a resume of the run itself; another file is where the training started."""
+
 NOT_SETTINGS = frozenset(
-    "save_dir log_file tensorboard_logdir user_dir restore_file wandb_project distributed_init_method distributed_port "
+    "save_dir log_file tensorboard_logdir user_dir wandb_project distributed_init_method distributed_port "
     "device_id distributed_rank no_progress_bar log_format log_interval num_workers no_epoch_checkpoints".split()
 )
 """Where things are and what is printed: no two runs are the same there, and no number depends on it."""
@@ -51,8 +56,8 @@ def _flat(state: dict[str, Any]) -> dict[str, str]:
         options = vars(options) if isinstance(options, argparse.Namespace) else options
         if isinstance(options, dict):
             for key, value in options.items():
-                name = section if key == "_name" else key
-                if name not in NOT_SETTINGS:
+                name = NAMES.get(section, section) if key == "_name" else key
+                if name not in NOT_SETTINGS and (name, value) != FROM_SCRATCH:
                     settings.setdefault(f"--{name.replace('_', '-')}", _said(value))
     return settings
 

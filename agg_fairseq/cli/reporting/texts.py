@@ -11,7 +11,6 @@ from ..generate_log import read_translations
 from ..invoking import options
 from . import page
 from .context import Context, NotShown
-from .kept import key_of
 
 SAMPLES = 3
 
@@ -21,9 +20,10 @@ def generated(context: Context) -> str:
     if not context.is_language_model:
         raise NotShown("these are no language models")
     files = [_texts(context, number) for number in range(len(context.runs))]
-    words = [*files, "--name", *context.names, *context.data]
-    measured = context.measured("text-metrics", text_metrics, words, files)
-    shares = context.picture("token-shares", context.kept.as_json(measured, "text-metrics-values"))
+    paths = [str(path) for path in files]
+    values = {"files": paths, "name": context.names, "data": context.arguments.data}
+    measured = context.measured("text-metrics", text_metrics, paths, **values)
+    shares = context.picture("token-shares", inputs=[str(context.kept.as_json(measured, "text-metrics-values"))])
     caption = "Share of tokens by their part of the training text: the top 40%, next 30%, next 20% and last 10%."
     return page.measured_table(measured) + page.picture(shares, caption) + _samples(context.names, files)
 
@@ -31,14 +31,13 @@ def generated(context: Context) -> str:
 def _texts(context: Context, number: int) -> Path:
     """The continuations of a run, written where they are not there yet."""
     run = context.runs[number]
-    words = [context.arguments.data, "--path", run.checkpoint]
-    words += context.options("gen_subset", "max_texts", "topk", "seed", "device")
+    values = {"data": context.arguments.data, "path": str(run.checkpoint)}
+    values |= context.given("gen_subset", "prefix_length", "length", "max_texts", "topk", "seed", "device")
 
     def write(path: Path) -> None:
-        generate_lm.generate(options(generate_lm.add_arguments, *words, "--output", path))
+        generate_lm.generate(options(generate_lm.add_arguments, **values, output=str(path)))
 
-    key = key_of(words, [run.checkpoint, *context.data_files])
-    return context.kept.file(f"texts-{number + 1}.jsonl", key, write)
+    return context.kept.file(f"texts-{number + 1}.jsonl", context.key(values, [str(run.checkpoint)]), write)
 
 
 def _samples(names: Sequence[str], files: Sequence[Path]) -> str:
@@ -68,9 +67,9 @@ def translations(context: Context) -> str:
     logs = context.arguments.translations
     if logs is None:
         raise NotShown("no --translations, the outputs of fairseq-generate, were given")
-    words = [*logs, "--name", *context.names, *context.options("reference", "moses")]
-    references = [context.arguments.reference] if context.arguments.reference else []
-    measured = context.measured("bleu", bleu, words, [*logs, *references])
+    given = context.given("reference", "moses")
+    files = [*logs, *context.given("reference").values()]
+    measured = context.measured("bleu", bleu, files, logs=logs, name=context.names, **given)
     read = [read_translations(log) for log in logs]
     count = len(read[0].references)
     body = page.measured_table(measured)
@@ -83,9 +82,9 @@ def translations(context: Context) -> str:
 
 def alignment(context: Context) -> str:
     """Do the embeddings of words that translate each other lie together?"""
-    if context.arguments.alignments is None:
+    alignments = context.arguments.alignments
+    if alignments is None:
         raise NotShown("no --alignments were given")
-    words = [*context.checkpoints, "--name", *context.names, *context.data, *context.options("alignments")]
-    return page.measured_table(
-        context.measured("align-sim", align_sim, words, [*context.checkpoints, context.arguments.alignments])
-    )
+    values = {"inputs": context.checkpoints, "name": context.names, "data": context.arguments.data}
+    values |= context.given("groups", "alignments")
+    return page.measured_table(context.measured("align-sim", align_sim, [alignments], **values))
