@@ -56,9 +56,14 @@ def open_checkpoint(path: str | Path) -> dict[str, Any]:
 
 def _load(path: Path) -> Any:
     options: dict[str, Any] = {"map_location": "cpu", "weights_only": True}
+    allow_namespaces()
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:  # torch passes names on as UTF-8
+        with path.open("rb") as file:
+            return torch.load(file, **options)
     if "mmap" in inspect.signature(torch.load).parameters and zipfile.is_zipfile(path):
         options["mmap"] = True
-    allow_namespaces()
     return torch.load(path, **options)
 
 

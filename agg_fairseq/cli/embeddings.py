@@ -18,10 +18,12 @@ from ..errors import UserError
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
 from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES
 from ..safe_loading import open_checkpoint
-from .checkpoints import check_finite, check_vocabulary, task_options
+from .checkpoints import check_finite, check_vocabulary, model_options, task_options
 
-OUTPUT_NAMES = ("decoder.output_projection.weight", "decoder.fc_out.weight", "decoder.embed_tokens.weight")
+OUTPUT_NAMES = ("decoder.output_projection.weight", "decoder.fc_out.weight")
 INPUT_NAME = "decoder.embed_tokens.weight"
+TYING = ("share_decoder_input_output_embed", "share_all_embeddings")
+"""The options of models whose output embedding is the input embedding."""
 GROUPINGS = {
     "types": f"{'/'.join(f'{share:.0%}' for share in AGG_SHARES)}-of-types",
     "frequency": f"{'/'.join(f'{frequency:.0e}' for frequency in AGPS_FREQUENCIES)}-of-tokens",
@@ -98,15 +100,29 @@ def load_embeddings(path: str | Path) -> Embeddings:
     """The output embedding of a checkpoint; the input embedding where a tied model saves no other.
 
     Raises:
-        UserError: as `open_checkpoint`, there is no embedding of a known name, or it is not finite.
+        UserError: as `open_checkpoint`, there is no embedding of a known name, or it is no matrix of finite numbers.
     """
-    parameters = open_checkpoint(path)["model"]
+    state = open_checkpoint(path)
+    parameters = state["model"]
     name = next((name for name in OUTPUT_NAMES if name in parameters), None)
+    if name is None and INPUT_NAME in parameters and any(model_options(state).get(option) for option in TYING):
+        name = INPUT_NAME
     if name is None:
         raise UserError(f"{path}: found no output embedding; expected {OUTPUT_NAMES[0]} or a tied one")
-    check_finite(path, {name: parameters[name]})
+    weight = _matrix(path, name, parameters[name])
     tied = INPUT_NAME in parameters and torch.equal(parameters[INPUT_NAME], parameters[name])
-    return Embeddings(str(path), name, tied, parameters[name].float())
+    return Embeddings(str(path), name, tied, weight)
+
+
+def _matrix(path: str | Path, name: str, value: Any) -> Tensor:
+    """An embedding, in float32."""
+    dense = isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu"
+    if not dense or not value.is_floating_point() or value.dim() != 2 or value.is_quantized:
+        found = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise UserError(f"{path}: found {found} as {name}; expected a dense matrix of floating-point numbers")
+    weight = value.float()
+    check_finite(path, {name: weight})
+    return weight
 
 
 def load_all(paths: Sequence[str], data: str | Path) -> tuple[list[Embeddings], Vocabulary]:

@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Evaluates every checkpoint, prints the table and writes the JSON file."""
-    measure_and_show(measure, arguments, arguments.path)
+    measure_and_show(measure, arguments, [*arguments.path, arguments.data])
 
 
 def measure(arguments: argparse.Namespace) -> Measured:

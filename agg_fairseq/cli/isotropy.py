@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measures every checkpoint, prints the table and writes the JSON file."""
-    measure_and_show(measure, arguments, arguments.inputs)
+    measure_and_show(measure, arguments, [*arguments.inputs, *filter(None, [arguments.data])])
 
 
 def measure(arguments: argparse.Namespace) -> Measured:

@@ -39,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 0, or 1 where `doctor` finds that training could not start, or 2 for an error to be mended.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # tokens are of any script, terminals are not
     chosen = _parser(arguments).parse_args(arguments)
     logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
     try:

@@ -39,15 +39,25 @@ def measure_and_show(
 ) -> None:
     """Measures, prints and writes, after a look whether `--json` can be written and is none of the files that are read.
 
+    Args:
+        measure: of the command.
+        arguments: its options.
+        inputs: the files and folders that it reads.
+
     Raises:
-        UserError: it cannot, or is; or as `measure`.
+        UserError: `--json` cannot be written, or is read; or as `measure`.
     """
     if arguments.json:
-        read = next((path for path in inputs if Path(path).resolve() == Path(arguments.json).resolve()), None)
-        if read is not None:
+        if any(_is_read(Path(arguments.json).resolve(), Path(path).resolve()) for path in inputs):
             raise UserError(f"--json: found {arguments.json}, a file that is read; name another")
         check_writable(arguments.json)
     show(measure(arguments), arguments.json)
+
+
+def _is_read(target: Path, source: Path) -> bool:
+    """Is a file to be written the one that is read, or one of the folder that is read?"""
+    inside = source in target.parents and target.is_file() and target.suffix != ".json"
+    return target == source or inside
 
 
 def show(measured: Measured, json: str | None) -> None:

@@ -12,7 +12,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
 
     None becomes a dash; numbers are given as strings by the caller where their digits matter.
     """
-    cells = [[EMPTY if cell is None else str(cell) for cell in row] for row in [header, *rows]]
+    cells = [[EMPTY if cell is None else _in_a_cell(str(cell)) for cell in row] for row in [header, *rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = [
         "| "
@@ -22,6 +22,11 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
     ]
     rule = "|" + "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|"
     return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _in_a_cell(text: str) -> str:
+    """A text without what would end a cell or a row."""
+    return " ".join(text.split()).replace("|", "\\|") if text.strip() else text
 
 
 def number(value: float | None, digits: int) -> str | None:

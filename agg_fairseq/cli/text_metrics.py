@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measures every file and the references, prints the table and writes the JSON file."""
-    measure_and_show(measure, arguments, arguments.files)
+    measure_and_show(measure, arguments, [*arguments.files, *filter(None, [arguments.data])])
 
 
 def measure(arguments: argparse.Namespace) -> Measured:

@@ -243,6 +243,16 @@ def test_what_is_trained_again_replaces_what_was(tmp_path):
     assert [entry["num_updates"] for entry in read_log(log)] == [10]
 
 
+def test_data_are_not_written_over(lm_data, good_checkpoint, tmp_path, capsys):
+    data = shutil.copytree(lm_data, tmp_path / "bin")
+    for file in ("dict.txt", "train.bin"):
+        assert main(["isotropy", str(good_checkpoint), "--data", str(data), "--json", str(data / file)]) == 2
+        assert "a file that is read" in capsys.readouterr().err
+        assert (data / file).read_bytes() == (lm_data / file).read_bytes()
+    for _ in range(2):
+        assert main(["isotropy", str(good_checkpoint), "--data", str(data), "--json", str(data / "i.json")]) == 0
+
+
 @pytest.mark.parametrize("command", ["eval-lm", "isotropy", "neighbors"])
 def test_a_checkpoint_is_not_written_over(lm_data, good_checkpoint, tmp_path, capsys, command):
     path = shutil.copy(good_checkpoint, tmp_path / "c.pt")
@@ -269,6 +279,15 @@ def test_table():
         "| x  | 1.0 |",
         "| yy |   — |",
     ]
+    assert "| a\\|b c |" in format_table(["", "a"], [["a|b\nc", "1"]])
+
+
+def test_a_terminal_of_another_encoding(good_checkpoint):
+    """σ in the table, and no character for it."""
+    program = f"from agg_fairseq.cli.main import main; main(['isotropy', {str(good_checkpoint)!r}])"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert result.returncode == 0 and "\\u03c32" in result.stdout, result.stderr
 
 
 def test_doctor_is_content_here(capsys):

@@ -1,6 +1,8 @@
 """`agg-fairseq isotropy`, of language models and of a translation model."""
 
 import json
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -84,6 +86,47 @@ def test_embeddings_that_cannot_be_measured(lm_runs, tmp_path, capsys):
     torch.save(state, tmp_path / "none.pt")
     with pytest.raises(UserError, match="found no output embedding"):
         load_embeddings(tmp_path / "none.pt")
+
+
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [
+        (torch.zeros(5), "torch.float32 of shape (5,)"),
+        ([1.0], "found list as"),
+        (torch.ones(3, 2, dtype=torch.complex64), "torch.complex64"),
+        (torch.eye(4).to_sparse(), "expected a dense matrix"),
+        (torch.full((3, 2), 1e200, dtype=torch.float64), "an infinity or NaN"),
+    ],
+)
+def test_what_is_no_embedding(lm_runs, tmp_path, capsys, weight, words):
+    state = open_checkpoint(lm_runs / "mle" / "checkpoint_last.pt")
+    state["model"]["decoder.output_projection.weight"] = weight
+    torch.save(state, tmp_path / "odd.pt")
+    assert isotropy(tmp_path / "odd.pt") == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_input_embedding_is_the_output_only_where_they_are_shared(lm_runs, tmp_path, shared):
+    """A model with adaptive softmax has an input embedding, too, and no output embedding of its own."""
+    state = open_checkpoint(lm_runs / "mle" / "checkpoint_last.pt")
+    del state["model"]["decoder.output_projection.weight"]
+    state["cfg"]["model"]["share_decoder_input_output_embed"] = shared
+    torch.save(state, tmp_path / "c.pt")
+    if shared:
+        assert load_embeddings(tmp_path / "c.pt").matrix == "decoder.embed_tokens.weight(tied)"
+    else:
+        with pytest.raises(UserError, match="found no output embedding"):
+            load_embeddings(tmp_path / "c.pt")
+
+
+def test_a_path_of_any_bytes(lm_runs, tmp_path):
+    """A folder whose name is no UTF-8."""
+    folder = tmp_path / os.fsdecode(b"d\xff")
+    folder.mkdir()
+    shutil.copy(lm_runs / "mle" / "checkpoint_last.pt", folder)
+    assert "model" in open_checkpoint(folder / "checkpoint_last.pt")
 
 
 def test_fillers_of_a_dictionary_are_no_words():

@@ -1,19 +1,36 @@
 """Every picture of `agg-fairseq plot`, of real runs: what is in it, and what is refused."""
 
+import argparse
 import json
 import shutil
 import sys
+import warnings
 
 import pytest
+import torch
+from fairseq.data import indexed_dataset
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agg_fairseq.cli.main import main
-from agg_fairseq.cli.plot import PICTURES
+from agg_fairseq.cli.pictures import style
+from agg_fairseq.cli.plot import PICTURES, add_options
 from agg_fairseq.cli.runs import checkpoints_by_update
+from agg_fairseq.corpus import load_dictionary
 from agg_fairseq.errors import UserError
 
 
 def plot(*arguments):
     return main(["plot", *map(str, arguments)])
+
+
+def drawn(picture, *arguments):
+    """The figure, with all in its place."""
+    parser = argparse.ArgumentParser()
+    add_options(parser, PICTURES[picture])
+    figure = PICTURES[picture].draw(parser.parse_args(list(map(str, arguments))))
+    figure.draw_without_rendering()
+    return figure
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +65,7 @@ def inputs(lm_runs, lm_data, eval_json, metrics_json):
     checkpoints, logs = ([run / file for run in runs] for file in ("checkpoint_last.pt", "train.log"))
     data = ["--data", lm_data]
     return {
-        "projection": [*checkpoints, *data, "--groups", "frequency"],
+        "projection": [*checkpoints, *data],
         "singular-values": checkpoints,
         "isotropy": [*runs, *data],
         "inner-products": [*runs, *data],
@@ -117,9 +134,11 @@ def test_refused(lm_runs, lm_data, inputs, tmp_path, capsys):
     bad = tmp_path / "bad.json"
     for content, words in (
         ("[1", "unreadable"),
-        ("[]", "found no 'checkpoints'"),
+        ("[]", "found a JSON list"),
+        ("{}", "found no 'checkpoints'"),
         ('{"checkpoints": [1]}', "found no 'checkpoints'"),
-        ('{"checkpoints": [{"name": "a"}]}', "found 0 models of AGG"),
+        ('{"checkpoints": [{"name": "a"}]}', "found no perplexity total of 'a'"),
+        ('{"checkpoints": [{"name": ["a"]}]}', "found no name"),
     ):
         bad.write_text(content)
         refuses(words, "alpha-sweep", bad)
@@ -139,3 +158,181 @@ def test_updates_of_an_unreadable_run(tmp_path):
     (tmp_path / "checkpoint1.pt").write_text("no checkpoint")
     with pytest.raises(UserError, match="no readable checkpoint"):
         checkpoints_by_update(tmp_path)
+
+
+LONG = [f"wikitext-2-transformer-lm-adaptive-gradient-gating-run-number-{number}-lr-0.0005" for number in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("picture", "rows"),
+    {"projection": 2, "inner-products": 2, "similarity": 4, "singular-values": 1, "learning-curves": 1}.items(),
+)
+def test_six_long_names(picture, rows, inputs, tmp_path):
+    """Three panels side by side, the legend below them all, and no text on another."""
+    words = list(map(str, inputs[picture]))
+    more = [] if "--data" not in words else words[words.index("--data") :]
+    figure = drawn(picture, *words[: len(words) - len(more)] * 3, *more, "--name", *LONG)
+    assert len({axis.get_subplotspec().rowspan.start for axis in figure.axes}) == rows
+    assert len(figure.axes) == {"singular-values": 1, "learning-curves": 2}.get(picture, rows * 3)
+    (legend,) = figure.legends
+    below, panels = legend.get_window_extent(), [axis.get_tightbbox() for axis in figure.axes]
+    assert all(below.y1 < panel.y0 for panel in panels) and below.y0 >= 0
+    assert 0 <= below.x0 and below.x1 <= figure.bbox.width
+    boxes = [*panels, *(text.get_window_extent() for text in legend.get_texts())]
+    assert not any(one.overlaps(other) for index, one in enumerate(boxes) for other in boxes[:index])
+    height = {axis.get_window_extent().height / figure.dpi for axis in figure.axes}
+    assert min(height) > 2, "the panels keep their size"
+    labels = [axis.get_ylabel() for axis in figure.axes]
+    if picture in ("projection", "similarity"):
+        assert [bool(label) for label in labels] == [True, False, False] * rows
+
+
+def test_four_panels(inputs):
+    """One row of three and one of one: the two above the gap have the labels and the numbers of the x axis."""
+    words = list(map(str, inputs["projection"]))
+    figure = drawn("projection", *words[:2] * 2, *words[2:], "--name", *"abcd")
+    assert [bool(axis.get_xlabel()) for axis in figure.axes] == [False, True, True, True]
+    assert [axis.xaxis.get_tick_params()["labelbottom"] for axis in figure.axes] == [False, True, True, True]
+    (scale,) = {axis.get_xlim() for axis in figure.axes}
+    assert scale[0] < scale[1]
+
+
+def test_names_in_lines():
+    assert style.in_lines(LONG[3]) == "wikitext-2-transformer-lm-\nadaptive-gradient-gating-\nrun-number-3-lr-0.0005"
+    assert style.in_lines("a" * 30) == f"{'a' * 28}\naa"
+    assert style.in_lines("runs/of_last_week/transformer_lm") == "runs/of_last_week/\ntransformer_lm"
+    assert style.in_lines("mle") == "mle" and style.in_lines("") == ""
+
+
+@given(st.text(alphabet="ab-_/ \n"))
+def test_names_in_lines_are_whole(name):
+    """No line is longer than 28, and no character is lost."""
+    lines = style.in_lines(name).split("\n")
+    assert max(map(len, lines)) <= 28
+    assert "".join(lines).replace(" ", "") == "".join(name.split())
+
+
+@pytest.fixture(scope="session")
+def even_data(lm_data, tmp_path_factory):
+    """A training split in which every entry of the dictionary, unknown words too, is as frequent as any other."""
+    folder = tmp_path_factory.mktemp("even")
+    shutil.copy(lm_data / "dict.txt", folder)
+    entries = torch.arange(len(load_dictionary(folder)))
+    builder = indexed_dataset.make_builder(str(folder / "train.bin"), impl="mmap", vocab_size=len(entries))
+    builder.add_item(entries.int())
+    builder.finalize(str(folder / "train.idx"))
+    return folder
+
+
+@pytest.mark.parametrize("picture", ["isotropy", "inner-products", "projection", "similarity"])
+def test_empty_groups(picture, inputs, lm_data, even_data, tmp_path):
+    """No token is rarer than 1e-5: what needs such tokens is not defined, and not in the legend."""
+    svg = tmp_path / "a.svg"
+    arguments = [even_data if word == lm_data else word for word in inputs[picture]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert plot(picture, *arguments, "--groups", "frequency", "-o", svg) == 0
+    text = svg.read_text()
+    assert text.count("<!-- not defined -->") == (2 if picture == "isotropy" else 0)
+    assert ("<!-- frequent -->" in text) == (picture != "isotropy")
+    assert "<!-- rare -->" not in text and "<!-- medium -->" not in text
+
+
+@pytest.mark.parametrize("picture", ["singular-values", "projection", "similarity", "learning-curves"])
+def test_names_are_no_markup(picture, inputs, tmp_path):
+    names = ["lr$\\frac$", "_mle"]
+    assert plot(picture, *inputs[picture], "--name", *names, "-o", tmp_path / "a.svg") == 0
+    text = (tmp_path / "a.svg").read_text()
+    for name in names:
+        assert f"<!-- {'w0, ' * (picture == 'similarity')}{name} -->" in text
+
+
+def test_many_runs_differ():
+    """30 curves and 42 texts are each drawn differently, and none like the human text."""
+    figure, axes = style.new_figure()
+    for index in range(30):
+        style.line(axes[0][0], index, [0, 1], [0, 1], str(index), marked=True)
+    assert len({(line.get_color(), repr(line._dash_pattern)) for line in axes[0][0].lines}) == 30
+    assert len({(line.get_color(), line.get_marker()) for line in axes[0][0].lines}) == 30
+    figure, axes = style.new_figure()
+    for index in (*range(42), None):
+        style.bars(axes[0][0], index, [0], [1], 0.8, str(index))
+    bars = [(bar.get_facecolor(), bar.get_hatch()) for bar in axes[0][0].patches]
+    assert len(set(bars)) == 43
+    (*runs, human) = bars
+    assert human[0] not in {color for color, _ in runs} and human[1] is None and None not in dict(runs).values()
+
+
+def test_token_shares_of_several_files(metrics_json, tmp_path, capsys):
+    """A text called human is not the human text; of two texts with one name none is chosen."""
+    value = json.loads(metrics_json.read_text())
+    value["files"][0]["name"] = "human"
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(value))
+    figure = drawn("token-shares", metrics_json, other)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "human", "human"]
+    assert plot("token-shares", metrics_json, metrics_json, "-o", tmp_path / "x.svg") == 2
+    assert "found the name 'a' again" in capsys.readouterr().err
+    value["human"]["shares"]["rare"] += 0.1
+    other.write_text(json.dumps(value))
+    assert plot("token-shares", metrics_json, other, "-o", tmp_path / "x.svg") == 2
+    assert "found another human text" in capsys.readouterr().err
+
+
+def broken(value, keys, found):
+    """A copy in which something else is at the end of some keys; nothing for ..., which no JSON has."""
+    copy = json.loads(json.dumps(value))
+    place = copy
+    for key in keys[:-1]:
+        place = place[key]
+    if found is ...:
+        del place[keys[-1]]
+    else:
+        place[keys[-1]] = found
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("picture", "keys", "found", "words"),
+    [
+        ("alpha-sweep", ["checkpoints", 0, "perplexity"], ..., "found no perplexity total of 'mle'"),
+        ("alpha-sweep", ["checkpoints", 0, "uniq"], [1], "found no uniq total of 'mle'"),
+        ("alpha-sweep", ["checkpoints", 1, "isotropy", "rare"], "0.5", "found a str as isotropy rare of 'agg'"),
+        ("alpha-sweep", ["checkpoints", 1, "criterion"], "agg", "found a str as criterion of 'agg'"),
+        ("alpha-sweep", ["checkpoints", 1, "criterion", "agg_rare_fraction"], "x", "found a str as criterion"),
+        ("alpha-sweep", ["checkpoints", 0, "name"], None, "found no name"),
+        ("alpha-sweep", ["checkpoints", 0, "name"], "AGG", "found the name 'AGG' again"),
+        ("alpha-sweep", ["checkpoints", 1, "criterion"], {"_name": "agg", "agg_alpha": None}, "found no agg_alpha"),
+        ("token-shares", ["human"], ..., "found no shares of human"),
+        ("token-shares", ["files", 0, "shares", "rare"], ..., "found no shares rare of 'a'"),
+        ("token-shares", ["files", 0, "shares", "rare"], [0.5], "found a list as shares rare of 'a'"),
+        ("token-shares", ["files", 0, "shares"], [0.5], "found no shares frequent of 'a'"),
+        ("token-shares", ["files", 0, "name"], 3, "found no name"),
+    ],
+)
+def test_foreign_numbers(picture, keys, found, words, inputs, tmp_path, capsys):
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(broken(json.loads(inputs[picture][0].read_text()), keys, found)))
+    assert plot(picture, path, "-o", tmp_path / "x.svg") == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+
+
+def test_levels_of_the_sweep(eval_json, tmp_path):
+    """Each has a dash and a colour of its own, none that of AGG; what is not defined is a gap."""
+    value = json.loads(eval_json.read_text())
+    level = value["checkpoints"][0]
+    for name in ("b", "c", "d"):
+        value["checkpoints"].append({**level, "name": name})
+    value["checkpoints"].append({**level, "perplexity": {"total": 9.0, "rare": None}, "name": "e"})
+    value["checkpoints"][1]["uniq"]["rare"] = None
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps(value))
+    figure = drawn("alpha-sweep", path, eval_json)
+    agg, *levels = figure.axes[0].lines
+    assert len(levels) == 5 and len(figure.axes[3].lines) == 5
+    assert agg.get_color() not in {line.get_color() for line in levels}
+    assert len({line.get_color() for line in levels}) == 5
+    assert len({repr(line._dash_pattern) for line in levels}) == 4
+    assert agg.get_linestyle() not in {line.get_linestyle() for line in levels}
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["AGG", "mle", "b", "c", "d", "e"]

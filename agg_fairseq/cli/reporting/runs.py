@@ -19,7 +19,7 @@ from ..naming import HUMAN, names_of, own_name
 from ..runs import updates_of
 from ..table import number
 
-EMBEDDINGS = (INPUT_NAME, *OUTPUT_NAMES[:2], "encoder.embed_tokens.weight")
+EMBEDDINGS = (INPUT_NAME, *OUTPUT_NAMES, "encoder.embed_tokens.weight")
 NO_PARAMETERS = (".version", "._float_tensor")
 """How fairseq's names of what it saves beside parameters end."""
 BEST, LAST, LOG = "checkpoint_best.pt", "checkpoint_last.pt", "train.log"
