@@ -21,9 +21,10 @@ test-slow: setup ## the tests that take minutes
 demo: setup      ## train mle and agg on a small corpus and compare them, in minutes on a CPU
 	@bash scripts/demo.sh
 
-bench: setup     ## time and memory beside fairseq's own criterion, and of the factorised output layer
+bench: setup     ## time and memory beside fairseq's own criterion, of the factorised layer and the measures of texts
 	$(PY) -m benchmarks.criterion
 	$(PY) -m benchmarks.f2_softmax
+	$(PY) -m benchmarks.text_metrics
 
 clean:           ## remove runs and caches; .venv stays
 	rm -rf runs .pytest_cache .ruff_cache build *.egg-info

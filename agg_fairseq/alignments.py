@@ -74,7 +74,7 @@ def training_pair(data: str | Path, source: str | None = None, target: str | Non
     Raises:
         UserError: there is none, or more than one.
     """
-    names = (re.fullmatch(r"train\.([^.-]+)-([^.-]+)\.\1\.bin", path.name) for path in sorted(Path(data).glob("*.bin")))
+    names = (re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name) for path in sorted(Path(data).glob("*.bin")))
     found = [(match[1], match[2]) for match in names if match]
     asked = [pair for pair in found if source in (None, pair[0]) and target in (None, pair[1])]
     if len(asked) == 1:

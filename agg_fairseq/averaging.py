@@ -11,14 +11,20 @@ from tqdm import tqdm
 
 CLASSES = "class_of_token"
 """The entry of a factorised softmax that holds the class of each token, as float32, which have no mean."""
+DTYPES = (
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+)
+"""What can be summed, or compared, in float64."""
 
 
 def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of each parameter over checkpoints of one model.
 
-    Summed in float64, one parameter after the other: if the tensors are mapped from files, the result and one
-    parameter in float64 are all that takes memory. What shares memory in all models does so in the result too. What
-    is no floating-point number, and the classes of a factorised softmax, must be the same in all.
+    Summed in float64, one parameter after the other: beside the tensors that are given, which may be mapped from
+    files, the result and one parameter in float64 are all that takes memory. What shares memory in all models does so
+    in the result too. What is no floating-point number, and the classes of a factorised softmax, must be the same in
+    all.
 
     Args:
         models: the parameters by name, of each model by the name that errors call it; the first gives the dtypes.
@@ -28,7 +34,7 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
 
     Raises:
         ValueError: there are no models, or one is no model or another than the first: by the names, the shapes or
-            what must be the same.
+            what must be the same; or a tensor is sparse, quantised, without values, complex or of 8-bit floats.
 
     Reference: Vaswani et al. (2017), Sec. 6.1.
     """
@@ -79,8 +85,22 @@ def _check_tensors(parameters: Any, label: str) -> None:
     if not isinstance(parameters, Mapping) or not parameters:
         raise ValueError(f"{label}: found no parameters; expected those of a model, by name")
     for name, value in parameters.items():
+        if not isinstance(name, str):
+            raise ValueError(f"{label}: found {name!r} as the name of a parameter; expected a string")
         if not isinstance(value, Tensor):
             raise ValueError(f"{label}: found a {type(value).__name__} as {name}; expected a tensor")
+        odd = _oddity(value)
+        if odd is not None:
+            raise ValueError(f"{label}: found {name} {odd}; expected a dense tensor of float16 to float64 or integers")
+
+
+def _oddity(tensor: Tensor) -> str | None:
+    """What keeps a tensor from being summed, if something does."""
+    if tensor.is_nested or tensor.layout != torch.strided:
+        return "that is sparse or nested"
+    if tensor.is_meta:
+        return "without values, on the device meta"
+    return None if tensor.dtype in DTYPES else f"of {tensor.dtype}"
 
 
 def _check_alike(parameters: Mapping[str, Tensor], label: str, first: Mapping[str, Tensor], first_label: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -23,8 +24,16 @@ FILES = {
 
 SPACE = "Ġ"
 """How GPT-2 writes the space before a word."""
-GPT2_SHARE = 0.2
-"""A dictionary is of GPT-2's pieces where these make up so much of it: about 1 is usual, of words under 0.05."""
+PIECES_SHARE = 0.2
+"""A dictionary is of pieces where these make up so much of it: one of words has few tokens that look like pieces."""
+CODES_SHARE = 0.05
+"""The least share of tokens that end in `@@` where there are codes: the more codes, the more words are whole."""
+PIECES = {
+    "sentencepiece": ("begin with ▁", r"▁.*"),
+    "gpt2": ("are pieces of GPT-2, or its ids", rf"{SPACE}.*|[0-9]+"),
+    "subword_nmt or fastbpe": ("end in @@", r".*@@"),
+}
+"""By the kind of tokeniser, what pieces look like, in words and as a pattern."""
 CODES = {
     "fastbpe": ("two pieces and a count", r"[^ ]+ [^ ]+ \d+"),
     "subword_nmt": ("two pieces", r"(?!#version:)[^ ]+ [^ ]+"),
@@ -49,13 +58,16 @@ class Splitter:
     readable: Callable[[str], str] = str
 
     def __call__(self, word: str) -> list[str]:
-        """The tokens of a word that follows a space; they need not be in the dictionary."""
+        """The tokens of a word that follows a space; none, where there are no pieces that spell it.
+
+        They need not be in the dictionary.
+        """
         return self.split(word)
 
     def indices(self, word: str) -> list[int]:
-        """The places of a word's tokens in the dictionary; none, where one of them is not in it."""
+        """The places of a word's tokens in the dictionary; none, where one of them is special or not in it."""
         found = [self.dictionary.index(token) for token in self.split(word)]
-        return [] if self.dictionary.unk() in found else found
+        return found if all(index >= self.dictionary.nspecial for index in found) else []
 
 
 def splitter(kind: str, dictionary: Any, **files: str | None) -> Splitter:
@@ -68,7 +80,8 @@ def splitter(kind: str, dictionary: Any, **files: str | None) -> Splitter:
 
     Raises:
         UserError: a file is not named, is of another kind, or cannot be read; the package that reads it is missing; or
-            the dictionary is not of GPT-2's pieces, which may be in it as ids (`15496`) or as strings (`Ġhomepage`).
+            the dictionary is not of such pieces. Those of GPT-2 may be in it as ids (`15496`) or as strings
+            (`Ġhomepage`).
     """
     given = {name: path for name, path in files.items() if path is not None}
     for name in given:
@@ -80,7 +93,33 @@ def splitter(kind: str, dictionary: Any, **files: str | None) -> Splitter:
             raise UserError(f"--bpe {kind}: found no {_option(name)}; name the file that the data was encoded with")
         if not Path(given[name]).is_file():
             raise UserError(f"{_option(name)}: found no file {given[name]}; name that which the data was encoded with")
+        if os.fsencode(given[name]).decode(errors="replace") != given[name]:
+            raise UserError(
+                f"{_option(name)}: found {given[name]!r}; expected a name in UTF-8, as the packages that read it do; "
+                "rename the file"
+            )
     return _BUILDERS[kind](dictionary, **given)
+
+
+def check_words(dictionary: Any) -> None:
+    """Sees that the tokens of a dictionary look like words.
+
+    Raises:
+        UserError: many of them look like the pieces of a tokeniser.
+    """
+    entries = _entries(dictionary)
+    for kind, (said, pattern) in PIECES.items():
+        pieces = sum(1 for token in entries if re.fullmatch(pattern, token))
+        if pieces and pieces >= PIECES_SHARE * len(entries):
+            raise UserError(
+                f"--bpe words: found {pieces:,} of the dictionary's {len(entries):,} tokens that {said}; expected "
+                f"words; choose --bpe {kind}, as the data was encoded"
+            )
+
+
+def _entries(dictionary: Any) -> list[str]:
+    """The tokens of a dictionary that are not special."""
+    return dictionary.symbols[dictionary.nspecial :]
 
 
 def _option(name: str) -> str:
@@ -103,25 +142,31 @@ def _gpt2(dictionary: Any, gpt2_encoder_json: str, gpt2_vocab_bpe: str) -> Split
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     pieces = {str(index): piece for piece, index in tokenizer.get_vocab().items()}
-    if _share(dictionary, pieces) >= GPT2_SHARE:
-        by_id = _after_space(tokenizer.encode, lambda encoding: map(str, encoding.ids))
+    if _share(dictionary, pieces) >= PIECES_SHARE:
+        by_id = _after_space(tokenizer, lambda encoding: map(str, encoding.ids))
         return Splitter(dictionary, by_id, lambda token: pieces.get(token, token))
-    if _share(dictionary, (piece for piece in pieces.values() if piece.startswith(SPACE))) >= GPT2_SHARE:
-        return Splitter(dictionary, _after_space(tokenizer.encode, lambda encoding: encoding.tokens))
+    if _share(dictionary, (piece for piece in pieces.values() if piece.startswith(SPACE))) >= PIECES_SHARE:
+        return Splitter(dictionary, _after_space(tokenizer, lambda encoding: encoding.tokens))
     raise UserError(
         f"--bpe gpt2: found few of the pieces of {gpt2_encoder_json} in the dictionary, neither as ids (15496) nor as "
         f"strings ({SPACE}homepage); expected data encoded with it; choose another --bpe"
     )
 
 
-def _after_space(encode: Callable[[str], Any], tokens: Callable[[Any], Iterable[str]]) -> Split:
-    """In running text, a word is encoded with the space before it."""
-    return lambda word: list(tokens(encode(f" {word}")))
+def _after_space(tokenizer: Any, tokens: Callable[[Any], Iterable[str]]) -> Split:
+    """In running text, a word is encoded with the space before it. Bytes that have no piece would be left out."""
+
+    def split(word: str) -> list[str]:
+        encoding = tokenizer.encode(f" {word}")
+        spelled = "".join(part for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(f" {word}"))
+        return list(tokens(encoding)) if "".join(encoding.tokens) == spelled else []
+
+    return split
 
 
 def _share(dictionary: Any, tokens: Iterable[str]) -> float:
     """How much of a dictionary, its special tokens aside, is among `tokens`."""
-    entries = dictionary.symbols[dictionary.nspecial :]
+    entries = _entries(dictionary)
     return len(set(tokens).intersection(entries)) / max(len(entries), 1)
 
 
@@ -133,12 +178,19 @@ def _sentencepiece(dictionary: Any, sentencepiece_model: str) -> Splitter:
         raise UserError(
             f"{sentencepiece_model}: unreadable ({first_line(error)}); expected a model of sentencepiece"
         ) from error
+    pieces = map(processor.id_to_piece, range(processor.get_piece_size()))
+    if _share(dictionary, pieces) < PIECES_SHARE:
+        raise UserError(
+            f"--bpe sentencepiece: found few of the pieces of {sentencepiece_model} in the dictionary; expected data "
+            "encoded with it; choose another --bpe"
+        )
     return Splitter(dictionary, lambda word: processor.encode(word, out_type=str))
 
 
 def _fastbpe(dictionary: Any, bpe_codes: str) -> Splitter:
     package = _package("fastbpe", "fastBPE", remedy="pip install fastBPE")
     _check_codes("fastbpe", bpe_codes)
+    _check_continued("fastbpe", dictionary)
     bpe = package.fastBPE(bpe_codes)
     return Splitter(dictionary, lambda word: bpe.apply([word])[0].split(" "))
 
@@ -146,6 +198,7 @@ def _fastbpe(dictionary: Any, bpe_codes: str) -> Splitter:
 def _subword_nmt(dictionary: Any, bpe_codes: str) -> Splitter:
     apply_bpe = _package("subword_nmt", "subword_nmt.apply_bpe")
     _check_codes("subword_nmt", bpe_codes)
+    _check_continued("subword_nmt", dictionary)
     with open(bpe_codes, encoding="utf-8") as file:
         bpe = apply_bpe.BPE(file)
     return Splitter(dictionary, lambda word: bpe.segment_tokens([word]))
@@ -165,6 +218,15 @@ def _package(kind: str, name: str, *, remedy: str = "pip install 'agg-fairseq[ev
         return importlib.import_module(name)
     except ImportError as error:
         raise UserError(f"--bpe {kind}: the package {name.partition('.')[0]} is missing; {remedy}") from error
+
+
+def _check_continued(kind: str, dictionary: Any) -> None:
+    """Sees that a dictionary has pieces that do not end a word."""
+    if _share(dictionary, (token for token in _entries(dictionary) if token.endswith("@@"))) < CODES_SHARE:
+        raise UserError(
+            f"--bpe {kind}: found few tokens that end in @@ in the dictionary; expected data encoded with it; choose "
+            "another --bpe"
+        )
 
 
 def _check_codes(kind: str, path: str) -> None:

@@ -44,7 +44,7 @@ def main() -> None:
     texts, references = _texts(arguments)
     tables = {
         f"{len(texts):,} texts": (_measures(texts, references) | _fast_bleu(texts), texts),
-        f"the first {FEW} of them": (_quadratic(texts[:FEW]), texts[:FEW]),
+        f"the first {min(FEW, len(texts))} of them": (_quadratic(texts[:FEW]), texts[:FEW]),
     }
     results = [_table(title, steps, of, arguments.repeats) for title, (steps, of) in tables.items()]
     print(f"\n{machine('cpu')}")

@@ -191,4 +191,8 @@ echo
 if [ ${#logs[@]} -gt 0 ]; then
   "$bin/agg-fairseq" plot rare-tokens "${logs[@]}" --output "$output/rare-tokens.png"
 fi
-echo "demo: the table, the logs and the pictures are in $output"
+echo "demo: the table, the logs and the pictures are in $output; all of it on one page, with texts:"
+folders=()
+for name in "${names[@]}"; do folders+=("$output/$name"); done
+printf '%q ' "$bin/agg-fairseq" report "${folders[@]}" --data "$output/data-bin" --output "$output/report.html"
+echo

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from ..alignments import ParallelSplit, load_parallel, symmetrized_lines, traini
 from ..errors import UserError, first_line
 from ..files import check_writable, write_whole
 
+DATA_FILES = ("*.bin", "*.idx", "dict.*")
 MODELS = {1: "IBM model 1", 2: "HMM", 3: "HMM with fertility"}
 
 
@@ -49,14 +52,37 @@ def run(arguments: argparse.Namespace) -> None:
     """Aligns both directions, writes their links, and prints a summary and the signature."""
     eflomal = _eflomal()
     split = load_parallel(arguments.data, training_pair(arguments.data, arguments.source_lang, arguments.target_lang))
+    _check_output(Path(arguments.output), Path(arguments.data).resolve())
     check_writable(arguments.output)
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
+    with _terminable(), tempfile.TemporaryDirectory() as folder:
         forward, reverse = (Path(folder) / direction for direction in ("forward", "reverse"))
         _align(eflomal.Aligner(model=arguments.model), split, forward, reverse)
         write_whole(arguments.output, lambda temporary: _write(temporary, forward, reverse, len(split)))
     elapsed = time.monotonic() - started
     print(f"{arguments.output}: {len(split)} sentence pairs aligned in {elapsed:.0f} s\n{_signature(arguments, split)}")
+
+
+def _check_output(output: Path, data: Path) -> None:
+    """Refuses the files of the data, by whatever way or link `output` comes to them."""
+    for place in (output.resolve(), output.parent.resolve() / output.name):
+        read = (path.resolve() for pattern in DATA_FILES for path in data.glob(pattern))
+        if place in read or (place.parent == data and any(map(place.match, DATA_FILES))):
+            raise UserError(f"--output: found {output}, a file of the data in {data}; name another")
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Lets SIGTERM raise, so that temporary files go and `subprocess.run`, by which eflomal is called, kills it."""
+
+    def stop(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _eflomal() -> Any:

@@ -21,6 +21,7 @@ import argparse
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
@@ -36,6 +37,8 @@ from .naming import names_of
 from .table import number
 
 COLUMNS = (*GROUPS, "total")
+ORTHOGONAL, LABELLED = "orthogonal", "labelled tokens"
+"""The rows that are of no checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -64,27 +67,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measures every checkpoint, prints the table and writes the JSON file."""
-    measure_and_show(measure, arguments, [*arguments.inputs, arguments.alignments])
+    measure_and_show(measure, arguments, [*arguments.inputs, arguments.data, arguments.alignments])
 
 
 def measure(arguments: argparse.Namespace) -> Measured:
     """Measures every checkpoint."""
     names = names_of(arguments.inputs, arguments.name)
+    taken = next((name for name in names if name in (ORTHOGONAL, LABELLED)), None)
+    if taken is not None:
+        raise UserError(f"--name: found {taken!r}, a row of its own; give the checkpoint another name")
     if not 0 < arguments.temperature < math.inf:
         raise UserError(f"--temperature: expected a positive number, got {arguments.temperature}")
     embeddings, vocabulary = load_all(arguments.inputs, arguments.data)
     groups = vocabulary.groups(arguments.groups)
     links = read_links(arguments.alignments, load_parallel(arguments.data, _pair(arguments, vocabulary)))
-    progress = tqdm(embeddings, desc="AlignSim", unit="checkpoint", disable=None, leave=False)
-    measured = [_similarity(one, links, groups, arguments.temperature) for one in progress]
+    measured = [
+        _similarity(one, links, groups, arguments.temperature, f"AlignSim of {name}")
+        for name, one in zip(names, embeddings, strict=True)
+    ]
     unrelated = orthogonal_align_sim(links, len(vocabulary.dictionary), temperature=arguments.temperature)
     orthogonal, labelled = group_means(unrelated, groups), _labelled(links, groups)
     results = [(name, one.align_sim) for name, one in zip(names, measured, strict=True)]
     return Measured(
         header=["", *(f"AlignSim {column}" for column in COLUMNS)],
         rows=[
-            *([name, *_cells(means, 4)] for name, means in [*results, ("orthogonal", orthogonal)]),
-            ["labelled tokens", *_cells(labelled, 0)],
+            *([name, *_cells(means, 4)] for name, means in [*results, (ORTHOGONAL, orthogonal)]),
+            [LABELLED, *_cells(labelled, 0)],
         ],
         signature=_signature(arguments, embeddings, links),
         values={
@@ -109,8 +117,11 @@ def _pair(arguments: argparse.Namespace, vocabulary: Vocabulary) -> tuple[str, s
     return (source, target) if named else (target, source)
 
 
-def _similarity(embeddings: Embeddings, links: LinkCounts, groups: FrequencyGroups, temperature: float) -> Similarity:
-    values = align_sim(embeddings.weight, links, temperature=temperature)
+def _similarity(
+    embeddings: Embeddings, links: LinkCounts, groups: FrequencyGroups, temperature: float, title: str
+) -> Similarity:
+    progress = partial(tqdm, desc=title, unit="chunk", disable=None, leave=False)
+    values = align_sim(embeddings.weight, links, temperature=temperature, progress=progress)
     return Similarity(embeddings.path, embeddings.matrix, group_means(values, groups))
 
 

@@ -22,6 +22,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from typing import Any
 
 from tqdm import tqdm
 
@@ -35,7 +36,11 @@ from .table import number
 COMPOUND = re.compile(r"(\S)-(\S)", re.ASCII)  # ASCII: what is a space to fairseq's Perl script
 SUBWORD = re.compile(r"@@(?: |$)|▁")
 TOKENISED = re.compile(r"(?:^| )[.,](?: |$)| @-@ |&(?:apos|quot|amp|lt|gt|#124|#91|#93);")
+SPACED = re.compile(rf"{TOKENISED.pattern}| [?!;:)](?: |$)|(?:^| )\( | (?:n't|'s)(?: |$)")
+"""Also what plain text has at times, such as French (`Quoi ?`) and Dutch (`'s avonds`)."""
 PLAIN = re.compile(r"\w,(?: |$)|\w\.$")
+UNLISTED = ("ja", "ko")
+"""Languages that sacremoses knows by their script, without the abbreviations that it has of the others."""
 LOOKS_SHARE = 0.05
 """Text is taken for what it looks like in more than this share of its lines: plain text has a stray ` ,` too."""
 
@@ -82,8 +87,8 @@ def run(arguments: argparse.Namespace) -> None:
 def measure(arguments: argparse.Namespace) -> Measured:
     """Scores every log."""
     names = names_of(arguments.logs, arguments.name, stem)
-    if arguments.moses and not arguments.reference:
-        raise UserError("--moses: found no --reference; expected one, since only sacreBLEU needs plain text")
+    if arguments.moses is not None:
+        _check_moses(arguments.moses, arguments.reference)
     logs = [read_translations(path) for path in arguments.logs]
     _check_same_split(logs)
     references = None if arguments.reference is None else _read_reference(arguments.reference, logs[0])
@@ -115,6 +120,16 @@ def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu
     """
     split = [[split_compounds(line) or "</s>" for line in lines] for lines in (hypotheses, references)]
     return _bleu(*split, tokenize="none", smooth_method="none")
+
+
+def _check_moses(language: str, reference: str | None) -> None:
+    if reference is None:
+        raise UserError("--moses: found no --reference; expected one, since only sacreBLEU needs plain text")
+    supported = {*_sacremoses().corpus.NonbreakingPrefixes().available_langs.values(), *UNLISTED}
+    if language not in supported:
+        raise UserError(
+            f"--moses: found {language!r}; expected a language of sacremoses: {', '.join(sorted(supported))}"
+        )
 
 
 def _bleu(hypotheses: Sequence[str], references: Sequence[str], **options: str) -> Bleu:
@@ -157,7 +172,7 @@ def _check_same_split(logs: Sequence[Translations]) -> None:
 def _read_reference(path: str, log: Translations) -> list[str]:
     """The lines of a plain text, as many as the log has sentences."""
     try:
-        with open(path, encoding="utf-8", newline="\n") as file:
+        with open(path, encoding="utf-8-sig", newline="\n") as file:  # sig: a mark before the text is not of it
             lines = [line.rstrip() for line in file]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: unreadable ({first_line(error)}); expected a sentence per line") from error
@@ -168,9 +183,10 @@ def _read_reference(path: str, log: Translations) -> list[str]:
         )
     if "" in lines:
         raise UserError(f"{path}: found nothing on line {lines.index('') + 1}; expected a sentence on each")
-    if _share(TOKENISED, lines) > LOOKS_SHARE:
+    tokenised = _tokenised(lines)
+    if tokenised is not None:
         raise UserError(
-            f"{path}: found {_example(TOKENISED, lines)}, tokenised text; expected the plain text that sacreBLEU is "
+            f"{path}: found {tokenised}, tokenised text; expected the plain text that sacreBLEU is "
             "defined on, as it was before the data were tokenised"
         )
     return lines
@@ -197,15 +213,15 @@ def _score(log: Translations, references: list[str] | None, language: str | None
 
 def _plain(log: Translations, language: str | None) -> list[str]:
     """The hypotheses as sacreBLEU is defined on them: detokenised, once."""
-    tokenised, plain = (_share(looks, log.texts) for looks in (TOKENISED, PLAIN))
     if language is None:
-        if tokenised > LOOKS_SHARE:
+        tokenised = _tokenised(log.texts)
+        if tokenised is not None:
             raise UserError(
-                f"{log.path}: found {_example(TOKENISED, log.texts)}, tokenised text; expected plain text for "
+                f"{log.path}: found {tokenised}, tokenised text; expected plain text for "
                 "sacreBLEU; pass --moses LANG if these are Moses tokens"
             )
         return log.texts
-    if plain > tokenised:
+    if _share(PLAIN, log.texts) > _share(SPACED, log.texts):
         raise UserError(
             f"{log.path}: found {_example(PLAIN, log.texts)}, plain text; expected Moses tokens; leave out --moses"
         )
@@ -213,12 +229,23 @@ def _plain(log: Translations, language: str | None) -> list[str]:
 
 
 def _detokenise(lines: Sequence[str], language: str) -> list[str]:
+    detokenizer = _sacremoses().MosesDetokenizer(lang=language)
+    return [detokenizer.detokenize(line.split()) for line in lines]
+
+
+def _sacremoses() -> Any:
     try:
-        from sacremoses import MosesDetokenizer
+        import sacremoses.corpus
     except ImportError as error:
         raise UserError("--moses: sacremoses is missing; pip install 'agg-fairseq[eval]'") from error
-    detokenizer = MosesDetokenizer(lang=language)
-    return [detokenizer.detokenize(line.split()) for line in lines]
+    return sacremoses
+
+
+def _tokenised(lines: Sequence[str]) -> str | None:
+    """Where text looks tokenised, if it does: by what plain text does not have, or by what it seldom has."""
+    if _share(TOKENISED, lines) > LOOKS_SHARE:
+        return _example(TOKENISED, lines)
+    return _example(SPACED, lines) if _share(SPACED, lines) > max(LOOKS_SHARE, _share(PLAIN, lines)) else None
 
 
 def _share(looks: re.Pattern[str], lines: Sequence[str]) -> float:
@@ -248,6 +275,6 @@ def _signature(scores: Sequence[Scores], language: str | None) -> str:
     if bleu:
         parts.append(f"bleu:compounds-split,[{bleu.signature}]")
     if sacrebleu:
-        text = f"sacremoses-{metadata.version('sacremoses')}-{language}" if language else "as-generated"
+        text = "as-generated" if language is None else f"sacremoses-{metadata.version('sacremoses')}-{language}"
         parts.append(f"sacrebleu:{text},[{sacrebleu.signature}]")
     return "|".join([*parts, f"version:{__version__}"])

@@ -60,7 +60,7 @@ def read_translations(path: str | Path) -> Translations:
     """
     found = _Found()
     try:
-        with open(path, encoding="utf-8", newline="\n") as file:
+        with open(path, encoding="utf-8-sig", newline="\n") as file:
             for count, line in enumerate(file, 1):
                 _add(found, line, f"{path}, line {count}")
     except (OSError, UnicodeDecodeError) as error:

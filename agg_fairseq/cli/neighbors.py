@@ -23,11 +23,11 @@ from tqdm import tqdm
 from .. import __version__
 from ..errors import UserError
 from ..metrics import FrequencyGroups, nearest_neighbors, word_vectors
-from ..subwords import Splitter
+from ..subwords import PIECES_SHARE, Splitter
 from .embeddings import GROUPINGS, Embeddings, Vocabulary, add_grouping, load_all
 from .measured import Measured, measure_and_show
 from .naming import names_of
-from .tokenisers import add_tokeniser, splitter_of
+from .tokenisers import add_tokeniser, splitter_of, tokeniser_files
 
 MARK = "†"
 CHOSEN = 3
@@ -68,10 +68,13 @@ class Lexicon:
             "group": None if group < 0 else self.groups.names[group],
         }
 
+    def readable(self, index: int) -> str:
+        """A token, as people read it."""
+        return self.splitter.readable(self.vocabulary.dictionary[index])
+
     def shown(self, index: int) -> str:
-        """A token, as the table has it: without what would end a cell, and marked if it is rare."""
-        token = self.splitter.readable(self.vocabulary.dictionary[index]).replace("|", "\\|")
-        return token + MARK * (self.describe(index)["group"] == "rare")
+        """A token, as the table has it: marked if it is rare."""
+        return self.readable(index) + MARK * (self.describe(index)["group"] == "rare")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Finds the neighbours, prints the table and writes the JSON file."""
-    measure_and_show(measure, arguments, arguments.inputs)
+    measure_and_show(measure, arguments, [*arguments.inputs, arguments.data, *tokeniser_files(arguments)])
 
 
 def measure(arguments: argparse.Namespace) -> Measured:
@@ -99,9 +102,12 @@ def measure(arguments: argparse.Namespace) -> Measured:
         raise UserError(f"--topk: expected at least 1, got {arguments.topk}")
     names = names_of(arguments.inputs, arguments.name)
     embeddings, vocabulary = load_all(arguments.inputs, arguments.data)
+    if arguments.topk > len(vocabulary.dictionary):
+        tokens = len(vocabulary.dictionary)
+        raise UserError(f"--topk: found {arguments.topk}; expected at most {tokens}, the tokens of {arguments.data}")
     splitter = splitter_of(arguments, vocabulary.dictionary)
     lexicon = Lexicon(vocabulary, vocabulary.groups(arguments.groups), splitter)
-    words = _asked(arguments.words, splitter, arguments.data) if arguments.words else _rare_words(lexicon)
+    words = _asked(arguments.words, lexicon, arguments.data) if arguments.words else _rare_words(lexicon)
     progress = tqdm(embeddings, desc="neighbours", unit="checkpoint", disable=None, leave=False)
     found = [_neighbors(one, words, arguments.topk, vocabulary.no_words()) for one in progress]
     by_word = list(zip(*found, strict=True))
@@ -116,9 +122,13 @@ def measure(arguments: argparse.Namespace) -> Measured:
     )
 
 
-def _asked(asked: Sequence[str], splitter: Splitter, data: str) -> list[Word]:
+def _asked(asked: Sequence[str], lexicon: Lexicon, data: str) -> list[Word]:
+    splitter, vocabulary = lexicon.splitter, lexicon.vocabulary
+    no_words = {vocabulary.dictionary[index] for index in vocabulary.no_words()}
     words = [Word(word, splitter.indices(word)) for word in dict.fromkeys(asked)]
     for word in words:
+        if word.word in no_words:
+            raise UserError(f"--words: found {word.word!r}, no word but a token of fairseq's own; leave it out")
         if not word.tokens:
             raise UserError(
                 f"--words: found {word.word!r}, in tokens {splitter(word.word)}, not all in the dictionary of {data}; "
@@ -131,8 +141,8 @@ def _rare_words(lexicon: Lexicon) -> list[Word]:
     """The most frequent rare tokens that are a word by themselves; of equally frequent ones the first."""
     counts, rare = lexicon.vocabulary.counts, lexicon.groups.members("rare")
     ranked = rare[counts[rare].argsort(descending=True, stable=True)].tolist()
-    symbols = lexicon.vocabulary.dictionary.symbols
-    starts = tuple(mark for mark in WORD_STARTS if any(token.startswith(mark) for token in symbols))
+    pieces = [lexicon.readable(index) for index in range(lexicon.vocabulary.dictionary.nspecial, len(counts))]
+    starts = tuple(mark for mark in WORD_STARTS if _share(pieces, mark) >= PIECES_SHARE)
     found = (_whole_word(index, lexicon, starts) for index in ranked)
     words = list(itertools.islice(filter(None, found), CHOSEN))
     if not words:
@@ -143,11 +153,16 @@ def _rare_words(lexicon: Lexicon) -> list[Word]:
     return words
 
 
+def _share(pieces: Sequence[str], mark: str) -> float:
+    """How many of the pieces begin with a mark."""
+    return sum(piece.startswith(mark) for piece in pieces) / max(len(pieces), 1)
+
+
 def _whole_word(index: int, lexicon: Lexicon, starts: tuple[str, ...]) -> Word | None:
     """A token as a word, if it is a whole one: in a dictionary of pieces, those that begin one bear a mark."""
     token = lexicon.vocabulary.dictionary[index]
-    piece = lexicon.splitter.readable(token)
-    text = piece.lstrip("".join(WORD_STARTS))
+    piece = lexicon.readable(index)
+    text = piece.lstrip("".join(starts))
     if len(text) < FEWEST_LETTERS or not text.isalpha() or (starts and not piece.startswith(starts)):
         return None
     return next((Word(word, [index]) for word in (text, token) if lexicon.splitter.indices(word) == [index]), None)

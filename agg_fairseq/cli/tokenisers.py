@@ -27,6 +27,11 @@ def add_tokeniser(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="FILE", help=said)
 
 
+def tokeniser_files(arguments: argparse.Namespace) -> list[str]:
+    """The files that the options of `add_tokeniser` name."""
+    return [getattr(arguments, name) for name in HELP if getattr(arguments, name) is not None]
+
+
 def splitter_of(arguments: argparse.Namespace, dictionary: Any) -> Splitter:
     """What the options of `add_tokeniser` ask for, over fairseq's dictionary.
 

@@ -27,15 +27,17 @@ from tqdm import tqdm
 from .. import __version__
 from ..errors import UserError, first_line
 from ..metrics import WordSimilarity, word_similarity
-from ..subwords import Splitter
+from ..subwords import Splitter, check_words
 from .embeddings import Embeddings, load_all
 from .measured import Measured, measure_and_show
 from .naming import names_of, stem
 from .table import number
-from .tokenisers import add_tokeniser, splitter_of
+from .tokenisers import add_tokeniser, splitter_of, tokeniser_files
 
 DATASETS = ("MEN", "WS353", "RG65", "RW")
 LINES = "lines of word<TAB>word<TAB>score"
+PAIRS = "pairs"
+"""The row of how many are covered."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measures every checkpoint, prints the table and writes the JSON file."""
-    measure_and_show(measure, arguments, [*arguments.inputs, *arguments.datasets])
+    read = [*arguments.inputs, arguments.data, *tokeniser_files(arguments), *files_of(arguments.datasets)]
+    measure_and_show(measure, arguments, read)
 
 
 def measure(arguments: argparse.Namespace) -> Measured:
     """Measures every checkpoint on every data set."""
     names = names_of(arguments.inputs, arguments.name)
+    _check_names(names)
     datasets = _read_all(arguments.datasets)
     _check_scipy()
     embeddings, vocabulary = load_all(arguments.inputs, arguments.data)
+    if arguments.bpe == "words":
+        check_words(vocabulary.dictionary)
     tokens = _tokens(datasets, splitter_of(arguments, vocabulary.dictionary))
     progress = tqdm(embeddings, desc="word similarity", unit="checkpoint", disable=None, leave=False)
     results = [
@@ -92,6 +98,13 @@ def measure(arguments: argparse.Namespace) -> Measured:
     )
 
 
+def _check_names(names: Sequence[str]) -> None:
+    taken = {PAIRS, *(f"{PAIRS} of {name}" for name in names)}
+    clash = next((name for name in names if name in taken), None)
+    if clash is not None:
+        raise UserError(f"--name: found {clash!r}, the row of the covered pairs; give the checkpoint another name")
+
+
 def _check_scipy() -> None:
     try:
         import scipy.stats  # noqa: F401
@@ -110,9 +123,11 @@ def files_of(asked: Sequence[str]) -> list[str]:
     """The files of the data sets that are asked for, each once.
 
     Raises:
-        UserError: one is not there.
+        UserError: one is not there, or has no name.
     """
-    parts = [part for one in asked for part in ([one] if Path(one).exists() else one.split(",")) if part]
+    parts = [part for one in asked for part in ([one] if os.path.exists(one) else one.split(","))]
+    if not all(parts):
+        raise UserError(f"--datasets: found a name that is empty; expected files, folders, or of {', '.join(DATASETS)}")
     return list(dict.fromkeys(str(path) for part in parts for path in _files(part)))
 
 
@@ -121,8 +136,8 @@ def _files(asked: str) -> list[Path]:
     if asked in DATASETS:
         return [_of_name(asked)]
     path = Path(asked)
-    if not path.is_dir():
-        if not path.is_file():
+    if not os.path.isdir(path):  # unlike path.is_dir(), False for a name too long for a file
+        if not os.path.isfile(path):
             raise UserError(f"--datasets: found no file {asked}; expected one, a folder, or of {', '.join(DATASETS)}")
         return [path]
     found = [path / f"{name}.txt" for name in DATASETS if (path / f"{name}.txt").is_file()]
@@ -189,8 +204,8 @@ def _pairs_rows(
         [f"{result[name].covered:,}/{len(pairs.scores):,}" for name, pairs in datasets.items()] for result in results
     ]
     if all(row == rows[0] for row in rows):
-        return [["pairs", *rows[0]]]
-    return [[f"pairs of {name}", *row] for name, row in zip(names, rows, strict=True)]
+        return [[PAIRS, *rows[0]]]
+    return [[f"{PAIRS} of {name}", *row] for name, row in zip(names, rows, strict=True)]
 
 
 def _signature(embeddings: Sequence[Embeddings], datasets: Sequence[str], bpe: str) -> str:

@@ -35,7 +35,7 @@ def nearest_neighbors(
     Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12.
     """
     _check(weight, queries, k, excluded)
-    directions = torch.nn.functional.normalize(queries.detach().double(), dim=1)
+    directions = _directions(queries.detach().double())
     best = directions.new_empty(len(queries), 0)
     rows = torch.empty(len(queries), 0, dtype=torch.int64, device=best.device)
     for start in range(0, len(weight), CHUNK_ROWS):
@@ -53,8 +53,13 @@ def _cosines(directions: Tensor, rows: Tensor) -> Tensor:
     """(Q, n) of unit vectors (Q, D) and rows (n, D); −∞ for rows of zeros."""
     if not rows.isfinite().all():
         raise ValueError("expected finite embeddings, got an infinity or NaN")
-    cosines = (directions @ torch.nn.functional.normalize(rows, dim=1).t()).round(decimals=DECIMALS).clamp(-1, 1)
+    cosines = (directions @ _directions(rows).t()).round(decimals=DECIMALS).clamp(-1, 1)
     return cosines.masked_fill(~rows.any(dim=1), -torch.inf)
+
+
+def _directions(rows: Tensor) -> Tensor:
+    """(n, D) of length 1, however short; zeros stay."""
+    return rows / rows.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
 
 
 def _exclude(cosines: Tensor, excluded: Sequence[Collection[int]], start: int) -> None:

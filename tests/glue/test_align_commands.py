@@ -2,8 +2,11 @@
 
 import importlib.metadata
 import json
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -142,6 +145,8 @@ def test_a_model_of_the_other_direction(mt_data, links, tmp_path, capsys):
         (["--alignments", "nowhere"], "nowhere: unreadable"),
         (["--data", "nowhere"], "found no such folder"),
         (["--json", "/dev/null/x.json"], "cannot write"),
+        (["--name", "orthogonal"], "--name: found 'orthogonal', a row of its own; give the checkpoint another name"),
+        (["--name", "labelled tokens"], "--name: found 'labelled tokens', a row of its own"),
     ],
 )
 def test_bad_options(mt_data, links, tmp_path, capsys, arguments, words):
@@ -157,8 +162,33 @@ def test_bad_alignments(mt_data, links, tmp_path, capsys):
     bad.write_text(links.read_text().replace("0-", "x-", 1))
     assert f"{bad}, line 1: found 'x-" in error_of(capsys, "align-sim", path, *options)
     before = bad.read_text()
-    assert "--json: found the file of --alignments" in error_of(capsys, "align-sim", path, *options, "--json", bad)
+    expected = f"--json: found {bad}, a file that is read; name another"
+    assert expected in error_of(capsys, "align-sim", path, *options, "--json", bad)
     assert bad.read_text() == before
+
+
+def test_a_row_of_its_own_as_a_folder(mt_data, links, tmp_path, capsys):
+    path = model(tmp_path / "orthogonal", mt_data)
+    assert "'orthogonal', a row" in error_of(capsys, "align-sim", path, "--data", mt_data, "--alignments", links)
+
+
+def test_data_are_not_overwritten(mt_data, links, tmp_path, capsys):
+    path, target = model(tmp_path / "m", mt_data), mt_data / "train.en-de.en.bin"
+    before = target.read_bytes()
+    options = ("--data", mt_data, "--alignments", links, "--json", target)
+    assert f"--json: found {target}" in error_of(capsys, "align-sim", path, *options)
+    assert target.read_bytes() == before
+
+
+def test_a_bar_per_checkpoint(mt_data, links, tmp_path, monkeypatch):
+    """Over the chunks of its rows."""
+    module, bars = sys.modules["agg_fairseq.cli.align_sim"], []
+    monkeypatch.setattr(module, "tqdm", lambda chunks, **said: bars.append((said["desc"], chunks)) or chunks)
+    paths = [model(tmp_path / name, mt_data) for name in ("mle", "agps")]
+    assert main(["align-sim", *map(str, paths), "--data", str(mt_data), "--alignments", str(links)]) == 0
+    assert [desc for desc, _ in bars] == ["AlignSim of mle", "AlignSim of agps"]
+    tokens = read_links(links, load_parallel(mt_data, ("en", "de"))).tokens()
+    assert all(torch.equal(torch.cat(list(chunks)), tokens) for _, chunks in bars)
 
 
 def test_models_without_a_joined_dictionary(mt_data, lm_data, links, tmp_path, capsys):
@@ -266,3 +296,56 @@ def test_align_a_folder_without_a_parallel_split(lm_data, tmp_path, capsys, monk
     fake_aligner(monkeypatch, None)
     for data in (lm_data, tmp_path / "nowhere"):
         assert "found no train.X-Y.X.bin" in error_of(capsys, "align", data, "--output", tmp_path / "o")
+
+
+@pytest.mark.parametrize("name", ["train.en-de.en.bin", "train.en-de.de.idx", "valid.en-de.de.bin", "dict.de.txt"])
+def test_align_does_not_overwrite_the_data(mt_data, tmp_path, capsys, monkeypatch, name):
+    """Nor by another way to the folder, nor through a link to a file."""
+    fake_aligner(monkeypatch, None)
+    (tmp_path / "folder").symlink_to(mt_data)
+    (tmp_path / "file").symlink_to(mt_data / name)
+    before = (mt_data / name).read_bytes()
+    for data, output in (
+        (mt_data, mt_data / name),
+        (mt_data, tmp_path / "folder" / name),
+        (tmp_path / "folder", mt_data / name),
+        (mt_data, tmp_path / "file"),
+    ):
+        error = error_of(capsys, "align", data, "--output", output)
+        assert f"--output: found {output}, a file of the data in {mt_data.resolve()}; name another" in error
+    assert (mt_data / name).read_bytes() == before
+
+
+def test_align_does_not_overwrite_data_that_are_links(mt_data, tmp_path, capsys, monkeypatch):
+    fake_aligner(monkeypatch, None)
+    for path in mt_data.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    output = tmp_path / "train.en-de.en.bin"
+    assert "a file of the data" in error_of(capsys, "align", tmp_path, "--output", output)
+    assert output.is_symlink()
+
+
+def test_sigterm_leaves_nothing_behind(mt_data, tmp_path, monkeypatch):
+    """eflomal is called by subprocess.run; the process that stands for it asks this one to end, and goes on."""
+    folder, output, pid = tmp_path / "temporary", tmp_path / "o", tmp_path / "pid"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+
+    def align(*_):
+        with tempfile.NamedTemporaryFile():
+            script = f"echo $$ > {pid}; sleep 0.3; kill -TERM {os.getpid()}; exec sleep 20"
+            subprocess.run(["sh", "-c", script], check=True)
+
+    fake_aligner(monkeypatch, align)
+    ignored = lambda *_: None  # noqa: E731
+    before = signal.signal(signal.SIGTERM, ignored)
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            main(["align", str(mt_data), "--output", str(output)])
+        assert signal.getsignal(signal.SIGTERM) is ignored
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert stopped.value.code == 128 + signal.SIGTERM
+    assert not list(folder.iterdir()) and not output.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)

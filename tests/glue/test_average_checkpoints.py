@@ -1,13 +1,17 @@
 """The `average-checkpoints` command, on checkpoints as fairseq's trainer saves them."""
 
+import argparse
+import gc
 import json
 import re
+import weakref
 
 import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.trainer import Trainer
 
+from agg_fairseq.cli import average_checkpoints
 from agg_fairseq.cli.checkpoints import load_model
 from agg_fairseq.cli.main import main
 from agg_fairseq.safe_loading import allow_namespaces, open_checkpoint
@@ -49,6 +53,10 @@ def average(*arguments):
     return main(["average-checkpoints", *map(str, arguments)])
 
 
+def rows(printed):
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines() if line.startswith("|")]
+
+
 def models(run, *names):
     return [torch.load(run / name, weights_only=True)["model"] for name in names]
 
@@ -74,9 +82,9 @@ def assert_equal(found, expected):
 def test_last_of_a_run(run, tmp_path, capsys, options, names):
     output = tmp_path / "new folder" / "average.pt"
     assert average(run, *options, "--output", output) == 0
-    rows = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert [row[0].strip() for row in rows[2:]] == [str(run / name) for name in names]
-    assert rows[2][2].strip() == "5.250"
+    table = rows(capsys.readouterr().out)[2:]
+    assert [row[0] for row in table] == [str(run / name) for name in names]
+    assert table[0][2] == "5.250"
     assert_equal(open_checkpoint(output)["model"], mean_of(*models(run, *names)))
 
 
@@ -139,7 +147,7 @@ def test_fairseq_eval_lm_reads_it(run, lm_data, tmp_path):
     assert found == pytest.approx(perplexity, abs=0.01)
 
 
-def test_translation_model_of_an_older_task(mt_data, tmp_path):
+def test_translation_model_of_an_older_task(mt_data, tmp_path, capsys):
     """Its options are a Namespace."""
     allow_namespaces()
     paths = [
@@ -149,6 +157,16 @@ def test_translation_model_of_an_older_task(mt_data, tmp_path):
     assert average(*paths, "--output", tmp_path / "average.pt") == 0
     model, _ = load_model(tmp_path / "average.pt", mt_data)
     assert_equal(model.state_dict(), mean_of(*(torch.load(path, weights_only=True)["model"] for path in paths)))
+
+    others = {"source_lang": "fr", "target_lang": "fr", "encoder_attention_heads": 1, "encoder_normalize_before": True}
+    for option, value in others.items():
+        state = torch.load(paths[0], weights_only=True)
+        for part in ("task", "model"):
+            options = state["cfg"][part]
+            (options if isinstance(options, dict) else vars(options))[option] = value
+        torch.save(state, tmp_path / "other.pt")
+        assert average(*paths, tmp_path / "other.pt", "--output", tmp_path / "new.pt") == 2
+        assert f"other.pt: found {option} {value}, but" in capsys.readouterr().err
 
 
 def test_factorised_softmax(lm_data, tmp_path, capsys):
@@ -175,6 +193,117 @@ def changed(run, target, change):
     torch.save(state, target)
 
 
+@pytest.mark.parametrize(
+    ("entry", "value", "row"),
+    [
+        ("optimizer_history", [None], ["—", "5.250"]),
+        ("optimizer_history", {"a": 1}, ["—", "5.250"]),
+        ("optimizer_history", [], ["—", "5.250"]),
+        ("optimizer_history", [{"num_updates": "x"}], ["—", "5.250"]),
+        ("optimizer_history", [{"num_updates": 10**400}], ["—", "5.250"]),
+        ("extra_state", {"val_loss": "abc"}, ["90", "—"]),
+        ("extra_state", {"val_loss": torch.ones(2)}, ["90", "—"]),
+        ("extra_state", {"val_loss": torch.ones(1, dtype=torch.complex64)}, ["90", "1.000"]),
+        ("extra_state", {"val_loss": torch.ones((), device="meta")}, ["90", "—"]),
+        ("extra_state", {"val_loss": torch.tensor(4.5)}, ["90", "4.500"]),
+        ("extra_state", None, ["90", "—"]),
+        ("extra_state", [1], ["90", "—"]),
+    ],
+)
+def test_odd_entries_are_none(run, tmp_path, capsys, entry, value, row):
+    """Such as other programs write: they are no reason to fail, least of all when the average has been written."""
+    changed(run, tmp_path / "odd.pt", lambda state: state.update({entry: value}))
+    for paths in ([tmp_path / "odd.pt", run / "checkpoint8.pt"], [run / "checkpoint8.pt", tmp_path / "odd.pt"]):
+        assert average(*paths, "--output", tmp_path / "average.pt") == 0
+        assert [str(tmp_path / "odd.pt"), *row] in rows(capsys.readouterr().out)
+        assert open_checkpoint(tmp_path / "average.pt")["model"]
+
+
+def test_files_that_are_not_mapped(run, tmp_path, monkeypatch):
+    """Of each, the weights are kept; the optimiser's state and the moving average are gone before the next is read."""
+    tensors, read = [], []
+
+    def opened(path):
+        gc.collect()
+        read.append([reference() is not None for reference in tensors])
+        state = open_checkpoint(path)
+        exp_avg = state["last_optimizer_state"]["state"][0]["exp_avg"]
+        state["extra_state"]["ema"] = {"w": torch.zeros(1)}
+        tensors.extend(map(weakref.ref, (exp_avg, state["extra_state"]["ema"]["w"])))
+        return state
+
+    paths = []
+    for name in ("checkpoint8.pt", "checkpoint9.pt", "checkpoint10.pt"):
+        state = torch.load(run / name, weights_only=True)
+        torch.save(state, tmp_path / name, _use_new_zipfile_serialization=False)
+        paths.append(tmp_path / name)
+    monkeypatch.setattr(average_checkpoints, "open_checkpoint", opened)
+    assert average(*paths, "--output", tmp_path / "average.pt") == 0
+    assert read == [[], [False] * 2, [False] * 4]
+    assert_equal(
+        open_checkpoint(tmp_path / "average.pt")["model"], mean_of(*models(tmp_path, *(p.name for p in paths)))
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "option", "value", "words"),
+    [
+        ("model", "_name", "transformer_lm_f2", "architecture transformer_lm_f2, but transformer_lm in"),
+        ("model", "decoder_attention_heads", 1, "decoder_attention_heads 1, but 2 in"),
+        ("model", "activation_fn", "gelu", "activation_fn gelu, but relu in"),
+        ("model", "decoder_normalize_before", True, "decoder_normalize_before True, but False in"),
+        ("model", "no_scale_embedding", True, "no_scale_embedding True, but False in"),
+        ("model", "no_token_positional_embeddings", True, "no_token_positional_embeddings True, but False in"),
+        ("task", "_name", "masked_lm", "task masked_lm, but language_modeling in"),
+    ],
+)
+def test_models_of_other_options(run, tmp_path, capsys, part, option, value, words):
+    """Of the same names and shapes."""
+    changed(run, tmp_path / "other.pt", lambda state: state["cfg"][part].update({option: value}))
+    assert average(run / "checkpoint8.pt", tmp_path / "other.pt", "--output", tmp_path / "new.pt") == 2
+    error = capsys.readouterr().err
+    assert f"{tmp_path / 'other.pt'}: found {words} {run / 'checkpoint8.pt'}; expected checkpoints of one" in error
+    assert not (tmp_path / "new.pt").exists()
+
+
+def test_options_that_are_no_part_of_the_model(run, tmp_path):
+    def change(state):
+        state["cfg"]["model"].update(dropout=0.9, activation_dropout=0.9, save_dir="x", decoder_attention_heads=None)
+        state["cfg"]["checkpoint"].update(save_dir="x")
+        state["cfg"]["task"].update(data="x", tokens_per_sample=9)
+        del state["cfg"]["model"]["activation_fn"]  # as of an older fairseq
+
+    changed(run, tmp_path / "other.pt", change)
+    assert average(run / "checkpoint8.pt", tmp_path / "other.pt", "--output", tmp_path / "new.pt") == 0
+
+
+@pytest.mark.parametrize(("form", "heads"), [("cfg", 2), ("cfg", 1), ("args", 2), ("args", 1)])
+def test_options_in_a_namespace(run, tmp_path, capsys, form, heads):
+    """Of all options, as older models and older fairseqs have them."""
+
+    def change(state):
+        options = argparse.Namespace(**{**state["cfg"]["model"], "arch": "transformer_lm", "task": "language_modeling"})
+        options.decoder_attention_heads, options.save_dir = heads, "x"
+        if form == "args":
+            state["cfg"] = None
+            del options._name  # which fairseq had not yet
+        else:
+            state["cfg"]["model"] = options
+        state["args"] = options
+
+    changed(run, tmp_path / "other.pt", change)
+    status = average(run / "checkpoint8.pt", tmp_path / "other.pt", "--output", tmp_path / "new.pt")
+    assert status == (0 if heads == 2 else 2)
+    assert ("decoder_attention_heads 1, but 2 in" in capsys.readouterr().err) == (heads == 1)
+
+
+@pytest.mark.parametrize("cfg", [{"a": 1}, {"model": None}, "text", [1]])
+def test_no_options(run, tmp_path, capsys, cfg):
+    changed(run, tmp_path / "other.pt", lambda state: state.update(cfg=cfg))
+    assert average(run / "checkpoint8.pt", tmp_path / "other.pt", "--output", tmp_path / "new.pt") == 2
+    assert "other.pt: found no options of its model" in capsys.readouterr().err
+
+
 def diverge(state):
     state["model"][OUTPUT][3, 0] = float("nan")
 
@@ -187,6 +316,7 @@ def diverge(state):
         (lambda state: state["model"].update(new=torch.zeros(1)), "found new, which"),
         (lambda state: state["model"].update({OUTPUT: torch.zeros(2, 2)}), f"found {OUTPUT} of shape (2, 2), but"),
         (lambda state: state["model"].update({OUTPUT: 3}), f"found a int as {OUTPUT}"),
+        (lambda state: state["model"].update({OUTPUT: torch.eye(3).to_sparse()}), f"found {OUTPUT} that is sparse"),
         (lambda state: state.update(model=3), "found no parameters"),
         (lambda state: state.pop("cfg"), "expected a fairseq checkpoint"),
     ],
@@ -228,6 +358,9 @@ def test_bad_arguments(run, tmp_path, capsys):
         error = capsys.readouterr().err
         assert words in error and error.count("\n") == 1
         assert not new.exists()
+    for output in (tmp_path, "/dev/null/x"):  # said before the inputs are read
+        assert average(a, tmp_path / "none.pt", "--output", output) == 2
+        assert "cannot write" in capsys.readouterr().err
     before = linked.stat().st_mtime_ns
     for output, words in [(linked, "which is averaged"), (tmp_path, "cannot write"), ("/dev/null/x", "cannot write")]:
         assert average(a, b, "--output", output) == 2

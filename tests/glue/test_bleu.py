@@ -26,6 +26,16 @@ NONE = "nrefs:1|case:mixed|eff:no|tok:none|smooth:none|version:"
 SACREBLEU = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
 
 
+TOKENS = [
+    *("ja &apos; x", "ja &quot; x", "a &amp; b", "a &lt; b", "a &gt; b", "a &#124; b", "a &#91; b", "a &#93; b"),
+    *("a . b", "a , b", "a @-@ b", ". x", "Was ist das ?", "Halt !", "a ; b", "Er sagt : ja", "( hier )", "x )", "( x"),
+    *("it does n't go", "he does n't", "the dog 's tail", "that 's"),
+]
+"""Each a line that only tokenised text should have, of the kind that a single expression finds."""
+FRENCH = ["Qui est là ?", "Oui : moi !", "Il dort ; elle lit.", *["Il est là, je crois."] * 7]
+"""Typographic spaces in three of ten lines."""
+
+
 def write_log(path, hypotheses=HYPOTHESES, references=REFERENCES, decode=str):
     pairs = enumerate(zip(references, hypotheses, strict=True))
     return write(path, [line for i, (r, h) in pairs for line in sentence(i, r, [(-1, h)], decode)])
@@ -184,8 +194,14 @@ def test_best_of_several_hypotheses(tmp_path, capsys):
         (["sagt &quot; ja", "x", "y"], None, ("reference",), "pass --moses LANG if these are Moses tokens"),
         (["a , b", "x", "y"], None, ("reference",), "tokenised text"),
         (["a @-@ b", "x", "y"], None, ("reference",), "tokenised text"),
+        (["Was ist das ?", "x", "y"], None, ("reference",), "found 'Was ist das ?', tokenised text"),
+        *(([text, "x", "y"], None, ("reference",), "tokenised text") for text in TOKENS),
         (PLAIN_HYPOTHESES, None, ("reference", "--moses", "de"), "plain text; expected Moses tokens; leave out --m"),
         (None, None, ("--moses", "de"), "found no --reference"),
+        (None, None, ("--moses", ""), "found no --reference"),
+        (None, None, ("reference", "--moses", ""), "found ''; expected a language of sacremoses: as, bn, ca, cs, de,"),
+        (None, None, ("reference", "--moses", "klingon"), "--moses: found 'klingon'; expected a language"),
+        (None, None, ("reference", "--moses", "german"), "--moses: found 'german'; expected a language"),
         (None, None, ("--reference", "none.de"), "none.de: unreadable (FileNotFoundError"),
         (None, None, ("--name", "a", "b"), "2 names for 1"),
         (None, None, ("--json", "/dev/null/x.json"), "cannot write"),
@@ -203,6 +219,55 @@ def test_stray_signs_are_no_reason(tmp_path, capsys):
     lines = [f"Das ist Satz {index} von vielen." for index in range(40)] + ["Ein Keks ."]
     log, reference = write_log(tmp_path / "a.log", lines, lines), write(tmp_path / "test.de", lines)
     assert cells(run(capsys, log, "--reference", reference))["a"]["sacreBLEU"] == "100.00"
+
+
+@pytest.mark.parametrize("text", [*TOKENS, "Hu@@ nd", "▁Hund"])
+@pytest.mark.parametrize(("odd", "of"), [(1, 20), (2, 39)])
+def test_share_of_lines(tmp_path, capsys, text, odd, of):
+    """1 in 20 is not more than 5 %, 2 in 39 are; the others have no sign of either kind."""
+    lines = [*[text] * odd, *["Ein Satz"] * (of - odd)]
+    log, reference = write_log(tmp_path / "a.log", lines, lines), write(tmp_path / "test.de", ["Ein Satz"] * of)
+    if odd == 1:
+        assert run(capsys, log, "--reference", reference)
+    else:
+        assert "sub-words" in (error := refused(capsys, log, "--reference", reference)) or "tokenised" in error
+
+
+@pytest.mark.parametrize("text", TOKENS)
+def test_share_of_lines_of_the_reference(tmp_path, capsys, text):
+    log = write_log(tmp_path / "a.log", ["Ein Satz"] * 39, ["Ein Satz"] * 39)
+    for odd in (1, 2):
+        reference = write(tmp_path / "test.de", [*[text] * odd, *["Ein Satz"] * (39 - odd)])
+        if odd == 1:
+            assert run(capsys, log, "--reference", reference)
+        else:
+            assert f"{reference}: found {text!r}, tokenised" in refused(capsys, log, "--reference", reference)
+
+
+def test_plain_french(tmp_path, capsys):
+    """Spaces before signs are no tokens where the others stand at their words."""
+    log, reference = write_log(tmp_path / "a.log", FRENCH, FRENCH), write(tmp_path / "test.fr", FRENCH)
+    assert cells(run(capsys, log, "--reference", reference))["a"]["sacreBLEU"] == "100.00"
+    assert "leave out --moses" in refused(capsys, log, "--reference", reference, "--moses", "fr")
+
+
+@pytest.mark.parametrize("language", ["de", "en"])
+def test_plain_text_of_multi30k(shared_data, tmp_path, capsys, language):
+    lines = (shared_data / "multi30k" / f"test.{language}").read_text(encoding="utf-8").splitlines()
+    log, reference = write_log(tmp_path / "a.log", lines, lines), write(tmp_path / "reference", lines)
+    assert cells(run(capsys, log, "--reference", reference))["a"]["sacreBLEU"] == "100.00"
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path, capsys):
+    log, reference = write_log(tmp_path / "a.log", PLAIN_REFERENCES, PLAIN_REFERENCES), tmp_path / "test.de"
+    reference.write_text("".join(f"{line}\n" for line in PLAIN_REFERENCES), encoding="utf-8-sig")
+    assert cells(run(capsys, log, "--reference", reference))["a"]["sacreBLEU"] == "100.00"
+
+
+@pytest.mark.parametrize("language", ["ja", "ko", "zh", "fr"])
+def test_languages_of_sacremoses(tmp_path, capsys, language):
+    log, reference = write_log(tmp_path / "a.log"), write(tmp_path / "reference", PLAIN_REFERENCES)
+    assert f"-{language},[" in run(capsys, log, "--reference", reference, "--moses", language)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +299,7 @@ def test_logs_of_other_sentences(tmp_path, capsys):
 
 def test_a_file_is_not_written_over(tmp_path, capsys):
     log = write_log(tmp_path / "a.log")
-    assert "--json: found the file of --log" in refused(capsys, log, "--json", log)
+    assert f"--json: found {log}, a file that is read" in refused(capsys, log, "--json", log)
 
 
 @pytest.mark.slow

@@ -220,6 +220,67 @@ def test_data_sets_that_are_not_there(data, checkpoint, tmp_path, capsys, monkey
     assert "found none of MEN.txt, WS353.txt" in error(tmp_path)
     (tmp_path / "empty.txt").write_text("")
     assert "found no pair" in error(tmp_path / "empty.txt")
+    for asked in ([""], [","], ["MEN", ""], ["MEN,"]):
+        assert "--datasets: found a name that is empty; expected files" in error(*asked)
+    assert f"found no file {'x' * 300};" in error("x" * 300)
+
+
+def test_a_long_list_of_data_sets(data, checkpoint, scored, capsys, monkeypatch):
+    """Longer than the name of a file may be, without a folder in it."""
+    asked = ",".join(["scored.txt"] * 40)
+    monkeypatch.chdir(scored.parent)
+    printed = run_command(capsys, "word-similarity", checkpoint, "--data", data, "--datasets", asked)
+    assert table(printed)[0] == ["", "scored"]
+
+
+@pytest.mark.parametrize("names", [["pairs", "b"], ["a", "pairs of a"]])
+def test_names_that_rows_of_their_own_have(data, checkpoint, turned, scored, capsys, names):
+    arguments = ("--data", data, "--datasets", scored, "--name", *names)
+    error = failing(capsys, "word-similarity", checkpoint, turned, *arguments)
+    assert "--name: found 'pairs" in error and "the row of the covered pairs; give" in error
+
+
+def test_files_that_are_read_are_not_overwritten(data, checkpoint, scored, tmp_path, capsys):
+    """The data, a data set in a folder, and a tokeniser's file."""
+    folder, codes = tmp_path / "sets", tmp_path / "codes"
+    folder.mkdir()
+    scored.rename(folder / "MEN.txt")
+    codes.write_text("s e\n")
+    tokeniser = ("--bpe", "subword_nmt", "--bpe-codes", codes)
+    for command in (("word-similarity", "--datasets", folder), ("neighbors", "--words", "sea")):
+        start = (command[0], checkpoint, "--data", data, *command[1:], *tokeniser)
+        targets = [checkpoint, data / "dict.txt", data / "train.bin", codes]
+        for target in [*targets, folder / "MEN.txt"] if "--datasets" in command else targets:
+            before = target.read_bytes()
+            assert f"--json: found {target}" in failing(capsys, *start, "--json", target)
+            assert target.read_bytes() == before
+
+
+def model_of_tokens(tmp_path, tokens):
+    dictionary = build_dictionary(" ".join(tokens))
+    dictionary.save(str(tmp_path / "dict.txt"))
+    write_split(tmp_path / "train", " ".join(tokens), dictionary)
+    return write_checkpoint(tmp_path / "m" / "c.pt", torch.eye(len(dictionary)), LANGUAGE_MODEL)
+
+
+def test_words_in_a_dictionary_of_pieces(tmp_path, scored, capsys):
+    """`sea` and `lake` would be found there, where they go on with a word; neighbours of a piece can be asked for."""
+    path = model_of_tokens(tmp_path, ["▁sea", "▁lake", "▁river", "sea", "lake", "river"])
+    error = failing(capsys, "word-similarity", path, "--data", tmp_path, "--datasets", scored)
+    assert (
+        "--bpe words: found 3 of the dictionary's 6 tokens that begin with ▁; expected words; choose --bpe sent"
+        in error
+    )
+    printed = run_command(capsys, "neighbors", path, "--data", tmp_path, "--words", "▁sea")
+    assert table(printed)[1][0][0].startswith("▁sea")
+
+
+def test_rare_words_where_one_begins_with_a_letter_of_gpt2(tmp_path, capsys):
+    """A name of a place in Malta, in a corpus of words."""
+    words = [f"stone{'abcdef'[index // 5] * (index % 5 + 1)}" for index in range(29)]
+    path = model_of_tokens(tmp_path, ["Ġgantija", *words])
+    body = table(run_command(capsys, "neighbors", path, "--data", tmp_path))[1]
+    assert len(body) == 3 and all(row[0].startswith("stone") for row in body)
 
 
 def test_neighbors(data, checkpoint, turned, tmp_path, capsys):
@@ -329,6 +390,10 @@ def test_errors_of_both(data, checkpoint, scored, tmp_path, capsys, monkeypatch,
         (["--words", "Sea"], "found 'Sea'"),
         (["--words", "sea", "pool"], "found only zeros as an embedding of 'pool'"),
         (["--topk", "0"], "--topk: expected at least 1, got 0"),
+        (["--topk", "13"], "--topk: found 13; expected at most 12, the tokens of"),
+        (["--topk", "200000000"], "--topk: found 200000000; expected at most 12"),
+        (["--words", "sea", "<s>"], "--words: found '<s>', no word but a token of fairseq's own"),
+        (["--words", "<pad>"], "found '<pad>', no word but a token of fairseq's own"),
     ],
 )
 def test_errors_of_neighbors(data, checkpoint, capsys, arguments, words):

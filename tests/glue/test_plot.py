@@ -11,6 +11,7 @@ import torch
 from fairseq.data import indexed_dataset
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib import pyplot
 
 from agg_fairseq.cli.main import main
 from agg_fairseq.cli.pictures import style
@@ -30,6 +31,7 @@ def drawn(picture, *arguments):
     add_options(parser, PICTURES[picture])
     figure = PICTURES[picture].draw(parser.parse_args(list(map(str, arguments))))
     figure.draw_without_rendering()
+    pyplot.close(figure)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""`agg-fairseq report` of real runs: every section, what is kept, what is left out, and the page in a real browser."""
+"""`agg-fairseq report` of real runs: every section, what is kept, and what is left out."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import urllib.parse
 
 import pytest
 
@@ -251,65 +250,3 @@ def test_help_without_matplotlib():
     program += "from agg_fairseq.cli.main import main; main(['report', '--help'])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.returncode == 0 and "--max-texts" in result.stdout
-
-
-PROBE = """<script>
-const errors = [];
-window.addEventListener("error", (event) => errors.push(event.message));
-window.addEventListener("load", () => {
-  const images = [...document.images];
-  const root = document.documentElement;
-  root.dataset.errors = errors.length;
-  root.dataset.broken = images.filter((image) => !image.naturalWidth).length;
-  root.dataset.images = images.length;
-  const sections = [...document.querySelectorAll("section")];
-  root.dataset.hidden = sections.filter((section) => section.getBoundingClientRect().height < 60).length;
-  root.dataset.overflow = Math.max(0, root.scrollWidth - window.innerWidth);
-});
-</script>"""
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """Calls chromium without a screen: arguments to its output and errors."""
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("no chromium; install it to see the report in a browser")
-    profile = tmp_path_factory.mktemp("chromium")
-
-    def call(path, *arguments):
-        command = [
-            program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            "--disable-dev-shm-usage", f"--user-data-dir={profile}", "--enable-logging=stderr", *arguments,
-            f"file://{urllib.parse.quote(str(path))}",
-        ]  # fmt: skip
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert result.returncode == 0, result.stderr[-2000:]
-        return result.stdout, result.stderr
-
-    return call
-
-
-def test_the_page_in_a_browser(page, browser):
-    """As it is: no complaint on the console, nothing blocked by its own policy, every section there."""
-    dom, errors = browser(page, "--dump-dom")
-    assert anchors(dom) == anchors(page.read_text())
-    assert "CONSOLE" not in errors, errors
-
-
-@pytest.mark.parametrize("width", [390, 1200])
-def test_the_page_fits_a_phone_and_a_desk(page, browser, tmp_path, width):
-    """With a script that looks around: all pictures drawn, no section empty, nothing wider than the window."""
-    html = page.read_text()
-    policy = re.search(r'<meta http-equiv="Content-Security-Policy"[^>]*>', html)[0]
-    (tmp_path / "probed.html").write_text(html.replace(policy, PROBE))
-    dom, errors = browser(tmp_path / "probed.html", f"--window-size={width},900", "--dump-dom")
-    found = dict(re.findall(r'data-(errors|broken|images|hidden|overflow)="(\d+)"', dom))
-    assert found == {"errors": "0", "broken": "0", "images": "9", "hidden": "0", "overflow": "0"}, errors
-
-
-def test_the_page_in_print(page, browser, tmp_path):
-    browser(page, f"--print-to-pdf={tmp_path / 'r.pdf'}")
-    content = (tmp_path / "r.pdf").read_bytes()
-    assert content[:5] == b"%PDF-" and content.rstrip().endswith(b"%%EOF") and len(content) > 50_000

@@ -121,7 +121,7 @@ def test_equal_embeddings_at_any_temperature():
 
 
 @settings(max_examples=50, deadline=None)
-@given(PAIRS, st.floats(0.01, 1000))
+@given(PAIRS, st.one_of(st.floats(0.01, 1000), st.sampled_from([1e-300, 1e-9, 1e300])))
 def test_orthogonal(pairs, temperature):
     links = link_counts(*pairs)
     expected = align_sim(torch.eye(V), links, temperature=temperature)
@@ -165,3 +165,38 @@ def test_bad_links():
             align_sim(torch.ones(3, 2), links)
         with pytest.raises(ValueError, match="the same shape"):
             orthogonal_align_sim(links, 3)
+
+
+def test_memory_does_not_grow_with_the_vocabulary(monkeypatch):
+    """300 of 100,000 tokens are linked: a chunk of their cosines takes 128 MiB or less, of 240."""
+    module = sys.modules["agg_fairseq.metrics.align_sim"]
+    seen, softmax = [], module._softmax
+    monkeypatch.setattr(module, "_softmax", lambda cosines, t: seen.append(tuple(cosines.shape)) or softmax(cosines, t))
+    tokens = torch.arange(0, 60_000, 200)
+    align_sim(torch.randn(100_000, 2), LinkCounts(tokens, tokens, torch.ones(300)))
+    assert sum(rows for rows, _ in seen) == 300 and {columns for _, columns in seen} == {100_000}
+    assert max(rows * columns for rows, columns in seen) <= 2**24
+
+
+def test_progress(monkeypatch):
+    """It is given all chunks of tokens at once, and one after the other as they are measured."""
+    monkeypatch.setattr(sys.modules["agg_fairseq.metrics.align_sim"], "BLOCK_COSINES", 3 * V)
+    links, weight, seen = link_counts(*((token, token, 1) for token in range(V))), torch.randn(V, 3), []
+
+    def progress(chunks):
+        assert len(chunks) == 3
+        for chunk in chunks:
+            seen.append(chunk.tolist())
+            yield chunk
+
+    assert close(align_sim(weight, links, progress=progress), align_sim(weight, links))
+    assert seen == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_orthogonal_takes_no_matrix():
+    """A vocabulary whose square, and whose rows by a few thousand labels, would not fit into memory."""
+    size = 10**7
+    tokens = torch.arange(0, size, 1000)
+    values = orthogonal_align_sim(LinkCounts(tokens, tokens + 1, torch.ones(len(tokens))), size)
+    expected = math.exp(-10) / math.sqrt(1 + (size - 1) * math.exp(-20))
+    assert torch.allclose(values[tokens], torch.tensor(expected).double(), rtol=1e-6) and values[2:1000].isnan().all()

@@ -214,6 +214,32 @@ def test_training_pair(tmp_path):
         training_pair(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("languages", [("zh-Hans", "en"), ("en", "zh-Hans"), ("zh-Hans", "zh-Hant")])
+def test_languages_with_a_hyphen(tmp_path, languages):
+    """fairseq reads them where both languages are given; it is the source side's file that tells them apart."""
+    write_data(tmp_path, languages=languages)
+    assert training_pair(tmp_path, *languages) == training_pair(tmp_path) == languages
+    assert links_of(tmp_path, b"\n0-0\n\n", languages) == {(5, 7): 1}
+
+
+def test_memory_does_not_grow_with_the_lines(tmp_path, monkeypatch):
+    """100,000 pairs of one sentence, of which 65,536 or fewer are in memory."""
+
+    class Same:
+        def __len__(self):
+            return 100_000
+
+        def __getitem__(self, index):
+            return torch.tensor([4, EOS])
+
+    seen, codes = [], alignments._codes
+    monkeypatch.setattr(alignments, "_codes", lambda lines, *rest: seen.append(len(lines)) or codes(lines, *rest))
+    (tmp_path / "links").write_text("0-0\n" * 100_000)
+    split = alignments.ParallelSplit(tmp_path / "train.en-de", ("en", "de"), Same(), Same(), (10, 10), EOS)
+    assert read_links(tmp_path / "links", split).count.tolist() == [100_000]
+    assert sum(seen) == 100_000 and max(seen) <= 2**16
+
+
 def test_sides_that_do_not_match(tmp_path):
     write_data(tmp_path)
     write_side(tmp_path, "en-de", "de", [[4]])

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agg_fairseq.averaging import average_parameters
+from agg_fairseq.averaging import DTYPES, average_parameters
 from agg_fairseq.modules import FactorizedSoftmax
 
 
@@ -149,6 +149,31 @@ def test_what_is_no_floating_point_number(dtype):
         average_parameters(models_of([1, 0], [1, 0], [1, 1], dtype=dtype))
 
 
+@pytest.mark.filterwarnings("ignore")  # of torch, over quantised and nested tensors
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: torch.eye(3).to_sparse(), "that is sparse or nested"),
+        (lambda: torch.eye(3).to_sparse_csr(), "that is sparse or nested"),
+        (lambda: torch.nested.nested_tensor([torch.ones(3)] * 3), "that is sparse or nested"),
+        (lambda: torch.zeros(3, 3, device="meta"), "without values, on the device meta"),
+        (lambda: torch.zeros(3, 3, dtype=torch.complex64), "of torch.complex64"),
+        (lambda: torch.zeros(3, 3).to(torch.float8_e4m3fn), "of torch.float8_e4m3fn"),
+        (lambda: torch.quantize_per_tensor(torch.zeros(3, 3), 1.0, 0, torch.qint8), "of torch.qint8"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_what_is_no_dense_tensor_of_real_numbers(make, words, first):
+    models = {"odd.pt": {"w": make()}, "1.pt": {"w": torch.zeros(3, 3)}}
+    with pytest.raises(ValueError, match=f"^odd.pt: found w {words}; expected a dense tensor"):
+        average_parameters(models if first else dict(reversed(models.items())))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_that_is_let_through(dtype):
+    assert average_parameters(models_of([1, 0], [1, 0], dtype=dtype))["w"].tolist() == [1, 0]
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_not_hidden(value):
     assert not average_parameters(models_of([1.0], [value]))["w"].isfinite().any()
@@ -163,6 +188,7 @@ def test_what_is_not_finite_is_not_hidden(value):
         ({"a": torch.zeros(2), "b": [0, 0, 0]}, "1.pt: found a list as b; expected a tensor"),
         ({}, "1.pt: found no parameters"),
         (None, "1.pt: found no parameters"),
+        ({3: torch.zeros(2)}, "1.pt: found 3 as the name of a parameter; expected a string"),
     ],
 )
 def test_models_that_are_not_alike(second, words):

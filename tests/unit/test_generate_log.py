@@ -57,6 +57,12 @@ def test_texts(tmp_path, text):
     assert log.references == log.tokens == log.texts == [text]
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("".join(f"{line}\n" for line in sentence(0)), encoding="utf-8-sig")
+    assert read_translations(path).sources == ["s"]
+
+
 def test_without_sources(tmp_path):
     assert read(tmp_path, [line for line in sentence(0) if not line.startswith("S")]).tokens == ["h"]
 

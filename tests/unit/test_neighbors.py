@@ -99,3 +99,23 @@ def test_bad_arguments(change, words):
     arguments = {"weight": ANGLES, "queries": torch.ones(1, 2), "k": 1, "excluded": [[]]} | change
     with pytest.raises(ValueError, match=words):
         nearest_neighbors(**arguments)
+
+
+@pytest.mark.parametrize("scale", [1e-13, 1e-30, 1e30])
+def test_lengths_do_not_matter(scale):
+    weight = torch.randn(40, 5)
+    expected = nearest_neighbors(weight, weight[:3], 6, [[0], [1], [2]])
+    small = weight.double() * scale
+    for rows_of, queries in ((small, weight[:3]), (weight, small[:3]), (small, small[:3]), (small.float(), weight[:3])):
+        found = nearest_neighbors(rows_of, queries, 6, [[0], [1], [2]])
+        assert rows(found) == rows(expected)
+        cosines = [[cosine for _, cosine in of_query] for of_query in found]
+        assert cosines == [pytest.approx([cosine for _, cosine in of_query], abs=1e-6) for of_query in expected]
+
+
+def test_memory_does_not_grow_with_the_vocabulary(monkeypatch):
+    """100,000 rows, which come 16,384 at a time or fewer."""
+    seen, cosines = [], neighbors._cosines
+    monkeypatch.setattr(neighbors, "_cosines", lambda queries, rows: seen.append(len(rows)) or cosines(queries, rows))
+    nearest_neighbors(torch.randn(100_000, 2), torch.ones(1, 2), 3, [[]])
+    assert sum(seen) == 100_000 and max(seen) <= 2**14

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sys
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.subwords import FILES, splitter
+from agg_fairseq.subwords import FILES, check_words, splitter
 
 WORDS = ["low", "lower", "slow", "o", "☃", "naïve", "don't", "x-ray", "3,000", "日本語", "🙂"]
 CODES = ["l o", "lo w</w>", "lo w", "e r</w>", "low er</w>", "s low"]
@@ -74,6 +75,11 @@ def test_words():
     assert words.readable("15496") == "15496"
 
 
+@pytest.mark.parametrize("token", ["<s>", "<pad>", "</s>", "<unk>"])
+def test_special_tokens_are_no_words(token):
+    assert splitter("words", dictionary_of("low")).indices(token) == []
+
+
 def test_gpt2_by_hand(gpt2_files):
     """`Ġlower`: Ġl, ow, Ġlow, er, Ġlower. `Ġslow`: only o and w are merged. Places: after four special tokens."""
     strings = splitter("gpt2", dictionary_of(*GPT2_PIECES), **gpt2_files)
@@ -89,6 +95,16 @@ def test_gpt2_by_ids(gpt2_files):
     assert ids("lower") == ["111"] and ids("slow") == ["100", "106", "101", "108"]
     assert ids.indices("lower") == [] and ids.indices("slow") == [4, 10, 5, 12]
     assert ids.readable("111") == "Ġlower" and ids.readable("</s>") == "</s>"
+
+
+@pytest.mark.parametrize("ids", [False, True])
+def test_gpt2_without_a_piece_for_a_byte(gpt2_files, ids):
+    """The vocabulary has no x, nor the bytes of `ï`: the library would give the tokens of `low`, of `loer`."""
+    tokens = map(str, range(100, 112)) if ids else GPT2_PIECES
+    split = splitter("gpt2", dictionary_of(*tokens), **gpt2_files)
+    for word in ("lowx", "xlow", "lo\u00efer"):
+        assert split(word) == [] and split.indices(word) == []
+    assert len(split.indices("lows")) == 2
 
 
 def test_gpt2_against_fairseq(shared_data):
@@ -150,14 +166,14 @@ def test_codes_against_the_libraries(codes):
     with open(codes["subword_nmt"], encoding="utf-8") as file:
         encode = {"subword_nmt": BPE(file).process_line, "fastbpe": lambda text: fast.apply([text])[0]}
     for kind, of_library in encode.items():
-        split = splitter(kind, Dictionary(), bpe_codes=codes[kind])
+        split = splitter(kind, dictionary_of("s@@"), bpe_codes=codes[kind])
         for word in WORDS:
             assert split(word) == of_library(f"s {word} o").split(" ")[1:-1]
 
 
 def test_codes_of_both_libraries_split_alike(codes):
     pytest.importorskip("fastBPE")
-    splitters = [splitter(kind, Dictionary(), bpe_codes=path) for kind, path in codes.items()]
+    splitters = [splitter(kind, dictionary_of("s@@"), bpe_codes=path) for kind, path in codes.items()]
 
     @settings(max_examples=200, deadline=None)
     @given(st.text("lowers☃", min_size=1, max_size=9))
@@ -231,3 +247,52 @@ def test_codes_of_another_form(tmp_path, kind, text, words):
         pytest.importorskip("fastBPE")
     with pytest.raises(UserError, match=words):
         splitter(kind, Dictionary(), bpe_codes=write(tmp_path / "codes", text))
+
+
+LIKE_PIECES = {
+    "sentencepiece": ["▁a", "▁b"],
+    "gpt2": ["Ġa", "15496"],
+    "subword_nmt or fastbpe": ["a@@", "b@@"],
+}
+AS_WORDS = ["@-@", "1984", "a▁b", "aĠ", "@@a", "x1", "1.5", "Ġgantija"]
+
+
+@pytest.mark.parametrize("kind", LIKE_PIECES)
+def test_pieces_are_no_words(kind):
+    """Two of ten tokens are refused, two of eleven are not."""
+    pieces, others = LIKE_PIECES[kind], [f"word{'a' * index}" for index in range(8)]
+    with pytest.raises(UserError, match=f"--bpe words: found 2 of the dictionary's 10 .* choose --bpe {kind}, as"):
+        check_words(dictionary_of(*pieces, *others))
+    check_words(dictionary_of(*pieces, *others, "another"))
+
+
+def test_words_that_have_something_of_pieces():
+    check_words(dictionary_of(*AS_WORDS, *(f"word{'a' * index}" for index in range(8))))
+    check_words(Dictionary())
+
+
+@pytest.mark.parametrize("kind", ["fastbpe", "subword_nmt"])
+def test_codes_of_another_dictionary(codes, kind):
+    """One token in twenty ends in @@, or one in twenty-one."""
+    if kind == "fastbpe":
+        pytest.importorskip("fastBPE")
+    words = ["s@@", *(f"word{'a' * index}" for index in range(19))]
+    splitter(kind, dictionary_of(*words), bpe_codes=codes[kind])
+    with pytest.raises(UserError, match=f"--bpe {kind}: found few tokens that end in @@"):
+        splitter(kind, dictionary_of(*words, "another"), bpe_codes=codes[kind])
+
+
+def test_sentencepiece_of_another_dictionary(sentencepiece_model):
+    """Letters that are words and pieces as well make no dictionary of the model's."""
+    words = dictionary_of("l", *(f"word{'a' * index}" for index in range(9)))
+    with pytest.raises(UserError, match="--bpe sentencepiece: found few of the pieces of .*subwords.model in the dict"):
+        splitter("sentencepiece", words, sentencepiece_model=sentencepiece_model)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FILES if kind != "words"])
+def test_names_of_files_that_are_not_utf8(tmp_path, kind):
+    path = os.fsencode(tmp_path) + b"/\xff.model"
+    with open(path, "wb"):
+        pass
+    with pytest.raises(UserError, match="udcff.model'; expected a name in UTF-8"):
+        splitter(kind, Dictionary(), **dict.fromkeys(FILES[kind], os.fsdecode(path)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -21,6 +22,7 @@ CSS = """
 body { margin: 0 auto; max-width: 72rem; padding: 0 1rem 3rem; color: var(--ink); background: #fff;
   font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", "Liberation Sans", sans-serif; }
 h1 { font-size: 1.6rem; line-height: 1.25; margin: 1.5rem 0 .25rem; overflow-wrap: anywhere; }
+h1.text { font-size: 1.1rem; }
 h2 { font-size: 1.2rem; margin: 2.5rem 0 .5rem; padding-top: .5rem; border-top: 2px solid var(--ink); }
 p { margin: .5rem 0; max-width: 46rem; }
 nav { margin: 1rem 0; }
@@ -29,9 +31,11 @@ a { color: #0b5394; }
 .scroll { overflow-x: auto; margin: .75rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
 th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-thead th { border-bottom: 2px solid var(--ink); vertical-align: bottom; min-width: 5.5rem; max-width: 12rem; }
-th { white-space: normal; overflow-wrap: anywhere; }
-th:first-child { text-align: left; position: sticky; left: 0; background: #fff; min-width: 6rem; max-width: 12rem; }
+thead th { border-bottom: 2px solid var(--ink); vertical-align: bottom; }
+th { white-space: normal; max-width: 12rem; }
+td.text { white-space: normal; overflow-wrap: anywhere; text-align: left; min-width: 10rem; max-width: 36rem; }
+th:first-child { text-align: left; position: sticky; left: 0; background: #fff;
+  min-width: 7rem; max-width: min(12rem, 35vw); }
 tbody th { font-weight: 400; }
 tbody tr:nth-child(odd) > * { background: var(--soft); }
 .signature { color: var(--quiet); font: .75rem/1.4 ui-monospace, "Liberation Mono", monospace; overflow-wrap: anywhere;
@@ -53,11 +57,17 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; }
   figure, .samples > div, tr { break-inside: avoid; }
   .scroll, figure { overflow: visible; }
   figure.wide img { min-width: 0; }
+  figure img { max-height: 24cm; object-fit: contain; object-position: left; }
   table { font-size: 7.5pt; }
   th, td { padding: .1rem .35rem; white-space: normal; }
-  thead th { min-width: 0; }
+  td.text { min-width: 8rem; }
+  th:first-child { min-width: 5rem; }
 }
 """
+LONG = 28
+TEXT = ' class="text"'
+"""Of a cell, or half a heading, with more characters than that: it is in lines."""
+_BREAKS = re.compile(r"[_/]+(?=.)|[^-_/\s]{24}(?=.)")
 
 
 @dataclass(frozen=True)
@@ -79,13 +89,14 @@ def page(title: str, sections: Sequence[Section], footer: str) -> str:
     """The whole page; `title` and `footer` are text."""
     links = "".join(f'<a href="#{section.anchor}">{escape(section.title)}</a>' for section in sections)
     body = "".join(f'<section id="{s.anchor}"><h2>{escape(s.title)}</h2>{s.body}</section>\n' for s in sections)
+    heading = f"<h1{TEXT if len(title) > 2 * LONG else ''}>{escape(title)}</h1>"
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<link rel="icon" href="data:,">\n<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n'
-        f"<header><h1>{escape(title)}</h1></header>\n<nav>{links}</nav>\n<main>\n{body}</main>\n"
+        f"<header>{heading}</header>\n<nav>{links}</nav>\n<main>\n{body}</main>\n"
         f"<footer>{escape(footer)}</footer>\n</body>\n</html>\n"
     )
 
@@ -97,14 +108,21 @@ def paragraph(text: str) -> str:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str | None]]) -> str:
     """A table that scrolls where it is too wide."""
-    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
+    head = "".join(f'<th scope="col">{_cell(cell)}</th>' for cell in header)
     body = "".join(f"<tr>{_row(row)}</tr>" for row in rows)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _row(row: Sequence[str | None]) -> str:
-    name, *cells = (EMPTY if cell is None else escape(cell) for cell in row)
-    return f'<th scope="row">{name}</th>' + "".join(f"<td>{cell}</td>" for cell in cells)
+    name, *cells = (EMPTY if cell is None else cell for cell in row)
+    return f'<th scope="row">{_cell(name)}</th>' + "".join(
+        f"<td{TEXT}>{escape(cell)}</td>" if len(cell) > LONG else f"<td>{_cell(cell)}</td>" for cell in cells
+    )
+
+
+def _cell(text: str) -> str:
+    """Text that may be broken after `_` and `/` too, and within a very long word."""
+    return "<wbr>".join(map(escape, _BREAKS.sub("\\g<0>\0", text).split("\0")))
 
 
 def measured_table(measured: Measured, *, turned: bool = True) -> str:
