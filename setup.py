@@ -11,7 +11,7 @@ EXTRAS = {
     # fairseq's last upstream state, with dataclasses that Python >= 3.11 accepts; who has a working fairseq keeps it
     "fairseq": ["fairseq-fixed==0.12.3.1", "tensorboardX"],
     "eval": ["matplotlib", "sacrebleu", "sacremoses", "scipy", "sentencepiece", "subword-nmt", "tokenizers"],
-    "dev": ["eflomal", "hypothesis", "nltk", "pytest", "ruff"],
+    "dev": ["eflomal", "hypothesis", "nltk", "pytest", "pytest-xdist", "ruff"],
     "align": ["eflomal"],
 }
 

@@ -10,9 +10,9 @@ average of the weights (--store-ema) and the token counts of a criterion. The cl
 whatever is not a floating-point number, must be the same in all; so must the architecture, the options that change a
 model but not the shapes of its weights, and the task with its languages.
 
-Memory: one to two times the model, of however many checkpoints, where torch maps their files. Files from before torch
+Memory: about twice the model, of however many checkpoints, where torch maps their files. Files from before torch
 1.6 it cannot map, and reads whole, one at a time; of these, the weights of all are kept. Measured for five models of
-76 MiB with the state of Adam: a peak of 88 to 172 MiB, and of 534 MiB for unmapped files.
+76 MiB with the state of Adam: a peak of 88 to 168 MiB, and of 534 MiB for unmapped files.
 
     agg-fairseq average-checkpoints runs/agg --last 5 --output runs/agg/average.pt
     agg-fairseq average-checkpoints runs/agg --last 20 --by update --output runs/agg/average.pt

@@ -107,7 +107,7 @@ def _options(state: dict[str, Any], part: str) -> dict[str, Any]:
     found = options.get(part, {})
     if isinstance(found, argparse.Namespace):  # of what an older fairseq configures
         found = vars(found)
-    return found if isinstance(found, dict) else {"_name": found, **options}
+    return found if isinstance(found, dict) else {**options, "_name": found}
 
 
 def check_finite(path: str | Path, parameters: dict[str, Tensor]) -> None:
