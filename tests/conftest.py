@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -53,6 +52,8 @@ def call(program, *arguments):
     Returns:
         Exit status; what it printed; its logged lines; its errors.
     """
+    from fairseq import checkpoint_utils
+
     out, err, log = io.StringIO(), io.StringIO(), io.StringIO()
     root, level, before = logging.getLogger(), logging.root.level, sys.argv
     handlers = {logger: list(logger.handlers) for logger in _loggers()}

@@ -26,9 +26,7 @@ def stem(path: str) -> str:
     return Path(path).stem
 
 
-def names_of(
-    paths: Sequence[str], given: Sequence[str] | None, default: Callable[[str], str] = folder_of
-) -> list[str]:
+def names_of(paths: Sequence[str], given: Sequence[str] | None, default: Callable[[str], str] = folder_of) -> list[str]:
     """A name per file: those given, or what `default` makes of the paths, or, where that repeats, the paths.
 
     Raises:
