@@ -96,6 +96,12 @@ def add_grouping(parser: argparse.ArgumentParser, default: str = "types") -> Non
     )
 
 
+def add_vocabulary(parser: argparse.ArgumentParser) -> None:
+    """`--data`, where the frequencies come from, and `--groups`."""
+    parser.add_argument("--data", required=True, help="folder written by fairseq-preprocess, for the frequencies")
+    add_grouping(parser)
+
+
 def load_embeddings(path: str | Path) -> Embeddings:
     """The output embedding of a checkpoint; the input embedding where a tied model saves no other.
 

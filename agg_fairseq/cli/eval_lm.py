@@ -31,7 +31,7 @@ from .checkpoints import check_language_model, criterion_options, load_model
 from .devices import find_device
 from .embeddings import GROUPINGS, add_grouping, load_embeddings, load_vocabulary
 from .measured import Measured, measure_and_show
-from .naming import names_of
+from .naming import HUMAN, names_of
 from .table import number
 
 COLUMNS = (*GROUPS, "total")
@@ -221,7 +221,7 @@ def _rows(names: list[str], evaluations: list[Evaluation], human: dict[str, int]
         row += [number(evaluation.uniq[c], 0) for c in COLUMNS]
         row += [number(evaluation.isotropy[c], 3) for c in COLUMNS]
         rows.append([*row, number(evaluation.mean_cosine, 3)])
-    return [*rows, ["human", *[None] * 4, *(number(human[c], 0) for c in COLUMNS), *[None] * 5]]
+    return [*rows, [HUMAN, *[None] * 4, *(number(human[c], 0) for c in COLUMNS), *[None] * 5]]
 
 
 def _signature(arguments: argparse.Namespace, task: Any, groups: FrequencyGroups, first: Evaluation) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import UserError
@@ -42,3 +42,8 @@ def names_of(paths: Sequence[str], given: Sequence[str] | None, default: Callabl
         what = f"--name: found the name {twice!r}" if given else f"found {twice}"
         raise UserError(f"{what} twice; expected each once")
     return names
+
+
+def numbered(paths: Sequence[str], given: Sequence[str] | None) -> Iterator[tuple[int, str, str]]:
+    """The number, the name and the path of each file; as `names_of`."""
+    return ((number, *pair) for number, pair in enumerate(zip(names_of(paths, given), paths, strict=True)))

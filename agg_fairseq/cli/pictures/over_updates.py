@@ -10,7 +10,7 @@ from tqdm import tqdm
 from ...errors import UserError
 from ...metrics import FrequencyGroups
 from ..checkpoints import check_vocabulary
-from ..embeddings import Embeddings, add_grouping, load_embeddings, load_vocabulary
+from ..embeddings import Embeddings, add_vocabulary, load_embeddings, load_vocabulary
 from ..naming import names_of, own_name
 from ..runs import checkpoints_by_update
 
@@ -20,8 +20,7 @@ Curves = tuple[list[int], list[list[float]]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where the frequencies come from."""
-    parser.add_argument("--data", required=True, help="folder written by fairseq-preprocess, for the frequencies")
-    add_grouping(parser)
+    add_vocabulary(parser)
 
 
 def curves(arguments: argparse.Namespace, measure: Measure) -> Iterator[tuple[str, Curves]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...metrics import principal_projection
 from ...metrics.groups import GROUPS
-from ..embeddings import add_grouping, load_all
+from ..embeddings import add_vocabulary, load_all
 from ..naming import names_of
 from . import style
 
@@ -21,8 +21,7 @@ NAMED = True
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where the frequencies come from."""
-    parser.add_argument("--data", required=True, help="folder written by fairseq-preprocess, for the frequencies")
-    add_grouping(parser)
+    add_vocabulary(parser)
 
 
 def draw(arguments: argparse.Namespace) -> Figure:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ...errors import UserError
-from ..naming import names_of
+from ..naming import numbered
 from ..training_log import read_log
 from . import style
 
@@ -25,9 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def draw(arguments: argparse.Namespace) -> Figure:
     """A curve per log."""
     figure, axes = style.new_figure()
-    for index, (name, path) in enumerate(
-        zip(names_of(arguments.inputs, arguments.name), arguments.inputs, strict=True)
-    ):
+    for index, name, path in numbered(arguments.inputs, arguments.name):
         entries = [entry for entry in read_log(path) if "rare_tokens" in entry]
         if not entries:
             raise UserError(f"{path}: found no rare_tokens in it; expected the log of a run with --criterion agg")

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from ...errors import UserError
 from ...metrics.groups import GROUPS
-from ..embeddings import Vocabulary, add_grouping, load_all
+from ..embeddings import Vocabulary, add_vocabulary, load_all
 from ..naming import names_of
 from . import style
 
@@ -25,11 +25,10 @@ NAMED = True
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The words, and where the frequencies come from."""
-    parser.add_argument("--data", required=True, help="folder written by fairseq-preprocess, for the frequencies")
+    add_vocabulary(parser)
     parser.add_argument(
         "--words", nargs="+", required=True, metavar="WORD", help="tokens of the dictionary, a row of panels for each"
     )
-    add_grouping(parser)
 
 
 def draw(arguments: argparse.Namespace) -> Figure:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...metrics import singular_values
 from ..embeddings import load_embeddings
-from ..naming import names_of
+from ..naming import numbered
 from . import style
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def draw(arguments: argparse.Namespace) -> Figure:
     """A curve per checkpoint."""
     figure, axes = style.new_figure()
-    for index, (name, path) in enumerate(
-        zip(names_of(arguments.inputs, arguments.name), arguments.inputs, strict=True)
-    ):
+    for index, name, path in numbered(arguments.inputs, arguments.name):
         values = singular_values(load_embeddings(path).weight).tolist()
         style.line(axes[0][0], index, range(1, len(values) + 1), values, name)
     style.finish(axes[0][0], xlabel="index", ylabel="singular value / largest", yscale="log")

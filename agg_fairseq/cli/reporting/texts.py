@@ -9,6 +9,7 @@ from pathlib import Path
 from .. import align_sim, bleu, generate_lm, text_metrics
 from ..generate_log import read_translations
 from ..invoking import options
+from ..naming import HUMAN
 from . import page
 from .context import Context, NotShown
 
@@ -43,14 +44,18 @@ def _texts(context: Context, number: int) -> Path:
 def _samples(names: Sequence[str], files: Sequence[Path]) -> str:
     """Some prefixes, evenly spread over the split, and how each model went on."""
     texts = [[json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] for path in files]
-    count = len(texts[0])
     body = ""
-    for index in sorted({(2 * part + 1) * count // (2 * SAMPLES) for part in range(SAMPLES)}):
+    for index in _spread(len(texts[0])):
         boxes = [(name, of_run[index]["continuation"]) for name, of_run in zip(names, texts, strict=True)]
-        boxes.append(("human", texts[0][index]["reference"]))
+        boxes.append((HUMAN, texts[0][index]["reference"]))
         titled = [(f"{name}, {len(set(text.split()))} different tokens", _joined(text)) for name, text in boxes]
         body += page.sample(f"{_joined(texts[0][index]['prefix'])} …", titled)
     return body
+
+
+def _spread(count: int) -> list[int]:
+    """A few of so many texts, evenly spread over them."""
+    return sorted({(2 * part + 1) * count // (2 * SAMPLES) for part in range(SAMPLES)})
 
 
 def _joined(text: str) -> str:
@@ -71,9 +76,8 @@ def translations(context: Context) -> str:
     files = [*logs, *context.given("reference").values()]
     measured = context.measured("bleu", bleu, files, logs=logs, name=context.names, **given)
     read = [read_translations(log) for log in logs]
-    count = len(read[0].references)
     body = page.measured_table(measured)
-    for index in sorted({(2 * part + 1) * count // (2 * SAMPLES) for part in range(SAMPLES)}):
+    for index in _spread(len(read[0].references)):
         boxes = [(name, of_run.texts[index]) for name, of_run in zip(context.names, read, strict=True)]
         source = read[0].sources[index] if read[0].sources else f"sentence {index + 1}"
         body += page.sample(source, [*boxes, ("reference", read[0].references[index])])
