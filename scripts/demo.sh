@@ -2,6 +2,9 @@
 # Trains a small language model with plain likelihood (mle) and with adaptive gradient gating (agg), or with any other
 # criterions, same seed and updates, and shows what became of the token embeddings. Resumes what was interrupted.
 set -euo pipefail
+program=demo
+# shellcheck source=scripts/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 usage() {
   cat <<'USAGE'
@@ -23,8 +26,6 @@ usage: bash scripts/demo.sh [options]
 Prints a table and writes it to DIR beside the logs, the checkpoints and three pictures.
 USAGE
 }
-
-fail() { echo "demo: error: $*" >&2; exit 2; }
 
 corpus=python data='' output='' updates='' vocabulary='' fractions=0.05 seed=1 dimension=128 jobs=1 models=()
 while [ $# -gt 0 ]; do
@@ -55,9 +56,7 @@ case $corpus in
   wikitext) : "${output:=runs/wikitext}" "${updates:=1000}" "${vocabulary:=16000}" ;;
   *) fail "--corpus: found '$corpus'; expected python or wikitext" ;;
 esac
-for option in updates vocabulary seed dimension jobs; do
-  [[ ${!option} =~ ^[1-9][0-9]*$ ]] || fail "--$option: found '${!option}'; expected a whole number from 1"
-done
+expect_whole_numbers updates vocabulary seed dimension jobs
 [[ $fractions =~ [^[:space:]] ]] || fail "--rare-fractions: found none; expected numbers between 0 and 1"
 for fraction in $fractions; do
   [[ $fraction =~ ^0?\.[0-9]*[1-9][0-9]*$ ]] || fail "--rare-fractions: found '$fraction'; expected numbers between 0 and 1"
@@ -86,30 +85,15 @@ if [ "$corpus" = wikitext ]; then
   done
   data=$(cd -- "$data" && pwd)
 fi
-case $output in /*) ;; *) output=$PWD/$output ;; esac  # relative to where the user is
+output=$(absolute "$output")
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
 bin=$PWD/.venv/bin
 user_dir=$("$bin/agg-fairseq" user-dir)
-mkdir -p -- "$output"
 
 interval=$((updates < 10 ? updates : 10)) # between two lines of the log
-settings="corpus=$corpus data=$data updates=$updates vocabulary=$vocabulary seed=$seed dimension=$dimension"
-if [ -f "$output/settings" ] && [ "$(cat -- "$output/settings")" != "$settings" ]; then
-  fail "$output holds a run with other settings ($(cat -- "$output/settings")); remove it or choose another --output"
-fi
-printf '%s\n' "$settings" > "$output/settings"
-
-quietly() {  # a command whose output matters only if it fails
-  local log=$output/$1.log
-  shift
-  if ! "$@" > "$log" 2>&1; then
-    tail -n 20 -- "$log" >&2
-    echo "demo: error: $1 failed; its output is in $log" >&2
-    exit 1
-  fi
-}
+keep_settings "corpus=$corpus data=$data updates=$updates vocabulary=$vocabulary seed=$seed dimension=$dimension"
 
 prepare() {
   [ ! -f "$output/data-bin/done" ] || return 0
@@ -129,40 +113,23 @@ prepare() {
   touch -- "$output/data-bin/done"
 }
 
-train() {
+train_model() { # NAME OPTION…
   local name=$1
   shift
-  if [ -f "$output/$name/options" ] && [ "$(cat -- "$output/$name/options")" != "$*" ]; then
-    fail "$output/$name holds a model with other options ($(cat -- "$output/$name/options")); remove it or rename this one"
-  fi
-  [ ! -f "$output/$name/done" ] || { echo "demo: $name is trained already"; return 0; }
-  mkdir -p -- "$output/$name"
-  printf '%s\n' "$*" > "$output/$name/options"
-  if ! "$bin/fairseq-train" "$output/data-bin" --user-dir "$user_dir" --task language_modeling \
+  train "$name" --task language_modeling \
     --arch transformer_lm --decoder-layers 2 --decoder-embed-dim "$dimension" --decoder-input-dim "$dimension" \
     --decoder-output-dim "$dimension" --decoder-ffn-embed-dim $((4 * dimension)) --decoder-attention-heads 4 \
     --share-decoder-input-output-embed --dropout 0.1 \
     --sample-break-mode none --tokens-per-sample 128 --max-tokens 2048 \
     --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --weight-decay 0.01 \
     --lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 100 --warmup-init-lr 1e-7 \
-    --max-update "$updates" --seed "$seed" --save-dir "$output/$name" --no-epoch-checkpoints \
-    --embedding-stats-interval "$interval" --log-interval "$interval" --log-format json \
-    --log-file "$output/$name/train.log" \
-    "$@" 2>&1 | tee -- "$output/$name/output.log" |
-    "$bin/python" scripts/demo/progress.py "$name" "$updates"; then
-    tail -n 20 -- "$output/$name/output.log" >&2
-    echo "demo: error: training $name failed; its output is in $output/$name/output.log" >&2
-    exit 1
-  fi
-  touch -- "$output/$name/done"
+    --max-update "$updates" --seed "$seed" \
+    --embedding-stats-interval "$interval" --log-interval "$interval" -- "$@"
 }
 
 prepare
 running=0 failed=0
-if [ "$jobs" -gt 1 ]; then
-  threads=$(($(nproc) / jobs))
-  export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
-fi
+share_cores "$jobs"
 for model in "${models[@]}"; do
   read -r -a words <<< "$model"
   if [ "$running" -ge "$jobs" ]; then
@@ -170,7 +137,7 @@ for model in "${models[@]}"; do
     running=$((running - 1))
   fi
   [ "$failed" -eq 0 ] || break
-  train "${words[@]}" &
+  train_model "${words[@]}" &
   running=$((running + 1))
 done
 for ((; running > 0; running--)); do wait -n || failed=1; done # also after a failure: no training is left behind

@@ -3,6 +3,9 @@
 # classes assigned in several ways, same seed and updates; lets each continue the test split; and prints the tables of
 # docs/results.md. Resumes what was interrupted.
 set -euo pipefail
+program=f2_softmax
+# shellcheck source=scripts/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 usage() {
   cat <<'USAGE'
@@ -21,8 +24,6 @@ Prints perplexities and the measures of the texts, and writes them to DIR beside
 USAGE
 }
 
-fail() { echo "f2_softmax: error: $*" >&2; exit 2; }
-
 data='' output=runs/f2-softmax updates=2200 dimension=128 topk=3 max_texts='' jobs=1 seed=1
 while [ $# -gt 0 ]; do
   case $1 in
@@ -36,10 +37,8 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 [ -n "$data" ] || fail "found no --data; expected the folder of wiki.train.tokens"
-for option in topk jobs ${max_texts:+max_texts}; do
-  [[ ${!option} =~ ^[1-9][0-9]*$ ]] || fail "--${option//_/-}: found '${!option}'; expected a whole number from 1"
-done
-case $output in /*) ;; *) output=$PWD/$output ;; esac
+expect_whole_numbers topk jobs ${max_texts:+max_texts}
+output=$(absolute "$output")
 
 f2='--arch transformer_lm_f2 --criterion f2_softmax'
 models=("mle --criterion mle" "f2 $f2") names=(mle f2)
@@ -54,10 +53,7 @@ bash "$here/demo.sh" --corpus wikitext --data "$data" --output "$output" --vocab
   --dimension "$dimension" --updates "$updates" --jobs "$jobs" --seed "$seed" "${options[@]}"
 
 agg=$here/../.venv/bin/agg-fairseq
-if [ "$jobs" -gt 1 ]; then
-  threads=$(($(nproc) / jobs))
-  export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
-fi
+share_cores "$jobs"
 folder=$output/texts${max_texts:+-$max_texts} # of so many texts each, whose names say how they were made
 mkdir -p -- "$folder"
 

@@ -2,6 +2,9 @@
 # Trains a small English-German translation model on Multi30k with the ordinary softmax and with the factorised output
 # layer, same seed and updates, and prints BLEU on the test set. Resumes what was interrupted.
 set -euo pipefail
+program=multi30k
+# shellcheck source=scripts/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 usage() {
   cat <<'USAGE'
@@ -19,8 +22,6 @@ Prints BLEU with sacreBLEU's signature, and writes it to DIR beside the checkpoi
 USAGE
 }
 
-fail() { echo "multi30k: error: $*" >&2; exit 2; }
-
 data='' output=runs/multi30k updates=1000 vocabulary=6000 dimension=128 jobs=1 seed=1
 while [ $# -gt 0 ]; do
   case $1 in
@@ -33,35 +34,18 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 [ -n "$data" ] || fail "found no --data; expected the folder of train.en and train.de"
-for option in updates vocabulary dimension jobs seed; do
-  [[ ${!option} =~ ^[1-9][0-9]*$ ]] || fail "--$option: found '${!option}'; expected a whole number from 1"
-done
+expect_whole_numbers updates vocabulary dimension jobs seed
 for file in {train,valid,test}.{en,de}; do
   [ -f "$data/$file" ] || fail "--data: found no $file in '$data'; expected the files of Multi30k, task 1"
 done
 data=$(cd -- "$data" && pwd)
-case $output in /*) ;; *) output=$PWD/$output ;; esac
+output=$(absolute "$output")
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
 bin=$PWD/.venv/bin
 user_dir=$("$bin/agg-fairseq" user-dir)
-mkdir -p -- "$output"
-settings="data=$data updates=$updates vocabulary=$vocabulary dimension=$dimension seed=$seed"
-if [ -f "$output/settings" ] && [ "$(cat -- "$output/settings")" != "$settings" ]; then
-  fail "$output holds a run with other settings ($(cat -- "$output/settings")); remove it or choose another --output"
-fi
-printf '%s\n' "$settings" > "$output/settings"
-
-quietly() { # a command whose output matters only if it fails
-  local log=$output/$1.log
-  shift
-  if ! "$@" > "$log" 2> "$log.messages"; then
-    tail -n 20 -- "$log" "$log.messages" >&2
-    echo "multi30k: error: it failed; its output is in $log" >&2
-    exit 1
-  fi
-}
+keep_settings "data=$data updates=$updates vocabulary=$vocabulary dimension=$dimension seed=$seed"
 
 prepare() {
   [ ! -f "$output/data-bin/done" ] || return 0
@@ -75,25 +59,16 @@ prepare() {
   touch -- "$output/data-bin/done"
 }
 
-train() { # NAME OPTION…
+train_model() { # NAME OPTION…
   local name=$1
   shift
-  [ ! -f "$output/$name/done" ] || { echo "multi30k: $name is trained already"; return 0; }
-  mkdir -p -- "$output/$name"
-  if ! "$bin/fairseq-train" "$output/data-bin" --user-dir "$user_dir" -s en -t de \
+  train "$name" -s en -t de \
     --encoder-layers 3 --decoder-layers 3 --encoder-embed-dim "$dimension" --decoder-embed-dim "$dimension" \
     --encoder-ffn-embed-dim $((2 * dimension)) --decoder-ffn-embed-dim $((2 * dimension)) \
     --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.1 \
     --label-smoothing 0.1 --max-tokens 4096 --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 \
     --lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 400 --warmup-init-lr 1e-7 \
-    --max-update "$updates" --seed "$seed" --save-dir "$output/$name" --no-epoch-checkpoints \
-    --log-interval 10 --log-format json "$@" 2>&1 | tee -- "$output/$name/output.log" |
-    "$bin/python" scripts/demo/progress.py "$name" "$updates"; then
-    tail -n 20 -- "$output/$name/output.log" >&2
-    echo "multi30k: error: training $name failed; its output is in $output/$name/output.log" >&2
-    exit 1
-  fi
-  touch -- "$output/$name/done"
+    --max-update "$updates" --seed "$seed" --log-interval 10 -- "$@"
 }
 
 translate() { # NAME CHECKPOINT OPTION…: BLEU of the test set, with its signature
@@ -113,15 +88,12 @@ PYTHON
 }
 
 prepare
-if [ "$jobs" -gt 1 ]; then
-  threads=$(($(nproc) / jobs))
-  export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
-fi
+share_cores "$jobs"
 failed=0
-train mle --arch transformer --criterion mle &
+train_model mle --arch transformer --criterion mle &
 mle=$!
 [ "$jobs" -gt 1 ] || wait "$mle" || failed=1
-train f2 --arch transformer_f2 --criterion f2_softmax &
+train_model f2 --arch transformer_f2 --criterion f2_softmax &
 wait "$!" || failed=1
 [ "$jobs" -eq 1 ] || wait "$mle" || failed=1
 [ "$failed" -eq 0 ] || { echo "multi30k: error: a training failed; see above" >&2; exit 1; }

@@ -57,7 +57,7 @@ pip install --constraint "$constraints" cython numpy setuptools wheel "$torch"
 echo "setup: 2/3 fairseq and fastBPE (compiled, a few minutes)"
 pip install --constraint "$constraints" --no-build-isolation fairseq-fixed==0.12.3.1 fastBPE
 echo "setup: 3/3 this package with its tools"
-pip install --constraint "$constraints" --no-build-isolation --editable '.[fairseq,eval,dev]'
+pip install --constraint "$constraints" --no-build-isolation --editable '.[fairseq,eval,data,dev]'
 printf '%s\n' "$torch" > "$venv/.torch"
 stamp > "$venv/.installed"
 echo "setup: done"

@@ -63,6 +63,7 @@ class Lexicon:
         group = int(self.groups.of_token[index])
         return {
             "token": self.vocabulary.dictionary[index],
+            "readable": self.readable(index),
             "index": index,
             "count": int(self.vocabulary.counts[index]),
             "group": None if group < 0 else self.groups.names[group],

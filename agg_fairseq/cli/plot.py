@@ -5,6 +5,7 @@ agg-fairseq plot singular-values runs/mle/checkpoint_best.pt runs/agg/checkpoint
 agg-fairseq plot isotropy runs/mle runs/agg --data data-bin -o isotropy.svg
 agg-fairseq plot rare-tokens runs/agg/train.log -o rare.png
 agg-fairseq plot alpha-sweep eval-lm.json -o sweep.pdf
+agg-fairseq plot class-sweep text-metrics.json -o classes.svg
 
 All can be read without colour. Each picture has a --help of its own.
 """
@@ -19,6 +20,7 @@ from ..errors import UserError
 from ..files import check_writable, write_whole
 from .pictures import (
     alpha_sweep,
+    class_sweep,
     frequencies,
     inner_products,
     isotropy,
@@ -43,6 +45,7 @@ PICTURES: dict[str, ModuleType] = {
     "similarity": similarity,
     "frequencies": frequencies,
     "token-shares": token_shares,
+    "class-sweep": class_sweep,
 }
 
 

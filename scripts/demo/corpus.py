@@ -75,32 +75,41 @@ def split(everything: Iterator[list[str]]) -> dict[str, list[str]]:
     return splits
 
 
+def write(output: Path, vocabulary: int) -> None:
+    """Writes {train,valid,test} in sub-words into a folder, and the sentencepiece model beside them.
+
+    Raises:
+        RuntimeError: the text has no so many sub-words; its last line says why.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    splits = split(documents())
+    model = output / "sentencepiece"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(splits["train"]),
+        model_prefix=str(model),
+        vocab_size=vocabulary,
+        model_type="bpe",
+        minloglevel=2,
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_file=f"{model}.model")
+    for name, lines in splits.items():
+        pieces = [" ".join(processor.encode(line, out_type=str)) for line in lines]
+        (output / name).write_text("\n".join(pieces) + "\n", encoding="utf-8")
+        print(f"{name}: {len(lines):,} paragraphs, {sum(len(p.split()) for p in pieces):,} sub-words", file=sys.stderr)
+
+
 def main() -> None:
     """Writes OUTPUT_FOLDER/{train,valid,test} in sub-words, and the sentencepiece model beside them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("output", type=Path)
     parser.add_argument("--vocabulary", type=int, default=8000, help="sub-words to learn (default: 8000)")
     arguments = parser.parse_args()
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    splits = split(documents())
-    model = arguments.output / "sentencepiece"
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(splits["train"]),
-            model_prefix=str(model),
-            vocab_size=arguments.vocabulary,
-            model_type="bpe",
-            minloglevel=2,
-        )
+        write(arguments.output, arguments.vocabulary)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1]
         print(f"corpus: error: --vocabulary {arguments.vocabulary} does not fit this text: {reason}", file=sys.stderr)
         sys.exit(2)
-    processor = sentencepiece.SentencePieceProcessor(model_file=f"{model}.model")
-    for name, lines in splits.items():
-        pieces = [" ".join(processor.encode(line, out_type=str)) for line in lines]
-        (arguments.output / name).write_text("\n".join(pieces) + "\n", encoding="utf-8")
-        print(f"{name}: {len(lines):,} paragraphs, {sum(len(p.split()) for p in pieces):,} sub-words", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -300,10 +300,12 @@ def test_neighbors(data, checkpoint, turned, tmp_path, capsys):
     result = json.loads(target.read_text())
     assert result["signature"] == signature and result["groups"] == {"frequent": 3, "medium": 5, "rare": 2}
     lake, rome = result["words"]
-    assert (lake["word"], lake["tokens"]) == ("lake", [{"token": "lake", "index": 6, "count": 3, "group": "frequent"}])
+    itself = {"token": "lake", "readable": "lake", "index": 6, "count": 3, "group": "frequent"}
+    assert (lake["word"], lake["tokens"]) == ("lake", [itself])
     assert [of["name"] for of in lake["checkpoints"]] == ["mle", "agg"]
-    first = {"cosine": pytest.approx(7 / 50**0.5), "token": "river", "index": 8, "count": 2, "group": "medium"}
-    assert lake["checkpoints"][0]["neighbors"][0] == first and len(rome["checkpoints"][1]["neighbors"]) == 3
+    first = {"token": "river", "readable": "river", "index": 8, "count": 2, "group": "medium"}
+    assert lake["checkpoints"][0]["neighbors"][0] == {"cosine": pytest.approx(7 / 50**0.5), **first}
+    assert len(rome["checkpoints"][1]["neighbors"]) == 3
 
 
 def test_neighbors_that_are_few_or_have_a_bar(data, checkpoint, capsys):
@@ -342,7 +344,8 @@ def test_rare_words_are_whole(tmp_path, capsys):
     body = table(run_command(capsys, *start, "--bpe", "gpt2", *files))[1]
     assert [row[0] for row in body] == ["Ġlower†"] and body[0][2:] == ["Ġ (0.00)", "l (0.00)"]
     found = json.loads((tmp_path / "out.json").read_text())["words"]
-    assert [(word["word"], word["tokens"][0]["token"]) for word in found] == [("lower", "111")]
+    (word,) = found
+    assert (word["word"], word["tokens"][0]["token"], word["tokens"][0]["readable"]) == ("lower", "111", "Ġlower")
     assert "found no rare token that is a word" in failing(capsys, *start)
 
 

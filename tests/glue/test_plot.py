@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import shutil
 import sys
 import warnings
@@ -60,8 +61,25 @@ def metrics_json(lm_data, tmp_path_factory):
     return folder / "metrics.json"
 
 
+@pytest.fixture(scope="session")
+def classes_json(tmp_path_factory):
+    """What text-metrics says of texts of two models, and of three with 2, 4 and 10 classes of either kind."""
+    folder = tmp_path_factory.mktemp("classes")
+    names = ["mle", "f2", *(f"f2-{kind}-{n}" for kind in ("equal-frequency", "equal-token") for n in (10, 2, 4))]
+    texts = []
+    for number, name in enumerate(names):
+        lines = [
+            {"prefix": "w0", "continuation": f"w0 w1 {'w0 ' * number}w{text}", "reference": f"w3 w0 w1 w{text}"}
+            for text in range(3)
+        ]
+        texts.append(folder / f"{name}.jsonl")
+        texts[-1].write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert main(["text-metrics", *map(str, texts), "--json", str(folder / "metrics.json")]) == 0
+    return folder / "metrics.json"
+
+
 @pytest.fixture
-def inputs(lm_runs, lm_data, eval_json, metrics_json):
+def inputs(lm_runs, lm_data, eval_json, metrics_json, classes_json):
     """The arguments of each picture, but for --output."""
     runs = [lm_runs / "mle", lm_runs / "agg"]
     checkpoints, logs = ([run / file for run in runs] for file in ("checkpoint_last.pt", "train.log"))
@@ -77,6 +95,7 @@ def inputs(lm_runs, lm_data, eval_json, metrics_json):
         "similarity": [*checkpoints, *data, "--words", "w0", "w5"],
         "frequencies": [lm_data],
         "token-shares": [metrics_json],
+        "class-sweep": [classes_json],
     }
 
 
@@ -91,6 +110,7 @@ WORDS = {
     "similarity": ["w0, mle", "w5, agg", "frequency rank"],
     "frequencies": ["bin", "rank", "occurrences"],
     "token-shares": ["a", "human", "frequent", "very rare"],
+    "class-sweep": ["equal-token", "mle", "human", "MS-Jaccard-2 × 100", "KLD in nats", "classes"],
 }
 
 
@@ -310,6 +330,18 @@ def broken(value, keys, found):
         ("token-shares", ["files", 0, "shares", "rare"], [0.5], "found a list as shares rare of 'a'"),
         ("token-shares", ["files", 0, "shares"], [0.5], "found no shares frequent of 'a'"),
         ("token-shares", ["files", 0, "name"], 3, "found no name"),
+        ("class-sweep", ["files", 0, "kld"], ..., "found no kld of 'mle'"),
+        ("class-sweep", ["files", 0, "kld"], [0.5, 0.5], "found a list as kld of 'mle'"),
+        ("class-sweep", ["files", 0, "self_bleu"], ..., "found no self_bleu of 'mle'"),
+        ("class-sweep", ["files", 0, "self_bleu"], [0.5], "found no self_bleu 2 of 'mle'"),
+        ("class-sweep", ["files", 0, "ms_jaccard"], 0.5, "found no ms_jaccard 2 of 'mle'"),
+        ("class-sweep", ["files", 0, "ms_jaccard", 1], "0.5", "found a str as ms_jaccard 2 of 'mle'"),
+        ("class-sweep", ["files", 0, "name"], "human", "found the name 'human' again"),
+        ("class-sweep", ["files", 0, "name"], "equal-token", "found the name 'equal-token' again"),
+        ("class-sweep", ["files", 0, "name"], "f2", "found the name 'f2' again"),
+        ("class-sweep", ["files", 0, "name"], "mle-equal-token-4", "found equal-token of 4 classes again"),
+        ("class-sweep", ["human"], ..., "found no ms_jaccard of 'human'"),
+        ("class-sweep", ["files"], ..., "found no 'files'"),
     ],
 )
 def test_foreign_numbers(picture, keys, found, words, inputs, tmp_path, capsys):
@@ -338,3 +370,96 @@ def test_levels_of_the_sweep(eval_json, tmp_path):
     assert len({repr(line._dash_pattern) for line in levels}) == 4
     assert agg.get_linestyle() not in {line.get_linestyle() for line in levels}
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["AGG", "mle", "b", "c", "d", "e"]
+
+
+def rows_alone(value, folder):
+    """A file for each row, as text-metrics of one text at a time writes them."""
+    for number, row in enumerate(value["files"]):
+        path = folder / f"{number}.json"
+        path.write_text(json.dumps({**value, "files": [row]}))
+        yield path
+
+
+def test_class_sweep_of_several_files(classes_json, tmp_path):
+    """Each panel has its measure, by number of classes, of either kind; people are there where Self-BLEU is."""
+    value = json.loads(classes_json.read_text())
+    rows = {row["name"]: row for row in value["files"]}
+    figure = drawn("class-sweep", *rows_alone(value, tmp_path), classes_json)
+    of_row = [lambda row: 100 * row["ms_jaccard"][1], lambda row: 100 * row["self_bleu"][1], lambda row: row["kld"]]
+    for axis, read in zip(figure.axes, of_row, strict=True):
+        *curves, mle, f2 = axis.lines[:4]
+        for kind, curve in zip(("equal-frequency", "equal-token"), curves, strict=True):
+            assert list(curve.get_xdata()) == [2, 4, 10]
+            assert list(curve.get_ydata()) == [read(rows[f"f2-{kind}-{number}"]) for number in (2, 4, 10)]
+        assert [level.get_ydata()[0] for level in (mle, f2)] == [read(rows["mle"]), read(rows["f2"])]
+    assert [len(axis.lines) for axis in figure.axes] == [4, 5, 4]
+    human = figure.axes[1].lines[4]
+    assert human.get_ydata()[0] == 100 * value["human"]["self_bleu"][1] and human.get_color() == style.REFERENCE
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert texts == ["equal-frequency", "equal-token", "mle", "f2", "human"]
+
+
+def test_class_sweep_without_colour(classes_json, tmp_path):
+    """Two curves, four levels and the human texts differ in marker or dash, and no level has the look of a curve."""
+    value = json.loads(classes_json.read_text())
+    value["files"] += [{**value["files"][0], "name": name} for name in ("face", "ul-token")]
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps(value))
+    lines = drawn("class-sweep", path).axes[1].lines
+    assert len({(line.get_marker(), repr(line._dash_pattern)) for line in lines}) == len(lines) == 7
+    assert len({line.get_color() for line in lines}) == 7
+    assert [line.get_marker() != "None" for line in lines] == [True] * 2 + [False] * 5
+
+
+def test_class_sweep_in_its_frame(classes_json, tmp_path):
+    """Levels just beyond the curves are not on the frame; numbers of classes are whole where there are few."""
+    value = json.loads(classes_json.read_text().replace("-10", "-3"))  # 2, 3 and 4 classes
+    kld = [row["kld"] for row in value["files"][2:]]
+    for level in value["files"][:2]:
+        level["kld"] = min(kld) - 0.04 * (max(kld) - min(kld))  # within the margin of the curves alone
+    path = tmp_path / "low.json"
+    path.write_text(json.dumps(value))
+    axis = drawn("class-sweep", path).axes[2]
+    assert all(tick == int(tick) for tick in axis.get_xticks())
+    low, high = axis.get_ylim()
+    assert all(low + 0.03 * (high - low) < y < high for line in axis.lines for y in line.get_ydata())
+
+
+def test_class_sweep_of_what_is_not_defined(classes_json, tmp_path):
+    """A single text has no Self-BLEU, an empty one no KLD: a gap in a curve, no level; a file given twice is one."""
+    value = json.loads(classes_json.read_text())
+    value["human"]["self_bleu"] = None
+    for row in value["files"]:
+        row["self_bleu"] = None
+    value["files"][0]["kld"] = value["files"][3]["kld"] = None
+    path = tmp_path / "null.json"
+    path.write_text(json.dumps(value))
+    figure = drawn("class-sweep", path, path)
+    assert [text.get_text() for text in figure.axes[1].texts] == ["not defined"]
+    curve, _, *levels = figure.axes[2].lines
+    assert [math.isnan(y) for y in curve.get_ydata()] == [True, False, False] and len(levels) == 1
+
+
+@pytest.mark.parametrize(
+    ("kept", "found"),
+    [
+        (1, "0 models named …equal-frequency-N and 0 models named …equal-token-N"),
+        (4, "2 models named …equal-frequency-N and 0 models named …equal-token-N"),
+        (6, "3 models named …equal-frequency-N and 1 models named …equal-token-N"),
+    ],
+)
+def test_class_sweep_of_too_few_models(kept, found, classes_json, tmp_path, capsys):
+    value = json.loads(classes_json.read_text())
+    value["files"] = value["files"][:kept]
+    path = tmp_path / "few.json"
+    path.write_text(json.dumps(value))
+    assert plot("class-sweep", path, "-o", tmp_path / "x.svg") == 2
+    error = capsys.readouterr().err
+    assert f"few.json: found {found}; expected two or more of each" in error and error.count("\n") == 1
+
+
+def test_class_sweep_of_two_human_texts(classes_json, tmp_path, capsys):
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(broken(json.loads(classes_json.read_text()), ["human", "self_bleu", 1], 0.5)))
+    assert plot("class-sweep", classes_json, other, "-o", tmp_path / "x.svg") == 2
+    assert f"{other}: found another human text than in {classes_json}" in capsys.readouterr().err

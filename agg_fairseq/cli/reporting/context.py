@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from .. import plot
 from ..invoking import options
 from ..measured import Measured
+from ..tokenisers import HELP, tokeniser_files
 from .kept import Kept, key_of
 from .runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-TOKENISER_FILES = ("gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model", "bpe_codes")
 
 
 class NotShown(Exception):
@@ -55,7 +54,7 @@ class Context:
 
     def tokeniser(self) -> dict[str, Any]:
         """How words are split."""
-        return self.given("bpe", *TOKENISER_FILES)
+        return self.given("bpe", *HELP)
 
     def measured(self, kept_as: str, command: ModuleType, files: Sequence[str] = (), /, **values: Any) -> Measured:
         """What a command measures with these options.
@@ -66,7 +65,7 @@ class Context:
             files: that it depends on, beside the checkpoints, the data and the tokeniser.
             values: its options.
         """
-        key = self.key(values, [*self.checkpoints, *files, *self.given(*TOKENISER_FILES).values()])
+        key = self.key(values, [*self.checkpoints, *files, *tokeniser_files(self.arguments)])
         return self.kept.measured(kept_as, key, lambda: command.measure(options(command.add_arguments, **values)))
 
     def key(self, values: dict[str, Any], files: Sequence[str]) -> list[Any]:

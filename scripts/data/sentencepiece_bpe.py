@@ -1,0 +1,74 @@
+"""Sub-words that sentencepiece learns from a text, by merging pairs (BPE)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import sentencepiece
+
+from agg_fairseq.errors import UserError
+
+MODEL = "sentencepiece.model"
+UNKNOWN = "<unknown>"
+"""The piece of characters that do not occur in the training part."""
+LONGEST = 1 << 20
+"""Bytes of a line that is learnt from; sentencepiece's own limit would leave out long paragraphs."""
+
+
+def learn(lines: Iterable[str], vocabulary: int, workers: int, folder: Path) -> None:
+    """Learns sub-words and writes them as `MODEL` into a folder.
+
+    All characters of the text are in the vocabulary, and none is replaced by another. WikiText's `<unk>` is learnt as
+    other words are: sentencepiece would skip it, and know no `<` and `>` then, were its own unknown piece named so too.
+
+    Args:
+        lines: of text.
+        vocabulary: how many sub-words.
+        workers: threads.
+        folder: where the model goes.
+
+    Raises:
+        UserError: the text has too few words, or too many characters, for a vocabulary of that size.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=map(_spaced, lines),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=vocabulary,
+            character_coverage=1.0,
+            normalization_rule_name="identity",
+            unk_piece=UNKNOWN,
+            max_sentence_length=LONGEST,
+            num_threads=workers,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1].rpartition("] ")[2]  # less the place in its source
+        raise UserError(f"--vocabulary: found {vocabulary:,}; expected a size that fits the text ({reason})") from error
+    (folder / MODEL).write_bytes(model.getvalue())
+
+
+def encode(model: str, lines: list[str]) -> list[str]:
+    """The sub-words of lines.
+
+    Args:
+        model: a file that `learn` wrote.
+        lines: without their ends.
+    """
+    pieces = _processor(model).encode([_spaced(line) for line in lines], out_type=str, num_threads=1)
+    return [" ".join(line) for line in pieces]
+
+
+def _spaced(line: str) -> str:
+    """A line with a plain space between words: fairseq would split a sub-word at any other."""
+    return " ".join(line.split())
+
+
+@cache
+def _processor(model: str) -> sentencepiece.SentencePieceProcessor:
+    return sentencepiece.SentencePieceProcessor(model_proto=Path(model).read_bytes())

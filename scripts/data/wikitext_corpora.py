@@ -1,0 +1,123 @@
+"""The WikiText corpora, version 1 (words, `<unk>`, ` @-@ `): where they are, and by what they are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+PARQUET_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
+"""What the splits are called on the Hugging Face hub."""
+ZIPS = "https://wikitext.smerity.com"
+"""Where their author keeps the archives; their first home, at s3.amazonaws.com, is closed."""
+HUB = "https://huggingface.co/datasets/Salesforce/wikitext/resolve/b08601e04326c79dfdd32d625aee71d232d685c3"
+"""The files of the Hugging Face hub, at the revision that the sizes below were published for."""
+
+
+def tokens_file(split: str) -> str:
+    """What the file of a split is called in the archives."""
+    return f"wiki.{split}.tokens"
+
+
+@dataclass(frozen=True)
+class Official:
+    """A file as it was published: its lines, its words with an end of each line, and its SHA-256 or SHA-1."""
+
+    lines: int
+    tokens: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus and its mirrors.
+
+    Args:
+        name: of the corpus, as people write it.
+        archive: name of the zip, less the suffix; also of the folder of parquet files on the hub.
+        zip_sha256: SHA-256 of the zip, in hexadecimal.
+        zip_bytes: its size.
+        shards: how many parquet files the training part is in on the hub.
+        shard_bytes: size of all parquet files.
+        files: by split.
+        tokenizer: the one that is used unless another is asked for.
+        measured: what a preparation took, where that was measured.
+        gpt2_dictionary: entries of fairseq's dictionary of the text in GPT-2's sub-words, where a paper says so.
+    """
+
+    name: str
+    archive: str
+    zip_sha256: str
+    zip_bytes: int
+    shards: int
+    shard_bytes: int
+    files: Mapping[str, Official]
+    tokenizer: str
+    measured: str = ""
+    gpt2_dictionary: int | None = None
+
+    @property
+    def zip_url(self) -> str:
+        """Where the zip is."""
+        return f"{ZIPS}/{self.archive}.zip"
+
+    @property
+    def folder(self) -> str:
+        """What the archive unpacks to."""
+        return self.archive.removesuffix("-v1")
+
+    def parquet_url(self, name: str) -> str:
+        """Where the hub has a file of `parquet_files`."""
+        return f"{HUB}/{self.archive}/{name}"
+
+    def parquet_files(self) -> list[str]:
+        """Names of the files on the hub."""
+        counts = {"train": self.shards, "valid": 1, "test": 1}
+        return [
+            f"{PARQUET_SPLITS[split]}-{number:05}-of-{count:05}.parquet"
+            for split, count in counts.items()
+            for number in range(count)
+        ]
+
+
+# Sources. Lines: torchtext's NUM_LINES. Tokens: Merity et al. (2017), Table 1, which counts an end of each line.
+# Zips: Hugging Face's datasets/wikitext/dataset_infos.json. Sizes of the parquet files: the hub's, at its revision.
+# Files of WikiText-103: SHA-1, by GluonNLP's data/corpora/wikitext.py; no SHA-256 of them was found in public. Files of
+# WikiText-2: SHA-256 of the copies in pytorch/examples, which many projects quote; GluonNLP's SHA-1 of the validation
+# and test parts are of the same files.
+CORPORA: Mapping[str, Corpus] = MappingProxyType(
+    {
+        "wikitext103": Corpus(
+            name="WikiText-103",
+            archive="wikitext-103-v1",
+            zip_sha256="242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
+            zip_bytes=190_229_076,
+            shards=2,
+            shard_bytes=313_093_838,
+            files={
+                "train": Official(1_801_350, 103_227_021, "b7497e2dfe77e72cfef5e3dbc61b7b53712ac211"),
+                "valid": Official(3_760, 217_646, "c326ac59dc587676d58c422eb8a03e119582f92b"),
+                "test": Official(4_358, 245_569, "8a5befc548865cec54ed4273cf87dbbad60d1e47"),
+            },
+            tokenizer="gpt2",
+            gpt2_dictionary=44_256,  # Yu et al. (2022), Table 12
+        ),
+        "wikitext2": Corpus(
+            name="WikiText-2",
+            archive="wikitext-2-v1",
+            zip_sha256="92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+            zip_bytes=4_475_746,
+            shards=1,
+            shard_bytes=7_371_282,
+            files={
+                "train": Official(
+                    36_718, 2_088_628, "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f"
+                ),
+                "valid": Official(3_760, 217_646, "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8"),
+                "test": Official(4_358, 245_569, "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0"),
+            },
+            tokenizer="words",
+            measured="Measured on 2 cores: 16 to 30 seconds and 31 to 40 MB of disk, by tokenizer.",
+        ),
+    }
+)

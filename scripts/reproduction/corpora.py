@@ -1,0 +1,105 @@
+"""The text that models are trained on, as folders that the preparation scripts make."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agg_fairseq.errors import UserError
+
+from .bench import ROOT, Bench
+from .experiment import Corpus
+
+DATA = Path("data")
+"""Where the preparation scripts put their folders, beside where the user is."""
+WIKITEXT103_GPT2 = Corpus("wikitext103-gpt2", ("wikitext103/prepare.sh", "--tokenizer", "gpt2"))
+WIKITEXT103_SENTENCEPIECE = Corpus(
+    "wikitext103-sentencepiece", ("wikitext103/prepare.sh", "--tokenizer", "sentencepiece")
+)
+WIKITEXT103_WORDS = Corpus("wikitext103-words", ("wikitext103/prepare.sh", "--tokenizer", "words"))
+WIKITEXT2_WORDS = Corpus("wikitext2-words", ("wikitext2/prepare.sh", "--tokenizer", "words"))
+WMT14 = Corpus("wmt14_en_de", ("wmt14_en_de/prepare.sh",), parallel=True)
+VOCABULARY = 8000
+MERGES = 6000
+"""Of sub-words, of a small corpus and of a small parallel one."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A folder that a preparation script made."""
+
+    folder: Path
+    manifest: dict[str, Any]
+
+    @property
+    def binarised(self) -> Path:
+        """What fairseq-train reads."""
+        return self.folder / "data-bin"
+
+    def reference(self, language: str) -> Path:
+        """The test split of a parallel corpus, as people write it."""
+        return self.folder / "reference" / f"test.{language}"
+
+    def tokeniser(self) -> list[str]:
+        """The options by which the commands find the tokeniser."""
+        kind, *files = self.manifest["bpe"].items()
+        options = ["--bpe", kind[1]]
+        for name, path in files:
+            options += [f"--{name.replace('_', '-')}", str(self.folder / path)]
+        return options
+
+
+def prepare(bench: Bench, corpus: Corpus) -> Prepared:
+    """The corpus at the scale of the bench; made where it is missing.
+
+    Raises:
+        UserError: it cannot be made, or is not of the languages that are asked for.
+    """
+    folder = _folder(bench, corpus)
+    manifest = folder / "manifest.json"
+    if not manifest.is_file():
+        if not bench.train:
+            raise UserError(f"{folder}: found no prepared corpus there; leave out --show to have it made")
+        _make(bench, corpus, folder)
+    if bench.dry:
+        return Prepared(folder, {})
+    prepared = Prepared(folder, json.loads(manifest.read_text(encoding="utf-8")))
+    if (prepared.binarised / "dict.txt").is_file() == corpus.parallel:
+        found, expected = ("one of text", "a parallel one") if corpus.parallel else ("a parallel one", "one of text")
+        raise UserError(f"--data: found {found} in {folder}; expected {expected}, for this table")
+    return prepared
+
+
+def _folder(bench: Bench, corpus: Corpus) -> Path:
+    if bench.data is not None:
+        is_prepared = (bench.data / "manifest.json").is_file()
+        return bench.data if is_prepared else bench.output / f"data-{bench.data.name}"
+    if bench.scale == "tiny":
+        if corpus.parallel:
+            raise UserError(
+                "found no --data; expected a folder of {train,valid,test}.{en,de}, such as Multi30k, for a translation "
+                "experiment at --scale tiny"
+            )
+        return bench.output / "data-demo"
+    return (DATA / corpus.name).absolute()
+
+
+def _make(bench: Bench, corpus: Corpus, folder: Path) -> None:
+    bench.say(f"preparing {folder}")
+    if bench.data is None and bench.scale == "tiny":
+        bench.prepare([sys.executable, "-m", "scripts.data.demo", "--output", folder])
+        return
+    script, *options = corpus.prepare
+    if bench.data is not None:
+        options += ["--from", str(bench.data), *(_small(corpus) if bench.scale == "tiny" else [])]
+    bench.prepare(["bash", ROOT / "scripts" / script, *options, "--output", folder])
+
+
+def _small(corpus: Corpus) -> list[str]:
+    """Options of a small corpus."""
+    if corpus.parallel:
+        return ["--merges", str(MERGES)]
+    return ["--tokenizer", "sentencepiece", "--vocabulary", str(VOCABULARY)]

@@ -1,0 +1,160 @@
+"""A configuration of fairseq-hydra-train: found, composed and checked before anything is started."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+import agg_fairseq
+from agg_fairseq.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = Path(agg_fairseq.__file__).parent
+MISSING = "???"
+
+
+def locate(given: str) -> Path:
+    """The file of a configuration, as seen from where the user is or from the repository, with or without .yaml.
+
+    Raises:
+        UserError: there is none.
+    """
+    name = f"{given.removesuffix('.yaml')}.yaml"
+    for folder in (Path.cwd(), ROOT):
+        if (folder / name).is_file():
+            return (folder / name).resolve()
+    beside = sorted(path.stem for path in (ROOT / name).parent.glob("*.yaml") if path.stem != "shared")
+    known = f"one of {', '.join(beside)}" if beside else "one such as configs/wikitext103/agg-agg"
+    raise UserError(f"found no configuration {given}; expected {known}")
+
+
+def readable(override: str) -> str:
+    """An override that hydra accepts: of any option, written in a file or not; and of any text.
+
+    Args:
+        override: KEY=VALUE, or as hydra's own grammar has it.
+    """
+    key, equals, value = override.partition("=")
+    if equals and "." in key and key[0] not in "+~":
+        override = f"++{override}"
+    try:
+        OverridesParser.create().parse_override(override)
+    except HydraException:
+        if not equals:
+            raise UserError(f"found the argument {override!r}; expected KEY=VALUE") from None
+        return f"{override.partition('=')[0]}={quoted(value)}"
+    return override
+
+
+def quoted(text: str) -> str:
+    """A text as a value of hydra's grammar."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def with_plugin(overrides: Sequence[str]) -> list[str]:
+    """The overrides, and where fairseq finds this package if they do not name another."""
+    if any("common.user_dir=" in override for override in overrides):
+        return list(overrides)
+    return [f"++common.user_dir={quoted(str(PLUGIN))}", *overrides]
+
+
+def composed(file: Path, overrides: Sequence[str]) -> Any:
+    """The whole configuration, as fairseq-hydra-train sees it.
+
+    Raises:
+        UserError: an option that does not exist, a value that does not fit, or none where one is needed.
+    """
+    try:
+        with initialize_config_dir(str(file.parent), version_base="1.1"):
+            config = compose(file.stem, list(overrides))
+        _check_given(config)
+        return _with_defaults(config)
+    except (HydraException, OmegaConfBaseException, YAMLError, OSError) as error:  # OSError: a file that is missing
+        raise UserError(f"{file.stem}: {_without_types(error)}") from error
+
+
+def _without_types(error: Exception) -> str:
+    """What hydra and omegaconf say, less the lines on their own insides."""
+    text = str(error).partition("Config search path")[0]
+    return " ".join(line for line in text.splitlines() if "_type=" not in line)
+
+
+def missing_keys(config: Any) -> list[str]:
+    """The options that have to be given, in order. (omegaconf's own function stumbles over what refers to them.)"""
+
+    def walk(node: Any, path: str) -> Iterator[str]:
+        if isinstance(node, dict):
+            for key, value in node.items():
+                yield from walk(value, f"{path}.{key}" if path else str(key))
+        elif node == MISSING:
+            yield path
+
+    return sorted(walk(OmegaConf.to_container(config, resolve=False), ""))
+
+
+def _check_given(config: Any) -> None:
+    missing = missing_keys(config)
+    if missing:
+        raise UserError(f"found no {', '.join(missing)}; expected {' '.join(f'{key}=…' for key in missing)}")
+    for folder in str(config.task.data).split(":"):
+        if not Path(folder).is_dir():
+            raise UserError(f"task.data: found no folder {folder}; expected the data-bin of a prepared corpus")
+    start = config.checkpoint.get("finetune_from_model")
+    if start and not Path(start).is_file():
+        raise UserError(f"checkpoint.finetune_from_model: found no file {start}; expected a checkpoint")
+
+
+def _with_defaults(config: Any) -> Any:
+    """What fairseq adds: the options of its own sections, and of the task, model, criterion, … by their names."""
+    from fairseq import utils
+    from fairseq.dataclass.configs import FairseqConfig
+    from fairseq.dataclass.initialize import add_defaults
+
+    from agg_fairseq import criterions, models  # noqa: F401 — registers
+
+    whole = OmegaConf.merge(OmegaConf.structured(FairseqConfig), config)
+    if Path(whole.common.user_dir) != PLUGIN:
+        utils.import_user_module(whole.common)
+    _check_names(whole)
+    add_defaults(whole)
+    _check_model(whole.model)
+    return whole
+
+
+def _check_names(config: Any) -> None:
+    """fairseq would fail with a traceback where the name of a part is unknown."""
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_REGISTRY
+
+    known = {name: set(parts["registry"]) for name, parts in REGISTRIES.items()}
+    known |= {"task": set(TASK_REGISTRY), "model": {*MODEL_REGISTRY, *ARCH_MODEL_REGISTRY}}
+    for section in ("task", "model", "criterion", "optimizer", "lr_scheduler"):
+        name = (config[section] or {}).get("_name")
+        if name not in known[section]:
+            raise UserError(f"{section}._name: found {name}; expected one of {', '.join(sorted(known[section]))}")
+
+
+def _check_model(model: Any) -> None:
+    """Of models whose options are those of a command line, fairseq ignores what it does not know."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+
+    name = ARCH_MODEL_NAME_REGISTRY.get(model._name, model._name)
+    if name in MODEL_DATACLASS_REGISTRY:
+        return
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    MODEL_REGISTRY[name].add_args(parser)
+    known = {action.dest for action in parser._actions} | {"_name", "criterion"}  # lstm_lm asks for the latter
+    unknown = sorted(set(model) - known)
+    if unknown:
+        raise UserError(f"model.{unknown[0]}: found no such option of {name}; expected {', '.join(sorted(known))}")

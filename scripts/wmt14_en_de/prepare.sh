@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Prepares WMT14 English-German, or any parallel corpus of these two languages, for training; see --help.
+set -euo pipefail
+
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+bash "$here/scripts/setup.sh" >&2
+PYTHONPATH=$here exec "$here/.venv/bin/python" -m scripts.data.wmt14 "$@"

@@ -1,0 +1,85 @@
+"""scripts/reproduction: what the tables and figures are made of, and how they are printed."""
+
+import re
+
+import pytest
+
+from scripts.reproduction.catalogue import EXPERIMENTS
+from scripts.reproduction.experiment import Corpus, Experiment, Measure, Method, Model
+from scripts.reproduction.rendering import render
+from tests.conftest import ROOT
+
+PAPERS = {"agg": "agg-acl2022", "agps": "agps-2021", "f2": "f2-softmax-emnlp2020", "cosreg": "cosreg-iclr2019"}
+TABLES = {
+    "agg": (1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 13, 14),
+    "agps": (1, 2, 3, 4),
+    "f2": (1, 2, 3, 8, 10),
+    "cosreg": (1, 2),
+}
+FIGURES = {"agg": (1, 2, 3, 4, 5), "agps": (2, 5, 6, 7), "f2": (2, 3), "cosreg": (2,)}
+TEXT = Corpus("text", ("prepare.sh",))
+
+
+def test_the_tables_and_figures_of_all_papers():
+    tables = {f"{paper}-{number}" for paper, numbers in TABLES.items() for number in numbers}
+    figures = {f"{paper}-figure-{number}" for paper, numbers in FIGURES.items() for number in numbers}
+    assert set(EXPERIMENTS) == tables | figures
+
+
+@pytest.mark.parametrize("key", EXPERIMENTS)
+def test_each_has_something_to_show_of_configurations_that_exist(key):
+    experiment = EXPERIMENTS[key]
+    assert experiment.measures or experiment.pictures
+    for model in experiment.models():
+        assert (ROOT / "configs" / f"{model.config}.yaml").is_file(), model.config
+    assert all(len(method.paper) <= len(experiment.measures) for method in experiment.methods)
+
+
+def test_two_models_of_one_folder_are_trained_alike():
+    seen: dict[str, Model] = {}
+    for experiment in EXPERIMENTS.values():
+        for model in experiment.models():
+            other = seen.setdefault(model.name, model)
+            for field in ("config", "corpus", "overrides", "scaled", "scales", "start", "convert"):
+                assert getattr(other, field) == getattr(model, field), (model.name, field)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_numbers_are_those_that_the_paper_prints(paper, shared_data):
+    path = shared_data.parent / "papers" / f"{PAPERS[paper]}.txt"
+    if not path.is_file():
+        pytest.skip(f"no text of the paper at {path}")
+    printed = set(re.findall(r"[^\s|<>*]+", path.read_text(encoding="utf-8")))
+    for key, experiment in EXPERIMENTS.items():
+        if key.startswith(f"{paper}-"):
+            numbers = {text.rstrip("*") for method in experiment.methods for text in method.paper if text is not None}
+            missing = {text for text in numbers if not {text, f"'{text}'", f'"{text}"'} & printed}
+            assert not missing, key
+
+
+def test_models_are_listed_once_and_after_those_that_they_start_from():
+    first = Model("first", "a", TEXT)
+    second = Model("second", "b", TEXT, start=first)
+    experiment = Experiment("", [Method("2", second), Method("1", first), Method("none", None), Method("2", second)])
+    assert [model.name for model in experiment.models()] == ["first", "second"]
+
+
+def measures(count, digits=1):
+    return [Measure(f"m{index}", lambda bench, model: None, digits) for index in range(count)]
+
+
+def test_a_column_of_the_paper_stands_beside_each_of_ours_that_it_has():
+    methods = [Method("MLE", None, ("1.5", None)), Method("AGG", None, ("2", None))]
+    assert render(methods, measures(2), [[1.46, 12345.67], ["not run", None]]).splitlines() == [
+        "|     | m0, paper |      m0 |       m1 |",
+        "|-----|----------:|--------:|---------:|",
+        "| MLE |       1.5 |     1.5 | 12,345.7 |",
+        "| AGG |         2 | not run |        — |",
+    ]
+
+
+def test_many_measures_stand_under_each_other():
+    methods = [Method("MLE", None, tuple("12345")), Method("AGG", None)]
+    table = render(methods, measures(5, digits=0), [[5, 4, 3, 2, 1], ["x"] * 5]).splitlines()
+    assert table[0] == "|    | MLE, paper | MLE | AGG |"
+    assert table[2] == "| m0 |          1 |   5 |   x |" and len(table) == 7

@@ -1,0 +1,84 @@
+"""A small corpus in WikiText's form, and the forms in which people have it."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import zipfile
+from pathlib import Path
+
+import pyarrow
+from pyarrow import parquet
+
+from scripts.data.binarise import SPLITS
+from scripts.data.stages import sha256
+from scripts.data.wikitext_corpora import PARQUET_SPLITS, Corpus, Official, tokens_file
+from tests.conftest import zipf_text
+
+WORDS = ["<unk>", "@-@", "@,@", "café", "戦場", "naïve", "''", "role", "playing"]
+
+
+def sample_text(seed: int, paragraphs: int = 40) -> str:
+    """Paragraphs under headings between empty lines, each line with a space at its beginning and end."""
+    generator = random.Random(seed)
+    blocks = []
+    for number, line in enumerate(zipf_text(paragraphs, words=80, seed=seed)):
+        words = [*line.split(), "role", "@-@", "playing", *generator.choices(WORDS, k=6), "<unk>", "."]
+        blocks.append(f" \n = Title {number} = \n \n {' '.join(words)} \n")
+    return "".join(blocks)
+
+
+def sample_texts() -> dict[str, str]:
+    """By split."""
+    return {
+        split: sample_text(seed, paragraphs)
+        for seed, (split, paragraphs) in enumerate(zip(SPLITS, (40, 8, 9), strict=True))
+    }
+
+
+def write_files(folder: Path, texts: dict[str, str]) -> Path:
+    """As the zip unpacks."""
+    folder.mkdir(parents=True)
+    for split, text in texts.items():
+        (folder / tokens_file(split)).write_text(text, encoding="utf-8", newline="\n")
+    return folder
+
+
+def write_zip(path: Path, texts: dict[str, str], folder: str = "wikitext-9/") -> Path:
+    """The archive, with its folder."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(folder, "")
+        for split, text in texts.items():
+            archive.writestr(f"{folder}{tokens_file(split)}", text)
+    return path
+
+
+def write_parquet(folder: Path, texts: dict[str, str], shards: int = 2) -> Path:
+    """As on the hub: a row for each line, those that are empty without their space and end."""
+    folder.mkdir(parents=True)
+    for split, text in texts.items():
+        rows = ["" if line == " \n" else line for line in text.splitlines(keepends=True)]
+        count = shards if split == "train" else 1
+        for number in range(count):
+            part = rows[number * len(rows) // count : (number + 1) * len(rows) // count]
+            name = f"{PARQUET_SPLITS[split]}-{number:05}-of-{count:05}.parquet"
+            parquet.write_table(pyarrow.table({"text": part}), folder / name)
+    return folder
+
+
+def corpus_of(texts: dict[str, str], archive: Path | None = None) -> Corpus:
+    """What would be known of it, were it published."""
+    files = {
+        split: Official(text.count("\n"), len(text.split()) + text.count("\n"), hashlib.sha1(text.encode()).hexdigest())
+        for split, text in texts.items()
+    }
+    return Corpus(
+        name="WikiText-9",
+        archive="wikitext-9-v1",
+        zip_sha256=sha256(archive) if archive else "0" * 64,
+        zip_bytes=1,
+        shards=2,
+        shard_bytes=1,
+        files=files,
+        tokenizer="words",
+    )

@@ -1,0 +1,46 @@
+"""Archives of WMT14's names and layout, of a few lines each."""
+
+import io
+import tarfile
+
+from scripts.data.wmt14_archives import COMMON_CRAWL, DEV, EUROPARL, NEWS_COMMENTARY, TEST
+
+LANGUAGES = ("en", "de")
+SGM = '<doc><seg id="1">{0} &amp; {0}</seg>\n<seg id="2">{0}</seg></doc>\n'
+MEMBERS = {
+    EUROPARL: {"training/europarl-v7.cs-en.{0}": "wrong\n", "training/europarl-v7.de-en.{0}": "{0} word\n{0} words\n"},
+    COMMON_CRAWL: {"commoncrawl.de-en.{0}": "{0} crawl\n"},
+    NEWS_COMMENTARY: {"training/news-commentary-v9.de-en.{0}": "{0} news\n"},
+    DEV: {"dev/newstest2012-{1}.{0}.sgm": SGM, "dev/newstest2013.{0}": "{0} dev\n"},
+    TEST: {"test-full/newstest2014-csen-{1}.{0}.sgm": "wrong", "test-full/newstest2014-deen-{1}.{0}.sgm": SGM},
+}
+"""The files of each; `{0}` is the language, and `{1}` whether it is the source or the reference."""
+TEXTS = {
+    "train": ["{0} word", "{0} words", "{0} crawl", "{0} news"],
+    "valid": ["{0} & {0}", "{0}", "{0} dev"],
+    "test": ["{0} & {0}", "{0}"],
+}
+"""The sentences of each split in them."""
+
+
+def write_archives(folder):
+    """Writes all five into a folder, and returns it."""
+    folder.mkdir(exist_ok=True)
+    for name, members in MEMBERS.items():
+        with tarfile.open(folder / name, "w:gz") as file:
+            for member, text in members.items():
+                for language, side in zip(LANGUAGES, ("src", "ref"), strict=True):
+                    add(file, member.format(language, side), text.format(language).encode())
+    return folder
+
+
+def add(archive, name, content):
+    """Adds a file to an open archive."""
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    archive.addfile(info, io.BytesIO(content))
+
+
+def sentences(split, language):
+    """Those of a split in a language."""
+    return [line.format(language) for line in TEXTS[split]]
