@@ -65,8 +65,12 @@ def train(bench: Bench, model: Model) -> None:
 
 
 def _settings(bench: Bench, model: Model) -> list[str]:
-    """All that the training depends on, as arguments of scripts/train.sh."""
-    size = [] if bench.scale == "paper" else [f"size={bench.scale}"]
+    """All that the training depends on, as arguments of scripts/train.sh.
+
+    Where a folder of configurations has no size of the scale's name, the paper's is small enough.
+    """
+    sizes = ROOT / "configs" / Path(model.config).parent / "size"
+    size = [f"size={bench.scale}"] if bench.scale != "paper" and (sizes / f"{bench.scale}.yaml").is_file() else []
     overrides = [*size, *model.overrides, *model.scaled.get(bench.scale, ()), *bench.overrides]
     return [f"configs/{model.config}", *overrides, f"task.data={prepare(bench, model.corpus).binarised}"]
 

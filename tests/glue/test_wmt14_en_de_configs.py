@@ -105,6 +105,7 @@ def test_other_sizes(name, size):
     assert values(cfg.optimizer, ("_name", "adam_betas")) == {"_name": "adam", "adam_betas": "(0.9,0.98)"}
     assert (cfg.common.cpu, cfg.common.fp16) == ((True, False) if size == "tiny" else (False, True))
     assert cfg.checkpoint.keep_interval_updates == 5
+    assert cfg == configured(FOLDER, name.replace("-big-", "-base-"), f"size={size}")
 
 
 @pytest.mark.parametrize("name", CRITERIONS)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agg_fairseq.errors import UserError
@@ -31,6 +31,7 @@ def test_split(tokens, processes, largest, block, expected):
     assert split(tokens, processes, largest, block) == Batches(processes, *expected)
 
 
+@settings(deadline=None)
 @given(
     tokens=st.integers(1, 10**5), processes=st.integers(1, 64), largest=st.integers(1, 10**4), block=st.integers(1, 64)
 )

@@ -1,0 +1,19 @@
+"""scripts/reproduce.sh at --scale tiny: the factorised output layer and its baselines, with models of a few updates."""
+
+from tests.reproducing import LM, prepared, reproduce, rows  # noqa: F401 — a fixture
+
+
+def test_table_1_of_f2_from_training_to_texts(prepared, tmp_path):
+    """All five trainings, two of them fine-tuning; texts of 100 tokens from each."""
+    printed = reproduce("f2-1", "--scale", "tiny", "--data", prepared, "--output", tmp_path, *LM)
+    table = rows(printed.stdout)
+    assert len(table) == 14 and table["KLD"][10:] == ["—", "—"] or table["KLD"][-1] == "—"
+    assert table["Uniq"][-2:] == ["15.2k", table["Uniq"][-1]] and int(table["Uniq"][-1]) > 10
+    assert all(cell != "not run" for row in table.values() for cell in row)
+    assert {path.name for path in tmp_path.iterdir()} >= {
+        "f2-mle",
+        "f2-face",
+        "f2-ul-token",
+        "f2-ul-token-seq",
+        "f2-f2",
+    }
