@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import io
+import json
 import logging
 import os
 import random
@@ -125,6 +126,20 @@ def lm_data(tmp_path_factory):
         "--testpref", folder / "test", "--destdir", folder / "bin",
     )  # fmt: skip
     return folder / "bin"
+
+
+@pytest.fixture(scope="session")
+def prepared_data(tmp_path_factory):
+    """A corpus of 60 words as a prepare.sh would leave it; fairseq needs 8 blocks of 128 tokens in a split."""
+    folder, text = tmp_path_factory.mktemp("prepared"), tmp_path_factory.mktemp("text")
+    for split, lines in (("train", 600), ("valid", 200), ("test", 200)):
+        (text / split).write_text("\n".join(zipf_text(lines, seed=len(split))) + "\n")
+    run_command(
+        "fairseq-preprocess", "--only-source", "--trainpref", text / "train", "--validpref", text / "valid",
+        "--testpref", text / "test", "--destdir", folder / "data-bin",
+    )  # fmt: skip
+    (folder / "manifest.json").write_text(json.dumps({"corpus": "zipf", "bpe": {"kind": "words"}}))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,14 @@ import os
 import pytest
 
 from tests.conftest import ROOT, run_command
-from tests.reproducing import LM, prepared, reproduce, rows  # noqa: F401 — a fixture
+from tests.reproducing import LM, reproduce, rows
 
 
 @pytest.fixture(scope="module")
-def table_3(prepared, tmp_path_factory):
+def table_3(prepared_data, tmp_path_factory):
     """The output folder of agg-3, and what was printed."""
     output = tmp_path_factory.mktemp("lm") / "runs"
-    printed = reproduce("agg-3", "--scale", "tiny", "--data", prepared, "--output", output, *LM)
+    printed = reproduce("agg-3", "--scale", "tiny", "--data", prepared_data, "--output", output, *LM)
     return output, printed
 
 
@@ -32,10 +32,10 @@ def test_table_3_has_the_papers_numbers_beside_ours(table_3):
     assert "training agg-mle" in printed.stderr and "6/6" in printed.stderr
 
 
-def test_what_is_done_is_not_done_again(table_3, prepared):
+def test_what_is_done_is_not_done_again(table_3, prepared_data):
     """Neither trainings nor measures; another table of the same models finds them."""
     output, first = table_3
-    arguments = ("--scale", "tiny", "--data", prepared, "--output", output, *LM)
+    arguments = ("--scale", "tiny", "--data", prepared_data, "--output", output, *LM)
     again = reproduce("agg-3", *arguments)
     assert again.stdout == first.stdout and "training" not in again.stderr and "measuring" not in again.stderr
     shown = reproduce("agg-8", *arguments, "--show")
@@ -45,17 +45,17 @@ def test_what_is_done_is_not_done_again(table_3, prepared):
     assert "training" not in shown.stderr
 
 
-def test_a_run_with_other_settings_is_refused(table_3, prepared):
+def test_a_run_with_other_settings_is_refused(table_3, prepared_data):
     output, _ = table_3
     result = reproduce(
-        "agg-3", "--scale", "tiny", "--data", prepared, "--output", output, *LM, "common.seed=2", check=False
+        "agg-3", "--scale", "tiny", "--data", prepared_data, "--output", output, *LM, "common.seed=2", check=False
     )
     assert result.returncode == 2 and "holds a model of other settings" in result.stderr.splitlines()[-1]
 
 
-def test_a_figure_of_the_same_models(table_3, prepared):
+def test_a_figure_of_the_same_models(table_3, prepared_data):
     output, _ = table_3
-    printed = reproduce("agg-figure-3", "--scale", "tiny", "--data", prepared, "--output", output, *LM)
+    printed = reproduce("agg-figure-3", "--scale", "tiny", "--data", prepared_data, "--output", output, *LM)
     pictures = printed.stdout.splitlines()[-2:]
     assert [os.path.basename(path) for path in pictures] == [
         "agg-figure-3-projection.png", "agg-figure-3-singular-values.png",
@@ -63,9 +63,9 @@ def test_a_figure_of_the_same_models(table_3, prepared):
     assert all(os.path.getsize(path) > 1000 for path in pictures)
 
 
-def test_a_dry_run_prints_the_trainings_and_starts_none(prepared, tmp_path):
+def test_a_dry_run_prints_the_trainings_and_starts_none(prepared_data, tmp_path):
     printed = reproduce(
-        "agg-3", "--scale", "tiny", "--data", prepared, "--output", tmp_path / "new", "--dry-run"
+        "agg-3", "--scale", "tiny", "--data", prepared_data, "--output", tmp_path / "new", "--dry-run"
     ).stdout
     lines = printed.splitlines()
     assert len(lines) == 2 and all("scripts/train.sh" in line and "size=tiny" in line for line in lines)
