@@ -93,14 +93,17 @@ UNTIL = [
 ]
 ALPHAS = (0.01, 0.02, 0.03, 0.04, 0.05)
 SWEEP = [
-    _lm(
-        "alpha",
-        f"criterion.agg_alpha={alpha}",
-        suffix=f"-{alpha}",
-        scaled={"tiny": (f"++criterion.agg_rare_fraction={share}",)},
+    _lm("alpha", suffix=f"-{alpha}", scaled={"paper": by_alpha, "small": by_alpha, "tiny": by_share})
+    for alpha, by_alpha, by_share in (
+        (
+            alpha,
+            (f"criterion.agg_alpha={alpha}",),
+            ("criterion.agg_alpha=0.03", f"++criterion.agg_rare_fraction={share}"),
+        )
+        for alpha, share in zip(ALPHAS, (0.02, 0.05, 0.1, 0.2, 0.4), strict=True)
     )
-    for alpha, share in zip(ALPHAS, (0.02, 0.05, 0.1, 0.2, 0.4), strict=True)
 ]
+"""A share of the vocabulary replaces α only where that has its default."""
 
 LM_WORDS = ("homepage", "Werewolf", "policymakers")
 LM_NEIGHBORS = {

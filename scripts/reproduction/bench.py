@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from agg_fairseq.cli.main import main as agg_fairseq_main
 from agg_fairseq.errors import UserError
@@ -45,6 +46,8 @@ class Bench:
     dry: bool = False
     signatures: dict[str, None] = field(default_factory=dict)
     """Of the measures taken, in order."""
+    prepared: dict[Path, Any] = field(default_factory=dict)
+    """The corpora that were looked at, by folder."""
 
     def folder(self, model: Model) -> Path:
         """Of a model's checkpoints, logs and measures."""

@@ -59,18 +59,25 @@ def prepare(bench: Bench, corpus: Corpus) -> Prepared:
         UserError: it cannot be made, or is not of the languages that are asked for.
     """
     folder = _folder(bench, corpus)
+    if folder not in bench.prepared:
+        bench.prepared[folder] = _prepared(bench, corpus, folder)
+    prepared: Prepared = bench.prepared[folder]
+    if not bench.dry and (prepared.binarised / "dict.txt").is_file() == corpus.parallel:
+        found, expected = ("one language", "two") if corpus.parallel else ("two languages", "one")
+        raise UserError(f"--data: found text of {found} in {folder}; expected {expected}, for this table")
+    return prepared
+
+
+def _prepared(bench: Bench, corpus: Corpus, folder: Path) -> Prepared:
+    """Raw text is given to its script each time, which sees whether it is still the same; a prepared folder is taken."""
     manifest = folder / "manifest.json"
-    if not manifest.is_file():
-        if not bench.train:
-            raise UserError(f"{folder}: found no prepared corpus there; leave out --show to have it made")
+    if bench.train and folder != bench.data and (bench.data is not None or not manifest.is_file()):
         _make(bench, corpus, folder)
     if bench.dry:
         return Prepared(folder, {})
-    prepared = Prepared(folder, json.loads(manifest.read_text(encoding="utf-8")))
-    if (prepared.binarised / "dict.txt").is_file() == corpus.parallel:
-        found, expected = ("one of text", "a parallel one") if corpus.parallel else ("a parallel one", "one of text")
-        raise UserError(f"--data: found {found} in {folder}; expected {expected}, for this table")
-    return prepared
+    if not manifest.is_file():
+        raise UserError(f"{folder}: found no prepared corpus there; leave out --show to have it made")
+    return Prepared(folder, json.loads(manifest.read_text(encoding="utf-8")))
 
 
 def _folder(bench: Bench, corpus: Corpus) -> Path:
@@ -88,7 +95,6 @@ def _folder(bench: Bench, corpus: Corpus) -> Path:
 
 
 def _make(bench: Bench, corpus: Corpus, folder: Path) -> None:
-    bench.say(f"preparing {folder}")
     if bench.data is None and bench.scale == "tiny":
         bench.prepare([sys.executable, "-m", "scripts.data.demo", "--output", folder])
         return

@@ -37,7 +37,7 @@ def check(bench: Bench, model: Model) -> None:
         UserError: it does.
     """
     path = bench.folder(model) / SETTINGS
-    if path.is_file() and (found := json.loads(path.read_text(encoding="utf-8"))) != _settings(bench, model):
+    if path.is_file() and (found := json.loads(path.read_text(encoding="utf-8"))) != settings_of(bench, model):
         raise UserError(
             f"{path.parent} holds a model of other settings ({shlex.join(found)}); remove it or choose another --output"
         )
@@ -51,7 +51,7 @@ def train(bench: Bench, model: Model) -> None:
     """
     if bench.scale not in model.scales:
         return
-    folder, settings = bench.folder(model), _settings(bench, model)
+    folder, settings = bench.folder(model), settings_of(bench, model)
     if is_trained(bench, model):
         return
     arguments = [*settings, f"checkpoint.save_dir={folder}", *_start(bench, model)]
@@ -64,7 +64,7 @@ def train(bench: Bench, model: Model) -> None:
     (folder / DONE).touch()
 
 
-def _settings(bench: Bench, model: Model) -> list[str]:
+def settings_of(bench: Bench, model: Model) -> list[str]:
     """All that the training depends on, as arguments of scripts/train.sh.
 
     Where a folder of configurations has no size of the scale's name, the paper's is small enough.
