@@ -15,6 +15,10 @@ absolute() { # PATH: as seen from where the user is
   case $1 in /*) printf '%s\n' "$1" ;; *) printf '%s\n' "$PWD/$1" ;; esac
 }
 
+tenth() { # UPDATES: after how many of them a checkpoint is written, so that what is interrupted goes on from there
+  echo $(($1 < 10 ? 1 : $1 / 10))
+}
+
 keep_settings() { # TEXT: of all that is in the output folder, which is made
   mkdir -p -- "$output"
   if [ -f "$output/settings" ] && [ "$(cat -- "$output/settings")" != "$1" ]; then
@@ -53,7 +57,7 @@ train() { # NAME FIXED… -- OPTION…: a model by fairseq-train, unless it is t
   printf '%s\n' "$*" > "$output/$name/options"
   if ! "$bin/fairseq-train" "$output/data-bin" --user-dir "$user_dir" --save-dir "$output/$name" \
     --no-epoch-checkpoints --log-format json --log-file "$output/$name/train.log" "${fixed[@]}" "$@" 2>&1 |
-    tee -- "$output/$name/output.log" | PYTHONPATH=$PWD "$bin/python" -m scripts.progress "$name"; then
+    tee -- "$output/$name/output.log" | "$bin/python" scripts/run.py scripts.progress "$name"; then
     tail -n 20 -- "$output/$name/output.log" >&2
     echo "$program: error: training $name failed; its output is in $output/$name/output.log" >&2
     exit 1

@@ -123,7 +123,7 @@ train_model() { # NAME OPTION…
     --sample-break-mode none --tokens-per-sample 128 --max-tokens 2048 \
     --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --weight-decay 0.01 \
     --lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 100 --warmup-init-lr 1e-7 \
-    --max-update "$updates" --seed "$seed" \
+    --max-update "$updates" --seed "$seed" --save-interval-updates "$(tenth "$updates")" --keep-interval-updates 1 \
     --embedding-stats-interval "$interval" --log-interval "$interval" -- "$@"
 }
 

@@ -68,7 +68,8 @@ train_model() { # NAME OPTION…
     --encoder-attention-heads 4 --decoder-attention-heads 4 --share-all-embeddings --dropout 0.1 \
     --label-smoothing 0.1 --max-tokens 4096 --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 \
     --lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 400 --warmup-init-lr 1e-7 \
-    --max-update "$updates" --seed "$seed" --log-interval 10 -- "$@"
+    --max-update "$updates" --seed "$seed" --save-interval-updates "$(tenth "$updates")" --keep-interval-updates 1 \
+    --log-interval 10 -- "$@"
 }
 
 translate() { # NAME CHECKPOINT OPTION…: BLEU of the test set, with its signature

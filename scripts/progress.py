@@ -1,6 +1,6 @@
 """Turns what a training of fairseq prints, with its log in JSON, into one line of progress.
 
-fairseq-train … --log-format json | python -m scripts.progress NAME
+fairseq-train … --log-format json | python scripts/run.py scripts.progress NAME
 """
 
 from __future__ import annotations
@@ -18,6 +18,16 @@ LOGGED = re.compile(r"(?:\| |\[)(?:train_inner|valid)(?: \||\]\[INFO\] -) (\{.*\
 """A line of fairseq-train, and of fairseq-hydra-train."""
 LENGTH = re.compile(r"'max_update': (\d+)")
 """In the settings, which are printed first."""
+
+
+def numbers(line: str) -> dict[str, str]:
+    """Those of a line of the log; none, where it is another line."""
+    found = LOGGED.search(line)
+    try:
+        logged = json.loads(found[1]) if found else {}
+    except ValueError:  # text in braces
+        return {}
+    return {key.removeprefix("valid_"): value for key, value in logged.items()}
 
 
 class Progress:
@@ -40,8 +50,7 @@ class Progress:
         """A line of what the training prints."""
         if not self.updates and (length := LENGTH.search(line)):
             self.updates = int(length[1])
-        if found := LOGGED.search(line):
-            values = {key.removeprefix("valid_"): value for key, value in json.loads(found[1]).items()}
+        if values := numbers(line):
             self.shown |= {label: values[key] for key, label in SHOWN.items() if key in values}
             self._show(int(values["num_updates"]))
 

@@ -3,4 +3,4 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 bash "$here/scripts/setup.sh" >&2
-PYTHONPATH=$here exec "$here/.venv/bin/python" -m scripts.reproduction "$@"
+exec "$here/.venv/bin/python" "$here/scripts/run.py" scripts.reproduction "$@"

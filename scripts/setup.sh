@@ -6,10 +6,18 @@ set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 venv=.venv
-torch=${TORCH:-$(cat "$venv/.torch" 2>/dev/null || grep '^torch==' constraints.txt)}
 pip() { "$venv/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
 
 fail() { echo "setup: error: $*" >&2; exit 2; }
+
+wait_in_turn() { # for another set-up, such as that of the next machine on a shared disk; the lock ends with this process
+  command -v flock >/dev/null || return 0
+  { : >> "$venv.lock"; } 2>/dev/null || return 0 # where nothing may be written, there is nothing to set up
+  exec 9> "$venv.lock"
+  flock --nonblock 9 && return
+  echo "setup: waiting for another one to finish"
+  flock 9 || echo "setup: cannot lock $PWD/$venv.lock; going on" >&2
+}
 
 find_python() {
   local candidate
@@ -31,6 +39,8 @@ version() { "$1" -c 'import sys; print(sys.version, sys.base_prefix)' 2>/dev/nul
 
 is_of_wanted_python() { [ -z "${PYTHON:-}" ] || [ "$(version "$PYTHON")" = "$(version "$venv/bin/python")" ]; }
 
+wait_in_turn
+torch=${TORCH:-$(cat "$venv/.torch" 2>/dev/null || grep '^torch==' constraints.txt)}
 if [ "$(cat "$venv/.installed" 2>/dev/null)" = "$(stamp)" ] && is_of_wanted_python &&
   "$venv/bin/python" -c 'import torch, fairseq' 2>/dev/null; then
   echo "setup: .venv is up to date"

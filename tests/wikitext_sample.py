@@ -11,7 +11,7 @@ import pyarrow
 from pyarrow import parquet
 
 from scripts.data.binarise import SPLITS
-from scripts.data.stages import sha256
+from scripts.data.digests import sha256
 from scripts.data.wikitext_corpora import PARQUET_SPLITS, Corpus, Official, tokens_file
 from tests.conftest import zipf_text
 

@@ -18,7 +18,7 @@ def alone(folder: Path) -> Iterator[None]:
     started with `close_fds=False`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w", encoding="utf-8") as file:
+    with open(folder / ".lock", "a", encoding="utf-8") as file:
         os.set_inheritable(file.fileno(), True)
         lock(file, f"another run in {folder}")
         yield

@@ -10,8 +10,8 @@ import tokenizers
 
 from agg_fairseq.errors import UserError
 
+from .digests import expected
 from .fetch import fetch
-from .stages import sha256
 
 # Digests: tiktoken's tiktoken_ext/openai_public.py. fairseq's mirror has OpenAI's files.
 FILES = {
@@ -36,7 +36,9 @@ def download(downloads: Path, folder: Path) -> None:
         UserError: no mirror could be reached.
     """
     for name, digest in FILES.items():
-        kept = fetch(downloads / "gpt2_bpe" / name, [f"{mirror}/{name}" for mirror in MIRRORS], sha256=digest)
+        kept = fetch(
+            downloads / "gpt2_bpe" / name, [f"{mirror}/{name}" for mirror in MIRRORS], expected("sha256", digest)
+        )
         shutil.copyfile(kept, folder / name)
 
 
@@ -49,8 +51,8 @@ def take(given: Path, folder: Path) -> None:
     for name, digest in FILES.items():
         if not (given / name).is_file():
             raise UserError(f"--bpe-dir: found no {name} in {given}; expected GPT-2's encoder.json and vocab.bpe")
-        if (found := sha256(given / name)) != digest:
-            raise UserError(f"--bpe-dir: found the SHA-256 {found} of {name} in {given}; expected GPT-2's, {digest}")
+        if wrong := expected("sha256", digest)(given / name):
+            raise UserError(f"--bpe-dir: {given / name}: {wrong}, GPT-2's")
         shutil.copyfile(given / name, folder / name)
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from agg_fairseq.errors import UserError
 from agg_fairseq.files import write_json
 
-from .stages import lines, sha256
+from .digests import sha256
+from .measuring import lines
+from .stages import check_same
 
 MANIFEST = "manifest.json"
 
@@ -30,10 +32,7 @@ def is_complete(folder: Path, settings: Mapping[str, object]) -> bool:
         return False
     except (ValueError, LookupError, TypeError) as error:
         raise UserError(f"{folder / MANIFEST}: found no manifest of this script; name another folder") from error
-    wanted = json.loads(json.dumps(dict(settings)))
-    if found != wanted:
-        other = {key: found.get(key) for key in sorted({*found, *wanted}) if found.get(key) != wanted.get(key)}
-        raise UserError(f"{folder} was prepared with other settings ({other}); remove it or name another folder")
+    check_same(folder, found, settings)
     return True
 
 

@@ -30,4 +30,8 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=positive, default=os.cpu_count(), metavar="N", help="processes (default: one per core)"
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="say what would be done, and write nothing but this repository's .venv, where it is missing",
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 from agg_fairseq.errors import UserError
 
 from .binarise import SPLITS
-from .stages import sha256
+from .digests import sha256
 from .texts import ParallelText, Text
 from .wmt14_archives import ARCHIVES, download, parallel_texts
 
@@ -25,12 +25,14 @@ class Source:
 
     Args:
         corpus: its name.
+        is_official: whether it is WMT14 as it was published, by all digests that are known.
         settings: by what it is known before it is read.
         plan: what there is to get or to read, a line for each.
         splits: gets what is missing, and returns the texts of each split, one after another.
     """
 
     corpus: str
+    is_official: bool
     settings: Mapping[str, str]
     plan: Sequence[str]
     splits: Callable[[], Mapping[str, Sequence[ParallelText]]]
@@ -47,7 +49,7 @@ def downloaded(folder: Path) -> Source:
         download(folder)
         return parallel_texts(folder)
 
-    return Source(WMT14, {"corpus": WMT14}, [_planned(folder / name) for name in ARCHIVES], splits)
+    return Source(WMT14, True, {"corpus": WMT14}, [_planned(folder / name) for name in ARCHIVES], splits)
 
 
 def _planned(path: Path) -> str:
@@ -66,20 +68,21 @@ def given(folder: Path) -> Source:
     archives = [folder / name for name in ARCHIVES]
     missing = [[path.name for path in paths if not path.is_file()] for paths in (files, archives)]
     if not missing[0]:
-        return _source(folder.resolve().name, files, partial(_plain_texts, folder))
+        return _source(folder.resolve().name, False, files, partial(_plain_texts, folder))
     if not missing[1]:
-        source = _source(WMT14, archives, partial(parallel_texts, folder))
-        _warn_of_others(source.settings)
-        return source
+        return _source(WMT14, not _warn_of_others(archives), archives, partial(parallel_texts, folder))
     raise UserError(
         f"--from: found no {', '.join(missing[0])} in {folder}, nor {', '.join(missing[1])}; expected the six texts or "
         "the five archives; put the archives that you have into --downloads to download only the others"
     )
 
 
-def _source(corpus: str, paths: Sequence[Path], splits: Callable[[], Mapping[str, Sequence[ParallelText]]]) -> Source:
+def _source(
+    corpus: str, is_official: bool, paths: Sequence[Path], splits: Callable[[], Mapping[str, Sequence[ParallelText]]]
+) -> Source:
     """Files that are there, known by their SHA-256."""
-    return Source(corpus, {path.name: sha256(path) for path in paths}, [f"read {path}" for path in paths], splits)
+    settings = {path.name: sha256(path) for path in paths}
+    return Source(corpus, is_official, settings, [f"read {path}" for path in paths], splits)
 
 
 def _plain_texts(folder: Path) -> Mapping[str, Sequence[ParallelText]]:
@@ -88,11 +91,9 @@ def _plain_texts(folder: Path) -> Mapping[str, Sequence[ParallelText]]:
     }
 
 
-def _warn_of_others(digests: Mapping[str, str]) -> None:
-    """What somebody gives may be a sample, but not unnoticed."""
-    for name, archive in ARCHIVES.items():
-        if archive.sha256 not in (None, digests[name]):
-            print(
-                f"wmt14: warning: {name}: found the SHA-256 {digests[name]}; WMT's has {archive.sha256}",
-                file=sys.stderr,
-            )
+def _warn_of_others(archives: Sequence[Path]) -> int:
+    """How many archives are not WMT's: what somebody gives may be a sample, but not unnoticed."""
+    others = {path.name: wrong for path in archives if (wrong := ARCHIVES[path.name].wrong(path))}
+    for name, wrong in others.items():
+        print(f"wmt14: warning: {name} is not WMT's: {wrong}; going on with it", file=sys.stderr)
+    return len(others)

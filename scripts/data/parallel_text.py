@@ -28,11 +28,12 @@ from . import joint_bpe
 from .alone import alone
 from .binarise import SPLITS, binarise, dictionary_size
 from .cleaning import is_clean
-from .manifest import write_manifest
+from .manifest import is_complete, write_manifest
+from .measuring import lines
 from .moses import tokenise
 from .ordered_workers import in_order
 from .parallel_source import LANGUAGES, Source
-from .stages import lines, stage
+from .stages import made_again_if_lost, stage
 from .texts import ParallelText, Text, read_lines, write_lines, write_pairs
 
 Pair = tuple[str, str]
@@ -121,7 +122,10 @@ def prepare(preparation: Preparation) -> None:
     Raises:
         UserError: it is of other settings; or a stage failed, from which the next run goes on.
     """
-    with alone(preparation.output):
+    with alone(preparation.output), made_again_if_lost():
+        if is_complete(preparation.output, preparation.settings()):
+            print(f"wmt14: {preparation.output} is complete")
+            return
         for name, (_, make) in preparation.stages().items():
             print(f"wmt14: {name}", file=sys.stderr)
             stage(preparation.output / name, preparation.settings(), make)
@@ -135,6 +139,7 @@ def _finish(preparation: Preparation) -> None:
     pairs = {split: _pairs(output, split) for split in SPLITS}
     facts = {
         "corpus": preparation.source.corpus,
+        "official": preparation.source.is_official,
         "tokenizer": "moses",
         "bpe": {"kind": "subword_nmt", "bpe_codes": "tokenizer/codes"},
         "dictionary": dictionary,

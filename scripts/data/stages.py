@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from agg_fairseq.errors import UserError
@@ -27,41 +27,71 @@ def stage(folder: Path, settings: Mapping[str, object], make: Callable[[Path], o
     Raises:
         UserError: the folder was made with other settings.
     """
-    wanted = json.loads(json.dumps(dict(settings)))
-    if folder.exists():
-        found = _settings(folder)
-        if found == wanted:
-            return False
-        other = {key: found.get(key) for key in {*found, *wanted} if found.get(key) != wanted.get(key)}
-        raise UserError(f"{folder} was made with other settings ({other}); remove it or name another folder")
+    if is_made(folder, settings):
+        return False
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     make(partial)
-    (partial / SETTINGS).write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
+    (partial / SETTINGS).write_text(json.dumps(dict(settings), indent=2) + "\n", encoding="utf-8")
     partial.replace(folder)
     return True
 
 
-def _settings(folder: Path) -> dict[str, object]:
+def is_made(folder: Path, settings: Mapping[str, object]) -> bool:
+    """Whether a stage has made its folder.
+
+    Raises:
+        UserError: something else has, or with other settings.
+    """
+    if not folder.exists():
+        return False
     try:
-        return json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        found = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{folder}: found no {SETTINGS} in it, so it is not of this script; name another folder"
+            f"{folder}: found no {SETTINGS} in it, so it is not of this script, or damaged; remove it or name another "
+            "folder"
         ) from error
+    check_same(folder, found, settings)
+    return True
 
 
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for chunk in iter(lambda: file.read(1 << 20), b""):
-            digest.update(chunk)
-    return digest.hexdigest()
+def check_same(folder: Path, found: object, settings: Mapping[str, object]) -> None:
+    """Sees that a folder was made with the wanted settings.
+
+    Args:
+        folder: as a message names it.
+        found: what its file says, of whatever kind.
+        settings: the wanted ones, as JSON can say them.
+
+    Raises:
+        UserError: it was not; the message has those that differ.
+    """
+    wanted = json.loads(json.dumps(dict(settings)))
+    if not isinstance(found, dict):
+        raise UserError(
+            f"{folder}: found the settings {found!r}; expected those of this script; remove it or name another folder"
+        )
+    if found != wanted:
+        other = {key: found.get(key) for key in sorted({*found, *wanted}) if found.get(key) != wanted.get(key)}
+        raise UserError(f"{folder} was prepared with other settings ({other}); remove it or name another folder")
 
 
-def lines(path: Path) -> int:
-    """How many lines a file has."""
-    with open(path, "rb") as file:
-        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
+@contextlib.contextmanager
+def made_again_if_lost() -> Iterator[None]:
+    """Tells what to do where a file of an earlier stage was lost afterwards.
+
+    Raises:
+        UserError: in the place of the error of whoever wanted to read it.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        folder = Path(error.filename or "").parent
+        if not (folder / SETTINGS).is_file():
+            raise
+        raise UserError(
+            f"found no {error.filename}; expected what an earlier stage made; remove the folder {folder} and run it "
+            "again"
+        ) from error

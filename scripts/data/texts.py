@@ -21,6 +21,17 @@ CHUNK = 1 << 20
 BROKEN = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error)
 
 
+def wrong_archive(path: Path) -> str | None:
+    """Says what is wrong with a file that should be an archive, if anything: reads it to its end."""
+    try:
+        with tarfile.open(path) as archive:
+            for _ in archive:
+                pass
+    except BROKEN as error:
+        return f"found no archive that can be read ({first_line(error)}); expected one"
+    return None
+
+
 @dataclass(frozen=True)
 class Text:
     """A text of a sentence per line.

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from .digests import Check, expected
+
 PARQUET_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 """What the splits are called on the Hugging Face hub."""
 ZIPS = "https://wikitext.smerity.com"
@@ -26,6 +28,11 @@ class Official:
     lines: int
     tokens: int
     digest: str
+
+    @property
+    def check(self) -> Check:
+        """Whether a file is this one."""
+        return expected({40: "sha1", 64: "sha256"}[len(self.digest)], self.digest)
 
 
 @dataclass(frozen=True)
@@ -82,9 +89,9 @@ class Corpus:
 
 # Sources. Lines: torchtext's NUM_LINES. Tokens: Merity et al. (2017), Table 1, which counts an end of each line.
 # Zips: Hugging Face's datasets/wikitext/dataset_infos.json. Sizes of the parquet files: the hub's, at its revision.
-# Files of WikiText-103: SHA-1, by GluonNLP's data/corpora/wikitext.py; no SHA-256 of them was found in public. Files of
-# WikiText-2: SHA-256 of the copies in pytorch/examples, which many projects quote; GluonNLP's SHA-1 of the validation
-# and test parts are of the same files.
+# Files: SHA-1 of those in the zips, by GluonNLP's data/corpora/wikitext.py; no SHA-256 of WikiText-103's was found in
+# public. Validation and test parts of WikiText-2: SHA-256 of the copies in pytorch/examples, which many projects quote
+# and of which GluonNLP's SHA-1 are too.
 CORPORA: Mapping[str, Corpus] = MappingProxyType(
     {
         "wikitext103": Corpus(
@@ -110,9 +117,7 @@ CORPORA: Mapping[str, Corpus] = MappingProxyType(
             shards=1,
             shard_bytes=7_371_282,
             files={
-                "train": Official(
-                    36_718, 2_088_628, "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f"
-                ),
+                "train": Official(36_718, 2_088_628, "863f29c46ef9d167fff4940ec821195882fe29d1"),
                 "valid": Official(3_760, 217_646, "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8"),
                 "test": Official(4_358, 245_569, "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0"),
             },

@@ -18,9 +18,18 @@ EMPTY_LINE = " \n"
 """What an empty row was before the hub's own script emptied it."""
 
 
-def has_parquet(folder: Path) -> bool:
-    """Does a folder have a part of such a corpus?"""
-    return any(folder.glob("train-*-of-*.parquet"))
+def parquet_files(folder: Path) -> list[Path]:
+    """Those of such a corpus that a folder has."""
+    return [path for split in SPLITS for path in sorted(folder.glob(f"{PARQUET_SPLITS[split]}-*-of-*.parquet"))]
+
+
+def wrong_parquet(path: Path) -> str | None:
+    """Says what is wrong with a file that should be of this form, if anything: all but its rows."""
+    try:
+        with parquet.ParquetFile(path):
+            return None
+    except (pyarrow.ArrowException, ValueError, OSError) as error:
+        return f"found no parquet file ({first_line(error)}); expected one"
 
 
 def rebuild(source: Path, folder: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from . import gpt2_bpe
 from .manifest import is_complete
+from .stages import is_made
 from .wikitext_preparation import Preparation
 
 MEGABYTE = 1_000_000
@@ -23,8 +24,8 @@ def plan(preparation: Preparation) -> Iterator[str]:
         return
     said = {"text": _text, "tokenizer": _tokenizer, "encoded": _encoded, "data-bin": lambda _: "by fairseq-preprocess"}
     for name in preparation.stages():
-        is_made = (preparation.output / name).exists()
-        yield f"  {name:<10} {'is made' if is_made else said[name](preparation)}"
+        made = is_made(preparation.output / name, preparation.settings())
+        yield f"  {name:<10} {'is made' if made else said[name](preparation)}"
     yield "  manifest.json, last"
 
 

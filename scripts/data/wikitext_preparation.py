@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from . import gpt2_bpe, sentencepiece_bpe, wikitext_source
@@ -23,7 +23,7 @@ from .binarise import SPLITS, binarise, dictionary_size
 from .manifest import is_complete, write_manifest
 from .measuring import measure
 from .ordered_workers import in_order
-from .stages import stage
+from .stages import made_again_if_lost, stage
 from .texts import read_lines, write_lines
 from .wikitext_check import check, is_official
 from .wikitext_corpora import CORPORA, Corpus, tokens_file
@@ -68,8 +68,12 @@ class Preparation:
     def settings(self) -> dict[str, object]:
         """All that the prepared folder depends on."""
         learnt = {"vocabulary": self.vocabulary} if self.tokenizer == "sentencepiece" else {}
-        source = None if self.source is None else str(self.source.resolve())
-        return {"corpus": self.key, "from": source, "tokenizer": self.tokenizer, **learnt}
+        return {"corpus": self.key, "from": self._given, "tokenizer": self.tokenizer, **learnt}
+
+    @cached_property
+    def _given(self) -> dict[str, str] | None:
+        """The text that is given, by its content: read once."""
+        return None if self.source is None else wikitext_source.digests(self.corpus, self.source)
 
     def stages(self) -> dict[str, Callable[[Path], None]]:
         """How each of the folders is filled, in this order."""
@@ -115,7 +119,7 @@ def prepare(preparation: Preparation) -> None:
     Raises:
         UserError: it is of other settings; or a stage failed, from which the next run goes on.
     """
-    with alone(preparation.output):
+    with alone(preparation.output), made_again_if_lost():
         if is_complete(preparation.output, preparation.settings()):
             print(f"wikitext: {preparation.output} is complete")
             return

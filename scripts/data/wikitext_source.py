@@ -9,10 +9,11 @@ from pathlib import Path
 from agg_fairseq.errors import UserError
 
 from .binarise import SPLITS
+from .digests import expected, sha256
 from .fetch import NoMirror, fetch
 from .wikitext_archive import unpack
 from .wikitext_corpora import Corpus, tokens_file
-from .wikitext_parquet import has_parquet, rebuild
+from .wikitext_parquet import parquet_files, rebuild, wrong_parquet
 
 
 def download(corpus: Corpus, downloads: Path, folder: Path) -> None:
@@ -27,12 +28,13 @@ def download(corpus: Corpus, downloads: Path, folder: Path) -> None:
         UserError: no mirror could be reached; or a downloaded file is damaged.
     """
     try:
-        unpack(fetch(downloads / f"{corpus.archive}.zip", [corpus.zip_url], sha256=corpus.zip_sha256), folder)
+        check = expected("sha256", corpus.zip_sha256)
+        unpack(fetch(downloads / f"{corpus.archive}.zip", [corpus.zip_url], check), folder)
     except NoMirror as missing:
         print(f"wikitext: {missing}\nwikitext: trying the Hugging Face hub", file=sys.stderr)
         shards = downloads / corpus.archive
         for name in corpus.parquet_files():
-            fetch(shards / name, [corpus.parquet_url(name)])
+            fetch(shards / name, [corpus.parquet_url(name)], wrong_parquet)
         rebuild(shards, folder)
 
 
@@ -48,17 +50,35 @@ def take(corpus: Corpus, given: Path, folder: Path) -> None:
     Raises:
         UserError: it has none of these, or they are damaged.
     """
+    files = _files(corpus, given)
     if given.is_file():
         unpack(given, folder)
-        return
+    elif files[0].suffix == ".parquet":
+        rebuild(files[0].parent, folder)
+    else:
+        for file in files:
+            shutil.copyfile(file, folder / file.name)
+
+
+def digests(corpus: Corpus, given: Path) -> dict[str, str]:
+    """By what the user has of a corpus is known, wherever it lies: the SHA-256 of its files, by their names.
+
+    Raises:
+        UserError: it is nothing that `take` takes.
+    """
+    return {file.name: sha256(file) for file in _files(corpus, given)}
+
+
+def _files(corpus: Corpus, given: Path) -> list[Path]:
+    """The zip; or the three files; or the parquet files."""
+    if given.is_file():
+        return [given]
     for place in (given, given / corpus.folder, given / corpus.archive):
-        if all((place / tokens_file(split)).is_file() for split in SPLITS):
-            for split in SPLITS:
-                shutil.copyfile(place / tokens_file(split), folder / tokens_file(split))
-            return
-        if has_parquet(place):
-            rebuild(place, folder)
-            return
+        files = [place / tokens_file(split) for split in SPLITS]
+        if all(file.is_file() for file in files):
+            return files
+        if files := parquet_files(place):
+            return files
     raise UserError(
         f"--from: found neither a zip at {given} nor {', '.join(map(tokens_file, SPLITS))} or parquet files in it; "
         f"expected {corpus.name}"

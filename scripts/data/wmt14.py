@@ -31,6 +31,7 @@ from .manifest import is_complete
 from .options import add_common, positive
 from .parallel_source import WMT14, downloaded, given
 from .parallel_text import Preparation, prepare
+from .stages import is_made
 
 
 def main() -> None:
@@ -38,9 +39,7 @@ def main() -> None:
     arguments = _parser().parse_args()
     source = downloaded(arguments.downloads) if arguments.source is None else given(arguments.source)
     preparation = Preparation(source, arguments.output, arguments.merges, arguments.workers)
-    if is_complete(arguments.output, preparation.settings()):
-        print(f"wmt14: {arguments.output} is complete")
-    elif arguments.dry_run:
+    if arguments.dry_run:
         _say_plan(preparation)
     else:
         prepare(preparation)
@@ -76,10 +75,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _say_plan(preparation: Preparation) -> None:
     print(f"{preparation.source.corpus} in {preparation.output}:")
+    if is_complete(preparation.output, preparation.settings()):
+        print("  is complete")
+        return
     for line in preparation.source.plan:
         print(f"  {line}")
     for name, (what, _) in preparation.stages().items():
-        print(f"  {name:<10} {'is made' if (preparation.output / name).exists() else what}")
+        print(f"  {name:<10} {'is made' if is_made(preparation.output / name, preparation.settings()) else what}")
     print("  manifest.json, last")
 
 

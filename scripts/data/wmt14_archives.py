@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agg_fairseq.errors import UserError
-
+from .digests import expected
 from .fetch import fetch
-from .texts import ParallelText, Text
+from .texts import ParallelText, Text, wrong_archive
 
 HOSTS = ("https://www.statmt.org", "http://statmt.org")
 
@@ -29,6 +27,12 @@ class Archive:
     bytes: int | None = None
     sha256: str | None = None
     md5: str | None = None
+
+    def wrong(self, path: Path) -> str | None:
+        """Says what is wrong with a file that should be it, if anything; without a digest, any archive will do."""
+        if self.sha256:
+            return expected("sha256", self.sha256)(path)
+        return expected("md5", self.md5)(path) if self.md5 else wrong_archive(path)
 
 
 def _statmt(path: str) -> list[str]:
@@ -77,14 +81,7 @@ def download(folder: Path) -> None:
         UserError: no mirror has one, or it is another file than it should be.
     """
     for name, archive in ARCHIVES.items():
-        path = fetch(folder / name, archive.mirrors, sha256=archive.sha256)
-        if archive.md5 and (found := md5(path)) != archive.md5:
-            raise UserError(f"{path}: found the MD5 {found}; expected {archive.md5}; remove the file and run it again")
-
-
-def md5(path: Path) -> str:
-    """The MD5 of a small file, in hexadecimal."""
-    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+        fetch(folder / name, archive.mirrors, archive.wrong)
 
 
 def parallel_texts(folder: Path) -> Mapping[str, Sequence[ParallelText]]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from .bench import Bench
 from .catalogue import EXPERIMENTS
 from .experiment import SCALES
 from .run import run
+
+OWN = ("size", "task.data", "checkpoint.save_dir", "checkpoint.finetune_from_model")
 
 
 def main() -> None:
@@ -42,8 +45,9 @@ def main() -> None:
     if arguments.table not in EXPERIMENTS:
         raise UserError(f"found the table {arguments.table!r}; expected one of {', '.join(EXPERIMENTS)}")
     for override in arguments.overrides:
-        if not re.match(r"\+{0,2}[a-z0-9_.]+=", override):
-            raise UserError(f"found {override!r}; expected key=value, such as optimization.max_update=1000")
+        _check_override(override)
+    if arguments.show and arguments.dry_run:
+        raise UserError("found --show and --dry-run; expected one of them: with --show, nothing is trained")
     if arguments.data is not None and not arguments.data.is_dir():
         raise UserError(f"--data: found no folder {arguments.data}; expected one of text, or one that was prepared")
     bench = Bench(
@@ -55,6 +59,14 @@ def main() -> None:
         dry=arguments.dry_run,
     )
     run(bench, arguments.table, EXPERIMENTS[arguments.table])
+
+
+def _check_override(override: str) -> None:
+    """Sees that it is one, and not of what a table sets itself."""
+    if not (found := re.match(r"\+{0,2}([a-z0-9_.]+)=", override)):
+        raise UserError(f"found {override!r}; expected key=value, such as optimization.max_update=1000")
+    if found[1] in OWN:
+        raise UserError(f"found {override!r}; expected --scale, --data or --output for that")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,5 +90,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _stop(number: int, frame: object) -> None:
+    """SIGTERM as Ctrl-C: what was started is ended too."""
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
     sys.exit(run_program("reproduce", main))

@@ -10,6 +10,7 @@ from .corpora import WIKITEXT103_GPT2, WMT14
 from .experiment import Experiment, Measure, Method, Model, model_of
 from .measures import (
     bleu,
+    check_word_similarity,
     human_uniq,
     lm_isotropy,
     neighbor,
@@ -28,6 +29,7 @@ TOTALS = [PPL[-1], UNIQ[-1], ISOTROPY[-1]]
 BLEU = [Measure("BLEU", bleu("bleu")), Measure("sacreBLEU", bleu("sacrebleu"))]
 
 RARE_NOTE = "At tiny, the rare group is the rarest 5% at each update instead of an α."
+TOKENS_NOTE = "At tiny, tokens are sentencepiece's sub-words, unless --data is a prepared folder."
 TRANSLATION_NOTE = (
     "BLEU is tokenised with compounds split, as the paper's; sacreBLEU is of plain text. Mean of the last five "
     "checkpoints, beam 4, length penalty 0.6. Big models are trained at --scale paper only."
@@ -78,10 +80,11 @@ FIRST_UPDATES = Model(
         "tiny": ("optimization.max_update=300",),
     },
 )
+SHARES = ("an-eighth", "a-quarter", "half", "three-quarters")
 UNTIL = [
     _lm("study-freeze-until", suffix=f"-{share}", scaled=scaled)
     for share, scaled in zip(
-        ("eighth", "quarter", "half", "three-quarters"),
+        SHARES,
         _when(
             "criterion.freeze_until",
             paper=(5000, 10000, 20000, 30000),
@@ -214,6 +217,7 @@ EXPERIMENTS = {
         ],
         [Measure(dataset, word_similarity(dataset)) for dataset in DATASETS],
         note=f"{RARE_NOTE} Pairs with a word that the dictionary cannot spell are left out.",
+        check=check_word_similarity,
     ),
     "agg-7": Experiment(
         "Yu et al. 2022, Table 7: translation, WMT14 English to German",
@@ -252,7 +256,8 @@ EXPERIMENTS = {
             Method("static AGG", _lm("static"), ("15.55", "13614", "0.752")),
         ],
         TOTALS,
-        note=RARE_NOTE,
+        note=f"{RARE_NOTE} The 1.2 million tokens of such a training have to be more than an epoch: with a larger "
+        "corpus, the group never becomes static.",
     ),
     "agg-10": Experiment(
         "Yu et al. 2022, Table 10: isotropy by frequency group (models of Table 3)",
@@ -273,7 +278,7 @@ EXPERIMENTS = {
         "Yu et al. 2022, Table 13: nearest neighbours of rare words (models of Table 3)",
         [Method(label, model, _listed(LM_WORDS, LM_NEIGHBORS[label])) for label, model in (("MLE", MLE), ("AGG", AGG))],
         _neighbors(LM_WORDS),
-        note=NEIGHBORS_NOTE,
+        note=f"{NEIGHBORS_NOTE} {RARE_NOTE}",
     ),
     "agg-14": Experiment(
         "Yu et al. 2022, Table 14: nearest neighbours of rare source words (base models of Table 7)",
@@ -292,7 +297,7 @@ EXPERIMENTS = {
     ),
     "agg-figure-2": Experiment(
         "Yu et al. 2022, Figure 2: isotropy while rare embeddings are frozen, and after",
-        [Method(f"frozen until {model.name}", model) for model in UNTIL],
+        [Method(f"frozen for {share} of the training", model) for share, model in zip(SHARES, UNTIL, strict=True)],
         pictures=[over_updates("isotropy")],
         note="The paper does not say until which updates it froze: ours are an eighth, a quarter, a half and three "
         "quarters of the training.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import shlex
 import subprocess
 import sys
@@ -64,8 +63,14 @@ class Bench:
             UserError: it failed; it has said why.
         """
         words = [str(word) for word in command]
-        with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):  # one that can be reconfigured
-            status = agg_fairseq_main(words)
+        if self.dry:
+            print(shlex.join([str(BIN / "agg-fairseq"), *words]))
+            return
+        try:
+            with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):  # one that can be reconfigured
+                status = agg_fairseq_main(words)
+        except SystemExit as stop:  # of argparse, which has said why
+            status = stop.code
         if status == INTERRUPTED:
             raise KeyboardInterrupt
         if status:
@@ -94,13 +99,8 @@ class Bench:
         words = [str(word) for word in command]
         if self.dry:
             print(shlex.join(words))
-        elif status := subprocess.run(words, stdout=sys.stderr, env=environment(), check=False).returncode:
+        elif status := subprocess.run(words, stdout=sys.stderr, check=False).returncode:
             raise UserError(f"{shlex.join(words)} failed (status {status}), see above; mend that and run it again")
-
-
-def environment() -> dict[str, str]:
-    """That of a program which is a module of scripts/."""
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def failed(what: str, status: int, log: Path) -> UserError:

@@ -10,18 +10,17 @@ from typing import Any
 
 from agg_fairseq.errors import UserError
 
+from ..data.digests import sha256
 from .bench import ROOT, Bench
 from .experiment import Corpus
 
 DATA = Path("data")
 """Where the preparation scripts put their folders, beside where the user is."""
-WIKITEXT103_GPT2 = Corpus("wikitext103-gpt2", ("wikitext103/prepare.sh", "--tokenizer", "gpt2"))
-WIKITEXT103_SENTENCEPIECE = Corpus(
-    "wikitext103-sentencepiece", ("wikitext103/prepare.sh", "--tokenizer", "sentencepiece")
-)
-WIKITEXT103_WORDS = Corpus("wikitext103-words", ("wikitext103/prepare.sh", "--tokenizer", "words"))
-WIKITEXT2_WORDS = Corpus("wikitext2-words", ("wikitext2/prepare.sh", "--tokenizer", "words"))
-WMT14 = Corpus("wmt14_en_de", ("wmt14_en_de/prepare.sh",), parallel=True)
+WIKITEXT103_GPT2 = Corpus("wikitext103-gpt2", "wikitext103/prepare.sh", "gpt2")
+WIKITEXT103_SENTENCEPIECE = Corpus("wikitext103-sentencepiece", "wikitext103/prepare.sh", "sentencepiece")
+WIKITEXT103_WORDS = Corpus("wikitext103-words", "wikitext103/prepare.sh", "words")
+WIKITEXT2_WORDS = Corpus("wikitext2-words", "wikitext2/prepare.sh", "words")
+WMT14 = Corpus("wmt14_en_de", "wmt14_en_de/prepare.sh", "moses", parallel=True)
 VOCABULARY = 8000
 MERGES = 6000
 """Of sub-words, of a small corpus and of a small parallel one."""
@@ -33,6 +32,11 @@ class Prepared:
 
     folder: Path
     manifest: dict[str, Any]
+
+    @property
+    def identity(self) -> str:
+        """Of the text and its tokens, wherever the folder is: the SHA-256 of its manifest."""
+        return sha256(self.folder / "manifest.json")
 
     @property
     def binarised(self) -> Path:
@@ -62,14 +66,26 @@ def prepare(bench: Bench, corpus: Corpus) -> Prepared:
     if folder not in bench.prepared:
         bench.prepared[folder] = _prepared(bench, corpus, folder)
     prepared: Prepared = bench.prepared[folder]
-    if not bench.dry and (prepared.binarised / "dict.txt").is_file() == corpus.parallel:
-        found, expected = ("one language", "two") if corpus.parallel else ("two languages", "one")
-        raise UserError(f"--data: found text of {found} in {folder}; expected {expected}, for this table")
+    if not bench.dry:
+        _check(bench, corpus, prepared)
     return prepared
 
 
+def _check(bench: Bench, corpus: Corpus, prepared: Prepared) -> None:
+    """Sees that a folder has as many languages as the corpus, and, but for tiny ones, its tokens."""
+    if (prepared.binarised / "dict.txt").is_file() == corpus.parallel:
+        found, expected = ("one language", "two") if corpus.parallel else ("two languages", "one")
+        raise UserError(f"--data: found text of {found} in {prepared.folder}; expected {expected}, for this table")
+    tokenizer = prepared.manifest.get("tokenizer")
+    if bench.scale != "tiny" and tokenizer != corpus.tokenizer:
+        raise UserError(
+            f"--data: found the tokenizer {tokenizer!r} in {prepared.folder}; expected {corpus.tokenizer!r}, for this "
+            "table; give the raw corpus, or a folder that was prepared with it"
+        )
+
+
 def _prepared(bench: Bench, corpus: Corpus, folder: Path) -> Prepared:
-    """Raw text is given to its script each time, which sees whether it is still the same; a prepared folder is taken."""
+    """Raw text is given to its script each time, which sees whether it is still the same."""
     manifest = folder / "manifest.json"
     if bench.train and folder != bench.data and (bench.data is not None or not manifest.is_file()):
         _make(bench, corpus, folder)
@@ -83,7 +99,7 @@ def _prepared(bench: Bench, corpus: Corpus, folder: Path) -> Prepared:
 def _folder(bench: Bench, corpus: Corpus) -> Path:
     if bench.data is not None:
         is_prepared = (bench.data / "manifest.json").is_file()
-        return bench.data if is_prepared else bench.output / f"data-{bench.data.name}"
+        return bench.data if is_prepared else bench.output / f"data-{_name(bench, corpus)}-{bench.data.name}"
     if bench.scale == "tiny":
         if corpus.parallel:
             raise UserError(
@@ -94,18 +110,19 @@ def _folder(bench: Bench, corpus: Corpus) -> Path:
     return (DATA / corpus.name).absolute()
 
 
+def _name(bench: Bench, corpus: Corpus) -> str:
+    """Of a corpus that is given raw: at tiny, all text of one language is cut into the same tokens."""
+    return corpus.name if corpus.parallel or bench.scale != "tiny" else "text"
+
+
 def _make(bench: Bench, corpus: Corpus, folder: Path) -> None:
     if bench.data is None and bench.scale == "tiny":
-        bench.prepare([sys.executable, "-m", "scripts.data.demo", "--output", folder])
+        bench.prepare([sys.executable, ROOT / "scripts/run.py", "scripts.data.demo", "--output", folder])
         return
-    script, *options = corpus.prepare
+    options = [] if corpus.parallel else ["--tokenizer", corpus.tokenizer]
+    if bench.scale == "tiny":
+        small = ["--tokenizer", "sentencepiece", "--vocabulary", str(VOCABULARY)]
+        options = ["--merges", str(MERGES)] if corpus.parallel else small
     if bench.data is not None:
-        options += ["--from", str(bench.data), *(_small(corpus) if bench.scale == "tiny" else [])]
-    bench.prepare(["bash", ROOT / "scripts" / script, *options, "--output", folder])
-
-
-def _small(corpus: Corpus) -> list[str]:
-    """Options of a small corpus."""
-    if corpus.parallel:
-        return ["--merges", str(MERGES)]
-    return ["--tokenizer", "sentencepiece", "--vocabulary", str(VOCABULARY)]
+        options += ["--from", str(bench.data)]
+    bench.prepare(["bash", ROOT / "scripts" / corpus.prepare, *options, "--output", folder])

@@ -22,12 +22,14 @@ class Corpus:
 
     Args:
         name: of the folder in `data/`.
-        prepare: the script that makes it, under `scripts/`, and its options.
+        prepare: the script that makes it, under `scripts/`.
+        tokenizer: of its text, as the manifest says it.
         parallel: of two languages?
     """
 
     name: str
-    prepare: tuple[str, ...]
+    prepare: str
+    tokenizer: str
     parallel: bool = False
 
 
@@ -45,6 +47,7 @@ class Model:
         start: the model from whose best checkpoint it goes on.
         convert: is that first given the factorised output layer?
         decoding: of texts by a factorised output layer: `decoupled`, or `joint`.
+        averaged: how many of its last checkpoints are averaged, of a translation model.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Model:
     start: Model | None = None
     convert: bool = False
     decoding: str | None = None
+    averaged: int = 5
 
 
 def model_of(config: str, corpus: Corpus, *overrides: str, suffix: str = "", **options: Any) -> Model:
@@ -120,6 +124,7 @@ class Experiment:
         measures: of each; none for a figure without numbers.
         pictures: drawn of all models.
         note: in what way ours is not the paper's setting, and other things to know.
+        check: sees, before anything is trained, that all that measuring needs is there.
     """
 
     title: str
@@ -127,6 +132,7 @@ class Experiment:
     measures: Sequence[Measure] = ()
     pictures: Sequence[Picture] = ()
     note: str = ""
+    check: Callable[[], object] | None = None
 
     def models(self) -> list[Model]:
         """What has to be trained, each once, what others start from first."""

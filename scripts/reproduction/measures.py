@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agg_fairseq.cli.word_similarity import DATASETS
+from agg_fairseq.cli.word_similarity import DATASETS, files_of
+from agg_fairseq.errors import UserError
 
 from .bench import Bench
 from .corpora import Prepared, prepare
@@ -102,9 +104,36 @@ def neighbors_of(words: Sequence[str], word: int) -> Measured:
     return lambda bench, model: _neighbors(bench, model, words)[word]["word"]
 
 
-def rare_words(bench: Bench, model: Model, words: Sequence[str]) -> list[str]:
-    """The words whose neighbours are listed, all of them."""
-    return [of["word"] for of in _neighbors(bench, model, words)]
+def token_of(bench: Bench, model: Model, words: Sequence[str], word: int) -> str:
+    """The token of a word whose neighbours are listed.
+
+    Raises:
+        UserError: it is of several.
+    """
+    found = _neighbors(bench, model, words)[word]
+    if len(found["tokens"]) > 1:
+        pieces = " ".join(token["token"] for token in found["tokens"])
+        raise UserError(f"{found['word']!r} is several tokens of this corpus, {pieces}; its cosines cannot be drawn")
+    return found["tokens"][0]["token"]
+
+
+def check_word_similarity() -> None:
+    """Sees that the data sets are at hand.
+
+    Raises:
+        UserError: they are not.
+    """
+    files_of(DATASETS)
+
+
+def check_aligner() -> None:
+    """Sees that the word aligner is installed.
+
+    Raises:
+        UserError: it is not.
+    """
+    if importlib.util.find_spec("eflomal") is None:
+        raise UserError("found no eflomal, which aligns words; pip install 'agg-fairseq[align]'")
 
 
 def _neighbors(bench: Bench, model: Model, words: Sequence[str]) -> list[dict[str, Any]]:
@@ -142,10 +171,10 @@ def scored_checkpoint(bench: Bench, model: Model) -> Path:
 
 
 def averaged(bench: Bench, model: Model) -> Path:
-    """The mean of a model's last five checkpoints."""
+    """The mean of a model's last checkpoints."""
     output = bench.folder(model) / "averaged.pt"
     if not _is_newer(output, checkpoint(bench, model)):
-        options = ["--last", "5", "--by", "update"]
+        options = ["--last", str(model.averaged), "--by", "update"]
         bench.measure("average-checkpoints", bench.folder(model), *options, "--output", output)
     return output
 
@@ -160,7 +189,7 @@ def align_sim(group: str) -> Measured:
 
     def get(bench: Bench, model: Model) -> Value:
         corpus = corpus_of(bench, model)
-        links = bench.output / f"{corpus.folder.name}.align"
+        links = bench.output / f"{corpus.identity[:12]}.align"
         path = averaged(bench, model)
         if not links.exists():
             bench.say("aligning the words of the training split")

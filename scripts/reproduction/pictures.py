@@ -9,7 +9,7 @@ from agg_fairseq.cli.runs import checkpoints_by_update
 
 from .bench import Bench
 from .experiment import Model, Picture
-from .measures import corpus_of, evaluation_file, rare_words, scored_checkpoint, text_metrics_file
+from .measures import corpus_of, evaluation_file, scored_checkpoint, text_metrics_file, token_of
 
 Arguments = Sequence[str | Path]
 
@@ -74,11 +74,10 @@ def similarity(words: Sequence[str], word: int) -> Picture:
     """Cosines of one of the words with all tokens, a panel per model."""
 
     def draw(bench: Bench, models: Sequence[Model]) -> Arguments:
-        asked = rare_words(bench, models[0], words)[word]
         paths = [scored_checkpoint(bench, model) for model in models]
         names = ["--name", *(model.name for model in models)]
-        corpus = corpus_of(bench, models[0])
-        return ["similarity", *paths, *names, "--data", corpus.binarised, "--words", asked, *corpus.tokeniser()]
+        asked = ["--words", token_of(bench, models[0], words, word)]
+        return ["similarity", *paths, *names, "--data", corpus_of(bench, models[0]).binarised, *asked]
 
     return Picture("similarity", draw)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from agg_fairseq.errors import UserError
 from agg_fairseq.files import write_json
 
+from ..data.alone import alone
 from ..progress import follow
-from .bench import ROOT, Bench, environment, failed
+from .bench import ROOT, Bench, failed
 from .corpora import prepare
 from .experiment import Model
 
@@ -31,48 +32,61 @@ def is_trained(bench: Bench, model: Model) -> bool:
 
 
 def check(bench: Bench, model: Model) -> None:
-    """Sees that a folder holds no other model.
+    """Sees that a folder holds no other model; one that has not come to a checkpoint is none.
 
     Raises:
         UserError: it does.
     """
     path = bench.folder(model) / SETTINGS
-    if path.is_file() and (found := json.loads(path.read_text(encoding="utf-8"))) != settings_of(bench, model):
+    if not path.is_file() or not (path.parent / "checkpoint_last.pt").is_file():
+        return
+    found, wanted = json.loads(path.read_text(encoding="utf-8")), settings_of(bench, model)
+    if found != wanted:
+        other = "; ".join(f"{key}: {found.get(key)}" for key in wanted if found.get(key) != wanted[key])
         raise UserError(
-            f"{path.parent} holds a model of other settings ({shlex.join(found)}); remove it or choose another --output"
+            f"{path.parent} holds a model of other settings ({other}); remove it or choose another --output"
         )
 
 
 def train(bench: Bench, model: Model) -> None:
     """Trains a model unless that is done, or not meant at this scale; what it starts from is trained by then.
 
+    Another run that trains it is waited for.
+
     Raises:
         UserError: the training failed.
     """
-    if bench.scale not in model.scales:
+    if bench.scale not in model.scales or is_trained(bench, model):
         return
-    folder, settings = bench.folder(model), settings_of(bench, model)
-    if is_trained(bench, model):
-        return
-    arguments = [*settings, f"checkpoint.save_dir={folder}", *_start(bench, model)]
+    folder, corpus = bench.folder(model), prepare(bench, model.corpus)
+    arguments = [
+        str(ROOT / "configs" / model.config), *overrides_of(bench, model), f"task.data={corpus.binarised}",
+        f"checkpoint.save_dir={folder}", *_start(bench, model),
+    ]  # fmt: skip
     if bench.dry:
-        print(shlex.join(["bash", "scripts/train.sh", *arguments]))
+        print(shlex.join(["bash", str(ROOT / "scripts/train.sh"), *arguments]))
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / SETTINGS, settings)
-    _run(bench, model, [str(ROOT / arguments[0]), *arguments[1:]])
-    (folder / DONE).touch()
+    with alone(folder):
+        if not is_trained(bench, model):
+            write_json(folder / SETTINGS, settings_of(bench, model))
+            _run(bench, model, arguments)
+            (folder / DONE).touch()
 
 
-def settings_of(bench: Bench, model: Model) -> list[str]:
-    """All that the training depends on, as arguments of scripts/train.sh.
+def settings_of(bench: Bench, model: Model) -> dict[str, object]:
+    """All that the training depends on."""
+    corpus = None if bench.dry else prepare(bench, model.corpus).identity
+    return {"config": model.config, "overrides": sorted(overrides_of(bench, model)), "corpus": corpus}
+
+
+def overrides_of(bench: Bench, model: Model) -> list[str]:
+    """Of the configuration, from the scale, the table and the command line.
 
     Where a folder of configurations has no size of the scale's name, the paper's is small enough.
     """
     sizes = ROOT / "configs" / Path(model.config).parent / "size"
     size = [f"size={bench.scale}"] if bench.scale != "paper" and (sizes / f"{bench.scale}.yaml").is_file() else []
-    overrides = [*size, *model.overrides, *model.scaled.get(bench.scale, ()), *bench.overrides]
-    return [f"configs/{model.config}", *overrides, f"task.data={prepare(bench, model.corpus).binarised}"]
+    return [*size, *model.overrides, *model.scaled.get(bench.scale, ()), *bench.overrides]
 
 
 def _start(bench: Bench, model: Model) -> list[str]:
@@ -80,7 +94,7 @@ def _start(bench: Bench, model: Model) -> list[str]:
     if model.start is None:
         return []
     checkpoint = best_checkpoint(bench, model.start)
-    if model.convert and not bench.dry:
+    if model.convert:
         converted = bench.folder(model) / "converted.pt"
         if not converted.exists():
             data = prepare(bench, model.corpus).binarised
@@ -93,11 +107,15 @@ def _run(bench: Bench, model: Model, arguments: list[str]) -> None:
     """Shows a line of progress instead of what it prints, which goes to the log."""
     bench.say(f"training {model.name}")
     log = bench.folder(model) / "output.log"
-    command = [sys.executable, "-m", "scripts.training.train", *arguments]
+    command = [sys.executable, str(ROOT / "scripts/run.py"), "scripts.training.train", *arguments]
     with open(log, "wb") as output:
-        training = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment())
+        # the lock of the folder is inherited: what is left of a run that was killed is waited for
+        training = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, close_fds=False)
         try:
             follow(model.name, training.stdout, sys.stderr, copy=output)
+        except BaseException:
+            training.terminate()
+            raise
         finally:
             training.stdout.close()
             status = training.wait()

@@ -32,7 +32,8 @@ def cluster_of(nodes: int | None, rank: int | None, master: str | None, environm
     """The machines of --nodes, --node-rank and --master; without them, those of the Slurm job step.
 
     Raises:
-        UserError: the options do not go together, or Slurm starts more than one task on each machine.
+        UserError: the options do not go together; or Slurm starts the command on a machine more than once, or not on
+            all of them.
     """
     given = [option is not None for option in (nodes, rank, master)]
     if not any(given):
@@ -46,16 +47,23 @@ def cluster_of(nodes: int | None, rank: int | None, master: str | None, environm
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Cluster:
-    """`srun --ntasks-per-node=1` sets these for each machine."""
-    nodes = int(environment.get("SLURM_NNODES", 1))
+    """`srun --ntasks-per-node=1` starts a step of the job and sets its variables; sbatch and salloc only the job's."""
+    if "SLURM_STEP_NUM_NODES" not in environment:
+        nodes = int(environment.get("SLURM_NNODES", 1))
+        if nodes > 1:
+            raise UserError(
+                f"found a Slurm job of {nodes} machines, and this command on one of them; expected it started by srun: "
+                "srun --ntasks-per-node=1 bash scripts/train.sh …"
+            )
+        return Cluster()
+    nodes, tasks = int(environment["SLURM_STEP_NUM_NODES"]), int(environment["SLURM_STEP_NUM_TASKS"])
+    if tasks != nodes:
+        raise UserError(f"found {tasks} tasks of srun on {nodes} machine(s); expected one on each: --ntasks-per-node=1")
     if nodes == 1:
         return Cluster()
-    tasks = environment.get("SLURM_NTASKS", str(nodes))
-    if int(tasks) != nodes:
-        raise UserError(f"found {tasks} tasks of Slurm on {nodes} machines; expected one on each: --ntasks-per-node=1")
-    job = int(environment["SLURM_JOB_ID"])
-    host = _first_host(environment["SLURM_JOB_NODELIST"])
-    return Cluster(nodes, int(environment["SLURM_NODEID"]), f"{host}:{PORTS[job % len(PORTS)]}")
+    host = _first_host(environment["SLURM_STEP_NODELIST"])
+    port = PORTS[int(environment["SLURM_JOB_ID"]) % len(PORTS)]
+    return Cluster(nodes, int(environment["SLURM_NODEID"]), f"{host}:{port}")
 
 
 def _first_host(nodes: str) -> str:
@@ -63,7 +71,7 @@ def _first_host(nodes: str) -> str:
     command = ["scontrol", "show", "hostnames", nodes]
     hosts = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout.split()
     if not hosts:
-        raise UserError(f"found no machine by {' '.join(command)}; expected those of the Slurm job, or --nodes, …")
+        raise UserError(f"found no machine by {' '.join(command)}; expected those of the Slurm step, or --nodes, …")
     return hosts[0]
 
 

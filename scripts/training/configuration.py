@@ -38,7 +38,9 @@ def locate(given: str) -> Path:
 
 
 def readable(override: str) -> str:
-    """An override that hydra accepts: of any option, written in a file or not; and of any text.
+    """An override that hydra accepts: of any option, written in a file or not; and of any text, such as a path.
+
+    Hydra takes a comma for several values, each for a run of its own; here they are text, as there is one training.
 
     Args:
         override: KEY=VALUE, or as hydra's own grammar has it.
@@ -47,12 +49,12 @@ def readable(override: str) -> str:
     if equals and "." in key and key[0] not in "+~":
         override = f"++{override}"
     try:
-        OverridesParser.create().parse_override(override)
+        accepted = not OverridesParser.create().parse_override(override).is_sweep_override()
     except HydraException:
         if not equals:
             raise UserError(f"found the argument {override!r}; expected KEY=VALUE") from None
-        return f"{override.partition('=')[0]}={quoted(value)}"
-    return override
+        accepted = False
+    return override if accepted else f"{override.partition('=')[0]}={quoted(value)}"
 
 
 def quoted(text: str) -> str:
@@ -106,9 +108,11 @@ def _check_given(config: Any) -> None:
     missing = missing_keys(config)
     if missing:
         raise UserError(f"found no {', '.join(missing)}; expected {' '.join(f'{key}=…' for key in missing)}")
-    for folder in str(config.task.data).split(":"):
+    data = str(config.task.data)
+    for folder in data.split(":"):
         if not Path(folder).is_dir():
-            raise UserError(f"task.data: found no folder {folder}; expected the data-bin of a prepared corpus")
+            of = f" of {data}, which fairseq splits at ':' into several" if ":" in data else ""
+            raise UserError(f"task.data: found no folder {folder}{of}; expected the data-bin of a prepared corpus")
     start = config.checkpoint.get("finetune_from_model")
     if start and not Path(start).is_file():
         raise UserError(f"checkpoint.finetune_from_model: found no file {start}; expected a checkpoint")

@@ -30,7 +30,7 @@ from agg_fairseq.errors import UserError
 from ..command import run
 from .batches import Batches, split
 from .cluster import Cluster, cluster_of, processes_of
-from .configuration import composed, locate, readable, with_plugin
+from .configuration import ROOT, composed, locate, readable, with_plugin
 
 MAX_TOKENS, UPDATE_FREQ = "dataset.max_tokens", "optimization.update_freq"
 
@@ -116,8 +116,9 @@ def _program(cluster: Cluster, processes: int) -> list[str]:
     if cluster.master is not None:
         host, _, port = cluster.master.rpartition(":")
         where = ["--nnodes", cluster.nodes, "--node-rank", cluster.rank, "--master-addr", host, "--master-port", port]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", *where, "--nproc-per-node", processes]
-    return [*map(str, torchrun), "-m", "scripts.training.worker"]
+    start = str(ROOT / "scripts" / "run.py")
+    torchrun = [sys.executable, start, "scripts.training.launch", *where, "--nproc-per-node", processes]
+    return [*map(str, torchrun), start, "scripts.training.worker"]
 
 
 def _settings(config: Any, batches: Batches) -> list[str]:
@@ -128,6 +129,8 @@ def _settings(config: Any, batches: Batches) -> list[str]:
         f"++{MAX_TOKENS}={batches.max_tokens}",
         f"++{UPDATE_FREQ}=[{batches.update_freq}]",
     ]
+    if "tokens_per_sample" in config.task:  # by default fairseq cuts a batch of 33 sequences down to 32
+        settings.append("++dataset.required_batch_size_multiple=1")
     if batches.processes == 1:
         return [*settings, "distributed_training.distributed_world_size=1"]  # fairseq's default is all GPUs
     return [

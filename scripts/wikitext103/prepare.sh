@@ -4,4 +4,4 @@ set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 bash "$here/scripts/setup.sh" >&2
-PYTHONPATH=$here exec "$here/.venv/bin/python" -m scripts.data.wikitext wikitext103 "$@"
+exec "$here/.venv/bin/python" "$here/scripts/run.py" scripts.data.wikitext wikitext103 "$@"

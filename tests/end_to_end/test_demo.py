@@ -27,6 +27,8 @@ def test_demo_in_small(tmp_path):
     first = run_command("bash", SCRIPT, *options, cwd=tmp_path).stdout
     assert "agg-0.05" in first and "12/12" in first
     check(output, ["mle", "agg-0.05"])
+    between_epochs = [path.name for path in (output / "mle").glob("checkpoint_*_*.pt")]
+    assert len(between_epochs) == 1  # of which an interrupted training goes on
     again = run_command("bash", SCRIPT, *options, cwd=tmp_path).stdout
     assert "mle is trained already" in again and "12/12" not in again
     other = run_command("bash", SCRIPT, *options, "--seed", "7", cwd=tmp_path, check=False)

@@ -222,9 +222,11 @@ def test_archives_of_wmt(tmp_path):
     result = prepare("--from", archives, "--output", tmp_path / "out")
     warnings = [line for line in result.stderr.splitlines() if "warning" in line]
     assert sum("found the SHA-256" in line for line in warnings) == 3
+    assert sum("test-full.tgz is not WMT's: found the MD5" in line for line in warnings) == 1
     assert sum("found 2 sentences; WMT14 has 3,003" in line for line in warnings) == 2
-    assert sum("found 1 sentences; WMT14 has 3,000" in line for line in warnings) == 1 and len(warnings) == 6
-    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["corpus"] == "wmt14_en_de"
+    assert sum("found 1 sentences; WMT14 has 3,000" in line for line in warnings) == 1 and len(warnings) == 7
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["corpus"] == "wmt14_en_de" and manifest["official"] is False
     for name in NAMES:
         lines = (tmp_path / "out" / "plain" / name).read_text(encoding="utf-8").splitlines()
         assert lines == wmt_sentences(*name.split("."))

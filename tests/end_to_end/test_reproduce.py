@@ -2,11 +2,17 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
 from tests.conftest import ROOT, run_command
 from tests.reproducing import LM, reproduce, rows
+
+
+def started(*arguments, check=True):
+    """What the script starts, without its set-up, which takes seconds."""
+    return run_command("python", ROOT / "scripts" / "run.py", "scripts.reproduction", *arguments, check=check)
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +42,9 @@ def test_what_is_done_is_not_done_again(table_3, prepared_data):
     """Neither trainings nor measures; another table of the same models finds them."""
     output, first = table_3
     arguments = ("--scale", "tiny", "--data", prepared_data, "--output", output, *LM)
-    again = reproduce("agg-3", *arguments)
+    again = started("agg-3", *arguments)
     assert again.stdout == first.stdout and "training" not in again.stderr and "measuring" not in again.stderr
-    shown = reproduce("agg-8", *arguments, "--show")
+    shown = started("agg-8", *arguments, "--show")
     table = rows(shown.stdout)
     assert table["no g1"][1] == "not run" and table["no g1"][0] == "15.48"
     assert table["AGG"][1] == rows(first.stdout)["PPL Total"][3]
@@ -47,15 +53,33 @@ def test_what_is_done_is_not_done_again(table_3, prepared_data):
 
 def test_a_run_with_other_settings_is_refused(table_3, prepared_data):
     output, _ = table_3
-    result = reproduce(
+    result = started(
         "agg-3", "--scale", "tiny", "--data", prepared_data, "--output", output, *LM, "common.seed=2", check=False
     )
-    assert result.returncode == 2 and "holds a model of other settings" in result.stderr.splitlines()[-1]
+    assert result.returncode == 2 and "holds a model of other settings (overrides: " in result.stderr.splitlines()[-1]
+
+
+def test_another_corpus_at_the_same_place_is_refused(table_3, prepared_data, tmp_path):
+    """Its numbers would be those of the old one; the old one may lie elsewhere."""
+    output, first = table_3
+    moved = shutil.copytree(prepared_data, tmp_path / "moved")
+    arguments = ("agg-3", "--scale", "tiny", "--data", moved, "--output", output, *LM)
+    assert started(*arguments).stdout == first.stdout
+    (moved / "manifest.json").write_text('{"corpus": "another", "bpe": {"kind": "words"}}')
+    result = started(*arguments, check=False)
+    assert result.returncode == 2 and "other settings (corpus: " in result.stderr.splitlines()[-1]
+
+
+def test_text_of_two_languages_is_refused_for_a_language_model(mt_data, tmp_path):
+    (tmp_path / "data-bin").symlink_to(mt_data)
+    (tmp_path / "manifest.json").write_text('{"bpe": {"kind": "words"}}')
+    result = started("agg-3", "--scale", "tiny", "--data", tmp_path, "--output", tmp_path / "runs", check=False)
+    assert result.returncode == 2 and "found text of two languages" in result.stderr.splitlines()[-1]
 
 
 def test_a_figure_of_the_same_models(table_3, prepared_data):
     output, _ = table_3
-    printed = reproduce("agg-figure-3", "--scale", "tiny", "--data", prepared_data, "--output", output, *LM)
+    printed = started("agg-figure-3", "--scale", "tiny", "--data", prepared_data, "--output", output, *LM)
     pictures = printed.stdout.splitlines()[-2:]
     assert [os.path.basename(path) for path in pictures] == [
         "agg-figure-3-projection.png", "agg-figure-3-singular-values.png",
@@ -78,13 +102,14 @@ def test_a_dry_run_prints_the_trainings_and_starts_none(prepared_data, tmp_path)
         (("agg-5",), "found the table 'agg-5'; expected one of agg-1, "),
         ((), "found no TABLE"),
         (("agg-3", "max_update"), "expected key=value"),
+        (("agg-3", "size=small"), "expected --scale, --data or --output for that"),
+        (("agg-3", "--show", "--dry-run"), "found --show and --dry-run"),
         (("agg-7", "--scale", "tiny", "--output", "/nowhere"), "found no --data; expected a folder of"),
         (("agg-3", "--data", "/nowhere"), "--data: found no folder /nowhere"),
     ],
 )
 def test_mistakes_are_told_in_one_line(arguments, message):
-    program = ("python", "-m", "scripts.reproduction")  # what the script starts, whose set-up takes seconds
-    result = run_command(*program, *arguments, check=False, env={"PYTHONPATH": str(ROOT)})
+    result = started(*arguments, check=False)
     assert result.returncode == 2 and message in result.stderr.splitlines()[-1]
 
 

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from hydra import compose, initialize
 
 from agg_fairseq.cli.checkpoints import open_checkpoint
 from agg_fairseq.cli.training_log import read_log
@@ -38,9 +39,11 @@ hydra: {run: {dir: "${checkpoint.save_dir}/hydra"}, job: {chdir: false}}
 
 @pytest.fixture
 def place(tmp_path, lm_data):
-    """Where the user is: a folder with a configuration and with data."""
+    """Where the user is: a folder with a configuration and with data; and with files that are named like ours."""
     folder = tmp_path / "the user’s folder"
-    folder.mkdir()
+    (folder / "scripts").mkdir(parents=True)
+    for name in ("scripts/__init__.py", "regex.py", "hydra.py"):
+        (folder / name).write_text("raise SystemExit('the user’s own file was run')")
     (folder / "own.yaml").write_text(CONFIG)
     shutil.copytree(lm_data, folder / "data")
     return folder
@@ -61,7 +64,24 @@ def test_two_processes_train_what_one_does(place):
     lines, expected = (read_log(folder / "train.log") for folder in (two, one))
     assert [line["num_updates"] for line in lines] == [1, 2, 3, 4, 5, 6]
     assert [line["rare_tokens"] for line in lines] == [line["rare_tokens"] for line in expected]
-    assert sorted(path.name for path in place.iterdir()) == ["data", "läufe", "one", "own.yaml"]
+    given = {"data", "hydra.py", "own.yaml", "regex.py", "scripts"}
+    assert {path.name for path in place.iterdir()} == given | {"läufe", "one"}
+
+
+def test_the_tokens_that_are_told_are_trained(place):
+    """Each of two processes reads ten sequences: no multiple of 8, to which fairseq would cut them."""
+    (place / "own.yaml").write_text(CONFIG.replace("max_tokens: 32", "max_tokens: 160"))
+    command = ("bash", SCRIPT, "own", "task.data=data", "checkpoint.save_dir=s", "optimization.max_update=4")
+    said = run_command(*command, "--gpus", "2", cwd=place).stderr
+    assert "train: 320 tokens per update = 2 process(es) x 160 x 1 (configured: 320)" in said
+    assert max(line["wpb"] for line in read_log(place / "s" / "train.log")) == 320
+
+
+def test_an_error_in_several_processes_is_told_by_its_line(place):
+    command = ("bash", SCRIPT, "own", "task.data=data", "checkpoint.save_dir=s", "criterion.agg_alpha=7")
+    result = run_command(*command, "--gpus", "2", cwd=place, check=False)
+    assert result.returncode == 2
+    assert "--agg-alpha between 0 and 1" in result.stderr and "Traceback" not in result.stderr
 
 
 @pytest.fixture
@@ -134,6 +154,16 @@ def test_several_machines(launch):
     assert command[start : start + len(placed)] == placed
 
 
+@pytest.mark.parametrize("name", ["one,two", "choice(1,2)", "1..2", "a b'c", "ü=1"])
+def test_a_folder_of_any_name(launch, tmp_path, name):
+    (tmp_path / name).mkdir()
+    status, command, said = launch(f"{WORDS}agg-agg", data=f"task.data={name}", save=f"checkpoint.save_dir=runs/{name}")
+    assert status == 0, said
+    with initialize(version_base="1.1", config_path=None):
+        config = compose(overrides=[one for one in command if one.startswith(("++task", "++checkpoint"))])
+    assert (config.task.data, config.checkpoint.save_dir) == (name, f"runs/{name}")
+
+
 def test_any_option_of_fairseq_and_any_text(launch):
     text = "common.wandb_project=it's (ü)"
     arguments = ("common.fp16=false", "model.decoder_learned_pos=true", text, "~model.dropout")
@@ -156,7 +186,9 @@ MISTAKES = [
     (f"{WORDS}agg-agg", ("criterion._name=nothing",), "criterion._name: found nothing; expected one of"),
     (f"{WORDS}agg-agg", ("criterion.agg_gates=g3",), "Invalid value 'g3', expected one of [both, g1, g2"),
     (f"{WORDS}agg-agg", ("optimization.max_update=many",), "'many' of type 'str' could not be converted to Integer"),
-    (f"{WORDS}agg-agg", ("task.data=nowhere",), "task.data: found no folder nowhere"),
+    (f"{WORDS}agg-agg", ("task.data=nowhere",), "task.data: found no folder nowhere; expected"),
+    (f"{WORDS}agg-agg", ("task.data=a:b/data-bin",), "found no folder a of a:b/data-bin, which fairseq splits at ':'"),
+    (f"{WORDS}agg-agg", ("size=small,tiny",), "Could not find 'size/small,tiny'"),
     (f"{WORDS}f2-face", (), "found no checkpoint.finetune_from_model; expected checkpoint.finetune_from_model="),
     (f"{WORDS}f2-face", ("checkpoint.finetune_from_model=x.pt",), "found no file x.pt; expected a checkpoint"),
     (f"{WORDS}agg-agg", ("optimization.update_freq=[4,2]",), "expected a number of tokens, and one of batches"),

@@ -14,7 +14,8 @@ from agg_fairseq.errors import UserError
 from scripts.data import wikitext_corpora, wikitext_preparation
 from scripts.data.alone import alone
 from scripts.data.binarise import SPLITS, binarise
-from scripts.data.stages import sha256
+from scripts.data.digests import sha256
+from scripts.data.stages import stage
 from scripts.data.wikitext_corpora import tokens_file
 from scripts.data.wikitext_preparation import Preparation, prepare
 from tests.conftest import ROOT, called, run_command
@@ -157,10 +158,10 @@ def test_a_killed_run_goes_on(given, here, tmp_path):
     """Killed at every stage in turn, as far as a test can time it: what there is afterwards is whole or not there."""
     output = tmp_path / "out"
     command = [sys.executable, "-m", "scripts.data.wikitext", "wikitext2", "--from", given, "--output", output]
-    for stage in ("text", "encoded", "data-bin"):
+    for awaited in ("text", "encoded", "data-bin"):
         process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         for line in process.stderr:
-            if line == f"wikitext: {stage}\n":
+            if line == f"wikitext: {awaited}\n":
                 break
         process.send_signal(signal.SIGKILL)
         process.stderr.close()
@@ -204,6 +205,28 @@ def test_other_settings_do_not_touch_what_is_there(given, here, tmp_path):
     assert visible(tmp_path / "out") == ["data-bin", "encoded", "manifest.json", "text"]
 
 
+def test_the_text_is_known_by_its_content(given, here, tmp_path, capsys):
+    """A copy of it elsewhere is the same, and another text in its place is not."""
+    prepare(preparation(tmp_path / "out", source=given))
+    prepare(preparation(tmp_path / "out", source=write_files(tmp_path / "copy", TEXTS)))
+    assert capsys.readouterr().out.endswith("is complete\n")
+    (given / tokens_file("train")).write_text(f"{TEXTS['train']} another end \n", encoding="utf-8")
+    with pytest.raises(UserError, match="was prepared with other settings"):
+        prepare(preparation(tmp_path / "out", source=given))
+
+
+def test_a_lost_file_of_a_stage(given, here, tmp_path):
+    """Its folder is to be removed, says the message; then it is made anew."""
+    wanted = preparation(tmp_path / "out", source=given)
+    stage(tmp_path / "out" / "text", wanted.settings(), wanted.stages()["text"])
+    (tmp_path / "out" / "text" / tokens_file("valid")).unlink()
+    with pytest.raises(UserError, match=f"found no .*; remove the folder {tmp_path / 'out' / 'text'} and run it again"):
+        prepare(wanted)
+    shutil.rmtree(tmp_path / "out" / "text")
+    prepare(wanted)
+    assert (tmp_path / "out" / "manifest.json").exists()
+
+
 def test_fairseq_preprocess_fails(tmp_path):
     """Only its last line is told."""
     with pytest.raises(
@@ -229,13 +252,15 @@ def test_a_dry_run_writes_nothing(key, tokenizer, tmp_path):
 
 
 def test_a_dry_run_says_what_is_made(given, tmp_path):
-    (tmp_path / "out").mkdir()
-    write_files(tmp_path / "out" / "text", TEXTS)
+    made = preparation(tmp_path / "out", source=given)
+    stage(tmp_path / "out" / "text", made.settings(), made.stages()["text"])
     options = ("wikitext2", "--from", given, "--output", tmp_path / "out", "--dry-run")
     assert wikitext(*options).stdout.splitlines()[1:3] == [
         "  text       is made",
         f"  encoded    by {os.cpu_count()} processes",
     ]
+    other = wikitext(*options, "--tokenizer=sentencepiece", check=False)
+    assert other.returncode == 2 and "text was prepared with other settings" in other.stderr
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,15 @@ EXPECTED = {split: [sentences(split, language) for language in LANGUAGES] for sp
 
 
 def test_archives_that_are_given(tmp_path, capsys):
-    """All of the five, whose digests are not WMT's: it is said of those that have one in the table."""
+    """All of the five, whose digests are not WMT's: it is said of those that have one in the table, SHA-256 or MD5."""
     source = given(write_archives(tmp_path / "archives"))
     assert source.corpus == "wmt14_en_de" and list(source.settings) == list(ARCHIVES)
     assert source.settings[DEV] == hashlib.sha256((tmp_path / "archives" / DEV).read_bytes()).hexdigest()
     assert contents(source.splits()) == EXPECTED
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 3 and all("warning: training-parallel-" in line for line in said)
+    assert len(said) == 4 and all("is not WMT's: found the " in line for line in said)
+    assert sum("warning: training-parallel-" in line for line in said) == 3 and f"warning: {TEST}" in said[-1]
+    assert not source.is_official
 
 
 def test_plain_text_comes_first(tmp_path):
@@ -83,6 +85,24 @@ def test_another_file_than_it_should_be(tmp_path, mirrors, name):
     (downloads / name).write_bytes((downloads / name).read_bytes() + b"x")
     with pytest.raises(UserError, match=rf"{name}: found the (SHA-256|MD5) .*; remove the file and run it again"):
         downloaded(downloads).splits()
+
+
+def test_another_file_at_a_mirror(tmp_path, mirrors):
+    """By MD5, or as no archive at all where no digest is known: the next mirror is asked."""
+    for name in (TEST, DEV):
+        (tmp_path / "gone").mkdir(exist_ok=True)
+        (tmp_path / "gone" / name).write_text("<html>log in first")
+    assert contents(downloaded(tmp_path / "downloads").splits()) == EXPECTED
+
+
+def test_archives_that_are_given_and_official(tmp_path, mirrors, capsys):
+    folder = write_archives(tmp_path / "mine")
+    for name in ARCHIVES:
+        (folder / name).write_bytes((tmp_path / "mirror" / name).read_bytes())
+    assert given(folder).is_official and not capsys.readouterr().err
+    assert downloaded(tmp_path / "downloads").is_official
+    (folder / TEST).write_bytes((folder / TEST).read_bytes() + b"x")
+    assert not given(folder).is_official and TEST in capsys.readouterr().err
 
 
 def test_mirrors_that_are_gone(tmp_path, mirrors):

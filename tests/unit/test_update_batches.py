@@ -62,14 +62,26 @@ def test_machines_of_slurm(tmp_path, monkeypatch):
     scontrol.write_text('#!/bin/sh\n[ "$*" = "show hostnames node[07-08]" ] && printf "node07\\nnode08\\n"\n')
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    job = {"SLURM_NNODES": "2", "SLURM_NODEID": "1", "SLURM_JOB_ID": "40001", "SLURM_JOB_NODELIST": "node[07-08]"}
-    assert cluster_of(None, None, None, job) == Cluster(2, 1, "node07:20001")
-    assert cluster_of(None, None, None, job | {"SLURM_NTASKS": "2"}) == Cluster(2, 1, "node07:20001")
-    with pytest.raises(UserError, match="found 16 tasks of Slurm on 2 machines"):
-        cluster_of(None, None, None, job | {"SLURM_NTASKS": "16"})
-    assert cluster_of(None, None, None, job | {"SLURM_NNODES": "1"}) == Cluster()
+    job = {"SLURM_NNODES": "4", "SLURM_NTASKS": "32", "SLURM_JOB_ID": "40001", "SLURM_JOB_NODELIST": "node[05-08]"}
+    step = job | {
+        "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "node[07-08]",
+        "SLURM_NODEID": "1",
+    }  # fmt: skip
+    assert cluster_of(None, None, None, step) == Cluster(2, 1, "node07:20001")
+    assert cluster_of(None, None, None, step | {"SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "1"}) == Cluster()
     with pytest.raises(UserError, match="found no machine by scontrol show hostnames other"):
-        cluster_of(None, None, None, job | {"SLURM_JOB_NODELIST": "other"})
+        cluster_of(None, None, None, step | {"SLURM_STEP_NODELIST": "other"})
+    for nodes in ("1", "2"):
+        with pytest.raises(UserError, match=f"found 16 tasks of srun on {nodes} machine"):
+            cluster_of(None, None, None, step | {"SLURM_STEP_NUM_NODES": nodes, "SLURM_STEP_NUM_TASKS": "16"})
+
+
+@pytest.mark.parametrize("shell", [{"SLURM_NODEID": "0"}, {}])  # of sbatch; of salloc
+def test_slurm_without_srun(shell):
+    job = {"SLURM_NNODES": "4", "SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "node[05-08]", **shell}
+    with pytest.raises(UserError, match="found a Slurm job of 4 machines.*expected it started by srun"):
+        cluster_of(None, None, None, job)
+    assert cluster_of(None, None, None, job | {"SLURM_NNODES": "1", "SLURM_NTASKS": "8"}) == Cluster()
 
 
 @pytest.mark.parametrize(

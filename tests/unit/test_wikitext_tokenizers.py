@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, decoders, models
 
 from agg_fairseq.errors import UserError
 from scripts.data import gpt2_bpe, sentencepiece_bpe
-from scripts.data.stages import sha256
+from scripts.data.digests import sha256
 from tests.serving import serving
 from tests.wikitext_sample import sample_text
 
@@ -71,7 +71,9 @@ def test_other_files_are_not_gpt2s(shared_data, tmp_path):
     shutil.copytree(shared_data / "gpt2-bpe", given)
     (given / "vocab.bpe").chmod(0o644)
     (given / "vocab.bpe").write_text("#version: 0.2\nĠ t\n")
-    with pytest.raises(UserError, match=f"of vocab.bpe in .*given; expected GPT-2's, {gpt2_bpe.FILES['vocab.bpe']}"):
+    with pytest.raises(
+        UserError, match=f"given/vocab.bpe: found the SHA-256 .*; expected {gpt2_bpe.FILES['vocab.bpe']}, GPT-2's"
+    ):
         gpt2_bpe.take(given, tmp_path)
 
 
