@@ -13,7 +13,7 @@ check: setup     ## lint and formatting
 	$(PY) -m ruff format --check .
 
 test: check      ## lint, then all tests that take seconds
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 test-slow: setup ## the tests that take minutes
 	$(PY) -m pytest -q -m slow

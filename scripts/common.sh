@@ -56,7 +56,8 @@ train() { # NAME FIXED… -- OPTION…: a model by fairseq-train, unless it is t
   mkdir -p -- "$output/$name"
   printf '%s\n' "$*" > "$output/$name/options"
   if ! "$bin/fairseq-train" "$output/data-bin" --user-dir "$user_dir" --save-dir "$output/$name" \
-    --no-epoch-checkpoints --log-format json --log-file "$output/$name/train.log" "${fixed[@]}" "$@" 2>&1 |
+    --no-epoch-checkpoints --data-buffer-size 0 --log-format json --log-file "$output/$name/train.log" \
+    "${fixed[@]}" "$@" 2>&1 |
     tee -- "$output/$name/output.log" | "$bin/python" scripts/run.py scripts.progress "$name"; then
     tail -n 20 -- "$output/$name/output.log" >&2
     echo "$program: error: training $name failed; its output is in $output/$name/output.log" >&2

@@ -459,7 +459,7 @@ def test_the_folder_under_another_name_beside_the_package(lm_data, tmp_path):
     (tmp_path / "plugin").symlink_to(ROOT / "agg_fairseq")
     run_command(
         "python", "-c", TWICE, lm_data, "--user-dir", tmp_path / "plugin", *F2_LM, *COMMON, *F2, "--no-save",
-        "--max-update", 1, "--disable-validation",
+        "--max-update", 1, "--disable-validation", "--data-buffer-size", 0,  # no thread that could outlive the update
     )  # fmt: skip
 
 

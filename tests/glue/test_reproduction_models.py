@@ -7,7 +7,7 @@ import pytest
 from scripts.reproduction.bench import Bench
 from scripts.reproduction.catalogue import EXPERIMENTS
 from scripts.reproduction.experiment import SCALES
-from scripts.reproduction.training import settings_of
+from scripts.reproduction.training import overrides_of
 from scripts.training.configuration import composed, locate, readable, with_plugin
 
 ALL = {model.name: model for experiment in EXPERIMENTS.values() for model in experiment.models()}
@@ -17,13 +17,13 @@ MODELS = {name: model for name, model in ALL.items() if model.overrides or model
 @pytest.mark.parametrize("name", MODELS)
 def test_composes_at_every_scale(name, tmp_path):
     model = MODELS[name]
-    (tmp_path / "data-bin").mkdir()
-    (tmp_path / "manifest.json").write_text("{}")
     for scale in [scale for scale in SCALES if scale in model.scales]:
-        bench = Bench(scale, Path("/runs"), data=tmp_path, dry=True)
-        config, *overrides = settings_of(bench, model)
-        given = [readable(override) for override in [*overrides, "checkpoint.save_dir=/run"]]
-        cfg = composed(locate(config), with_plugin(given))
+        overrides = [
+            *overrides_of(Bench(scale, Path("/runs")), model),
+            f"task.data={tmp_path}",
+            "checkpoint.save_dir=/run",
+        ]
+        cfg = composed(locate(f"configs/{model.config}"), with_plugin([readable(override) for override in overrides]))
         assert cfg.common.cpu == (scale == "tiny")
         check_rare_group(cfg.criterion)
 
