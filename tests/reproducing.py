@@ -11,8 +11,8 @@ LM = (*SMALL, "model.decoder_layers=1", "model.decoder_input_dim=16", "model.dec
 MT = (*SMALL, "model.encoder_embed_dim=16", "model.encoder_ffn_embed_dim=16")
 
 
-def reproduce(*arguments, check=True, cwd=ROOT):
-    return run_command("bash", SCRIPT, *arguments, check=check, cwd=cwd, env={"OMP_NUM_THREADS": "1"})
+def reproduce(*arguments, check=True, cwd=ROOT, timeout=300):
+    return run_command("bash", SCRIPT, *arguments, check=check, cwd=cwd, env={"OMP_NUM_THREADS": "1"}, timeout=timeout)
 
 
 def rows(text):

@@ -42,7 +42,7 @@ def options(key, pairs):
 
 @pytest.mark.parametrize("key", EXPERIMENTS)
 def test_every_table_and_figure(key, output, pairs):
-    printed = reproduce(key, "--scale", "tiny", "--output", output, *options(key, pairs))
+    printed = reproduce(key, "--scale", "tiny", "--output", output, *options(key, pairs), timeout=1800)
     experiment = EXPERIMENTS[key]
     table = rows(printed.stdout)
     names = {text for text in (*table, *table.get("", ()))}
