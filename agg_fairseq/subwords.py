@@ -130,7 +130,12 @@ def _words(dictionary: Any) -> Splitter:
     return Splitter(dictionary, lambda word: [word])
 
 
-def _gpt2(dictionary: Any, gpt2_encoder_json: str, gpt2_vocab_bpe: str) -> Splitter:
+def gpt2_tokenizer(gpt2_encoder_json: str, gpt2_vocab_bpe: str) -> Any:
+    """GPT-2's byte-level sub-words, as a `tokenizers.Tokenizer`.
+
+    Raises:
+        UserError: a file cannot be read; or the package `tokenizers` is missing.
+    """
     tokenizers = _package("gpt2", "tokenizers")
     try:
         model = tokenizers.models.BPE.from_file(gpt2_encoder_json, gpt2_vocab_bpe)
@@ -141,6 +146,11 @@ def _gpt2(dictionary: Any, gpt2_encoder_json: str, gpt2_vocab_bpe: str) -> Split
         ) from error
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return tokenizer
+
+
+def _gpt2(dictionary: Any, gpt2_encoder_json: str, gpt2_vocab_bpe: str) -> Splitter:
+    tokenizer = gpt2_tokenizer(gpt2_encoder_json, gpt2_vocab_bpe)
     pieces = {str(index): piece for piece, index in tokenizer.get_vocab().items()}
     if _share(dictionary, pieces) >= PIECES_SHARE:
         by_id = _after_space(tokenizer, lambda encoding: map(str, encoding.ids))

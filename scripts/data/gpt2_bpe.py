@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from functools import cache
 from pathlib import Path
-
-import tokenizers
+from typing import Any
 
 from agg_fairseq.errors import UserError
+from agg_fairseq.subwords import gpt2_tokenizer
 
 from .digests import expected
 from .fetch import fetch
@@ -72,8 +72,6 @@ def encode(folder: str, lines: list[str]) -> list[str]:
 
 
 @cache
-def _tokenizer(folder: str) -> tokenizers.Tokenizer:
-    model = tokenizers.models.BPE.from_file(f"{folder}/encoder.json", f"{folder}/vocab.bpe")
-    tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return tokenizer
+def _tokenizer(folder: str) -> Any:
+    """Read once in each process."""
+    return gpt2_tokenizer(f"{folder}/encoder.json", f"{folder}/vocab.bpe")

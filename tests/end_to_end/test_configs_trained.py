@@ -124,7 +124,9 @@ def test_wmt14(name, mt_data, folder):
 
 @pytest.mark.parametrize("name", sorted(ALL_FILES["wikitext2"]))
 def test_wikitext2(name, lm_data, folder):
-    train("wikitext2", name, lm_data, folder / f"lstm-{name}", *LSTM)
+    last = train("wikitext2", name, lm_data, folder / f"lstm-{name}", *LSTM)
+    assert last["cfg"]["criterion"]["_name"] == name.removeprefix("cosreg-")
+    assert "decoder.layers.0.weight_hh" in last["model"]
 
 
 def test_wikitext2_with_the_papers_optimiser(lm_data, folder):

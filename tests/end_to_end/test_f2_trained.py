@@ -457,10 +457,11 @@ assert {"agg_fairseq.models", "plugin.models"} <= set(sys.modules)
 def test_the_folder_under_another_name_beside_the_package(lm_data, tmp_path):
     """Registered twice is no error; and the criterion knows the model's layer."""
     (tmp_path / "plugin").symlink_to(ROOT / "agg_fairseq")
-    run_command(
+    printed = run_command(
         "python", "-c", TWICE, lm_data, "--user-dir", tmp_path / "plugin", *F2_LM, *COMMON, *F2, "--no-save",
         "--max-update", 1, "--disable-validation", "--data-buffer-size", 0,  # no thread that could outlive the update
     )  # fmt: skip
+    assert "(output_projection): FactorizedSoftmax(" in printed.stderr and '"class_nll"' in printed.stderr
 
 
 @pytest.mark.slow

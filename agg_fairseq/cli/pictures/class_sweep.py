@@ -7,7 +7,6 @@ others are horizontal lines. See --name of text-metrics.
 from __future__ import annotations
 
 import argparse
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UserError
 from ..naming import HUMAN
 from . import style
-from .measured_files import MeasuredFile, read_measured
+from .measured_files import MeasuredFile, human_of, read_measured
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SUMMARY = "likeness of generated texts to human ones and to each other, by number of frequency classes"
@@ -57,24 +55,17 @@ def draw(arguments: argparse.Namespace) -> Figure:
     """A panel for each measure, a curve for each assignment with fixed classes; other models and people as levels."""
     files = [read_measured(path, "text-metrics") for path in arguments.inputs]
     models = [model for measured in files for model in _models(measured)]
-    curves, levels, human = _curves(models, arguments.inputs), _levels(models), _human(files)
+    curves, levels, human = _curves(models, arguments.inputs), _levels(models), human_of(files, _values)
     figure, axes = style.new_figure(columns=len(PANELS), width=4.0, height=3.0)
     for axis, (key, (title, factor)) in zip(axes[0], PANELS.items(), strict=True):
         for index, (name, points) in enumerate(curves.items()):
             style.line(axis, index, list(points), [factor * of[key] for of in points.values()], name, marked=True)
         for index, (name, values) in enumerate(levels.items(), 1):  # number 0 looks like the second curve
             style.level(axis, index, factor * values[key], name)
-        _draw_human(axis, factor * human[key])
-        axis.autoscale_view()  # a level just beyond the curves would lie on the frame
+        style.level(axis, None, factor * human[key], HUMAN)
         axis.xaxis.get_major_locator().set_params(integer=True)
         style.finish(axis, title=title, xlabel="classes")
     return style.finish_figure(figure)
-
-
-def _draw_human(axis: Axes, y: float) -> None:
-    """A solid line in dark grey, where people are measured at all."""
-    if not math.isnan(y):
-        axis.axhline(y, color=style.REFERENCE, label=HUMAN)
 
 
 def _models(measured: MeasuredFile) -> Iterator[_Model]:
@@ -125,16 +116,3 @@ def _levels(models: Sequence[_Model]) -> dict[str, Values]:
                 raise UserError(f"{model.path}: found the name {model.name!r} again; {expected}")
             levels[model.name] = model.values
     return levels
-
-
-def _human(files: Sequence[MeasuredFile]) -> Values:
-    """What was measured of the human texts, the same in all files."""
-    humans = []
-    for measured in files:
-        human = measured.values.get(HUMAN)
-        humans.append(_values(measured, {**(human if isinstance(human, dict) else {}), "name": HUMAN}))
-        if humans[-1] != humans[0]:
-            raise UserError(
-                f"{measured.path}: found another human text than in {files[0].path}; expected texts of the same split"
-            )
-    return humans[0]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...errors import UserError, first_line
+from ..naming import HUMAN
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,28 @@ class MeasuredFile:
             raise UserError(f"{self.path}: found {found}; expected a number; {self._expected()}")
         return float(value)
 
+    def human(self) -> dict[str, Any]:
+        """What a file of text-metrics has of the human texts, as a row."""
+        found = self.values.get(HUMAN)
+        return {**(found if isinstance(found, dict) else {}), "name": HUMAN}
+
     def _expected(self) -> str:
         return f"expected a file of agg-fairseq {self.command} --json"
+
+
+def human_of(files: Sequence[MeasuredFile], read: Callable[[MeasuredFile, dict[str, Any]], T]) -> T:
+    """What `read` makes of the human texts, the same in all files.
+
+    Raises:
+        UserError: it is not the same; or as `read`.
+    """
+    found = [read(measured, measured.human()) for measured in files]
+    for measured, other in zip(files, found, strict=True):
+        if other != found[0]:
+            raise UserError(
+                f"{measured.path}: found another human text than in {files[0].path}; expected texts of the same split"
+            )
+    return found[0]
 
 
 def read_measured(path: str | Path, command: str) -> MeasuredFile:

@@ -100,12 +100,18 @@ def line(axis: Axes, index: int, x: Sequence[float], y: Sequence[float], label: 
     axis.plot(x, y, label=_kept(label), **style)
 
 
-def level(axis: Axes, index: int, y: float, label: str) -> None:
-    """A horizontal line, number `index` of those that a curve number 0 is compared with; none for NaN."""
+def level(axis: Axes, index: int | None, y: float, label: str) -> None:
+    """A horizontal line, number `index` of those that a curve number 0 is compared with; None, of the reference.
+
+    There is none for NaN.
+    """
     if not math.isnan(y):
-        colors, dashes = COLORS[1:], DASHES[1:]  # 5 and 4: 20 are drawn before two look alike
-        color, dash = colors[index % len(colors)], dashes[index % len(dashes)]
-        axis.axhline(y, color=color, linestyle=dash, label=_kept(label))
+        style = {"color": REFERENCE}
+        if index is not None:
+            colors, dashes = COLORS[1:], DASHES[1:]  # 5 and 4: 20 are drawn before two look alike
+            style = {"color": colors[index % len(colors)], "linestyle": dashes[index % len(dashes)]}
+        axis.axhline(y, label=_kept(label), **style)
+        axis.autoscale_view()  # a line just beyond the curves would lie on the frame
 
 
 def points(axis: Axes, index: int, x: Sequence[float], y: Sequence[float], label: str) -> None:

@@ -9,7 +9,7 @@ from ...errors import UserError
 from ...metrics.mass_groups import MASS_GROUPS
 from ..naming import HUMAN
 from . import style
-from .measured_files import MeasuredFile, read_measured
+from .measured_files import MeasuredFile, human_of, read_measured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,21 +39,17 @@ def draw(arguments: argparse.Namespace) -> Figure:
 
 def _shares(paths: list[str]) -> tuple[dict[str, list[float]], list[float]]:
     """The shares of each text by its name, and those of the human text; in the order of `MASS_GROUPS`."""
+    files = [read_measured(path, "text-metrics") for path in paths]
     texts: dict[str, list[float]] = {}
-    humans = []
-    for path in paths:
-        measured = read_measured(path, "text-metrics")
+    for measured in files:
         for row in measured.rows("files"):
             if row["name"] in texts:
                 raise UserError(
-                    f"{path}: found the name {row['name']!r} again; expected each once; see --name of text-metrics"
+                    f"{measured.path}: found the name {row['name']!r} again; expected each once; see --name of "
+                    "text-metrics"
                 )
             texts[row["name"]] = _of_row(measured, row)
-        human = measured.values.get(HUMAN)
-        humans.append(_of_row(measured, {**(human if isinstance(human, dict) else {}), "name": HUMAN}))
-        if humans[-1] != humans[0]:
-            raise UserError(f"{path}: found another human text than in {paths[0]}; expected texts of the same split")
-    return texts, humans[0]
+    return texts, human_of(files, _of_row)
 
 
 def _of_row(measured: MeasuredFile, row: dict[str, Any]) -> list[float]:
