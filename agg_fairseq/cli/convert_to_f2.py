@@ -25,6 +25,7 @@ from ..corpus import target_splits
 from ..errors import UserError, first_line
 from ..files import check_distinct, check_writable, write_json, write_whole
 from ..functional import TokenClasses
+from ..functional.chunks import CHUNK_ELEMENTS
 from ..functional.class_embeddings import (
     class_log_mass,
     fit_class_embeddings,
@@ -34,7 +35,6 @@ from ..functional.class_embeddings import (
 )
 from ..functional.factorized_softmax import class_log_prob
 from ..functional.frequency_classes import ASSIGNMENTS, assign_classes
-from ..functional.gated_cross_entropy import CHUNK_ELEMENTS
 from ..safe_loading import open_checkpoint
 from .checkpoints import check_finite, load_model, model_options
 from .devices import find_device

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -53,17 +51,16 @@ def rare_tokens(
 
 
 def _lowest(appearances: Tensor, fraction: float, excluded: Tensor | None) -> Tensor:
-    """The given share of the tokens with the fewest appearances, in time linear in V."""
+    """The given share of the tokens with the fewest appearances; how many that are, the device need not tell."""
     vocabulary = len(appearances)
     index = torch.arange(vocabulary, device=appearances.device)
     order = appearances.long() * vocabulary + (vocabulary - 1 - index)  # all different
+    candidates = order.new_tensor(vocabulary) if excluded is None else (~excluded).sum()
     if excluded is not None:
         order = order.masked_fill(excluded, torch.iinfo(torch.int64).max)
-        vocabulary -= int(excluded.sum())
-    size = math.floor(fraction * vocabulary + 0.5)
-    if size == 0:
-        return torch.zeros_like(order, dtype=torch.bool)
-    return order <= order.kthvalue(size).values
+    size = (fraction * candidates.double() + 0.5).floor().long()
+    highest = order.sort().values.gather(0, (size - 1).clamp(min=0)[None])
+    return (order <= highest) & (size > 0)
 
 
 def agg_gates(

@@ -11,6 +11,9 @@ from torch import Tensor
 from .gates import Gates
 from .unlikelihood import PenaltyTerms, Unlikelihood
 
+CHUNK_ELEMENTS = 2**23
+"""Logits held at a time: 32 MiB in float32."""
+
 
 class Options(NamedTuple):
     """What `gated_cross_entropy` was asked for, beside tensors that carry a gradient."""
@@ -20,7 +23,7 @@ class Options(NamedTuple):
     position_weight: Tensor | None  # (N,)
     unlikelihood: Unlikelihood | None
     ignore_index: int
-    chunk_rows: int
+    chunk_elements: int | None  # logits held at a time; None: as many as suit the device
     predict: bool
 
 
@@ -71,7 +74,7 @@ class ChunkedLoss:
         zeros = features.new_zeros(target.shape, dtype=dtype)
         return cls(
             features=features.detach(),
-            weight=weight.detach().to(dtype),
+            weight=weight.detach().to(cls.product_dtype(features)),
             bias=None if bias is None else bias.detach().to(dtype),
             target=target,
             options=options,
@@ -87,7 +90,17 @@ class ChunkedLoss:
             grad_bias=_zeros_like(bias, dtype, wanted.bias),
         )
 
+    @staticmethod
+    def product_dtype(features: Tensor) -> torch.dtype:
+        """What the products are formed in."""
+        return working_dtype(features)
+
     def run(self) -> None:
+        """Fills outputs and gradients; autocast has no say in how."""
+        with torch.autocast(self.features.device.type, enabled=False):
+            self._run()
+
+    def _run(self) -> None:
         """Common rows first: their gate is applied to the finished sum, before the rare rows are added to it."""
         gates = self.options.gates
         rows = (self.target != self.options.ignore_index).nonzero().squeeze(1)  # n <= N
@@ -105,10 +118,15 @@ class ChunkedLoss:
         """The given positions; `gates` where their entries are to be gated one by one, as the rare rows' are."""
         if not len(rows):
             return
-        chunk_rows = min(self.options.chunk_rows, len(rows))
+        chunk_rows = self._chunk_rows(len(rows), CHUNK_ELEMENTS)
         buffer = self.weight.new_empty(chunk_rows, self.weight.size(0))  # C x V
         for chunk in rows.split(chunk_rows):
             self._run_chunk(chunk, buffer[: len(chunk)], gates)
+
+    def _chunk_rows(self, rows: int, default_elements: int) -> int:
+        """C: at least one, at most all."""
+        elements = default_elements if self.options.chunk_elements is None else self.options.chunk_elements
+        return min(max(1, elements // self.weight.size(0)), rows)
 
     def _run_chunk(self, rows: Tensor, buffer: Tensor, gates: Gates | None) -> None:
         features = self.features[rows].to(self.weight.dtype)  # C x D
@@ -200,7 +218,7 @@ def wants_gradient(tensor: Tensor | None) -> bool:
 
 
 def working_dtype(features: Tensor) -> torch.dtype:
-    """What the products are formed in: float32, or float64 for float64 features."""
+    """What values and gradients are formed in: float32, or float64 for float64 features."""
     return torch.float64 if features.dtype == torch.float64 else torch.float32
 
 

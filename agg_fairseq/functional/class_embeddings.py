@@ -17,9 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .chunks import working_dtype
+from .chunks import CHUNK_ELEMENTS, working_dtype
 from .factorized_softmax import class_log_prob, linear, log_sum_exp
-from .gated_cross_entropy import CHUNK_ELEMENTS
 from .token_classes import TokenClasses
 
 

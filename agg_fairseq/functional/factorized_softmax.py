@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .checks import check_arguments
-from .chunks import ChunkedLoss, Options, Wanted, wants_gradient, working_dtype
+from .chunks import Options, Wanted, wants_gradient, working_dtype
 from .formed_gradients import scaled_gradients
-from .gated_cross_entropy import CHUNK_ELEMENTS
+from .fused import forward_pass
 from .token_classes import Block, TokenClasses
 
 CACHED_ELEMENTS = 2**21
@@ -57,7 +57,7 @@ def factorized_cross_entropy(
     *,
     label_smoothing: float = 0.0,
     ignore_index: int = -100,
-    chunk_elements: int = CHUNK_ELEMENTS,
+    chunk_elements: int | None = None,
 ) -> FactorizedOutput:
     """The negative log-likelihood of the factorised softmax.
 
@@ -76,7 +76,7 @@ def factorized_cross_entropy(
         classes: the class of each token.
         label_smoothing: ε in [0, 1), over the joint distribution: ε/(V−1) goes to every token but the target.
         ignore_index: target value of the positions that contribute nothing (padding).
-        chunk_elements: token logits held at a time, at least one row of a class.
+        chunk_elements: token logits held at a time, at least one row of a class; None as in `gated_cross_entropy`.
 
     Returns:
         FactorizedOutput: the loss, and its summands per position.
@@ -101,11 +101,12 @@ def factorized_cross_entropy(
     features, target = features.reshape(-1, features.size(-1)), target.reshape(-1)
     share = label_smoothing / max(classes.vocabulary - 1, 1)  # of the target distribution, to every token
     smoothing = Smoothing(1 - label_smoothing - share, share)
-    kept = (target != ignore_index).nonzero().squeeze(1)  # n <= N
+    rows_of_class = _by_class(target, classes, ignore_index)
+    kept = torch.cat(rows_of_class)  # n <= N
     class_nll, class_terms = _class_part(features, class_weight, target, kept, classes, smoothing)
     wanted = (wants_gradient(features), wants_gradient(weight))
     token_loss, token_nll, token_terms = _TokenPart.apply(
-        features, weight, target, kept, classes, smoothing, wanted, chunk_elements
+        features, weight, target, rows_of_class, classes, smoothing, wanted, chunk_elements
     )
     loss = class_terms.sum() + token_loss
     class_nll, class_terms = class_nll.detach(), class_terms.detach()
@@ -118,6 +119,14 @@ class Smoothing(NamedTuple):
 
     at_target: float
     share: float
+
+
+def _by_class(target: Tensor, classes: TokenClasses, ignore_index: int) -> list[Tensor]:
+    """The positions of each class, without the ignored ones: the only wait for a device, which has to count them."""
+    target_class = classes.of_token[target.masked_fill(target == ignore_index, 0)]  # N
+    target_class = target_class.masked_fill(target == ignore_index, classes.number)
+    numbers = torch.bincount(target_class, minlength=classes.number + 1).tolist()
+    return list(torch.argsort(target_class, stable=True).split(numbers))[: classes.number]
 
 
 def _class_part(
@@ -153,16 +162,15 @@ class _TokenPart(torch.autograd.Function):
         features: Tensor,
         weight: Tensor,
         target: Tensor,
-        kept: Tensor,
+        rows_of_class: list[Tensor],
         classes: TokenClasses,
         smoothing: Smoothing,
         wanted: tuple[bool, bool],
-        chunk_elements: int,
+        chunk_elements: int | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Of H (N, D), W (V, D) and y (N,): the loss, the NLL (N,) and the summands of the loss (N,)."""
-        with torch.autocast(features.device.type, enabled=False):
-            work = _ClassByClass(features, weight, classes, wanted, chunk_elements)
-            work.run(target, kept, smoothing)
+        work = _ClassByClass(features, weight, classes, wanted, chunk_elements)
+        work.run(target, rows_of_class, smoothing)
         ctx.gradients = work.gradients()
         ctx.mark_non_differentiable(work.nll, work.terms)
         return work.terms.sum(), work.nll, work.terms
@@ -178,7 +186,12 @@ class _ClassByClass:
     """One forward pass of the tokens' part: outputs and gradients, filled class by class."""
 
     def __init__(
-        self, features: Tensor, weight: Tensor, classes: TokenClasses, wanted: tuple[bool, bool], chunk_elements: int
+        self,
+        features: Tensor,
+        weight: Tensor,
+        classes: TokenClasses,
+        wanted: tuple[bool, bool],
+        chunk_elements: int | None,
     ) -> None:
         dtype = working_dtype(features)
         self.features, self.weight, self.classes, self.chunk_elements = features, weight, classes, chunk_elements
@@ -187,20 +200,17 @@ class _ClassByClass:
         self.grad_features = torch.zeros_like(features, dtype=dtype) if wanted[0] else None  # N x D
         self.grad_weight = torch.zeros_like(weight, dtype=dtype) if wanted[1] else None  # V x D
 
-    def run(self, target: Tensor, kept: Tensor, smoothing: Smoothing) -> None:
-        """The kept positions of each class that has any; with smoothing, every one of them in every class."""
-        target_class = self.classes.of_token[target[kept]]  # n
-        order = torch.argsort(target_class, stable=True)
-        numbers = torch.bincount(target_class, minlength=self.classes.number).tolist()
-        rows_of_class = kept[order].split(numbers)
+    def run(self, target: Tensor, rows_of_class: list[Tensor], smoothing: Smoothing) -> None:
+        """The positions of each class that has any; with smoothing, every one of them in every class."""
+        kept = sum(map(len, rows_of_class))
         for number, rows in enumerate(rows_of_class):
             size = self.classes.sizes[number]
             if size == 1:  # p2 is 1, whatever the logit
                 continue
-            weight = self.classes.rows(self.weight.detach(), number).to(self.terms.dtype)  # size x D
+            weight = self.classes.rows(self.weight.detach(), number)  # size x D
             if len(rows):
                 self.nll[rows] = self._run(number, weight, rows, self.classes.place[target[rows]], smoothing)
-            if smoothing.share and len(rows) < len(kept):
+            if smoothing.share and len(rows) < kept:
                 others = torch.cat([other for i, other in enumerate(rows_of_class) if i != number])
                 anywhere = torch.zeros_like(others)  # no mass is at "the target" of these
                 self._run(number, weight, others, anywhere, Smoothing(0.0, smoothing.share))
@@ -213,22 +223,17 @@ class _ClassByClass:
         """
         size = len(weight)
         omega = smoothing.at_target + smoothing.share * size
-        part = ChunkedLoss.start(
-            self.features[rows],
-            weight,
-            None,
-            place,
-            Options(
-                gates=None,
-                label_smoothing=smoothing.share / omega * (size - 1),
-                position_weight=self.terms.new_full((len(rows),), omega) if smoothing.share else None,
-                unlikelihood=None,
-                ignore_index=-1,
-                chunk_rows=max(1, self.chunk_elements // size),
-                predict=False,
-            ),
-            Wanted(self.grad_features is not None, self.grad_weight is not None, False),
+        options = Options(
+            gates=None,
+            label_smoothing=smoothing.share / omega * (size - 1),
+            position_weight=self.terms.new_full((len(rows),), omega) if smoothing.share else None,
+            unlikelihood=None,
+            ignore_index=-1,
+            chunk_elements=self.chunk_elements,
+            predict=False,
         )
+        wanted = Wanted(self.grad_features is not None, self.grad_weight is not None, False)
+        part = forward_pass(self.features, options).start(self.features[rows], weight, None, place, options, wanted)
         part.run()
         self.terms[rows] += part.outputs.terms
         if self.grad_features is not None:

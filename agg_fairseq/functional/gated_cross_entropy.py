@@ -33,13 +33,11 @@ import torch
 from torch import Tensor
 
 from .checks import check_arguments
-from .chunks import ChunkedLoss, Options, Wanted, wants_gradient
+from .chunks import Options, Wanted, wants_gradient
 from .formed_gradients import scaled_gradients
+from .fused import forward_pass
 from .gates import Gates
 from .unlikelihood import Unlikelihood
-
-CHUNK_ELEMENTS = 2**23
-"""Logits held at a time: 32 MiB in float32."""
 
 
 class CrossEntropyOutput(NamedTuple):
@@ -69,7 +67,7 @@ def gated_cross_entropy(
     unlikelihood: Unlikelihood | None = None,
     ignore_index: int = -100,
     predict: bool = False,
-    chunk_elements: int = CHUNK_ELEMENTS,
+    chunk_elements: int | None = None,
 ) -> CrossEntropyOutput:
     """Cross-entropy of `softmax(features weightᵀ + bias)`, gated where it flows into `weight`.
 
@@ -93,7 +91,8 @@ def gated_cross_entropy(
         unlikelihood: a penalty on tokens that should not follow; its positions are those of the flattened `target`.
         ignore_index: target value of the positions that contribute nothing (padding).
         predict: also return the arg-max of P.
-        chunk_elements: logits held at a time, at least one row of V.
+        chunk_elements: logits held at a time, at least one row of V; None is 2^23 (32 MiB in float32), and 256 MiB
+            of them on a GPU.
 
     Returns:
         CrossEntropyOutput: the loss, and its summands per position.
@@ -113,14 +112,14 @@ def gated_cross_entropy(
     """
     check_arguments("gated_cross_entropy", features, weight, target, label_smoothing, ignore_index)
     _check(weight, target, bias, gates, position_weight)
-    size, vocabulary = target.shape, weight.size(0)
+    size = target.shape
     options = Options(
         gates=gates,
         label_smoothing=label_smoothing,
         position_weight=None if position_weight is None else position_weight.detach().reshape(-1),
         unlikelihood=unlikelihood,
         ignore_index=ignore_index,
-        chunk_rows=max(1, chunk_elements // vocabulary),
+        chunk_elements=chunk_elements,
         predict=predict,
     )
     wanted = Wanted(*map(wants_gradient, (features, weight, bias)))
@@ -144,9 +143,8 @@ class _GatedCrossEntropy(torch.autograd.Function):
         wanted: Wanted,
     ) -> tuple[Tensor | None, ...]:
         """The loss of H (N, D), W (V, D), b (V,) or None and y (N,): a scalar, then `chunks.Outputs`."""
-        with torch.autocast(features.device.type, enabled=False):
-            work = ChunkedLoss.start(features, weight, bias, target, options, wanted)
-            work.run()
+        work = forward_pass(features, options).start(features, weight, bias, target, options, wanted)
+        work.run()
         ctx.gradients = work.gradients()
         ctx.mark_non_differentiable(*(output for output in work.outputs if output is not None))
         return work.outputs.terms.sum(), *work.outputs

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .host_copy import HostCopy, to_device
+
 
 class TokenCounter(nn.Module):
     """Token appearances over a sliding window of updates (the token counter memory of Yu et al. 2022, Sec. 4.1).
@@ -20,8 +22,9 @@ class TokenCounter(nn.Module):
         counter.commit()               # the update took place; or counter.discard(): it was skipped
 
     The window holds one slot per update, as the distinct tokens and their counts: memory grows with the tokens in
-    the window and not with K·V. Committing costs O(V + tokens of the update), whatever K is. The state is part of
-    `state_dict()`, tensors and numbers only.
+    the window and not with K·V. Committing costs O(V + tokens of the update), whatever K is. The slots are kept on the
+    CPU, and travel to and from a GPU without waiting for it. The state is part of `state_dict()`, tensors and numbers
+    only.
 
     Args:
         vocabulary: V, the number of tokens.
@@ -53,12 +56,13 @@ class TokenCounter(nn.Module):
         self.register_buffer("appearances", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
         self.register_buffer("current", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
         self._slots: deque[tuple[Tensor, Tensor]] = deque()  # per update: tokens and counts, int32, on the CPU
+        self._leaving: HostCopy | None = None  # the newest update, on its way there
         self.resize(window)
 
     @property
     def updates(self) -> int:
         """How many updates are in the window: at most K, fewer while it fills."""
-        return len(self._slots)
+        return len(self._slots) + (self._leaving is not None)
 
     def resize(self, window: int) -> None:
         """Sets K; a smaller one forgets the oldest updates.
@@ -86,24 +90,31 @@ class TokenCounter(nn.Module):
 
     def commit(self) -> None:
         """Moves the update under way into the window, and the oldest out of it where the window is full."""
-        counts = self.current.cpu()
-        tokens = counts.nonzero().squeeze(1)
-        self._slots.append((tokens.int(), counts[tokens].int()))
+        self._store_leaving()
+        self._leaving = HostCopy(self.current)
         self.appearances += self.current
         self.current.zero_()
         self._evict()
+
+    def _store_leaving(self) -> None:
+        """Makes a slot of the newest update; a device had the whole time since then to hand it over."""
+        if self._leaving is not None:
+            counts, self._leaving = self._leaving.wait(), None
+            tokens = counts.nonzero().squeeze(1)
+            self._slots.append((tokens.int(), counts[tokens].int()))
 
     def discard(self) -> None:
         """Forgets the update under way (it was skipped)."""
         self.current.zero_()
 
     def _evict(self) -> None:
-        while len(self._slots) > self.window:
-            tokens, counts = (t.to(self.appearances.device).long() for t in self._slots.popleft())
+        while self.updates > self.window:
+            tokens, counts = (to_device(t, self.appearances.device).long() for t in self._slots.popleft())
             self.appearances.index_add_(0, tokens, -counts)
 
     def get_extra_state(self) -> dict[str, Any]:
         """The window and the update under way; the sums are rebuilt from them."""
+        self._store_leaving()
         empty = torch.empty(0, dtype=torch.int32)
         tokens, counts = zip(*self._slots, strict=True) if self._slots else ((empty,), (empty,))
         return {
@@ -128,6 +139,7 @@ class TokenCounter(nn.Module):
         sizes = state["sizes"].tolist()
         slots = zip(state["tokens"].split(sizes), state["counts"].split(sizes), strict=True)
         self._slots = deque((tokens.clone(), counts.clone()) for tokens, counts in slots)  # no views of the whole
+        self._leaving = None
         self.current.copy_(state["current"])
         self.appearances.zero_()
         self.appearances.index_add_(

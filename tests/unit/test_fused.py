@@ -1,0 +1,326 @@
+"""The GPU's form of the gated loss against the same oracle as the plain one; without a GPU, in Triton's interpreter."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from agg_fairseq.functional import Gates, factorized_cross_entropy, gated_cross_entropy, naive_gated_cross_entropy
+from agg_fairseq.functional.chunks import ChunkedLoss
+from agg_fairseq.functional.fused import FusedLoss, forward_pass
+from agg_fairseq.functional.token_classes import TokenClasses
+from tests.conftest import ROOT, run_command
+
+PAD = 1
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+GATES = ["none", "common", "rare", "both", "ratio"]
+
+
+@pytest.fixture(autouse=True)
+def rows():
+    """The module of the kernel."""
+    pytest.importorskip("triton")
+    from agg_fairseq.functional import triton_rows
+
+    return triton_rows
+
+
+@pytest.fixture(params=[16, 4096])
+def block(request, rows, monkeypatch):
+    """Logits that a program holds: several blocks, the last of them not full, or one."""
+    monkeypatch.setattr(rows, "BLOCK", request.param)
+
+
+def use(form, patch):
+    """Lets every operation take a form, whatever the device."""
+    for name in ("gated_cross_entropy", "factorized_softmax"):
+        module = sys.modules[f"agg_fairseq.functional.{name}"]  # the package has functions of these names
+        patch.setattr(module, "forward_pass", lambda features, options: form)
+
+
+@pytest.fixture(autouse=True)
+def fused(monkeypatch):
+    """Also on a CPU."""
+    use(FusedLoss, monkeypatch)
+
+
+def problem(n=23, v=37, d=8, pads=5, seed=0, dtype=torch.float32, scale=1.0):
+    """H, W, b, y with padding, ω."""
+    generator = torch.Generator().manual_seed(seed)
+    h, w, b = (torch.randn(*size, generator=generator) for size in ((n, d), (v, d), (v,)))
+    y = torch.randint(2, v, (n,), generator=generator)
+    y[torch.randperm(n, generator=generator)[:pads]] = PAD
+    h, w, b = ((t * scale).to(dtype).to(DEVICE).requires_grad_() for t in (h, w, b))
+    return h, w, b, y.to(DEVICE), torch.rand(n, generator=generator).to(DEVICE)
+
+
+def gates_of(kind, v=37):
+    generator = torch.Generator().manual_seed(7)
+    rare = (torch.rand(v, generator=generator) < 0.5).to(DEVICE)
+    g1, g2 = (torch.rand(v, generator=generator).to(DEVICE) for _ in range(2))
+    a = torch.randint(0, 3, (v,), generator=generator).to(DEVICE)
+    return {
+        "none": None,
+        "common": Gates(rare, gate_common=g1),
+        "rare": Gates(rare, gate_rare=g2),
+        "both": Gates(rare, g1, g2),
+        "ratio": Gates(rare, gate_common=g1, appearances=a),
+    }[kind]
+
+
+def in_double(gates):
+    return gates and Gates(gates.rare, **{k: t.double() for k, t in gates.vectors().items() if k != "rare"})
+
+
+def leaves(*tensors, dtype=None):
+    return [t.detach().to(dtype or t.dtype).requires_grad_() for t in tensors]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("kind", GATES)
+def test_equals_the_paper(block, kind, smoothing):
+    """The three logits of Eqs. 9–10 in float64, with padding, a bias, and weights of the positions."""
+    h, w, b, y, importance = problem()
+    arguments = {"label_smoothing": smoothing, "ignore_index": PAD}
+    ours = leaves(h, w, b)
+    out = gated_cross_entropy(
+        *ours[:2], y, bias=ours[2], gates=gates_of(kind), position_weight=importance, chunk_elements=200, **arguments
+    )
+    out.loss.backward()
+    truth = leaves(h, w, b, dtype=torch.float64)
+    expected = naive_gated_cross_entropy(
+        *truth[:2], y, bias=truth[2], gates=in_double(gates_of(kind)), position_weight=importance.double(), **arguments
+    )
+    expected.backward()
+    assert out.loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    for found, right in zip(ours, truth, strict=True):
+        torch.testing.assert_close(found.grad.double(), right.grad, rtol=1e-5, atol=1e-6)
+
+
+def test_values_and_predictions_equal_the_plain_form(block, monkeypatch):
+    """At every position, in every field."""
+    h, w, b, y, importance = problem()
+    arguments = {"bias": b, "label_smoothing": 0.1, "position_weight": importance, "ignore_index": PAD, "predict": True}
+    found = gated_cross_entropy(h, w, y, **arguments)
+    monkeypatch.setattr(
+        sys.modules["agg_fairseq.functional.gated_cross_entropy"], "forward_pass", lambda *_: ChunkedLoss
+    )
+    for name, ours, plain in zip(found._fields, found, gated_cross_entropy(h, w, y, **arguments), strict=True):
+        torch.testing.assert_close(ours, plain, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def fairseq_loss(h, w, y):
+    """fairseq's criterion: logits in the model's dtype, their log-softmax in float32."""
+    log_probs = F.log_softmax(F.linear(h, w), 1, dtype=torch.promote_types(h.dtype, torch.float32))
+    return F.nll_loss(log_probs, y, reduction="sum")
+
+
+@pytest.fixture
+def rounding(monkeypatch):
+    """The interpreter cuts float32 off where a GPU rounds to the nearest bfloat16."""
+    if DEVICE == "cuda":
+        return
+    from triton.runtime import interpreter
+
+    original = interpreter._convert_float
+
+    def convert(values, source, result, mode):
+        if (source.name, result.name) == ("fp32", "bf16"):
+            return torch.tensor(values).bfloat16().view(torch.int16).numpy()
+        return original(values, source, result, mode)
+
+    monkeypatch.setattr(interpreter, "_convert_float", convert)
+
+
+@pytest.mark.parametrize("loss_scale", [1.0, 2.0**15])
+@pytest.mark.parametrize("spread", [1.0, 10.0])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_no_worse_than_fairseqs(rounding, dtype, spread, loss_scale):
+    """The distance of both gradients from the float64 truth, for logits of up to about ±40."""
+    v, n, d = 5003, 24, 16
+    h, w, _, y, _ = problem(n, v, d, pads=0, dtype=dtype, scale=(spread / d**0.5) ** 0.5)
+
+    def gradients(loss_of, dtype):
+        tensors = leaves(h, w, dtype=dtype)
+        (loss_of(*tensors) * loss_scale).backward()
+        return [t.grad.double() / loss_scale for t in tensors]
+
+    truth = gradients(lambda h, w: fairseq_loss(h, w, y), torch.float64)
+    theirs = gradients(lambda h, w: fairseq_loss(h, w, y), dtype)
+    ours = gradients(lambda h, w: gated_cross_entropy(h, w, y).loss, dtype)
+    for right, their, our in zip(truth, theirs, ours, strict=True):
+        assert (our - right).norm() <= (their - right).norm() * 1.01 + 1e-12
+
+
+def test_nothing_but_padding(rows):
+    h, w, b, y, _ = problem()
+    out = gated_cross_entropy(h, w, torch.full_like(y, PAD), bias=b, gates=gates_of("both"), ignore_index=PAD)
+    out.loss.backward()
+    assert out.loss.item() == 0
+    assert not any(t.grad.any() for t in (h, w, b))
+
+
+def test_no_positions(rows):
+    _, w, _, y, _ = problem()
+    out = gated_cross_entropy(w.new_empty(0, 8), w, y[:0])
+    out.loss.backward()
+    assert out.loss.item() == 0 and not w.grad.any()
+
+
+@pytest.mark.parametrize("wanted", [(True, False), (False, True), (False, False)])
+def test_which_tensors_receive_a_gradient(rows, wanted):
+    h, w, _, y, _ = problem()
+    for tensor, is_wanted in zip((h, w), wanted, strict=True):
+        tensor.requires_grad_(is_wanted)
+    out = gated_cross_entropy(h, w, y, gates=gates_of("both"), ignore_index=PAD)
+    if any(wanted):
+        out.loss.backward()
+    assert out.loss.requires_grad == any(wanted)
+    assert (h.grad is not None, w.grad is not None) == wanted
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # of the interpreter
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_not_a_number_shows(rows, bad):
+    """In the loss and in the gradients of its position, as in a plain softmax."""
+    h, w, _, y, _ = problem(pads=0)
+    with torch.no_grad():
+        h[3, 0] = bad
+    out = gated_cross_entropy(h, w, y)
+    out.loss.backward()
+    assert out.loss.isnan() and out.nll.isnan().nonzero().tolist() == [[3]]
+    assert h.grad.isnan().any(1).nonzero().tolist() == [[3]]
+    assert w.grad.isnan().any()
+
+
+def test_factorized_softmax_takes_it_too(rows):
+    """Class by class: the value and gradients of the plain form."""
+    h, w, _, y, _ = problem()
+    u = torch.randn(3, 8, device=DEVICE)
+    classes = TokenClasses.of(torch.arange(37) % 3)
+    ours, truth = leaves(h, w), leaves(h, w, dtype=torch.float64)
+    for tensors in (ours, truth):
+        with pytest.MonkeyPatch.context() as patch:
+            use(FusedLoss if tensors is ours else ChunkedLoss, patch)
+            factorized_cross_entropy(
+                *tensors, u.to(tensors[0].dtype), y, classes, label_smoothing=0.1, ignore_index=PAD
+            ).loss.backward()
+    for found, right in zip(ours, truth, strict=True):
+        torch.testing.assert_close(found.grad.double(), right.grad, rtol=1e-5, atol=1e-6)
+
+
+class WaitsForTheDevice(TorchDispatchMode):
+    """Collects the operations that a GPU could not run without telling the host what it found."""
+
+    ALWAYS = ("aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten._unique2", "aten.bincount")
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        name = str(function.overloadpacket)
+        by_mask = name.startswith("aten.index") and any(
+            isinstance(t, torch.Tensor) and t.dtype == torch.bool
+            for part in arguments[1:2]
+            for t in (part if isinstance(part, (list, tuple)) else [part])
+        )
+        if name in self.ALWAYS or by_mask:
+            self.found.append(name)
+        return function(*arguments, **(keywords or {}))
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_waits_for_no_device(rows, monkeypatch, kind):
+    """With a kernel that does nothing, since the interpreter works on the host."""
+    monkeypatch.setattr(rows, "form_residuals_", lambda *arguments, **options: None)
+    monkeypatch.setattr("agg_fairseq.functional.checks._check_range", lambda *arguments: None)  # of a CPU only
+    h, w, b, y, _ = problem()
+    with WaitsForTheDevice() as mode:
+        loss = gated_cross_entropy(h, w, y, bias=b, gates=gates_of(kind), ignore_index=PAD).loss
+    assert not mode.found
+    assert loss.requires_grad
+    with WaitsForTheDevice() as mode, pytest.MonkeyPatch.context() as patch:
+        use(ChunkedLoss, patch)
+        gated_cross_entropy(h, w, y, ignore_index=PAD)
+    assert "aten.nonzero" in mode.found  # the mode does see what it is for
+
+
+def test_memory_is_two_chunks(rows, monkeypatch):
+    """No allocation reaches N·V elements."""
+    n, v, d = 64, 2048, 4
+    monkeypatch.setattr(rows, "form_residuals_", lambda *arguments, **options: None)
+    h, w, _, y, _ = problem(n, v, d)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        gated_cross_entropy(h, w, y, gates=gates_of("both", v), chunk_elements=n * v // 8).loss.backward()
+    largest = max(event.self_cpu_memory_usage for event in profiler.events())
+    assert 0 < largest <= n * v * 4 // 4
+
+
+@pytest.mark.parametrize(
+    ("is_cuda", "dtype", "penalty", "form"),
+    [
+        (True, torch.bfloat16, None, FusedLoss),
+        (True, torch.float32, None, FusedLoss),
+        (True, torch.float64, None, ChunkedLoss),
+        (True, torch.float32, "penalty", ChunkedLoss),
+        (False, torch.bfloat16, None, ChunkedLoss),
+    ],
+)
+def test_which_form(is_cuda, dtype, penalty, form):
+    assert forward_pass(SimpleNamespace(is_cuda=is_cuda, dtype=dtype), SimpleNamespace(unlikelihood=penalty)) is form
+
+
+def test_without_triton(monkeypatch):
+    """An installation for CPUs alone, or a platform that Triton does not know."""
+    monkeypatch.setattr("agg_fairseq.functional.fused.importlib.util.find_spec", lambda name: None)
+    features, options = SimpleNamespace(is_cuda=True, dtype=torch.float32), SimpleNamespace(unlikelihood=None)
+    assert forward_pass(features, options) is ChunkedLoss
+
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from agg_fairseq.functional.triton_rows import BLOCK, _form_residuals as kernel
+
+types = dict(target="*i64", rare="*u8", prediction="*i64", vocabulary="i32", ignore_index="i32", epsilon="fp32",
+             share="fp32", scale="fp32", logits="*{dtype}", gated="*{dtype}")
+constants = dict(HAS_BIAS=True, HAS_IMPORTANCE=True, HAS_GATES=True, HAS_COMMON=True, RARE={rare}, PREDICT=True,
+                 WRITE=True, BLOCK=BLOCK)
+signature = {{name: "constexpr" if name in constants else types.get(name, "*fp32") for name in kernel.arg_names}}
+source = ASTSource(kernel, signature, {{(kernel.arg_names.index(name),): value for name, value in constants.items()}})
+compiled = triton.compile(source, target=GPUTarget("cuda", {capability}, 32), options=dict(num_warps=8))
+print(len(compiled.asm["cubin"]) > 0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Triton compiles on Linux")
+@pytest.mark.parametrize(("dtype", "rare", "capability"), [("bf16", 1, 90), ("fp16", 2, 80)])
+def test_compiles_for_gpus(rows, dtype, rare, capability, tmp_path):
+    """To machine code, for which no GPU is needed; in a process that does not interpret."""
+    program = COMPILE.format(dtype=dtype, rare=rare, capability=capability)
+    (tmp_path / "compile.py").write_text(program)
+    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    assert run_command(sys.executable, tmp_path / "compile.py", env=environment).stdout == "True\n"
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="there is no GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_on_the_gpu_at_full_size(rows, dtype):
+    """V = 44,256: close to float64, and without a wait."""
+    h, w, _, y, _ = problem(512, 44_256, 256, dtype=dtype, scale=0.25)
+    gates = gates_of("both", 44_256)
+    ours, truth = leaves(h, w), leaves(h, w, dtype=torch.float64)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        gated_cross_entropy(*ours, y, gates=gates, ignore_index=PAD).loss.backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    naive_gated_cross_entropy(*truth, y, gates=in_double(gates), ignore_index=PAD).backward()
+    bound = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}[dtype]
+    for found, right in zip(ours, truth, strict=True):
+        assert (found.grad.double() - right.grad).norm() <= bound * right.grad.norm()
