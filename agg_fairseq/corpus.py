@@ -15,6 +15,8 @@ from tqdm import tqdm
 from .errors import UserError, first_line
 
 BLOCK_TOKENS = 2**24
+UNREADABLE = (ValueError, RuntimeError, AssertionError, OSError, LookupError, TypeError, OverflowError, struct.error)
+"""What fairseq and numpy raise over a damaged index."""
 
 
 def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
@@ -37,7 +39,7 @@ def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
         raise UserError(f"{folder}: found no {file}; expected a folder written by fairseq-preprocess{option}")
     try:
         return Dictionary.load(str(folder / file))
-    except (ValueError, RuntimeError, OSError) as error:  # what fairseq raises over a bad line
+    except Exception as error:  # over a bad line, or bytes that are not UTF-8, where fairseq raises a bare one
         raise UserError(f"{folder}: found a bad {file} ({first_line(error)}); run fairseq-preprocess again") from error
 
 
@@ -102,20 +104,21 @@ def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Ten
         (V,) int64.
 
     Raises:
-        UserError: the split is missing, or holds a token beyond the dictionary.
+        UserError: the split is missing, damaged, or holds a token beyond the dictionary.
     """
     path = Path(data) / split
     tokens = _tokens(path, dictionary)
     counts = np.zeros(len(dictionary), dtype=np.int64)
     blocks = range(0, len(tokens), BLOCK_TOKENS)
     for start in tqdm(blocks, desc=f"counting {split}", unit="block", disable=None, leave=False):
-        found = np.bincount(tokens[start : start + BLOCK_TOKENS], minlength=len(counts))
-        if len(found) > len(counts):
+        block = tokens[start : start + BLOCK_TOKENS]
+        beyond = next((int(token) for token in (block.min(), block.max()) if not 0 <= token < len(counts)), None)
+        if beyond is not None:
             raise UserError(
-                f"{path}: found token {len(found) - 1}, but the dictionary has {len(counts)}; expected both to come "
+                f"{path}: found token {beyond}, but the dictionary has {len(counts)}; expected both to come "
                 "from the same fairseq-preprocess"
             )
-        counts += found
+        counts += np.bincount(block, minlength=len(counts))
     return torch.from_numpy(counts)
 
 
@@ -127,12 +130,28 @@ def _tokens(path: Path, dictionary: Any) -> np.ndarray:
         raise UserError(
             f"{path}.bin: found no such file; expected the binarised split, from which token frequencies are counted"
         )
+    index = Path(f"{path}.idx")
+    if index.exists() and not index.is_file():
+        raise UserError(f"{index}: found a folder, a pipe or a device; expected a file of fairseq-preprocess")
     try:
         dataset = data_utils.load_indexed_dataset(str(path), dictionary)
-    except (ValueError, RuntimeError, AssertionError, OSError, struct.error) as error:
+        if dataset is None or len(dataset) == 0:
+            raise UserError(f"{path}: found no tokens; expected the binarised split of fairseq-preprocess")
+        if not isinstance(dataset, MMapIndexedDataset):
+            return torch.cat([dataset[index] for index in range(len(dataset))]).numpy()
+        tokens = np.memmap(f"{path}.bin", mode="r", dtype=MMapIndexedDataset.Index(str(index)).dtype)
+    except UNREADABLE as error:
         raise UserError(f"{path}.idx: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
-    if dataset is None or len(dataset) == 0:
-        raise UserError(f"{path}: found no tokens; expected the binarised split of fairseq-preprocess")
-    if isinstance(dataset, MMapIndexedDataset):
-        return np.memmap(f"{path}.bin", mode="r", dtype=MMapIndexedDataset.Index(f"{path}.idx").dtype)
-    return torch.cat([dataset[index] for index in range(len(dataset))]).numpy()
+    _check_tokens(path, tokens, int(np.sum(dataset.sizes, dtype=np.int64)))
+    return tokens
+
+
+def _check_tokens(path: Path, tokens: np.ndarray, expected: int) -> None:
+    """Sees that the tokens of a split are whole numbers, as many as its index has."""
+    if not np.issubdtype(tokens.dtype, np.integer):
+        raise UserError(f"{path}.idx: found tokens of type {tokens.dtype}; expected whole numbers")
+    if len(tokens) != expected:
+        raise UserError(
+            f"{path}.bin: found {len(tokens)} tokens; expected {expected}, as {path.name}.idx has it; run "
+            "fairseq-preprocess again"
+        )

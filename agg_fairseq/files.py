@@ -1,4 +1,4 @@
-"""Writing files whole: beside the target, then renamed onto it."""
+"""Reading files and nothing else; and writing them whole: beside the target, then renamed onto it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ import errno
 import json
 import math
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .errors import UserError
+
+
+def open_file(path: str | Path, mode: str = "r", **options: Any) -> IO[Any]:
+    """Opens a file to read it, as `open` does, but no pipe or device: these may never come to an end.
+
+    Raises:
+        OSError: there is no such file, or it is something else.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "expected a file, found a folder, a pipe or a device", str(path))
+    return open(path, mode, **options)
 
 
 def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:

@@ -14,6 +14,10 @@ import torch
 from .errors import UserError
 
 
+class UnreadableCheckpoint(UserError):
+    """A file that no version of torch can open: truncated, or no checkpoint at all."""
+
+
 def allow_namespaces() -> None:
     """Lets `torch.load(weights_only=True)` open checkpoints that hold an `argparse.Namespace`.
 
@@ -31,8 +35,9 @@ def open_checkpoint(path: str | Path) -> dict[str, Any]:
     Tensors are mapped from the file where torch can, so that an optimiser's state takes no memory.
 
     Raises:
-        UserError: there is no such file, it is no fairseq checkpoint, it is truncated, or it holds an object whose
-            loading would run code.
+        UnreadableCheckpoint: it is truncated, or another kind of file.
+        UserError: there is no such file, it is no fairseq checkpoint, or it holds an object whose loading would run
+            code.
     """
     path = Path(path)
     if not path.is_file():
@@ -41,13 +46,13 @@ def open_checkpoint(path: str | Path) -> dict[str, Any]:
         state = _load(path)
     except pickle.UnpicklingError as error:
         if "global" not in str(error).lower():
-            raise UserError(_unreadable(path)) from error
+            raise UnreadableCheckpoint(_unreadable(path)) from error
         raise UserError(
             f"{path}: refused, since it holds objects whose loading can run code; expected a checkpoint of tensors "
             "and plain values, as fairseq >= 0.12 writes; save it again with that version if you trust it"
         ) from error
     except (RuntimeError, EOFError, OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise UserError(_unreadable(path)) from error
+        raise UnreadableCheckpoint(_unreadable(path)) from error
     if not isinstance(state, dict) or "model" not in state or not (state.get("cfg") or state.get("args")):
         found = ", ".join(map(str, list(state)[:5])) if isinstance(state, dict) else type(state).__name__
         raise UserError(f"{path}: found {found}; expected a fairseq checkpoint, with its `model` and its `cfg`")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .corpus import count_tokens, target_splits
+from .errors import first_line
 from .files import write_whole
 from .workers import is_first_worker
 
@@ -39,7 +39,7 @@ def training_counts(task: Any, split: str, folder: str | Path | None) -> Tensor:
     paths = target_splits(task, split)
     source = "\n".join([_fingerprint(path) for path in paths] + [str(len(task.target_dictionary))])
     cache = None if folder is None or "://" in str(folder) else Path(folder) / FILE
-    counts = _read(cache, source) if cache is not None and cache.is_file() else None
+    counts = _read(cache, source, len(task.target_dictionary)) if cache is not None and cache.is_file() else None
     if counts is None:
         logger.info(f"counting the target tokens of {len(paths)} training file(s): {paths[0]}.bin …")
         counts = _folded(sum(count_tokens(p.parent, _dictionary(task), p.name) for p in paths), task.target_dictionary)
@@ -65,11 +65,17 @@ def _folded(counts: Tensor, dictionary: Any) -> Tensor:
     return head
 
 
-def _read(path: Path, source: str) -> Tensor | None:
-    """The kept counts, None where they are of other files."""
+def _read(path: Path, source: str, vocabulary: int) -> Tensor | None:
+    """The kept counts (V,), None where they are of other files."""
     try:
         with np.load(path, allow_pickle=False) as kept:
-            return torch.from_numpy(kept["counts"]) if str(kept["source"]) == source else None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        logger.warning(f"{path}: unreadable ({error}); counting again")
+            if str(kept["source"]) != source:
+                return None
+            counts = kept["counts"]
+    except Exception as error:  # whatever numpy, zipfile and zlib raise over a damaged file
+        logger.warning(f"{path}: unreadable ({first_line(error)}); counting again")
         return None
+    if counts.shape != (vocabulary,) or counts.dtype != np.int64 or (counts < 0).any():
+        logger.warning(f"{path}: found no counts of {vocabulary} tokens; counting again")
+        return None
+    return torch.from_numpy(counts)

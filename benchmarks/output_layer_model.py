@@ -101,7 +101,13 @@ class OutputLayerTask(FairseqTask):
 
 
 def batch(
-    positions: int, features: int, vocabulary: int, device: str, steps: int = 512, target: Tensor | None = None
+    positions: int,
+    features: int,
+    vocabulary: int,
+    device: str,
+    steps: int = 512,
+    target: Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> dict[str, Any]:
     """Random features and targets (N,) in sequences of 512; by default Zipf's law over the tokens not special."""
     if target is None:
@@ -109,7 +115,7 @@ def batch(
         target = torch.multinomial(1 / ranks, positions, replacement=True) + 4
     size = (positions // steps, steps)
     return {
-        "net_input": {"features": torch.randn(*size, features, device=device).requires_grad_()},
+        "net_input": {"features": torch.randn(*size, features, device=device, dtype=dtype).requires_grad_()},
         "target": target.view(size).to(device),
         "ntokens": positions,
     }

@@ -2,6 +2,8 @@
 # What the scripts that train small models share; sourced by them, after they have set `program`, the name that their
 # messages begin with. `bin`, `user_dir` and `output` are set by then for what runs something.
 
+unset CDPATH # with it, cd would print where it goes
+
 fail() { echo "$program: error: $*" >&2; exit 2; }
 
 expect_whole_numbers() { # OPTION…: of these variables, whose names are those of the options
@@ -9,6 +11,13 @@ expect_whole_numbers() { # OPTION…: of these variables, whose names are those 
   for option in "$@"; do
     [[ ${!option} =~ ^[1-9][0-9]*$ ]] || fail "--${option//_/-}: found '${!option}'; expected a whole number from 1"
   done
+}
+
+expect_fit_path() { # OPTION PATH: that of a folder which fairseq is given
+  case $2 in
+    *:* | *"\${"* | *$'\n'*)
+      fail "$1: found '${2//$'\n'/\\n}'; expected a path without ':', '\${' and line ends: fairseq cannot take these" ;;
+  esac
 }
 
 absolute() { # PATH: as seen from where the user is

@@ -83,9 +83,10 @@ if [ "$corpus" = wikitext ]; then
   for split in train valid test; do
     [ -f "$data/wiki.$split.tokens" ] || fail "--data: found no wiki.$split.tokens in '$data'; expected the WikiText files"
   done
-  data=$(cd -- "$data" && pwd)
+  data=$(cd -- "$(absolute "$data")" && pwd)
 fi
 output=$(absolute "$output")
+expect_fit_path --output "$output"
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh

@@ -39,6 +39,7 @@ done
 [ -n "$data" ] || fail "found no --data; expected the folder of wiki.train.tokens"
 expect_whole_numbers topk jobs ${max_texts:+max_texts}
 output=$(absolute "$output")
+expect_fit_path --output "$output"
 
 f2='--arch transformer_lm_f2 --criterion f2_softmax'
 models=("mle --criterion mle" "f2 $f2") names=(mle f2)
@@ -48,7 +49,7 @@ for fixed in "equal-frequency 4" "equal-frequency 18" "equal-token 4" "equal-tok
 done
 options=()
 for model in "${models[@]}"; do options+=(--model "$model"); done
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 bash "$here/demo.sh" --corpus wikitext --data "$data" --output "$output" --vocabulary 40000 \
   --dimension "$dimension" --updates "$updates" --jobs "$jobs" --seed "$seed" "${options[@]}"
 

@@ -26,6 +26,6 @@ models=(
 )
 options=()
 for model in "${models[@]}"; do options+=(--model "$model"); done
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 exec bash "$here/demo.sh" --corpus wikitext --output runs/objectives --vocabulary 10000 --dimension 64 \
   --updates 2200 "${options[@]}" "$@"

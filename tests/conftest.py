@@ -113,7 +113,7 @@ def two_processes(*command):
     ]  # fmt: skip
     try:
         for worker in workers:
-            output, _ = worker.communicate(timeout=300)
+            output, _ = worker.communicate(timeout=1800)
             assert worker.returncode == 0, output[-3000:]
     finally:
         for worker in workers:

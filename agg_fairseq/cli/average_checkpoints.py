@@ -34,7 +34,7 @@ from ..averaging import average_parameters
 from ..errors import UserError
 from ..files import check_writable, write_whole
 from ..safe_loading import open_checkpoint
-from .checkpoints import check_finite, model_options, task_options
+from .checkpoints import check_finite, options_of_model, task_options
 from .table import format_table, number
 
 NAMES = {
@@ -157,8 +157,8 @@ def _check_settings(states: dict[str, dict[str, Any]]) -> None:
 def _settings(path: str, state: dict[str, Any]) -> dict[str, str | None]:
     """The options that must be the same, as text; None for those that the checkpoint does not name."""
     try:
-        model, task = model_options(state), task_options(state)
-    except (KeyError, TypeError) as error:
+        model, task = options_of_model(path, state), task_options(state)
+    except TypeError as error:  # where there are no options at all
         raise UserError(f"{path}: found no options of its model; expected a checkpoint of fairseq-train") from error
     settings = {
         "architecture": model.get("arch") or model.get("_name"),

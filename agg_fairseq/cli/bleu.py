@@ -28,6 +28,7 @@ from tqdm import tqdm
 
 from .. import __version__
 from ..errors import UserError, first_line
+from ..files import open_file
 from .generate_log import Translations, read_translations
 from .measured import Measured, measure_and_show
 from .naming import names_of, stem
@@ -172,7 +173,7 @@ def _check_same_split(logs: Sequence[Translations]) -> None:
 def _read_reference(path: str, log: Translations) -> list[str]:
     """The lines of a plain text, as many as the log has sentences."""
     try:
-        with open(path, encoding="utf-8-sig", newline="\n") as file:  # sig: a mark before the text is not of it
+        with open_file(path, encoding="utf-8-sig", newline="\n") as file:  # sig: a mark before the text is not of it
             lines = [line.rstrip() for line in file]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: unreadable ({first_line(error)}); expected a sentence per line") from error

@@ -12,6 +12,32 @@ from ..errors import UserError, first_line
 from ..safe_loading import open_checkpoint
 
 
+def open_model(path: str | Path) -> dict[str, Any]:
+    """A checkpoint, as of `open_checkpoint`, of which all is of the kind that the commands read.
+
+    Raises:
+        UserError: as `open_checkpoint`; there are no parameters by name, or the options or the history are none.
+    """
+    state = open_checkpoint(path)
+    parameters, history = state["model"], state.get("optimizer_history")
+    if not isinstance(parameters, dict) or not all(isinstance(name, str) for name in parameters):
+        raise UserError(f"{path}: found no parameters; expected those of a model, by name")
+    if not _has_options(state):
+        raise UserError(f"{path}: found options that are none; expected those that fairseq-train saves, by section")
+    if history is not None and not (isinstance(history, list) and all(isinstance(one, dict) for one in history)):
+        raise UserError(f"{path}: found no history of its optimisers; expected that which fairseq-train saves")
+    return state
+
+
+def _has_options(state: dict[str, Any]) -> bool:
+    configuration = state.get("cfg") or state.get("args")
+    if not state.get("cfg"):
+        return isinstance(configuration, argparse.Namespace)
+    kinds = (dict, argparse.Namespace, type(None))
+    parts = ("task", "model", "criterion", "checkpoint")
+    return isinstance(configuration, dict) and all(isinstance(configuration.get(part), kinds) for part in parts)
+
+
 def check_language_model(path: str | Path, data: str | Path, vocabulary: int) -> int:
     """Sees, without building it, that a checkpoint is a language model over the dictionary of `data`.
 
@@ -19,24 +45,30 @@ def check_language_model(path: str | Path, data: str | Path, vocabulary: int) ->
         The tokens per block that it was trained with.
 
     Raises:
-        UserError: as `open_checkpoint`; another task; another number of tokens than `vocabulary`, that of `data`.
+        UserError: as `open_model`; another task; another number of tokens than `vocabulary`, that of `data`.
     """
-    state = open_checkpoint(path)
+    state = open_model(path)
     task = task_options(state)
     if task.get("_name") != "language_modeling":
         raise UserError(f"{path}: found a model of the task {task.get('_name')}; expected language_modeling")
     for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
         if name in state["model"]:
             check_vocabulary(path, state["model"][name], data, vocabulary)
-    return int(task.get("tokens_per_sample") or 1024)
+    tokens = task.get("tokens_per_sample") or 1024
+    if not isinstance(tokens, int):
+        raise UserError(f"{path}: found {tokens!r} for tokens_per_sample; expected a number")
+    return tokens
 
 
 def check_vocabulary(path: str | Path, embedding: Tensor, data: str | Path, vocabulary: int) -> None:
     """Refuses an embedding (V, D) of another number of tokens than the dictionary of `data`.
 
     Raises:
-        UserError: V is not `vocabulary`.
+        UserError: V is not `vocabulary`, or it is no matrix.
     """
+    if not isinstance(embedding, Tensor) or embedding.dim() != 2:
+        found = f"shape {tuple(embedding.shape)}" if isinstance(embedding, Tensor) else type(embedding).__name__
+        raise UserError(f"{path}: found an embedding of {found}; expected a matrix")
     if len(embedding) != vocabulary:
         raise UserError(
             f"{path}: found a vocabulary of {len(embedding)} tokens, but {data} has {vocabulary}; "
@@ -53,9 +85,9 @@ def load_model(path: str | Path, data: str | Path, overrides: dict[str, Any] | N
         overrides: values of the checkpoint's configuration to replace, by name.
 
     Raises:
-        UserError: as `open_checkpoint`; or fairseq cannot build the model that the checkpoint describes.
+        UserError: as `open_model`; or fairseq cannot build the model that the checkpoint describes.
     """
-    state = open_checkpoint(path)
+    state = open_model(path)
     try:
         return _build(state, {"data": str(data), **(overrides or {})})
     except Exception as error:  # fairseq raises whatever it likes, bare exceptions among them
@@ -88,6 +120,18 @@ def model_options(state: dict[str, Any]) -> dict[str, Any]:
     """The options of the model in a checkpoint; to change them is to change the checkpoint's."""
     options = state["cfg"]["model"] if state.get("cfg") else state["args"]
     return options if isinstance(options, dict) else vars(options)
+
+
+def options_of_model(path: str | Path, state: dict[str, Any]) -> dict[str, Any]:
+    """As `model_options`, of a checkpoint that may have none.
+
+    Raises:
+        UserError: it has none.
+    """
+    try:
+        return model_options(state)
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path}: found no options of its model; expected a checkpoint of fairseq-train") from error
 
 
 def task_options(state: dict[str, Any]) -> dict[str, Any]:

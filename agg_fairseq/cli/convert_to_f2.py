@@ -35,8 +35,7 @@ from ..functional.class_embeddings import (
 )
 from ..functional.factorized_softmax import class_log_prob
 from ..functional.frequency_classes import ASSIGNMENTS, assign_classes
-from ..safe_loading import open_checkpoint
-from .checkpoints import check_finite, load_model, model_options
+from .checkpoints import check_finite, load_model, model_options, open_model, options_of_model
 from .devices import find_device
 from .table import format_table, number
 
@@ -68,7 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.positions < 1 or arguments.max_tokens < 1:
         raise UserError("--positions, --max-tokens: expected at least 1")
     check_distinct(path=arguments.path, output=arguments.output, json=arguments.json)
-    state = open_checkpoint(arguments.path)
+    state = open_model(arguments.path)
     parent = _parent(state, arguments.path)
     device = find_device(arguments.device)
     model, task = load_model(arguments.path, arguments.data)
@@ -102,14 +101,15 @@ def _parent(state: dict[str, Any], path: str) -> str:
     """The model of a checkpoint, one that has a sibling with the factorised layer."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-    name = model_options(state).get("_name") or model_options(state).get("arch") or "?"
+    options = options_of_model(path, state)
+    name = options.get("_name") or options.get("arch") or "?"
     parent = ARCH_MODEL_NAME_REGISTRY.get(name, name)
     if parent not in FACTORIZED:
         raise UserError(
             f"{path}: found a model {name}; expected transformer_lm or transformer with the ordinary softmax, of which "
             "transformer_lm_f2 and transformer_f2 are the siblings"
         )
-    if model_options(state).get("adaptive_softmax_cutoff") is not None:
+    if options.get("adaptive_softmax_cutoff") is not None:
         raise UserError(f"{path}: found an adaptive softmax; expected the ordinary one, whose embeddings can be kept")
     return parent
 

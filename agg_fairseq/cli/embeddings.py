@@ -17,8 +17,7 @@ from ..corpus import count_tokens, load_dictionary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
 from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES
-from ..safe_loading import open_checkpoint
-from .checkpoints import check_finite, check_vocabulary, model_options, task_options
+from .checkpoints import check_finite, check_vocabulary, open_model, options_of_model, task_options
 
 OUTPUT_NAMES = ("decoder.output_projection.weight", "decoder.fc_out.weight")
 INPUT_NAME = "decoder.embed_tokens.weight"
@@ -106,17 +105,17 @@ def load_embeddings(path: str | Path) -> Embeddings:
     """The output embedding of a checkpoint; the input embedding where a tied model saves no other.
 
     Raises:
-        UserError: as `open_checkpoint`, there is no embedding of a known name, or it is no matrix of finite numbers.
+        UserError: as `open_model`, there is no embedding of a known name, or it is no matrix of finite numbers.
     """
-    state = open_checkpoint(path)
+    state = open_model(path)
     parameters = state["model"]
     name = next((name for name in OUTPUT_NAMES if name in parameters), None)
-    if name is None and INPUT_NAME in parameters and any(model_options(state).get(option) for option in TYING):
+    if name is None and INPUT_NAME in parameters and any(options_of_model(path, state).get(option) for option in TYING):
         name = INPUT_NAME
     if name is None:
         raise UserError(f"{path}: found no output embedding; expected {OUTPUT_NAMES[0]} or a tied one")
     weight = _matrix(path, name, parameters[name])
-    tied = INPUT_NAME in parameters and torch.equal(parameters[INPUT_NAME], parameters[name])
+    tied = INPUT_NAME in parameters and torch.equal(_matrix(path, INPUT_NAME, parameters[INPUT_NAME]), weight)
     return Embeddings(str(path), name, tied, weight)
 
 
@@ -126,6 +125,8 @@ def _matrix(path: str | Path, name: str, value: Any) -> Tensor:
     if not dense or not value.is_floating_point() or value.dim() != 2 or value.is_quantized:
         found = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise UserError(f"{path}: found {found} as {name}; expected a dense matrix of floating-point numbers")
+    if 0 in value.shape:
+        raise UserError(f"{path}: found {name} of shape {tuple(value.shape)}; expected tokens and features")
     weight = value.float()
     check_finite(path, {name: weight})
     return weight
@@ -172,7 +173,7 @@ def load_vocabulary(paths: Sequence[str], data: str | Path) -> Vocabulary:
 
 def _languages(path: str, data: str | Path) -> tuple[str, str] | None:
     """Source and target language of a translation model; None for a language model."""
-    options = task_options(open_checkpoint(path))
+    options = task_options(open_model(path))
     name = options.get("_name")
     if name == "language_modeling":
         return None

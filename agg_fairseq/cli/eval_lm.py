@@ -26,8 +26,7 @@ from ..corpus import load_dictionary
 from ..errors import UserError, first_line
 from ..metrics import FrequencyGroups, NextTokenStatistics, isotropy, mean_cosine
 from ..metrics.groups import GROUPS
-from ..safe_loading import open_checkpoint
-from .checkpoints import check_language_model, criterion_options, load_model
+from .checkpoints import check_language_model, criterion_options, load_model, open_model
 from .devices import find_device
 from .embeddings import GROUPINGS, add_grouping, load_embeddings, load_vocabulary
 from .measured import Measured, measure_and_show
@@ -199,7 +198,7 @@ def _evaluation(path: str, statistics: NextTokenStatistics, groups: FrequencyGro
         isotropy=by_group | {"total": isotropy(weight)},
         mean_cosine=mean_cosine(weight),
         tokens=statistics.tokens,
-        criterion=criterion_options(open_checkpoint(path)),
+        criterion=criterion_options(open_model(path)),
     )
 
 

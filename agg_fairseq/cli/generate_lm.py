@@ -26,8 +26,7 @@ from ..corpus import load_dictionary
 from ..errors import UserError, first_line
 from ..files import check_distinct, check_writable, write_json, write_whole
 from ..functional.decoupled import DECODINGS
-from ..safe_loading import open_checkpoint
-from .checkpoints import check_finite, check_language_model, load_model, model_options
+from .checkpoints import check_finite, check_language_model, load_model, open_model, options_of_model
 from .devices import find_device
 
 
@@ -107,7 +106,7 @@ def _check_values(arguments: argparse.Namespace) -> None:
 
 def _f2_decoding(path: str, asked: str | None) -> str | None:
     """How a factorised output layer will decode; None for an ordinary softmax."""
-    options = model_options(open_checkpoint(path))
+    options = options_of_model(path, open_model(path))
     if asked and "f2_decoding" not in options:
         raise UserError(
             f"--f2-decoding: found a model with an ordinary softmax in {path}; expected one of a factorised output "

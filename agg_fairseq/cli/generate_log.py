@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import UserError, first_line
+from ..files import open_file
 
 SENTENCE = re.compile(r"([STHD])-([0-9]{1,18})\t")
 SUMMARY = re.compile(r"Translated ([0-9][0-9,]{0,17}) sentences")
@@ -60,7 +61,7 @@ def read_translations(path: str | Path) -> Translations:
     """
     found = _Found()
     try:
-        with open(path, encoding="utf-8-sig", newline="\n") as file:
+        with open_file(path, encoding="utf-8-sig", newline="\n") as file:
             for count, line in enumerate(file, 1):
                 _add(found, line, f"{path}, line {count}")
     except (OSError, UnicodeDecodeError) as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..safe_loading import open_checkpoint
+from .checkpoints import open_model
 
 
 def checkpoints_by_update(run: str | Path) -> list[tuple[int, Path]]:
@@ -27,10 +27,17 @@ def checkpoints_by_update(run: str | Path) -> list[tuple[int, Path]]:
 
 def _updates(folder: Path) -> Iterator[tuple[int, Path]]:
     for path in sorted(folder.glob("checkpoint*.pt")):
-        yield updates_of(open_checkpoint(path)), path
+        yield updates_of(open_model(path), path), path
 
 
-def updates_of(state: dict[str, Any]) -> int:
-    """After how many updates a checkpoint was saved; 0 where it does not say so."""
+def updates_of(state: dict[str, Any], path: str | Path) -> int:
+    """After how many updates a checkpoint was saved; 0 where it does not say so.
+
+    Raises:
+        UserError: it says something that is no number.
+    """
     history = state.get("optimizer_history") or [{}]
-    return int(history[-1].get("num_updates", 0))
+    updates = history[-1].get("num_updates", 0)
+    if not isinstance(updates, int):
+        raise UserError(f"{path}: found {updates!r} for the number of its updates; expected a whole number")
+    return updates

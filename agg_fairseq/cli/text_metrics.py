@@ -25,6 +25,7 @@ from tqdm import tqdm
 from .. import __version__
 from ..corpus import count_tokens, load_dictionary
 from ..errors import UserError, first_line
+from ..files import open_file
 from ..metrics import (
     FrequencyGroups,
     distinct,
@@ -114,7 +115,7 @@ def _read_all(paths: Sequence[str]) -> tuple[list[Texts], Texts]:
 
 def _read(path: str) -> list[dict[str, str]]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open_file(path, encoding="utf-8", newline="\n") as file:
             records = [_record(line, f"{path}, line {count}") for count, line in enumerate(file, 1)]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
 from ..errors import UserError
+from ..files import open_file
 
-_VALUES = re.compile(r"\{.*\}\s*$")
+_VALUES = re.compile(r"[^{]*(\{.*\})\s*")
 
 
 def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float]]:
@@ -37,14 +39,15 @@ def read_entries(path: str | Path) -> dict[str, list[dict[str, float]]]:
         UserError: no such file.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
+        with open_file(path, encoding="utf-8", errors="replace", newline="\n") as file:
+            lines = file.readlines()
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; expected the file given to fairseq-train --log-file") from error
     entries: dict[str, list[dict[str, float]]] = {}
-    for line in text.splitlines():
-        if match := _VALUES.search(line):
-            tag, numbers = _read(match[0])
-            if "num_updates" in numbers:
+    for line in lines:
+        if match := _VALUES.fullmatch(line):
+            tag, numbers = _read(match[1])
+            if math.isfinite(numbers.get("num_updates", math.nan)):
                 _append(entries.setdefault(tag, []), numbers)
     return entries
 
@@ -60,7 +63,7 @@ def _read(text: str) -> tuple[str, dict[str, float]]:
     """The kind of a line, told by the prefix of its names, and its numbers without the prefix."""
     try:
         values = json.loads(text)
-    except json.JSONDecodeError:  # a line cut off by an interruption
+    except (ValueError, RecursionError):  # a line cut off by an interruption, or of something else
         return "", {}
     tag = next((name.removesuffix("_num_updates") for name in values if name.endswith("_num_updates")), "train_inner")
     return tag, _numbers({name.removeprefix(f"{tag}_"): value for name, value in values.items()})
@@ -71,6 +74,6 @@ def _numbers(values: dict[str, object]) -> dict[str, float]:
     for name, value in values.items():
         try:
             numbers[name] = float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError):  # null, "None", a list: not a number
+        except (TypeError, ValueError, OverflowError):  # null, "None", a list: not a number
             continue
     return numbers

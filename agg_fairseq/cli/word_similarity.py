@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -26,6 +27,7 @@ from tqdm import tqdm
 
 from .. import __version__
 from ..errors import UserError, first_line
+from ..files import open_file
 from ..metrics import WordSimilarity, word_similarity
 from ..subwords import Splitter, check_words
 from .embeddings import Embeddings, load_all
@@ -36,6 +38,7 @@ from .tokenisers import add_tokeniser, splitter_of, tokeniser_files
 
 DATASETS = ("MEN", "WS353", "RG65", "RW")
 LINES = "lines of word<TAB>word<TAB>score"
+SCORE = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 PAIRS = "pairs"
 """The row of how many are covered."""
 
@@ -157,7 +160,7 @@ def _of_name(name: str) -> Path:
 
 def _read(path: str) -> Pairs:
     try:
-        with open(path, encoding="utf-8-sig") as file:
+        with open_file(path, encoding="utf-8-sig", newline="\n") as file:
             lines = [_line(line, f"{path}, line {count}") for count, line in enumerate(file, 1)]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: unreadable ({first_line(error)}); expected {LINES}") from error
@@ -171,10 +174,10 @@ def _line(line: str, place: str) -> tuple[str, str, float]:
     fields = [field.strip() for field in line.split("\t")]
     try:
         first, second, score = fields
-        if not first or not second or not math.isfinite(float(score)):
+        if not first or not second or not SCORE.fullmatch(score) or not math.isfinite(float(score)):
             raise ValueError
     except ValueError as error:
-        raise UserError(f"{place}: found {line.strip()!r}; expected word<TAB>word<TAB>score") from error
+        raise UserError(f"{place}: found {line.strip()[:80]!r}; expected word<TAB>word<TAB>score") from error
     return first, second, float(score)
 
 

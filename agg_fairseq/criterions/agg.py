@@ -16,6 +16,7 @@ from ..functional.agg import GATES, check_open_interval
 from ..modules import TokenCounter
 from ..workers import summed_over_workers
 from .base import Measure, special_tokens
+from .checkpoint_parts import tokens_in, update_in
 from .penalties import PenalizedCriterion, PenalizedCriterionConfig
 from .registration import register
 
@@ -172,10 +173,11 @@ class AggCriterion(PenalizedCriterion):
         if "counter" not in state:  # from a criterion without counts
             return
         self.counter.set_extra_state(state["counter"])
-        self._open_update = state["open_update"]
-        if state["static_rare"] is not None and self.cfg.agg_static_after_epoch:
+        self._open_update = update_in(state, "open_update")
+        static = tokens_in(state, "static_rare", self.vocabulary)
+        if static is not None and self.cfg.agg_static_after_epoch:
             self.static_rare = torch.zeros_like(self.never_rare)
-            self.static_rare[state["static_rare"].to(self.never_rare.device)] = True
+            self.static_rare[static.to(self.never_rare.device)] = True
         logger.info(f"agg: restored the counts of {self.counter.updates} updates")
 
     def _warn_if_large(self) -> None:

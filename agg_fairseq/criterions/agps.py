@@ -11,7 +11,7 @@ from torch import Tensor
 from ..functional import Gates, agps_gates, tokens_from_rank
 from ..functional.agps import VARIANTS
 from ..training_counts import training_counts
-from ..workers import summed_over_workers
+from ..workers import found_by_any_worker
 from .base import special_tokens
 from .penalties import PenalizedCriterion, PenalizedCriterionConfig
 from .registration import register
@@ -45,7 +45,7 @@ class AgpsCriterionConfig(PenalizedCriterionConfig):
 class AgpsCriterion(PenalizedCriterion):
     """Likelihood with the gradient into rare tokens that are no target of the batch scaled by their training counts.
 
-    "In the batch" means in this micro-batch on any worker: one reduction of V numbers for each.
+    "In the batch" means in this micro-batch on any worker: one reduction of V bytes for each.
     """
 
     name: ClassVar[str] = "agps"
@@ -75,10 +75,10 @@ class AgpsCriterion(PenalizedCriterion):
 
     def gates(self, target: Tensor) -> Gates:
         """f1 and f2 on the rare tokens that no worker has as a target."""
-        present = torch.zeros_like(self.counts, dtype=torch.int32)
+        present = torch.zeros_like(self.counts, dtype=torch.uint8)
         if not self.is_dummy:
             present[target.flatten()] = 1
-        present = summed_over_workers(present) > 0
+        present = found_by_any_worker(present).bool()
         return agps_gates(
             self.counts,
             present,

@@ -19,7 +19,6 @@ none, and is not gated. In validation there are neither gates nor weights: both 
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -36,8 +35,10 @@ from ..functional import CrossEntropyOutput, Gates, Unlikelihood, gated_cross_en
 from ..metrics import isotropy, mean_cosine
 from ..workers import close_process_group_at_exit
 from .output_layer import features_of, output_layer
-from .resume import check_same_criterion
+from .resume import check_resume, listen_to_restoring
+from .sharding import check_ddp_backend
 from .task_hooks import listen
+from .whole_checkpoints import write_checkpoints_whole
 
 Measure = tuple[Any, Any]
 """The sum of something, and the number of what it is summed over."""
@@ -62,6 +63,7 @@ class LikelihoodCriterionConfig(FairseqDataclass):
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")
     reset_optimizer: bool = II("checkpoint.reset_optimizer")
+    ddp_backend: str = II("distributed_training.ddp_backend")
 
 
 class LikelihoodCriterion(FairseqCriterion):
@@ -90,6 +92,7 @@ class LikelihoodCriterion(FairseqCriterion):
                 "--embedding-stats-interval: expected a number of updates or 0 (only at validation), "
                 f"got {cfg.embedding_stats_interval}"
             )
+        check_ddp_backend(cfg.ddp_backend)
         self.cfg = cfg
         self.vocabulary = len(task.target_dictionary)
         self.train_iterator: Any = None
@@ -98,8 +101,8 @@ class LikelihoodCriterion(FairseqCriterion):
         self._attempt_begins = True
         self._update_num: int | None = None
         self._validation_statistics: dict[str, Measure] | None = None
-        self._resume_is_checked = False
         listen(task, self, cfg.train_subset)
+        listen_to_restoring()
 
     @classmethod
     def build_criterion(cls, cfg: LikelihoodCriterionConfig, task: Any) -> "LikelihoodCriterion":
@@ -121,14 +124,15 @@ class LikelihoodCriterion(FairseqCriterion):
             loss, sample_size (tokens, or sentences with --sentence-avg), logging output of plain scalars.
         """
         weight, bias = output_layer(model, self.vocabulary, self.name)
+        target = sample["target"]
+        gates = self.gates(target) if self.training else None  # first: a worker may find no memory in what follows
         net_output = features_of(model, sample["net_input"], weight.size(1))
-        target = model.get_targets(sample, net_output)
         output = gated_cross_entropy(
             net_output[0],
             weight,
             target,
             bias=bias,
-            gates=self.gates(target) if self.training else None,
+            gates=gates,
             position_weight=self.position_weight(target) if self.training else None,
             unlikelihood=self.unlikelihood(target),
             label_smoothing=self.cfg.label_smoothing,
@@ -220,19 +224,13 @@ class LikelihoodCriterion(FairseqCriterion):
             close_process_group_at_exit()
         self.train_iterator = iterator
 
-    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """A criterion here has none; but a trainer, and nothing else, asks before it restores a checkpoint.
-
-        So what it could not go on from is refused here. (fairseq-validate builds the criterion of a checkpoint too,
-        with the options of the training that it came from, and restores nothing.)
-        """
-        if not self._resume_is_checked:
-            self._resume_is_checked = True
-            try:
-                check_same_criterion(self.cfg, type(self).__name__)
-            except ValueError as error:
-                fail(f"--criterion {self.name}: {error}")
-        return super().parameters(recurse)
+    def before_restoring(self) -> None:
+        """fairseq-train is about to look for a checkpoint to go on from: refuses one that it cannot go on from."""
+        try:
+            check_resume(self.cfg, type(self).__name__)
+        except ValueError as error:
+            fail(f"--criterion {self.name}: {error}")
+        write_checkpoints_whole(self.cfg.save_dir)
 
     def train(self, mode: bool = True) -> "LikelihoodCriterion":
         """The trainer calls this once at the start of each attempt at an update, and `eval()` in validation."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ..functional import CrossEntropyOutput, face_weights
 from ..workers import summed_over_workers
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig
+from .checkpoint_parts import counts_in, update_in
 from .registration import register
 
 
@@ -66,6 +67,6 @@ class FaceCriterion(LikelihoodCriterion):
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         """Restores `checkpoint_state`."""
         if "frequency" in state:  # else from a criterion without counts
-            self.frequency.copy_(state["frequency"])
-            self.current.copy_(state["current"])
-            self._open_update = state["open_update"]
+            self.frequency.copy_(counts_in(state, "frequency", self.vocabulary))
+            self.current.copy_(counts_in(state, "current", self.vocabulary))
+            self._open_update = update_in(state, "open_update")

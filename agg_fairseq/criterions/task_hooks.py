@@ -8,6 +8,11 @@ own task *instance* first tell the criterion, then do what they did.
 The state survives a resume through fairseq's own door: `save_checkpoint` merges the task's `get_checkpoint_dict()`
 into the checkpoint's `extra_state`, and `load_checkpoint` hands it back to `set_checkpoint_dict()`. The stock tools
 that read a model from a checkpoint never look there.
+
+The batches survive it too. fairseq shuffles the sentences into batches once, with the number of the epoch that the
+process begins in, and keeps them for the epochs that follow; so a training that goes on in epoch 3 would see other
+batches than one that came there by itself, and from the middle of an epoch skip other sentences than it has seen. Here
+they are made as for epoch 1, where every training begins.
 """
 
 from __future__ import annotations
@@ -39,7 +44,7 @@ class TaskListener(Protocol):
         """Tensors and plain values to be saved; the same on every worker."""
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Takes back what `checkpoint_state` returned."""
+        """Takes back what `checkpoint_state` returned; a ValueError where it cannot be that."""
 
 
 def listen(task: Any, listener: TaskListener, train_subset: str) -> None:
@@ -59,12 +64,27 @@ def _listen_to_iterators(task: Any, listener: TaskListener, train_subset: str) -
     original = task.get_batch_iterator
 
     def get_batch_iterator(dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        iterator = original(dataset, *args, **kwargs)
-        if dataset is task.datasets.get(train_subset):
-            _or_fail(listener.on_train_iterator, iterator)
+        if dataset is not task.datasets.get(train_subset):
+            return original(dataset, *args, **kwargs)
+        iterator = _with_batches_of_first_epoch(task, original, dataset, *args, **kwargs)
+        _or_fail(listener.on_train_iterator, iterator)
         return iterator
 
     task.get_batch_iterator = get_batch_iterator
+
+
+def _with_batches_of_first_epoch(
+    task: Any, original: Callable[..., Any], dataset: Any, *args: Any, epoch: int = 1, **kwargs: Any
+) -> Any:
+    """The iterator of an epoch; its batches are those of epoch 1 wherever fairseq keeps them over the epochs."""
+    made_anew = kwargs.get("disable_iterator_cache") or kwargs.get("update_epoch_batch_itr")
+    known = dataset in task.dataset_to_epoch_iter
+    if made_anew or known or getattr(task.cfg, "rebuild_batches", False) or not task.can_reuse_epoch_itr(dataset):
+        return original(dataset, *args, epoch=epoch, **kwargs)
+    iterator = original(dataset, *args, epoch=1, **kwargs)
+    iterator.epoch = epoch
+    dataset.set_epoch(epoch)
+    return iterator
 
 
 def _or_fail(call: Callable[..., None], *arguments: Any) -> None:
@@ -120,6 +140,18 @@ def _listen_to_checkpoints(task: Any, listener: TaskListener) -> None:
     def set_checkpoint_dict(state: dict[str, Any]) -> None:
         original_set(state)
         if STATE_KEY in state:
-            listener.load_checkpoint_state(state[STATE_KEY])
+            _load_or_fail(listener, state[STATE_KEY])
 
     task.get_checkpoint_dict, task.set_checkpoint_dict = get_checkpoint_dict, set_checkpoint_dict
+
+
+def _load_or_fail(listener: TaskListener, state: Any) -> None:
+    try:
+        if not isinstance(state, dict):
+            raise ValueError(f"expected values by name, got {type(state).__name__}")
+        listener.load_checkpoint_state(state)
+    except ValueError as error:
+        fail(
+            f"the state that the checkpoint holds of the criterion is damaged ({error}); go on from another one with "
+            "--restore-file"
+        )

@@ -42,7 +42,8 @@ class _CosineRegularizer(torch.autograd.Function):
         if ignore_index is not None:
             inverse[ignore_index] = 0.0
         count = (inverse > 0).sum().clamp(min=1)  # of the rows that have a direction
-        direction_sum = inverse @ w  # D, s
+        with torch.autocast(weight.device.type, enabled=False):  # in half precision V directions may overflow
+            direction_sum = inverse @ w  # D, s
         ctx.save_for_backward(weight, inverse, direction_sum, count)
         return (direction_sum.square().sum() - count) / count**2
 

@@ -130,12 +130,9 @@ class TokenCounter(nn.Module):
         """Restores what `get_extra_state` returned.
 
         Raises:
-            ValueError: the state is that of another vocabulary.
+            ValueError: the state is that of another vocabulary, or none that a counter has saved.
         """
-        if state["vocabulary"] != len(self.appearances):
-            raise ValueError(
-                f"TokenCounter: expected a state over {len(self.appearances)} tokens, got {state['vocabulary']}"
-            )
+        _check_state(state, len(self.appearances))
         sizes = state["sizes"].tolist()
         slots = zip(state["tokens"].split(sizes), state["counts"].split(sizes), strict=True)
         self._slots = deque((tokens.clone(), counts.clone()) for tokens, counts in slots)  # no views of the whole
@@ -146,3 +143,25 @@ class TokenCounter(nn.Module):
             0, state["tokens"].to(self.appearances.device).long(), state["counts"].to(self.appearances.device).long()
         )
         self.resize(state["window"])
+
+
+def _check_state(state: dict[str, Any], vocabulary: int) -> None:
+    """Refuses a state that would restore something else than counts."""
+    if not isinstance(state, dict):
+        raise ValueError(f"TokenCounter: expected a state that it has saved, got {type(state).__name__}")
+    if state.get("vocabulary") != vocabulary:
+        raise ValueError(f"TokenCounter: expected a state over {vocabulary} tokens, got {state.get('vocabulary')}")
+    sizes, tokens, counts, current = (state.get(name) for name in ("sizes", "tokens", "counts", "current"))
+    are_numbers = all(_is_row_of_numbers(part) for part in (sizes, tokens, counts, current))
+    if not are_numbers or (sizes < 0).any() or not int(sizes.sum()) == len(tokens) == len(counts):
+        raise ValueError("TokenCounter: expected a state that it has saved, got slots that do not fit together")
+    if len(current) != vocabulary or (current < 0).any() or (counts < 1).any():
+        raise ValueError("TokenCounter: expected a state that it has saved, got numbers that are no counts")
+    if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocabulary:
+        raise ValueError(f"TokenCounter: expected tokens in [0, {vocabulary}), got others")
+    if not isinstance(state.get("window"), int) or state["window"] < 1:
+        raise ValueError(f"TokenCounter: expected a window of at least 1 update, got {state.get('window')!r}")
+
+
+def _is_row_of_numbers(part: Any) -> bool:
+    return isinstance(part, Tensor) and part.dim() == 1 and part.dtype in (torch.int32, torch.int64)

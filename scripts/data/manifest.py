@@ -30,7 +30,7 @@ def is_complete(folder: Path, settings: Mapping[str, object]) -> bool:
         found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["settings"]
     except FileNotFoundError:
         return False
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise UserError(f"{folder / MANIFEST}: found no manifest of this script; name another folder") from error
     check_same(folder, found, settings)
     return True

@@ -48,7 +48,7 @@ def is_made(folder: Path, settings: Mapping[str, object]) -> bool:
         return False
     try:
         found = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             f"{folder}: found no {SETTINGS} in it, so it is not of this script, or damaged; remove it or name another "
             "folder"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import lzma
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from agg_fairseq.errors import UserError, first_line
 from .sgm import segments
 
 CHUNK = 1 << 20
-BROKEN = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error)
+BROKEN = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, ValueError, RecursionError)
 
 
 def wrong_archive(path: Path) -> str | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import lzma
 import shutil
+import struct
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
@@ -12,7 +15,7 @@ from agg_fairseq.errors import UserError, first_line
 from .binarise import SPLITS
 from .wikitext_corpora import tokens_file
 
-BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError)
+BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, RuntimeError, ValueError)
 """What zipfile raises over a file that is cut off, damaged, encrypted or compressed in a way that it does not know."""
 
 
@@ -28,7 +31,9 @@ def unpack(archive: Path, folder: Path) -> None:
                 with members.open(_member(members, tokens_file(split))) as source:
                     with open(folder / tokens_file(split), "wb") as target:
                         shutil.copyfileobj(source, target)
-    except BROKEN as error:
+    except (*BROKEN, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # these are of the archive's bytes
+            raise
         raise UserError(
             f"{archive}: unreadable ({first_line(error)}); expected the zip of a WikiText corpus; remove it, get it "
             "anew and run it again"

@@ -93,7 +93,24 @@ def _prepared(bench: Bench, corpus: Corpus, folder: Path) -> Prepared:
         return Prepared(folder, {})
     if not manifest.is_file():
         raise UserError(f"{folder}: found no prepared corpus there; leave out --show to have it made")
-    return Prepared(folder, json.loads(manifest.read_text(encoding="utf-8")))
+    return Prepared(folder, _read(manifest))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A manifest, of which what is read here is there.
+
+    Raises:
+        UserError: it is none.
+    """
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        kind, *files = manifest["bpe"].items()
+        is_complete = kind[0] == "kind" and all(isinstance(file, str) for _, file in [kind, *files])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        is_complete = False
+    if not is_complete:
+        raise UserError(f"{path}: found no manifest of a prepared corpus; expected that of a prepare.sh; run it again")
+    return manifest
 
 
 def _folder(bench: Bench, corpus: Corpus) -> Path:

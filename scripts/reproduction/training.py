@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agg_fairseq.errors import UserError
+from agg_fairseq.errors import UserError, first_line
 from agg_fairseq.files import write_json
 
 from ..data.alone import alone
@@ -40,7 +40,13 @@ def check(bench: Bench, model: Model) -> None:
     path = bench.folder(model) / SETTINGS
     if not path.is_file() or not (path.parent / "checkpoint_last.pt").is_file():
         return
-    found, wanted = json.loads(path.read_text(encoding="utf-8")), settings_of(bench, model)
+    wanted, remedy = settings_of(bench, model), f"remove {path.parent} or choose another --output"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: unreadable ({first_line(error)}); {remedy}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: found no settings; {remedy}")
     if found != wanted:
         other = "; ".join(f"{key}: {found.get(key)}" for key in wanted if found.get(key) != wanted[key])
         raise UserError(

@@ -2,6 +2,6 @@
 # Prepares WikiText-103 for training; see --help.
 set -euo pipefail
 
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 bash "$here/scripts/setup.sh" >&2
 exec "$here/.venv/bin/python" "$here/scripts/run.py" scripts.data.wikitext wikitext103 "$@"

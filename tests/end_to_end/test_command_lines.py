@@ -32,11 +32,6 @@ def train(data, save, *arguments, base=LM, user_dir="agg_fairseq", **kwargs):
     )  # fmt: skip
 
 
-def last_valid_ppl(save):
-    lines = [line for line in open(f"{save}.log") if "valid_ppl" in line]
-    return float(json.loads(lines[-1])["valid_ppl"])
-
-
 def state(save):
     return open_checkpoint(save / "checkpoint_last.pt")
 
@@ -147,26 +142,6 @@ def generate(data, save, *arguments):
     ).stdout  # fmt: skip
 
 
-def test_resume_equals_the_uninterrupted_run(lm_data, agg_run, tmp_path):
-    """Weights, optimiser, counter and logged numbers, bit for bit, from mid-epoch and across its end."""
-    resumed = tmp_path / "resumed"
-    options = (*AGG, "--agg-window", "5", "--update-freq", "2")
-    whole = tmp_path / "whole"
-    train(lm_data, whole, *options, "--max-update", 17)
-    train(lm_data, resumed, *options, "--max-update", 6)
-    train(lm_data, resumed, *options, "--max-update", 17)
-    expected, found = state(whole), state(resumed)
-    for name, tensor in expected["model"].items():
-        assert torch.equal(tensor, found["model"][name]), name
-    ours, theirs = (s["extra_state"]["LanguageModelingTask"]["agg_fairseq"] for s in (found, expected))
-    assert ours["open_update"] == theirs["open_update"] == 16
-    for name in ("tokens", "counts", "sizes", "current"):
-        assert torch.equal(ours["counter"][name], theirs["counter"][name]), name
-    moments = [s["last_optimizer_state"]["state"][0]["exp_avg"] for s in (found, expected)]
-    assert torch.equal(*moments)
-    assert last_valid_ppl(whole) == last_valid_ppl(resumed)
-
-
 def test_two_workers_count_like_one_with_the_joined_batch(lm_data, tmp_path):
     """Batches are dealt round-robin, so that two micro-batches of one worker are those of two workers."""
     options = (*AGG, "--agg-window", "4", "--max-update", "6", "--dropout", "0")
@@ -179,16 +154,6 @@ def test_two_workers_count_like_one_with_the_joined_batch(lm_data, tmp_path):
         assert torch.equal(ours[name], theirs[name]), name
     for name, tensor in one["model"].items():
         torch.testing.assert_close(two["model"][name], tensor, rtol=1e-3, atol=1e-4)
-
-
-def test_fine_tuning_from_mle_starts_with_an_empty_window(lm_data, tmp_path):
-    save = tmp_path / "run"
-    train(lm_data, save, "--criterion", "mle", "--max-update", 3)
-    refused = train(lm_data, save, *AGG, "--max-update", 5, check=False)
-    assert refused.returncode == 2 and "--reset-optimizer" in refused.stderr and "Traceback" not in refused.stderr
-    log = train(lm_data, save, *AGG, "--max-update", 5, "--reset-optimizer", "--reset-lr-scheduler").stdout
-    log += open(f"{save}.log").read()
-    assert '"rare_tokens": "' in log
 
 
 def test_option_errors_of_fairseq_train(lm_data, tmp_path):

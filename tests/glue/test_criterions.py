@@ -275,6 +275,27 @@ def test_state_goes_through_fairseqs_checkpoint_hooks(lm_data):
         torch.testing.assert_close(whole.criterion._gates.gate_common, second.criterion._gates.gate_common)
 
 
+@pytest.mark.parametrize(
+    ("criterion", "state", "words"),
+    [
+        ("agg", [1, 2], "values by name"),
+        ("agg", {"counter": None}, "a state that it has saved"),
+        ("agg", {"open_update": "three"}, "number of an update"),
+        ("agg", {"static_rare": torch.tensor([10**6])}, "static_rare to be tokens"),
+        ("face", {"frequency": torch.tensor([1])}, "frequency to be the counts"),
+        ("face", {"current": torch.tensor([-1])}, "current to be the counts"),
+    ],
+)
+def test_a_damaged_state_is_one_line_and_status_2(lm_data, capsys, criterion, state, words):
+    trainer, _ = trainer_for(lm_data, "--criterion", criterion)
+    saved = trainer.task.get_checkpoint_dict()["LanguageModelingTask"]["agg_fairseq"]
+    with pytest.raises(SystemExit) as stop:
+        trainer.task.set_checkpoint_dict({"agg_fairseq": saved | state if isinstance(state, dict) else state})
+    err = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert words in err and "--restore-file" in err and err.count("\n") == 1
+
+
 def test_statistics_at_their_interval(lm_data):
     trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--embedding-stats-interval", 2)
     data = batches(trainer.cfg, trainer.task)

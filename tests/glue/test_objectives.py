@@ -179,7 +179,7 @@ def test_agps_counts_the_target_side_and_sees_all_workers(mt_data, monkeypatch):
 
     target = batches(trainer.cfg, trainer.task)[0]["target"]
     alone = criterion.gates(target)
-    monkeypatch.setattr(agps_module, "summed_over_workers", with_another_worker)
+    monkeypatch.setattr(agps_module, "found_by_any_worker", with_another_worker)
     both = criterion.gates(target)
     assert alone.gate_common[elsewhere] == 0 and both.gate_common[elsewhere] == 1
     criterion.is_dummy = True

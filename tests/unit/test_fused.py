@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from agg_fairseq.functional import Gates, factorized_cross_entropy, gated_cross_entropy, naive_gated_cross_entropy
 from agg_fairseq.functional.chunks import ChunkedLoss
 from agg_fairseq.functional.fused import FusedLoss, forward_pass
 from agg_fairseq.functional.token_classes import TokenClasses
 from tests.conftest import ROOT, run_command
+from tests.waiting import WaitsForTheDevice
 
 PAD = 1
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -210,27 +210,6 @@ def test_factorized_softmax_takes_it_too(rows):
             ).loss.backward()
     for found, right in zip(ours, truth, strict=True):
         torch.testing.assert_close(found.grad.double(), right.grad, rtol=1e-5, atol=1e-6)
-
-
-class WaitsForTheDevice(TorchDispatchMode):
-    """Collects the operations that a GPU could not run without telling the host what it found."""
-
-    ALWAYS = ("aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten._unique2", "aten.bincount")
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
-        name = str(function.overloadpacket)
-        by_mask = name.startswith("aten.index") and any(
-            isinstance(t, torch.Tensor) and t.dtype == torch.bool
-            for part in arguments[1:2]
-            for t in (part if isinstance(part, (list, tuple)) else [part])
-        )
-        if name in self.ALWAYS or by_mask:
-            self.found.append(name)
-        return function(*arguments, **(keywords or {}))
 
 
 @pytest.mark.parametrize("kind", GATES)

@@ -104,3 +104,30 @@ def test_bad_sizes(arguments):
 def test_state_of_another_vocabulary():
     with pytest.raises(ValueError, match="over 6 tokens, got 5"):
         TokenCounter(6, 1).load_state_dict(TokenCounter(5, 1).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sizes": torch.tensor([3])}, "do not fit together"),
+        ({"sizes": torch.tensor([-1, 3])}, "do not fit together"),
+        ({"counts": torch.tensor([1.0, 2.0])}, "do not fit together"),
+        ({"tokens": None}, "do not fit together"),
+        ({"counts": torch.tensor([1, -2])}, "no counts"),
+        ({"current": torch.zeros(4, dtype=torch.int64)}, "no counts"),
+        ({"tokens": torch.tensor([0, 5])}, r"tokens in \[0, 5\)"),
+        ({"window": 0}, "at least 1 update"),
+        ({"window": "many"}, "at least 1 update"),
+    ],
+)
+def test_states_that_lie(change, words):
+    """As a damaged file may hold: refused, and the counter stays as it was."""
+    counter = TokenCounter(5, 2)
+    counter.add(torch.tensor([0, 3, 3]))
+    counter.commit()
+    state = counter.get_extra_state()
+    with pytest.raises(ValueError, match=words):
+        counter.set_extra_state(state | change)
+    assert counter.appearances.tolist() == [1, 0, 0, 2, 0]
+    counter.set_extra_state(state)
+    assert counter.appearances.tolist() == [1, 0, 0, 2, 0]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...errors import UserError, first_line
+from ...files import open_file
 from ..naming import HUMAN
 
 T = TypeVar("T")
@@ -59,7 +60,11 @@ class MeasuredFile:
         if not isinstance(value, float | int) or isinstance(value, bool):
             found = f"a {type(value).__name__} as {' '.join(keys)} of {row['name']!r}"
             raise UserError(f"{self.path}: found {found}; expected a number; {self._expected()}")
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # a whole number of hundreds of digits
+            found = f"a number that is too large as {' '.join(keys)} of {row['name']!r}"
+            raise UserError(f"{self.path}: found {found}; {self._expected()}") from None
 
     def human(self) -> dict[str, Any]:
         """What a file of text-metrics has of the human texts, as a row."""
@@ -93,7 +98,8 @@ def read_measured(path: str | Path, command: str) -> MeasuredFile:
     """
     expected = f"expected a file of agg-fairseq {command} --json"
     try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        with open_file(path, encoding="utf-8") as file:
+            values = json.load(file)
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: unreadable ({first_line(error)}); {expected}") from error
     if not isinstance(values, dict):

@@ -79,6 +79,6 @@ def _read(path: Path) -> dict[str, Any]:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # none yet, or cut off: it is made again
+    except (OSError, ValueError, RecursionError):  # none yet, or damaged: it is made again
         return {}
     return found if isinstance(found, dict) else {}

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from ...errors import UserError
-from ...safe_loading import open_checkpoint
-from ..checkpoints import criterion_options, model_options, task_options
+from ..checkpoints import criterion_options, open_model, options_of_model, task_options
 from ..embeddings import INPUT_NAME, OUTPUT_NAMES
 from ..naming import HUMAN, names_of, own_name
 from ..runs import updates_of
@@ -44,7 +43,7 @@ class Run:
     @cached_property
     def state(self) -> dict[str, Any]:
         """The contents of the checkpoint, mapped from the file."""
-        return open_checkpoint(self.checkpoint)
+        return open_model(self.checkpoint)
 
     @property
     def task(self) -> str:
@@ -86,20 +85,21 @@ def summary(runs: Sequence[Run]) -> tuple[list[str], list[list[str | None]]]:
         "architecture": [_architecture(run) for run in runs],
         "parameters": [number(_parameters(run.state["model"]), 0) for run in runs],
         "checkpoint": [run.checkpoint.name for run in runs],
-        "updates": [number(updates_of(run.state), 0) for run in runs],
+        "updates": [number(updates_of(run.state, run.checkpoint), 0) for run in runs],
         "best on validation": [_best(run.state) for run in runs],
     }
     return ["", *(run.name for run in runs)], [[fact, *values] for fact, values in facts.items()]
 
 
 def _architecture(run: Run) -> str:
-    options = model_options(run.state)
+    options = options_of_model(run.checkpoint, run.state)
     return str(options.get("arch") or options.get("_name"))
 
 
 def _parameters(model: dict[str, Tensor]) -> int:
     """The elements of all parameters, those of tied embeddings counted once."""
-    counted = {name: value for name, value in model.items() if not name.endswith(NO_PARAMETERS)}
+    tensors = {name: value for name, value in model.items() if isinstance(value, Tensor)}
+    counted = {name: value for name, value in tensors.items() if not name.endswith(NO_PARAMETERS)}
     embeddings: list[Tensor] = []
     for name in EMBEDDINGS:
         value = counted.pop(name, None)
@@ -110,7 +110,8 @@ def _parameters(model: dict[str, Tensor]) -> int:
 
 def _best(state: dict[str, Any]) -> str | None:
     """The best score on the validation split, and which score that is."""
-    best = (state.get("extra_state") or {}).get("best")
+    extra = state.get("extra_state")
+    best = extra.get("best") if isinstance(extra, dict) else None
     if not isinstance(best, float | int):
         return None
     options = (state.get("cfg") or {}).get("checkpoint") or {}

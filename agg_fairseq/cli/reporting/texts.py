@@ -43,7 +43,7 @@ def _texts(context: Context, number: int) -> Path:
 
 def _samples(names: Sequence[str], files: Sequence[Path]) -> str:
     """Some prefixes, evenly spread over the split, and how each model went on."""
-    texts = [[json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] for path in files]
+    texts = [[json.loads(line) for line in path.read_bytes().splitlines()] for path in files]
     body = ""
     for index in _spread(len(texts[0])):
         boxes = [(name, of_run[index]["continuation"]) for name, of_run in zip(names, texts, strict=True)]

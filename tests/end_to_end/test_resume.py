@@ -1,0 +1,283 @@
+"""A training that is killed and goes on equals the one that was not, bit for bit."""
+
+import json
+import random
+import shutil
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+
+from agg_fairseq.safe_loading import open_checkpoint
+from tests.conftest import ROOT
+from tests.killing import KILLED, Moment, train, train_by_two
+
+LM = (
+    "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 "
+    "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --tokens-per-sample 16 "
+    "--max-tokens 128 --share-decoder-input-output-embed --dropout 0.1 --optimizer adam --lr 0.01 --cpu --seed 3 "
+    "--num-workers 0 --log-format json --log-interval 1 --no-epoch-checkpoints"
+).split()
+SAVED_EVERY_SECOND_UPDATE = ("--max-update", "13", "--save-interval-updates", "2", "--save-interval", "9")
+AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
+TIMES = {"previous_training_time", "wall", "wps", "ups", "train_wall"}
+
+
+def options(data, save, *more):
+    return [data, "--user-dir", ROOT / "agg_fairseq", *LM, *SAVED_EVERY_SECOND_UPDATE, "--save-dir", save, *more]
+
+
+def saved(folder):
+    return open_checkpoint(folder / "checkpoint_last.pt")
+
+
+def logged(log):
+    """The JSON lines of a log by what they are about, less times; of an update done twice, both have to agree."""
+    found = {}
+    for line in (line.rpartition(" | ")[2] for line in open(log)):
+        if not line.startswith('{"'):
+            continue
+        values = {key: value for key, value in json.loads(line).items() if not is_time(key)}
+        key = next((key for key in ("update", "train_num_updates", "valid_num_updates") if key in values), line)
+        assert found.setdefault((key, values[key]), values) == values
+    return found
+
+
+def is_time(key):
+    return key.removeprefix("train_").removeprefix("valid_") in TIMES or key.endswith("train_wall")
+
+
+def differences(found, expected, path=""):
+    """Where two checkpoints differ."""
+    if isinstance(expected, torch.Tensor):
+        return [] if torch.equal(found, expected) and found.dtype == expected.dtype else [path]
+    if isinstance(expected, dict):
+        keys = expected.keys() | found.keys()
+        return [line for key in keys for line in differences(found.get(key), expected.get(key), f"{path}/{key}")]
+    if isinstance(expected, list | tuple) and len(found) == len(expected):
+        if len(expected) == 4 and expected[1] in TIMES:  # the state of a meter
+            return []
+        return [
+            line for i, two in enumerate(zip(found, expected, strict=True)) for line in differences(*two, f"{path}/{i}")
+        ]
+    return [] if found == expected else [path]
+
+
+def assert_equal_trainings(found, expected, log="log"):
+    """Weights, optimiser, schedule, counts, meters and data position; and the logged numbers."""
+    assert differences(lasting(saved(found)), lasting(saved(expected))) == []
+    assert logged(f"{found}.{log}") == logged(f"{expected}.{log}") != {}
+
+
+def lasting(state):
+    """A checkpoint without its times, and what fairseq writes anew at each start: options, a list of the starts."""
+    extra = {key: value for key, value in state["extra_state"].items() if key not in TIMES}
+    for name in ("default", "valid"):  # sums over the life of a process; what is logged of each validation is compared
+        extra["metrics"].pop(name, None)
+    history = state["optimizer_history"][-1]
+    return {**state, "cfg": None, "extra_state": extra, "optimizer_history": history}
+
+
+@pytest.fixture(scope="module")
+def whole(lm_data, tmp_path_factory):
+    """A training of 13 updates that nothing disturbs; the second epoch begins with the eighth."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    assert train(options(lm_data, folder, *AGG), f"{folder}.log") == 0
+    return folder
+
+
+FIRST_SAVE = 3  # files: the numbered checkpoint, the best and the last
+MOMENTS = {
+    "within an update while the window fills": (Moment("update", 4), []),
+    "within an update of the next epoch, before it saves": (Moment("update", 8), []),
+    "within an update of the second epoch, after it saved": (Moment("update", 11), []),
+    "in validation": (Moment("validation", 3), []),
+    "half of a numbered checkpoint": (Moment("write", FIRST_SAVE + 1), ["checkpoint_1_4.pt.tmp"]),
+    "between a numbered checkpoint and its copies": (Moment("renamed", FIRST_SAVE + 1), []),
+    "half of the copy to the best": (Moment("write", FIRST_SAVE + 2), ["checkpoint_best.pt.tmp"]),
+    "half of the copy to the last": (Moment("write", FIRST_SAVE + 3), ["checkpoint_last.pt.tmp"]),
+    "half of the first copy to the last": (Moment("write", FIRST_SAVE), ["checkpoint_last.pt.tmp"]),
+}
+
+
+FAST = {
+    "within an update of the second epoch, after it saved", "in validation", "half of a numbered checkpoint",
+    "half of the copy to the last",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in MOMENTS]
+)
+def test_a_killed_training_goes_on_bit_for_bit(name, lm_data, whole, tmp_path):
+    """Whatever the moment; with dropout; and nothing unfinished is left."""
+    (moment, unfinished), run = MOMENTS[name], tmp_path / "run"
+    half = (whole / "checkpoint_last.pt").stat().st_size // 2
+    arguments = options(lm_data, run, *AGG)
+    assert train(arguments, f"{run}.log", replace(moment, bytes=half)) == KILLED
+    assert {path.name: path.stat().st_size for path in run.glob("*.tmp")} == dict.fromkeys(unfinished, half)
+    assert all(open_checkpoint(path) for path in run.glob("*.pt"))
+    assert train(arguments, f"{run}.log") == 0
+    assert_equal_trainings(run, whole)
+    assert sorted(path.name for path in run.iterdir()) == sorted(path.name for path in whole.iterdir())
+
+
+F2 = ("--criterion", "f2_softmax", "--arch", "transformer_lm_f2")
+VARIANTS = {
+    "agps": ("--criterion", "agps", "--agps-rare-rank", "20"),
+    "face": ("--criterion", "face"),
+    "f2_softmax": F2,
+    "freeze_rare": ("--criterion", "freeze_rare", "--freeze-fraction", "0.4", "--weight-decay", "0.1"),
+    "two batches per update": (*AGG, "--update-freq", "2"),
+    "static group, current batch": (*AGG, "--agg-static-after-epoch", "1", "--agg-count-current-batch"),
+    "schedule, sparse log": (*AGG, "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "4", "--log-interval", "3"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
+def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, tmp_path):
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert train(options(lm_data, whole, *VARIANTS[name]), f"{whole}.log") == 0
+    assert train(options(lm_data, run, *VARIANTS[name]), f"{run}.log", Moment("update", 8)) == KILLED
+    assert train(options(lm_data, run, *VARIANTS[name]), f"{run}.log") == 0
+    assert_equal_trainings(run, whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", [Moment("update", 6), Moment("write", 6, 30_000)], ids=["update", "write"])
+def test_two_killed_workers_go_on_bit_for_bit(moment, lm_data, tmp_path):
+    """An epoch is 4 updates; the second worker goes with the first."""
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert train_by_two(options(lm_data, whole, *AGG), f"{whole}.log") == [0, 0]
+    assert train_by_two(options(lm_data, run, *AGG), f"{run}.log", moment)[0] == KILLED
+    assert train_by_two(options(lm_data, run, *AGG), f"{run}.log") == [0, 0]
+    assert_equal_trainings(run, whole, log="log.0")
+
+
+@pytest.mark.slow
+def test_ten_kills_at_random_moments_leave_no_trace(lm_data, tmp_path):
+    whole, run, generator = tmp_path / "whole", tmp_path / "run", random.Random(1)
+    more = (*AGG, "--max-update", "45")  # more than ten lives can reach
+    assert train(options(lm_data, whole, *more), f"{whole}.log") == 0
+    size = (whole / "checkpoint_last.pt").stat().st_size
+    for _ in range(10):
+        event = generator.choice(["update", "validation", "renamed", "write"])
+        moment = Moment(event, generator.randint(1, 5), generator.randint(0, size))
+        assert train(options(lm_data, run, *more), f"{run}.log", moment) == KILLED, moment
+    assert train(options(lm_data, run, *more), f"{run}.log") == 0
+    assert_equal_trainings(run, whole)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param((train_by_two, train), id="two then one"),
+        pytest.param((train, train_by_two), id="one then two", marks=pytest.mark.slow),
+    ],
+)
+def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_path):
+    """They are those of the batches that the updates of the window were trained on."""
+    run = tmp_path / "run"
+    for part, (by, updates) in enumerate(zip(order, (5, 8), strict=True)):
+        per_update = "1" if by is train_by_two else "2"
+        more = (*AGG, "--max-update", updates, "--update-freq", per_update, "--disable-validation")
+        assert by(options(lm_data, run, *more), tmp_path / f"{part}.log") in (0, [0, 0])
+    expected, state = recount(tmp_path), counts(saved(run))
+    assert state["open_update"] == max(expected) == 7
+    counter = state["counter"]
+    assert counter["window"] == len(counter["sizes"]) == 4
+    sizes = counter["sizes"].tolist()
+    slots = zip(counter["tokens"].split(sizes), counter["counts"].split(sizes), strict=True)
+    found = [Counter(dict(zip(tokens.tolist(), times.tolist(), strict=True))) for tokens, times in slots]
+    assert found == [expected[update] for update in (3, 4, 5, 6)]
+    assert Counter({token: times for token, times in enumerate(counter["current"].tolist()) if times}) == expected[7]
+
+
+def recount(folder):
+    """The tokens of each update, over all batches and workers."""
+    found = {}
+    for path in folder.glob("*.targets"):
+        for line in map(json.loads, open(path)):
+            found.setdefault(line["update"], Counter()).update(line["tokens"])
+    return found
+
+
+def counts(state):
+    return state["extra_state"]["LanguageModelingTask"]["agg_fairseq"]
+
+
+def test_resume_equals_the_uninterrupted_run(lm_data, tmp_path):
+    """Stopped by --max-update, in mid-epoch, and started again with a larger one."""
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    more = (*AGG, "--agg-window", "5", "--update-freq", "2")
+    for run, updates in ((whole, 17), (resumed, 6), (resumed, 17)):
+        assert train(options(lm_data, run, *more, "--max-update", updates), f"{run}.log") == 0
+    assert counts(saved(resumed))["open_update"] == 16
+    assert differences(lasting(saved(resumed)), lasting(saved(whole))) == []
+
+
+def started_from(run):
+    return [line for line in open(f"{run}.log") if "to start from" in line or "agg: " in line]
+
+
+def test_a_start_says_what_it_goes_on_from(lm_data, whole, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    assert train(options(lm_data, run, *AGG, "--max-update", "14"), f"{run}.log") == 0
+    found, restored = started_from(run)
+    assert f"found {run / 'checkpoint_last.pt'} to start from: update 13, epoch 2, trained with AggCriterion\n" in found
+    assert "agg: restored the counts of 7 updates" in restored
+
+
+def test_a_checkpoint_without_counts_starts_with_an_empty_window(lm_data, whole, tmp_path):
+    """Such as of an older version."""
+    run = tmp_path / "run"
+    run.mkdir()
+    state = saved(whole)
+    del state["extra_state"]["LanguageModelingTask"]
+    torch.save(state, run / "checkpoint_last.pt")
+    assert train(options(lm_data, run, *AGG, "--max-update", "15"), f"{run}.log") == 0
+    found, empty = started_from(run)
+    assert "it holds no state of a criterion of agg-fairseq: what this one counts starts empty" in found
+    assert "agg: the window of token counts starts empty at update 13" in empty
+    assert len(counts(saved(run))["counter"]["sizes"]) == 1
+
+
+def test_fine_tuning_from_mle_starts_with_an_empty_window(lm_data, tmp_path):
+    run = tmp_path / "run"
+    assert train(options(lm_data, run, "--criterion", "mle", "--max-update", "3"), f"{run}.log") == 0
+    refused = tmp_path / "refused"
+    assert train(options(lm_data, run, *AGG, "--max-update", "5"), refused) == 2
+    assert "--reset-optimizer" in refused.read_text() and "Traceback" not in refused.read_text()
+    more = ("--max-update", "5", "--reset-optimizer", "--reset-lr-scheduler")
+    assert train(options(lm_data, run, *AGG, *more), f"{run}.log") == 0
+    assert "agg: the window of token counts starts empty at update 0" in started_from(run)[-1]
+    assert '"rare_tokens": "18"' in open(f"{run}.log").read()
+
+
+@pytest.mark.parametrize(("others", "criterion"), [("whole ones", AGG), ("none", F2)], ids=["some", "none"])
+def test_a_truncated_checkpoint_names_the_newest_whole_one(criterion, others, lm_data, whole, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    for path in list(run.iterdir()) if others == "none" else [run / "checkpoint_last.pt", run / "checkpoint_best.pt"]:
+        path.write_bytes(path.read_bytes()[:20_000])
+    log = tmp_path / "log"
+    assert train(options(lm_data, run, *criterion), log) == 2
+    error = [line for line in open(log) if "agg-fairseq: error" in line]
+    assert len(error) == 1 and "Traceback" not in log.read_text()
+    if others == "none":
+        assert "there is no whole one beside it: remove it to start from the beginning" in error[0]
+    else:
+        assert f"--restore-file {run / 'checkpoint_2_12.pt'}" in error[0]
+
+
+@pytest.mark.slow
+def test_the_remedy_of_a_truncated_checkpoint_works(lm_data, whole, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    (run / "checkpoint_last.pt").write_bytes(b"")
+    more = ("--restore-file", run / "checkpoint_2_12.pt")
+    assert train(options(lm_data, run, *AGG, *more), f"{run}.log") == 0
+    assert differences(lasting(saved(run)), lasting(saved(whole))) == []

@@ -1,0 +1,334 @@
+"""fp16, bf16 and automatic mixed precision in fairseq's own trainer: training, skipped updates, NaN and infinity.
+
+fairseq runs bf16 on a CPU, and `--memory-efficient-fp16` and `--fp16 --fp16-no-flatten-grads` until a gradient
+overflows. What it asks of CUDA by name beyond that `without_cuda` puts in its place, torch's own `GradScaler` and
+`autocast` of the CPU among it: fairseq's trainer and optimisers themselves run as they are.
+"""
+
+import copy
+import functools
+import logging
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.trainer import Trainer
+
+from agg_fairseq.functional import agg_gates, rare_tokens
+from tests.glue.test_criterions import LM, batches, build
+from tests.glue.test_f2_models import F2_LM
+from tests.glue.test_objectives import AGPS, rare_rows
+
+TIED = ("--share-decoder-input-output-embed",)
+OBJECTIVES = {
+    "mle": ("--criterion", "mle"),
+    "agg": ("--criterion", "agg", "--agg-rare-fraction", 0.4, "--agg-window", 3),
+    "agg with both": ("--criterion", "agg", "--agg-rare-fraction", 0.4, "--ul-alpha", 0.5, "--cosreg-gamma", 2),
+    "agps": AGPS,
+    "cosreg": ("--criterion", "cosreg"),
+    "freeze_rare": ("--criterion", "freeze_rare", "--weight-decay", 0.1),
+    "freeze_rare bc": ("--criterion", "freeze_rare", "--freeze-parts", "bc"),
+    "face": ("--criterion", "face"),
+    "unlikelihood": ("--criterion", "unlikelihood"),
+    "unlikelihood_sequence": (
+        "--criterion", "unlikelihood_sequence", "--ul-prefix-length", 5, "--ul-completion-length", 9, "--ul-ngram", 2,
+    ),
+    "f2_softmax": ("--criterion", "f2_softmax"),
+}  # fmt: skip
+FP16 = {
+    "fp16": ("--fp16",),
+    "fp16 not flat": ("--fp16", "--fp16-no-flatten-grads"),
+    "memory-efficient fp16": ("--memory-efficient-fp16",),
+}
+BF16 = {"bf16": ("--bf16",), "memory-efficient bf16": ("--memory-efficient-bf16",)}
+AMP = {"amp": ("--amp", "--amp-batch-retries", 1)}
+MODES = FP16 | BF16 | AMP
+
+
+@pytest.fixture(autouse=True)
+def without_cuda(monkeypatch):
+    """The four things of CUDA that fairseq names, for the CPU; what they are used for stays fairseq's."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # the key of the flat copy: p.device.index
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)  # of a norm after an overflow
+    monkeypatch.setattr(torch.cuda.amp, "GradScaler", functools.partial(torch.amp.GradScaler, "cpu"))
+    monkeypatch.setattr(
+        torch.cuda.amp, "autocast", lambda enabled: torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled)
+    )
+
+
+def small_trainer(data, *options, save=None, cpu=True):
+    """A trainer in the mode and with the criterion that the options name, and its iterator."""
+    base = F2_LM if "f2_softmax" in options else LM
+    folder = ("--save-dir", save) if save else ()
+    cfg, task, model, criterion = build(data, *TIED, *options, *folder, base=base)
+    cfg.common.tpu = False  # fairseq-train takes --bf16 for a TPU; fairseq-hydra-train does not
+    cfg.common.cpu = cpu
+    trainer = Trainer(cfg, task, model, criterion)
+    return trainer, trainer.get_train_iterator(epoch=1, load_dataset=True)
+
+
+def trained(trainer, updates):
+    """The losses of some updates on the same batches in turn."""
+    data = batches(trainer.cfg, trainer.task)[:3]
+    return [float(trainer.train_step([data[number % 3]])["loss"]) for number in range(updates)]
+
+
+QUICK = {("agg with both", "amp"), ("agg", "fp16"), ("freeze_rare", "memory-efficient fp16"), ("face", "bf16")}
+CLOSE = [
+    pytest.param(name, mode, marks=() if (name, mode) in QUICK else pytest.mark.slow)
+    for name in OBJECTIVES
+    for mode in MODES
+]
+
+
+@pytest.mark.parametrize(("name", "mode"), CLOSE)
+def test_training_is_close_to_that_in_float32(lm_data, name, mode):
+    found = trained(small_trainer(lm_data, *OBJECTIVES[name], *MODES[mode])[0], 9)
+    expected = trained(small_trainer(lm_data, *OBJECTIVES[name])[0], 9)
+    assert found[-1] < found[0] - 0.3
+    if name != "unlikelihood_sequence":  # whose greedy continuations part where two tokens are nearly as likely
+        assert found == pytest.approx(expected, rel=3e-3 if mode in FP16 else 3e-2)
+
+
+@pytest.mark.parametrize("name", ["agg with both", "unlikelihood_sequence", "f2_softmax"])
+def test_every_parameter_of_an_amp_update_has_a_gradient(lm_data, name):
+    """Also where the criterion has run the model without gradients first, whose casts autocast may remember."""
+    trainer, _ = small_trainer(lm_data, *OBJECTIVES[name], *MODES["amp"])
+    trained(trainer, 2)  # the second is made on continuations
+    missing = [name for name, p in trainer.model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert missing == []
+
+
+def set_scale(trainer, scale):
+    scaler = trainer.optimizer.scaler
+    if trainer.cfg.common.amp:
+        scaler.update(float(scale))
+    else:
+        scaler.loss_scale = float(scale)
+
+
+def attempts(trainer, updates, at_overflow, scale, frequency):
+    """Steps until so many updates have taken place, the scale far too large before one of them.
+
+    Yields:
+        The micro-batches of each attempt, and whether it was an update.
+    """
+    data = batches(trainer.cfg, trainer.task)
+    number, raised = 0, False
+    while trainer.get_num_updates() < updates:
+        before = trainer.get_num_updates()
+        if before == at_overflow and not raised:
+            set_scale(trainer, scale)
+            raised = True
+        samples = [data[(number * frequency + i) % len(data)] for i in range(frequency)]
+        trainer.train_step(samples)
+        yield samples, trainer.get_num_updates() > before
+        number += 1
+        assert number < 60
+
+
+def counts_of(trainer, updates):
+    """(V,) of the targets of some updates, each a list of micro-batches."""
+    pad, size = trainer.task.target_dictionary.pad(), len(trainer.task.target_dictionary)
+    targets = [torch.zeros(0, dtype=torch.int64)] + [
+        batch["target"].flatten() for update in updates for batch in update
+    ]
+    tokens = torch.cat(targets)
+    return torch.bincount(tokens[tokens != pad], minlength=size)
+
+
+SCALES = {"fp16": 2.0**22, "fp16 not flat": 2.0**22, "memory-efficient fp16": 2.0**22, "amp": 2.0**127}
+
+
+@pytest.mark.parametrize(("frequency", "current"), [(1, ()), (2, ()), (2, ("--agg-count-current-batch",))])
+@pytest.mark.parametrize("mode", SCALES)
+def test_updates_that_overflow_are_not_counted(lm_data, mode, frequency, current):
+    """And the next attempt has the gates of the updates that did take place, whatever was skipped."""
+    trainer, _ = small_trainer(lm_data, *OBJECTIVES["agg"], *MODES[mode], "--update-freq", frequency, *current)
+    criterion, done, skipped = trainer.criterion, [], 0
+    for samples, happened in attempts(trainer, 7, at_overflow=4, scale=SCALES[mode], frequency=frequency):
+        window = done[-3:]
+        if not current or window:
+            known = [*window, samples] if current else window
+            assert_gates(trainer, counts_of(trainer, known), len(known))
+        assert torch.equal(criterion.counter.appearances, counts_of(trainer, window))
+        assert criterion.counter.updates == len(window)
+        done, skipped = ([*done, samples], skipped) if happened else (done, skipped + 1)
+    assert skipped >= 1 and len(done) == 7
+    assert torch.equal(criterion.counter.current, counts_of(trainer, done[-1:]))
+
+
+def assert_gates(trainer, appearances, updates):
+    criterion = trainer.criterion
+    if not updates:
+        assert criterion._gates is None
+        return
+    rare = rare_tokens(appearances, updates, rare_fraction=0.4, never_rare=criterion.never_rare)
+    expected = agg_gates(appearances, updates, rare)
+    assert torch.equal(criterion._gates.rare, rare)
+    torch.testing.assert_close(criterion._gates.gate_common, expected.gate_common)
+    torch.testing.assert_close(criterion._gates.gate_rare, expected.gate_rare)
+
+
+@pytest.mark.parametrize("mode", SCALES)
+def test_predictions_of_skipped_updates_are_not_counted(lm_data, mode):
+    """`face`: the predictions of the updates that took place, and of no other attempt."""
+    trainer, _ = small_trainer(lm_data, *OBJECTIVES["face"], *MODES[mode])
+    criterion, total, skipped = trainer.criterion, 0, 0
+    for _, happened in attempts(trainer, 6, at_overflow=3, scale=SCALES[mode], frequency=1):
+        assert torch.equal(criterion.frequency, torch.zeros_like(criterion.frequency) + total)
+        total, skipped = total + criterion.current * happened, skipped + (not happened)
+    assert skipped >= 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_frozen_rows_stay_bit_identical(lm_data, mode):
+    """In the model and in the float32 copies of fairseq's optimiser, over overflows too."""
+    trainer, _ = small_trainer(lm_data, *OBJECTIVES["freeze_rare"], *MODES[mode])
+    before = rare_rows(trainer)
+    for _ in attempts(trainer, 6, at_overflow=3 if mode in SCALES else -1, scale=SCALES.get(mode), frequency=1):
+        assert torch.equal(rare_rows(trainer), before)
+    assert before.abs().sum() > 0
+    for masters in float32_copies(trainer):
+        assert torch.equal(masters[trainer.criterion.rare], before.float())
+
+
+def float32_copies(trainer):
+    """The copy of the output embedding that the optimiser trains, taken out by its place among the parameters."""
+    optimizer = trainer.optimizer
+    if not hasattr(optimizer, "fp32_params"):
+        return []
+    weight = trainer.model.decoder.output_projection.weight
+    copies = optimizer.fp32_params[None] if optimizer.has_flat_params else optimizer.fp32_params
+    flat = torch.cat([copy.detach().flatten() for copy in ([copies] if torch.is_tensor(copies) else copies)])
+    start = 0
+    for parameter in trainer.model.parameters():
+        if parameter is weight:
+            return [flat[start : start + weight.numel()].view_as(weight)]
+        start += parameter.numel()
+    raise AssertionError("the optimiser does not train the output embedding")
+
+
+def poison(trainer, value):
+    """Makes a decoder layer yield NaN or infinity; the handle takes it back."""
+
+    def spoil(module, inputs, output):
+        return (output[0] * value, *output[1:])
+
+    return trainer.model.decoder.layers[0].register_forward_hook(spoil)
+
+
+def poisoned_weights(trainer, value):
+    with torch.no_grad():
+        trainer.model.decoder.layers[0].fc2.weight[0, 0] = value
+
+
+CRASHING = {"float32": ()} | BF16
+
+
+def crash(lm_data, save, caplog, criterion, mode, value, where):
+    """Three updates, a checkpoint, and one with NaN or infinity: the error, fairseq's report, and the trainer."""
+    trainer, iterator = small_trainer(lm_data, *criterion, *CRASHING[mode], save=save)
+    data = batches(trainer.cfg, trainer.task)
+    for batch in data[:3]:
+        trainer.train_step([batch])
+    trainer.cfg.checkpoint.no_save = False
+    iterator.next_epoch_itr()
+    checkpoint_utils.save_checkpoint(trainer.cfg.checkpoint, trainer, iterator, None)
+    caplog.clear()
+    {"features": poison, "weights": poisoned_weights}[where](trainer, value)
+    with caplog.at_level(logging.WARNING, logger="fairseq.nan_detector"), pytest.raises(FloatingPointError) as error:
+        trainer.train_step([data[3]])
+    report = [record.getMessage() for record in caplog.records if record.name == "fairseq.nan_detector"]
+    assert (save / "crash.pt").is_file()
+    return error.value, report, trainer
+
+
+NAN, INFINITY = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "value", "where"),
+    [
+        ("agg", "float32", NAN, "features"),
+        ("agg", "float32", INFINITY, "features"),
+        ("agg", "bf16", NAN, "weights"),
+        ("agg with both", "float32", INFINITY, "weights"),
+        ("agg with both", "memory-efficient bf16", NAN, "features"),
+        ("face", "bf16", INFINITY, "features"),
+        ("unlikelihood", "float32", NAN, "weights"),
+    ],
+)
+def test_nan_is_reported_as_fairseq_reports_it(lm_data, tmp_path, caplog, name, mode, value, where):
+    """The same error and the same finding of its NaN detector as with `cross_entropy`; nothing is counted."""
+    expected, their_report, _ = crash(
+        lm_data, tmp_path / "fairseq", caplog, ("--criterion", "cross_entropy"), mode, value, where
+    )
+    found, our_report, trainer = crash(lm_data, tmp_path / "ours", caplog, OBJECTIVES[name], mode, value, where)
+    assert type(found) is type(expected) and str(found) == str(expected)
+    ours, theirs = (report[0].split(", forward")[0] for report in (our_report, their_report))
+    assert ours == theirs and "detected in output of decoder.layers.0" in ours
+    if name == "agg":
+        data = batches(trainer.cfg, trainer.task)
+        assert torch.equal(trainer.criterion.counter.appearances, counts_of(trainer, [[b] for b in data[:3]]))
+
+
+@pytest.mark.parametrize("mode", CRASHING)
+def test_a_resume_after_nan_counts_what_took_place(lm_data, tmp_path, caplog, mode):
+    _, _, crashed = crash(lm_data, tmp_path, caplog, OBJECTIVES["agg"], mode, NAN, "features")
+    trainer, _ = small_trainer(lm_data, *OBJECTIVES["agg"], *CRASHING[mode], save=tmp_path)
+    checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
+    assert trainer.get_num_updates() == 3
+    data = batches(trainer.cfg, trainer.task)
+    for batch in data[4:6]:
+        trainer.train_step([batch])
+    window = [[data[1]], [data[2]], [data[4]]]
+    assert torch.equal(trainer.criterion.counter.appearances, counts_of(trainer, window))
+
+
+@pytest.mark.parametrize("value", [NAN, INFINITY])
+@pytest.mark.parametrize("mode", SCALES)
+def test_nan_under_loss_scaling_is_a_skipped_update(lm_data, mode, value):
+    """Once, as if an overflow: it never enters the window. With `--amp` fairseq tries the batch again before that."""
+    trainer, _ = small_trainer(lm_data, *OBJECTIVES["agg"], *MODES[mode])
+    data = batches(trainer.cfg, trainer.task)
+    for batch in data[:3]:
+        trainer.train_step([batch])
+    before = copy.deepcopy(trainer.model.state_dict())
+    hook = poison(trainer, value)
+    trainer.train_step([data[3]])
+    hook.remove()
+    assert trainer.get_num_updates() == 3
+    assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.model.state_dict().items())
+    for batch in data[4:6]:
+        trainer.train_step([batch])
+    assert torch.equal(trainer.criterion.counter.appearances, counts_of(trainer, [[data[1]], [data[2]], [data[4]]]))
+    assert all(tensor.isfinite().all() for tensor in trainer.model.parameters())
+
+
+@pytest.mark.parametrize("name", ["agg with both", "face", "unlikelihood_sequence", "f2_softmax"])
+def test_validation_with_nan_is_logged_and_changes_nothing(lm_data, name):
+    """As with `cross_entropy`, the loss is NaN; the counts stay, and training goes on once the weights are well."""
+    trainer, _ = small_trainer(lm_data, *OBJECTIVES[name])
+    data = batches(trainer.cfg, trainer.task)
+    for batch in data[:2]:
+        trainer.train_step([batch])
+    state = copy.deepcopy(trainer.criterion.checkpoint_state())
+    hook = poison(trainer, float("nan"))
+    log = trainer.valid_step(data[2])
+    hook.remove()
+    assert torch.isnan(torch.as_tensor(float(log["loss"])))
+    torch.testing.assert_close(trainer.criterion.checkpoint_state(), state)
+    assert float(trainer.train_step([data[3]])["loss"]) < 10
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_training_on_a_gpu(lm_data, name, mode, monkeypatch):
+    """The same without anything put in the place of CUDA."""
+    monkeypatch.undo()
+    trainer, _ = small_trainer(lm_data, *OBJECTIVES[name], *MODES[mode], cpu=False)
+    assert next(trainer.model.parameters()).is_cuda
+    losses = trained(trainer, 9)
+    assert losses[-1] < losses[0] - 0.3

@@ -1,0 +1,77 @@
+"""What would make the host wait for a GPU in a training step of a criterion: seen on a CPU, by what it asks for."""
+
+import sys
+
+import pytest
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+import agg_fairseq.criterions  # noqa: F401 — registers
+from agg_fairseq.functional.fused import FusedLoss
+from agg_fairseq.modules import FactorizedSoftmax, TokenCounter
+from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
+from tests.waiting import WaitsForTheDevice
+
+VOCABULARY, FEATURES = 64, 8
+CASES = {
+    "mle": ("mle", {}),
+    "agg": ("agg", {"agg_window": 2}),
+    "agg by share": ("agg", {"agg_window": 2, "agg_rare_fraction": 0.3}),
+    "agg faded": ("agg", {"agg_window": 2, "agg_rare_fraction": 0.3, "agg_gates": "faded"}),
+    "agg continuous": ("agg", {"agg_window": 2, "agg_rare_fraction": 0.3, "agg_gates": "continuous"}),
+    "agg with the current batch": ("agg", {"agg_window": 2, "agg_count_current_batch": True}),
+    "agps": ("agps", {"agps_rare_rank": 36}),
+    "cosreg": ("cosreg", {}),
+    "freeze_rare": ("freeze_rare", {"freeze_parts": "bc"}),
+    "face": ("face", {}),
+}
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch):
+    """The fused form, whose kernel does not wait and is left out; no check that a CPU alone makes."""
+    triton_rows = pytest.importorskip("agg_fairseq.functional.triton_rows", exc_type=ImportError)
+    monkeypatch.setattr(triton_rows, "form_residuals_", lambda *arguments, **options: None)
+    monkeypatch.setattr("agg_fairseq.functional.checks._check_range", lambda *arguments: None)
+    monkeypatch.setattr(
+        "agg_fairseq.functional.formed_gradients._scaled_", lambda gradient, scale: gradient and gradient[0]
+    )
+    for name in ("gated_cross_entropy", "factorized_softmax"):
+        module = sys.modules[f"agg_fairseq.functional.{name}"]
+        monkeypatch.setattr(module, "forward_pass", lambda features, options: FusedLoss)
+    store = TokenCounter._store_leaving
+
+    def on_the_host(counter):
+        with _disable_current_modes():  # the counts of the update before, which have arrived there
+            store(counter)
+
+    monkeypatch.setattr(TokenCounter, "_store_leaving", on_the_host)
+
+
+def steps(name, options, layer=None, updates=5):
+    """The waits of each update: forward, backward and the step of the optimiser."""
+    task = OutputLayerTask(VOCABULARY)
+    model, objective = OutputLayerModel(FEATURES, VOCABULARY, layer), criterion(name, task, **options)
+    objective.train()
+    found = []
+    for update in range(updates):
+        sample = batch(16, FEATURES, VOCABULARY, "cpu", steps=8)
+        with WaitsForTheDevice() as mode:
+            objective.on_train_step(update, False)
+            objective(model, sample)[0].backward()
+            objective.on_optimizer_step()
+        found.append(mode.found)
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_training_step_waits_for_no_device(case):
+    assert steps(*CASES[case]) == [[]] * 5
+
+
+def test_f2_softmax_waits_once():
+    """For the number of positions in each class: which products there are to form depends on it."""
+    classes = torch.arange(VOCABULARY) % 4
+    layer = FactorizedSoftmax(classes, FEATURES)
+    found = steps("f2_softmax", {}, layer)
+    assert found == [["aten.bincount", "tolist"]] * 5

@@ -1,0 +1,214 @@
+"""Gradients in half precision are no further from a float64 truth than those of fairseq's own criterions.
+
+Of a dictionary as large as the paper's, with logits up to ±30, under the loss scales of fairseq's fp16 training. There
+the logits are formed in half precision and their log-softmax in float32, and the loss is scaled after the forward pass.
+"""
+
+import contextlib
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from agg_fairseq.functional import (
+    Gates,
+    TokenClasses,
+    cosine_regularizer,
+    equal_frequency,
+    factorized_cross_entropy,
+    gate_gradient,
+    gated_cross_entropy,
+    joint_log_prob,
+)
+
+PAD, VOCABULARY, POSITIONS, DIMENSION = 1, 44_256, 256, 64
+SCALES = (1.0, 128.0, 2.0**15)
+HALF = (torch.float16, torch.bfloat16)
+
+
+def problem(largest, positions=POSITIONS, vocabulary=VOCABULARY, dimension=DIMENSION):
+    """H, W and targets by Zipf's law, a few of them padding; the largest logit is ±`largest`, or their deviation 1."""
+    generator = torch.Generator().manual_seed(7)
+    h = torch.randn(positions, dimension, generator=generator)
+    w = torch.randn(vocabulary, dimension, generator=generator) * dimension**-0.5
+    if largest is not None:
+        h *= largest / (h @ w.t()).abs().max()
+    y = (vocabulary ** torch.rand(positions, generator=generator)).long() - 1
+    y[torch.randperm(positions, generator=generator)[:8]] = PAD
+    return h, w, y
+
+
+def fairseq_loss(log_probs, y, smoothing=0.0):
+    """`cross_entropy`, and `label_smoothed_cross_entropy` with its ε/(V − 1) on the other tokens."""
+    nll = F.nll_loss(log_probs, y, ignore_index=PAD, reduction="sum")
+    if not smoothing:
+        return nll
+    share = smoothing / (log_probs.size(1) - 1)
+    return (1 - smoothing - share) * nll - share * log_probs[y != PAD].sum()
+
+
+def cross_entropy(h, w, y, smoothing=0.0):
+    """As fairseq computes it: the output layer in the dtype of the model, the log-softmax in float32."""
+    logits = F.linear(h, w)
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    return fairseq_loss(F.log_softmax(logits, dim=-1, dtype=dtype), y, smoothing)
+
+
+def gradients(loss_of, leaves, dtypes, scale=1.0):
+    """Of the scaled loss, as they are handed to the optimiser: in the dtypes of the leaves."""
+    copies = [leaf.detach().to(dtype).requires_grad_() for leaf, dtype in zip(leaves, dtypes, strict=True)]
+    return torch.autograd.grad(loss_of(*copies) * scale, copies)
+
+
+def errors(found, truth, scale, kept):
+    """The largest error and the mean one, relative to the largest gradient, over the `kept` entries."""
+    difference = (found.double() / scale - truth).abs()[kept]
+    return torch.stack([difference.max(), difference.mean()]) / truth.abs().max()
+
+
+def assert_no_worse(ours_of, theirs_of, leaves, dtype, scales, dtypes=None):
+    """Where fairseq's gradient is finite so is ours, and no further from the truth.
+
+    Nor is it required to be nearer than the truth itself, rounded once to the dtype of the gradient, nor to be finite
+    where that is not. Where a gradient stays in float32, as under autocast, both are sums of float32 in some order.
+    """
+    dtypes = dtypes or (dtype,) * len(leaves)
+    leaves = [leaf.to(kind) for leaf, kind in zip(leaves, dtypes, strict=True)]
+    truth = gradients(theirs_of, leaves, (torch.float64,) * len(leaves))
+    for scale in scales:
+        ours, theirs = (gradients(loss_of, leaves, dtypes, scale) for loss_of in (ours_of, theirs_of))
+        for name, our, their, exact in zip(("dH", "dW", "dU"), ours, theirs, truth, strict=False):
+            rounded = (exact * scale).to(our.dtype)
+            kept = their.isfinite() & rounded.isfinite()
+            assert our[kept].isfinite().all(), f"{name}: an overflow at scale {scale} that fairseq's has not"
+            found, expected, once = (errors(gradient, exact, scale, kept) for gradient in (our, their, rounded))
+            order = 16 * torch.finfo(torch.float32).eps if our.dtype == torch.float32 else 0.0
+            bound = torch.maximum(expected, once * (1 + 1e-3)).clamp(min=order)
+            assert (found <= bound).all(), (name, scale, found, expected)
+
+
+GRID = [
+    pytest.param(dtype, largest, scales, marks=() if fast else pytest.mark.slow)
+    for dtype, largest, scales, fast in [
+        (torch.float16, None, (1.0,), True),
+        (torch.float16, 30, (128.0, 2.0**15), True),
+        (torch.bfloat16, 10, (1.0,), True),
+        *((dtype, largest, SCALES, False) for dtype in HALF for largest in (None, 10, 30)),
+    ]
+]
+
+
+@pytest.mark.parametrize(("dtype", "largest", "scales"), GRID)
+def test_gated_cross_entropy(dtype, largest, scales):
+    h, w, y = problem(largest)
+    assert_no_worse(
+        lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD).loss,
+        lambda h, w: cross_entropy(h, w, y),
+        (h, w), dtype, scales,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_label_smoothing(dtype):
+    h, w, y = problem(10)
+    assert_no_worse(
+        lambda h, w: gated_cross_entropy(h, w, y, label_smoothing=0.1, ignore_index=PAD).loss,
+        lambda h, w: cross_entropy(h, w, y, smoothing=0.1),
+        (h, w), dtype, (128.0,),
+    )  # fmt: skip
+
+
+def paper_loss(h, w, y, gates):
+    """Both terms of Eq. 10, logits in the dtype of the model and log-softmax in float32, as fairseq would train it."""
+    gate = torch.where(gates.rare[y][:, None], gates.gate_rare, gates.gate_common).masked_fill(~gates.rare, 1.0)
+    gate.scatter_(1, y[:, None], 1.0)
+    routed = gate_gradient(F.linear(h.detach(), w), gate)
+    plain = F.linear(h, w.detach())
+    dtype = torch.promote_types(plain.dtype, torch.float32)
+    return sum(fairseq_loss(F.log_softmax(logits, dim=-1, dtype=dtype), y) for logits in (plain, routed))
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_gates(dtype):
+    h, w, y = problem(10)
+    generator = torch.Generator().manual_seed(1)
+    gates = Gates(torch.arange(VOCABULARY) > 200, *torch.rand(2, VOCABULARY, generator=generator))
+    assert 60 < gates.rare[y].sum() < 200
+    assert_no_worse(
+        lambda h, w: gated_cross_entropy(h, w, y, gates=gates, ignore_index=PAD).loss,
+        lambda h, w: paper_loss(h, w, y, gates),
+        (h, w), dtype, (128.0,),
+    )  # fmt: skip
+
+
+def classes_by_zipf():
+    counts = (1e6 / torch.arange(1, VOCABULARY + 1)).long()
+    return TokenClasses.of(equal_frequency(counts, 4))
+
+
+@pytest.mark.parametrize(("dtype", "largest", "scales"), GRID)
+def test_factorized_cross_entropy(dtype, largest, scales):
+    """Against fairseq's criterion over the joint log-probabilities of the same model."""
+    h, w, y = problem(largest)
+    classes, u = classes_by_zipf(), torch.randn(4, DIMENSION, generator=torch.Generator().manual_seed(2)) / 8
+    assert_no_worse(
+        lambda h, w, u: factorized_cross_entropy(h, w, u, y, classes, ignore_index=PAD).loss,
+        lambda h, w, u: fairseq_loss(joint_log_prob(h, w, u, classes), y),
+        (h, w, u), dtype, scales,
+    )  # fmt: skip
+
+
+def under_autocast(loss_of):
+    def loss(h, *leaves):
+        enabled = h.dtype != torch.float64
+        with torch.autocast("cpu", dtype=torch.bfloat16) if enabled else contextlib.nullcontext():
+            return loss_of(h, *leaves)
+
+    return loss
+
+
+@pytest.mark.parametrize(("features", "largest"), [(torch.float32, 10), (torch.bfloat16, 30)])
+def test_under_autocast(features, largest):
+    """What --amp does: float32 parameters, whose products are formed in half precision."""
+    h, w, y = problem(largest)
+    assert_no_worse(
+        under_autocast(lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD).loss),
+        under_autocast(lambda h, w: cross_entropy(h, w, y)),
+        (h, w), None, (2.0**15,), dtypes=(features, torch.float32),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("features", [torch.float32, torch.bfloat16])
+def test_factorized_under_autocast(features):
+    h, w, y = problem(10)
+    classes, u = classes_by_zipf(), torch.randn(4, DIMENSION, generator=torch.Generator().manual_seed(2)) / 8
+    assert_no_worse(
+        under_autocast(lambda h, w, u: factorized_cross_entropy(h, w, u, y, classes, ignore_index=PAD).loss),
+        under_autocast(lambda h, w, u: fairseq_loss(joint_log_prob(h, w, u, classes), y)),
+        (h, w, u), None, (2.0**15,), dtypes=(features, torch.float32, torch.float32),
+    )  # fmt: skip
+
+
+def test_cosine_regularizer_under_autocast():
+    """In float32 whatever autocast says, its backward pass included, which fairseq runs outside of it."""
+    weight = torch.randn(3000, 16) + 0.3
+    expected = weight.clone().requires_grad_()
+    cosine_regularizer(expected).backward()
+    found = weight.clone().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = cosine_regularizer(found)
+    loss.backward()
+    torch.testing.assert_close(found.grad, expected.grad)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("largest", [None, 10, 30])
+@pytest.mark.parametrize("size", [(1024, 44_256, 128), (96, 150_001, 48)])
+def test_larger_products(dtype, largest, size):
+    h, w, y = problem(largest, *size)
+    assert_no_worse(
+        lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD).loss,
+        lambda h, w: cross_entropy(h, w, y),
+        (h, w), dtype, (1.0, 128.0, 1024.0, 2.0**15),
+    )  # fmt: skip

@@ -1,0 +1,239 @@
+"""Damaged and hostile text files: every reader is right, as the format has it, or refuses in one line."""
+
+import json
+import math
+import re
+import signal
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+
+from agg_fairseq.alignments import ParallelSplit, read_links
+from agg_fairseq.cli import text_metrics, word_similarity
+from agg_fairseq.cli.bleu import _read_reference
+from agg_fairseq.cli.generate_log import read_translations
+from agg_fairseq.cli.pictures.measured_files import read_measured
+from agg_fairseq.cli.training_log import read_entries
+from agg_fairseq.training_counts import _read as read_counts
+from tests.hostile import FEW, MANY, damaged, refusal, special_files
+
+LOG = (
+    b"S-1\tein haus\nT-1\ta house\nH-1\t-0.5\ta house\nD-1\t-0.5\ta house\n"
+    b"S-0\tja\nT-0\tyes\nH-0\t-1e-1\tyeah\nD-0\t-1e-1\tyeah\nTranslated 2 sentences (4 tokens) in 0.1s\n"
+)
+TEXTS = b"".join(
+    json.dumps({"prefix": f"a {word}", "continuation": f"b c {word}", "reference": "d \u20ac"}).encode() + b"\n"
+    for word in ("x", "y", "z")
+)
+PAIRS = "car\tautomobile\t9.5\nnoon\tstring\t0.5\ncaf\u00e9\tbar\t-1e1\n".encode()
+TRAIN_LOG = b"".join(
+    b"2026-01-01 | INFO | train_inner | "
+    + json.dumps({"epoch": 1, "loss": "9.25", "ppl": str(600 / update), "num_updates": str(update)}).encode()
+    + b"\n"
+    for update in range(1, 5)
+)
+LINKS = b"0-0 1-2\n\n2-1 0-0 0-0\n1-1\n"
+SENTENCES = ([[5, 6, 7], [4], [8, 8, 9], [4, 5]], [[5, 6, 7], [6], [7, 5], [9, 8]])
+MEASURED = json.dumps({"signature": "s", "files": [{"name": "a", "kld": 1.5}, {"name": "b", "kld": None}]}).encode()
+CODES = b"#version: 0.2\nt h\nth e</w>\ne r</w>\n"
+FASTBPE_CODES = b"t h 50\nth e</w> 40\ne r</w> 30\n"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "file"
+
+
+class Case:
+    """A reader, a file that it takes, and what the format says is in such a file; None where it has no say."""
+
+    def __init__(self, valid, read, oracle):
+        self.valid, self.read, self.oracle = valid, read, oracle
+
+
+def lines_of(content):
+    """The lines of a UTF-8 text, less a mark in front of it; only a line feed ends one. None for another text."""
+    try:
+        text = content.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError:
+        return None
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def log_oracle(content):
+    """By the definition: tab-separated fields, an id after the first letter; ids from 0 without a gap."""
+    lines = lines_of(content)
+    found = {kind: {} for kind in "STHD"}
+    for line in lines:
+        kind, _, rest = line.partition("-")
+        index, tab, text = rest.partition("\t")
+        if kind in found and tab and index.isascii() and index.isdigit() and len(index) <= 18:
+            found[kind].setdefault(int(index), []).append(text)
+    best = [[max(map(scored, of_kind[i]), key=rank)[1] for i in sorted(of_kind)] for of_kind in map(found.get, "HD")]
+    plain = [[of_kind[i][0].strip() for i in sorted(of_kind)] for of_kind in map(found.get, "ST")]
+    return [*plain, *best]
+
+
+def scored(text):
+    score, _, rest = text.partition("\t")
+    return float(score), rest.strip()
+
+
+def rank(pair):
+    return -math.inf if math.isnan(pair[0]) else pair[0]
+
+
+def read_log(path):
+    found = read_translations(path)
+    return [found.sources, found.references, found.tokens, found.texts]
+
+
+def texts_oracle(content):
+    return [{field: record[field] for field in text_metrics.FIELDS} for record in map(json.loads, lines_of(content))]
+
+
+def read_texts(path):
+    return [{field: record[field] for field in text_metrics.FIELDS} for record in text_metrics._read(str(path))]
+
+
+def pairs_oracle(content):
+    rows = [[field.strip() for field in line.split("\t")] for line in lines_of(content)]
+    assert all(re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", score) for _, _, score in rows)
+    return [(first, second, float(score)) for first, second, score in rows]
+
+
+def read_pairs(path):
+    found = word_similarity._read(str(path))
+    return list(zip(found.first, found.second, found.scores, strict=True))
+
+
+def parallel():
+    sides = [[torch.tensor([*sentence, 2]) for sentence in side] for side in SENTENCES]
+    return ParallelSplit("train.en-de", ("en", "de"), *sides, (10, 10), 2)
+
+
+def links_oracle(content):
+    counted = Counter()
+    lines = content.removesuffix(b"\n").split(b"\n")
+    for line, source, target in zip(lines, *SENTENCES, strict=True):
+        for link in line.split():
+            s, t = link.split(b"-")
+            assert s.isdigit() and t.isdigit()
+            counted[source[int(s)], target[int(t)]] += 1
+    return sorted(counted.items())
+
+
+def read_link_counts(path):
+    found = read_links(path, parallel())
+    pairs = zip(found.source.tolist(), found.target.tolist(), strict=True)
+    return sorted(zip(pairs, found.count.tolist(), strict=True))
+
+
+def entries_oracle(content):
+    """The last numbers of each update, and none after a smaller one: what was trained again counts once."""
+    return None
+
+
+def read_finite_entries(path):
+    entries = read_entries(path)
+    for of_tag in entries.values():
+        updates = [entry["num_updates"] for entry in of_tag]
+        assert updates == sorted(set(updates)) and all(map(math.isfinite, updates))
+        assert all(isinstance(value, float) for entry in of_tag for value in entry.values())
+    return None
+
+
+def read_numbers(path):
+    measured = read_measured(path, "text-metrics")
+    return [(row["name"], measured.number(row, "kld")) for row in measured.rows("files")]
+
+
+def numbers_oracle(content):
+    rows = json.loads(content.decode("utf-8"))["files"]
+    return [(row["name"], math.nan if row["kld"] is None else float(row["kld"])) for row in rows]
+
+
+def reference_oracle(content):
+    return [line.rstrip() for line in lines_of(content)]
+
+
+def read_reference(path):
+    return _read_reference(str(path), SimpleNamespace(references=["a", "b", "c"], path="log"))
+
+
+def _unused_counts_of(path):
+    return read_counts(path, "source")
+
+
+CASES = {
+    "generate log": Case(LOG, read_log, log_oracle),
+    "texts": Case(TEXTS, read_texts, texts_oracle),
+    "word pairs": Case(PAIRS, read_pairs, pairs_oracle),
+    "alignments": Case(LINKS, read_link_counts, links_oracle),
+    "training log": Case(TRAIN_LOG, read_finite_entries, entries_oracle),
+    "measured file": Case(MEASURED, read_numbers, numbers_oracle),
+    "reference": Case(b"One.\nTwo \xe2\x82\xac.\nThree.\n", read_reference, reference_oracle),
+}
+
+
+def same(found, expected):
+    return repr(found) == repr(expected)  # NaN is NaN
+
+
+def check(case, content, path):
+    path.write_bytes(content)
+    said, found = refusal(case.read, path)
+    if said is None:
+        expected = case.oracle(content)
+        assert same(found, expected), (content, found, expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_valid_file_is_read_as_its_format_says(name, path):
+    case = CASES[name]
+    path.write_bytes(case.valid)
+    assert same(case.read(path), case.oracle(case.valid))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_damaged_file_is_read_right_or_refused_in_one_line(name, tmp_path_factory):
+    path, case = tmp_path_factory.mktemp("hostile") / "file", CASES[name]
+    FEW(given(damaged(case.valid))(lambda content: check(case, content, path)))()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_many_damaged_files_are_read_right_or_refused_in_one_line(name, tmp_path_factory):
+    path, case = tmp_path_factory.mktemp("hostile") / "file", CASES[name]
+    MANY(given(damaged(case.valid))(lambda content: check(case, content, path)))()
+
+
+@pytest.fixture
+def _no_hang():
+    """A reader that waits for what never comes is stopped, and the test fails."""
+
+    def stop(number, frame):
+        raise AssertionError("the reader hangs")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("_no_hang")
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder", "link to nowhere"])
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_no_file_is_refused_at_once(name, kind, tmp_path):
+    said, _ = refusal(CASES[name].read, special_files(tmp_path)[kind])
+    assert said is not None
+
+
+@pytest.mark.usefixtures("_no_hang")
+def test_a_long_line_of_braces_takes_no_long_time(path):
+    path.write_bytes(b"train_inner | " + b"{" * 200_000 + b"\n" + b"{} " * 100_000 + b"x\n" + TRAIN_LOG)
+    assert len(read_entries(path)["train_inner"]) == 4

@@ -1,0 +1,185 @@
+"""Trainings by two real processes and by one, side by side, with a record of every update.
+
+Starting fairseq takes seconds, so two processes run many command lines in turn:
+
+    python -m tests.workers FOLDER OPTIONS…
+
+runs each training of FOLDER/trainings.json as `fairseq-train` does, with OPTIONS (those that make it a worker) added,
+and leaves its record in FOLDER/<name>-<rank>.pt.
+"""
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+
+import agg_fairseq.criterions
+import agg_fairseq.models  # noqa: F401 — registers them, also where the package was imported before fairseq
+from tests.conftest import ROOT, called, two_processes
+
+PACKAGE = str(ROOT / "agg_fairseq")
+COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "reduce_scatter", "barrier", "all_gather_object")
+
+
+class Record:
+    """What a training did.
+
+    Attributes:
+        updates: for each a dictionary: `weights`; `gradients`, as the optimiser gets them; `sample_size`, by which they
+            were divided; `counts`, the criterion's buffers; `gates`, a dictionary for each micro-batch;
+            `micro_batches`, how many there were, and `dummies`, how many of them were without data.
+        collectives: (name, bytes, data type) of each collective that this package asked for, in order.
+    """
+
+    def __init__(self, out_of_memory_at=None):
+        self.updates, self.collectives = [], []
+        self._micro_batches, self._out_of_memory_at = 0, out_of_memory_at  # the first counts over the whole run
+        self._gates, self._dummies, self._factor = [], 0, 1.0
+
+    @contextlib.contextmanager
+    def kept(self):
+        """Within, a training of this process is written down."""
+        from fairseq.models import FairseqLanguageModel
+        from fairseq.optim import FairseqOptimizer
+        from fairseq.tasks import FairseqTask
+        from fairseq.trainer import Trainer
+
+        from agg_fairseq.criterions import base
+
+        wrapped = [
+            (Trainer, "train_step", self._update),
+            (FairseqTask, "train_step", self._micro_batch),
+            (FairseqLanguageModel, "forward", self._forward),
+            (FairseqOptimizer, "multiply_grads", self._normalisation),
+            (base, "gated_cross_entropy", self._operation),
+            *((torch.distributed, name, self._collective) for name in COLLECTIVES),
+        ]
+        with contextlib.ExitStack() as stack:
+            for owner, name, wrapper in wrapped:
+                stack.enter_context(patch.object(owner, name, wrapper(getattr(owner, name))))
+            yield self
+
+    def _update(self, original):
+        def train_step(trainer, *arguments, **options):
+            self._gates, self._dummies, before = [], 0, self._micro_batches
+            result = original(trainer, *arguments, **options)
+            parameters = dict(trainer.get_model().named_parameters())
+            self.updates.append({
+                "weights": {name: parameter.detach().clone() for name, parameter in parameters.items()},
+                "gradients": {name: parameter.grad.clone() for name, parameter in parameters.items()},
+                "sample_size": trainer.data_parallel_world_size / self._factor,
+                "counts": {name: buffer.clone() for name, buffer in trainer.get_criterion().named_buffers()},
+                "gates": self._gates,
+                "micro_batches": self._micro_batches - before,
+                "dummies": self._dummies,
+            })  # fmt: skip
+            return result
+
+        return train_step
+
+    def _micro_batch(self, original):
+        def train_step(task, *arguments, ignore_grad=False, **options):
+            self._micro_batches += 1
+            self._dummies += ignore_grad
+            return original(task, *arguments, ignore_grad=ignore_grad, **options)
+
+        return train_step
+
+    def _forward(self, original):
+        def forward(model, *arguments, **options):
+            if self._micro_batches == self._out_of_memory_at:
+                raise RuntimeError("out of memory, says a test")
+            return original(model, *arguments, **options)
+
+        return forward
+
+    def _normalisation(self, original):
+        def multiply_grads(optimizer, factor):
+            self._factor = float(factor)
+            return original(optimizer, factor)
+
+        return multiply_grads
+
+    def _operation(self, original):
+        def gated_cross_entropy(*arguments, gates=None, **options):
+            parts = {} if gates is None else vars(gates)
+            self._gates.append({name: part.clone() for name, part in parts.items() if part is not None})
+            return original(*arguments, gates=gates, **options)
+
+        return gated_cross_entropy
+
+    def _collective(self, original):
+        def collective(*arguments, **options):
+            if _asked_for_by_the_package(sys._getframe(1)):
+                tensor = arguments[0]
+                size = tensor.numel() * tensor.element_size()
+                self.collectives.append((original.__name__, size, str(tensor.dtype)))
+            return original(*arguments, **options)
+
+        return collective
+
+
+def _asked_for_by_the_package(frame):
+    """Is this frame the package's, or one of fairseq's helpers that the package calls?"""
+    while "/fairseq/distributed/" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame.f_code.co_filename.startswith(PACKAGE)
+
+
+@contextlib.contextmanager
+def pytorch_ddp_on_a_cpu():
+    """fairseq names a device to PyTorch's wrapper, which takes none for a model on the CPU."""
+    from fairseq.models import distributed_fairseq_model as module
+
+    original = module.DistributedDataParallel
+
+    def without_device(*, device_ids, output_device, **options):
+        return original(**options)
+
+    with patch.object(module, "DistributedDataParallel", without_device):
+        yield
+
+
+def trained(*arguments, out_of_memory_at=None):
+    """The record of `fairseq-train` in this process.
+
+    Args:
+        arguments: of the command line.
+        out_of_memory_at: in which micro-batch, counted from 1, the model finds no memory.
+    """
+    record = Record(out_of_memory_at)
+    with record.kept(), pytorch_ddp_on_a_cpu():
+        called("train", *arguments)
+    return {"updates": record.updates, "collectives": record.collectives}
+
+
+def trained_by_two(trainings, folder):
+    """Records of two worker processes.
+
+    Args:
+        trainings: name → arguments of `fairseq-train`; a name that ends in "out of memory" says what happens to worker
+            1 in its sixth micro-batch.
+        folder: an empty one.
+
+    Returns:
+        name → the records of worker 0 and worker 1.
+    """
+    lines = {name: [str(argument) for argument in arguments] for name, arguments in trainings.items()}
+    (folder / "trainings.json").write_text(json.dumps(lines))
+    two_processes(sys.executable, "-m", "tests.workers", folder)
+    return {name: [torch.load(folder / f"{name}-{rank}.pt") for rank in range(2)] for name in trainings}
+
+
+def main(folder, *options):
+    rank = int(options[options.index("--distributed-rank") + 1])
+    for name, arguments in json.loads((folder / "trainings.json").read_text()).items():
+        fails = rank == 1 and name.endswith("out of memory")
+        record = trained(*arguments, *options, out_of_memory_at=6 if fails else None)
+        torch.save(record, folder / f"{name}-{rank}.pt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])
