@@ -51,7 +51,7 @@ def open_checkpoint(path: str | Path) -> dict[str, Any]:
             f"{path}: refused, since it holds objects whose loading can run code; expected a checkpoint of tensors "
             "and plain values, as fairseq >= 0.12 writes; save it again with that version if you trust it"
         ) from error
-    except (RuntimeError, EOFError, OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a damaged pickle makes torch fail in as many ways as it has instructions
         raise UnreadableCheckpoint(_unreadable(path)) from error
     if not isinstance(state, dict) or "model" not in state or not (state.get("cfg") or state.get("args")):
         found = ", ".join(map(str, list(state)[:5])) if isinstance(state, dict) else type(state).__name__

@@ -142,6 +142,7 @@ def generate(data, save, *arguments):
     ).stdout  # fmt: skip
 
 
+@pytest.mark.slow
 def test_two_workers_count_like_one_with_the_joined_batch(lm_data, tmp_path):
     """Batches are dealt round-robin, so that two micro-batches of one worker are those of two workers."""
     options = (*AGG, "--agg-window", "4", "--max-update", "6", "--dropout", "0")

@@ -20,6 +20,7 @@ def check(output, names):
         assert (output / name / "train.log").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_demo_in_small(tmp_path):
     """From another folder, then again: what is done is not done again."""
     output = tmp_path / "the demo"

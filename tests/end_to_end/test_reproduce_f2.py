@@ -1,8 +1,11 @@
 """scripts/reproduce.sh at --scale tiny: the factorised output layer and its baselines, with models of a few updates."""
 
+import pytest
+
 from tests.reproducing import LM, reproduce, rows
 
 
+@pytest.mark.slow
 def test_table_1_of_f2_from_training_to_texts(prepared_data, tmp_path):
     """All five trainings, two of them fine-tuning; texts of 100 tokens from each."""
     printed = reproduce("f2-1", "--scale", "tiny", "--data", prepared_data, "--output", tmp_path, *LM)

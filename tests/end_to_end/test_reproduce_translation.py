@@ -18,6 +18,7 @@ def parallel(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_table_7_from_raw_text_to_bleu(parallel, tmp_path):
     printed = reproduce(
         "agg-7",

@@ -49,6 +49,7 @@ def place(tmp_path, lm_data):
     return folder
 
 
+@pytest.mark.slow
 def test_two_processes_train_what_one_does(place):
     """Half an update each, interrupted and resumed; relative paths; nothing is left but in the save_dir."""
     two, one = place / "läufe" / "two processes", place / "one"
@@ -77,6 +78,7 @@ def test_the_tokens_that_are_told_are_trained(place):
     assert max(line["wpb"] for line in read_log(place / "s" / "train.log")) == 320
 
 
+@pytest.mark.slow
 def test_an_error_in_several_processes_is_told_by_its_line(place):
     command = ("bash", SCRIPT, "own", "task.data=data", "checkpoint.save_dir=s", "criterion.agg_alpha=7")
     result = run_command(*command, "--gpus", "2", cwd=place, check=False)
