@@ -14,13 +14,25 @@ features and the output embedding, their gradients included; the last column lea
 
 import argparse
 import json
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .measuring import RETURN_FREED_MEMORY, Step, devices, interleaved, machine, peak_mib, row, run_alone, size
+from .measuring import (
+    RETURN_FREED_MEMORY,
+    Step,
+    bare_products,
+    devices,
+    interleaved,
+    machine,
+    peak_mib,
+    row,
+    run_alone,
+    size,
+)
 from .peers import PEERS, peer_loss, why_not
 
 SIZES = {  # device: V, N
@@ -56,6 +68,7 @@ HEADER = (
 def main() -> None:
     """Runs all variants and prints a table per device."""
     options = parser().parse_args()
+    logging.disable(logging.INFO)
     if options.memory:
         variant, vocabulary, positions, device = options.memory
         layer = OutputLayer(int(vocabulary), int(positions), options.features, options.dtype, device)
@@ -109,7 +122,7 @@ class OutputLayer:
     def step(self, variant: str) -> Step:
         """One forward and backward."""
         if variant == FLOOR:
-            return self._products
+            return bare_products(self.features.flatten(0, 1), self.weight)
         if variant in CRITERIONS:
             return self._criterion(*CRITERIONS[variant])
         loss = literal if variant == LITERAL else peer_loss(variant)
@@ -123,13 +136,6 @@ class OutputLayer:
     def gradients_mib(self) -> float:
         """What the gradients take."""
         return sum(t.numel() * t.element_size() for t in (self.features, self.weight)) / 2**20
-
-    @torch.no_grad()
-    def _products(self) -> None:
-        flat = self.features.flatten(0, 1)
-        logits = flat @ self.weight.t()
-        logits @ self.weight
-        logits.t() @ flat
 
     def _criterion(self, name: str, options: dict[str, Any]) -> Step:
         from benchmarks.output_layer_model import criterion
@@ -149,7 +155,7 @@ class OutputLayer:
 def report(layer: OutputLayer, variants: Sequence[str], repeats: int) -> list[dict[str, object]]:
     """Measures every variant at one size, and prints its row."""
     vocabulary, positions, features, dtype, device = layer.case
-    reasons = {peer: why_not(peer, device) for peer in PEERS}
+    reasons = {peer: why_not(peer, device, dtype) for peer in PEERS}
     wanted = [BASE, FLOOR, *(variant for variant in variants if variant not in (BASE, FLOOR))]
     times = interleaved({v: layer.step(v) for v in wanted if not reasons.get(v)}, repeats, device)
     layer.clear()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 Step = Callable[[], object]
 
@@ -85,6 +86,24 @@ def peak_mib(step: Step, clear: Step, device: str) -> float:
     before = _start_peak(device)
     step()
     return _read_peak(device) - before
+
+
+def zipf(vocabulary: int, tokens: int) -> Tensor:
+    """Tokens (tokens,) in [4, V), which fairseq's special ones are not, under Zipf's law."""
+    ranks = torch.arange(1, vocabulary - 3, dtype=torch.float64)
+    return torch.multinomial(1 / ranks, tokens, replacement=True) + 4
+
+
+def bare_products(features: Tensor, weight: Tensor) -> Step:
+    """The three matrix products of (N, D) and (V, D) that any softmax layer needs, without a softmax."""
+
+    @torch.no_grad()
+    def step() -> None:
+        logits = features @ weight.t()
+        logits @ weight
+        logits.t() @ features
+
+    return step
 
 
 def row(cells: Sequence[object]) -> str:

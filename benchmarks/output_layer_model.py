@@ -17,6 +17,8 @@ import agg_fairseq.criterions  # noqa: F401 — registers
 from agg_fairseq.models.f2_decoder import F2TransformerDecoder
 from agg_fairseq.modules import FactorizedSoftmax
 
+from .measuring import zipf
+
 
 class OutputLayerDecoder(nn.Module):
     """The features it is given, times the output embedding unless only features are asked for."""
@@ -111,8 +113,7 @@ def batch(
 ) -> dict[str, Any]:
     """Random features and targets (N,) in sequences of 512; by default Zipf's law over the tokens not special."""
     if target is None:
-        ranks = torch.arange(1, vocabulary - 3, dtype=torch.float64)
-        target = torch.multinomial(1 / ranks, positions, replacement=True) + 4
+        target = zipf(vocabulary, positions)
     size = (positions // steps, steps)
     return {
         "net_input": {"features": torch.randn(*size, features, device=device, dtype=dtype).requires_grad_()},

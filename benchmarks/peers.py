@@ -13,7 +13,7 @@ PEERS = ("linear_cross_entropy", "liger-kernel", "cut-cross-entropy")
 """torch's own (from 2.13), chunked; and two packages of Triton kernels, the extra `peers`."""
 
 
-def why_not(peer: str, device: str) -> str | None:
+def why_not(peer: str, device: str, dtype: str) -> str | None:
     """The reason why a peer cannot be run here; None where it can."""
     if peer == "linear_cross_entropy":
         has_it = hasattr(torch.nn.functional, "linear_cross_entropy")
@@ -22,6 +22,8 @@ def why_not(peer: str, device: str) -> str | None:
         return "not run: needs a GPU"
     if importlib.util.find_spec(peer.replace("-", "_")) is None:
         return "not run: not installed"
+    if peer == "cut-cross-entropy" and dtype == "float32":
+        return "not run: half precision only"
     return None
 
 

@@ -10,7 +10,7 @@ The counter: one update over a full window of K, 4,096 tokens under Zipf's law o
 update committed, the oldest forgotten. Each K has a counter of its own, and all take turns.
 
 In each of `--repeats` rounds every case of a table runs once; times are medians over rounds, and ratios medians of the
-ratios within a round.
+ratios within a round. `copies at` is the machine's memory, read and written.
 """
 
 import argparse
@@ -21,7 +21,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .measuring import RETURN_FREED_MEMORY, Step, devices, interleaved, machine, peak_mib, row, run_alone
+from .measuring import (
+    RETURN_FREED_MEMORY,
+    Step,
+    bare_products,
+    devices,
+    interleaved,
+    machine,
+    peak_mib,
+    row,
+    run_alone,
+    zipf,
+)
 
 CENTRE = {"cpu": (1024, 16_384, 512), "cuda": (16_384, 44_256, 1024)}
 FACTORS = (0.25, 0.5, 1, 2, 4)
@@ -50,7 +61,8 @@ def main() -> None:
     found: dict[str, Any] = {"operation": [], "counter": [], "machines": []}
     for device in devices(options.device):
         found["machines"].append(machine(device))
-        print(f"\n{machine(device)}, {str(DTYPE[device])[6:]}, median of {options.repeats}\n")
+        rate = bytes_per_second(device, options.repeats) / 1e9
+        print(f"\n{machine(device)}, {str(DTYPE[device])[6:]}, median of {options.repeats}, copies at {rate:,.1f} GB/s\n")
         found["operation"] += operation_rows(device, options.repeats)
         found["counter"] += counter_rows(device, options.repeats)
     if options.json:
@@ -72,6 +84,14 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def bytes_per_second(device: str, repeats: int) -> float:
+    """Of a copy of 256 MiB, what is read and what is written."""
+    source = torch.zeros(2**26, device=device)
+    target = torch.empty_like(source)
+    times = interleaved({"copy": lambda: target.copy_(source)}, repeats, device)
+    return 2 * source.nbytes / times["copy"][0]
+
+
 def operation_rows(device: str, repeats: int) -> list[dict[str, Any]]:
     """A row for each size."""
     print("| varied | N | V | D | agg [ms] | × three products | GFLOP/s | peak [MiB] | less gradients [MiB] |")
@@ -89,7 +109,7 @@ def operation_rows(device: str, repeats: int) -> list[dict[str, Any]]:
             itemsize = torch.empty(0, dtype=DTYPE[device]).element_size()
             beyond = memory - (case.N + case.V) * case.D * itemsize / 2**20
             speed = 6 * case.N * case.V * case.D / products / 1e9
-            cells = [varied, *(f"{size:,}" for size in case), f"{1000 * agg[0]:,.0f}", f"{agg[1]:.2f}"]
+            cells = [varied, *(f"{size:,}" for size in case), f"{1000 * agg[0]:,.1f}", f"{agg[1]:.2f}"]
             print(row([*cells, f"{speed:,.0f}", f"{memory:,.0f}", f"{beyond:,.0f}"]), flush=True)
             found.append(
                 {"varied": varied, **case._asdict(), "device": device, "ms": 1000 * agg[0], "floor_ratio": agg[1]}
@@ -112,17 +132,11 @@ def steps(case: Case, device: str) -> dict[str, tuple[Step, Step]]:
     def clear() -> None:
         h.grad = w.grad = None
 
-    @torch.no_grad()
-    def products() -> None:
-        logits = h @ w.t()
-        logits @ w
-        logits.t() @ h
-
     def agg() -> None:
         clear()
         gated_cross_entropy(h, w, y, gates=gates).loss.backward()
 
-    return {"three products": (products, clear), "agg": (agg, clear)}
+    return {"three products": (bare_products(h, w), clear), "agg": (agg, clear)}
 
 
 def counter_rows(device: str, repeats: int) -> list[dict[str, Any]]:
@@ -160,12 +174,6 @@ def update(counter: Any, batches: list[Tensor], number: int = 0) -> None:
     counter.add(batches[number % len(batches)])
     counter.close()
     counter.commit()
-
-
-def zipf(vocabulary: int, tokens: int) -> Tensor:
-    """Targets (tokens,)."""
-    ranks = torch.arange(1, vocabulary + 1, dtype=torch.float64)
-    return torch.multinomial(1 / ranks, tokens, replacement=True)
 
 
 def draw(found: dict[str, Any], path: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from .measuring import Step, devices, interleaved, machine, row
+from .measuring import Step, devices, interleaved, machine, row, zipf
 
 SIZES = {  # device: options of the model and of the batch
     "cpu": "--decoder-layers 6 --decoder-embed-dim 512 --decoder-ffn-embed-dim 2048 --decoder-attention-heads 8 "
@@ -108,9 +108,8 @@ def write_corpus(folder: Path, vocabulary: int, tokens: int) -> None:
     for index in range(vocabulary - len(dictionary)):
         dictionary.add_symbol(f"w{index}", n=vocabulary - index)
     dictionary.save(str(folder / "dict.txt"))
-    ranks = torch.arange(1, vocabulary - 3, dtype=torch.float64)
     torch.manual_seed(0)
-    text = torch.multinomial(1 / ranks, tokens, replacement=True) + 4
+    text = zipf(vocabulary, tokens)
     builder: Any = indexed_dataset.make_builder(str(folder / "train.bin"), impl="mmap", vocab_size=vocabulary)
     for line in text.split(64):
         builder.add_item(torch.cat([line, torch.tensor([dictionary.eos()])]))

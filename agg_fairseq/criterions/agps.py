@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 import torch
 from fairseq.dataclass import ChoiceEnum
-from omegaconf import II
 from torch import Tensor
 
 from ..functional import Gates, agps_gates, tokens_from_rank
@@ -38,7 +37,6 @@ class AgpsCriterionConfig(PenalizedCriterionConfig):
         default="eq15",
         metadata={"help": "Eq. 15, or the appendix's Algorithm 1, which lets f1 + f2 through at rare targets"},
     )
-    no_save: bool = II("checkpoint.no_save")
 
 
 @register("agps", dataclass=AgpsCriterionConfig)
@@ -77,7 +75,7 @@ class AgpsCriterion(PenalizedCriterion):
         """f1 and f2 on the rare tokens that no worker has as a target."""
         present = torch.zeros_like(self.counts, dtype=torch.uint8)
         if not self.is_dummy:
-            present[target.flatten()] = 1
+            present.index_fill_(0, target.flatten(), 1)
         present = found_by_any_worker(present).bool()
         return agps_gates(
             self.counts,

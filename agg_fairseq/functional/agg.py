@@ -55,9 +55,9 @@ def _lowest(appearances: Tensor, fraction: float, excluded: Tensor | None) -> Te
     vocabulary = len(appearances)
     index = torch.arange(vocabulary, device=appearances.device)
     order = appearances.long() * vocabulary + (vocabulary - 1 - index)  # all different
-    candidates = order.new_tensor(vocabulary) if excluded is None else (~excluded).sum()
-    if excluded is not None:
-        order = order.masked_fill(excluded, torch.iinfo(torch.int64).max)
+    excluded = torch.zeros_like(order, dtype=torch.bool) if excluded is None else excluded
+    candidates = (~excluded).sum()
+    order = order.masked_fill(excluded, torch.iinfo(torch.int64).max)
     size = (fraction * candidates.double() + 0.5).floor().long()
     highest = order.sort().values.gather(0, (size - 1).clamp(min=0)[None])
     return (order <= highest) & (size > 0)

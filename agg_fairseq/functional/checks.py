@@ -36,14 +36,15 @@ def check_arguments(
         raise ValueError(f"{name}: expected label_smoothing in [0, 1), got {label_smoothing}")
     if label_smoothing and weight.size(0) == 1:
         raise ValueError(f"{name}: label_smoothing needs at least 2 tokens, got 1")
-    if target.device.type == "cpu":
-        _check_range(name, target, weight.size(0), ignore_index)
+    _check_range(name, target, weight.size(0), ignore_index)
 
 
 def _check_range(name: str, target: Tensor, vocabulary: int, ignore_index: int) -> None:
-    """On a CPU only: elsewhere the check would wait for the device, which reports a bad index by itself."""
-    bad = (target != ignore_index) & ((target < 0) | (target >= vocabulary))
-    if bad.any():
+    """A GPU checks by itself, and fails later: to ask it would be to wait for it."""
+    good = (target == ignore_index) | ((target >= 0) & (target < vocabulary))
+    if target.is_cuda:
+        torch._assert_async(good.all())
+    elif not good.all():
         raise ValueError(
-            f"{name}: expected targets in [0, {vocabulary}) or {ignore_index} (ignored), got {int(target[bad][0])}"
+            f"{name}: expected targets in [0, {vocabulary}) or {ignore_index} (ignored), got {int(target[~good][0])}"
         )

@@ -40,7 +40,7 @@ class _CosineRegularizer(torch.autograd.Function):
         inverse = w.norm(dim=1).reciprocal()  # V
         inverse.masked_fill_(inverse.isinf(), 0.0)
         if ignore_index is not None:
-            inverse[ignore_index] = 0.0
+            inverse[ignore_index].zero_()
         count = (inverse > 0).sum().clamp(min=1)  # of the rows that have a direction
         with torch.autocast(weight.device.type, enabled=False):  # in half precision V directions may overflow
             direction_sum = inverse @ w  # D, s
@@ -54,7 +54,8 @@ class _CosineRegularizer(torch.autograd.Function):
         weight, inverse, direction_sum, count = ctx.saved_tensors
         w = _in_float32(weight)
         outer = 2 * grad * inverse / count**2  # V
-        cosine = (w @ direction_sum) * inverse  # V, ŵ_k·s
+        with torch.autocast(weight.device.type, enabled=False):
+            cosine = (w @ direction_sum) * inverse  # V, ŵ_k·s
         gradient = torch.mul(w, (-outer * cosine * inverse)[:, None]).addr_(outer, direction_sum)
         return gradient.to(weight.dtype), None
 

@@ -125,8 +125,13 @@ def _by_class(target: Tensor, classes: TokenClasses, ignore_index: int) -> list[
     """The positions of each class, without the ignored ones: the only wait for a device, which has to count them."""
     target_class = classes.of_token[target.masked_fill(target == ignore_index, 0)]  # N
     target_class = target_class.masked_fill(target == ignore_index, classes.number)
-    numbers = torch.bincount(target_class, minlength=classes.number + 1).tolist()
+    numbers = _sizes(target_class, classes.number + 1).tolist()
     return list(torch.argsort(target_class, stable=True).split(numbers))[: classes.number]
+
+
+def _sizes(class_of: Tensor, classes: int) -> Tensor:
+    """How many of (n,) are in each class: (C,) int64. As `bincount` has it, which waits for a device by itself."""
+    return class_of.new_zeros(classes).index_add_(0, class_of, torch.ones_like(class_of))
 
 
 def _class_part(
@@ -141,7 +146,8 @@ def _class_part(
     nll = -log_probs.gather(1, classes.of_token[target[kept]][:, None]).squeeze(1)  # n
     terms = nll
     if smoothing.share:
-        terms = smoothing.at_target * nll - smoothing.share * (log_probs @ log_probs.new_tensor(classes.sizes))
+        sizes = _sizes(classes.of_token, classes.number)  # C, tokens
+        terms = smoothing.at_target * nll - smoothing.share * (log_probs * sizes).sum(1)
     zeros = log_probs.new_zeros(len(target))
     return zeros.index_add(0, kept, nll), zeros.index_add(0, kept, terms)
 

@@ -11,18 +11,19 @@ freezing) changes is how much of the gradient reaches each row of the output emb
               = gate_common[k]   if y_i is not rare
               = gate_rare[k]     if y_i is rare
 
-`G` depends on the row only through "is y_i rare" and "is k the target", so it is never written down. The rows are
-ordered by kind. Over the common rows the gate factors out of the sum, `gate_common ⊙ Σ_i …`: one pass over (V, D).
-Over the rare rows, which are few, the entries of `P − Q` themselves are gated. A target entry of a common row belongs
-to a common token, whose gate is 1; one of a rare row is put back after gating.
+`G` depends on the row only through "is y_i rare" and "is k the target", so it is never written down. On a CPU
+(`chunks.py`) the rows are ordered by kind. Over the common rows the gate factors out of the sum,
+`gate_common ⊙ Σ_i …`: one pass over (V, D). Over the rare rows, which are few, the entries of `P − Q` themselves are
+gated. A target entry of a common row belongs to a common token, whose gate is 1; one of a rare row is put back after
+gating. On a GPU (`fused.py`) a kernel gates every entry where it forms it.
 
 The likelihood of a position may carry a weight (FACE), and an unlikelihood penalty may be added to it; the gates then
 apply to the gradient of the whole. What each adds to the gradient is in `chunks.py` and `unlikelihood.py`.
 
-Cost: the three products of plain cross-entropy (6·N·V·D operations) and, beyond inputs and gradients, one chunk of
-logits (two where the gates depend on the target itself). The gradients are formed during the forward pass, in float32
-(float64 for float64 input), and rescaled in the backward pass; so nothing underflows under a loss scale, and the logits
-are computed only once.
+Cost: the three products of plain cross-entropy (6·N·V·D operations) and, beyond inputs and gradients, a chunk of logits
+or two. The gradients are formed during the forward pass, summed in float32 (float64 for float64 input), and rescaled in
+the backward pass; so the logits are computed only once, and what underflows in half precision does so under a scale of
+our own, or not at all.
 """
 
 from __future__ import annotations

@@ -5,31 +5,32 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+WIDE_SINCE = (2, 10)
+"""The torch whose `addmm` adds a product of half-precision matrices to a float32 sum."""
+
+
+def has_wide_products(dtype: torch.dtype) -> bool:
+    """Does torch multiply matrices of this dtype into float32 on a GPU? Any do that are float32 themselves.
+
+    Not with a torch for AMD's cards, nor where float16 was allowed to sum in float16.
+    """
+    if dtype == torch.float32:
+        return True
+    version = tuple(int(number) for number in torch.__version__.split(".")[:2])
+    narrow = dtype == torch.float16 and getattr(torch.backends.cuda.matmul, "allow_fp16_accumulation", False)
+    return version >= WIDE_SINCE and torch.version.hip is None and not narrow
+
 
 def product(left: Tensor, right: Tensor) -> Tensor:
-    """`left @ right` (A, B)(B, C) as float32, or float64 for float64."""
-    if left.dtype == torch.float64 or left.dtype == torch.float32:
+    """`left @ right` (A, B)(B, C), as float32. On a CPU, which has no such product, the factors are widened."""
+    if left.dtype == torch.float32:
         return left @ right
-    if _has_wide_products(left):
-        return torch.mm(left, right, out_dtype=torch.float32)
-    return (left @ right).float()
+    return torch.mm(left, right, out_dtype=torch.float32) if left.is_cuda else left.float() @ right.float()
 
 
 def add_product_(total: Tensor, left: Tensor, right: Tensor, *, alpha: float = 1.0) -> None:
-    """`total += alpha · left @ right`, with `total` (A, C) in float32 or in the dtype of the factors.
-
-    Where torch has no such product of half-precision matrices (before 2.10, and on a CPU), theirs is rounded to half
-    precision before it is added.
-    """
-    if total.dtype == left.dtype:
-        total.addmm_(left, right, alpha=alpha)
-    elif _has_wide_products(left):
-        torch.addmm(total, left, right, out_dtype=total.dtype, alpha=alpha, out=total)
+    """`total += alpha · left @ right`, with `total` (A, C) in float32, as `product`."""
+    if left.dtype != torch.float32 and left.is_cuda:
+        torch.addmm(total, left, right, out_dtype=torch.float32, alpha=alpha, out=total)
     else:
-        total.add_(left @ right, alpha=alpha)
-
-
-def _has_wide_products(factor: Tensor) -> bool:
-    """Half in, float32 out: on a GPU; torch 2.10 is the first whose `addmm` also takes a float32 sum."""
-    major, minor = (int(number) for number in torch.__version__.split(".")[:2])
-    return factor.is_cuda and (major, minor) >= (2, 10)
+        total.addmm_(left.float(), right.float(), alpha=alpha)

@@ -7,11 +7,13 @@ exponentials; the second forms
     g[k] = G[k] r[k]                for the output embedding, in a buffer of its own
 
 with Q label-smoothed, ω the weight of the position and G its gates. An element is read twice and written twice (once
-without gates): 8 bytes of traffic in half precision. Which positions are padding, and which have a rare target, is
-decided where they are: nothing waits for the device.
+without gates): 8 bytes of traffic in half precision, beside the 4 bytes of its gate, which the cache holds. Which
+positions are padding, and which have a rare target, is decided where they are: nothing waits for the device.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 import triton
@@ -22,21 +24,74 @@ from .gates import Gates
 
 BLOCK = 4096
 """Logits that a program holds at a time."""
-NO_GATES, BY_TOKEN, BY_RATIO = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-"""Gates at rare targets: none, one for each token, or the ratio of the token's appearances to the target's."""
+ALIGNMENT = 16
+"""Rows of logits are a multiple of so many wide, so that they can be read 16 bytes at a time."""
+
+
+class Rows(NamedTuple):
+    """What the kernel reads beside the logits; every tensor contiguous, since it goes by addresses."""
+
+    target: Tensor
+    """(N,) int64 y."""
+    bias: Tensor | None
+    """(width,) float32."""
+    importance: Tensor | None
+    """(N,) float32 ω; None is 1."""
+    rare: Tensor | None
+    """(V,) uint8 R; None without gates."""
+    gates: Tensor | None
+    """(2, width) float32, 1 outside R: at common targets, and at rare ones. With `by_ratio` the second row is how often
+    each token appeared, infinite outside R."""
+    by_ratio: bool
+
+    @classmethod
+    def of(
+        cls, target: Tensor, bias: Tensor | None, importance: Tensor | None, gates: Gates | None, width: int
+    ) -> Rows:
+        """In the form that the kernel reads; `width` is at least V."""
+        return cls(
+            target=target.contiguous(),
+            bias=None if bias is None else _padded(bias.float(), width, 0.0),
+            importance=None if importance is None else importance.float().contiguous(),
+            rare=None if gates is None else gates.rare.to(torch.uint8).contiguous(),
+            gates=None if gates is None else _gate_table(gates, width),
+            by_ratio=gates is not None and gates.appearances is not None,
+        )
+
+
+def _gate_table(gates: Gates, width: int) -> Tensor:
+    ones = torch.ones_like(gates.rare, dtype=torch.float32)
+    at_common = gates.at_common_targets(like=ones)
+    if gates.appearances is not None:
+        at_rare = gates.appearances.float().masked_fill(~gates.rare, float("inf"))
+    else:
+        at_rare = gates.at_rare_targets(torch.zeros_like(gates.rare[:0], dtype=torch.int64), like=ones)
+    rows = (ones if row is None else row for row in (at_common, at_rare))
+    return torch.stack([_padded(row, width, 1.0) for row in rows])
+
+
+def _padded(vector: Tensor, width: int, value: float) -> Tensor:
+    """(V,) to (width,), in memory of its own."""
+    padded = vector.new_full((width,), value)
+    padded[: len(vector)] = vector
+    return padded
+
+
+def aligned(vocabulary: int) -> int:
+    """The width of a row of logits."""
+    return -(-vocabulary // ALIGNMENT) * ALIGNMENT
 
 
 def form_residuals_(
     logits: Tensor,
     gated: Tensor | None,
-    target: Tensor,
+    rows: Rows,
+    start: int,
     nll: Tensor,
     terms: Tensor,
-    prediction: Tensor | None = None,
+    prediction: Tensor | None,
     *,
-    bias: Tensor | None,
-    gates: Gates | None,
-    importance: Tensor | None,
+    vocabulary: int,
     label_smoothing: float,
     ignore_index: int,
     scale: float,
@@ -45,53 +100,48 @@ def form_residuals_(
     """Turns the logits of a chunk into residuals, in place, and stores the likelihood of its positions.
 
     Args:
-        logits: (C, V), contiguous, any floating dtype; holds `scale · r` afterwards, where `write`.
-        gated: (C, V), like `logits`; receives `scale · g`. Needed with gates.
-        target: (C,) int64.
-        nll: (C,) float32, receives −log P[y], in nats.
-        terms: (C,) float32, receives the summands of the loss.
-        prediction: (C,) int64, receives the arg-max, the first of equals; None is not asked for.
-        bias: (V,) float32, added to the logits.
-        gates: of the update.
-        importance: (C,) float32 ω; None is 1.
+        logits: (C, width), contiguous, any floating dtype, −∞ beyond V; holds `scale · r` afterwards, where `write`.
+        gated: (C, width), like `logits`; receives `scale · g`. Needed with gates.
+        rows: of all N positions.
+        start: the chunk's first position.
+        nll: (N,) float32, receives −log P[y], in nats.
+        terms: (N,) float32, receives the summands of the loss.
+        prediction: (N,) int64, receives the arg-max, the first of equals; None is not asked for.
+        vocabulary: V.
         label_smoothing: ε.
         ignore_index: positions with this target get zeros everywhere.
         scale: what the residuals are multiplied by before they are rounded to their dtype.
         write: are residuals wanted at all?
     """
     anything = logits  # in place of what is absent; never read
-    rare = gate_common = gate_rare = None
-    if gates is not None:
-        rare, gate_common = gates.rare.to(torch.uint8), gates.gate_common
-        gate_rare = gates.gate_rare if gates.appearances is None else gates.appearances
-    kind = NO_GATES if gate_rare is None else BY_TOKEN if gates.appearances is None else BY_RATIO
-    _form_residuals[(logits.size(0),)](
-        logits,
-        anything if gated is None else gated,
-        target,
-        anything if bias is None else bias,
-        anything if importance is None else importance,
-        anything if rare is None else rare,
-        anything if gate_common is None else gate_common.float(),
-        anything if gate_rare is None else gate_rare.float(),
-        nll,
-        terms,
-        anything if prediction is None else prediction,
-        logits.size(1),
-        ignore_index,
-        label_smoothing,
-        label_smoothing / max(logits.size(1) - 1, 1),
-        scale,
-        HAS_BIAS=bias is not None,
-        HAS_IMPORTANCE=importance is not None,
-        HAS_GATES=gates is not None,
-        HAS_COMMON=gate_common is not None,
-        RARE=kind,
-        PREDICT=prediction is not None,
-        WRITE=write,
-        BLOCK=min(BLOCK, triton.next_power_of_2(logits.size(1))),
-        num_warps=8,
-    )
+    with torch.cuda.device_of(logits):  # Triton launches on the current device, which may be another
+        _form_residuals[(logits.size(0),)](
+            logits,
+            anything if gated is None else gated,
+            rows.target,
+            anything if rows.bias is None else rows.bias,
+            anything if rows.importance is None else rows.importance,
+            anything if gated is None else rows.rare,
+            anything if gated is None else rows.gates,
+            nll,
+            terms,
+            anything if prediction is None else prediction,
+            start,
+            vocabulary,
+            logits.size(1),
+            ignore_index,
+            label_smoothing,
+            label_smoothing / max(vocabulary - 1, 1),
+            scale,
+            HAS_BIAS=rows.bias is not None,
+            HAS_IMPORTANCE=rows.importance is not None,
+            HAS_GATES=gated is not None,
+            BY_RATIO=rows.by_ratio,
+            PREDICT=prediction is not None,
+            WRITE=write,
+            BLOCK=min(BLOCK, triton.next_power_of_2(logits.size(1))),
+            num_warps=8,
+        )
 
 
 @triton.jit
@@ -102,12 +152,13 @@ def _form_residuals(
     bias,
     importance,
     rare,
-    gate_common,
-    gate_rare,
+    gates,
     nll,
     terms,
     prediction,
+    start,
     vocabulary,
+    width,
     ignore_index,
     epsilon,
     share,
@@ -115,89 +166,78 @@ def _form_residuals(
     HAS_BIAS: tl.constexpr,
     HAS_IMPORTANCE: tl.constexpr,
     HAS_GATES: tl.constexpr,
-    HAS_COMMON: tl.constexpr,
-    RARE: tl.constexpr,
+    BY_RATIO: tl.constexpr,
     PREDICT: tl.constexpr,
     WRITE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    row = tl.program_id(0)
-    y = tl.load(target + row)
+    row = tl.program_id(0).to(tl.int64)
+    position = start + row
+    y = tl.load(target + position)
     counts = y != ignore_index
     y = tl.where(counts, y, 0)
-    logits += row.to(tl.int64) * vocabulary
-    gated += row.to(tl.int64) * vocabulary
+    logits += row * width
+    gated += row * width
     z_at_target = tl.load(logits + y).to(tl.float32)
     if HAS_BIAS:
         z_at_target += tl.load(bias + y)
     tl.debug_barrier()  # all warps have read it before one of them writes there
-    largest, total, logits_sum, best = _normaliser(logits, bias, vocabulary, HAS_BIAS, PREDICT, BLOCK)
+    largest, total, logits_sum, best = _normaliser(logits, bias, vocabulary, width, HAS_BIAS, PREDICT, BLOCK)
     weight = 1.0
     if HAS_IMPORTANCE:
-        weight = tl.load(importance + row)
+        weight = tl.load(importance + position)
     value = (largest - z_at_target) + tl.log(total)  # the logits first: they cancel exactly at the maximum
     uniform = vocabulary * (largest + tl.log(total)) - logits_sum  # −Σ_k log P[k]
     smoothed = (1 - epsilon - share) * value + share * uniform
-    tl.store(nll + row, tl.where(counts, value, 0.0))
-    tl.store(terms + row, tl.where(counts, weight * tl.where(epsilon > 0, smoothed, value), 0.0))
+    tl.store(nll + position, tl.where(counts, value, 0.0))
+    tl.store(terms + position, tl.where(counts, weight * tl.where(epsilon > 0, smoothed, value), 0.0))
     if PREDICT:
-        tl.store(prediction + row, tl.where(counts, best, 0))
+        tl.store(prediction + position, tl.where(counts, best, 0))
     if WRITE:
-        for start in range(0, vocabulary, BLOCK):
-            k = start + tl.arange(0, BLOCK)
-            z = _logits_at(logits, bias, k, vocabulary, HAS_BIAS)
+        target_is_rare = False
+        of_target = 1.0
+        if HAS_GATES:
+            target_is_rare = tl.load(rare + y) != 0
+            of_target = tl.load(gates + width + y)
+            gates += tl.where(target_is_rare, width, 0)
+        for first in range(0, width, BLOCK):
+            k = first + tl.arange(0, BLOCK)
+            z = _logits_at(logits, bias, k, width, HAS_BIAS)
             q = tl.where(k == y, 1 - epsilon, share)
             residual = weight * scale * (tl.exp(z - largest) / total - q)
             residual = tl.where(counts, residual, 0.0)
-            tl.store(logits + k, residual, mask=k < vocabulary)
+            tl.store(logits + k, residual, mask=k < width)
             if HAS_GATES:
-                gate = _gate(k, y, rare, gate_common, gate_rare, vocabulary, HAS_COMMON, RARE, BLOCK)
-                tl.store(gated + k, gate * residual, mask=k < vocabulary)
+                gate = tl.load(gates + k, mask=k < width, other=1.0)
+                if BY_RATIO:
+                    ratio = tl.minimum(gate / tl.maximum(of_target, 1.0), 1.0)
+                    ratio = tl.where(of_target > 0, ratio, 1.0)  # no token is rarer than an unseen one
+                    gate = tl.where(target_is_rare, ratio, gate)
+                tl.store(gated + k, tl.where(k == y, 1.0, gate) * residual, mask=k < width)
 
 
 @triton.jit
-def _logits_at(logits, bias, k, vocabulary, HAS_BIAS: tl.constexpr):
-    z = tl.load(logits + k, mask=k < vocabulary, other=-float("inf")).to(tl.float32)
+def _logits_at(logits, bias, k, width, HAS_BIAS: tl.constexpr):
+    z = tl.load(logits + k, mask=k < width, other=-float("inf")).to(tl.float32)
     if HAS_BIAS:
-        z += tl.load(bias + k, mask=k < vocabulary, other=0.0)
+        z += tl.load(bias + k, mask=k < width, other=0.0)
     return z
 
 
 @triton.jit
-def _normaliser(logits, bias, vocabulary, HAS_BIAS: tl.constexpr, PREDICT: tl.constexpr, BLOCK: tl.constexpr):
+def _normaliser(logits, bias, vocabulary, width, HAS_BIAS: tl.constexpr, PREDICT: tl.constexpr, BLOCK: tl.constexpr):
     """max z, Σ exp(z − max z), Σ z, and where the maximum is."""
-    largest = -float("inf")
+    largest = -3.4e38  # finite: a block may hold nothing but −∞
     total = 0.0
     logits_sum = 0.0
     best = 0
-    for start in range(0, vocabulary, BLOCK):
-        k = start + tl.arange(0, BLOCK)
-        z = _logits_at(logits, bias, k, vocabulary, HAS_BIAS)
+    for first in range(0, width, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        z = _logits_at(logits, bias, k, width, HAS_BIAS)
         logits_sum += tl.sum(tl.where(k < vocabulary, z, 0.0))
         if PREDICT:
-            best = tl.where(tl.max(z) > largest, start + tl.argmax(z, axis=0), best)
+            best = tl.where(tl.max(z) > largest, first + tl.argmax(z, axis=0), best)
         new_largest = tl.maximum(largest, tl.max(z))
         total = total * tl.exp(largest - new_largest) + tl.sum(tl.exp(z - new_largest))
         largest = new_largest
     return largest, total, logits_sum, best
-
-
-@triton.jit
-def _gate(
-    k, y, rare, gate_common, gate_rare, vocabulary, HAS_COMMON: tl.constexpr, RARE: tl.constexpr, BLOCK: tl.constexpr
-):
-    """G at one target y, for tokens k."""
-    inside = k < vocabulary
-    target_is_rare = tl.load(rare + y) != 0
-    gate = tl.full((BLOCK,), 1.0, tl.float32)
-    if HAS_COMMON:
-        gate = tl.where(target_is_rare, gate, tl.load(gate_common + k, mask=inside, other=1.0))
-    if RARE == BY_TOKEN:
-        gate = tl.where(target_is_rare, tl.load(gate_rare + k, mask=inside, other=1.0), gate)
-    if RARE == BY_RATIO:
-        of_target = tl.load(gate_rare + y)
-        ratio = tl.minimum(tl.load(gate_rare + k, mask=inside, other=1.0) / tl.maximum(of_target, 1.0), 1.0)
-        ratio = tl.where(of_target > 0, ratio, 1.0)  # no token is rarer than an unseen one
-        gate = tl.where(target_is_rare, ratio, gate)
-    is_rare = tl.load(rare + k, mask=inside, other=0) != 0
-    return tl.where(is_rare & (k != y), gate, 1.0)

@@ -112,6 +112,11 @@ class TokenCounter(nn.Module):
             tokens, counts = (to_device(t, self.appearances.device).long() for t in self._slots.popleft())
             self.appearances.index_add_(0, tokens, -counts)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies of the module, which cannot hold what is under way."""
+        self._store_leaving()
+        return self.__dict__
+
     def get_extra_state(self) -> dict[str, Any]:
         """The window and the update under way; the sums are rebuilt from them."""
         self._store_leaving()

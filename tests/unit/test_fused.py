@@ -9,10 +9,10 @@ import torch.nn.functional as F
 
 from agg_fairseq.functional import Gates, factorized_cross_entropy, gated_cross_entropy, naive_gated_cross_entropy
 from agg_fairseq.functional.chunks import ChunkedLoss
-from agg_fairseq.functional.fused import FusedLoss, forward_pass
+from agg_fairseq.functional.fused import FusedLoss, autocast_dtype, forward_pass
 from agg_fairseq.functional.token_classes import TokenClasses
 from tests.conftest import ROOT, run_command
-from tests.waiting import WaitsForTheDevice
+from tests.waiting import WaitsForTheDevice, use
 
 PAD = 1
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -32,13 +32,6 @@ def rows():
 def block(request, rows, monkeypatch):
     """Logits that a program holds: several blocks, the last of them not full, or one."""
     monkeypatch.setattr(rows, "BLOCK", request.param)
-
-
-def use(form, patch):
-    """Lets every operation take a form, whatever the device."""
-    for name in ("gated_cross_entropy", "factorized_softmax"):
-        module = sys.modules[f"agg_fairseq.functional.{name}"]  # the package has functions of these names
-        patch.setattr(module, "forward_pass", lambda features, options: form)
 
 
 @pytest.fixture(autouse=True)
@@ -200,7 +193,7 @@ def test_factorized_softmax_takes_it_too(rows):
     """Class by class: the value and gradients of the plain form."""
     h, w, _, y, _ = problem()
     u = torch.randn(3, 8, device=DEVICE)
-    classes = TokenClasses.of(torch.arange(37) % 3)
+    classes = TokenClasses.of(torch.arange(37, device=DEVICE) % 3)
     ours, truth = leaves(h, w), leaves(h, w, dtype=torch.float64)
     for tensors in (ours, truth):
         with pytest.MonkeyPatch.context() as patch:
@@ -228,8 +221,9 @@ def test_waits_for_no_device(rows, monkeypatch, kind):
     assert "aten.nonzero" in mode.found  # the mode does see what it is for
 
 
-def test_memory_is_two_chunks(rows, monkeypatch):
-    """No allocation reaches N·V elements."""
+@pytest.mark.skipif(DEVICE == "cuda", reason="the profiler counts the memory of a CPU")
+def test_no_tensor_of_all_positions_by_vocabulary(rows, monkeypatch):
+    """With eight chunks, no allocation reaches a quarter of N·V elements."""
     n, v, d = 64, 2048, 4
     monkeypatch.setattr(rows, "form_residuals_", lambda *arguments, **options: None)
     h, w, _, y, _ = problem(n, v, d)
@@ -237,6 +231,83 @@ def test_memory_is_two_chunks(rows, monkeypatch):
         gated_cross_entropy(h, w, y, gates=gates_of("both", v), chunk_elements=n * v // 8).loss.backward()
     largest = max(event.self_cpu_memory_usage for event in profiler.events())
     assert 0 < largest <= n * v * 4 // 4
+
+
+def strided(vector):
+    """The same numbers, every second one of a longer memory."""
+    return torch.stack([vector, torch.zeros_like(vector)], 1)[:, 0]
+
+
+def test_operands_of_any_stride(rows):
+    """The kernel goes by addresses; views, and single numbers expanded to V, are laid out first."""
+    h, w, b, y, importance = problem()
+    gates = gates_of("both")
+    views = Gates(strided(gates.rare), strided(gates.gate_common), torch.zeros(1, device=DEVICE).expand(37))
+    plain = Gates(gates.rare, gates.gate_common, torch.zeros(37, device=DEVICE))
+    results = []
+    for form, group in ((strided, views), (torch.clone, plain)):
+        ours = leaves(h, w)
+        loss = gated_cross_entropy(
+            *ours, form(y), bias=form(b.detach()), gates=group, position_weight=form(importance), ignore_index=PAD
+        ).loss
+        loss.backward()
+        results.append([loss.detach(), *(t.grad for t in ours)])
+    for found, expected in zip(*results, strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # of the interpreter
+def test_a_block_without_a_finite_logit(rows, monkeypatch):
+    """Tokens that a bias of −∞ rules out."""
+    monkeypatch.setattr(rows, "BLOCK", 16)
+    h, w, b, y, _ = problem(pads=0)
+    with torch.no_grad():
+        b[:20] = -float("inf")
+    y = y.clamp(min=20)
+    out = gated_cross_entropy(h, w, y, bias=b)
+    expected = F.cross_entropy(h @ w.t() + b, y, reduction="sum")
+    assert out.loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_large_weights_of_positions_do_not_overflow(rows, dtype):
+    h, w, _, y, importance = problem(dtype=dtype)
+    ours, truth = leaves(h, w), leaves(h, w, dtype=torch.float64)
+    gated_cross_entropy(*ours, y, position_weight=1000 * importance, ignore_index=PAD).loss.backward()
+    naive_gated_cross_entropy(*truth, y, position_weight=1000 * importance.double(), ignore_index=PAD).backward()
+    for found, right in zip(ours, truth, strict=True):
+        assert (found.grad.double() - right.grad).norm() <= 0.02 * right.grad.norm()
+
+
+def test_padding_adds_nothing_whatever_its_features(rows):
+    """As where attention had nothing to attend to."""
+    h, w, _, y, _ = problem()
+    clean, spoilt = leaves(h, w), leaves(h, w)
+    with torch.no_grad():
+        spoilt[0][y == PAD] = float("nan")
+    for tensors in (clean, spoilt):
+        gated_cross_entropy(*tensors, y, gates=gates_of("both"), ignore_index=PAD).loss.backward()
+    for first, second in zip(clean, spoilt, strict=True):
+        assert torch.equal(first.grad, second.grad)
+
+
+def test_autocast_decides_the_products(rows, monkeypatch):
+    """As for a linear layer; the gradients come in the dtype of their tensors."""
+    h, w, _, y, _ = problem()
+    monkeypatch.setattr("agg_fairseq.functional.fused.autocast_dtype", lambda: torch.bfloat16)
+    gated_cross_entropy(h, w, y, ignore_index=PAD).loss.backward()
+    halves = leaves(h.bfloat16(), w.bfloat16())
+    gated_cross_entropy(*halves, y, ignore_index=PAD).loss.backward()
+    for found, half in zip((h, w), halves, strict=True):
+        assert found.grad.dtype == torch.float32
+        torch.testing.assert_close(found.grad.bfloat16(), half.grad)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="there is no GPU")
+def test_autocast_of_a_gpu():
+    assert autocast_dtype() is None
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert autocast_dtype() == torch.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -250,14 +321,29 @@ def test_memory_is_two_chunks(rows, monkeypatch):
     ],
 )
 def test_which_form(is_cuda, dtype, penalty, form):
-    assert forward_pass(SimpleNamespace(is_cuda=is_cuda, dtype=dtype), SimpleNamespace(unlikelihood=penalty)) is form
+    assert form_for(is_cuda, dtype, penalty) is form
 
 
-def test_without_triton(monkeypatch):
-    """An installation for CPUs alone, or a platform that Triton does not know."""
+def form_for(is_cuda=True, dtype=torch.float32, penalty=None):
+    return forward_pass(SimpleNamespace(is_cuda=is_cuda, dtype=dtype), SimpleNamespace(unlikelihood=penalty))
+
+
+def test_where_triton_or_its_compiler_is_missing(monkeypatch):
+    monkeypatch.setenv("AGG_FAIRSEQ_TRITON", "0")
+    assert form_for() is ChunkedLoss
+    monkeypatch.setenv("AGG_FAIRSEQ_TRITON", "1")
+    assert form_for() is FusedLoss
     monkeypatch.setattr("agg_fairseq.functional.fused.importlib.util.find_spec", lambda name: None)
-    features, options = SimpleNamespace(is_cuda=True, dtype=torch.float32), SimpleNamespace(unlikelihood=None)
-    assert forward_pass(features, options) is ChunkedLoss
+    assert form_for() is ChunkedLoss
+
+
+@pytest.mark.parametrize(("version", "hip"), [("2.9.1", None), ("1.13.0+cu117", None), ("2.13.0", "7.0")])
+def test_half_precision_needs_products_that_end_in_float32(monkeypatch, version, hip):
+    """float16 would overflow at the 64th occurrence of a token in a chunk."""
+    monkeypatch.setattr(torch, "__version__", version)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    assert form_for(dtype=torch.float16) is ChunkedLoss
+    assert form_for(dtype=torch.float32) is FusedLoss
 
 
 COMPILE = """
@@ -266,10 +352,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from agg_fairseq.functional.triton_rows import BLOCK, _form_residuals as kernel
 
-types = dict(target="*i64", rare="*u8", prediction="*i64", vocabulary="i32", ignore_index="i32", epsilon="fp32",
-             share="fp32", scale="fp32", logits="*{dtype}", gated="*{dtype}")
-constants = dict(HAS_BIAS=True, HAS_IMPORTANCE=True, HAS_GATES=True, HAS_COMMON=True, RARE={rare}, PREDICT=True,
-                 WRITE=True, BLOCK=BLOCK)
+types = dict(target="*i64", rare="*u8", prediction="*i64", start="i32", vocabulary="i32", width="i32",
+             ignore_index="i32", epsilon="fp32", share="fp32", scale="fp32", logits="*{dtype}", gated="*{dtype}")
+constants = dict(HAS_BIAS=True, HAS_IMPORTANCE=True, HAS_GATES=True, BY_RATIO={by_ratio}, PREDICT=True, WRITE=True,
+                 BLOCK=BLOCK)
 signature = {{name: "constexpr" if name in constants else types.get(name, "*fp32") for name in kernel.arg_names}}
 source = ASTSource(kernel, signature, {{(kernel.arg_names.index(name),): value for name, value in constants.items()}})
 compiled = triton.compile(source, target=GPUTarget("cuda", {capability}, 32), options=dict(num_warps=8))
@@ -278,10 +364,10 @@ print(len(compiled.asm["cubin"]) > 0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Triton compiles on Linux")
-@pytest.mark.parametrize(("dtype", "rare", "capability"), [("bf16", 1, 90), ("fp16", 2, 80)])
-def test_compiles_for_gpus(rows, dtype, rare, capability, tmp_path):
+@pytest.mark.parametrize(("dtype", "by_ratio", "capability"), [("bf16", False, 90), ("fp16", True, 80)])
+def test_compiles_for_gpus(rows, dtype, by_ratio, capability, tmp_path):
     """To machine code, for which no GPU is needed; in a process that does not interpret."""
-    program = COMPILE.format(dtype=dtype, rare=rare, capability=capability)
+    program = COMPILE.format(dtype=dtype, by_ratio=by_ratio, capability=capability)
     (tmp_path / "compile.py").write_text(program)
     environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     assert run_command(sys.executable, tmp_path / "compile.py", env=environment).stdout == "True\n"

@@ -1,6 +1,8 @@
 """The counter against a window recounted from scratch."""
 
+import copy
 import io
+import pickle
 
 import pytest
 import torch
@@ -131,3 +133,26 @@ def test_states_that_lie(change, words):
     assert counter.appearances.tolist() == [1, 0, 0, 2, 0]
     counter.set_extra_state(state)
     assert counter.appearances.tolist() == [1, 0, 0, 2, 0]
+
+
+class Event:
+    """As a GPU's: it can be waited for, and not copied."""
+
+    def synchronize(self):
+        pass
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("cannot pickle an event")
+
+
+def test_copies_of_the_module():
+    """As a moving average of a model makes, and a pickle; with an update on its way to the host."""
+    counter = TokenCounter(5, 2)
+    counter.add(torch.tensor([0, 3, 3]))
+    counter.commit()
+    counter._leaving._arrived = Event()
+    for copied in (copy.deepcopy(counter), pickle.loads(pickle.dumps(counter))):
+        copied.add(torch.tensor([1]))
+        copied.commit()
+        assert copied.appearances.tolist() == [1, 1, 0, 2, 0] and copied.updates == 2
+    assert counter.updates == 1
