@@ -62,7 +62,7 @@ def main() -> None:
     for device in devices(options.device):
         found["machines"].append(machine(device))
         rate = bytes_per_second(device, options.repeats) / 1e9
-        print(f"\n{machine(device)}, {str(DTYPE[device])[6:]}, median of {options.repeats}, copies at {rate:,.1f} GB/s\n")
+        print(f"\n{machine(device)}, {str(DTYPE[device])[6:]}, median of {options.repeats}; copies {rate:,.1f} GB/s\n")
         found["operation"] += operation_rows(device, options.repeats)
         found["counter"] += counter_rows(device, options.repeats)
     if options.json:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.metadata
+import importlib.util
 import platform
 import sys
 from collections.abc import Iterator
@@ -87,6 +88,12 @@ def known_problems(versions: dict[str, str | None]) -> Iterator[Problem]:
             "uses names that numpy 2 has dropped; pip install 'numpy<2'",
             False,
         )
+    if _has_gpu() and not importlib.util.find_spec("triton"):
+        yield Problem(
+            "found a GPU but no Triton: the loss takes the form for CPUs, whose products run in float32, which is slow "
+            "in half precision; pip install triton (torch for Linux brings it)",
+            False,
+        )
     if versions["fairseq"] is None:
         yield Problem(f"fairseq is missing; {FAIRSEQ_REMEDY}", True)
         return
@@ -131,12 +138,20 @@ def _saves_task_state() -> bool:
     return "get_checkpoint_dict" in inspect.getsource(checkpoint_utils.save_checkpoint)
 
 
+def _has_gpu() -> bool:
+    if _import_failure("torch"):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
 def _gpu() -> str:
     if _import_failure("torch"):
         return "unknown without torch"
     import torch
 
-    if not torch.cuda.is_available():
+    if not _has_gpu():
         return "none (training runs on the CPU)"
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return f"{', '.join(names)} (CUDA {torch.version.cuda})"

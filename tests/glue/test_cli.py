@@ -305,6 +305,15 @@ def test_doctor_names_what_is_missing(capsys, monkeypatch):
     assert "error: fairseq is missing; pip install" in capsys.readouterr().out
 
 
+def test_doctor_misses_triton_on_a_gpu(capsys, monkeypatch):
+    monkeypatch.setattr(doctor, "_has_gpu", lambda: True)
+    monkeypatch.setattr(doctor, "_gpu", lambda: "a card")
+    found = doctor.importlib.util.find_spec
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None if name == "triton" else found(name))
+    assert main(["doctor"]) == 0
+    assert "note: found a GPU but no Triton" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("missing", ["torch", "numpy", "fairseq"])
 def test_doctor_runs_where_things_are_missing(missing):
     program = f"import sys; sys.modules[{missing!r}] = None\n"
