@@ -130,6 +130,8 @@ def _tokens(path: Path, dictionary: Any) -> np.ndarray:
         raise UserError(
             f"{path}.bin: found no such file; expected the binarised split, from which token frequencies are counted"
         )
+    if Path(f"{path}.bin").stat().st_size == 0:  # which cannot be mapped
+        raise UserError(f"{path}.bin: found an empty file; expected tokens; run fairseq-preprocess again")
     index = Path(f"{path}.idx")
     if index.exists() and not index.is_file():
         raise UserError(f"{index}: found a folder, a pipe or a device; expected a file of fairseq-preprocess")
@@ -139,19 +141,22 @@ def _tokens(path: Path, dictionary: Any) -> np.ndarray:
             raise UserError(f"{path}: found no tokens; expected the binarised split of fairseq-preprocess")
         if not isinstance(dataset, MMapIndexedDataset):
             return torch.cat([dataset[index] for index in range(len(dataset))]).numpy()
-        tokens = np.memmap(f"{path}.bin", mode="r", dtype=MMapIndexedDataset.Index(str(index)).dtype)
+        dtype = MMapIndexedDataset.Index(str(index)).dtype
     except UNREADABLE as error:
-        raise UserError(f"{path}.idx: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
-    _check_tokens(path, tokens, int(np.sum(dataset.sizes, dtype=np.int64)))
-    return tokens
+        file = getattr(error, "filename", None) or index
+        raise UserError(f"{file}: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
+    return _mapped(path, dtype, int(np.sum(dataset.sizes, dtype=np.int64)))
 
 
-def _check_tokens(path: Path, tokens: np.ndarray, expected: int) -> None:
-    """Sees that the tokens of a split are whole numbers, as many as its index has."""
-    if not np.issubdtype(tokens.dtype, np.integer):
-        raise UserError(f"{path}.idx: found tokens of type {tokens.dtype}; expected whole numbers")
-    if len(tokens) != expected:
+def _mapped(path: Path, dtype: np.dtype, expected: int) -> np.ndarray:
+    """The tokens of a split: whole numbers, as many as its index has."""
+    if not np.issubdtype(dtype, np.integer):
+        raise UserError(f"{path}.idx: found tokens of type {np.dtype(dtype)}; expected whole numbers")
+    found, rest = divmod(Path(f"{path}.bin").stat().st_size, np.dtype(dtype).itemsize)
+    if rest or found != expected:
+        piece = " and a piece of one" if rest else ""
         raise UserError(
-            f"{path}.bin: found {len(tokens)} tokens; expected {expected}, as {path.name}.idx has it; run "
+            f"{path}.bin: found {found} tokens{piece}; expected {expected}, as {path.name}.idx has it; run "
             "fairseq-preprocess again"
         )
+    return np.memmap(f"{path}.bin", mode="r", dtype=dtype)

@@ -13,15 +13,18 @@ expect_whole_numbers() { # OPTION…: of these variables, whose names are those 
   done
 }
 
-expect_fit_path() { # OPTION PATH: that of a folder which fairseq is given
-  case $2 in
-    *:* | *"\${"* | *$'\n'*)
-      fail "$1: found '${2//$'\n'/\\n}'; expected a path without ':', '\${' and line ends: fairseq cannot take these" ;;
-  esac
-}
-
-absolute() { # PATH: as seen from where the user is
-  case $1 in /*) printf '%s\n' "$1" ;; *) printf '%s\n' "$PWD/$1" ;; esac
+make_absolute() { # OPTION…: folders in variables named like the options, as seen from where the user is
+  local option path # no $(…), which would take line ends off
+  for option in "$@"; do
+    path=${!option}
+    case $path in '' | /*) ;; *) path=$PWD/$path ;; esac
+    case $path in
+      '' | *:* | *"\${"* | *$'\n'*)
+        path=${path//$'\n'/\\n}
+        fail "--$option: found '$path'; expected a path without ':', '\${' and line ends: fairseq cannot take these" ;;
+    esac
+    printf -v "$option" '%s' "$path"
+  done
 }
 
 tenth() { # UPDATES: after how many of them a checkpoint is written, so that what is interrupted goes on from there
@@ -44,11 +47,11 @@ share_cores() { # JOBS: the threads of each of several programs side by side
 }
 
 quietly() { # NAME COMMAND…: one whose output, in NAME.log and NAME.log.messages, matters only if it fails
-  local log=$output/$1.log
+  local name=$1 log=$output/$1.log
   shift
   if ! "$@" > "$log" 2> "$log.messages"; then
     tail -n 20 -- "$log" "$log.messages" >&2
-    echo "$program: error: $1 failed; its output is in $log" >&2
+    echo "$program: error: $name failed; its output is in $log" >&2
     exit 1
   fi
 }
@@ -64,6 +67,7 @@ train() { # NAME FIXED… -- OPTION…: a model by fairseq-train, unless it is t
   [ ! -f "$output/$name/done" ] || { echo "$program: $name is trained already"; return 0; }
   mkdir -p -- "$output/$name"
   printf '%s\n' "$*" > "$output/$name/options"
+  # --data-buffer-size 0: fairseq's thread that loads ahead can outlive the training, and abort the process at its exit
   if ! "$bin/fairseq-train" "$output/data-bin" --user-dir "$user_dir" --save-dir "$output/$name" \
     --no-epoch-checkpoints --data-buffer-size 0 --log-format json --log-file "$output/$name/train.log" \
     "${fixed[@]}" "$@" 2>&1 |

@@ -83,10 +83,10 @@ if [ "$corpus" = wikitext ]; then
   for split in train valid test; do
     [ -f "$data/wiki.$split.tokens" ] || fail "--data: found no wiki.$split.tokens in '$data'; expected the WikiText files"
   done
-  data=$(cd -- "$(absolute "$data")" && pwd)
+  make_absolute data
+  data=$(cd -- "$data" && pwd)
 fi
-output=$(absolute "$output")
-expect_fit_path --output "$output"
+make_absolute output
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh

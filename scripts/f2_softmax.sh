@@ -38,8 +38,7 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$data" ] || fail "found no --data; expected the folder of wiki.train.tokens"
 expect_whole_numbers topk jobs ${max_texts:+max_texts}
-output=$(absolute "$output")
-expect_fit_path --output "$output"
+make_absolute output
 
 f2='--arch transformer_lm_f2 --criterion f2_softmax'
 models=("mle --criterion mle" "f2 $f2") names=(mle f2)

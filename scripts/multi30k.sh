@@ -38,9 +38,8 @@ expect_whole_numbers updates vocabulary dimension jobs seed
 for file in {train,valid,test}.{en,de}; do
   [ -f "$data/$file" ] || fail "--data: found no $file in '$data'; expected the files of Multi30k, task 1"
 done
-data=$(cd -- "$(absolute "$data")" && pwd)
-output=$(absolute "$output")
-expect_fit_path --output "$output"
+make_absolute data output
+data=$(cd -- "$data" && pwd)
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh

@@ -58,8 +58,8 @@ class Progress:
         self.first = done if self.first is None else self.first
         total = max(self.updates, done, 1)
         bar = "#" * (WIDTH * done // total)
-        numbers = "  ".join(f"{label} {value}" for label, value in self.shown.items())
-        text = f"{self.name:<12} [{bar:<{WIDTH}}] {done:,}/{total:,}  {numbers}"
+        shown = "  ".join(f"{label} {value}" for label, value in self.shown.items())
+        text = f"{self.name:<12} [{bar:<{WIDTH}}] {done:,}/{total:,}  {shown}"
         if self.screen.isatty():
             seconds = (time.time() - self.started) / max(done - self.first, 1) * (total - done)
             print(f"\r{text}  {seconds:,.0f} s left   ", end="", file=self.screen, flush=True)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from agg_fairseq.errors import UserError, first_line
 
 from ..command import run
 from ..demo import corpus
-from .alone import alone
 from .binarise import SPLITS, binarise, dictionary_size
-from .manifest import is_complete, write_manifest
-from .stages import made_again_if_lost, stage
+from .manifest import write_manifest
+from .preparing import prepare_folder
 
 VOCABULARY = 8000
 """Sub-words, as in scripts/demo.sh."""
@@ -28,22 +28,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="the prepared folder")
     folder = parser.parse_args().output
-    with alone(folder), made_again_if_lost():
-        if not is_complete(folder, SETTINGS):
-            _prepare(folder)
+    stages = {"text": _write, "data-bin": partial(_binarise, folder)}
+    prepare_folder("prepare", folder, lambda: SETTINGS, stages, partial(_finish, folder))
 
 
-def _prepare(folder: Path) -> None:
-    text = folder / "text"
-    stage(text, SETTINGS, _write)
-    stage(folder / "data-bin", SETTINGS, lambda partial: binarise(text, partial, 2, ["--only-source"]))
+def _binarise(folder: Path, output: Path) -> None:
+    binarise(folder / "text", output, 2, ["--only-source"])
+
+
+def _finish(folder: Path) -> None:
+    """Writes the manifest."""
     facts = {
         "corpus": "demo",
         "tokenizer": "sentencepiece",
         "bpe": {"kind": "sentencepiece", "sentencepiece_model": "text/sentencepiece.model"},
         "dictionary": dictionary_size(folder / "data-bin" / "dict.txt"),
     }
-    write_manifest(folder, SETTINGS, facts, [text / split for split in SPLITS])
+    write_manifest(folder, SETTINGS, facts, [folder / "text" / split for split in SPLITS])
 
 
 def _write(folder: Path) -> None:

@@ -25,15 +25,14 @@ from pathlib import Path
 from agg_fairseq.errors import UserError
 
 from . import joint_bpe
-from .alone import alone
 from .binarise import SPLITS, binarise, dictionary_size
 from .cleaning import is_clean
-from .manifest import is_complete, write_manifest
+from .manifest import write_manifest
 from .measuring import lines
 from .moses import tokenise
 from .ordered_workers import in_order
 from .parallel_source import LANGUAGES, Source
-from .stages import made_again_if_lost, stage
+from .preparing import prepare_folder
 from .texts import ParallelText, Text, read_lines, write_lines, write_pairs
 
 Pair = tuple[str, str]
@@ -122,14 +121,8 @@ def prepare(preparation: Preparation) -> None:
     Raises:
         UserError: it is of other settings; or a stage failed, from which the next run goes on.
     """
-    with alone(preparation.output), made_again_if_lost():
-        if is_complete(preparation.output, preparation.settings()):
-            print(f"wmt14: {preparation.output} is complete")
-            return
-        for name, (_, make) in preparation.stages().items():
-            print(f"wmt14: {name}", file=sys.stderr)
-            stage(preparation.output / name, preparation.settings(), make)
-        _finish(preparation)
+    stages = {name: make for name, (_, make) in preparation.stages().items()}
+    prepare_folder("wmt14", preparation.output, preparation.settings, stages, partial(_finish, preparation))
 
 
 def _finish(preparation: Preparation) -> None:

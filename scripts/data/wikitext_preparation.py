@@ -18,12 +18,11 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from . import gpt2_bpe, sentencepiece_bpe, wikitext_source
-from .alone import alone
 from .binarise import SPLITS, binarise, dictionary_size
-from .manifest import is_complete, write_manifest
+from .manifest import write_manifest
 from .measuring import measure
 from .ordered_workers import in_order
-from .stages import made_again_if_lost, stage
+from .preparing import prepare_folder
 from .texts import read_lines, write_lines
 from .wikitext_check import check, is_official
 from .wikitext_corpora import CORPORA, Corpus, tokens_file
@@ -119,14 +118,8 @@ def prepare(preparation: Preparation) -> None:
     Raises:
         UserError: it is of other settings; or a stage failed, from which the next run goes on.
     """
-    with alone(preparation.output), made_again_if_lost():
-        if is_complete(preparation.output, preparation.settings()):
-            print(f"wikitext: {preparation.output} is complete")
-            return
-        for name, make in preparation.stages().items():
-            print(f"wikitext: {name}", file=sys.stderr)
-            stage(preparation.output / name, preparation.settings(), make)
-        _finish(preparation)
+    finish = partial(_finish, preparation)
+    prepare_folder("wikitext", preparation.output, preparation.settings, preparation.stages(), finish)
 
 
 def _finish(preparation: Preparation) -> None:

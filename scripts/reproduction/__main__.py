@@ -22,7 +22,7 @@ from pathlib import Path
 from agg_fairseq.errors import UserError
 
 from ..command import run as run_program
-from .bench import Bench
+from .bench import Bench, check_fit
 from .catalogue import EXPERIMENTS
 from .experiment import SCALES
 from .run import run
@@ -58,6 +58,7 @@ def main() -> None:
         train=not arguments.show,
         dry=arguments.dry_run,
     )
+    check_fit(bench.output)
     run(bench, arguments.table, EXPERIMENTS[arguments.table])
 
 

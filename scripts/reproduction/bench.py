@@ -103,6 +103,19 @@ class Bench:
             raise UserError(f"{shlex.join(words)} failed (status {status}), see above; mend that and run it again")
 
 
+def check_fit(folder: Path) -> None:
+    """Sees that fairseq can be given a folder, or what is in it: it splits data at colons, and hydra replaces ${…}.
+
+    Raises:
+        UserError: it cannot.
+    """
+    if any(part in str(folder) for part in (":", "${", "\n")):
+        raise UserError(
+            f"found the folder {str(folder)!r}; expected a path without ':', '${{' and line ends: fairseq cannot take "
+            "these; name others with --output and --data"
+        )
+
+
 def failed(what: str, status: int, log: Path) -> UserError:
     """Shows the end of the log of something that failed; the error that says so."""
     with open(log, encoding="utf-8", errors="replace") as file:

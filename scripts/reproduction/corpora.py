@@ -11,7 +11,7 @@ from typing import Any
 from agg_fairseq.errors import UserError
 
 from ..data.digests import sha256
-from .bench import ROOT, Bench
+from .bench import ROOT, Bench, check_fit
 from .experiment import Corpus
 
 DATA = Path("data")
@@ -60,9 +60,10 @@ def prepare(bench: Bench, corpus: Corpus) -> Prepared:
     """The corpus at the scale of the bench; made where it is missing.
 
     Raises:
-        UserError: it cannot be made, or is not of the languages that are asked for.
+        UserError: it cannot be made, nothing can be trained on it, or it is not of the languages that are asked for.
     """
     folder = _folder(bench, corpus)
+    check_fit(folder)
     if folder not in bench.prepared:
         bench.prepared[folder] = _prepared(bench, corpus, folder)
     prepared: Prepared = bench.prepared[folder]

@@ -17,7 +17,6 @@ from agg_fairseq.cli.bleu import _read_reference
 from agg_fairseq.cli.generate_log import read_translations
 from agg_fairseq.cli.pictures.measured_files import read_measured
 from agg_fairseq.cli.training_log import read_entries
-from agg_fairseq.training_counts import _read as read_counts
 from tests.hostile import FEW, MANY, damaged, refusal, special_files
 
 LOG = (
@@ -32,8 +31,8 @@ PAIRS = "car\tautomobile\t9.5\nnoon\tstring\t0.5\ncaf\u00e9\tbar\t-1e1\n".encode
 TRAIN_LOG = b"".join(
     b"2026-01-01 | INFO | train_inner | "
     + json.dumps({"epoch": 1, "loss": "9.25", "ppl": str(600 / update), "num_updates": str(update)}).encode()
-    + b"\n"
-    for update in range(1, 5)
+    + b'\n2026-01-01 | INFO | valid | {"epoch": 1, "valid_ppl": "300.5", "valid_num_updates": "%d"}\n' % update
+    for update in (1, 2, 3, 2, 3, 4)
 )
 LINKS = b"0-0 1-2\n\n2-1 0-0 0-0\n1-1\n"
 SENTENCES = ([[5, 6, 7], [4], [8, 8, 9], [4, 5]], [[5, 6, 7], [6], [7, 5], [9, 8]])
@@ -132,18 +131,34 @@ def read_link_counts(path):
     return sorted(zip(pairs, found.count.tolist(), strict=True))
 
 
+def logged(line):
+    """The kind of a line that ends in a JSON object, which the prefix of num_updates tells, and its numbers."""
+    try:
+        values = json.loads(line[line.index("{") :].rstrip())
+        tags = [name.rpartition("_num_updates")[0] for name in values if name.endswith("_num_updates")]
+        prefix = f"{tags[0] if tags else 'train_inner'}_"
+        numbers = {name[len(prefix) if name.startswith(prefix) else 0 :]: value for name, value in values.items()}
+        numbers = {name: number_of(value) for name, value in numbers.items() if number_of(value) is not None}
+        return (prefix[:-1], numbers) if math.isfinite(numbers["num_updates"]) else None
+    except (ValueError, KeyError, RecursionError):  # no such object
+        return None
+
+
+def number_of(value):
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
 def entries_oracle(content):
     """The last numbers of each update, and none after a smaller one: what was trained again counts once."""
-    return None
-
-
-def read_finite_entries(path):
-    entries = read_entries(path)
-    for of_tag in entries.values():
-        updates = [entry["num_updates"] for entry in of_tag]
-        assert updates == sorted(set(updates)) and all(map(math.isfinite, updates))
-        assert all(isinstance(value, float) for entry in of_tag for value in entry.values())
-    return None
+    lines = content.decode("utf-8", "replace").split("\n")
+    entries = {}
+    for tag, numbers in filter(None, map(logged, lines)):
+        before = [entry for entry in entries.get(tag, []) if entry["num_updates"] < numbers["num_updates"]]
+        entries[tag] = [*before, numbers]
+    return entries
 
 
 def read_numbers(path):
@@ -164,16 +179,12 @@ def read_reference(path):
     return _read_reference(str(path), SimpleNamespace(references=["a", "b", "c"], path="log"))
 
 
-def _unused_counts_of(path):
-    return read_counts(path, "source")
-
-
 CASES = {
     "generate log": Case(LOG, read_log, log_oracle),
     "texts": Case(TEXTS, read_texts, texts_oracle),
     "word pairs": Case(PAIRS, read_pairs, pairs_oracle),
     "alignments": Case(LINKS, read_link_counts, links_oracle),
-    "training log": Case(TRAIN_LOG, read_finite_entries, entries_oracle),
+    "training log": Case(TRAIN_LOG, read_entries, entries_oracle),
     "measured file": Case(MEASURED, read_numbers, numbers_oracle),
     "reference": Case(b"One.\nTwo \xe2\x82\xac.\nThree.\n", read_reference, reference_oracle),
 }
