@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,8 @@ def readable(override: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as a value of hydra's grammar."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    """A text as a value of hydra's grammar, in which a backslash escapes only before a quotation mark."""
+    escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text)
     return f"'{escaped}'"
 
 

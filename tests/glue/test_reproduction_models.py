@@ -1,14 +1,16 @@
 """scripts/reproduction: what the tables override, as scripts/train.sh takes it; the files have tests of their own."""
 
+import itertools
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from scripts.reproduction.bench import Bench
 from scripts.reproduction.catalogue import EXPERIMENTS
 from scripts.reproduction.experiment import SCALES
 from scripts.reproduction.training import overrides_of
-from scripts.training.configuration import composed, locate, readable, with_plugin
+from scripts.training.configuration import composed, locate, quoted, readable, with_plugin
 
 ALL = {model.name: model for experiment in EXPERIMENTS.values() for model in experiment.models()}
 MODELS = {name: model for name, model in ALL.items() if model.overrides or model.scaled}
@@ -32,3 +34,12 @@ def check_rare_group(criterion):
     """A share of the vocabulary and an α of its own exclude each other: the criterion would refuse both."""
     if criterion._name == "agg" and criterion.get("agg_rare_fraction"):
         assert criterion.agg_alpha == 0.03
+
+
+def test_any_text_can_be_quoted():
+    """Backslashes, quotation marks, commas and spaces in every order, read by hydra's own parser."""
+    parser = OverridesParser.create()
+    for length in range(5):
+        for characters in itertools.product("a\\', ", repeat=length):
+            text = "".join(characters)
+            assert parser.parse_override(f"key={quoted(text)}").value() == text
