@@ -59,6 +59,44 @@ def open_checkpoint(path: str | Path) -> dict[str, Any]:
     return state
 
 
+def check_kinds(path: str | Path, state: dict[str, Any]) -> None:
+    """Sees that the parts of a checkpoint are of the kinds that fairseq-train saves.
+
+    Args:
+        path: of the checkpoint.
+        state: as of `open_checkpoint`.
+
+    Raises:
+        UserError: there are no parameters by name, or the options, the history, the rest or the position in the data
+            are none.
+    """
+    parameters, history, extra = state["model"], state.get("optimizer_history"), state.get("extra_state")
+    if not isinstance(parameters, dict) or not all(isinstance(name, str) for name in parameters):
+        raise UserError(f"{path}: found no parameters; expected those of a model, by name")
+    if not _has_options(state):
+        raise UserError(f"{path}: found options that are none; expected those that fairseq-train saves, by section")
+    if history is not None and not (isinstance(history, list) and all(isinstance(one, dict) for one in history)):
+        raise UserError(f"{path}: found no history of its optimisers; expected that which fairseq-train saves")
+    if extra is not None and not (isinstance(extra, dict) and _is_position(extra.get("train_iterator"))):
+        raise UserError(f"{path}: found no position in the data; expected the extra_state that fairseq-train saves")
+
+
+def _has_options(state: dict[str, Any]) -> bool:
+    configuration = state.get("cfg") or state.get("args")
+    if not state.get("cfg"):
+        return isinstance(configuration, argparse.Namespace)
+    kinds = (dict, argparse.Namespace, type(None))
+    parts = ("task", "model", "criterion", "checkpoint")
+    return isinstance(configuration, dict) and all(isinstance(configuration.get(part), kinds) for part in parts)
+
+
+def _is_position(iterator: Any) -> bool:
+    if iterator is None:  # of an older fairseq
+        return True
+    numbers = ("epoch", "iterations_in_epoch")
+    return isinstance(iterator, dict) and all(isinstance(iterator.get(name, 0), int) for name in numbers)
+
+
 def _load(path: Path) -> Any:
     options: dict[str, Any] = {"map_location": "cpu", "weights_only": True}
     allow_namespaces()

@@ -9,33 +9,18 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..errors import UserError, first_line
-from ..safe_loading import open_checkpoint
+from ..safe_loading import check_kinds, open_checkpoint
 
 
 def open_model(path: str | Path) -> dict[str, Any]:
     """A checkpoint, as of `open_checkpoint`, of which all is of the kind that the commands read.
 
     Raises:
-        UserError: as `open_checkpoint`; there are no parameters by name, or the options or the history are none.
+        UserError: as `open_checkpoint` and `check_kinds`.
     """
     state = open_checkpoint(path)
-    parameters, history = state["model"], state.get("optimizer_history")
-    if not isinstance(parameters, dict) or not all(isinstance(name, str) for name in parameters):
-        raise UserError(f"{path}: found no parameters; expected those of a model, by name")
-    if not _has_options(state):
-        raise UserError(f"{path}: found options that are none; expected those that fairseq-train saves, by section")
-    if history is not None and not (isinstance(history, list) and all(isinstance(one, dict) for one in history)):
-        raise UserError(f"{path}: found no history of its optimisers; expected that which fairseq-train saves")
+    check_kinds(path, state)
     return state
-
-
-def _has_options(state: dict[str, Any]) -> bool:
-    configuration = state.get("cfg") or state.get("args")
-    if not state.get("cfg"):
-        return isinstance(configuration, argparse.Namespace)
-    kinds = (dict, argparse.Namespace, type(None))
-    parts = ("task", "model", "criterion", "checkpoint")
-    return isinstance(configuration, dict) and all(isinstance(configuration.get(part), kinds) for part in parts)
 
 
 def check_language_model(path: str | Path, data: str | Path, vocabulary: int) -> int:

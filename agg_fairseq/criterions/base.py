@@ -20,7 +20,7 @@ none, and is not gated. In validation there are neither gates nor weights: both 
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Optional
 
 import torch
 from fairseq import utils
@@ -61,8 +61,14 @@ class LikelihoodCriterionConfig(FairseqDataclass):
     sentence_avg: bool = II("optimization.sentence_avg")
     train_subset: str = II("dataset.train_subset")
     save_dir: str = II("checkpoint.save_dir")
+    no_save: bool = II("checkpoint.no_save")
     restore_file: str = II("checkpoint.restore_file")
+    checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
+    continue_once: Optional[str] = II("checkpoint.continue_once")  # noqa: UP045 — fairseq reads the annotation
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")  # noqa: UP045
     reset_optimizer: bool = II("checkpoint.reset_optimizer")
+    reset_dataloader: bool = II("checkpoint.reset_dataloader")
+    update_ordered_indices_seed: bool = II("dataset.update_ordered_indices_seed")
     ddp_backend: str = II("distributed_training.ddp_backend")
 
 
@@ -101,7 +107,7 @@ class LikelihoodCriterion(FairseqCriterion):
         self._attempt_begins = True
         self._update_num: int | None = None
         self._validation_statistics: dict[str, Measure] | None = None
-        listen(task, self, cfg.train_subset)
+        listen(task, self, cfg.train_subset, seed_has_epoch=cfg.update_ordered_indices_seed)
         listen_to_restoring()
 
     @classmethod
@@ -230,7 +236,8 @@ class LikelihoodCriterion(FairseqCriterion):
             check_resume(self.cfg, type(self).__name__)
         except ValueError as error:
             fail(f"--criterion {self.name}: {error}")
-        write_checkpoints_whole(self.cfg.save_dir)
+        if not self.cfg.no_save:  # the folder may be that of another training
+            write_checkpoints_whole(self.cfg.save_dir)
 
     def train(self, mode: bool = True) -> "LikelihoodCriterion":
         """The trainer calls this once at the start of each attempt at an update, and `eval()` in validation."""

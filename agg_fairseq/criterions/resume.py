@@ -7,15 +7,17 @@ training that it came from, and restores nothing. Only fairseq-train calls `chec
 from __future__ import annotations
 
 import functools
+import glob
 import logging
+import shlex
 from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils
 
-from ..errors import UserError
-from ..restoring import restored_checkpoint
-from ..safe_loading import UnreadableCheckpoint, open_checkpoint
+from ..errors import UserError, fail
+from ..restoring import fine_tunes, restored_checkpoint
+from ..safe_loading import UnreadableCheckpoint, check_kinds, open_checkpoint
 from .task_hooks import STATE_KEY
 
 logger = logging.getLogger(__name__)
@@ -30,9 +32,15 @@ def listen_to_restoring() -> None:
     @functools.wraps(original)
     def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
         criterion = trainer.get_criterion()
-        if hasattr(criterion, "before_restoring"):
-            criterion.before_restoring()
-        return original(cfg, trainer, **kwargs)
+        if not hasattr(criterion, "before_restoring"):
+            return original(cfg, trainer, **kwargs)
+        criterion.before_restoring()
+        try:
+            return original(cfg, trainer, **kwargs)
+        except AssertionError as error:
+            if "--reset-optimizer" not in str(error):
+                raise
+            fail(f"--criterion {criterion.name}: {restored_checkpoint(cfg)}: {error}")  # another --optimizer
 
     load_checkpoint.tells_criterion = True
     checkpoint_utils.load_checkpoint = load_checkpoint
@@ -41,50 +49,54 @@ def listen_to_restoring() -> None:
 def check_resume(cfg: Any, name: str) -> None:
     """Looks at the checkpoint that fairseq will restore, if there is one, and logs what it is.
 
-    Refuses what fairseq would end at with a traceback: a truncated file, and an optimiser that another criterion has
-    trained.
+    Refuses what fairseq would end at with a traceback: a file that is truncated, that holds more than tensors and
+    values, or that is no checkpoint of fairseq's; and an optimiser that another criterion has trained.
 
     Args:
-        cfg: options of a criterion: `save_dir`, `restore_file`, `reset_optimizer`.
+        cfg: options of a criterion: `reset_optimizer`, `reset_dataloader`, and those of `restored_checkpoint`.
         name: class name of the criterion, as fairseq saves it.
 
     Raises:
-        ValueError: the checkpoint is damaged, or is of another criterion and its optimiser is not reset.
+        ValueError: the checkpoint is none, is damaged, or is of another criterion and its optimiser is not reset.
     """
     path = restored_checkpoint(cfg)
-    state = None if path is None else _opened(path)
-    if path is None or state is None:
+    if path is None:
         return
-    found = _criterion_of(state)
-    if not cfg.reset_optimizer and found not in (None, name):
+    state = _opened(path, cfg.checkpoint_suffix or "")
+    found, tuned = _criterion_of(state), fine_tunes(cfg)
+    if not (cfg.reset_optimizer or tuned) and found not in (None, name):
         raise ValueError(
             f"{path}: found a checkpoint trained with {found}, expected {name}; add --reset-optimizer (and "
             "--reset-dataloader --reset-meters --reset-lr-scheduler to start its schedule afresh), or choose another "
             "--save-dir"
         )
-    logger.info(_described(path, state))
+    logger.info(f"{_described(path, state)}{_left_out(state, cfg.reset_dataloader or tuned)}")
 
 
-def _opened(path: Path) -> dict[str, Any] | None:
-    """The checkpoint; None where only fairseq can open it, which knows more formats."""
+def _opened(path: Path, suffix: str) -> dict[str, Any]:
     try:
-        return open_checkpoint(path)
+        state = open_checkpoint(path)
+        check_kinds(path, state)
     except UnreadableCheckpoint as error:
-        raise ValueError(f"{error}; {_remedy(path)}") from error
+        raise ValueError(f"{error}; {_remedy(path, suffix)}") from error
     except UserError as error:
-        logger.warning(f"could not tell which criterion trained the checkpoint: {error}")
-        return None
+        raise ValueError(str(error)) from error
+    return state
 
 
-def _remedy(damaged: Path) -> str:
-    whole = _newest_whole(damaged)
+def _remedy(damaged: Path, suffix: str) -> str:
+    whole, is_last = _newest_whole(damaged, suffix), damaged.name == f"checkpoint_last{suffix}.pt"
     if whole is None:
-        return "there is no whole one beside it: remove it to start from the beginning"
-    return f"go on from the newest whole one beside it, with --restore-file {whole}"
+        instead = "remove it to start from the beginning" if is_last else "name another one"
+        return f"there is no whole one beside it: {instead}"
+    if not is_last:
+        return f"the newest whole one beside it is {whole}"
+    return f"go on from the newest whole one beside it: cp {shlex.quote(str(whole))} {shlex.quote(str(damaged))}"
 
 
-def _newest_whole(damaged: Path) -> Path | None:
-    others = [path for path in damaged.parent.glob("checkpoint*.pt") if path.name != damaged.name]
+def _newest_whole(damaged: Path, suffix: str) -> Path | None:
+    found = damaged.parent.glob(f"checkpoint*{glob.escape(suffix)}.pt")
+    others = [path for path in found if path.name != damaged.name and path.is_file()]
     for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True):
         try:
             open_checkpoint(path)
@@ -102,10 +114,19 @@ def _criterion_of(state: dict[str, Any]) -> str | None:
 
 
 def _described(path: Path, state: dict[str, Any]) -> str:
-    history, extra = state.get("optimizer_history") or [{}], state.get("extra_state") or {}
+    history = state.get("optimizer_history") or [{}]
     update, criterion = (history[-1].get(key, "unknown") for key in ("num_updates", "criterion_name"))
-    epoch = extra.get("train_iterator", {}).get("epoch", "unknown")
-    line = f"found {path} to start from: update {update}, epoch {epoch}, trained with {criterion}"
-    if any(STATE_KEY in task for task in extra.values() if isinstance(task, dict)):
-        return line
-    return f"{line}; it holds no state of a criterion of agg-fairseq: what this one counts starts empty"
+    epoch = (_extra(state).get("train_iterator") or {}).get("epoch", "unknown")
+    return f"found {path} to start from: update {update}, epoch {epoch}, trained with {criterion}"
+
+
+def _left_out(state: dict[str, Any], is_reset: bool) -> str:
+    if is_reset:
+        return "; its position in the data is left out, and with it the state of a criterion: counts start empty"
+    if any(STATE_KEY in task for task in _extra(state).values() if isinstance(task, dict)):
+        return ""
+    return "; it holds no state of a criterion of agg-fairseq: what this one counts starts empty"
+
+
+def _extra(state: dict[str, Any]) -> dict[str, Any]:
+    return state.get("extra_state") or {}

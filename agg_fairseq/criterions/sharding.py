@@ -2,7 +2,8 @@
 
 A criterion here takes the output embedding outside the model's forward, where a shard is all that there is of it. A
 criterion is built too late to say so: fairseq wraps the model first, and ends in a traceback where fairscale is not
-installed. So fairseq's function that starts the wrapping is made to ask first.
+installed. So importing this module makes fairseq's function that starts the wrapping ask first; of trainings with other
+criterions it asks nothing.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ that read a model from a checkpoint never look there.
 The batches survive it too. fairseq shuffles the sentences into batches once, with the number of the epoch that the
 process begins in, and keeps them for the epochs that follow; so a training that goes on in epoch 3 would see other
 batches than one that came there by itself, and from the middle of an epoch skip other sentences than it has seen. Here
-they are made as for epoch 1, where every training begins.
+they are made as for epoch 1, where every training begins, and with the seed of epoch 1.
 """
 
 from __future__ import annotations
@@ -47,26 +47,27 @@ class TaskListener(Protocol):
         """Takes back what `checkpoint_state` returned; a ValueError where it cannot be that."""
 
 
-def listen(task: Any, listener: TaskListener, train_subset: str) -> None:
+def listen(task: Any, listener: TaskListener, train_subset: str, *, seed_has_epoch: bool = False) -> None:
     """Connects a criterion to its task.
 
     Args:
         task: the `FairseqTask` instance that trains the criterion.
         listener: the criterion.
         train_subset: name of the training split.
+        seed_has_epoch: does fairseq add the epoch to the seed of the batches (--update-ordered-indices-seed)?
     """
-    _listen_to_iterators(task, listener, train_subset)
+    _listen_to_iterators(task, listener, train_subset, seed_has_epoch)
     _listen_to_steps(task, listener)
     _listen_to_checkpoints(task, listener)
 
 
-def _listen_to_iterators(task: Any, listener: TaskListener, train_subset: str) -> None:
+def _listen_to_iterators(task: Any, listener: TaskListener, train_subset: str, seed_has_epoch: bool) -> None:
     original = task.get_batch_iterator
 
     def get_batch_iterator(dataset: Any, *args: Any, **kwargs: Any) -> Any:
         if dataset is not task.datasets.get(train_subset):
             return original(dataset, *args, **kwargs)
-        iterator = _with_batches_of_first_epoch(task, original, dataset, *args, **kwargs)
+        iterator = _with_batches_of_first_epoch(task, original, seed_has_epoch, dataset, *args, **kwargs)
         _or_fail(listener.on_train_iterator, iterator)
         return iterator
 
@@ -74,13 +75,21 @@ def _listen_to_iterators(task: Any, listener: TaskListener, train_subset: str) -
 
 
 def _with_batches_of_first_epoch(
-    task: Any, original: Callable[..., Any], dataset: Any, *args: Any, epoch: int = 1, **kwargs: Any
+    task: Any,
+    original: Callable[..., Any],
+    seed_has_epoch: bool,
+    dataset: Any,
+    *args: Any,
+    epoch: int = 1,
+    **kwargs: Any,
 ) -> Any:
     """The iterator of an epoch; its batches are those of epoch 1 wherever fairseq keeps them over the epochs."""
     made_anew = kwargs.get("disable_iterator_cache") or kwargs.get("update_epoch_batch_itr")
     known = dataset in task.dataset_to_epoch_iter
     if made_anew or known or getattr(task.cfg, "rebuild_batches", False) or not task.can_reuse_epoch_itr(dataset):
         return original(dataset, *args, epoch=epoch, **kwargs)
+    if seed_has_epoch and "seed" in kwargs:
+        kwargs["seed"] -= epoch - 1
     iterator = original(dataset, *args, epoch=1, **kwargs)
     iterator.epoch = epoch
     dataset.set_epoch(epoch)

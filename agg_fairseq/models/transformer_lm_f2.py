@@ -19,7 +19,9 @@ class TransformerLanguageModelF2Config(TransformerLanguageModelConfig, F2Options
     train_subset: str = II("dataset.train_subset")
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")
-    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")  # noqa: UP045 — fairseq reads it
+    checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
+    continue_once: Optional[str] = II("checkpoint.continue_once")  # noqa: UP045 — fairseq reads it
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")  # noqa: UP045
 
 
 @register_model("transformer_lm_f2", dataclass=TransformerLanguageModelF2Config)

@@ -1,8 +1,10 @@
 """A training that is killed and goes on equals the one that was not, bit for bit."""
 
 import json
+import os
 import random
 import shutil
+import subprocess
 from collections import Counter
 from dataclasses import replace
 
@@ -24,8 +26,14 @@ AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
 TIMES = {"previous_training_time", "wall", "wps", "ups", "train_wall"}
 
 
-def options(data, save, *more):
-    return [data, "--user-dir", ROOT / "agg_fairseq", *LM, *SAVED_EVERY_SECOND_UPDATE, "--save-dir", save, *more]
+MT = (
+    "--task translation --arch transformer_tiny --dropout 0.1 --max-tokens 128 --optimizer adam --lr 0.01 --cpu "
+    "--seed 3 --num-workers 0 --log-format json --log-interval 1 --no-epoch-checkpoints"
+).split()
+
+
+def options(data, save, *more, base=LM):
+    return [data, "--user-dir", ROOT / "agg_fairseq", *base, *SAVED_EVERY_SECOND_UPDATE, "--save-dir", save, *more]
 
 
 def saved(folder):
@@ -65,13 +73,13 @@ def differences(found, expected, path=""):
 
 
 def assert_equal_trainings(found, expected, log="log"):
-    """Weights, optimiser, schedule, counts, meters and data position; and the logged numbers."""
+    """Weights, optimiser, schedule, counts, position in the data and what of the meters lasts; the logged numbers."""
     assert differences(lasting(saved(found)), lasting(saved(expected))) == []
     assert logged(f"{found}.{log}") == logged(f"{expected}.{log}") != {}
 
 
 def lasting(state):
-    """A checkpoint without its times, and what fairseq writes anew at each start: options, a list of the starts."""
+    """A checkpoint without its times, and what fairseq begins anew at each start: options, list of the starts, sums."""
     extra = {key: value for key, value in state["extra_state"].items() if key not in TIMES}
     for name in ("default", "valid"):  # sums over the life of a process; what is logged of each validation is compared
         extra["metrics"].pop(name, None)
@@ -132,16 +140,22 @@ VARIANTS = {
     "two batches per update": (*AGG, "--update-freq", "2"),
     "static group, current batch": (*AGG, "--agg-static-after-epoch", "1", "--agg-count-current-batch"),
     "schedule, sparse log": (*AGG, "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "4", "--log-interval", "3"),
+    "seed of the epoch": (*AGG, "--update-ordered-indices-seed"),
+    "batches of the epoch": (*AGG, "--update-epoch-batch-itr", "True"),
+    "sharded data": AGG,
+    "translation": AGG,
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
-def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, tmp_path):
+def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, mt_data, tmp_path):
     whole, run = tmp_path / "whole", tmp_path / "run"
-    assert train(options(lm_data, whole, *VARIANTS[name]), f"{whole}.log") == 0
-    assert train(options(lm_data, run, *VARIANTS[name]), f"{run}.log", Moment("update", 8)) == KILLED
-    assert train(options(lm_data, run, *VARIANTS[name]), f"{run}.log") == 0
+    data = {"translation": mt_data, "sharded data": f"{lm_data}{os.pathsep}{lm_data}"}.get(name, lm_data)
+    base = MT if name == "translation" else LM
+    assert train(options(data, whole, *VARIANTS[name], base=base), f"{whole}.log") == 0
+    assert train(options(data, run, *VARIANTS[name], base=base), f"{run}.log", Moment("update", 11)) == KILLED
+    assert train(options(data, run, *VARIANTS[name], base=base), f"{run}.log") == 0
     assert_equal_trainings(run, whole)
 
 
@@ -231,6 +245,49 @@ def test_a_start_says_what_it_goes_on_from(lm_data, whole, tmp_path):
     assert "agg: restored the counts of 7 updates" in restored
 
 
+def test_a_start_says_that_the_counts_are_left_out(lm_data, whole, tmp_path):
+    """fairseq hands the state of a criterion back together with the position in the data, or not at all."""
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    assert train(options(lm_data, run, *AGG, "--max-update", "14", "--reset-dataloader"), f"{run}.log") == 0
+    found, empty = started_from(run)
+    assert "its position in the data is left out, and with it the state of a criterion" in found
+    assert "agg: the window of token counts starts empty at update 13" in empty
+
+
+def test_a_start_says_what_it_fine_tunes(lm_data, whole, tmp_path):
+    """Of whatever criterion: fairseq takes the weights alone; later starts go on from its own checkpoint."""
+    run, more = tmp_path / "run", ("--criterion", "mle", "--finetune-from-model", whole / "checkpoint_best.pt")
+    for updates, found in (("2", whole / "checkpoint_best.pt"), ("4", run / "checkpoint_last.pt")):
+        log = tmp_path / updates
+        assert train(options(lm_data, run, *more, "--max-update", updates), f"{log}.log") == 0
+        assert f"found {found} to start from: update" in started_from(log)[0]
+
+
+def test_a_start_says_what_it_goes_on_from_with_a_suffix(lm_data, tmp_path):
+    run, more = tmp_path / "run", (*AGG, "--checkpoint-suffix=-a")
+    (tmp_path / "run").mkdir()
+    (run / "checkpoint_last.pt").write_bytes(b"of another training")
+    for updates in ("2", "3"):
+        assert train(options(lm_data, run, *more, "--max-update", updates), f"{run}.log") == 0
+    assert f"found {run / 'checkpoint_last-a.pt'} to start from: update 2" in started_from(run)[1]
+
+
+def refusal(log):
+    """The one line that a training says before it ends."""
+    lines = [line for line in open(log) if "agg-fairseq: error" in line]
+    assert len(lines) == 1 and "Traceback" not in log.read_text()
+    return lines[0]
+
+
+def test_another_optimizer_is_refused_in_one_line(lm_data, whole, tmp_path):
+    run, log = tmp_path / "run", tmp_path / "log"
+    shutil.copytree(whole, run)
+    assert train(options(lm_data, run, *AGG, "--optimizer", "sgd"), log) == 2
+    found = refusal(log)
+    assert str(run / "checkpoint_last.pt") in found and "--reset-optimizer" in found and "FairseqAdam vs SGD" in found
+
+
 def test_a_checkpoint_without_counts_starts_with_an_empty_window(lm_data, whole, tmp_path):
     """Such as of an older version."""
     run = tmp_path / "run"
@@ -263,21 +320,23 @@ def test_a_truncated_checkpoint_names_the_newest_whole_one(criterion, others, lm
     shutil.copytree(whole, run)
     for path in list(run.iterdir()) if others == "none" else [run / "checkpoint_last.pt", run / "checkpoint_best.pt"]:
         path.write_bytes(path.read_bytes()[:20_000])
+    (run / "checkpoint_kept.pt").symlink_to("gone")
     log = tmp_path / "log"
     assert train(options(lm_data, run, *criterion), log) == 2
-    error = [line for line in open(log) if "agg-fairseq: error" in line]
-    assert len(error) == 1 and "Traceback" not in log.read_text()
     if others == "none":
-        assert "there is no whole one beside it: remove it to start from the beginning" in error[0]
+        assert "there is no whole one beside it: remove it to start from the beginning" in refusal(log)
     else:
-        assert f"--restore-file {run / 'checkpoint_2_12.pt'}" in error[0]
+        assert f": cp {run / 'checkpoint_2_12.pt'} {run / 'checkpoint_last.pt'}" in refusal(log)
 
 
 @pytest.mark.slow
 def test_the_remedy_of_a_truncated_checkpoint_works(lm_data, whole, tmp_path):
-    run = tmp_path / "run"
+    """As it is printed; the same command line then goes on, now and the next time."""
+    run, log = tmp_path / "a run's", tmp_path / "refused"
     shutil.copytree(whole, run)
-    (run / "checkpoint_last.pt").write_bytes(b"")
-    more = ("--restore-file", run / "checkpoint_2_12.pt")
-    assert train(options(lm_data, run, *AGG, *more), f"{run}.log") == 0
+    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
+        (run / name).write_bytes(b"")
+    assert train(options(lm_data, run, *AGG), log) == 2
+    subprocess.run(refusal(log).partition("beside it: ")[2], shell=True, check=True)
+    assert train(options(lm_data, run, *AGG), f"{run}.log") == 0
     assert differences(lasting(saved(run)), lasting(saved(whole))) == []

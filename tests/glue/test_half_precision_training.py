@@ -286,6 +286,27 @@ def test_a_resume_after_nan_counts_what_took_place(lm_data, tmp_path, caplog, mo
     assert torch.equal(trainer.criterion.counter.appearances, counts_of(trainer, window))
 
 
+RESUMED = [mode for mode in MODES if mode.startswith("memory-efficient")]
+
+
+@pytest.mark.parametrize("mode", RESUMED)
+def test_a_resume_goes_on_bit_for_bit(lm_data, tmp_path, mode):
+    """Where fairseq saves all that it trains: not the float32 copies of `--fp16`, nor the scaler of `--amp`."""
+    options = (*OBJECTIVES["agg"], *MODES[mode])
+    whole, iterator = small_trainer(lm_data, *options, save=tmp_path)
+    trained(whole, 4)
+    whole.cfg.checkpoint.no_save = False
+    iterator.next_epoch_itr()
+    checkpoint_utils.save_checkpoint(whole.cfg.checkpoint, whole, iterator, None)
+    resumed, _ = small_trainer(lm_data, *options, save=tmp_path)
+    checkpoint_utils.load_checkpoint(resumed.cfg.checkpoint, resumed)
+    assert resumed.get_num_updates() == 4
+    assert trained(resumed, 6) == trained(whole, 6)
+    found, expected = (list(trainer.model.parameters()) for trainer in (resumed, whole))
+    assert all(map(torch.equal, found, expected))
+    assert torch.equal(resumed.criterion.counter.appearances, whole.criterion.counter.appearances)
+
+
 @pytest.mark.parametrize("value", [NAN, INFINITY])
 @pytest.mark.parametrize("mode", SCALES)
 def test_nan_under_loss_scaling_is_a_skipped_update(lm_data, mode, value):

@@ -127,6 +127,8 @@ NO_MODELS = {
     "a text for updates": {"optimizer_history": [{"num_updates": "many"}]},
     "infinitely many updates": {"optimizer_history": [{"num_updates": float("inf")}]},
     "a text for the rest": {"extra_state": "state"},
+    "a number for the data": {"extra_state": {"train_iterator": 3}},
+    "a text for an epoch": {"extra_state": {"train_iterator": {"epoch": "first"}}},
 }
 
 
@@ -185,19 +187,38 @@ def test_no_command_runs_what_a_checkpoint_says(name, place, tmp_path, capsys):
             assert set(tmp_path.rglob("*")) == before, kind
 
 
-@pytest.mark.parametrize("option", ["--restore-file", "--finetune-from-model"])
-def test_no_training_runs_what_a_checkpoint_says(option, lm_data, tmp_path):
+def refused_training(data, *options):
+    """The one line of a training that ends with status 2."""
     import agg_fairseq.criterions  # noqa: F401 — registers them
 
+    status, _, _, err = call(
+        "train", data, "--user-dir", ROOT / "agg_fairseq", *SMALL_LM, "--criterion", "agg", "--no-save", *options
+    )
+    assert status == 2 and len(err.splitlines()) == 1 and err.startswith("agg-fairseq: error: "), err
+    return err
+
+
+@pytest.mark.parametrize("option", ["--restore-file", "--finetune-from-model"])
+def test_no_training_runs_what_a_checkpoint_says(option, lm_data, tmp_path):
+    path = tmp_path / "hostile.pt"
     for kind, made in RUNNING_CODE.items():
-        path = tmp_path / "hostile.pt"
         path.write_bytes(made(Evil(tmp_path / "marker")))
-        try:
-            call("train", lm_data, "--user-dir", ROOT / "agg_fairseq", *SMALL_LM, "--criterion", "agg", option, path,
-                 "--save-dir", tmp_path / "run")  # fmt: skip
-        except Exception:  # fairseq's own
-            pass
+        assert str(path) in refused_training(lm_data, option, path, "--save-dir", tmp_path / "run"), kind
         assert not (tmp_path / "marker").exists(), kind
+
+
+NO_TRAININGS = (
+    "no model", "a list for a model", "no name", "a text for options", "a text for a history", "numbers for a history",
+    "a text for the rest", "a number for the data", "a text for an epoch",
+)  # fmt: skip
+
+
+def test_no_training_starts_from_what_is_no_checkpoint(lm_data, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for kind in NO_TRAININGS:
+        (folder / "checkpoint_last.pt").write_bytes(saved(checkpoint(**NO_MODELS[kind])))
+        assert "checkpoint_last.pt" in refused_training(lm_data, "--save-dir", folder), kind
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -8,6 +8,7 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from agg_fairseq.criterions.whole_checkpoints import WholePathManager, write_checkpoints_whole
+from tests.conftest import ROOT, SMALL_LM, called
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +44,18 @@ def test_a_copy_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space"):
         WholePathManager.copy(str(tmp_path / "checkpoint_1_2.pt"), str(target), overwrite=True)
     assert target.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["checkpoint_last.pt"]  # what it takes would be wanted on a full disk
+
+
+def test_a_copy_onto_a_link_goes_where_it_leads(tmp_path):
+    """As fairseq's, which writes into the file that is there."""
+    elsewhere, link = tmp_path / "elsewhere", tmp_path / "checkpoint_last.pt"
+    elsewhere.mkdir()
+    (elsewhere / "kept.pt").write_bytes(b"old")
+    link.symlink_to(elsewhere / "kept.pt")
+    (tmp_path / "checkpoint_1_2.pt").write_bytes(b"new")
+    assert WholePathManager.copy(str(tmp_path / "checkpoint_1_2.pt"), str(link), overwrite=True)
+    assert link.is_symlink() and os.listdir(elsewhere) == ["kept.pt"] and link.read_bytes() == b"new"
 
 
 def test_contents_reach_the_disk_before_the_name(tmp_path, monkeypatch):
@@ -74,6 +87,49 @@ def test_only_the_first_worker_removes_and_only_unfinished_checkpoints(tmp_path,
     write_checkpoints_whole(tmp_path)
     assert set(os.listdir(tmp_path)) == kept
     write_checkpoints_whole(tmp_path / "not yet there")
+
+
+def test_what_a_running_training_writes_stays(tmp_path):
+    """Until its process has it no more."""
+    path = tmp_path / "checkpoint_1_2.pt.tmp"
+    with WholePathManager.open(str(path), "wb") as file:
+        file.write(b"half")
+        write_checkpoints_whole(tmp_path)
+        assert path.exists()
+    write_checkpoints_whole(tmp_path)
+    assert not path.exists()
+
+
+def test_a_copy_that_a_running_training_makes_stays(tmp_path, monkeypatch):
+    source, target = tmp_path / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt"
+    source.write_bytes(b"new")
+    copied = shutil.copyfile
+
+    def disturbed(source, copy):
+        copied(source, copy)
+        write_checkpoints_whole(tmp_path)
+
+    monkeypatch.setattr(shutil, "copyfile", disturbed)
+    WholePathManager.copy(str(source), str(target), overwrite=True)
+    assert target.read_bytes() == b"new"
+
+
+def test_folders_and_links_that_look_unfinished_stay(tmp_path):
+    (tmp_path / "checkpoint_1_2.pt.tmp").mkdir()
+    (tmp_path / "checkpoint_1_4.pt.tmp").symlink_to(tmp_path / "gone")
+    write_checkpoints_whole(tmp_path)
+    assert len(os.listdir(tmp_path)) == 2
+
+
+def test_a_training_that_saves_nothing_removes_and_changes_nothing(lm_data, tmp_path):
+    """Its folder may be that of another one, by default."""
+    import agg_fairseq.criterions  # noqa: F401 — registers them
+
+    left = tmp_path / "checkpoint_1_2.pt.tmp"
+    left.touch()
+    called("train", lm_data, "--user-dir", ROOT / "agg_fairseq", *SMALL_LM, "--criterion", "mle", "--max-update", 1,
+           "--save-dir", tmp_path, "--no-save")  # fmt: skip
+    assert left.exists() and checkpoint_utils.PathManager is PathManager
 
 
 def test_no_pattern_of_fairseq_takes_an_unfinished_file_for_a_checkpoint(tmp_path):
