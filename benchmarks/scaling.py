@@ -195,7 +195,7 @@ def draw(found: dict[str, Any], path: str) -> None:
     axes[3].plot([r["K"] for r in rows], [r["ms"] for r in rows], "o-", color="#1b5e9b", label="one update")
     _logarithmic(axes[3], "K", [r["K"] for r in rows], "ms, token counter")
     axes[3].set_yscale("linear")
-    axes[3].set_ylim(bottom=0)
+    axes[3].set_ylim(0, 1.5 * max(r["ms"] for r in rows))
     axes[0].legend(frameon=False)
     axes[3].legend(frameon=False)
     figure.savefig(path, dpi=150)
