@@ -9,8 +9,9 @@ the same sizes. Their 6·N·V·D operations over their time is what the machine 
 The counter: one update over a full window of K, 4,096 tokens under Zipf's law over V = 44,256: the tokens added, the
 update committed, the oldest forgotten. Each K has a counter of its own, and all take turns.
 
-In each of `--repeats` rounds every case of a table runs once; times are medians over rounds, and ratios medians of the
-ratios within a round. `copies at` is the machine's memory, read and written.
+At each size the bare products and the operation take turns for `--repeats` rounds, the counters for twenty times as
+many; times are medians over rounds, and ratios medians of the ratios within a round. `copies` is how fast the machine's
+memory is copied, read and written.
 """
 
 import argparse
