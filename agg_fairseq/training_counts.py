@@ -12,8 +12,8 @@ from torch import Tensor
 
 from .corpus import count_tokens, target_splits
 from .errors import first_line
+from .fairseq_glue.distributed import is_first_worker
 from .files import write_whole
-from .workers import is_first_worker
 
 logger = logging.getLogger(__name__)
 

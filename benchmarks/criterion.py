@@ -145,8 +145,8 @@ class OutputLayer:
 
         def step() -> None:
             self.clear()
-            if hasattr(objective, "on_train_step"):
-                objective.on_train_step(next(updates), False)
+            if hasattr(objective, "begin_update"):
+                objective.begin_update(next(updates))
             objective(self.model, self.sample)[0].backward()
 
         return step

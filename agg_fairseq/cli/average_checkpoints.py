@@ -130,7 +130,7 @@ def _average(models: dict[str, Any]) -> dict[str, Tensor]:
 
 def _open(path: Path) -> dict[str, Any]:
     """What is in a checkpoint, but what belongs to its own parameters alone, which is larger than these."""
-    from ..criterions.task_hooks import STATE_KEY
+    from ..fairseq_glue.hooks import STATE_KEY
 
     state = {**open_checkpoint(path), "last_optimizer_state": None}
     if isinstance(state.get("extra_state"), dict):

@@ -136,7 +136,7 @@ def _batches(model: nn.Module, task: Any, split: str, positions: int, max_tokens
     """Features (n, D) and targets (n,) of shuffled batches, until there are `positions`."""
     from fairseq import utils
 
-    from ..criterions.output_layer import features_of
+    from ..fairseq_glue.output_layer import features_of
 
     device, pad = next(model.parameters()).device, task.target_dictionary.pad()
     width, seen = model.decoder.output_projection.weight.size(1), 0

@@ -1,4 +1,4 @@
-"""The factorised output layer as a module: W, U and the class of each token."""
+"""The factorized output layer as a module: W, U and the class of each token."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class FactorizedSoftmax(nn.Module):
         )
 
     def log_prob(self, features: Tensor) -> Tensor:
-        """The joint log-probability of every token: (..., D) to (..., V), normalised."""
+        """The joint log-probability of every token: (..., D) to (..., V), normalized."""
         return joint_log_prob(features, self.weight, self.class_weight, self.classes)
 
     def predict_class(self, features: Tensor, *, sample: bool = False) -> Tensor:
@@ -99,7 +99,7 @@ class FactorizedSoftmax(nn.Module):
     def assign(self, class_of_token: Tensor) -> None:
         """Takes other classes; U keeps its values where their number stays, and starts anew where it does not.
 
-        Another number changes the shape of U: do it before an optimiser has taken a step or a wrapper for several
+        Another number changes the shape of U: do it before an optimizer has taken a step or a wrapper for several
         workers has been put around the model.
 
         Raises:

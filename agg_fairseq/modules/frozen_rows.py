@@ -12,7 +12,7 @@ class FrozenRows:
     """Keeps some rows of a parameter at the values they have when this is made, bit by bit.
 
     Their gradient is zero from now on, so that momentum does not build up and a norm for clipping does not see them;
-    and `restore`, after each step of the optimiser, undoes what moves a row without a gradient: weight decay.
+    and `restore`, after each step of the optimizer, undoes what moves a row without a gradient: weight decay.
 
     Args:
         weight: (V, D), a leaf that requires a gradient.
@@ -38,7 +38,7 @@ class FrozenRows:
 
     @torch.no_grad()
     def restore(self, masters: Iterable[Tensor] = ()) -> None:
-        """Puts the values back into the parameter, and into copies of it (V, D) that an optimiser keeps."""
+        """Puts the values back into the parameter, and into copies of it (V, D) that an optimizer keeps."""
         for tensor in (self.weight, *masters):
             tensor[self.rows] = self.values.to(tensor.dtype)
 

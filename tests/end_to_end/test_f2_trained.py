@@ -14,7 +14,7 @@ from fairseq import checkpoint_utils
 from agg_fairseq.cli.main import main as agg_main
 from agg_fairseq.corpus import load_dictionary
 from agg_fairseq.functional import mefmax
-from agg_fairseq.models.f2_classes import classes_or_placeholder
+from agg_fairseq.models.f2_decoder import classes_or_placeholder
 from agg_fairseq.safe_loading import open_checkpoint
 from tests.conftest import ROOT, call, called, run_command, train_by_two_workers
 from tests.end_to_end.test_command_lines import COMMON, LM, MT

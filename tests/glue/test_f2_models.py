@@ -222,7 +222,7 @@ def test_embedding_statistics_and_the_largest_batch_of_padding(lm_data):
         lm_data, "--criterion", "f2_softmax", "--embedding-stats-interval", 2, base=F2_LM
     )
     batch = batches(cfg, task)[0]
-    criterion.on_train_step(0, False)
+    criterion.begin_update(0)
     log = criterion(model, batch)[2]
     assert log["isotropy_number"] == 1 and 0 < log["isotropy"] <= 1
     batch["target"] = torch.full_like(batch["target"], PAD)

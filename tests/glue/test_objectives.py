@@ -11,7 +11,7 @@ import torch
 from agg_fairseq import decoding
 from agg_fairseq.corpus import count_tokens, load_dictionary
 from agg_fairseq.criterions import agps as agps_module
-from agg_fairseq.criterions.freeze_rare import _masters
+from agg_fairseq.fairseq_glue.output_layer import float32_copies
 from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens, repeated_ngrams
 from agg_fairseq.functional.unlikelihood import Unlikelihood
 from agg_fairseq.metrics import frequency_groups
@@ -33,7 +33,7 @@ OBJECTIVES = {
 def gradients(trainer, batch, update=0):
     """Of a training micro-batch, as the trainer asks for them."""
     trainer.criterion.train()
-    trainer.criterion.on_train_step(update, False)
+    trainer.criterion.begin_update(update)
     loss, _, log = trainer.criterion(trainer.model, batch)
     return torch.autograd.grad(loss, list(trainer.model.parameters())), log
 
@@ -81,7 +81,7 @@ def test_a_batch_is_the_sum_of_its_sentences(mt_data, name, training):
     batch = next(b for b in data if (b["target"] == pad).any() and len(b["target"]) > 2)
     criterion.train(training)
     if training:
-        criterion.on_train_step(2, False)
+        criterion.begin_update(2)
 
     def loss(sample):
         return trainer.criterion(trainer.model, sample)[0].detach()
@@ -269,10 +269,10 @@ def test_parts_freeze_by_gates(lm_data, parts):
     batch = batches(trainer.cfg, trainer.task)[0]
     criterion = trainer.criterion
     criterion.train()
-    criterion.on_train_step(0, False)
+    criterion.begin_update(0)
     gates = criterion.gates(batch["target"])
     assert (gates.gate_common is None) == ("b" not in parts) and (gates.gate_rare is None) == ("c" not in parts)
-    criterion.on_train_step(1, False)
+    criterion.begin_update(1)
     assert criterion.gates(batch["target"]) is None
 
 
@@ -296,12 +296,12 @@ def test_masters_of_a_half_precision_optimizer(form):
     flat = torch.cat([c.view(-1) for c in copies])
     fp32 = {"flat": flat, "dict": {0: flat}, "list": [torch.nn.Parameter(c) for c in copies]}[form]
     optimizer = types.SimpleNamespace(fp16_params=parameters, fp32_params=fp32, has_flat_params=form != "list")
-    (found,) = _masters(optimizer, parameters[1])
+    (found,) = float32_copies(optimizer, parameters[1])
     assert found.shape == (4, 2) and (found == 4).all()
     found[0] = 9
-    again = next(_masters(optimizer, parameters[1]))
+    again = next(float32_copies(optimizer, parameters[1]))
     assert (again[0] == 9).all(), "a view, not a copy"
-    assert list(_masters(types.SimpleNamespace(), parameters[0])) == []
+    assert list(float32_copies(types.SimpleNamespace(), parameters[0])) == []
 
 
 def test_face_counts_its_own_predictions(lm_data):
@@ -312,17 +312,17 @@ def test_face_counts_its_own_predictions(lm_data):
     with torch.no_grad():
         predicted = trainer.model(**data[0]["net_input"])[0].argmax(-1)
     trainer.train_step([data[0], {}])
-    assert not criterion.frequency.any()
+    assert not criterion.counter.appearances.any()
     trainer.train_step([data[1]])
     expected = torch.bincount(predicted[data[0]["target"] != pad], minlength=criterion.vocabulary)
-    assert torch.equal(criterion.frequency, expected)
+    assert torch.equal(criterion.counter.appearances, expected)
     weights = 1 - expected / expected.max()
     torch.testing.assert_close(criterion._weights, weights * len(weights) / weights.sum())
     saved = copy.deepcopy(trainer.task.get_checkpoint_dict()["LanguageModelingTask"])
     other, _ = trainer_for(lm_data, "--criterion", "face")
     other.task.set_checkpoint_dict(saved)
-    assert torch.equal(other.criterion.frequency, criterion.frequency)
-    assert torch.equal(other.criterion.current, criterion.current) and criterion.current.any()
+    assert torch.equal(other.criterion.counter.appearances, criterion.counter.appearances)
+    assert torch.equal(other.criterion.counter.current, criterion.counter.current) and criterion.counter.current.any()
 
 
 SEQUENCE = (
@@ -334,7 +334,7 @@ def test_sequence_updates_alternate(lm_data):
     trainer, _ = trainer_for(lm_data, *SEQUENCE, "--ul-sequence-rate", 0.25)
     kinds = []
     for update in range(8):
-        trainer.criterion.on_train_step(update, False)
+        trainer.criterion.begin_update(update)
         kinds.append(trainer.criterion._continues)
     assert kinds == [False, False, False, True] * 2
 
@@ -361,7 +361,7 @@ def test_sequence_loss_equals_the_paper(lm_data):
     batch = first_batch(lm_data, LM)
     model, criterion = trainer.model.double(), trainer.criterion
     criterion.train()
-    criterion.on_train_step(0, False)
+    criterion.begin_update(0)
     loss, size, log = criterion(model, batch)
     found = torch.autograd.grad(loss, list(model.parameters()))
     prefixes = criterion._prefixes(batch["net_input"]["src_tokens"])
@@ -434,8 +434,7 @@ def test_missing_training_files_are_one_line(lm_data, tmp_path, capsys):
 SEVENTH = """
 from dataclasses import dataclass, field
 
-from agg_fairseq.criterions.base import LikelihoodCriterion, LikelihoodCriterionConfig
-from agg_fairseq.criterions.registration import register
+from agg_fairseq.criterions.base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
 @dataclass

@@ -53,7 +53,7 @@ def steps(name, options, layer=None, updates=5):
     for update in range(updates):
         sample = batch(16, FEATURES, VOCABULARY, "cpu", steps=8)
         with WaitsForTheDevice() as mode:
-            objective.on_train_step(update, False)
+            objective.begin_update(update)
             objective(model, sample)[0].backward()
             objective.on_optimizer_step()
         found.append(mode.found)
