@@ -7,7 +7,7 @@ layer is built (M).
     what                                where             when  for how long            why
     registries of criterions, models,   criterions/base,  import                        --criterion agg,
     architectures (added to)            models/                                         --arch transformer_lm_f2
-    torch.serialization: safe globals   safe_loading      import, each opening of a     resume and generation from
+    torch.serialization: safe globals   checkpoint        import, each opening of a     resume and generation from
     (argparse.Namespace added)                            checkpoint                    checkpoints with a Namespace
     task.get_batch_iterator             hooks             C     the task instance       length of an epoch; a resume
                                                                                         sees the same batches

@@ -17,8 +17,8 @@ from typing import Any
 
 from fairseq import checkpoint_utils
 
+from ..checkpoint import Checkpoint, UnreadableCheckpoint
 from ..errors import UserError, fail
-from ..safe_loading import UnreadableCheckpoint, check_kinds, open_checkpoint
 from .hooks import STATE_KEY
 
 logger = logging.getLogger(__name__)
@@ -102,8 +102,7 @@ def check_resume(cfg: Any, name: str) -> None:
     if path is None:
         return
     try:
-        state = open_checkpoint(path)
-        check_kinds(path, state)
+        state = Checkpoint(path).state
     except UnreadableCheckpoint as error:
         raise ValueError(f"{error}; {_remedy(path, cfg.checkpoint_suffix or '')}") from error
     except UserError as error:
@@ -138,7 +137,7 @@ def _remedy(damaged: Path, suffix: str) -> str:
     others = [path for path in found if path.name != damaged.name and path.is_file()]
     for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True):
         try:
-            open_checkpoint(path)
+            Checkpoint(path)
         except UserError:  # damaged too
             continue
         if not is_last:

@@ -9,13 +9,13 @@ import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
+from ..checkpoint import Checkpoint
+from ..data.training_counts import training_counts
 from ..errors import UserError, fail
 from ..fairseq_glue.resume import restored_checkpoint
 from ..functional.decoupled import DECODINGS
 from ..functional.frequency_classes import assign_classes, mean_efficiency
 from ..modules.factorized_softmax import FactorizedSoftmax
-from ..safe_loading import open_checkpoint
-from ..training_counts import training_counts
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ def classes_or_placeholder(options: Any, task: Any) -> tuple[Tensor, str | None]
     vocabulary = len(task.target_dictionary)
     checkpoint = restored_checkpoint(options)
     try:
-        parameters = {} if checkpoint is None else open_checkpoint(checkpoint)["model"]
+        parameters = {} if checkpoint is None else Checkpoint(checkpoint).parameters
     except UserError as error:  # fairseq opens it next, and says what is wrong
         logger.warning(f"could not read the frequency classes of the checkpoint: {error}")
         parameters = {}

@@ -32,7 +32,7 @@ BPE: Mapping[str, Mapping[str, str]] = {
     "gpt2": {"gpt2_encoder_json": "tokenizer/encoder.json", "gpt2_vocab_bpe": "tokenizer/vocab.bpe"},
     "sentencepiece": {"sentencepiece_model": f"tokenizer/{sentencepiece_bpe.MODEL}"},
 }
-"""The tokenizers, and where the files of each are, by the options of `agg_fairseq.subwords.FILES`."""
+"""The tokenizers, and where the files of each are, by the options of `agg_fairseq.data.subwords.FILES`."""
 
 
 @dataclass(frozen=True)
