@@ -16,7 +16,7 @@ layer is built (M).
     task.optimizer_step                 hooks             C     the task instance       counts are complete; frozen
                                                                                         rows are put back
     task.get_checkpoint_dict,           hooks             C     the task instance       the criterion's state in
-    task.set_checkpoint_dict                                                            checkpoints
+    task.set_checkpoint_dict (added)                                                    checkpoints
     optimizer.zero_grad                 hooks             T     the optimizer instance  an attempt at an update begins
     checkpoint_utils.load_checkpoint    resume            C     the process             a resume that cannot work ends
                                                                                         in one line

@@ -3,7 +3,7 @@
 fairseq calls a criterion with a model and a batch. The task alone is told whether the batch is a dummy one (a worker
 that has run out of data repeats its first batch), which update it belongs to, when the update is applied, how many
 updates an epoch has, and what goes into a checkpoint. `listen` therefore replaces five methods of the criterion's own
-task *instance*, and one of its optimizer: each first tells the criterion, then does what it did before.
+task *instance*, and one of the optimizer: each first tells the criterion, then does what it did before.
 
 State across a resume: `save_checkpoint` merges the task's `get_checkpoint_dict()` into the checkpoint's `extra_state`,
 and `load_checkpoint` hands it back to `set_checkpoint_dict()`. The state of the criterion travels there. The stock
@@ -165,7 +165,7 @@ def _hook_updates(task: Any, listener: Any) -> None:
 def _hook_checkpoints(task: Any, listener: TaskListener) -> None:
     """Puts the criterion's state into checkpoints, and takes it from there."""
     key = type(task).__name__  # where fairseq looks for it
-    original_get = getattr(task, "get_checkpoint_dict", dict)  # neither exists in older versions of fairseq
+    original_get = getattr(task, "get_checkpoint_dict", dict)  # fairseq asks with hasattr; its own tasks have none
     original_set = getattr(task, "set_checkpoint_dict", lambda state: None)
 
     def get_checkpoint_dict() -> dict[str, Any]:

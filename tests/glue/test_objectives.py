@@ -147,6 +147,46 @@ def test_unlikelihood_and_gates_compose(lm_data):
     assert 0 < criterion._gates.gate_common[criterion._gates.rare].mean() < 1
 
 
+@pytest.mark.parametrize(("name", "options"), [("unlikelihood", ("--ul-alpha", 1)), ("cosreg", ("--cosreg-gamma", 1))])
+def test_a_term_under_its_own_name_is_mle_with_its_option(lm_data, name, options):
+    batch = first_batch(lm_data, LM)
+    found, log = gradients(trainer_for(lm_data, "--criterion", name)[0], batch)
+    expected, plain = gradients(trainer_for(lm_data, "--criterion", "mle", *options)[0], batch)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert log.keys() == plain.keys() and log["loss"] == plain["loss"]
+
+
+EVERY_CRITERION = {
+    **{name: ("--criterion", name) for name in ("mle", "agg", "face", "cosreg", "unlikelihood")},
+    "agps": AGPS,
+    "freeze_rare": ("--criterion", "freeze_rare"),
+    "freeze_rare bc": ("--criterion", "freeze_rare", "--freeze-parts", "bc"),
+    "unlikelihood_sequence": (
+        "--criterion", "unlikelihood_sequence", "--ul-prefix-length", 5, "--ul-completion-length", 9,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EVERY_CRITERION)
+def test_every_criterion_takes_every_term(lm_data, name):
+    """Its loss is that without them, and each at its weight; without them nothing of them is logged."""
+    without, _ = trainer_for(lm_data, *EVERY_CRITERION[name], "--ul-alpha", 0, "--cosreg-gamma", 0)
+    with_them, _ = trainer_for(lm_data, *EVERY_CRITERION[name], "--ul-alpha", 0.5, "--cosreg-gamma", 3)
+    for batch in batches(without.cfg, without.task)[:2]:
+        without.train_step([batch])
+        with_them.train_step([batch])
+    with_them.model.load_state_dict(without.model.state_dict())
+    batch = first_batch(lm_data, LM)
+    log, plain = gradients(with_them, batch, update=2)[1], gradients(without, batch, update=2)[1]
+    found, expected = logged(with_them.criterion, [log]), logged(without.criterion, [plain])
+    assert not {"ul_loss", "cosreg"} & expected.keys()
+    assert found["nll_loss"] == pytest.approx(expected["nll_loss"], abs=2e-3)
+    if name != "face":  # whose weights depend on what the two models have output before
+        terms = 0.5 * found["ul_loss"] + 3 * found["cosreg"] / math.log(2)
+        assert found["loss"] == pytest.approx(expected["loss"] + terms, abs=2e-3)
+    assert found["ul_loss"] > 0
+
+
 @pytest.mark.parametrize("which", ["faded", "continuous"])
 def test_the_two_gates_of_our_own(lm_data, which):
     trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-alpha", 0.9, "--agg-gates", which)
