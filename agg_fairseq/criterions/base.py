@@ -24,7 +24,8 @@ Every criterion takes every term, each with its own weight; 0 leaves it out, als
     cosine regularizer            --cosreg-gamma   cosreg   from W alone, once per update
 
 To add a term: its weight as an option of `LikelihoodCriterionConfig` (or of `CriterionConfig`, if f2_softmax takes it
-too), and an entry in `POSITION_TERMS` or `EMBEDDING_TERMS`. Everything else follows from the entry.
+too), and an entry in `POSITION_TERMS` or `EMBEDDING_TERMS`, from which its range, its gradient and its place in the log
+follow. (A test tells if the report does not know the option yet.)
 """
 
 import math
@@ -43,7 +44,7 @@ from torch import Tensor
 from ..errors import UserError, fail
 from ..fairseq_glue.checkpoints import write_checkpoints_whole
 from ..fairseq_glue.distributed import check_ddp_backend, close_process_group_at_exit
-from ..fairseq_glue.hooks import listen
+from ..fairseq_glue.hooks import TaskListener, listen
 from ..fairseq_glue.output_layer import features_of, output_layer
 from ..fairseq_glue.resume import check_resume, listen_to_restoring
 from ..functional import Gates, Unlikelihood, cosine_regularizer, gated_cross_entropy, previous_tokens
@@ -138,7 +139,7 @@ POSITION_TERMS = (
 EMBEDDING_TERMS = (EmbeddingTerm(option="cosreg_gamma", logged="cosreg", digits=4, value=cosine_regularizer),)
 
 
-class LikelihoodCriterion(FairseqCriterion):
+class LikelihoodCriterion(TaskListener, FairseqCriterion):
     """Softmax likelihood with the terms, and the methods in which a criterion adds to it.
 
     Args:
@@ -317,7 +318,7 @@ class LikelihoodCriterion(FairseqCriterion):
             self._validation_statistics = found
         return found
 
-    # What the hooks on the task call, see `fairseq_glue.hooks.TaskListener`.
+    # Called by the hooks on the task (`TaskListener` lists all of them), and by the one on fairseq's load_checkpoint.
 
     def on_train_iterator(self, iterator: Any) -> None:
         """Keeps the iterator over the training data."""
@@ -334,19 +335,6 @@ class LikelihoodCriterion(FairseqCriterion):
     def on_micro_batch(self, is_dummy: bool) -> None:
         """Notes whether the next micro-batch is a dummy one."""
         self.is_dummy = is_dummy
-
-    def on_optimizer_step(self) -> None:
-        """All workers have seen all micro-batches of the update."""
-
-    def on_weights_changed(self, optimizer: Any) -> None:
-        """The optimizer has taken its step."""
-
-    def checkpoint_state(self) -> dict[str, Any]:
-        """Tensors and plain values to be saved; plain likelihood has none."""
-        return {}
-
-    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Restores what `checkpoint_state` returned, of this criterion or of another one of this package."""
 
     def before_restoring(self) -> None:
         """fairseq-train is about to look for a checkpoint to go on from: refuses one that it cannot go on from."""

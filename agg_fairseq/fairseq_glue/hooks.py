@@ -12,7 +12,7 @@ tools that read a model from a checkpoint never look at it.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import UserError, fail
 
@@ -20,8 +20,8 @@ STATE_KEY = "agg_fairseq"
 """Where the criterion's state is kept in the task's part of a checkpoint's `extra_state`."""
 
 
-class TaskListener(Protocol):
-    """A criterion that listens to its task. The methods are called in this order."""
+class TaskListener:
+    """What a criterion is told of its training; a subclass overrides what it needs. Called in this order."""
 
     def on_train_iterator(self, iterator: Any) -> None:
         """The training split's `EpochBatchIterator` has been made."""
@@ -44,9 +44,14 @@ class TaskListener(Protocol):
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Tensors and plain values to be saved; the same on every worker."""
+        return {}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Restores what `checkpoint_state` returned. Raises ValueError if it cannot be that."""
+        """Restores what `checkpoint_state` of this criterion, or of another one of this package, returned.
+
+        Raises:
+            ValueError: it cannot be that.
+        """
 
 
 def listen(task: Any, listener: TaskListener, train_subset: str, *, seed_has_epoch: bool = False) -> None:

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from agg_fairseq import decoding
+from agg_fairseq.cli.reporting.settings import TERMS, different_settings
 from agg_fairseq.criterions import agps as agps_module
+from agg_fairseq.criterions.base import EMBEDDING_TERMS, POSITION_TERMS
 from agg_fairseq.data.binarized import count_tokens, load_dictionary
 from agg_fairseq.data.training_counts import FILE, training_counts
 from agg_fairseq.fairseq_glue.output_layer import float32_copies
@@ -154,6 +156,17 @@ def test_a_term_under_its_own_name_is_mle_with_its_option(lm_data, name, options
     expected, plain = gradients(trainer_for(lm_data, "--criterion", "mle", *options)[0], batch)
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
     assert log.keys() == plain.keys() and log["loss"] == plain["loss"]
+
+
+def test_a_report_leaves_out_terms_that_are_left_out():
+    """Whether a run says 0, or has no such option, as those of version 0.1.0 and of other criterions."""
+    assert {term.option for term in (*POSITION_TERMS, *EMBEDDING_TERMS)} == TERMS
+    found = different_settings([
+        {"cfg": {"criterion": {"_name": "mle", "ul_alpha": 0.0, "cosreg_gamma": 0.0}}},
+        {"cfg": {"criterion": {"_name": "mle"}}},
+        {"cfg": {"criterion": {"_name": "mle", "ul_alpha": 0.5, "cosreg_gamma": 0.0}}},
+    ])  # fmt: skip
+    assert found == [("--ul-alpha", [None, None, "0.5"])]
 
 
 EVERY_CRITERION = {

@@ -32,6 +32,9 @@ NOT_SETTINGS = frozenset(
 )
 """Where things are and what is printed: no two runs are the same there, and no number depends on it."""
 
+TERMS = frozenset(("ul_alpha", "cosreg_gamma"))
+"""Weights of the terms that every criterion of this package takes. Without the option, or with 0, there is no term."""
+
 
 def different_settings(states: Sequence[dict[str, Any]]) -> list[tuple[str, list[str | None]]]:
     """The options that are not the same in all checkpoints.
@@ -57,6 +60,8 @@ def _flat(state: dict[str, Any]) -> dict[str, str]:
         if isinstance(options, dict):
             for key, value in options.items():
                 name = NAMES.get(section, section) if key == "_name" else key
+                if name in TERMS and not value:
+                    continue
                 if name not in NOT_SETTINGS and (name, value) != FROM_SCRATCH:
                     settings.setdefault(f"--{name.replace('_', '-')}", _said(value))
     return settings
