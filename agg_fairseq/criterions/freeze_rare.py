@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..functional import CrossEntropyOutput, Gates, freezing_gates, tokens_from_rank
 from ..functional.agg import check_open_interval
-from ..functional.freezing import PARTS
+from ..functional.gates import PARTS
 from ..modules import FrozenRows
 from ..training_counts import training_counts
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, special_tokens

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .chunks import CHUNK_ELEMENTS, working_dtype
 from .factorized_softmax import class_log_prob, linear, log_sum_exp
+from .kernels.chunked import CHUNK_ELEMENTS, working_dtype
 from .token_classes import TokenClasses
 
 

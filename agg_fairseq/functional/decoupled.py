@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .factorized_softmax import check_classes, class_log_prob, linear
+from .checks import check_classes
+from .factorized_softmax import class_log_prob, linear
 from .token_classes import Block, TokenClasses
 
 DECODINGS = ("joint", "greedy-class", "sample-class")

@@ -21,10 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .checks import check_arguments
-from .chunks import Options, Wanted, wants_gradient, working_dtype
-from .formed_gradients import scaled_gradients
-from .fused import forward_pass
+from . import kernels
+from .checks import check_arguments, check_classes
+from .kernels.chunked import Options, Wanted, scaled_gradients, wants_gradient, working_dtype
 from .token_classes import Block, TokenClasses
 
 CACHED_ELEMENTS = 2**21
@@ -239,7 +238,7 @@ class _ClassByClass:
             predict=False,
         )
         wanted = Wanted(self.grad_features is not None, self.grad_weight is not None, False)
-        part = forward_pass(self.features, options).start(self.features[rows], weight, None, place, options, wanted)
+        part = kernels.select(self.features, options).start(self.features[rows], weight, None, place, options, wanted)
         part.run()
         self.terms[rows] += part.outputs.terms
         if self.grad_features is not None:
@@ -344,13 +343,3 @@ def log_sum_exp(logits: Tensor, blocks: tuple[Block, ...]) -> Tensor:
     """Over the columns of one class: (N,)."""
     sums = [torch.logsumexp(logits[:, block], 1) for block in blocks]
     return sums[0] if len(sums) == 1 else torch.logsumexp(torch.stack(sums, 1), 1)
-
-
-def check_classes(weight: Tensor, class_weight: Tensor, classes: TokenClasses) -> None:
-    """Raises a ValueError where the sizes of W (V, D), U (C, D) and the classes differ."""
-    expected = ((classes.vocabulary, weight.size(1)), (classes.number, weight.size(1)))
-    if (tuple(weight.shape), tuple(class_weight.shape)) != expected:
-        raise ValueError(
-            f"factorised softmax: expected weight of shape {expected[0]} and class_weight of shape {expected[1]}, got "
-            f"{tuple(weight.shape)} and {tuple(class_weight.shape)}"
-        )

@@ -18,7 +18,7 @@ from agg_fairseq.functional import (
     joint_log_prob,
     token_classes,
 )
-from agg_fairseq.functional.chunks import ChunkedLoss
+from agg_fairseq.functional.kernels.chunked import ChunkedLoss
 from agg_fairseq.modules import FactorizedSoftmax
 
 PAD = 1
