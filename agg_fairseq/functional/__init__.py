@@ -1,4 +1,4 @@
-"""Losses and gates as plain functions of tensors: no state, no fairseq."""
+"""Losses, gates and frequency classes as pure functions of tensors. Nothing here needs fairseq."""
 
 from .agg import agg_gates, rare_tokens
 from .agps import agps_gates, tokens_from_rank

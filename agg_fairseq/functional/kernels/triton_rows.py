@@ -176,6 +176,9 @@ def _form_residuals(
     y = tl.where(counts, y, 0)
     logits += row * width
     gated += row * width
+
+    # First pass: the value of the position. −log P[y] = (max z − z[y]) + log Σ exp(z − max z), where the logits come
+    # first because they cancel exactly at the maximum.
     z_at_target = tl.load(logits + y).to(tl.float32)
     if HAS_BIAS:
         z_at_target += tl.load(bias + y)
@@ -184,20 +187,22 @@ def _form_residuals(
     weight = 1.0
     if HAS_IMPORTANCE:
         weight = tl.load(importance + position)
-    value = (largest - z_at_target) + tl.log(total)  # the logits first: they cancel exactly at the maximum
+    value = (largest - z_at_target) + tl.log(total)
     uniform = vocabulary * (largest + tl.log(total)) - logits_sum  # −Σ_k log P[k]
     smoothed = (1 - epsilon - share) * value + share * uniform
     tl.store(nll + position, tl.where(counts, value, 0.0))
     tl.store(terms + position, tl.where(counts, weight * tl.where(epsilon > 0, smoothed, value), 0.0))
     if PREDICT:
         tl.store(prediction + position, tl.where(counts, best, 0))
+
+    # Second pass: the residuals, over the logits, which are read again.
     if WRITE:
         target_is_rare = False
         of_target = 1.0
         if HAS_GATES:
             target_is_rare = tl.load(rare + y) != 0
             of_target = tl.load(gates + width + y)
-            gates += tl.where(target_is_rare, width, 0)
+            gates += tl.where(target_is_rare, width, 0)  # the row of the table for targets of this kind
         for first in range(0, width, BLOCK):
             k = first + tl.arange(0, BLOCK)
             z = _logits_at(logits, bias, k, width, HAS_BIAS)
@@ -207,7 +212,7 @@ def _form_residuals(
             tl.store(logits + k, residual, mask=k < width)
             if HAS_GATES:
                 gate = tl.load(gates + k, mask=k < width, other=1.0)
-                if BY_RATIO:
+                if BY_RATIO:  # a[k] / a[y], where the table has a at rare targets
                     ratio = tl.minimum(gate / tl.maximum(of_target, 1.0), 1.0)
                     ratio = tl.where(of_target > 0, ratio, 1.0)  # no token is rarer than an unseen one
                     gate = tl.where(target_is_rare, ratio, gate)
@@ -216,6 +221,7 @@ def _form_residuals(
 
 @triton.jit
 def _logits_at(logits, bias, k, width, HAS_BIAS: tl.constexpr):
+    """A block of one row of logits, with the bias, in float32; −∞ beyond the row."""
     z = tl.load(logits + k, mask=k < width, other=-float("inf")).to(tl.float32)
     if HAS_BIAS:
         z += tl.load(bias + k, mask=k < width, other=0.0)
@@ -224,8 +230,8 @@ def _logits_at(logits, bias, k, width, HAS_BIAS: tl.constexpr):
 
 @triton.jit
 def _normalizer(logits, bias, vocabulary, width, HAS_BIAS: tl.constexpr, PREDICT: tl.constexpr, BLOCK: tl.constexpr):
-    """max z, Σ exp(z − max z), Σ z, and where the maximum is."""
-    largest = -3.4e38  # finite: a block may hold nothing but −∞
+    """max z, Σ exp(z − max z), Σ z and arg-max z of one row, in one pass: Σ is rescaled whenever the maximum grows."""
+    largest = -3.4e38  # finite, since a block may hold nothing but −∞
     total = 0.0
     logits_sum = 0.0
     best = 0
