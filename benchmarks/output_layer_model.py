@@ -72,15 +72,15 @@ class _FullDecoder(_GivenFeatures, TransformerDecoderBase):
 
 
 class _F2Decoder(_GivenFeatures, F2TransformerDecoder):
-    """Ends in the factorised output layer."""
+    """Ends in the factorized output layer."""
 
 
 def generating_model(layer: nn.Module, decoding: str) -> EnsembleModel:
     """What fairseq's generator asks for the next token's log-probabilities, with this output layer.
 
     Args:
-        layer: a linear layer over the vocabulary, or the factorised one.
-        decoding: `--f2-decoding` of the factorised one; a linear one has none.
+        layer: a linear layer over the vocabulary, or the factorized one.
+        decoding: `--f2-decoding` of the factorized one; a linear one has none.
     """
     decoder = (_F2Decoder if isinstance(layer, FactorizedSoftmax) else _FullDecoder)(layer)
     decoder.f2_decoding, decoder.missing_classes = decoding, None

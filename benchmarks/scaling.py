@@ -35,7 +35,7 @@ from .measuring import (
     zipf,
 )
 
-CENTRE = {"cpu": (1024, 16_384, 512), "cuda": (16_384, 44_256, 1024)}
+CENTER = {"cpu": (1024, 16_384, 512), "cuda": (16_384, 44_256, 1024)}
 FACTORS = (0.25, 0.5, 1, 2, 4)
 DTYPE = {"cpu": torch.float32, "cuda": torch.bfloat16}
 WINDOWS = (10, 100, 1000, 10_000, 30_000)
@@ -100,8 +100,8 @@ def operation_rows(device: str, repeats: int) -> list[dict[str, Any]]:
     found = []
     for varied in Case._fields:
         for factor in FACTORS:
-            centre = Case(*CENTRE[device])
-            case = centre._replace(**{varied: int(getattr(centre, varied) * factor)})
+            center = Case(*CENTER[device])
+            case = center._replace(**{varied: int(getattr(center, varied) * factor)})
             times = interleaved({name: step for name, (step, _) in steps(case, device).items()}, repeats, device)
             products, agg = times["three products"][0], times["agg"]
             memory = run_alone(
