@@ -25,7 +25,6 @@ from ..data.binarized import target_splits
 from ..errors import UserError, first_line
 from ..files import check_distinct, check_writable, write_json, write_whole
 from ..functional import TokenClasses
-from ..functional.chunks import CHUNK_ELEMENTS
 from ..functional.class_embeddings import (
     class_log_mass,
     fit_class_embeddings,
@@ -35,6 +34,7 @@ from ..functional.class_embeddings import (
 )
 from ..functional.factorized_softmax import class_log_prob
 from ..functional.frequency_classes import ASSIGNMENTS, assign_classes
+from ..functional.kernels.chunked import CHUNK_ELEMENTS
 from .checkpoints import check_finite, load_model, model_options, open_model, options_of_model
 from .devices import find_device
 from .table import format_table, number

@@ -38,8 +38,8 @@ from ..metrics import (
     unique_tokens,
 )
 from ..metrics.diversity import SHORTEST_PHRASE
-from ..metrics.likeness import ABSENT
-from ..metrics.mass_groups import MASS_GROUPS, MASS_PERCENT
+from ..metrics.groups import MASS_GROUPS, MASS_PERCENT
+from ..metrics.ngrams import ABSENT
 from .measured import Measured, measure_and_show
 from .naming import HUMAN, names_of, stem
 from .table import number

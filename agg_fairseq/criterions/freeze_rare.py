@@ -11,7 +11,7 @@ from ..data.training_counts import training_counts
 from ..fairseq_glue.output_layer import float32_copies, output_layer
 from ..functional import Gates, freezing_gates, tokens_from_rank
 from ..functional.agg import check_open_interval
-from ..functional.freezing import PARTS
+from ..functional.gates import PARTS
 from ..modules import FrozenRows
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register, special_tokens
 

@@ -1,4 +1,4 @@
-"""The factorised softmax against Eqs. 2–4 and 7 written out in float64."""
+"""The factorized softmax against Eqs. 2–4 and 7 written out in float64."""
 
 import itertools
 
@@ -18,7 +18,7 @@ from agg_fairseq.functional import (
     joint_log_prob,
     token_classes,
 )
-from agg_fairseq.functional.chunks import ChunkedLoss
+from agg_fairseq.functional.kernels.chunked import ChunkedLoss
 from agg_fairseq.modules import FactorizedSoftmax
 
 PAD = 1
@@ -112,7 +112,7 @@ def test_joint_probabilities_sum_to_one_for_any_layout(raw, scale):
 
 
 @pytest.mark.parametrize("offset", [0.0, 50.0, 90.0, 500.0])
-def test_classes_far_below_the_largest_logit_are_normalised_exactly(offset, monkeypatch):
+def test_classes_far_below_the_largest_logit_are_normalized_exactly(offset, monkeypatch):
     """Nothing in training keeps the logits of different classes at one level: only those of a class compete."""
     monkeypatch.setattr(factorized_softmax, "CACHED_ELEMENTS", 40)  # rows by twos
     w = torch.randn(17, 5, dtype=torch.float64)

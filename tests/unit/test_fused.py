@@ -7,12 +7,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agg_fairseq.functional import Gates, factorized_cross_entropy, gated_cross_entropy, naive_gated_cross_entropy
-from agg_fairseq.functional.chunks import ChunkedLoss
-from agg_fairseq.functional.fused import FusedLoss, autocast_dtype, forward_pass
+from agg_fairseq.functional import (
+    Gates,
+    factorized_cross_entropy,
+    gated_cross_entropy,
+    kernels,
+    naive_gated_cross_entropy,
+)
+from agg_fairseq.functional.kernels.chunked import ChunkedLoss
 from agg_fairseq.functional.token_classes import TokenClasses
 from tests.conftest import ROOT, run_command
-from tests.waiting import WaitsForTheDevice, use
+from tests.waiting import WaitsForTheDevice, leave_out_what_only_a_cpu_reads, use
+
+pytest.importorskip("triton")
+from agg_fairseq.functional.kernels.fused import FusedLoss, autocast_dtype
+
+select = kernels.select  # the tests replace it in its module
 
 PAD = 1
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -22,8 +32,7 @@ GATES = ["none", "common", "rare", "both", "ratio"]
 @pytest.fixture(autouse=True)
 def rows():
     """The module of the kernel."""
-    pytest.importorskip("triton")
-    from agg_fairseq.functional import triton_rows
+    from agg_fairseq.functional.kernels import triton_rows
 
     return triton_rows
 
@@ -98,9 +107,7 @@ def test_values_and_predictions_equal_the_plain_form(block, monkeypatch):
     h, w, b, y, importance = problem()
     arguments = {"bias": b, "label_smoothing": 0.1, "position_weight": importance, "ignore_index": PAD, "predict": True}
     found = gated_cross_entropy(h, w, y, **arguments)
-    monkeypatch.setattr(
-        sys.modules["agg_fairseq.functional.gated_cross_entropy"], "forward_pass", lambda *_: ChunkedLoss
-    )
+    use(ChunkedLoss, monkeypatch)
     for name, ours, plain in zip(found._fields, found, gated_cross_entropy(h, w, y, **arguments), strict=True):
         torch.testing.assert_close(ours, plain, msg=lambda text, name=name: f"{name}: {text}")
 
@@ -209,7 +216,7 @@ def test_factorized_softmax_takes_it_too(rows):
 def test_waits_for_no_device(rows, monkeypatch, kind):
     """With a kernel that does nothing, since the interpreter works on the host."""
     monkeypatch.setattr(rows, "form_residuals_", lambda *arguments, **options: None)
-    monkeypatch.setattr("agg_fairseq.functional.checks._check_range", lambda *arguments: None)  # of a CPU only
+    leave_out_what_only_a_cpu_reads(monkeypatch)
     h, w, b, y, _ = problem()
     with WaitsForTheDevice() as mode:
         loss = gated_cross_entropy(h, w, y, bias=b, gates=gates_of(kind), ignore_index=PAD).loss
@@ -294,7 +301,7 @@ def test_padding_adds_nothing_whatever_its_features(rows):
 def test_autocast_decides_the_products(rows, monkeypatch):
     """As for a linear layer; the gradients come in the dtype of their tensors."""
     h, w, _, y, _ = problem()
-    monkeypatch.setattr("agg_fairseq.functional.fused.autocast_dtype", lambda: torch.bfloat16)
+    monkeypatch.setattr("agg_fairseq.functional.kernels.fused.autocast_dtype", lambda: torch.bfloat16)
     gated_cross_entropy(h, w, y, ignore_index=PAD).loss.backward()
     halves = leaves(h.bfloat16(), w.bfloat16())
     gated_cross_entropy(*halves, y, ignore_index=PAD).loss.backward()
@@ -325,7 +332,7 @@ def test_which_form(is_cuda, dtype, penalty, form):
 
 
 def form_for(is_cuda=True, dtype=torch.float32, penalty=None):
-    return forward_pass(SimpleNamespace(is_cuda=is_cuda, dtype=dtype), SimpleNamespace(unlikelihood=penalty))
+    return select(SimpleNamespace(is_cuda=is_cuda, dtype=dtype), SimpleNamespace(unlikelihood=penalty))
 
 
 def test_where_triton_or_its_compiler_is_missing(monkeypatch):
@@ -333,7 +340,7 @@ def test_where_triton_or_its_compiler_is_missing(monkeypatch):
     assert form_for() is ChunkedLoss
     monkeypatch.setenv("AGG_FAIRSEQ_TRITON", "1")
     assert form_for() is FusedLoss
-    monkeypatch.setattr("agg_fairseq.functional.fused.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("agg_fairseq.functional.kernels.importlib.util.find_spec", lambda name: None)
     assert form_for() is ChunkedLoss
 
 
@@ -350,7 +357,7 @@ COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from agg_fairseq.functional.triton_rows import BLOCK, _form_residuals as kernel
+from agg_fairseq.functional.kernels.triton_rows import BLOCK, _form_residuals as kernel
 
 types = dict(target="*i64", rare="*u8", prediction="*i64", start="i32", vocabulary="i32", width="i32",
              ignore_index="i32", epsilon="fp32", share="fp32", scale="fp32", logits="*{dtype}", gated="*{dtype}")

@@ -55,7 +55,7 @@ def cross_entropy(h, w, y, smoothing=0.0):
 
 
 def gradients(loss_of, leaves, dtypes, scale=1.0):
-    """Of the scaled loss, as they are handed to the optimiser: in the dtypes of the leaves."""
+    """Of the scaled loss, as they are handed to the optimizer: in the dtypes of the leaves."""
     copies = [leaf.detach().to(dtype).requires_grad_() for leaf, dtype in zip(leaves, dtypes, strict=True)]
     return torch.autograd.grad(loss_of(*copies) * scale, copies)
 

@@ -89,7 +89,7 @@ def test_gates_apply_to_the_whole_gradient(rare_gate, smoothing):
 
 
 def test_candidates_do_not_leak_between_sequences():
-    """The loss of a batch is the sum over its sentences, each without its padding and neighbours."""
+    """The loss of a batch is the sum over its sentences, each without its padding and neighbors."""
     h, w, y = problem()
 
     def loss(h, y):

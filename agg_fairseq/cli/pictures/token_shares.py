@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
-from ...metrics.mass_groups import MASS_GROUPS
+from ...metrics.groups import MASS_GROUPS
 from ..naming import HUMAN
 from . import style
 from .measured_files import MeasuredFile, human_of, read_measured
