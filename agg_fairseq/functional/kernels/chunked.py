@@ -169,9 +169,9 @@ class ChunkedLoss:
             unlikelihood    −α Σ_{c in C} log(1 − P[c])      −α s P + α w      (w and s: see `unlikelihood.py`)
 
         with ω the weight of the position and Q the label-smoothed target. So with m the sum of the multiples, the
-        gradient is formed as m P − ω Q + α w in the memory of P. A further term adds its value to `terms` and its
-        multiple to `multiple` below: γ·logsumexp(z)², for example, adds 2γ·logsumexp(z). A term that changes logits,
-        such as a margin on the target's, does so before anything is read from them.
+        gradient is formed as m P − ω Q + α w in the memory of P. A further term adds its value to `outputs.terms` and
+        its multiple to m: γ·logsumexp(z)², for example, adds 2γ·logsumexp(z). A term that changes logits, such as a
+        margin on the target's, does so before anything is read from them.
         """
         options, outputs, vocabulary = self.options, self.outputs, logits.size(1)
         epsilon = options.label_smoothing
@@ -188,38 +188,38 @@ class ChunkedLoss:
         # The largest probability is exp(max z − logsumexp z), and at least 1/V, so its logarithm is accurate. In
         # −log P[y] = (max z − z[y]) − log max P the logits come first: they cancel exactly where y is the arg-max.
         log_largest = probabilities.amax(1).log()  # C
+        logsumexp = largest - log_largest  # C
         nll = (largest - at_target) - log_largest
         outputs.nll[rows] = nll
         terms = nll
         if logits_sum is not None:
-            logsumexp = largest - log_largest  # C
             share = epsilon / (vocabulary - 1)  # Q at every token but the target, as in fairseq
             uniform = vocabulary * logsumexp - logits_sum  # −Σ_k log P[k]
             terms = (1 - epsilon - share) * nll + share * uniform
         outputs.terms[rows] = terms if omega is None else terms * omega
 
-        penalty = None
+        multiple = penalty = None  # m (C,), where another term than the likelihood has a part in it
+        weight = torch.ones_like(nll) if omega is None else omega  # C
         if options.unlikelihood is not None:
             penalty = options.unlikelihood.terms(rows, target, probabilities)
             outputs.unlikelihood[rows] = penalty.value
             outputs.terms[rows] += options.unlikelihood.weight * penalty.value
+            multiple = weight - options.unlikelihood.weight * penalty.odds.sum(1)  # ω − α s
 
         if self.grad_features is None and self.grad_weight is None and self.grad_bias is None:
             return None
-        if penalty is None:  # m = ω: one multiplication of P − Q
+        if multiple is None:  # m = ω: one multiplication of P − Q
             residual = _subtract_targets_(probabilities, target, epsilon)
             return residual if omega is None else residual.mul_(omega[:, None])
-
-        alpha = options.unlikelihood.weight
-        weight = torch.ones_like(nll) if omega is None else omega  # C
-        # At the likeliest token both terms of unlikelihood may be huge and cancel. That entry is formed apart: the
-        # likelihood's part here, while the memory still holds P, and the penalty's in `PenaltyTerms`.
-        elsewhere = probabilities.new_tensor(epsilon / max(vocabulary - 1, 1))
-        q = torch.where(penalty.likeliest == target[:, None], 1 - epsilon, elsewhere)  # C x 1
-        at_likeliest = weight[:, None] * (probabilities.gather(1, penalty.likeliest) - q)
-        multiple = weight - alpha * penalty.odds.sum(1)  # C, m = ω − α s
+        if penalty is not None:
+            # At the likeliest token −α s P and α w may be huge and cancel, so this entry is formed separately. The part
+            # of the other terms is read here, while the memory still holds P; the penalty's is in `PenaltyTerms`.
+            elsewhere = probabilities.new_tensor(epsilon / max(vocabulary - 1, 1))
+            q = torch.where(penalty.likeliest == target[:, None], 1 - epsilon, elsewhere)  # C x 1
+            at_likeliest = weight[:, None] * (probabilities.gather(1, penalty.likeliest) - q)
         residual = _subtract_targets_(probabilities.mul_(multiple[:, None]), target, epsilon, omega)
-        penalty.add_gradient_(residual, at_likeliest, alpha)
+        if penalty is not None:
+            penalty.add_gradient_(residual, at_likeliest, options.unlikelihood.weight)
         return residual
 
     def gradients(self) -> list[tuple[Tensor, torch.dtype] | None]:
