@@ -14,9 +14,9 @@ from hypothesis import given
 from agg_fairseq.cli import text_metrics, word_similarity
 from agg_fairseq.cli.bleu import _read_reference
 from agg_fairseq.cli.generate_log import read_translations
-from agg_fairseq.cli.pictures.measured_files import read_measured
 from agg_fairseq.cli.training_log import read_entries
 from agg_fairseq.data.alignments import ParallelSplit, read_links
+from agg_fairseq.plots.measurements import Measurements, read_json
 from tests.hostile import FEW, MANY, damaged, refusal, special_files
 
 LOG = (
@@ -162,7 +162,7 @@ def entries_oracle(content):
 
 
 def read_numbers(path):
-    measured = read_measured(path, "text-metrics")
+    measured = Measurements(str(path), "text-metrics", read_json(path, "text-metrics"))
     return [(row["name"], measured.number(row, "kld")) for row in measured.rows("files")]
 
 

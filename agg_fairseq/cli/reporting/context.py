@@ -75,5 +75,5 @@ class Context:
 
     def picture(self, picture: str, /, **values: Any) -> Figure:
         """A picture of `agg-fairseq plot`, with these options."""
-        module = plot.PICTURES[picture]
-        return module.draw(options(lambda parser: plot.add_options(parser, module), **values))
+        defaults = {"groups": "types", "valid_split": "valid", "name": None}
+        return plot.draw(argparse.Namespace(**{"picture": picture, **defaults, **values}))

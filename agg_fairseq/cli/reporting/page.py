@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
+import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from ...plots import save
 from ..measured import Measured
-from ..pictures import style
 from ..table import EMPTY
 
 if TYPE_CHECKING:
@@ -138,7 +139,9 @@ def picture(figure: Figure, caption: str) -> str:
     """A figure, inside the page, with what it shows."""
     width = figure.get_figwidth()
     wide = ' class="wide"' if width > 6 else ""
-    code = base64.b64encode(style.svg(figure)).decode("ascii")
+    file = io.BytesIO()
+    save(figure, file, "svg")
+    code = base64.b64encode(file.getvalue()).decode("ascii")
     image = f'<img alt="{escape(caption)}" style="width: {7 * width:.0f}rem" src="data:image/svg+xml;base64,{code}">'
     return f"<figure{wide}>{image}<figcaption>{escape(caption)}</figcaption></figure>"
 

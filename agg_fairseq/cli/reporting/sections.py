@@ -41,7 +41,7 @@ def learning_curves(context: Context) -> str:
             f"SAVE_DIR/{LOG}"
         )
     inputs, names = [str(run.log) for run in logged], [run.name for run in logged]
-    figure = context.picture("learning-curves", inputs=inputs, name=names, valid_subset=subset)
+    figure = context.picture("learning-curves", inputs=inputs, name=names, valid_split=subset)
     caption = "Perplexity over the updates, of the training batches and of the validation split."
     missing = [run.name for run in context.runs if run not in logged]
     return page.picture(figure, caption + (f" Not logged: {', '.join(missing)}." if missing else ""))
