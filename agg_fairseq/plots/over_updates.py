@@ -12,9 +12,9 @@ from tqdm import tqdm
 
 from .. import metrics
 from ..checkpoint import Checkpoint
-from ..cli.training_log import read_log
 from ..errors import UserError
 from ..evaluation.inputs import load_vocabulary
+from ..evaluation.training_log import read_log
 from ..metrics.groups import GROUPS
 from . import style
 
