@@ -1,6 +1,7 @@
 """The papers' measures as pure functions of tensors and of texts. Nothing here needs fairseq."""
 
 from .align_sim import LinkCounts, align_sim, group_means, orthogonal_align_sim
+from .bleu import Bleu, corpus_bleu, split_compounds, tokenized_bleu
 from .diversity import distinct, repetition, self_bleu, unique_tokens
 from .groups import (
     FrequencyGroups,
@@ -23,11 +24,13 @@ from .ngrams import kl_divergence, ms_jaccard
 from .word_similarity import WordSimilarity, word_similarity, word_vectors
 
 __all__ = [
+    "Bleu",
     "FrequencyGroups",
     "LinkCounts",
     "NextTokenStatistics",
     "WordSimilarity",
     "align_sim",
+    "corpus_bleu",
     "distinct",
     "frequency_groups",
     "frequency_mass_groups",
@@ -46,6 +49,8 @@ __all__ = [
     "repetition",
     "self_bleu",
     "singular_values",
+    "split_compounds",
+    "tokenized_bleu",
     "unique_tokens",
     "word_similarity",
     "word_vectors",

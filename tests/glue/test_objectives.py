@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from agg_fairseq import decoding
-from agg_fairseq.cli.reporting.settings import TERMS, different_settings
 from agg_fairseq.criterions import agps as agps_module
 from agg_fairseq.criterions.base import EMBEDDING_TERMS, POSITION_TERMS
 from agg_fairseq.data.binarized import count_tokens, load_dictionary
@@ -18,6 +17,7 @@ from agg_fairseq.fairseq_glue.output_layer import float32_copies
 from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens, repeated_ngrams
 from agg_fairseq.functional.unlikelihood import Unlikelihood
 from agg_fairseq.metrics import frequency_groups
+from agg_fairseq.report.runs import TERMS, different_settings
 from tests.conftest import run_command
 from tests.glue.test_criterions import LM, MT, batches, build, logged, trainer_for
 
