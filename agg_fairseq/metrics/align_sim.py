@@ -50,7 +50,7 @@ def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = 10.0, p
     Args:
         weight: W (V, D) embeddings.
         links: between tokens below V.
-        temperature: τ > 0; the larger, the more a word's nearest neighbours count.
+        temperature: τ > 0; the larger, the more a word's nearest neighbors count.
         progress: is given the chunks of rows, and passes them on; such as tqdm.
 
     Returns:

@@ -20,10 +20,10 @@ def nearest_neighbors(
     In float64, a chunk of rows at a time. Cosines are rounded to 12 decimals, so that rows of one direction tie.
 
     Args:
-        weight: (V, D) embeddings; rows of zeros are nobody's neighbours.
+        weight: (V, D) embeddings; rows of zeros are nobody's neighbors.
         queries: (Q, D) vectors, none of zeros.
         k: 1 or more.
-        excluded: for each query, the rows that are not its neighbours.
+        excluded: for each query, the rows that are not its neighbors.
 
     Returns:
         For each query, at most k pairs of a row and its cosine, in [−1, 1], the nearest first.
@@ -73,7 +73,7 @@ def _check(weight: Tensor, queries: Tensor, k: int, excluded: Sequence[Collectio
         shapes = f"{tuple(weight.shape)} and {tuple(queries.shape)}"
         raise ValueError(f"expected embeddings (V, D) and queries (Q, D), got {shapes}")
     if k < 1:
-        raise ValueError(f"expected 1 neighbour or more, got {k}")
+        raise ValueError(f"expected 1 neighbor or more, got {k}")
     if len(excluded) != len(queries):
         raise ValueError(f"expected excluded rows for each of {len(queries)} queries, got {len(excluded)}")
     beyond = [row for barred in excluded for row in barred if not 0 <= row < len(weight)]

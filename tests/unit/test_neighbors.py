@@ -1,4 +1,4 @@
-"""Nearest neighbours: by hand, against all cosines sorted, and degenerate embeddings."""
+"""Nearest neighbors: by hand, against all cosines sorted, and degenerate embeddings."""
 
 import math
 
@@ -86,7 +86,7 @@ def test_half_precision_is_measured_in_double():
     [
         ({"weight": torch.ones(3)}, r"\(V, D\) and queries \(Q, D\), got \(3,\) and \(1, 2\)"),
         ({"queries": torch.ones(1, 3)}, "got \\(6, 2\\) and \\(1, 3\\)"),
-        ({"k": 0}, "1 neighbour or more, got 0"),
+        ({"k": 0}, "1 neighbor or more, got 0"),
         ({"excluded": []}, "for each of 1 queries, got 0"),
         ({"excluded": [[6]]}, "from 0 to 5, got 6"),
         ({"excluded": [[-1]]}, "from 0 to 5, got -1"),
