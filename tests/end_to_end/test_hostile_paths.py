@@ -11,7 +11,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from scripts.command import run
-from scripts.data import wikitext, wmt14
+from scripts.data import translation, wikitext
 from scripts.reproduction import __main__ as reproduction
 from scripts.training import train as training
 from scripts.training.configuration import readable
@@ -246,7 +246,9 @@ def test_a_reproduction_refuses_what_fairseq_cannot_take_before_it_prepares_anyt
 
 @pytest.mark.parametrize("corpus", ["wikitext2", "wikitext103", "wmt14_en_de"])
 def test_a_dry_preparation_says_the_folder_as_it_is_or_refuses_it_in_one_line(corpus, places):
-    main, of_corpus = (wmt14.main, ()) if corpus == "wmt14_en_de" else (wikitext.main, (corpus, "--tokenizer", "words"))
+    main, of_corpus = (
+        (translation.main, ()) if corpus == "wmt14_en_de" else (wikitext.main, (corpus, "--tokenizer", "words"))
+    )
     for place in places():
         options = ("--dry-run", f"--from={place.name}", f"--output=out/{place.name}")
         status, printed = place.run("prepare", main, *of_corpus, *options)

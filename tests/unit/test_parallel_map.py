@@ -8,7 +8,7 @@ import time
 import pytest
 
 from agg_fairseq.errors import UserError
-from scripts.data.ordered_workers import WAITING, in_order
+from scripts.data.parallel_map import WAITING, in_order
 
 
 def slower_at_first(chunk):

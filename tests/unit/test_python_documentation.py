@@ -6,15 +6,15 @@ import sys
 import pytest
 
 from agg_fairseq.errors import UserError
-from scripts.data import demo
-from scripts.data.alone import alone
+from scripts.data import python_documentation
+from scripts.data.locks import only_run_in
 from tests.conftest import ROOT
 
 
 def test_a_second_run_waits_for_the_first(tmp_path):
-    with alone(tmp_path):
+    with only_run_in(tmp_path):
         second = subprocess.Popen(
-            [sys.executable, "-m", "scripts.data.demo", "--output", tmp_path],
+            [sys.executable, "-m", "scripts.data.python_documentation", "--output", tmp_path],
             cwd=ROOT, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert second.stderr.readline() == f"waiting for another run in {tmp_path} to end\n"
@@ -23,8 +23,8 @@ def test_a_second_run_waits_for_the_first(tmp_path):
 
 
 def test_too_little_text(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo.corpus, "documents", lambda: [["a few words of text"]] * 40)
-    monkeypatch.setattr(sys, "argv", ["demo", "--output", str(tmp_path / "out")])
-    with pytest.raises(UserError, match="found too little text in this Python for 8,000 sub-words .RuntimeError: .*"):
-        demo.main()
+    monkeypatch.setattr(python_documentation, "documents", lambda: [["a few words of text"]] * 40)
+    monkeypatch.setattr(sys, "argv", ["prepare", "--output", str(tmp_path / "out")])
+    with pytest.raises(UserError, match="--vocabulary: found 8,000; expected a size that fits the text "):
+        python_documentation.main()
     assert not (tmp_path / "out" / "text").exists()

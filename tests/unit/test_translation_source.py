@@ -6,9 +6,8 @@ import hashlib
 import pytest
 
 from agg_fairseq.errors import UserError
-from scripts.data import parallel_source, wmt14_archives
-from scripts.data.parallel_source import downloaded, given
-from scripts.data.wmt14_archives import ARCHIVES, DEV, EUROPARL, TEST
+from scripts.data import translation_source
+from scripts.data.translation_source import ARCHIVES, DEV, EUROPARL, TEST, downloaded, given
 from tests.wmt_archives import LANGUAGES, TEXTS, sentences, write_archives
 
 
@@ -64,8 +63,7 @@ def mirrors(tmp_path, monkeypatch):
         digests = {kind: hashlib.new(kind, content).hexdigest() for kind in ("sha256", "md5") if getattr(archive, kind)}
         urls = [(tmp_path / "gone" / name).as_uri(), (folder / name).as_uri()]
         ours[name] = dataclasses.replace(archive, mirrors=urls, bytes=len(content), **digests)
-    monkeypatch.setattr(wmt14_archives, "ARCHIVES", ours)
-    monkeypatch.setattr(parallel_source, "ARCHIVES", ours)
+    monkeypatch.setattr(translation_source, "ARCHIVES", ours)
     return ours
 
 

@@ -1,22 +1,22 @@
-"""Texts of a sentence per line: plain files and members of archives; read and written line by line."""
+"""Text files with a sentence per line, plain or in archives: read, written and counted line by line."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
 import lzma
+import re
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+from xml.sax.saxutils import unescape
 
 from tqdm import tqdm
 
 from agg_fairseq.errors import UserError, first_line
-
-from .sgm import segments
 
 CHUNK = 1 << 20
 BROKEN = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, ValueError, RecursionError)
@@ -31,6 +31,19 @@ def wrong_archive(path: Path) -> str | None:
     except BROKEN as error:
         return f"found no archive that can be read ({first_line(error)}); expected one"
     return None
+
+
+SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
+ENTITIES = {"&quot;": '"', "&apos;": "'"}
+"""Of WMT's SGML, beside &lt; &gt; &amp;. Any other entity, and a bare &, is left as it is."""
+
+
+def sgm_segments(text: str) -> list[str]:
+    """The segments of an SGML file of the WMT shared tasks (`newstest2014-deen-src.en.sgm`), in order.
+
+    Each is one line, with entities replaced by the characters that they stand for. It may be empty.
+    """
+    return [" ".join(unescape(found, ENTITIES).split()) for found in SEGMENT.findall(text)]
 
 
 @dataclass(frozen=True)
@@ -73,7 +86,7 @@ class Text:
         with tarfile.open(self.path) as archive:
             name, file = self._member(archive)
             is_sgm = name.endswith(".sgm")
-            yield from segments(_decoded(file.read(), str(self))) if is_sgm else _lines(file, str(self))
+            yield from sgm_segments(_decoded(file.read(), str(self))) if is_sgm else _lines(file, str(self))
             while archive.fileobj and archive.fileobj.read(CHUNK):  # its checksum is at its end
                 pass
 
@@ -145,3 +158,41 @@ def write_pairs(paths: Sequence[Path], pairs: Iterable[Sequence[str]]) -> None:
         for pair in tqdm(pairs, desc=paths[0].stem, unit=" pairs", unit_scale=True, disable=None, leave=False):
             for file, line in zip(files, pair, strict=True):
                 file.write(f"{line}\n")
+
+
+@dataclass(frozen=True)
+class TextSize:
+    """Size of a text file.
+
+    Args:
+        lines: number of lines.
+        tokens: number of words, plus one per line for its end, as language models count.
+    """
+
+    lines: int
+    tokens: int
+
+
+def text_size(path: Path) -> TextSize:
+    """Counts the lines and tokens of a text file.
+
+    Raises:
+        UserError: it is not in UTF-8.
+    """
+    lines = tokens = 0
+    with open(path, "rb") as file:
+        for line in file:
+            lines += 1
+            try:
+                tokens += len(line.decode("utf-8").split()) + 1
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{path}, line {lines}: found bytes that are not UTF-8; expected text in UTF-8"
+                ) from error
+    return TextSize(lines, tokens)
+
+
+def count_lines(path: Path) -> int:
+    """Number of line ends of a file."""
+    with open(path, "rb") as file:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))

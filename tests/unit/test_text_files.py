@@ -5,7 +5,7 @@ import tarfile
 import pytest
 
 from agg_fairseq.errors import UserError
-from scripts.data.texts import Text, read_lines, write_lines, write_pairs
+from scripts.data.text_files import Text, read_lines, sgm_segments, write_lines, write_pairs
 from tests.wmt_archives import add
 
 LINES = [f"sentence {number * 7919 % 1000}" for number in range(2000)]
@@ -99,3 +99,37 @@ def test_written_and_read_again(tmp_path):
 def test_pairs(tmp_path):
     write_pairs([tmp_path / "a", tmp_path / "b"], [("one", "eins"), ("two", "")])
     assert [(tmp_path / name).read_text() for name in "ab"] == ["one\ntwo\n", "eins\n\n"]
+
+
+REAL = """<srcset setid="newstest2014" srclang="any">
+<doc sysid="ref" docid="abcnews.go.com/1" genre="news" origlang="en">
+<p>
+<seg id="1">Orlando Bloom &amp; Miranda Kerr</seg>
+<seg id="2"></seg>
+</p>
+<p>
+<seg id="3"> Tom said: &quot;&lt;i&gt; isn&apos;t
+ text&quot; </seg>
+</p></doc></srcset>
+"""
+
+
+def test_segments():
+    """In order, one to a line, the empty one kept; entities are characters, and those of text are kept."""
+    assert sgm_segments(REAL) == ["Orlando Bloom & Miranda Kerr", "", 'Tom said: "<i> isn\'t text"']
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        ("<seg>a</seg><seg id='2'>b</seg>", ["a", "b"]),
+        ('<SEG ID="1">a</SEG>', ["a"]),
+        ('<segment id="1">no</segment><seg id="1">R&D, AT&T</seg>', ["R&D, AT&T"]),
+        ('<seg id="1">&amp;lt; &sect; &copyright</seg>', ["&lt; &sect; &copyright"]),
+        ('<seg id="1">a > b</seg>', ["a > b"]),
+        ('<seg id="1">never closed', []),
+    ],
+)
+def test_irregular_segments(text, expected):
+    assert sgm_segments(text) == expected

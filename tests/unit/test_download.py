@@ -12,10 +12,9 @@ import time
 import pytest
 
 from agg_fairseq.errors import UserError
-from scripts.data import fetch as module
-from scripts.data.digests import expected
-from scripts.data.fetch import fetch
-from scripts.data.texts import wrong_archive
+from scripts.data import download as module
+from scripts.data.download import expected, fetch
+from scripts.data.text_files import wrong_archive
 from tests.conftest import ROOT
 from tests.serving import serving
 
@@ -93,7 +92,7 @@ def test_a_mirror_that_had_the_file_is_waited_for(server, dead, tmp_path, pauses
     with pytest.raises(UserError, match="Connection refused"):
         fetch(tmp_path / "file", [dead], any_file)
     assert pauses == []
-    (tmp_path / ".file.partial" / module._key(dead)).write_bytes(b"some")
+    (tmp_path / ".file.partial" / module.partial_name(dead)).write_bytes(b"some")
     with pytest.raises(UserError, match="Connection refused"):
         fetch(tmp_path / "file", [dead], any_file)
     assert len(pauses) == module.ATTEMPTS - 1
@@ -161,7 +160,7 @@ def test_without_ranges_or_a_strong_tag_it_starts_again(server, tmp_path, tag, r
 
 
 def test_a_file_that_was_complete_but_not_renamed(server, tmp_path):
-    partial = tmp_path / ".file.partial" / module._key(server.url())
+    partial = tmp_path / ".file.partial" / module.partial_name(server.url())
     partial.parent.mkdir()
     partial.write_bytes(CONTENT)
     partial.with_name(f"{partial.name}.tag").write_text('"1"')
@@ -231,7 +230,7 @@ def test_a_folder_that_cannot_be_made(server, tmp_path):
 
 def test_two_processes_download_once(server, tmp_path):
     program = (
-        "import sys, pathlib; from scripts.data.fetch import fetch; "
+        "import sys, pathlib; from scripts.data.download import fetch; "
         "fetch(pathlib.Path(sys.argv[1]), sys.argv[2:], lambda path: None)"
     )
     command = [sys.executable, "-c", program, tmp_path / "file", server.url()]

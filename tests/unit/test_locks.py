@@ -9,9 +9,9 @@ from tests.conftest import ROOT
 
 RUN = """
 import pathlib, subprocess, sys
-from scripts.data.alone import alone
+from scripts.data.locks import only_run_in
 
-with alone(pathlib.Path(sys.argv[1])):
+with only_run_in(pathlib.Path(sys.argv[1])):
     if sys.argv[2:]:
         left = subprocess.Popen(["sleep", "100"], close_fds=False, stdout=subprocess.DEVNULL)
         print(left.pid, flush=True)

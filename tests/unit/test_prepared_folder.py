@@ -6,8 +6,7 @@ import json
 import pytest
 
 from agg_fairseq.errors import UserError
-from scripts.data.manifest import is_complete, write_manifest
-from scripts.data.stages import is_made, made_again_if_lost, stage
+from scripts.data.prepared_folder import explained_if_lost, is_complete, is_made, stage, write_manifest
 
 SETTINGS = {"corpus": "some", "merges": 6}
 
@@ -78,7 +77,7 @@ def test_a_file_of_a_stage_is_lost(tmp_path):
     stage(tmp_path / "text", SETTINGS, lambda partial: (partial / "a").write_text("a"))
     (tmp_path / "text" / "a").unlink()
     with pytest.raises(UserError, match=f"found no .*/text/a; .* remove the folder {tmp_path / 'text'} and run it"):
-        with made_again_if_lost():
+        with explained_if_lost():
             stage(tmp_path / "next", SETTINGS, lambda partial: (tmp_path / "text" / "a").read_text())
-    with pytest.raises(FileNotFoundError), made_again_if_lost():
+    with pytest.raises(FileNotFoundError), explained_if_lost():
         (tmp_path / "elsewhere").read_text()
