@@ -11,6 +11,6 @@ __version__ = "0.1.0"
 
 if sys.modules.get("fairseq"):
     from . import criterions, models  # noqa: F401 — importing registers
-    from .safe_loading import allow_namespaces
+    from .checkpoint import allow_namespaces
 
     allow_namespaces()

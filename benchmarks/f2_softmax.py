@@ -302,7 +302,7 @@ def zipf_mandelbrot(vocabulary: int) -> Tensor:
 @functools.cache
 def corpus_counts(data: str) -> Tensor:
     """(V,) int64, of the training split of a folder of fairseq-preprocess."""
-    from agg_fairseq.corpus import count_tokens, load_dictionary
+    from agg_fairseq.data.binarized import count_tokens, load_dictionary
 
     return count_tokens(data, load_dictionary(data))
 

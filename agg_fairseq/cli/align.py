@@ -25,7 +25,7 @@ from typing import Any
 from tqdm import tqdm
 
 from .. import __version__
-from ..alignments import ParallelSplit, load_parallel, symmetrized_lines, training_pair
+from ..data.alignments import ParallelSplit, load_parallel, symmetrized_lines, training_pair
 from ..errors import UserError, first_line
 from ..files import check_writable, write_whole
 

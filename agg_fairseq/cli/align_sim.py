@@ -27,7 +27,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from .. import __version__
-from ..alignments import load_parallel, read_links
+from ..data.alignments import load_parallel, read_links
 from ..errors import UserError
 from ..metrics import FrequencyGroups, LinkCounts, align_sim, group_means, orthogonal_align_sim
 from ..metrics.groups import GROUPS

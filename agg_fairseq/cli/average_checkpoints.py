@@ -31,9 +31,9 @@ import torch
 from torch import Tensor
 
 from ..averaging import average_parameters
+from ..checkpoint import Checkpoint
 from ..errors import UserError
 from ..files import check_writable, write_whole
-from ..safe_loading import open_checkpoint
 from .checkpoints import check_finite, options_of_model, task_options
 from .table import format_table, number
 
@@ -132,7 +132,7 @@ def _open(path: Path) -> dict[str, Any]:
     """What is in a checkpoint, but what belongs to its own parameters alone, which is larger than these."""
     from ..criterions.task_hooks import STATE_KEY
 
-    state = {**open_checkpoint(path), "last_optimizer_state": None}
+    state = {**Checkpoint(path).state, "last_optimizer_state": None}
     if isinstance(state.get("extra_state"), dict):
         state["extra_state"] = {
             key: {name: part for name, part in value.items() if name != STATE_KEY} if isinstance(value, dict) else value

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..checkpoint import Checkpoint
 from ..errors import UserError, first_line
-from ..safe_loading import check_kinds, open_checkpoint
 
 
 def open_model(path: str | Path) -> dict[str, Any]:
@@ -18,9 +18,7 @@ def open_model(path: str | Path) -> dict[str, Any]:
     Raises:
         UserError: as `open_checkpoint` and `check_kinds`.
     """
-    state = open_checkpoint(path)
-    check_kinds(path, state)
-    return state
+    return Checkpoint(path).state
 
 
 def check_language_model(path: str | Path, data: str | Path, vocabulary: int) -> int:

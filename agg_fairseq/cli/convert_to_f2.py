@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from .. import __version__
-from ..corpus import target_splits
+from ..data.binarized import target_splits
 from ..errors import UserError, first_line
 from ..files import check_distinct, check_writable, write_json, write_whole
 from ..functional import TokenClasses
@@ -116,7 +116,7 @@ def _parent(state: dict[str, Any], path: str) -> str:
 
 def _classes(arguments: argparse.Namespace, task: Any) -> tuple[Tensor, Tensor]:
     """Training counts (V,) and the class of each token (V,)."""
-    from ..training_counts import training_counts
+    from ..data.training_counts import training_counts
 
     counts = training_counts(task, "train", None)
     try:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..alignments import training_pair
-from ..corpus import count_tokens, load_dictionary
+from ..data.alignments import training_pair
+from ..data.binarized import count_tokens, load_dictionary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
 from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES

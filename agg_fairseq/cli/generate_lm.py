@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from .. import __version__, decoding
-from ..corpus import load_dictionary
+from ..data.binarized import load_dictionary
 from ..errors import UserError, first_line
 from ..files import check_distinct, check_writable, write_json, write_whole
 from ..functional.decoupled import DECODINGS

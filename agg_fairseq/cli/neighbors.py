@@ -21,9 +21,9 @@ from typing import Any
 from tqdm import tqdm
 
 from .. import __version__
+from ..data.subwords import PIECES_SHARE, Splitter
 from ..errors import UserError
 from ..metrics import FrequencyGroups, nearest_neighbors, word_vectors
-from ..subwords import PIECES_SHARE, Splitter
 from .embeddings import GROUPINGS, Embeddings, Vocabulary, add_grouping, load_all
 from .measured import Measured, measure_and_show
 from .naming import names_of

@@ -23,7 +23,7 @@ import torch
 from tqdm import tqdm
 
 from .. import __version__
-from ..corpus import count_tokens, load_dictionary
+from ..data.binarized import count_tokens, load_dictionary
 from ..errors import UserError, first_line
 from ..files import open_file
 from ..metrics import (

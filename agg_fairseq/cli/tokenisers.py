@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
-from ..subwords import FILES, Splitter, splitter
+from ..data.subwords import FILES, Splitter, Tokenizer
 
 HELP = {
     "gpt2_encoder_json": "encoder.json of --bpe gpt2",
@@ -38,4 +39,5 @@ def splitter_of(arguments: argparse.Namespace, dictionary: Any) -> Splitter:
     Raises:
         UserError: as `splitter`.
     """
-    return splitter(arguments.bpe, dictionary, **{name: getattr(arguments, name) for name in HELP})
+    files = {name: Path(getattr(arguments, name)) for name in HELP if getattr(arguments, name) is not None}
+    return Tokenizer(arguments.bpe, **files).splitter(dictionary)

@@ -26,10 +26,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from .. import __version__
+from ..data.subwords import Splitter, check_words
 from ..errors import UserError, first_line
 from ..files import open_file
 from ..metrics import WordSimilarity, word_similarity
-from ..subwords import Splitter, check_words
 from .embeddings import Embeddings, load_all
 from .measured import Measured, measure_and_show
 from .naming import names_of, stem

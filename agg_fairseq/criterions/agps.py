@@ -7,9 +7,9 @@ import torch
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
+from ..data.training_counts import training_counts
 from ..functional import Gates, agps_gates, tokens_from_rank
 from ..functional.agps import VARIANTS
-from ..training_counts import training_counts
 from ..workers import found_by_any_worker
 from .base import special_tokens
 from .penalties import PenalizedCriterion, PenalizedCriterionConfig

@@ -9,11 +9,11 @@ from fairseq.dataclass import ChoiceEnum
 from omegaconf import II
 from torch import Tensor, nn
 
+from ..data.training_counts import training_counts
 from ..functional import CrossEntropyOutput, Gates, freezing_gates, tokens_from_rank
 from ..functional.agg import check_open_interval
 from ..functional.freezing import PARTS
 from ..modules import FrozenRows
-from ..training_counts import training_counts
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, special_tokens
 from .registration import register
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from fairseq import checkpoint_utils
 
+from ..checkpoint import Checkpoint, UnreadableCheckpoint
 from ..errors import UserError, fail
 from ..restoring import fine_tunes, restored_checkpoint
-from ..safe_loading import UnreadableCheckpoint, check_kinds, open_checkpoint
 from .task_hooks import STATE_KEY
 
 logger = logging.getLogger(__name__)
@@ -75,8 +75,7 @@ def check_resume(cfg: Any, name: str) -> None:
 
 def _opened(path: Path, suffix: str) -> dict[str, Any]:
     try:
-        state = open_checkpoint(path)
-        check_kinds(path, state)
+        state = Checkpoint(path).state
     except UnreadableCheckpoint as error:
         raise ValueError(f"{error}; {_remedy(path, suffix)}") from error
     except UserError as error:
@@ -99,7 +98,7 @@ def _newest_whole(damaged: Path, suffix: str) -> Path | None:
     others = [path for path in found if path.name != damaged.name and path.is_file()]
     for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True):
         try:
-            open_checkpoint(path)
+            Checkpoint(path)
         except UserError:  # damaged too
             continue
         return path

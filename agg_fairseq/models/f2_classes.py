@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checkpoint import Checkpoint
+from ..data.training_counts import training_counts
 from ..errors import UserError
 from ..functional.frequency_classes import assign_classes, mean_efficiency
 from ..restoring import restored_checkpoint
-from ..safe_loading import open_checkpoint
-from ..training_counts import training_counts
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def classes_or_placeholder(options: Any, task: Any) -> tuple[Tensor, str | None]
 def _classes_of(checkpoint: Path | None, vocabulary: int) -> Tensor | None:
     """What a checkpoint says; None where it says nothing that fits. fairseq opens it next, and tells what is wrong."""
     try:
-        state = {} if checkpoint is None else open_checkpoint(checkpoint)["model"]
+        state = {} if checkpoint is None else Checkpoint(checkpoint).parameters
     except UserError as error:
         logger.warning(f"could not read the frequency classes of the checkpoint: {error}")
         return None

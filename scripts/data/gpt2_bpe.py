@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from agg_fairseq.data.subwords import gpt2_tokenizer
 from agg_fairseq.errors import UserError
-from agg_fairseq.subwords import gpt2_tokenizer
 
 from .download import expected, fetch
 

@@ -1,7 +1,7 @@
 """Byte-pair encoding learned on two languages together, by subword-nmt, and applied by fastBPE where that is installed.
 
-Both libraries read the same merges in files of different forms (see `agg_fairseq.subwords.CODES`): subword-nmt a line
-`#version: 0.2`, then two pieces a line; fastBPE no first line, and after the two pieces a count, which it does not use.
+Both libraries read the same merges in files of different forms (see `agg_fairseq.data.subwords.CODES`): subword-nmt a
+line `#version: 0.2`, then two pieces a line; fastBPE no first line, and after the two pieces a count that it ignores.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import shutil
 import pytest
 import torch
 
-from agg_fairseq.cli.checkpoints import open_checkpoint
+from agg_fairseq.checkpoint import Checkpoint
 from tests.conftest import ROOT, run_command, train_by_two_workers
 
 LM = (
@@ -33,7 +33,7 @@ def train(data, save, *arguments, base=LM, user_dir="agg_fairseq", **kwargs):
 
 
 def state(save):
-    return open_checkpoint(save / "checkpoint_last.pt")
+    return Checkpoint(save / "checkpoint_last.pt").state
 
 
 @pytest.fixture(scope="module")

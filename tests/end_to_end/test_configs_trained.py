@@ -5,7 +5,7 @@ import torch
 from hydra.core.config_store import ConfigStore
 
 from agg_fairseq import criterions, models  # noqa: F401 — registers, also where it was imported before fairseq
-from agg_fairseq.cli.checkpoints import open_checkpoint
+from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.cli.main import main as agg_fairseq
 from agg_fairseq.cli.training_log import read_log
 from tests.configs import ALL_FILES
@@ -59,7 +59,7 @@ def train(folder, name, data, save, *options):
         f"common.user_dir={ROOT / 'agg_fairseq'}", f"task.data={data}", f"checkpoint.save_dir='{save}'", *SHORT,
         *options, *FEW_WORDS.get(name, ()),
     )  # fmt: skip
-    last = open_checkpoint(save / "checkpoint_last.pt")
+    last = Checkpoint(save / "checkpoint_last.pt").state
     assert last["optimizer_history"][-1]["num_updates"] == UPDATES and (save / "checkpoint_best.pt").exists()
     updates = read_log(save / "train.log")
     assert [update["num_updates"] for update in updates] == list(range(1, UPDATES + 1))
@@ -72,7 +72,7 @@ def train(folder, name, data, save, *options):
 
 def check_frozen(save, last, freeze_parts, freeze_until):
     """The rows of rare words stay what they were, if they are frozen whole, until they are released."""
-    second, fourth = (rare_rows(open_checkpoint(next(save.glob(f"checkpoint_*_{update}.pt")))) for update in (2, 4))
+    second, fourth = (rare_rows(Checkpoint(next(save.glob(f"checkpoint_*_{update}.pt"))).state) for update in (2, 4))
     assert torch.equal(second, fourth) == (str(freeze_parts) == "all")
     assert torch.equal(fourth, rare_rows(last)) == (str(freeze_parts) == "all" and not freeze_until)
 
@@ -110,7 +110,7 @@ def test_wikitext103_from_a_model(name, lm_data, folder):
     save = folder / name
     rate = "optimization.lr=[1e-9]"  # the weights are still those that it started from
     last = train("wikitext103", name, lm_data, save, *LM, f"checkpoint.finetune_from_model='{start}'", rate)
-    expected = open_checkpoint(start)["model"]
+    expected = Checkpoint(start).state["model"]
     assert expected.keys() == last["model"].keys()
     for key, value in expected.items():
         torch.testing.assert_close(last["model"][key], value, rtol=1e-5, atol=1e-6)
@@ -138,6 +138,6 @@ def test_wikitext2_with_the_papers_optimiser(lm_data, folder):
         "common.log_interval=1", *paper,
     ]  # fmt: skip
     called("hydra-train", *arguments)
-    state = open_checkpoint(folder / "sgd" / "checkpoint_last.pt")
+    state = Checkpoint(folder / "sgd" / "checkpoint_last.pt").state
     assert state["optimizer_history"][-1]["optimizer_name"] == "SGD"
     assert [update["lr"] for update in read_log(folder / "sgd" / "train.log")] == [30] * 6

@@ -11,11 +11,11 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.cli.main import main as agg_main
-from agg_fairseq.corpus import load_dictionary
+from agg_fairseq.data.binarized import load_dictionary
 from agg_fairseq.functional import mefmax
 from agg_fairseq.models.f2_classes import classes_or_placeholder
-from agg_fairseq.safe_loading import open_checkpoint
 from tests.conftest import ROOT, call, called, run_command, train_by_two_workers
 from tests.end_to_end.test_command_lines import COMMON, LM, MT
 from tests.glue.test_f2_models import EVERY_DECODING, target_counts
@@ -35,7 +35,7 @@ def train(data, save, *arguments, base=F2_LM, criterion=F2):
 def quick(data, save, *arguments, **kwargs):
     """Without validation; the checkpoint's content."""
     train(data, save, "--disable-validation", *arguments, **kwargs)
-    return open_checkpoint(save / "checkpoint_last.pt")
+    return Checkpoint(save / "checkpoint_last.pt").state
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_perplexity_is_that_of_eval_lm_theirs_and_ours(lm_data, tmp_path):
 def test_classes_in_the_checkpoint(mt_data, mt_run):
     model, task = loaded(mt_run[0])
     expected = mefmax(target_counts(mt_data, task.target_dictionary))
-    state = open_checkpoint(mt_run[0])["model"]
+    state = Checkpoint(mt_run[0]).state["model"]
     assert torch.equal(state[f"{LAYER}.class_of_token"], expected)
     assert torch.equal(state[f"{LAYER}.weight"], state["encoder.embed_tokens.weight"])
 
@@ -233,7 +233,7 @@ def without_training_data(data, folder):
 def test_checkpoints_load_without_the_training_data(lm_data, lm_run, tmp_path):
     """Models of other classes than one: the same perplexity and texts."""
     checkpoint, results = lm_run[0] / "checkpoint_last.pt", []
-    assert open_checkpoint(checkpoint)["model"][f"{LAYER}.class_of_token"].max() > 0
+    assert Checkpoint(checkpoint).state["model"][f"{LAYER}.class_of_token"].max() > 0
     (tmp_path / "bare").mkdir()
     for data in (lm_data, without_training_data(lm_data, tmp_path / "bare")):
         evaluated = called(
@@ -279,7 +279,7 @@ def other_data(lm_data, tmp_path_factory):
 
 
 def test_fine_tuning_keeps_the_classes_of_the_checkpoint(lm_data, lm_run, other_data, tmp_path):
-    start = open_checkpoint(lm_run[0] / "checkpoint_last.pt")["model"]
+    start = Checkpoint(lm_run[0] / "checkpoint_last.pt").state["model"]
     fresh = quick(other_data, tmp_path / "fresh", "--max-update", 1)["model"]
     assert len(fresh[f"{LAYER}.class_weight"]) != len(start[f"{LAYER}.class_weight"])
     options = ("--finetune-from-model", lm_run[0] / "checkpoint_last.pt")
@@ -309,7 +309,7 @@ def test_fine_tuning_reads_the_classes_before_the_model_is_wrapped(lm_data, lm_r
     )  # fmt: skip
     task = types.SimpleNamespace(target_dictionary=load_dictionary(lm_data))  # names no data: nothing is counted
     found, missing = classes_or_placeholder(options, task)
-    expected = open_checkpoint(options.finetune_from_model)["model"][f"{LAYER}.class_of_token"]
+    expected = Checkpoint(options.finetune_from_model).state["model"][f"{LAYER}.class_of_token"]
     assert missing is None and torch.equal(found, expected.long())
 
 
@@ -433,7 +433,7 @@ checkpoint: {{save_dir: {save}}}
 """)
     run_command("fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "f2", cwd=tmp_path)
     checkpoint = save / "checkpoint_last.pt"
-    saved = open_checkpoint(checkpoint)
+    saved = Checkpoint(checkpoint).state
     assert saved["optimizer_history"][-1]["num_updates"] == 3 and len(saved["model"][f"{LAYER}.class_weight"]) == 4
     called(
         "eval_lm", lm_data, "--user-dir", ROOT / "agg_fairseq", "--path", checkpoint, "--cpu", "--gen-subset", "test",
@@ -470,7 +470,7 @@ def test_two_workers_train_as_one_with_the_joined_batch(lm_data, tmp_path):
     options = (*F2, "--max-update", "6", "--disable-validation")
     one = quick(lm_data, tmp_path / "one", *options, "--update-freq", 2)
     train_by_two_workers(lm_data, tmp_path / "two", *F2_LM, *COMMON, *options)
-    two = open_checkpoint(tmp_path / "two" / "checkpoint_last.pt")
+    two = Checkpoint(tmp_path / "two" / "checkpoint_last.pt").state
     assert two["optimizer_history"][-1]["num_updates"] == 6
     for name, tensor in one["model"].items():
         torch.testing.assert_close(two["model"][name], tensor, rtol=1e-3, atol=1e-4)

@@ -9,8 +9,8 @@ from fairseq.data import iterators
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
+from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.modules import TokenCounter
-from agg_fairseq.safe_loading import open_checkpoint
 from tests.conftest import SMALL_LM, run_command
 from tests.glue.test_criterions import LM, batches, build, trainer_for
 
@@ -101,7 +101,7 @@ def recounted(data, updates, frequency):
 
 def assert_exact(data, save, updates, window, frequency=1):
     """The window and the last update's tokens of a checkpoint, slot by slot."""
-    state = open_checkpoint(save / "checkpoint_last.pt")["extra_state"]["LanguageModelingTask"]["agg_fairseq"]
+    state = Checkpoint(save / "checkpoint_last.pt").state["extra_state"]["LanguageModelingTask"]["agg_fairseq"]
     counter = state["counter"]
     assert counter["window"] == window and len(counter["sizes"]) == window and state["open_update"] == updates - 1
     *slots, last = recounted(data, range(updates - 1 - window, updates), frequency)

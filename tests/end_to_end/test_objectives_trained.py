@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq_cli import train as fairseq_train
 
-from agg_fairseq.safe_loading import open_checkpoint
+from agg_fairseq.checkpoint import Checkpoint
 from tests.conftest import ROOT, run_command
 from tests.end_to_end.test_command_lines import COMMON, LM, MT
 
@@ -52,7 +52,7 @@ def train(monkeypatch, data, save, base, criterion, updates, *more):
     ]  # fmt: skip
     monkeypatch.setattr(sys, "argv", [str(argument) for argument in arguments])
     fairseq_train.cli_main()
-    return open_checkpoint(save / "checkpoint_last.pt")
+    return Checkpoint(save / "checkpoint_last.pt").state
 
 
 def train_and_resume(monkeypatch, data, folder, base, name, criterion):
@@ -69,12 +69,12 @@ def test_language_models(lm_data, tmp_path, monkeypatch):
     for name, criterion in {**OBJECTIVES, "ul-sequence": SEQUENCE}.items():
         checkpoints.append(train_and_resume(monkeypatch, lm_data, tmp_path, LM, name, criterion))
         whole = train(monkeypatch, lm_data, tmp_path / f"{name}-whole", LM, criterion, 4)
-        for key, tensor in open_checkpoint(checkpoints[-1])["model"].items():
+        for key, tensor in Checkpoint(checkpoints[-1]).state["model"].items():
             assert torch.equal(tensor, whole["model"][key]), (name, key)
     stock = run_command("python", "-c", STOCK, lm_data, *checkpoints)
     found = [float(ppl) for ppl in re.findall(r"Perplexity: ([\d.]+)", stock.stdout + stock.stderr)]
     assert len(found) == len(checkpoints) and max(found) < 80
-    models = [open_checkpoint(path)["model"]["decoder.embed_tokens.weight"] for path in checkpoints]
+    models = [Checkpoint(path).state["model"]["decoder.embed_tokens.weight"] for path in checkpoints]
     assert not any(torch.equal(models[0], other) for other in models[1:]), "each objective trains another model"
 
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 from fairseq.data import Dictionary, data_utils
 
-from agg_fairseq.subwords import splitter
+from agg_fairseq.data.subwords import Tokenizer
 from scripts.data.translation import tokenize
 from tests.conftest import ROOT, run_command
 from tests.wmt_archives import sentences as wmt_sentences
@@ -117,7 +117,7 @@ def test_manifest(prepared):
         content = (prepared / name).read_bytes()
         assert found == {"lines": content.count(b"\n"), "sha256": hashlib.sha256(content).hexdigest()}
     bpe = manifest["bpe"]
-    split = splitter(bpe["kind"], dictionary, bpe_codes=str(prepared / bpe["bpe_codes"]))
+    split = Tokenizer(bpe["kind"], bpe_codes=prepared / bpe["bpe_codes"]).splitter(dictionary)
     assert split("Mann") == ["Mann"]
 
 

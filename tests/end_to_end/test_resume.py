@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from agg_fairseq.safe_loading import open_checkpoint
+from agg_fairseq.checkpoint import Checkpoint
 from tests.conftest import ROOT
 from tests.killing import KILLED, Moment, train, train_by_two
 
@@ -37,7 +37,7 @@ def options(data, save, *more, base=LM):
 
 
 def saved(folder):
-    return open_checkpoint(folder / "checkpoint_last.pt")
+    return Checkpoint(folder / "checkpoint_last.pt").state
 
 
 def logged(log):
@@ -125,7 +125,7 @@ def test_a_killed_training_goes_on_bit_for_bit(name, lm_data, whole, tmp_path):
     arguments = options(lm_data, run, *AGG)
     assert train(arguments, f"{run}.log", replace(moment, bytes=half)) == KILLED
     assert {path.name: path.stat().st_size for path in run.glob("*.tmp")} == dict.fromkeys(unfinished, half)
-    assert all(open_checkpoint(path) for path in run.glob("*.pt"))
+    assert all(Checkpoint(path).state for path in run.glob("*.pt"))
     assert train(arguments, f"{run}.log") == 0
     assert_equal_trainings(run, whole)
     assert sorted(path.name for path in run.iterdir()) == sorted(path.name for path in whole.iterdir())

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hydra import compose, initialize
 
-from agg_fairseq.cli.checkpoints import open_checkpoint
+from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.cli.training_log import read_log
 from scripts.command import run
 from scripts.training import train
@@ -59,7 +59,7 @@ def test_two_processes_train_what_one_does(place):
     run_command(*command, cwd=place)
     alone = run_command("bash", SCRIPT, "own.yaml", "task.data=data", "checkpoint.save_dir=one", cwd=place)
     assert "64 tokens per update = 1 process(es) x 32 x 2" in alone.stderr
-    weights, expected = (open_checkpoint(folder / "checkpoint_last.pt")["model"] for folder in (two, one))
+    weights, expected = (Checkpoint(folder / "checkpoint_last.pt").state["model"] for folder in (two, one))
     for key, weight in expected.items():
         torch.testing.assert_close(weights[key], weight, rtol=1e-4, atol=1e-6)
     lines, expected = (read_log(folder / "train.log") for folder in (two, one))

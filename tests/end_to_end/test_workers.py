@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from agg_fairseq.corpus import load_dictionary
+from agg_fairseq.data.binarized import load_dictionary
 from tests.conftest import ROOT, call, called, train_by_two_workers
 from tests.workers import trained, trained_by_two
 
@@ -230,12 +230,12 @@ def test_agps_survives_a_worker_without_memory(trainings, case):
 @pytest.mark.parametrize("name", ["agps", "face", "unlikelihood_sequence"])
 def test_the_command_line_by_two_workers(lm_data, tmp_path, name):
     """The other criterions' stand beside what else they are tested for."""
-    from agg_fairseq.cli.checkpoints import open_checkpoint
+    from agg_fairseq.checkpoint import Checkpoint
 
     case = Case(name)
     called("train", lm_data, *case.options_of_one(), "--save-dir", tmp_path / "one")
     train_by_two_workers(lm_data, tmp_path / "two", *map(str, case.options()))
-    one, two = (open_checkpoint(tmp_path / run / "checkpoint_last.pt") for run in ("one", "two"))
+    one, two = (Checkpoint(tmp_path / run / "checkpoint_last.pt").state for run in ("one", "two"))
     assert two["optimizer_history"][-1]["num_updates"] == 6
     check_close(two["model"], one["model"])
 

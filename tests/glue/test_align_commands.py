@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from agg_fairseq import __version__
-from agg_fairseq.alignments import format_links, load_parallel, parse_links, read_links
 from agg_fairseq.cli.main import main
-from agg_fairseq.corpus import count_tokens, load_dictionary
+from agg_fairseq.data.alignments import format_links, load_parallel, parse_links, read_links
+from agg_fairseq.data.binarized import count_tokens, load_dictionary
 from agg_fairseq.metrics import align_sim, orthogonal_align_sim, relative_frequency_groups
 
 GROUPS = ("frequent", "medium", "rare", "total")

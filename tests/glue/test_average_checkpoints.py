@@ -11,10 +11,10 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.trainer import Trainer
 
+from agg_fairseq.checkpoint import Checkpoint, allow_namespaces
 from agg_fairseq.cli import average_checkpoints
 from agg_fairseq.cli.checkpoints import load_model
 from agg_fairseq.cli.main import main
-from agg_fairseq.safe_loading import allow_namespaces, open_checkpoint
 from tests.conftest import run_command
 from tests.glue.test_criterions import LM, MT, build
 
@@ -85,13 +85,13 @@ def test_last_of_a_run(run, tmp_path, capsys, options, names):
     table = rows(capsys.readouterr().out)[2:]
     assert [row[0] for row in table] == [str(run / name) for name in names]
     assert table[0][2] == "5.250"
-    assert_equal(open_checkpoint(output)["model"], mean_of(*models(run, *names)))
+    assert_equal(Checkpoint(output).state["model"], mean_of(*models(run, *names)))
 
 
 def test_checkpoints_by_name(run, tmp_path):
     names = ("checkpoint_best.pt", "checkpoint9.pt", "checkpoint_last.pt")
     assert average(*(run / name for name in names), "--output", tmp_path / "average.pt") == 0
-    state = open_checkpoint(tmp_path / "average.pt")
+    state = Checkpoint(tmp_path / "average.pt").state
     assert_equal(state["model"], mean_of(*models(run, *names)))
     assert state["optimizer_history"][-1]["num_updates"] == 7
 
@@ -125,7 +125,7 @@ def test_tied_embeddings_stay_tied(lm_data, tmp_path):
 def test_fairseq_goes_on_from_it(run, lm_data, tmp_path):
     """As --finetune-from-model and as --restore-file; the criterion may be another."""
     average(run, "--last", 3, "--output", tmp_path / "average.pt")
-    expected = open_checkpoint(tmp_path / "average.pt")["model"]
+    expected = Checkpoint(tmp_path / "average.pt").state["model"]
     for reset in (True, False):
         trainer = Trainer(*build(lm_data, "--criterion", "mle"))
         trainer.load_checkpoint(str(tmp_path / "average.pt"), reset, reset, reset_meters=reset)
@@ -216,7 +216,7 @@ def test_odd_entries_are_none(run, tmp_path, capsys, entry, value, row):
     for paths in ([tmp_path / "odd.pt", run / "checkpoint8.pt"], [run / "checkpoint8.pt", tmp_path / "odd.pt"]):
         assert average(*paths, "--output", tmp_path / "average.pt") == 0
         assert [str(tmp_path / "odd.pt"), *row] in rows(capsys.readouterr().out)
-        assert open_checkpoint(tmp_path / "average.pt")["model"]
+        assert Checkpoint(tmp_path / "average.pt").state["model"]
 
 
 def test_files_that_are_not_mapped(run, tmp_path, monkeypatch):
@@ -226,7 +226,7 @@ def test_files_that_are_not_mapped(run, tmp_path, monkeypatch):
     def opened(path):
         gc.collect()
         read.append([reference() is not None for reference in tensors])
-        state = open_checkpoint(path)
+        state = Checkpoint(path).state
         exp_avg = state["last_optimizer_state"]["state"][0]["exp_avg"]
         state["extra_state"]["ema"] = {"w": torch.zeros(1)}
         tensors.extend(map(weakref.ref, (exp_avg, state["extra_state"]["ema"]["w"])))
@@ -241,7 +241,7 @@ def test_files_that_are_not_mapped(run, tmp_path, monkeypatch):
     assert average(*paths, "--output", tmp_path / "average.pt") == 0
     assert read == [[], [False] * 2, [False] * 4]
     assert_equal(
-        open_checkpoint(tmp_path / "average.pt")["model"], mean_of(*models(tmp_path, *(p.name for p in paths)))
+        Checkpoint(tmp_path / "average.pt").state["model"], mean_of(*models(tmp_path, *(p.name for p in paths)))
     )
 
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from fairseq.trainer import Trainer
 
+from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.cli import doctor
-from agg_fairseq.cli.checkpoints import open_checkpoint
 from agg_fairseq.cli.main import COMMANDS, main
 from agg_fairseq.cli.naming import names_of, stem
 from agg_fairseq.cli.table import format_table
 from agg_fairseq.cli.training_log import read_log
-from agg_fairseq.corpus import count_tokens
+from agg_fairseq.data.binarized import count_tokens
 from agg_fairseq.errors import UserError
 from agg_fairseq.files import write_json, write_whole
 from tests.glue.test_criterions import build
@@ -68,10 +68,10 @@ def test_bad_checkpoints_are_one_line(lm_data, tmp_path, capsys, command, kind, 
     assert output.read_text() == "the old file"
 
 
-def test_data_folder_without_dictionary(tmp_path, capsys):
-    assert main(["eval-lm", str(tmp_path), "--path", "x.pt"]) == 2
+def test_data_folder_without_dictionary(good_checkpoint, tmp_path, capsys):
+    assert main(["eval-lm", str(tmp_path), "--path", str(good_checkpoint)]) == 2
     assert "found no dict.txt" in capsys.readouterr().err
-    assert main(["eval-lm", str(tmp_path / "none"), "--path", "x.pt"]) == 2
+    assert main(["eval-lm", str(tmp_path / "none"), "--path", str(good_checkpoint)]) == 2
     assert "no such folder" in capsys.readouterr().err
 
 
@@ -84,7 +84,7 @@ def test_checkpoint_is_read_without_running_it(tmp_path):
 
     torch.save({"model": {}, "cfg": Evil()}, tmp_path / "evil.pt")
     with pytest.raises(UserError, match="run code"):
-        open_checkpoint(tmp_path / "evil.pt")
+        Checkpoint(tmp_path / "evil.pt")
     assert not marker.exists()
 
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 from hypothesis import given
 
+from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
-from agg_fairseq.safe_loading import open_checkpoint
 from tests.conftest import ROOT, SMALL_LM, call
 from tests.hostile import FEW, MANY, damaged, refusal
 
@@ -236,7 +236,7 @@ def check(content, path):
     path.write_bytes(content)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        refusal(open_checkpoint, path)
+        refusal(Checkpoint, path)
 
 
 FORMATS = {"zip": {}, "legacy": {"_use_new_zipfile_serialization": False}}

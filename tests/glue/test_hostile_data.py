@@ -10,8 +10,8 @@ import torch
 from fairseq.data import Dictionary
 from hypothesis import given
 
-from agg_fairseq.corpus import count_tokens, load_dictionary
-from agg_fairseq.training_counts import _read as read_counts
+from agg_fairseq.data.binarized import count_tokens, load_dictionary
+from agg_fairseq.data.training_counts import _read as read_counts
 from scripts.data.text_files import Text
 from scripts.data.wikitext_source import unpack
 from tests.hostile import FEW, damaged, refusal, special_files

@@ -10,10 +10,10 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.trainer import Trainer
 
+from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.cli.embeddings import Vocabulary, load_all, load_embeddings
 from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
-from agg_fairseq.safe_loading import open_checkpoint
 from tests.glue.test_criterions import MT, build
 
 
@@ -39,7 +39,7 @@ def test_numbers_are_those_of_numpy(lm_runs, lm_data, tmp_path, capsys):
     assert "matrix:decoder.output_projection.weight(tied)|" in printed and "specials-included" in printed
     found = json.loads((tmp_path / "i.json").read_text())
     for path, one in zip(checkpoints, found["checkpoints"], strict=True):
-        w = open_checkpoint(path)["model"]["decoder.output_projection.weight"].double().numpy()
+        w = Checkpoint(path).state["model"]["decoder.output_projection.weight"].double().numpy()
         _, vectors = np.linalg.eigh(w.T @ w)
         z = np.exp(np.concatenate([w @ vectors, -w @ vectors], 1)).sum(0)
         assert one["isotropy_both_signs"] == pytest.approx(z.min() / z.max(), rel=1e-9)
@@ -75,7 +75,7 @@ def test_models_of_different_tasks_are_not_compared(translator, lm_runs, lm_data
 
 
 def test_embeddings_that_cannot_be_measured(lm_runs, tmp_path, capsys):
-    state = open_checkpoint(lm_runs / "mle" / "checkpoint_last.pt")
+    state = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state
     weight = "decoder.output_projection.weight"
     state["model"][weight] = torch.zeros_like(state["model"][weight])
     torch.save(state, tmp_path / "zero.pt")
@@ -99,7 +99,7 @@ def test_embeddings_that_cannot_be_measured(lm_runs, tmp_path, capsys):
     ],
 )
 def test_what_is_no_embedding(lm_runs, tmp_path, capsys, weight, words):
-    state = open_checkpoint(lm_runs / "mle" / "checkpoint_last.pt")
+    state = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state
     state["model"]["decoder.output_projection.weight"] = weight
     torch.save(state, tmp_path / "odd.pt")
     assert isotropy(tmp_path / "odd.pt") == 2
@@ -110,7 +110,7 @@ def test_what_is_no_embedding(lm_runs, tmp_path, capsys, weight, words):
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_input_embedding_is_the_output_only_where_they_are_shared(lm_runs, tmp_path, shared):
     """A model with adaptive softmax has an input embedding, too, and no output embedding of its own."""
-    state = open_checkpoint(lm_runs / "mle" / "checkpoint_last.pt")
+    state = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state
     del state["model"]["decoder.output_projection.weight"]
     state["cfg"]["model"]["share_decoder_input_output_embed"] = shared
     torch.save(state, tmp_path / "c.pt")
@@ -126,7 +126,7 @@ def test_a_path_of_any_bytes(lm_runs, tmp_path):
     folder = tmp_path / os.fsdecode(b"d\xff")
     folder.mkdir()
     shutil.copy(lm_runs / "mle" / "checkpoint_last.pt", folder)
-    assert "model" in open_checkpoint(folder / "checkpoint_last.pt")
+    assert "model" in Checkpoint(folder / "checkpoint_last.pt").state
 
 
 def test_fillers_of_a_dictionary_are_no_words():

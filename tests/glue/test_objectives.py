@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from agg_fairseq import decoding
-from agg_fairseq.corpus import count_tokens, load_dictionary
 from agg_fairseq.criterions import agps as agps_module
 from agg_fairseq.criterions.freeze_rare import _masters
+from agg_fairseq.data.binarized import count_tokens, load_dictionary
+from agg_fairseq.data.training_counts import FILE, training_counts
 from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens, repeated_ngrams
 from agg_fairseq.functional.unlikelihood import Unlikelihood
 from agg_fairseq.metrics import frequency_groups
-from agg_fairseq.training_counts import FILE, training_counts
 from tests.conftest import run_command
 from tests.glue.test_criterions import LM, MT, batches, build, logged, trainer_for
 

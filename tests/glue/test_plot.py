@@ -18,7 +18,7 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.cli.pictures import style
 from agg_fairseq.cli.plot import PICTURES, add_options
 from agg_fairseq.cli.runs import checkpoints_by_update
-from agg_fairseq.corpus import load_dictionary
+from agg_fairseq.data.binarized import load_dictionary
 from agg_fairseq.errors import UserError
 
 

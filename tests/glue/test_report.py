@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.cli import eval_lm, generate_lm
 from agg_fairseq.cli.main import main
 from agg_fairseq.cli.measured import Measured
@@ -17,7 +18,6 @@ from agg_fairseq.cli.reporting.kept import Kept, key_of
 from agg_fairseq.cli.reporting.runs import _parameters
 from agg_fairseq.cli.reporting.settings import different_settings
 from agg_fairseq.errors import UserError
-from agg_fairseq.safe_loading import open_checkpoint
 from tests.glue.test_isotropy_command import translator  # noqa: F401 — a fixture
 
 TRANSLATION_ONLY = {"translations", "alignment"}
@@ -199,7 +199,7 @@ def test_settings_by_hand():
 
 def test_parameters_are_counted_once(lm_runs):
     """V·D of the tied embedding, and the layers; also where the two are saved as two tensors, as from a GPU."""
-    model = open_checkpoint(lm_runs / "mle" / "checkpoint_last.pt")["model"]
+    model = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state["model"]
     tied = {"decoder.output_projection.weight", "decoder.embed_positions._float_tensor", "decoder.version"}
     expected = sum(value.numel() for name, value in model.items() if name not in tied)
     assert _parameters(model) == expected

@@ -11,8 +11,8 @@ from fairseq.data import indexed_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agg_fairseq import alignments
-from agg_fairseq.alignments import format_links, load_parallel, parse_links, read_links, symmetrize, training_pair
+from agg_fairseq.data import alignments
+from agg_fairseq.data.alignments import format_links, load_parallel, parse_links, read_links, symmetrize, training_pair
 from agg_fairseq.errors import UserError
 
 EOS = 2

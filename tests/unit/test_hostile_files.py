@@ -11,12 +11,12 @@ import pytest
 import torch
 from hypothesis import given
 
-from agg_fairseq.alignments import ParallelSplit, read_links
 from agg_fairseq.cli import text_metrics, word_similarity
 from agg_fairseq.cli.bleu import _read_reference
 from agg_fairseq.cli.generate_log import read_translations
 from agg_fairseq.cli.pictures.measured_files import read_measured
 from agg_fairseq.cli.training_log import read_entries
+from agg_fairseq.data.alignments import ParallelSplit, read_links
 from tests.hostile import FEW, MANY, damaged, refusal, special_files
 
 LOG = (

@@ -11,8 +11,13 @@ from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agg_fairseq.data.subwords import FILES, Tokenizer, check_words
 from agg_fairseq.errors import UserError
-from agg_fairseq.subwords import FILES, check_words, splitter
+
+
+def splitter(kind, dictionary, **files):
+    return Tokenizer(kind, **files).splitter(dictionary)
+
 
 WORDS = ["low", "lower", "slow", "o", "☃", "naïve", "don't", "x-ray", "3,000", "日本語", "🙂"]
 CODES = ["l o", "lo w</w>", "lo w", "e r</w>", "low er</w>", "s low"]

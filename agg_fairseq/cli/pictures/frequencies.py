@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ...corpus import count_tokens, load_dictionary
+from ...data.binarized import count_tokens, load_dictionary
 from ...errors import UserError
 from ..naming import names_of, own_name
 from . import style

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .errors import UserError, first_line
+from ..errors import UserError, first_line
 
 BLOCK_TOKENS = 2**24
 UNREADABLE = (ValueError, RuntimeError, AssertionError, OSError, LookupError, TypeError, OverflowError, struct.error)

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from .corpus import count_tokens, load_dictionary
-from .errors import UserError, first_line
-from .files import open_file
-from .metrics import LinkCounts
+from ..errors import UserError, first_line
+from ..files import open_file
+from ..metrics import LinkCounts
+from .binarized import count_tokens, load_dictionary
 
 BLOCK_LINES = 2**15
 MERGED_AT = 2**22

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .corpus import count_tokens, target_splits
-from .errors import first_line
-from .files import write_whole
-from .workers import is_first_worker
+from ..errors import first_line
+from ..files import write_whole
+from ..workers import is_first_worker
+from .binarized import count_tokens, target_splits
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,9 @@
-"""Words as the tokens that a model sees for them in running text, by the tokeniser that its data was encoded with."""
+"""Words as the tokens that a model sees for them in running text, by the tokenizer that its data was encoded with."""
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -11,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .errors import UserError, first_line
+from ..errors import UserError, first_line
 
 FILES = {
     "words": (),
@@ -20,7 +21,7 @@ FILES = {
     "fastbpe": ("bpe_codes",),
     "subword_nmt": ("bpe_codes",),
 }
-"""The kinds of tokenisers, by fairseq's names, and the options that name the files of each, fairseq's too."""
+"""The kinds of tokenizers, by fairseq's names, and the options that name the files of each, fairseq's too."""
 
 SPACE = "Ġ"
 """How GPT-2 writes the space before a word."""
@@ -33,7 +34,7 @@ PIECES = {
     "gpt2": ("are pieces of GPT-2, or its ids", rf"{SPACE}.*|[0-9]+"),
     "subword_nmt or fastbpe": ("end in @@", r".*@@"),
 }
-"""By the kind of tokeniser, what pieces look like, in words and as a pattern."""
+"""By the kind of tokenizer, what pieces look like, in words and as a pattern."""
 CODES = {
     "fastbpe": ("two pieces and a count", r"[^ ]+ [^ ]+ \d+"),
     "subword_nmt": ("two pieces", r"(?!#version:)[^ ]+ [^ ]+"),
@@ -70,42 +71,68 @@ class Splitter:
         return found if all(index >= self.dictionary.nspecial for index in found) else []
 
 
-def splitter(kind: str, dictionary: Any, **files: str | None) -> Splitter:
-    """How words are split, as fairseq's `--bpe` names it; with `words`, each is a token.
+@dataclass(frozen=True)
+class Tokenizer:
+    """How the words of running text were split into tokens when the data was encoded.
 
     Args:
-        kind: one of `FILES`.
-        dictionary: fairseq's, that of the encoded data.
-        files: those of the tokeniser, by the options of `FILES`.
-
-    Raises:
-        UserError: a file is not named, is of another kind, or cannot be read; the package that reads it is missing; or
-            the dictionary is not of such pieces. Those of GPT-2 may be in it as ids (`15496`) or as strings
-            (`Ġhomepage`).
+        kind: one of `FILES`, as fairseq's `--bpe` names it; with "words", each word is a token.
+        gpt2_encoder_json: encoder.json of "gpt2".
+        gpt2_vocab_bpe: vocab.bpe of "gpt2".
+        sentencepiece_model: model of "sentencepiece".
+        bpe_codes: codes of "fastbpe" and of "subword_nmt".
     """
-    given = {name: path for name, path in files.items() if path is not None}
-    for name in given:
-        if name not in FILES[kind]:
-            kinds = " or ".join(f"--bpe {other}" for other, names in FILES.items() if name in names)
-            raise UserError(f"{_option(name)}: found it with --bpe {kind}; expected {kinds}")
-    for name in FILES[kind]:
-        if name not in given:
-            raise UserError(f"--bpe {kind}: found no {_option(name)}; name the file that the data was encoded with")
-        if not Path(given[name]).is_file():
-            raise UserError(f"{_option(name)}: found no file {given[name]}; name that which the data was encoded with")
-        if os.fsencode(given[name]).decode(errors="replace") != given[name]:
-            raise UserError(
-                f"{_option(name)}: found {given[name]!r}; expected a name in UTF-8, as the packages that read it do; "
-                "rename the file"
-            )
-    return _BUILDERS[kind](dictionary, **given)
+
+    kind: str = "words"
+    gpt2_encoder_json: Path | None = None
+    gpt2_vocab_bpe: Path | None = None
+    sentencepiece_model: Path | None = None
+    bpe_codes: Path | None = None
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files that are given, by the names of their options."""
+        paths = {name: getattr(self, name) for name in dict.fromkeys(itertools.chain(*FILES.values()))}
+        return {name: path for name, path in paths.items() if path is not None}
+
+    def splitter(self, dictionary: Any) -> Splitter:
+        """Splits words into tokens of a dictionary.
+
+        Args:
+            dictionary: fairseq's, that of the encoded data.
+
+        Raises:
+            UserError: a file is not given, is of another kind, or cannot be read; the package that reads it is missing;
+                or the dictionary is not of such pieces. Those of GPT-2 may be in it as ids (`15496`) or as strings
+                (`Ġhomepage`).
+        """
+        for name in self.files:
+            if name not in FILES[self.kind]:
+                kinds = " or ".join(f"--bpe {other}" for other, names in FILES.items() if name in names)
+                raise UserError(f"{_option(name)}: found it with --bpe {self.kind}; expected {kinds}")
+        paths = {}
+        for name in FILES[self.kind]:
+            if name not in self.files:
+                raise UserError(
+                    f"--bpe {self.kind}: found no {_option(name)}; name the file that the data was encoded with"
+                )
+            path = str(self.files[name])
+            if not Path(path).is_file():
+                raise UserError(f"{_option(name)}: found no file {path}; name that which the data was encoded with")
+            if os.fsencode(path).decode(errors="replace") != path:
+                raise UserError(
+                    f"{_option(name)}: found {path!r}; expected a name in UTF-8, as the packages that read it do; "
+                    "rename the file"
+                )
+            paths[name] = path
+        return _BUILDERS[self.kind](dictionary, **paths)
 
 
 def check_words(dictionary: Any) -> None:
     """Sees that the tokens of a dictionary look like words.
 
     Raises:
-        UserError: many of them look like the pieces of a tokeniser.
+        UserError: many of them look like the pieces of a tokenizer.
     """
     entries = _entries(dictionary)
     for kind, (said, pattern) in PIECES.items():

@@ -1,0 +1,362 @@
+"""Checkpoints of fairseq-train: opened once, without running what is in them.
+
+`Checkpoint(path)` reads the file and checks that its parts are of the kinds that fairseq-train saves. All that the
+package asks of a checkpoint is an attribute of it from then on: options, parameters, output embedding, model. The
+tensors are mapped from the file where torch can do so, so that an optimizer's state takes no memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import pickle
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .errors import UserError, first_line
+from .names import unique_names
+
+OUTPUT_NAMES = ("decoder.output_projection.weight", "decoder.fc_out.weight")
+INPUT_NAME = "decoder.embed_tokens.weight"
+TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
+"""The options of models whose output embedding is the input embedding."""
+
+
+class UnreadableCheckpoint(UserError):
+    """A file that no version of torch can open: truncated, or no checkpoint at all."""
+
+
+@dataclass(frozen=True)
+class OutputEmbedding:
+    """The matrix that a model's logits are formed with.
+
+    Args:
+        name: of the parameter in the checkpoint.
+        tied: is it the input embedding too?
+        weight: W (V, D) float32, all rows, those of special tokens included; finite.
+    """
+
+    name: str
+    tied: bool
+    weight: Tensor
+
+    @property
+    def description(self) -> str:
+        """The name, and whether it is tied, as signatures say it."""
+        return f"{self.name}{'(tied)' if self.tied else ''}"
+
+
+class Checkpoint:
+    """A checkpoint of fairseq-train, or of a tool that writes the same format.
+
+    Args:
+        path: of the file.
+
+    Attributes:
+        path: of the file.
+        state: the contents: `model`, `cfg` or `args`, `extra_state`, `optimizer_history`, …
+
+    Raises:
+        UnreadableCheckpoint: the file is truncated, or of another kind.
+        UserError: there is no such file; it is no checkpoint of fairseq; it holds an object whose loading would run
+            code; or one of its parts is not of the kind that fairseq-train saves.
+
+    Example:
+        >>> checkpoint = Checkpoint("runs/agg/checkpoint_best.pt")  # doctest: +SKIP
+        >>> checkpoint.updates, checkpoint.criterion_options["_name"]  # doctest: +SKIP
+        (600, 'agg')
+        >>> checkpoint.output_embedding.weight.shape  # doctest: +SKIP
+        torch.Size([8000, 128])
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.state: dict[str, Any] = _load(self.path)
+        _check_parts(self.path, self.state)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """By name, as saved; buffers included."""
+        return self.state["model"]
+
+    @property
+    def task_options(self) -> dict[str, Any]:
+        """The options of the task, its name as `_name`; empty where the checkpoint has none."""
+        return self._options("task")
+
+    @property
+    def criterion_options(self) -> dict[str, Any]:
+        """The options of the criterion, its name as `_name`; empty where the checkpoint has none."""
+        return self._options("criterion")
+
+    def _options(self, part: str) -> dict[str, Any]:
+        options = self.state.get("cfg") or vars(self.state["args"])
+        found = options.get(part, {})
+        if isinstance(found, argparse.Namespace):  # of a task or criterion that is not configured by a dataclass
+            return vars(found)
+        return found if isinstance(found, dict) else {**options, "_name": found}
+
+    @property
+    def model_options(self) -> dict[str, Any]:
+        """The options of the model, its architecture as `_name` or `arch`.
+
+        Raises:
+            UserError: there are none.
+        """
+        options = self.state["cfg"].get("model") if self.state.get("cfg") else self.state["args"]
+        options = options if isinstance(options, dict) or options is None else vars(options)
+        if options is None:
+            raise UserError(f"{self.path}: found no options of its model; expected a checkpoint of fairseq-train")
+        return options
+
+    @property
+    def is_language_model(self) -> bool:
+        """Of the task language_modeling, as opposed to translation."""
+        return self.task_options.get("_name") == "language_modeling"
+
+    @property
+    def languages(self) -> tuple[str | None, str | None] | None:
+        """Source and target language of a translation model, each None where the options leave it open; None for a
+        language model.
+
+        Raises:
+            UserError: a task other than these two.
+        """
+        options = self.task_options
+        if self.is_language_model:
+            return None
+        if options.get("_name") != "translation":
+            found = options.get("_name")
+            raise UserError(
+                f"{self.path}: found a model of the task {found}; expected language_modeling or translation"
+            )
+        return options.get("source_lang"), options.get("target_lang")
+
+    @property
+    def updates(self) -> int:
+        """After how many updates it was saved; 0 where it does not say so.
+
+        Raises:
+            UserError: what it says is no whole number.
+        """
+        history = self.state.get("optimizer_history") or [{}]
+        updates = history[-1].get("num_updates", 0)
+        if not isinstance(updates, int):
+            raise UserError(f"{self.path}: found {updates!r} for the number of its updates; expected a whole number")
+        return updates
+
+    @cached_property
+    def output_embedding(self) -> OutputEmbedding:
+        """The output embedding; the input embedding where a tied model saves no other.
+
+        Raises:
+            UserError: there is no embedding of a known name, or it is no dense matrix of finite numbers.
+        """
+        name = next((name for name in OUTPUT_NAMES if name in self.parameters), None)
+        if name is None and INPUT_NAME in self.parameters and any(map(self.model_options.get, TYING_OPTIONS)):
+            name = INPUT_NAME
+        if name is None:
+            raise UserError(f"{self.path}: found no output embedding; expected {OUTPUT_NAMES[0]} or a tied one")
+        weight = self._matrix(name)
+        tied = INPUT_NAME in self.parameters and torch.equal(self._matrix(INPUT_NAME), weight)
+        return OutputEmbedding(name, tied, weight)
+
+    def _matrix(self, name: str) -> Tensor:
+        """An embedding, in float32."""
+        value: Any = self.parameters[name]
+        dense = isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu"
+        if not dense or not value.is_floating_point() or value.dim() != 2 or value.is_quantized:
+            kind = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise UserError(f"{self.path}: found {kind} as {name}; expected a dense matrix of floating-point numbers")
+        if 0 in value.shape:
+            raise UserError(f"{self.path}: found {name} of shape {tuple(value.shape)}; expected tokens and features")
+        weight = value.float()
+        check_finite(self.path, {name: weight})
+        return weight
+
+    def check_vocabulary(self, tokens: int, data: str | Path) -> None:
+        """Refuses a model over another dictionary, without building it.
+
+        Args:
+            tokens: V, of the dictionary of `data`.
+            data: the folder that the dictionary is from, for the error.
+
+        Raises:
+            UserError: an embedding of the decoder has another number of rows, or is no matrix.
+        """
+        for name in (INPUT_NAME, *OUTPUT_NAMES):
+            value: Any = self.parameters.get(name)
+            if value is None:
+                continue
+            if not isinstance(value, Tensor) or value.dim() != 2:
+                found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                raise UserError(f"{self.path}: found an embedding of {found}; expected a matrix")
+            if len(value) != tokens:
+                raise UserError(
+                    f"{self.path}: found a vocabulary of {len(value)} tokens, but {data} has {tokens}; "
+                    "pass the data folder that the model was trained with"
+                )
+
+    def build_model(self, data: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[nn.Module, Any]:
+        """Builds the model, in evaluation mode, and its task.
+
+        Args:
+            data: folder of `fairseq-preprocess`, with the dictionary that the model was trained with.
+            overrides: values of the checkpoint's options to replace, by name.
+
+        Returns:
+            The model with weights of its own, and fairseq's task.
+
+        Raises:
+            UserError: fairseq cannot build the model that the checkpoint describes.
+        """
+        from fairseq import checkpoint_utils, tasks
+        from fairseq.dataclass.utils import convert_namespace_to_omegaconf, overwrite_args_by_name
+        from omegaconf import OmegaConf
+
+        from . import models  # noqa: F401 — importing registers those with the factorized output layer
+
+        state = dict(self.state)  # fairseq brings an older state up to date in place
+        try:
+            if state.get("cfg") is not None:
+                state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
+            else:
+                state["cfg"] = convert_namespace_to_omegaconf(state["args"])
+            overwrite_args_by_name(state["cfg"], {"data": str(data), **(overrides or {})})
+            state = checkpoint_utils._upgrade_state_dict(state)
+            task = tasks.setup_task(state["cfg"].task, from_checkpoint=True)
+            model = task.build_model(state["cfg"].model)
+            model.load_state_dict(dict(state["model"]), strict=True, model_cfg=state["cfg"].model)
+            return model.eval(), task
+        except Exception as error:  # fairseq raises whatever it likes, bare exceptions among them
+            raise UserError(
+                f"{self.path}: fairseq cannot build its model from it ({first_line(error)}); expected one of "
+                "a registered architecture, and the data folder that it was trained with"
+            ) from error
+
+
+def checkpoints_of_run(folder: str | Path) -> list[Checkpoint]:
+    """The checkpoints `checkpoint*.pt` in the folder of a run, in the order of their updates.
+
+    Of several that were saved after the same number of updates, as checkpoint_last.pt often is, the last by name.
+
+    Raises:
+        UserError: there is no such folder, no checkpoint in it, or one that cannot be opened.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: found no such folder; expected that of a run, with its checkpoints")
+    opened = [Checkpoint(path) for path in sorted(folder.glob("checkpoint*.pt"))]
+    if not opened:
+        raise UserError(f"{folder}: found no checkpoint*.pt in it; expected the --save-dir of fairseq-train")
+    by_updates = {checkpoint.updates: checkpoint for checkpoint in opened}
+    return [by_updates[updates] for updates in sorted(by_updates)]
+
+
+def open_checkpoints(paths: Sequence[str | Path], names: Sequence[str] | None = None) -> dict[str, Checkpoint]:
+    """Checkpoints by the names of their rows in a table.
+
+    Args:
+        paths: of the files.
+        names: one each; None takes the name of the folder that each lies in, or, where two are the same, the paths.
+
+    Raises:
+        UserError: another number of names than of paths; a name or a path that occurs twice; as `Checkpoint`.
+    """
+    return dict(zip(unique_names(paths, names), map(Checkpoint, paths), strict=True))
+
+
+def check_finite(path: str | Path, parameters: Mapping[str, Tensor]) -> None:
+    """Refuses the parameters of a diverged run, given by their names.
+
+    Raises:
+        UserError: one of them has an infinity or NaN.
+    """
+    bad = next((name for name, value in parameters.items() if not value.isfinite().all()), None)
+    if bad is not None:
+        raise UserError(f"{path}: found an infinity or NaN in {bad}: a diverged run; take an earlier checkpoint")
+
+
+def allow_namespaces() -> None:
+    """Lets `torch.load(weights_only=True)` open checkpoints that hold an `argparse.Namespace`.
+
+    `fairseq-train` saves the options of its older models, the translation transformers among them, in one. It is a
+    plain record of values; but torch >= 2.6 refuses it unless told, and with it every resume and every
+    `fairseq-generate` of such a model, whatever the criterion.
+    """
+    if hasattr(torch.serialization, "add_safe_globals"):
+        torch.serialization.add_safe_globals([argparse.Namespace])
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """The contents of the file: tensors, numbers, strings and containers of them."""
+    if not path.is_file():
+        raise UserError(f"{path}: found no such file; expected a checkpoint, such as checkpoint_best.pt of a run")
+    unreadable = (
+        f"{path}: found no readable checkpoint (truncated, or another kind of file); expected one that fairseq wrote"
+    )
+    options: dict[str, Any] = {"map_location": "cpu", "weights_only": True}
+    allow_namespaces()
+    try:
+        try:
+            str(path).encode("utf-8")
+        except UnicodeEncodeError:  # torch passes names on as UTF-8, and can only read, not map, such a file
+            with path.open("rb") as file:
+                state = torch.load(file, **options)
+        else:
+            if "mmap" in inspect.signature(torch.load).parameters and zipfile.is_zipfile(path):
+                options["mmap"] = True
+            state = torch.load(path, **options)
+    except pickle.UnpicklingError as error:
+        if "global" not in str(error).lower():
+            raise UnreadableCheckpoint(unreadable) from error
+        raise UserError(
+            f"{path}: refused, since it holds objects whose loading can run code; expected a checkpoint of tensors "
+            "and plain values, as fairseq >= 0.12 writes; save it again with that version if you trust it"
+        ) from error
+    except Exception as error:  # a damaged pickle makes torch fail in as many ways as it has instructions
+        raise UnreadableCheckpoint(unreadable) from error
+    if not isinstance(state, dict) or "model" not in state or not _has_any_options(state):
+        found = ", ".join(map(str, list(state)[:5])) if isinstance(state, dict) else type(state).__name__
+        raise UserError(f"{path}: found {found}; expected a fairseq checkpoint, with its `model` and its `cfg`")
+    return state
+
+
+def _has_any_options(state: dict[str, Any]) -> bool:
+    """Is there a `cfg` or an `args` that is not empty? A tensor, whose truth value may not be defined, is none."""
+    return any(not isinstance(state.get(key), Tensor) and bool(state.get(key)) for key in ("cfg", "args"))
+
+
+def _check_parts(path: Path, state: dict[str, Any]) -> None:
+    """Checks that the parts that the package reads are of the kinds that fairseq-train saves."""
+    parameters, history, extra = state["model"], state.get("optimizer_history"), state.get("extra_state")
+    if not isinstance(parameters, dict) or not all(isinstance(name, str) for name in parameters):
+        raise UserError(f"{path}: found no parameters; expected those of a model, by name")
+    options, kinds = state.get("cfg"), (dict, argparse.Namespace, type(None))
+    if isinstance(options, Tensor) or options:
+        parts = ("task", "model", "criterion", "checkpoint")
+        known = isinstance(options, dict) and all(isinstance(options.get(part), kinds) for part in parts)
+    else:
+        known = isinstance(state.get("args"), argparse.Namespace)
+    if not known:
+        raise UserError(f"{path}: found options of an unknown kind; expected those of fairseq-train, by section")
+    if history is not None and not (isinstance(history, list) and all(isinstance(one, dict) for one in history)):
+        raise UserError(f"{path}: found no history of its optimizers; expected the one that fairseq-train saves")
+    position = extra.get("train_iterator") if isinstance(extra, dict) else None  # None in those of an older fairseq
+    numbers = ("epoch", "iterations_in_epoch")
+    if extra is not None and not (
+        isinstance(extra, dict)
+        and (position is None or isinstance(position, dict))
+        and all(isinstance((position or {}).get(name, 0), int) for name in numbers)
+    ):
+        raise UserError(f"{path}: found no position in the data; expected the extra_state that fairseq-train saves")

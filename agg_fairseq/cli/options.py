@@ -1,0 +1,97 @@
+"""Options that several commands have, and what happens to a result: it is printed, and written to --json."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..data.subwords import FILES, Tokenizer
+from ..data.vocabulary import GROUPINGS
+from ..errors import UserError
+from ..evaluation.result import Result
+from ..files import check_writable, write_json
+
+TOKENIZER_FILES = {
+    "gpt2_encoder_json": "encoder.json of --bpe gpt2",
+    "gpt2_vocab_bpe": "vocab.bpe of --bpe gpt2",
+    "sentencepiece_model": "model of --bpe sentencepiece",
+    "bpe_codes": "codes of --bpe fastbpe and subword_nmt",
+}
+
+
+def add_names(parser: argparse.ArgumentParser, what: str = "checkpoint", default: str = "its folder") -> None:
+    """`--name`."""
+    parser.add_argument("--name", nargs="+", metavar="NAME", help=f"a name per {what} (default: {default})")
+
+
+def add_grouping(parser: argparse.ArgumentParser, default: str | None = "types") -> None:
+    """`--groups`, one of `GROUPINGS`."""
+    shown = "%(default)s" if default else "that of each measure"
+    parser.add_argument(
+        "--groups",
+        choices=tuple(GROUPINGS),
+        default=default,
+        help="frequent, medium and rare tokens: types, the first 30%%, next 50%% and last 20%% of the vocabulary; "
+        f"frequency, those that make up at least 1e-5, at least 1e-6 and less of the training text (default: {shown})",
+    )
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """`--data`, where the training frequencies come from."""
+    parser.add_argument(
+        "--data", required=True, metavar="DATA", help="folder written by fairseq-preprocess, with the training split"
+    )
+
+
+def add_tokenizer(parser: argparse.ArgumentParser) -> None:
+    """`--bpe` and the files of each kind, by the names that fairseq's options have."""
+    parser.add_argument(
+        "--bpe",
+        choices=tuple(FILES),
+        default="words",
+        help="how words are split into tokens of the dictionary (default: words, where each word is one token)",
+    )
+    for name, help_text in TOKENIZER_FILES.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="FILE", help=help_text)
+
+
+def tokenizer_of(arguments: argparse.Namespace) -> Tokenizer:
+    """The tokenizer that the options of `add_tokenizer` describe."""
+    paths = {name: getattr(arguments, name) for name in TOKENIZER_FILES}
+    return Tokenizer(arguments.bpe, **{name: Path(path) for name, path in paths.items() if path is not None})
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """`--json`."""
+    parser.add_argument("--json", metavar="FILE", help="also write all numbers to FILE")
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """`--device`."""
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, … (default: a GPU if there is one)")
+
+
+def evaluate_and_print(evaluate: Callable[[], Result], json: str | None, inputs: Sequence[str | Path | None]) -> Result:
+    """Evaluates, prints the table and the signature, and writes the JSON file.
+
+    Args:
+        evaluate: called after it is known that `json` can be written.
+        json: the file to write, or None.
+        inputs: the files and folders that are read, None for those that were not given.
+
+    Raises:
+        UserError: `json` cannot be written, or is one of the files that are read; or as `evaluate`.
+    """
+    if json:
+        target = Path(json).resolve()
+        for source in (Path(path).resolve() for path in inputs if path is not None):
+            inside = source in target.parents and target.is_file() and target.suffix != ".json"
+            if target == source or inside:
+                raise UserError(f"--json: found {json}, a file that is read; name another")
+        check_writable(json)
+    result = evaluate()
+    print(f"{result.table()}\n\n{result.signature}")
+    if json:
+        write_json(json, result.json())
+    return result

@@ -1,0 +1,1 @@
+"""What a model is trained on: binarized splits and their counts, vocabularies, sub-words, word alignments."""

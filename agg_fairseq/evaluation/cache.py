@@ -1,0 +1,124 @@
+"""Results kept in a folder: an evaluation is made again only where its function, its options or a file has changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..checkpoint import Checkpoint
+from ..errors import UserError
+from ..files import write_json, write_whole
+from .result import Result
+
+DATA_ENDINGS = (".bin", ".idx", ".txt")
+"""Of the files in a folder of fairseq-preprocess."""
+
+
+class Cache:
+    """A folder of results.
+
+    A result depends on the version of the package, the function, all its arguments, and the files among them, by size
+    and time of change. Files are told from other texts by their type: a `Checkpoint` or a `pathlib.Path` is a file or a
+    folder that is read, a `str` is an option. A damaged entry is made again.
+
+    Args:
+        folder: is made when something is kept.
+
+    Example:
+        >>> cache = Cache("results")  # doctest: +SKIP
+        >>> cache.result(perplexity, checkpoints, Path("data-bin"), split="valid")  # doctest: +SKIP
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def result(self, function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+        """What the function returns for these arguments: kept, or evaluated now and kept.
+
+        Raises:
+            UserError: a file is missing; or as the function.
+        """
+        identity, key = _identity_and_key(function, arguments, options)
+        path = self.folder / f"{function.__name__}-{identity}.json"
+        kept = _read(path)
+        if kept.get("key") == key:
+            try:
+                return Result.from_dict(kept["result"])
+            except (LookupError, TypeError, ValueError, AttributeError):  # damaged
+                pass
+        result = function(*arguments, **options)
+        text = json.dumps({"key": key, "result": result.to_dict()}, ensure_ascii=False)
+        write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        return Result.from_dict(json.loads(text)["result"])  # as it will be read the next time
+
+    def file(self, name: str, function: Callable[..., Result], *arguments: Any, **options: Any) -> Path:
+        """A file that the function writes, as its last positional argument says: kept, or written now.
+
+        Args:
+            name: of the file in the folder.
+            function: that writes it.
+            arguments: of the function, without the path of the file.
+            options: of the function.
+
+        Raises:
+            UserError: as `result`.
+        """
+        path, key_path = self.folder / name, self.folder / f"{name}.key.json"
+        key = _identity_and_key(function, (*arguments, name), options)[1]
+        if not path.is_file() or _read(key_path) != {"key": key}:
+            key_path.unlink(missing_ok=True)  # first: the old key is not that of the new file
+            function(*arguments, path, **options)
+            write_json(key_path, {"key": key})
+        return path
+
+
+def _identity_and_key(
+    function: Callable[..., Result], arguments: Sequence[Any], options: Mapping[str, Any]
+) -> tuple[str, Any]:
+    """What tells one entry from another, in short; and all that an entry depends on, as JSON says it."""
+    bound = inspect.signature(function).bind(*arguments, **options)
+    bound.apply_defaults()
+    files: list[Path] = []
+    values = {name: _as_json(value, files) for name, value in bound.arguments.items()}
+    name = f"{function.__module__}.{function.__qualname__}"
+    identity = hashlib.sha256(json.dumps([name, values]).encode()).hexdigest()[:16]
+    return identity, json.loads(json.dumps([__version__, name, values, [_fingerprint(path) for path in files]]))
+
+
+def _as_json(value: Any, files: list[Path]) -> Any:
+    """An argument as plain values; the files that it names are added to `files`."""
+    if isinstance(value, Checkpoint | Path):
+        path = value.path if isinstance(value, Checkpoint) else value
+        inside = sorted(one for one in path.iterdir() if one.suffix in DATA_ENDINGS) if path.is_dir() else [path]
+        files += inside
+        return str(path.resolve())
+    if dataclasses.is_dataclass(value):
+        return {field.name: _as_json(getattr(value, field.name), files) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return [[str(key), _as_json(item, files)] for key, item in value.items()]  # the order of rows matters
+    if isinstance(value, list | tuple):
+        return [_as_json(item, files) for item in value]
+    return value
+
+
+def _fingerprint(path: Path) -> list[Any]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; expected a file to be measured") from error
+    return [str(path.resolve()), status.st_size, status.st_mtime_ns]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A file of JSON; empty where there is none yet, or where it is damaged."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,183 @@
+"""Perplexity, distinct predictions and isotropy of language models, by frequency group of the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from .. import __version__
+from ..checkpoint import Checkpoint
+from ..data.vocabulary import GROUPINGS
+from ..errors import UserError, first_line
+from ..metrics import NextTokenStatistics, isotropy, mean_cosine
+from ..metrics.groups import GROUPS
+from ..names import HUMAN
+from .inputs import check_language_models, check_split, find_device, load_vocabulary
+from .result import Column, Result
+
+BREAK_MODES = ("none", "complete", "complete_doc", "eos")
+"""How fairseq cuts a split into blocks."""
+COLUMNS = (*GROUPS, "total")
+
+
+def perplexity(
+    checkpoints: Mapping[str, Checkpoint],
+    data: str | Path,
+    *,
+    split: str = "test",
+    tokens_per_sample: int | None = None,
+    sample_break_mode: str = "none",
+    context_window: int = 0,
+    max_tokens: int | None = None,
+    groups: str = "types",
+    device: str | None = None,
+) -> Result:
+    """Scores a split with each model, over the targets (perplexity) or the arg-max predictions (Uniq) of each group.
+
+    The total perplexity is that of fairseq-eval-lm with the same options. I(W) is the isotropy of the output embedding
+    (1 is isotropic) and S(W) its mean cosine (0 is isotropic), over all rows, those of special tokens included.
+
+    Args:
+        checkpoints: language models, by the names of their rows.
+        data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
+        split: the split to score.
+        tokens_per_sample: tokens per block, its context included; None: as in training.
+        sample_break_mode: how the split is cut into blocks, one of `BREAK_MODES`; "none": across lines.
+        context_window: tokens of context before each block, which are not scored.
+        max_tokens: tokens per batch; None: 2048, or a block where that is longer.
+        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+        device: "cpu", "cuda", …; None: a GPU if there is one.
+
+    Returns:
+        Result: a row per model, and the row `human` with the distinct targets. Details: `groups`, their sizes;
+        `human_uniq`; and `checkpoints`, for each `name`, `path`, `embedding`, `perplexity`, `uniq` and `isotropy` by
+        group, `mean_cosine`, `tokens` (targets scored) and `criterion` (the options that it was trained with).
+
+    Raises:
+        UserError: a checkpoint is no language model over the dictionary of `data`; the models were trained on blocks of
+            different lengths and no length is given; an option is out of its range; the data is damaged.
+
+    Reference: Yu et al. (2022), Tables 1–3.
+
+    Example:
+        >>> runs = open_checkpoints(["runs/mle/checkpoint_best.pt", "runs/agg/checkpoint_best.pt"])  # doctest: +SKIP
+        >>> print(perplexity(runs, "data-bin/wikitext-2").table())  # doctest: +SKIP
+    """
+    lengths = check_language_models(checkpoints, data)
+    if tokens_per_sample is None and len(set(lengths)) > 1:
+        raise UserError(
+            f"found models trained on {', '.join(map(str, lengths))} tokens per block; give --tokens-per-sample, "
+            "since perplexities over blocks of different lengths do not compare"
+        )
+    length = lengths[0] if tokens_per_sample is None else tokens_per_sample
+    place = find_device(device)
+    members = load_vocabulary(checkpoints, data).groups(groups)
+    overrides = {"sample_break_mode": sample_break_mode, "tokens_per_sample": length}
+    evaluated, rows, human = [], {}, {}
+    for name, checkpoint in checkpoints.items():
+        model, task = checkpoint.build_model(data, overrides)
+        _check_lengths(model, length, context_window, max_tokens)
+        task.args.tokens_per_sample = length - context_window
+        max_batch = max_tokens or max(2048, length)
+        batches = _batches(model.to(place), task, data, split, sample_break_mode, context_window, max_batch)
+        statistics = NextTokenStatistics(members, len(task.target_dictionary))
+        for sample in tqdm(batches, desc=name, unit="batch", disable=None, leave=False):
+            if "net_input" in sample:
+                statistics.add(*_score(model, task, sample))
+        weight = checkpoint.output_embedding.weight
+        by_group = {group: members.members(group) for group in GROUPS}
+        found: dict[str, Any] = {
+            "path": str(checkpoint),
+            "embedding": checkpoint.output_embedding.name,
+            "perplexity": statistics.perplexity(),
+            "uniq": statistics.unique_predictions(),
+            "isotropy": {
+                **{group: isotropy(weight[tokens]) if len(tokens) else None for group, tokens in by_group.items()},
+                "total": isotropy(weight),
+            },
+            "mean_cosine": mean_cosine(weight),
+            "tokens": statistics.tokens,
+            "criterion": checkpoint.criterion_options,
+        }
+        human = statistics.unique_targets()
+        evaluated.append({"name": name, **found})
+        measures = [found[measure][column] for measure in ("perplexity", "uniq", "isotropy") for column in COLUMNS]
+        rows[name] = [*measures, found["mean_cosine"]]
+    rows[HUMAN] = [*[None] * 4, *(human[column] for column in COLUMNS), *[None] * 5]
+    return Result(
+        columns=[
+            *(Column(f"PPL {column}") for column in COLUMNS),
+            *(Column(f"Uniq {column}", "tokens", 0) for column in COLUMNS),
+            *(Column(f"I(W) {column}", digits=3) for column in COLUMNS),
+            Column("S(W)", digits=3),
+        ],
+        rows=rows,
+        signature="|".join(
+            [
+                f"split:{split}",
+                f"targets:{evaluated[0]['tokens']}",
+                f"tokens-per-sample:{length}",
+                f"break:{sample_break_mode}",
+                f"context:{context_window}",
+                f"groups:{GROUPINGS[groups]}",
+                f"isotropy:eigenvectors-of-WtW,all-rows,{evaluated[0]['embedding']}",
+                f"version:{__version__}",
+            ]
+        ),
+        details={"groups": members.sizes(), "human_uniq": human, "checkpoints": evaluated},
+    )
+
+
+def _check_lengths(model: Any, length: int, context_window: int, max_tokens: int | None) -> None:
+    if not 1 <= length <= model.max_positions():
+        raise UserError(
+            f"--tokens-per-sample: expected 1 to {model.max_positions()} (the model's positions), got {length}"
+        )
+    if not 0 <= context_window < length:
+        raise UserError(
+            f"--context-window: expected 0 to {length - 1} (below --tokens-per-sample), got {context_window}"
+        )
+    if max_tokens is not None and max_tokens < length:
+        raise UserError(f"--max-tokens: expected at least {length} (--tokens-per-sample), got {max_tokens}")
+
+
+def _batches(
+    model: Any, task: Any, data: str | Path, split: str, break_mode: str, context_window: int, max_tokens: int
+) -> Any:
+    """The batches that fairseq-eval-lm would score."""
+    check_split(data, split)
+    if break_mode == "eos" and not hasattr(np, "compat"):
+        raise UserError(f"--sample-break-mode eos: found numpy {np.__version__}; fairseq needs numpy<2 for it")
+    try:
+        task.load_dataset(split)
+    except (ValueError, RuntimeError, AssertionError, OSError) as error:
+        raise UserError(f"{data}/{split}: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
+    return task.eval_lm_dataloader(
+        dataset=task.dataset(split),
+        max_tokens=max_tokens,
+        max_positions=model.max_positions(),
+        num_workers=0,
+        context_window=context_window,
+    )
+
+
+@torch.no_grad()
+def _score(model: Any, task: Any, sample: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """NLL in nats, target and arg-max prediction (N,) of each position that fairseq-eval-lm counts."""
+    from fairseq import utils
+
+    device = next(model.parameters()).device
+    sample = sample if device.type == "cpu" else utils.move_to_cuda(sample, device=device)
+    net_output = model(**sample["net_input"])
+    target = sample["target"]  # B x T
+    kept = target != task.target_dictionary.pad()
+    if getattr(task.args, "add_bos_token", False):
+        kept &= target != task.target_dictionary.bos()
+    log_probs = model.get_normalized_probs(net_output, log_probs=True)[kept]  # N x V
+    target = target[kept]  # N
+    return -log_probs.gather(1, target[:, None]).squeeze(1), target, log_probs.argmax(1)

@@ -1,0 +1,134 @@
+"""What an evaluation returns: values by row and column, with the signature of all settings that affect them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+Value = float | int | str | None
+"""A number or a text; None where a measure is not defined."""
+
+UNDEFINED = "—"
+"""What a table shows for None."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Args:
+        title: as the table has it.
+        unit: "nats", "tokens", "%", …; empty for a pure number or a text.
+        digits: decimals that the table shows of a number.
+    """
+
+    title: str
+    unit: str = ""
+    digits: int = 2
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of an evaluation.
+
+    Args:
+        columns: of the values.
+        rows: by the name of what was measured, or by several names, one for each of `labels`; a value per column, not
+            rounded, in the column's unit.
+        signature: every setting that affects a number, as `name:value|name:value|…|version:…`.
+        details: all that was measured, by name, of which the table shows a part: what `json` returns beside the
+            signature and the units.
+        labels: titles of the columns that name the rows.
+
+    Example:
+        >>> result = Result([Column("PPL total", digits=1)], {"mle": [169.04]}, "split:test")
+        >>> result["mle"]["PPL total"]
+        169.04
+        >>> print(result.table())
+        |     | PPL total |
+        |-----|----------:|
+        | mle |     169.0 |
+    """
+
+    columns: Sequence[Column]
+    rows: Mapping[str | tuple[str, ...], Sequence[Value]]
+    signature: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    labels: tuple[str, ...] = ("",)
+
+    def __getitem__(self, row: str | tuple[str, ...]) -> dict[str, Value]:
+        """The values of a row by the titles of their columns.
+
+        Raises:
+            KeyError: there is no such row.
+        """
+        return dict(zip((column.title for column in self.columns), self.rows[row], strict=True))
+
+    def table(self) -> str:
+        """The values as a table in Markdown, rounded."""
+        header = [*self.labels, *(column.title for column in self.columns)]
+        return format_table(header, [[*names, *cells] for names, cells in self.formatted()])
+
+    def formatted(self) -> list[tuple[tuple[str, ...], list[str | None]]]:
+        """The names of each row, and its values as the table shows them."""
+        return [
+            (
+                (row,) if isinstance(row, str) else row,
+                [format_value(value, column.digits) for value, column in zip(values, self.columns, strict=True)],
+            )
+            for row, values in self.rows.items()
+        ]
+
+    def json(self) -> dict[str, Any]:
+        """The signature, the units of the columns that have one, and the details."""
+        units = {column.title: column.unit for column in self.columns if column.unit}
+        return {"signature": self.signature, **({"units": units} if units else {}), **self.details}
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as plain values that `from_dict` takes back."""
+        rows = [[[row] if isinstance(row, str) else list(row), list(values)] for row, values in self.rows.items()]
+        columns = [asdict(column) for column in self.columns]
+        return {
+            "columns": columns, "rows": rows, "signature": self.signature, "details": dict(self.details),
+            "labels": list(self.labels),
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Result:
+        """What `to_dict` returned.
+
+        Raises:
+            LookupError, TypeError, ValueError, AttributeError: it is something else.
+        """
+        columns = [Column(**column) for column in values["columns"]]
+        rows = {names[0] if len(names) == 1 else tuple(names): cells for names, cells in values["rows"]}
+        if any(len(cells) != len(columns) for cells in rows.values()):
+            raise ValueError(f"expected rows of {len(columns)} values")
+        return cls(columns, rows, str(values["signature"]), dict(values["details"]), tuple(values["labels"]))
+
+
+def format_value(value: Value, digits: int) -> str | None:
+    """A number with thousands separators and a fixed number of decimals; a text and None as they are."""
+    return value if value is None or isinstance(value, str) else f"{value:,.{digits}f}"
+
+
+def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table in Markdown, the first column aligned to the left and the others to the right.
+
+    Args:
+        header: titles of the columns.
+        rows: cells as strings, since the caller knows how many digits matter; None becomes a dash.
+    """
+    cells = []
+    for row in (header, *rows):
+        texts = [UNDEFINED if cell is None else str(cell) for cell in row]
+        # a line end or a bar would end the row or the cell
+        cells.append([" ".join(text.split()).replace("|", "\\|") if text.strip() else text for text in texts])
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    lines = []
+    for first, *others in cells:
+        aligned = [first.ljust(widths[0]), *(text.rjust(width) for text, width in zip(others, widths[1:], strict=True))]
+        lines.append(f"| {' | '.join(aligned)} |")
+    rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
+    return "\n".join([lines[0], f"|{rule}|", *lines[1:]])
