@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ from agg_fairseq.errors import UserError
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = Path(agg_fairseq.__file__).parent
 MISSING = "???"
+FIELDS = "__dataclass_fields__"
 
 
 def locate(given: str) -> Path:
@@ -62,6 +65,57 @@ def quoted(text: str) -> str:
     """A text as a value of hydra's grammar, in which a backslash escapes only before a quotation mark."""
     escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text)
     return f"'{escaped}'"
+
+
+def overrides_of_options(words: Sequence[str]) -> tuple[str, ...]:
+    """Options of fairseq-train as overrides of configs/demo/mle.yaml: `--lr 0.01` is `optimization.lr=[0.01]`.
+
+    Args:
+        words: options as a command line has them.
+
+    Raises:
+        UserError: fairseq-train would refuse them.
+    """
+    from fairseq import options
+    from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
+    from fairseq.dataclass.configs import FairseqConfig
+    from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
+    from fairseq.optim.lr_scheduler import LR_SCHEDULER_DATACLASS_REGISTRY
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
+    from agg_fairseq import criterions, models  # noqa: F401 — registers
+
+    # What the configuration says. If the options say the same, there is nothing to override.
+    configured = {
+        "task": "language_modeling", "arch": "transformer_lm", "criterion": "mle", "optimizer": "adam",
+        "lr_scheduler": "inverse_sqrt",
+    }  # fmt: skip
+    always = [word for part, name in configured.items() for word in (f"--{part.replace('_', '-')}", name)]
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            parser = options.get_training_parser()
+            given = vars(options.parse_args_and_arch(parser, ["data", *always, *words], suppress_defaults=True))
+    except SystemExit as stop:
+        reason = (said.getvalue().strip().splitlines() or ["no message"])[-1].removeprefix("-: error: ")
+        raise UserError(f"--model: found {' '.join(words)!r}; expected options of fairseq-train ({reason})") from stop
+    names = {part: given.pop(part) for part in configured}
+    parts = {
+        **{part: field.type for part, field in FairseqConfig.__dataclass_fields__.items() if part not in configured},
+        "task": TASK_DATACLASS_REGISTRY.get(names["task"]),
+        "criterion": CRITERION_DATACLASS_REGISTRY.get(names["criterion"]),
+        "optimizer": OPTIMIZER_DATACLASS_REGISTRY.get(names["optimizer"]),
+        "lr_scheduler": LR_SCHEDULER_DATACLASS_REGISTRY.get(names["lr_scheduler"]),
+    }
+    overrides = {
+        f"{'model' if part == 'arch' else part}._name": name for part, name in names.items() if name != configured[part]
+    }
+    for option, value in given.items():
+        # Options are of the first part that has them: optimizers take the learning rate from `optimization`.
+        part = next((part for part, options in parts.items() if option in getattr(options, FIELDS, ())), "model")
+        if option != "data":
+            overrides[f"{part}.{option}"] = value
+    return tuple(f"{key}={str(value).lower() if value is True else value}" for key, value in overrides.items())
 
 
 def with_plugin(overrides: Sequence[str]) -> list[str]:

@@ -22,7 +22,7 @@ SPLITS = {"train": 700, "valid": 60, "test": 80}
 """Sentences of Multi30k that each split here has."""
 NAMES = [f"{split}.{language}" for split in SPLITS for language in ("en", "de")]
 PREPARE = ["bash", ROOT / "scripts" / "wmt14_en_de" / "prepare.sh"]
-MODULE = [sys.executable, "-m", "scripts.data.wmt14", "--workers", "2"]
+MODULE = [sys.executable, "-m", "scripts.data.translation", "--workers", "2"]
 """What the script calls, without its look at the environment."""
 
 

@@ -1,18 +1,17 @@
-"""Choi et al. (2020), "F²-Softmax": the frequency-factorised output layer and its baselines."""
+"""Choi et al. (2020), "F²-Softmax": the frequency-factorized output layer and its baselines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 from .corpora import WIKITEXT103_SENTENCEPIECE
-from .experiment import Experiment, Measure, Method, Model, Value, model_of
-from .measures import of_human_texts, of_texts, perplexity
-from .pictures import of_text_metrics
+from .experiment import Experiment, Measure, Method, Model, model_of
+from .measures import perplexity, texts
+from .pictures import of_texts
 
 TOPK = 3
-ORDERS = (1, 2, 3)
 CLASSES = (2, 4, 8, 16)
 """Of the layers with fixed classes; the paper's figure goes past MefMax's choice without saying how far."""
 
@@ -32,43 +31,14 @@ SWEPT = [
 ]
 
 
-def _texts(label: str, read: Callable[[dict[str, Any]], Value], topk: int | None, digits: int = 1) -> Measure:
-    return Measure(label, of_texts(read, topk), digits, of_human_texts(read, topk))
+def text_measures(topk: int | None) -> list[Measure]:
+    """All measures of texts that a table of the paper has; `topk` as of `measures.texts`."""
+    by_order = {f"{name}-{order}": 1 for name in ("MSJ", "SB", "Dist") for order in (1, 2, 3)}
+    digits = {"KLD": 2, **by_order, "Rep (%)": 2, "Uniq": 0}
+    return [Measure(title, partial(texts, topk=topk), title, shown) for title, shown in digits.items()]
 
 
-def _percent(key: str, order: int) -> Callable[[dict[str, Any]], Value]:
-    """Of a list by order; None where the measure is not defined."""
-    return lambda values: None if values[key] is None else 100 * values[key][order - 1]
-
-
-def _kld(topk: int | None) -> Measure:
-    return Measure("KLD", of_texts(lambda values: values["kld"], topk))
-
-
-def _by_order(label: str, key: str, topk: int | None, orders: Sequence[int] = ORDERS) -> list[Measure]:
-    measures = [_texts(f"{label}-{order}", _percent(key, order), topk) for order in orders]
-    if key == "ms_jaccard":  # of the references themselves it says nothing
-        measures = [replace(measure, human=None) for measure in measures]
-    return measures
-
-
-def _uniq(topk: int | None) -> Measure:
-    return _texts("Uniq", lambda values: values["uniq"], topk, 0)
-
-
-def _measures(topk: int | None) -> list[Measure]:
-    """All of a table, but the perplexity."""
-    return [
-        _kld(topk),
-        *_by_order("MSJ", "ms_jaccard", topk),
-        *_by_order("SB", "self_bleu", topk),
-        *_by_order("Dist", "distinct", topk),
-        _texts("Rep (%)", lambda values: 100 * values["repetition"], topk, 2),
-        _uniq(topk),
-    ]
-
-
-PPL = Measure("PPL", perplexity("total"), 1)
+PPL = Measure("PPL", perplexity, "PPL total", 1)
 HUMAN = (None, None, None, None, None, "95.2", "74.1", "50.9", "69.1", "92.1", "95.8", "0.11", "15.2k")
 MODELS = {"MLE": MLE, "FACE": FACE, "UL-token": UL, "UL-token+seq": UL_SEQ, "F²-Softmax": F2}
 PERPLEXITIES = {"MLE": "24.7", "FACE": "29.7", "UL-token": "25.8", "UL-token+seq": "27.5", "F²-Softmax": "25.6"}
@@ -163,7 +133,7 @@ def _top_k_table() -> Experiment:
     return Experiment(
         "Choi et al. 2020, Table 10 (a): texts drawn from more or fewer of the likeliest tokens (WikiText-103)",
         [*methods, Method("Human", MLE, human, human=True)],
-        [PPL, *(replace(measure, label=f"top-{k} {measure.label}") for k in SAMPLED for measure in _measures(k))],
+        [PPL, *(replace(measure, label=f"top-{k} {measure.label}") for k in SAMPLED for measure in text_measures(k))],
         note="Table 1's numbers where k is 3. The copy at hand is unreadable in one cell, which is left out.",
     )
 
@@ -172,21 +142,16 @@ LYRICS = (
     "The paper's numbers are of Melo-Lyrics, drawn from the 20 likeliest tokens; that corpus is not to be had, and "
     "ours are of the corpus of Table 1, drawn from 3."
 )
-ABLATED = [
-    _kld(TOPK),
-    *_by_order("MSJ", "ms_jaccard", TOPK, (2,)),
-    *_by_order("SB", "self_bleu", TOPK, (2,)),
-    _uniq(TOPK),
-]
+ABLATED = [measure for measure in text_measures(TOPK) if measure.label in ("KLD", "MSJ-2", "SB-2", "Uniq")]
 
 EXPERIMENTS = {
     "f2-1": Experiment(
         "Choi et al. 2020, Table 1 (a): texts drawn from the 3 likeliest tokens (WikiText-103)",
         _methods(SAMPLED[TOPK]),
-        [PPL, *_measures(TOPK)],
+        [PPL, *text_measures(TOPK)],
     ),
     "f2-2": Experiment(
-        "Choi et al. 2020, Table 2 (a): greedy texts (WikiText-103)", _methods(GREEDY), [PPL, *_measures(None)]
+        "Choi et al. 2020, Table 2 (a): greedy texts (WikiText-103)", _methods(GREEDY), [PPL, *text_measures(None)]
     ),
     "f2-3": Experiment(
         "Choi et al. 2020, Table 3: F²-Softmax without decoupled decoding",
@@ -215,13 +180,13 @@ EXPERIMENTS = {
     "f2-figure-2": Experiment(
         "Choi et al. 2020, Figure 2: the share of frequent and rare tokens in the texts (WikiText-103)",
         [Method(label, model) for label, model in MODELS.items()],
-        pictures=[of_text_metrics("token-shares", TOPK)],
+        pictures=[of_texts("token-shares", TOPK)],
     ),
     "f2-figure-3": Experiment(
         "Choi et al. 2020, Figure 3: the number of classes, and how tokens are assigned to them",
         [Method("MLE", MLE), Method("MefMax", F2), *(Method(model.name.removeprefix("f2-"), model) for model in SWEPT)],
         [PPL, *ABLATED[1:3]],
-        [of_text_metrics("class-sweep", TOPK)],
+        [of_texts("class-sweep", TOPK)],
         note=f"{LYRICS} The paper has a picture only.",
     ),
 }

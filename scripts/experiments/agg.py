@@ -4,34 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agg_fairseq.cli.word_similarity import DATASETS
+from agg_fairseq.evaluation.word_similarity import DATASETS
 
 from .corpora import WIKITEXT103_GPT2, WMT14
 from .experiment import Experiment, Measure, Method, Model, model_of
-from .measures import (
-    bleu,
-    check_word_similarity,
-    human_uniq,
-    lm_isotropy,
-    neighbor,
-    neighbors_of,
-    perplexity,
-    uniq,
-    word_similarity,
-)
+from .measures import BLEU, ISOTROPY, PPL, UNIQ, check_word_similarity, neighbor_measures, word_similarity
 from .pictures import alpha_sweep, early_projection, over_updates, projection, rare_tokens, singular_values
 
-GROUPS = {"Freq": "frequent", "Med": "medium", "Rare": "rare", "Total": "total"}
-PPL = [Measure(f"PPL {label}", perplexity(group)) for label, group in GROUPS.items()]
-UNIQ = [Measure(f"Uniq {label}", uniq(group), 0, human_uniq(group)) for label, group in GROUPS.items()]
-ISOTROPY = [Measure(f"I(W) {label}", lm_isotropy(group), 3) for label, group in GROUPS.items()]
 TOTALS = [PPL[-1], UNIQ[-1], ISOTROPY[-1]]
-BLEU = [Measure("BLEU", bleu("bleu")), Measure("sacreBLEU", bleu("sacrebleu"))]
 
 RARE_NOTE = "At tiny, the rare group is the rarest 5% at each update instead of an α."
 TOKENS_NOTE = "At tiny, tokens are sentencepiece's sub-words, unless --data is a prepared folder."
 TRANSLATION_NOTE = (
-    "BLEU is tokenised with compounds split, as the paper's; sacreBLEU is of plain text. Mean of the last five "
+    "BLEU is tokenized with compounds split, as the paper's; sacreBLEU is of plain text. Mean of the last five "
     "checkpoints, beam 4, length penalty 0.6. Big models are trained at --scale paper only."
 )
 
@@ -46,7 +31,7 @@ def _mt(row: str) -> Model:
 
 
 def _when(name: str, **values: Sequence[object]) -> list[dict[str, tuple[str, ...]]]:
-    """Overrides of an option by scale, for each value of a sweep."""
+    """Overrides that set an option, by scale; one dictionary for each value of a sweep."""
     return [
         {scale: (f"{name}={value}",) for scale, value in zip(values, row, strict=True)}
         for row in zip(*values.values(), strict=True)
@@ -136,16 +121,8 @@ MT_NEIGHBORS = {
 }
 
 
-def _neighbors(words: Sequence[str]) -> list[Measure]:
-    measures = []
-    for number in range(len(words)):
-        measures.append(Measure(f"word {number + 1}", neighbors_of(words, number)))
-        measures += [Measure(f"{number + 1}.{rank + 1}", neighbor(words, number, rank)) for rank in range(5)]
-    return measures
-
-
 def _listed(words: Sequence[str], lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """The paper's words, each followed by its neighbours."""
+    """The words of the paper, each followed by its neighbors."""
     return tuple(text for word, of_word in zip(words, lists, strict=True) for text in (word, *of_word))
 
 
@@ -156,7 +133,7 @@ NEIGHBORS_NOTE = (
 
 EXPERIMENTS = {
     "agg-1": Experiment(
-        "Yu et al. 2022, Table 1: rare embeddings left as they were initialised (WikiText-103, 6 layers)",
+        "Yu et al. 2022, Table 1: rare embeddings left as they were initialized (WikiText-103, 6 layers)",
         [
             Method("MLE", STUDY_MLE, ("16.58", "224.24", "813.76", "20.77", "0.426", "0.286", "0.198", "0.293")),
             Method("Freeze", STUDY_FREEZE, ("16.48", "233.92", "3017.53", "20.78", "0.840", "0.651", "0.831", "0.739")),
@@ -186,7 +163,7 @@ EXPERIMENTS = {
         [*PPL, *ISOTROPY],
     ),
     "agg-3": Experiment(
-        "Yu et al. 2022, Table 3: language modelling on WikiText-103",
+        "Yu et al. 2022, Table 3: language modeling on WikiText-103",
         [
             Method("MLE", MLE, ("13.30", "146.47", "438.67", "15.51", "9107", "3945", "91", "13143", "0.377")),
             Method("AGG", AGG, ("13.35", "146.44", "75.39", "15.51", "9105", "4287", "345", "13737", "0.813")),
@@ -215,7 +192,7 @@ EXPERIMENTS = {
             Method("MLE", MLE, ("33.57", "47.51", "35.48", "32.13")),
             Method("AGG", AGG, ("55.13", "56.54", "65.45", "36.36")),
         ],
-        [Measure(dataset, word_similarity(dataset)) for dataset in DATASETS],
+        [Measure(dataset, word_similarity, dataset) for dataset in DATASETS],
         note=f"{RARE_NOTE} Pairs with a word that the dictionary cannot spell are left out.",
         check=check_word_similarity,
     ),
@@ -275,18 +252,18 @@ EXPERIMENTS = {
         note=RARE_NOTE,
     ),
     "agg-13": Experiment(
-        "Yu et al. 2022, Table 13: nearest neighbours of rare words (models of Table 3)",
+        "Yu et al. 2022, Table 13: nearest neighbors of rare words (models of Table 3)",
         [Method(label, model, _listed(LM_WORDS, LM_NEIGHBORS[label])) for label, model in (("MLE", MLE), ("AGG", AGG))],
-        _neighbors(LM_WORDS),
+        neighbor_measures(LM_WORDS),
         note=f"{NEIGHBORS_NOTE} {RARE_NOTE}",
     ),
     "agg-14": Experiment(
-        "Yu et al. 2022, Table 14: nearest neighbours of rare source words (base models of Table 7)",
+        "Yu et al. 2022, Table 14: nearest neighbors of rare source words (base models of Table 7)",
         [
             Method(label, model, _listed(MT_WORDS, MT_NEIGHBORS[label]))
             for label, model in (("MLE", BASE_MLE), ("AGG", BASE_AGG))
         ],
-        _neighbors(MT_WORDS),
+        neighbor_measures(MT_WORDS),
         note=f"{NEIGHBORS_NOTE} The paper's * marks a synonym in the other language.",
     ),
     "agg-figure-1": Experiment(

@@ -1,11 +1,13 @@
-"""Gao et al. (2019), "Representation Degeneration Problem": cosine regularisation."""
+"""Gao et al. (2019), "Representation Degeneration Problem": cosine regularization."""
 
 from __future__ import annotations
 
-from .agg import BLEU, TOKENS_NOTE, TRANSLATION_NOTE
+from functools import partial
+
+from .agg import TOKENS_NOTE, TRANSLATION_NOTE
 from .corpora import WIKITEXT2_WORDS, WMT14
 from .experiment import Experiment, Measure, Method, Model, model_of
-from .measures import perplexity, validation_perplexity
+from .measures import BLEU, perplexity
 from .pictures import projection, singular_values
 
 
@@ -30,7 +32,10 @@ EXPERIMENTS = {
             Method("MLE-CosReg (w.t. finetune)", None, ("67.1", "64.1")),
             Method("MLE-CosReg + continuous cache pointer", None, ("51.7", "50.0")),
         ],
-        [Measure("Validation", validation_perplexity, 1), Measure("Test", perplexity("total"), 1)],
+        [
+            Measure("Validation", partial(perplexity, split="valid"), "PPL total", 1),
+            Measure("Test", perplexity, "PPL total", 1),
+        ],
         note="Fairseq's LSTM, without weight dropout, trained by SGD, without AWD-LSTM's averaging and finetuning. "
         "The cache pointer is not part of this package. At small it is the paper's size. " + TOKENS_NOTE,
     ),

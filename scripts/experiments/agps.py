@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from .agg import BLEU, KEEP_ALL, MT_WORDS, TOKENS_NOTE, TRANSLATION_NOTE
+from functools import partial
+
+from .agg import KEEP_ALL, MT_WORDS, TOKENS_NOTE, TRANSLATION_NOTE
 from .corpora import WIKITEXT103_WORDS, WMT14
 from .experiment import Experiment, Measure, Method, Model, model_of
-from .measures import align_sim, bleu, check_aligner, mean_cosine, relative_perplexity
+from .measures import BLEU, align_sim, check_aligner, isotropy, perplexity
 from .pictures import over_updates, similarity
 
 GROUPS = {"High-freq": "frequent", "Mid-freq": "medium", "Low-freq": "rare", "Total": "total"}
@@ -43,12 +45,12 @@ def _similarities(number: int, word: int) -> Experiment:
 
 EXPERIMENTS = {
     "agps-1": Experiment(
-        "Yu et al. 2021, Table 1: rare embeddings left as they were initialised (WMT14 English to German, base)",
+        "Yu et al. 2021, Table 1: rare embeddings left as they were initialized (WMT14 English to German, base)",
         [
             Method("Baseline", MLE, ("27.3", "0.528")),
             Method("Freezing rare words", _mt("base-freeze"), ("28.0", "0.023")),
         ],
-        [Measure("BLEU", bleu("bleu")), Measure("S(w)", mean_cosine, 3), Measure("sacreBLEU", bleu("sacrebleu"))],
+        [BLEU[0], Measure("S(w)", isotropy, "S(W)", 3), BLEU[1]],
         note=f"{TRANSLATION_NOTE} The paper freezes what is rarer than 1e-6 of the text; ours is the rarest 20% of the "
         "vocabulary.",
     ),
@@ -76,7 +78,7 @@ EXPERIMENTS = {
             Method("CosReg", COSREG, ("0.0577", "0.0585", "0.0316", "0.0495")),
             Method("AGPS", AGPS, ("0.0996", "0.1121", "0.1163", "0.1103")),
         ],
-        [Measure(label, align_sim(group), 4) for label, group in GROUPS.items()],
+        [Measure(label, align_sim, f"AlignSim {group}", 4) for label, group in GROUPS.items()],
         note=f"Word alignments by eflomal; the paper's are by fast_align. {TINY_NOTE}",
         check=check_aligner,
     ),
@@ -87,7 +89,7 @@ EXPERIMENTS = {
             Method("CosReg", _lm("cosreg"), ("17.44", "321.12", "3648.26", "29.66")),
             Method("AGPS", _lm("agps"), ("18.44", "379.21", "1751.66", "30.50")),
         ],
-        [Measure(label, relative_perplexity(group)) for label, group in GROUPS.items()],
+        [Measure(label, partial(perplexity, groups="frequency"), f"PPL {group}") for label, group in GROUPS.items()],
         note=f"{TINY_NOTE} {TOKENS_NOTE}",
     ),
     "agps-figure-2": Experiment(
