@@ -15,8 +15,8 @@ import argparse
 from ..checkpoint import open_checkpoints
 from ..evaluation import Result, perplexity
 from ..evaluation.perplexity import BREAK_MODES
-from .measured import Measured
-from .options import add_device, add_grouping, add_json, add_names, evaluate_and_print
+from .measured import measured_by
+from .options import add_device, add_grouping, add_json, add_names, check_json, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Evaluates every checkpoint, prints the table and writes the JSON file."""
-    evaluate_and_print(lambda: evaluate(arguments), arguments.json, [*arguments.path, arguments.data])
+    check_json(arguments.json, [*arguments.path, arguments.data])
+    print_result(evaluate(arguments), arguments.json)
 
 
 def evaluate(arguments: argparse.Namespace) -> Result:
@@ -65,10 +66,4 @@ def evaluate(arguments: argparse.Namespace) -> Result:
     )
 
 
-def measure(arguments: argparse.Namespace) -> Measured:
-    """As the report asks for it."""
-    result = evaluate(arguments)
-    header = ["", *(column.title for column in result.columns)]
-    return Measured(
-        header, [[*names, *cells] for names, cells in result.formatted()], result.signature, dict(result.details)
-    )
+measure = measured_by(evaluate)

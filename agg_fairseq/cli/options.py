@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..data.subwords import FILES, Tokenizer
@@ -72,26 +72,28 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="cpu, cuda, cuda:1, … (default: a GPU if there is one)")
 
 
-def evaluate_and_print(evaluate: Callable[[], Result], json: str | None, inputs: Sequence[str | Path | None]) -> Result:
-    """Evaluates, prints the table and the signature, and writes the JSON file.
+def check_json(json: str | None, inputs: Sequence[str | Path | None]) -> None:
+    """Checks, before an evaluation starts, that the file of --json can be written and is none of those that are read.
 
     Args:
-        evaluate: called after it is known that `json` can be written.
         json: the file to write, or None.
         inputs: the files and folders that are read, None for those that were not given.
 
     Raises:
-        UserError: `json` cannot be written, or is one of the files that are read; or as `evaluate`.
+        UserError: it cannot be written, or it is read.
     """
-    if json:
-        target = Path(json).resolve()
-        for source in (Path(path).resolve() for path in inputs if path is not None):
-            inside = source in target.parents and target.is_file() and target.suffix != ".json"
-            if target == source or inside:
-                raise UserError(f"--json: found {json}, a file that is read; name another")
-        check_writable(json)
-    result = evaluate()
+    if json is None:
+        return
+    target = Path(json).resolve()
+    for source in (Path(path).resolve() for path in inputs if path is not None):
+        inside = source in target.parents and target.is_file() and target.suffix != ".json"
+        if target == source or inside:
+            raise UserError(f"--json: found {json}, a file that is read; name another")
+    check_writable(json)
+
+
+def print_result(result: Result, json: str | None) -> None:
+    """Prints the table and the signature, and writes the numbers to the file `json`, if one is given."""
     print(f"{result.table()}\n\n{result.signature}")
-    if json:
+    if json is not None:
         write_json(json, result.json())
-    return result

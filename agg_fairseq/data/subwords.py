@@ -128,6 +128,10 @@ class Tokenizer:
         return _BUILDERS[self.kind](dictionary, **paths)
 
 
+WORDS = Tokenizer()
+"""Each word of running text is a token of its own."""
+
+
 def check_words(dictionary: Any) -> None:
     """Sees that the tokens of a dictionary look like words.
 

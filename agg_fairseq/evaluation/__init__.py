@@ -8,8 +8,27 @@ result = perplexity(runs, "data-bin/wikitext-2")
 result["agg"]["PPL rare"], result.table(), result.json()
 """
 
+from .align_sim import align_sim
+from .bleu import bleu
 from .cache import Cache
+from .generate_texts import generate_texts
+from .isotropy import isotropy
+from .neighbors import neighbors
 from .perplexity import perplexity
 from .result import Column, Result
+from .text_metrics import text_metrics
+from .word_similarity import word_similarity
 
-__all__ = ["Cache", "Column", "Result", "perplexity"]
+__all__ = [
+    "Cache",
+    "Column",
+    "Result",
+    "align_sim",
+    "bleu",
+    "generate_texts",
+    "isotropy",
+    "neighbors",
+    "perplexity",
+    "text_metrics",
+    "word_similarity",
+]

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import inspect
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ class Cache:
     """A folder of results.
 
     A result depends on the version of the package, the function, all its arguments, and the files among them, by size
-    and time of change. Files are told from other texts by their type: a `Checkpoint` or a `pathlib.Path` is a file or a
-    folder that is read, a `str` is an option. A damaged entry is made again.
+    and time of change. A `Checkpoint` and a `pathlib.Path` are files or folders that are read; so is a `str` that names
+    one, for a parameter whose annotation mentions `Path`. A damaged entry is made again.
 
     Args:
         folder: is made when something is kept.
@@ -49,8 +50,8 @@ class Cache:
         kept = _read(path)
         if kept.get("key") == key:
             try:
-                return Result.from_dict(kept["result"])
-            except (LookupError, TypeError, ValueError, AttributeError):  # damaged
+                return Result.from_dict(kept.get("result"))
+            except ValueError:  # damaged
                 pass
         result = function(*arguments, **options)
         text = json.dumps({"key": key, "result": result.to_dict()}, ensure_ascii=False)
@@ -70,7 +71,7 @@ class Cache:
             UserError: as `result`.
         """
         path, key_path = self.folder / name, self.folder / f"{name}.key.json"
-        key = _identity_and_key(function, (*arguments, name), options)[1]
+        key = _identity_and_key(function, (*arguments, _Output(name)), options)[1]
         if not path.is_file() or _read(key_path) != {"key": key}:
             key_path.unlink(missing_ok=True)  # first: the old key is not that of the new file
             function(*arguments, path, **options)
@@ -78,32 +79,48 @@ class Cache:
         return path
 
 
+@dataclasses.dataclass(frozen=True)
+class _Output:
+    """The name of a file that is written: no file to be read, even where there is one of that name."""
+
+    name: str
+
+
 def _identity_and_key(
     function: Callable[..., Result], arguments: Sequence[Any], options: Mapping[str, Any]
 ) -> tuple[str, Any]:
     """What tells one entry from another, in short; and all that an entry depends on, as JSON says it."""
-    bound = inspect.signature(function).bind(*arguments, **options)
+    signature = inspect.signature(function)
+    bound = signature.bind(*arguments, **options)
     bound.apply_defaults()
     files: list[Path] = []
-    values = {name: _as_json(value, files) for name, value in bound.arguments.items()}
+    values = {}
+    for name, value in bound.arguments.items():
+        takes_paths = "Path" in str(signature.parameters[name].annotation)
+        values[name] = _as_json(value, files, takes_paths=takes_paths)
     name = f"{function.__module__}.{function.__qualname__}"
     identity = hashlib.sha256(json.dumps([name, values]).encode()).hexdigest()[:16]
     return identity, json.loads(json.dumps([__version__, name, values, [_fingerprint(path) for path in files]]))
 
 
-def _as_json(value: Any, files: list[Path]) -> Any:
+def _as_json(value: Any, files: list[Path], *, takes_paths: bool) -> Any:
     """An argument as plain values; the files that it names are added to `files`."""
+    if isinstance(value, str) and takes_paths and os.path.exists(value):
+        value = Path(value)
     if isinstance(value, Checkpoint | Path):
         path = value.path if isinstance(value, Checkpoint) else value
         inside = sorted(one for one in path.iterdir() if one.suffix in DATA_ENDINGS) if path.is_dir() else [path]
         files += inside
         return str(path.resolve())
+    if isinstance(value, _Output):
+        return value.name
     if dataclasses.is_dataclass(value):
-        return {field.name: _as_json(getattr(value, field.name), files) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return [[str(key), _as_json(item, files)] for key, item in value.items()]  # the order of rows matters
+        fields = dataclasses.fields(value)
+        return {field.name: _as_json(getattr(value, field.name), files, takes_paths=False) for field in fields}
+    if isinstance(value, Mapping):  # as pairs, since the order of rows matters
+        return [[str(key), _as_json(item, files, takes_paths=takes_paths)] for key, item in value.items()]
     if isinstance(value, list | tuple):
-        return [_as_json(item, files) for item in value]
+        return [_as_json(item, files, takes_paths=takes_paths) for item in value]
     return value
 
 

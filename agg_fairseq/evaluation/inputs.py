@@ -51,6 +51,11 @@ def load_embedding_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str |
     return vocabulary
 
 
+def matrix_signature(checkpoints: Mapping[str, Checkpoint]) -> str:
+    """The names of the output embeddings, each once, as signatures say them."""
+    return ",".join(dict.fromkeys(checkpoint.output_embedding.description for checkpoint in checkpoints.values()))
+
+
 def check_language_models(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> list[int]:
     """Checks, without building them, that all are language models over the dictionary of `data`.
 

@@ -60,7 +60,8 @@ def perplexity(
 
     Raises:
         UserError: a checkpoint is no language model over the dictionary of `data`; the models were trained on blocks of
-            different lengths and no length is given; an option is out of its range; the data is damaged.
+            different lengths and no length is given; an option is out of its range; a checkpoint is named `human`; the
+            data is damaged.
 
     Reference: Yu et al. (2022), Tables 1–3.
 
@@ -68,6 +69,8 @@ def perplexity(
         >>> runs = open_checkpoints(["runs/mle/checkpoint_best.pt", "runs/agg/checkpoint_best.pt"])  # doctest: +SKIP
         >>> print(perplexity(runs, "data-bin/wikitext-2").table())  # doctest: +SKIP
     """
+    if HUMAN in checkpoints:
+        raise UserError(f"--name: found {HUMAN!r}, the row of the targets; give the checkpoint another name")
     lengths = check_language_models(checkpoints, data)
     if tokens_per_sample is None and len(set(lengths)) > 1:
         raise UserError(

@@ -20,7 +20,7 @@ class Column:
     Args:
         title: as the table has it.
         unit: "nats", "tokens", "%", …; empty for a pure number or a text.
-        digits: decimals that the table shows of a number.
+        digits: decimals that the table shows of a float; a count, which is an int, is shown whole.
     """
 
     title: str
@@ -37,8 +37,8 @@ class Result:
         rows: by the name of what was measured, or by several names, one for each of `labels`; a value per column, not
             rounded, in the column's unit.
         signature: every setting that affects a number, as `name:value|name:value|…|version:…`.
-        details: all that was measured, by name, of which the table shows a part: what `json` returns beside the
-            signature and the units.
+        details: all that was measured, of which the table shows a part: what `json` returns beside the signature. Its
+            units are those that the function documents; they need not be those of the columns.
         labels: titles of the columns that name the rows.
 
     Example:
@@ -81,9 +81,8 @@ class Result:
         ]
 
     def json(self) -> dict[str, Any]:
-        """The signature, the units of the columns that have one, and the details."""
-        units = {column.title: column.unit for column in self.columns if column.unit}
-        return {"signature": self.signature, **({"units": units} if units else {}), **self.details}
+        """The signature and the details: what the commands write to --json."""
+        return {"signature": self.signature, **self.details}
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, as plain values that `from_dict` takes back."""
@@ -95,22 +94,33 @@ class Result:
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Result:
+    def from_dict(cls, values: Any) -> Result:
         """What `to_dict` returned.
 
         Raises:
-            LookupError, TypeError, ValueError, AttributeError: it is something else.
+            ValueError: it is something else.
         """
-        columns = [Column(**column) for column in values["columns"]]
-        rows = {names[0] if len(names) == 1 else tuple(names): cells for names, cells in values["rows"]}
-        if any(len(cells) != len(columns) for cells in rows.values()):
-            raise ValueError(f"expected rows of {len(columns)} values")
-        return cls(columns, rows, str(values["signature"]), dict(values["details"]), tuple(values["labels"]))
+        try:
+            columns = [Column(**column) for column in values["columns"]]
+            rows = {names[0] if len(names) == 1 else tuple(names): list(cells) for names, cells in values["rows"]}
+            result = cls(columns, rows, values["signature"], dict(values["details"]), tuple(values["labels"]))
+            result.table()  # titles, digits and values are of the right kinds if it can be formatted
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"expected what Result.to_dict returns ({error})") from error
+        names = [name for row in rows for name in ((row,) if isinstance(row, str) else row)]
+        texts = [result.signature, *result.labels, *names, *(text for one in columns for text in (one.title, one.unit))]
+        values_known = all(isinstance(cell, Value) for cells in rows.values() for cell in cells)
+        digits_known = all(type(column.digits) is int for column in columns)
+        if not all(isinstance(text, str) for text in texts) or not values_known or not digits_known:
+            raise ValueError("expected what Result.to_dict returns, with its texts and numbers")
+        return result
 
 
 def format_value(value: Value, digits: int) -> str | None:
-    """A number with thousands separators and a fixed number of decimals; a text and None as they are."""
-    return value if value is None or isinstance(value, str) else f"{value:,.{digits}f}"
+    """A number with thousands separators, a float with a fixed number of decimals; a text and None as they are."""
+    if value is None or isinstance(value, str):
+        return value
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -1,6 +1,7 @@
 """The papers' measures: plain functions of tensors and of texts, no fairseq."""
 
 from .align_sim import LinkCounts, align_sim, group_means, orthogonal_align_sim
+from .bleu import Bleu, corpus_bleu, split_compounds, tokenized_bleu
 from .diversity import distinct, repetition, unique_tokens
 from .groups import FrequencyGroups, frequency_groups, relative_frequency_groups
 from .isotropy import (
@@ -19,11 +20,13 @@ from .self_bleu import self_bleu
 from .word_similarity import WordSimilarity, word_similarity, word_vectors
 
 __all__ = [
+    "Bleu",
     "FrequencyGroups",
     "LinkCounts",
     "NextTokenStatistics",
     "WordSimilarity",
     "align_sim",
+    "corpus_bleu",
     "distinct",
     "frequency_groups",
     "frequency_mass_groups",
@@ -42,6 +45,8 @@ __all__ = [
     "repetition",
     "self_bleu",
     "singular_values",
+    "split_compounds",
+    "tokenized_bleu",
     "unique_tokens",
     "word_similarity",
     "word_vectors",

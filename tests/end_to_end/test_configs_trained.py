@@ -7,7 +7,7 @@ from hydra.core.config_store import ConfigStore
 from agg_fairseq import criterions, models  # noqa: F401 — registers, also where it was imported before fairseq
 from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.cli.main import main as agg_fairseq
-from agg_fairseq.cli.training_log import read_log
+from agg_fairseq.evaluation.training_log import read_log
 from tests.configs import ALL_FILES
 from tests.conftest import ROOT, called
 

@@ -73,7 +73,7 @@ def test_table(mt_data, links, tmp_path, capsys):
     paths = [model(tmp_path / name, mt_data, seed) for seed, name in enumerate(("mle", "agps"))]
     printed = run(capsys, "align-sim", *paths, "--data", mt_data, "--alignments", links)
     table = cells(printed)
-    assert list(table) == ["mle", "agps", "orthogonal", "labelled tokens"]
+    assert list(table) == ["mle", "agps", "orthogonal", "labeled tokens"]
     dictionary = load_dictionary(mt_data, "dict.de.txt")
     counts = count_tokens(mt_data, dictionary, "train.en-de.de")
     rare = (counts == 0).nonzero().squeeze(1).tolist()
@@ -81,7 +81,7 @@ def test_table(mt_data, links, tmp_path, capsys):
     of_target = {dictionary.index(word) for sentence in sentences(mt_data, "de") for word in sentence}
     assert of_source < set(rare) and not of_source & of_target
     expected = [len(of_target), 0, len(of_source), len(of_source) + len(of_target)]
-    assert [table["labelled tokens"][f"AlignSim {group}"] for group in GROUPS] == [str(n) for n in expected]
+    assert [table["labeled tokens"][f"AlignSim {group}"] for group in GROUPS] == [str(n) for n in expected]
     counted = read_links(links, load_parallel(mt_data, ("en", "de")))
     values = [align_sim(torch.load(path)["model"]["decoder.embed_tokens.weight"], counted) for path in paths]
     values.append(orthogonal_align_sim(counted, len(dictionary)))
@@ -146,7 +146,7 @@ def test_a_model_of_the_other_direction(mt_data, links, tmp_path, capsys):
         (["--data", "nowhere"], "found no such folder"),
         (["--json", "/dev/null/x.json"], "cannot write"),
         (["--name", "orthogonal"], "--name: found 'orthogonal', a row of its own; give the checkpoint another name"),
-        (["--name", "labelled tokens"], "--name: found 'labelled tokens', a row of its own"),
+        (["--name", "labeled tokens"], "--name: found 'labeled tokens', a row of its own"),
     ],
 )
 def test_bad_options(mt_data, links, tmp_path, capsys, arguments, words):
@@ -182,7 +182,7 @@ def test_data_are_not_overwritten(mt_data, links, tmp_path, capsys):
 
 def test_a_bar_per_checkpoint(mt_data, links, tmp_path, monkeypatch):
     """Over the chunks of its rows."""
-    module, bars = sys.modules["agg_fairseq.cli.align_sim"], []
+    module, bars = sys.modules["agg_fairseq.evaluation.align_sim"], []
     monkeypatch.setattr(module, "tqdm", lambda chunks, **said: bars.append((said["desc"], chunks)) or chunks)
     paths = [model(tmp_path / name, mt_data) for name in ("mle", "agps")]
     assert main(["align-sim", *map(str, paths), "--data", str(mt_data), "--alignments", str(links)]) == 0

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sacrebleu import corpus_bleu
 
 from agg_fairseq import __version__
-from agg_fairseq.cli.bleu import split_compounds, tokenised_bleu
 from agg_fairseq.cli.main import main
+from agg_fairseq.metrics import split_compounds, tokenized_bleu
 from tests.conftest import run_command
 from tests.glue.test_criterions import MT, build
 from tests.glue.test_text_metrics_command import cells
@@ -31,7 +31,7 @@ TOKENS = [
     *("a . b", "a , b", "a @-@ b", ". x", "Was ist das ?", "Halt !", "a ; b", "Er sagt : ja", "( hier )", "x )", "( x"),
     *("it does n't go", "he does n't", "the dog 's tail", "that 's"),
 ]
-"""Each a line that only tokenised text should have, of the kind that a single expression finds."""
+"""Each a line that only tokenized text should have, of the kind that a single expression finds."""
 FRENCH = ["Qui est là ?", "Oui : moi !", "Il dort ; elle lit.", *["Il est là, je crois."] * 7]
 """Typographic spaces in three of ten lines."""
 
@@ -78,8 +78,8 @@ def test_bleu_by_hand():
 
     `a b-c d` for `a b-c e`: 5 tokens; 4/5, 3/4, 2/3, 1/2: the product is 1/5.
     """
-    assert tokenised_bleu(["x a-b"], ["a-b"]).score == 0
-    found = tokenised_bleu(["a b-c d"], ["a b-c e"])
+    assert tokenized_bleu(["x a-b"], ["a-b"]).score == 0
+    found = tokenized_bleu(["a b-c d"], ["a b-c e"])
     assert found.score == pytest.approx(100 * (1 / 5) ** (1 / 4))
     assert (found.hypothesis_length, found.reference_length, found.brevity_penalty, found.ratio) == (5, 5, 1, 1)
 
@@ -98,7 +98,7 @@ def scored_by_fairseq(hypotheses, references):
     ("hypotheses", "references"), [(["", "a b"], ["a b", ""]), (["", "a"], ["", "a"]), ([""], ["a"]), ([""], [""])]
 )
 def test_empty_lines_against_fairseq(hypotheses, references):
-    found, scorer = tokenised_bleu(hypotheses, references), scored_by_fairseq(hypotheses, references)
+    found, scorer = tokenized_bleu(hypotheses, references), scored_by_fairseq(hypotheses, references)
     assert found.score == scorer.score() == 0  # there are no 4-grams
     assert (found.hypothesis_length, found.reference_length) == (scorer.stat.predlen, scorer.stat.reflen)
     assert found.precisions[:1] == [100 * precision for precision in scorer.precision()[:1]]
@@ -111,7 +111,7 @@ LINES = st.lists(st.sampled_from(["a", "b", "a-b", "b-a-b", "-", "<<unk>>", "ä"
 @given(st.lists(st.tuples(LINES, LINES), min_size=1, max_size=6))
 def test_against_fairseq(pairs):
     hypotheses, references = zip(*pairs, strict=True)
-    found, scorer = tokenised_bleu(hypotheses, references), scored_by_fairseq(hypotheses, references)
+    found, scorer = tokenized_bleu(hypotheses, references), scored_by_fairseq(hypotheses, references)
     assert found.score == pytest.approx(scorer.score(), rel=1e-9, abs=1e-9)
     assert (found.hypothesis_length, found.reference_length) == (scorer.stat.predlen, scorer.stat.reflen)
     assert found.brevity_penalty == pytest.approx(scorer.brevity())
@@ -137,7 +137,7 @@ def test_table(tmp_path, capsys):
 
 @pytest.mark.parametrize("case", ["plain", "moses", "decoded"])
 def test_sacrebleu(tmp_path, capsys, case):
-    """The same whether the text was never tokenised, or is detokenised here or by fairseq-generate."""
+    """The same whether the text was never tokenized, or is detokenized here or by fairseq-generate."""
     reference = write(tmp_path / "test.de", PLAIN_REFERENCES)
     escaped = [line.replace("-", " @-@ ") for line in HYPOTHESES]
     path, options = tmp_path / "a.log", ("--reference", reference, "--json", tmp_path / "a.json")
@@ -190,12 +190,12 @@ def test_best_of_several_hypotheses(tmp_path, capsys):
         (["x", "y", "Ein Hu@@"], None, (), "found sub-words"),
         (["▁Ein ▁Hu nd", "x", "y"], None, (), "--remove-bpe sentencepiece, to fairseq-generate"),
         (None, ["▁Ein ▁Hu nd", "x", "y"], (), "found sub-words"),
-        (None, None, ("reference",), "found 'n Mann mit einem Hut .', tokenised text; expected plain text for"),
+        (None, None, ("reference",), "found 'n Mann mit einem Hut .', tokenized text; expected plain text for"),
         (["sagt &quot; ja", "x", "y"], None, ("reference",), "pass --moses LANG if these are Moses tokens"),
-        (["a , b", "x", "y"], None, ("reference",), "tokenised text"),
-        (["a @-@ b", "x", "y"], None, ("reference",), "tokenised text"),
-        (["Was ist das ?", "x", "y"], None, ("reference",), "found 'Was ist das ?', tokenised text"),
-        *(([text, "x", "y"], None, ("reference",), "tokenised text") for text in TOKENS),
+        (["a , b", "x", "y"], None, ("reference",), "tokenized text"),
+        (["a @-@ b", "x", "y"], None, ("reference",), "tokenized text"),
+        (["Was ist das ?", "x", "y"], None, ("reference",), "found 'Was ist das ?', tokenized text"),
+        *(([text, "x", "y"], None, ("reference",), "tokenized text") for text in TOKENS),
         (PLAIN_HYPOTHESES, None, ("reference", "--moses", "de"), "plain text; expected Moses tokens; leave out --m"),
         (None, None, ("--moses", "de"), "found no --reference"),
         (None, None, ("--moses", ""), "found no --reference"),
@@ -230,7 +230,7 @@ def test_share_of_lines(tmp_path, capsys, text, odd, of):
     if odd == 1:
         assert run(capsys, log, "--reference", reference)
     else:
-        assert "sub-words" in (error := refused(capsys, log, "--reference", reference)) or "tokenised" in error
+        assert "sub-words" in (error := refused(capsys, log, "--reference", reference)) or "tokenized" in error
 
 
 @pytest.mark.parametrize("text", TOKENS)
@@ -241,7 +241,7 @@ def test_share_of_lines_of_the_reference(tmp_path, capsys, text):
         if odd == 1:
             assert run(capsys, log, "--reference", reference)
         else:
-            assert f"{reference}: found {text!r}, tokenised" in refused(capsys, log, "--reference", reference)
+            assert f"{reference}: found {text!r}, tokenized" in refused(capsys, log, "--reference", reference)
 
 
 def test_plain_french(tmp_path, capsys):
@@ -275,7 +275,7 @@ def test_languages_of_sacremoses(tmp_path, capsys, language):
     [
         (PLAIN_REFERENCES[:2], "found 2 lines; expected 3, one per sentence of"),
         ([*PLAIN_REFERENCES[:2], " "], "found nothing on line 3"),
-        (REFERENCES, "tokenised text; expected the plain text that sacreBLEU is defined on"),
+        (REFERENCES, "tokenized text; expected the plain text that sacreBLEU is defined on"),
     ],
 )
 def test_bad_references(tmp_path, capsys, lines, words):
@@ -283,10 +283,10 @@ def test_bad_references(tmp_path, capsys, lines, words):
     assert words in refused(capsys, log, "--reference", write(tmp_path / "test.de", lines))
 
 
-def test_detokenised_by_fairseq(tmp_path, capsys):
+def test_detokenized_by_fairseq(tmp_path, capsys):
     """Then the log lacks the tokens of the references."""
     log = write_log(tmp_path / "a.log", decode=str.upper)
-    assert "fairseq-generate has detokenised (D differs from H); expected --reference" in refused(capsys, log)
+    assert "fairseq-generate has detokenized (D differs from H); expected --reference" in refused(capsys, log)
 
 
 def test_logs_of_other_sentences(tmp_path, capsys):

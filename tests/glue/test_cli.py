@@ -13,12 +13,12 @@ from fairseq.trainer import Trainer
 from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.cli import doctor
 from agg_fairseq.cli.main import COMMANDS, main
-from agg_fairseq.cli.naming import names_of, stem
-from agg_fairseq.cli.table import format_table
-from agg_fairseq.cli.training_log import read_log
 from agg_fairseq.data.binarized import count_tokens
 from agg_fairseq.errors import UserError
+from agg_fairseq.evaluation.result import format_table
+from agg_fairseq.evaluation.training_log import read_log
 from agg_fairseq.files import write_json, write_whole
+from agg_fairseq.names import unique_names
 from tests.glue.test_criterions import build
 
 
@@ -263,13 +263,14 @@ def test_a_checkpoint_is_not_written_over(lm_data, good_checkpoint, tmp_path, ca
 
 
 def test_names():
-    assert names_of(["a/x.pt", "b/x.pt"], None) == ["a", "b"]
-    assert names_of(["r/x.pt", "q/r/x.pt"], None) == ["r/x.pt", "q/r/x.pt"]
-    assert names_of(["a/x.json", "b/y.json"], None, stem) == ["x", "y"]
+    assert unique_names(["a/x.pt", "b/x.pt"], None) == ["a", "b"]
+    assert unique_names(["r/x.pt", "q/r/x.pt"], None) == ["r/x.pt", "q/r/x.pt"]
+    assert unique_names(["a/x.json", "b/y.json"], None, "stem") == ["x", "y"]
+    assert unique_names(["a/x", "b/y"], None, "name") == ["x", "y"]
     with pytest.raises(UserError, match="found the name 'm' twice"):
-        names_of(["a", "b"], ["m", "m"])
+        unique_names(["a", "b"], ["m", "m"])
     with pytest.raises(UserError, match="found a/x.pt twice"):
-        names_of(["a/x.pt", "a/x.pt"], None)
+        unique_names(["a/x.pt", "a/x.pt"], None)
 
 
 def test_table():

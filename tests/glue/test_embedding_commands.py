@@ -51,7 +51,7 @@ def write_checkpoint(path, weight, task):
 
 @pytest.fixture
 def data(tmp_path):
-    """Words binarised as fairseq-preprocess does."""
+    """Words binarized as fairseq-preprocess does."""
     dictionary = build_dictionary(TEXT)
     assert dictionary.symbols[4:] == WORDS
     (tmp_path / "bin").mkdir()
@@ -216,7 +216,7 @@ def test_data_sets_that_are_not_there(data, checkpoint, tmp_path, capsys, monkey
     assert "found AGG_DATA not set; put the data set in $AGG_DATA/word-similarity/MEN.txt (lines of wo" in error("MEN")
     monkeypatch.setenv("AGG_DATA", str(tmp_path))
     assert f"found no {tmp_path}/word-similarity/RW.txt; put" in error("RW,MEN")
-    assert "found no file men; expected one, a folder, or of MEN, WS353, RG65, RW" in error("men")
+    assert "found no file men; expected files, folders, or names of MEN, WS353, RG65, RW" in error("men")
     assert "found none of MEN.txt, WS353.txt" in error(tmp_path)
     (tmp_path / "empty.txt").write_text("")
     assert "found no pair" in error(tmp_path / "empty.txt")
@@ -241,14 +241,14 @@ def test_names_that_rows_of_their_own_have(data, checkpoint, turned, scored, cap
 
 
 def test_files_that_are_read_are_not_overwritten(data, checkpoint, scored, tmp_path, capsys):
-    """The data, a data set in a folder, and a tokeniser's file."""
+    """The data, a data set in a folder, and a tokenizer's file."""
     folder, codes = tmp_path / "sets", tmp_path / "codes"
     folder.mkdir()
     scored.rename(folder / "MEN.txt")
     codes.write_text("s e\n")
-    tokeniser = ("--bpe", "subword_nmt", "--bpe-codes", codes)
+    tokenizer = ("--bpe", "subword_nmt", "--bpe-codes", codes)
     for command in (("word-similarity", "--datasets", folder), ("neighbors", "--words", "sea")):
-        start = (command[0], checkpoint, "--data", data, *command[1:], *tokeniser)
+        start = (command[0], checkpoint, "--data", data, *command[1:], *tokenizer)
         targets = [checkpoint, data / "dict.txt", data / "train.bin", codes]
         for target in [*targets, folder / "MEN.txt"] if "--datasets" in command else targets:
             before = target.read_bytes()
@@ -264,7 +264,7 @@ def model_of_tokens(tmp_path, tokens):
 
 
 def test_words_in_a_dictionary_of_pieces(tmp_path, scored, capsys):
-    """`sea` and `lake` would be found there, where they go on with a word; neighbours of a piece can be asked for."""
+    """`sea` and `lake` would be found there, where they go on with a word; neighbors of a piece can be asked for."""
     path = model_of_tokens(tmp_path, ["▁sea", "▁lake", "▁river", "sea", "lake", "river"])
     error = failing(capsys, "word-similarity", path, "--data", tmp_path, "--datasets", scored)
     assert (

@@ -2,18 +2,22 @@
 
 import json
 import shutil
+import sys
 import types
 
 import pytest
 import torch
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.trainer import Trainer
 
-from agg_fairseq.cli import generate_lm
+from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
 from agg_fairseq.decoding import continuation
+from agg_fairseq.evaluation import generate_texts  # noqa: F401 — the module of this name is in sys.modules then
 from tests.glue.test_cli import changed, diverge
 from tests.glue.test_criterions import batches, build
 
+MODULE = sys.modules["agg_fairseq.evaluation.generate_texts"]
 PAD, BOS, EOS = 1, 0, 2
 LENGTHS = ("--prefix-length", "5", "--length", "9")
 
@@ -116,7 +120,7 @@ def test_forbidden_tokens_never_appear(lm_data):
 
 
 @pytest.mark.parametrize("normalized", [False, True], ids=["logits", "log-probabilities"])
-def test_draws_follow_the_renormalised_probabilities(normalized):
+def test_draws_follow_the_renormalized_probabilities(normalized):
     """Of 0.4, 0.3, 0.2, 0.1 after any token: the 3 likeliest by 4/9, 3/9, 2/9; and none of probability 0."""
     logits = torch.tensor([0.2, 0.4, 0.1, 0.3, 0.0]).log().repeat(5, 1)
     model = Bigrams(logits, normalized)
@@ -237,29 +241,29 @@ def test_the_old_file_stays_until_the_new_one_is_whole(lm_data, checkpoint, tmp_
         calls.append(arguments)
         return continue_(*arguments)
 
-    continue_ = generate_lm._continue
-    monkeypatch.setattr(generate_lm, "_continue", interrupted)
+    continue_ = MODULE._continue
+    monkeypatch.setattr(MODULE, "_continue", interrupted)
     assert generate(lm_data, checkpoint, tmp_path / "t.jsonl", *LENGTHS, "--batch-size", "2") == (130, [{}])
     assert calls and [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
 
 
-def factorise(state):
+def factorize(state):
     state["cfg"]["model"]["f2_decoding"] = "joint"
 
 
 @pytest.mark.parametrize(("asked", "used"), [((), "joint"), (("--f2-decoding", "sample-class"), "sample-class")])
-def test_decoding_of_a_factorised_output_layer(lm_data, checkpoint, tmp_path, capsys, monkeypatch, asked, used):
+def test_decoding_of_a_factorized_output_layer(lm_data, checkpoint, tmp_path, capsys, monkeypatch, asked, used):
     """What the checkpoint says unless something else is asked for; the model itself is not built here."""
-    factorised = changed(checkpoint, tmp_path / "f2.pt", factorise)
+    factorized = changed(checkpoint, tmp_path / "f2.pt", factorize)
     given = []
 
-    def load_model(path, data, overrides):
+    def build_model(self, data, overrides):
         given.append(overrides.pop("f2_decoding", None))
-        return original(checkpoint, data, overrides)
+        return original(Checkpoint(checkpoint), data, overrides)
 
-    original = generate_lm.load_model
-    monkeypatch.setattr(generate_lm, "load_model", load_model)
-    status, _ = generate(lm_data, factorised, tmp_path / "t.jsonl", *LENGTHS, *asked)
+    original = Checkpoint.build_model
+    monkeypatch.setattr(Checkpoint, "build_model", build_model)
+    status, _ = generate(lm_data, factorized, tmp_path / "t.jsonl", *LENGTHS, *asked)
     assert status == 0 and given == [asked[1] if asked else None]
     batch_size = "|batch-size:64" if used == "sample-class" else ""
     assert f"|decoding:greedy|f2-decoding:{used}|seed:1{batch_size}|version:" in capsys.readouterr().out
@@ -307,7 +311,7 @@ def test_changed_checkpoints_are_one_line(lm_data, checkpoint, tmp_path, capsys,
 def test_unwritable_output_is_found_out_first(lm_data, checkpoint, tmp_path, capsys, monkeypatch, option, output):
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
-    monkeypatch.setattr(generate_lm, "_continue", None)
+    monkeypatch.setattr(MODULE, "_continue", None)
     arguments = ["generate-lm", lm_data, "--path", checkpoint, *LENGTHS, "--output", tmp_path / "t.jsonl"]
     assert main([str(argument) for argument in (*arguments, option, tmp_path / output)]) == 2
     error = capsys.readouterr().err
@@ -335,10 +339,15 @@ def test_a_dictionary_of_another_size(lm_data, checkpoint, tmp_path, capsys):
     assert "pass the data folder that the model was trained with" in capsys.readouterr().err
 
 
-def test_a_token_beyond_the_dictionary():
-    arguments = types.SimpleNamespace(data="bin", gen_subset="test")
-    with pytest.raises(generate_lm.UserError, match="bin/test: found token 9, but the dictionary has 9"):
-        generate_lm._check_tokens(torch.tensor([[3, 9]]), range(9), arguments)
+def test_a_token_beyond_the_dictionary(lm_data, checkpoint, tmp_path, monkeypatch, capsys):
+    class Stream(list):
+        sizes = torch.tensor([14])
+
+    stream = Stream([(torch.zeros(0), torch.full((14,), 64))])
+    monkeypatch.setattr(LanguageModelingTask, "load_dataset", lambda *_: None)
+    monkeypatch.setattr(LanguageModelingTask, "dataset", lambda *_: types.SimpleNamespace(dataset=stream))
+    assert generate(lm_data, checkpoint, tmp_path / "t.jsonl", *LENGTHS) == (2, None)
+    assert "/test: found token 64, but the dictionary has 64; expected both to come" in capsys.readouterr().err
 
 
 def test_learned_positions_limit_the_length(lm_data, tmp_path, capsys):
@@ -357,6 +366,6 @@ def test_too_little_memory_of_a_gpu(lm_data, checkpoint, tmp_path, capsys, monke
     def full(*arguments, **options):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(generate_lm.decoding, "continuation", full)
+    monkeypatch.setattr(MODULE.decoding, "continuation", full)
     assert generate(lm_data, checkpoint, tmp_path / "t.jsonl", *LENGTHS, "--batch-size", "4") == (2, None)
     assert "--batch-size: found 4 texts too many" in capsys.readouterr().err

@@ -11,9 +11,10 @@ from fairseq.data import Dictionary
 from fairseq.trainer import Trainer
 
 from agg_fairseq.checkpoint import Checkpoint
-from agg_fairseq.cli.embeddings import Vocabulary, load_all, load_embeddings
 from agg_fairseq.cli.main import main
+from agg_fairseq.data.vocabulary import Vocabulary
 from agg_fairseq.errors import UserError
+from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
 from tests.glue.test_criterions import MT, build
 
 
@@ -61,7 +62,7 @@ def test_a_translation_model_is_grouped_by_the_target_side(translator, mt_data, 
     """No English word is ever a target: all of them are rare by frequency, and none of the German ones is."""
     assert isotropy(translator, "--data", mt_data, "--groups", "frequency") == 0
     assert "groups:1e-05/1e-06-of-tokens" in capsys.readouterr().out
-    _, vocabulary = load_all([str(translator)], mt_data)
+    vocabulary = load_embedding_vocabulary({"mt": Checkpoint(translator)}, mt_data)
     assert vocabulary.joined and vocabulary.languages == ("en", "de")
     rare = {vocabulary.dictionary[int(token)] for token in vocabulary.groups("frequency").members("rare")}
     assert {f"w{index}" for index in range(5)} < rare and not any(token.startswith("t") for token in rare)
@@ -81,11 +82,11 @@ def test_embeddings_that_cannot_be_measured(lm_runs, tmp_path, capsys):
     torch.save(state, tmp_path / "zero.pt")
     assert isotropy(tmp_path / "zero.pt") == 2
     assert "found only zeros in decoder.output_projection.weight" in capsys.readouterr().err
-    assert not load_embeddings(tmp_path / "zero.pt").tied
+    assert not Checkpoint(tmp_path / "zero.pt").output_embedding.tied
     del state["model"][weight], state["model"]["decoder.embed_tokens.weight"]
     torch.save(state, tmp_path / "none.pt")
     with pytest.raises(UserError, match="found no output embedding"):
-        load_embeddings(tmp_path / "none.pt")
+        Checkpoint(tmp_path / "none.pt").output_embedding  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -115,10 +116,11 @@ def test_the_input_embedding_is_the_output_only_where_they_are_shared(lm_runs, t
     state["cfg"]["model"]["share_decoder_input_output_embed"] = shared
     torch.save(state, tmp_path / "c.pt")
     if shared:
-        assert load_embeddings(tmp_path / "c.pt").matrix == "decoder.embed_tokens.weight(tied)"
+        found = Checkpoint(tmp_path / "c.pt").output_embedding
+        assert found.description == "decoder.embed_tokens.weight(tied)"
     else:
         with pytest.raises(UserError, match="found no output embedding"):
-            load_embeddings(tmp_path / "c.pt")
+            Checkpoint(tmp_path / "c.pt").output_embedding  # noqa: B018
 
 
 def test_a_path_of_any_bytes(lm_runs, tmp_path):

@@ -1,13 +1,13 @@
 """The `text-metrics` command, called in this process: the table, the JSON file, and every error."""
 
 import json
+import sys
 from collections import Counter
 
 import pytest
 import torch
 
 from agg_fairseq import __version__
-from agg_fairseq.cli import text_metrics
 from agg_fairseq.cli.main import main
 
 REFERENCES = ["a b c", "a b", "a a b"]
@@ -122,7 +122,7 @@ def test_a_word_never_seen_is_not_unk(lm_data, tmp_path, capsys, monkeypatch):
         counts[dictionary.unk()] = 1000
         return counts
 
-    monkeypatch.setattr(text_metrics, "count_tokens", mostly_unk)
+    monkeypatch.setattr(sys.modules["agg_fairseq.evaluation.text_metrics"], "count_tokens", mostly_unk)
     row = cells(run_text_metrics(capsys, write_texts(tmp_path / "m.jsonl", ["<unk> never"], ["a"]), "--data", lm_data))
     assert (row["m"]["frequent (%)"], row["m"]["very rare (%)"]) == ("50.0", "50.0")
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from agg_fairseq.cli.generate_log import read_translations
 from agg_fairseq.errors import UserError
+from agg_fairseq.evaluation.generate_log import read_translations
 
 SUMMARY = "2024-01-01 | INFO | fairseq_cli.generate | Translated {:,} sentences (9 tokens) in 1.0s (2.00 sentences/s)"
 NOISE = ["", "INFO: 'T-0' is no sentence", "Generate test with beam=5: BLEU4 = 31.23", "A-0\t0-0 1-1", "WARNING | x"]

@@ -11,12 +11,13 @@ import pytest
 import torch
 from hypothesis import given
 
-from agg_fairseq.cli import text_metrics, word_similarity
-from agg_fairseq.cli.bleu import _read_reference
-from agg_fairseq.cli.generate_log import read_translations
 from agg_fairseq.cli.pictures.measured_files import read_measured
-from agg_fairseq.cli.training_log import read_entries
 from agg_fairseq.data.alignments import ParallelSplit, read_links
+from agg_fairseq.data.word_pairs import read_word_pairs
+from agg_fairseq.evaluation.bleu import read_reference as read_plain_reference
+from agg_fairseq.evaluation.generate_log import read_translations
+from agg_fairseq.evaluation.text_metrics import FIELDS, read_texts
+from agg_fairseq.evaluation.training_log import read_entries
 from tests.hostile import FEW, MANY, damaged, refusal, special_files
 
 LOG = (
@@ -91,11 +92,11 @@ def read_log(path):
 
 
 def texts_oracle(content):
-    return [{field: record[field] for field in text_metrics.FIELDS} for record in map(json.loads, lines_of(content))]
+    return [{field: record[field] for field in FIELDS} for record in map(json.loads, lines_of(content))]
 
 
-def read_texts(path):
-    return [{field: record[field] for field in text_metrics.FIELDS} for record in text_metrics._read(str(path))]
+def read_fields(path):
+    return [{field: record[field] for field in FIELDS} for record in read_texts(path)]
 
 
 def pairs_oracle(content):
@@ -105,7 +106,7 @@ def pairs_oracle(content):
 
 
 def read_pairs(path):
-    found = word_similarity._read(str(path))
+    found = read_word_pairs(path)
     return list(zip(found.first, found.second, found.scores, strict=True))
 
 
@@ -176,12 +177,12 @@ def reference_oracle(content):
 
 
 def read_reference(path):
-    return _read_reference(str(path), SimpleNamespace(references=["a", "b", "c"], path="log"))
+    return read_plain_reference(path, SimpleNamespace(references=["a", "b", "c"], path="log"))
 
 
 CASES = {
     "generate log": Case(LOG, read_log, log_oracle),
-    "texts": Case(TEXTS, read_texts, texts_oracle),
+    "texts": Case(TEXTS, read_fields, texts_oracle),
     "word pairs": Case(PAIRS, read_pairs, pairs_oracle),
     "alignments": Case(LINKS, read_link_counts, links_oracle),
     "training log": Case(TRAIN_LOG, read_entries, entries_oracle),

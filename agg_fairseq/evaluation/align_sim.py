@@ -1,0 +1,114 @@
+"""Whether the embeddings of translation models know which words of the two languages were aligned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from tqdm import tqdm
+
+from .. import __version__, metrics
+from ..checkpoint import Checkpoint
+from ..data.alignments import load_parallel, read_links
+from ..data.vocabulary import GROUPINGS
+from ..errors import UserError
+from ..metrics.groups import GROUPS
+from .inputs import load_embedding_vocabulary, matrix_signature
+from .result import Column, Result, Value
+
+COLUMNS = (*GROUPS, "total")
+ORTHOGONAL, LABELED = "orthogonal", "labeled tokens"
+"""The rows that are of no checkpoint."""
+
+
+def align_sim(
+    checkpoints: Mapping[str, Checkpoint],
+    data: str | Path,
+    alignments: str | Path,
+    *,
+    groups: str = "frequency",
+    temperature: float = 10.0,
+) -> Result:
+    """AlignSim (0 to 1), its mean over the tokens of each frequency group that were ever aligned ("labeled").
+
+    AlignSim of a token is the cosine of two vectors over the joined vocabulary: how often the token was aligned with
+    each other token, and the softmax of its embedding's cosines with all embeddings × the temperature.
+
+    Args:
+        checkpoints: translation models over one joined dictionary, by the names of their rows.
+        data: folder written by `fairseq-preprocess`, with the training split.
+        alignments: word alignments of that split in Pharaoh format, a line per sentence pair.
+        groups: frequent, medium and rare tokens of the target side by one of `data.vocabulary.GROUPINGS`.
+        temperature: τ > 0, the factor of the cosines.
+
+    Returns:
+        Result: a row per checkpoint; the row `orthogonal`, of embeddings that are all at right angles; and the row
+        `labeled tokens`, their number. Details: `groups`, their sizes; `labelled` and `orthogonal`, these two rows by
+        group; and `checkpoints`, for each `name`, `path`, `matrix` and `align_sim` by group, None where no token of a
+        group was aligned.
+
+    Raises:
+        UserError: the models have no joined dictionary; the name of a checkpoint is that of another row; an option is
+            out of its range; as `load_embedding_vocabulary`, `load_parallel` and `read_links`.
+
+    Reference: Yu et al. (2021), Eqs. 16 and 17, Table 3.
+    """
+    taken = next((name for name in checkpoints if name in (ORTHOGONAL, LABELED)), None)
+    if taken is not None:
+        raise UserError(f"--name: found {taken!r}, a row of its own; give the checkpoint another name")
+    if not 0 < temperature < math.inf:
+        raise UserError(f"--temperature: expected a positive number, got {temperature}")
+    vocabulary = load_embedding_vocabulary(checkpoints, data)
+    members = vocabulary.groups(groups)
+    if not vocabulary.joined or vocabulary.languages is None:
+        found = "separate dictionaries" if vocabulary.languages else "a language model"
+        raise UserError(
+            f"{next(iter(checkpoints.values()))}: found {found}; AlignSim expects a translation model over a "
+            "dictionary that fairseq-preprocess --joined-dictionary made"
+        )
+    # The positions of the links are in the order of the files, which a model from Y to X may have been trained on too.
+    source, target = vocabulary.languages
+    if not (Path(data) / f"train.{source}-{target}.{target}.bin").is_file():
+        source, target = target, source
+    links = read_links(alignments, load_parallel(data, (source, target)))
+
+    measured = []
+    rows: dict[str | tuple[str, ...], list[Value]] = {}
+    for name, checkpoint in checkpoints.items():
+        embedding = checkpoint.output_embedding
+        progress = partial(tqdm, desc=f"AlignSim of {name}", unit="chunk", disable=None, leave=False)
+        values = metrics.align_sim(embedding.weight, links, temperature=temperature, progress=progress)
+        means = metrics.group_means(values, members)
+        matrix = embedding.description
+        measured.append({"name": name, "path": str(checkpoint), "matrix": matrix, "align_sim": means})
+        rows[name] = [means[column] for column in COLUMNS]
+    unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.dictionary), temperature=temperature)
+    orthogonal = metrics.group_means(unrelated, members)
+    group_of_labeled = members.of_token[links.tokens()]
+    labeled = {name: int(group_of_labeled.eq(index).sum()) for index, name in enumerate(members.names)}
+    labeled["total"] = len(group_of_labeled)
+    rows[ORTHOGONAL] = [orthogonal[column] for column in COLUMNS]
+    rows[LABELED] = [labeled[column] for column in COLUMNS]
+    return Result(
+        columns=[Column(f"AlignSim {column}", digits=4) for column in COLUMNS],
+        rows=rows,
+        signature="|".join(
+            [
+                f"matrix:{matrix_signature(checkpoints)}",
+                f"groups:{GROUPINGS[groups]},target-side",
+                f"temperature:{temperature:g}",
+                f"links:{int(links.count.sum())}",
+                f"pairs:{len(links.count)}",
+                "labels:symmetric",
+                f"version:{__version__}",
+            ]
+        ),
+        details={
+            "groups": members.sizes(),
+            "labelled": labeled,
+            "orthogonal": orthogonal,
+            "checkpoints": measured,
+        },
+    )

@@ -1,0 +1,128 @@
+"""The translations in what `fairseq-generate` prints."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UserError, first_line
+from ..files import open_file
+
+SENTENCE = re.compile(r"([STHD])-([0-9]{1,18})\t")
+SUMMARY = re.compile(r"Translated ([0-9][0-9,]{0,17}) sentences")
+CUT = "a truncated log, or a progress bar in it; run fairseq-generate again, with --log-format none"
+
+
+@dataclass(frozen=True)
+class Translations:
+    """The sentences of a log, in the order of the test set.
+
+    Args:
+        path: of the log.
+        sources: the S lines; none with a log that has none.
+        references: the T lines.
+        tokens: the H lines; of several for a sentence (--nbest), the one with the best score.
+        texts: the D lines, likewise: what --tokenizer and --bpe made of the tokens; without these, the same.
+    """
+
+    path: str
+    sources: list[str]
+    references: list[str]
+    tokens: list[str]
+    texts: list[str]
+
+    @property
+    def decoded(self) -> bool:
+        """Has fairseq-generate detokenized the texts, and with them the references?"""
+        return self.texts != self.tokens
+
+
+def read_translations(path: str | Path) -> Translations:
+    """Reads the lines S-id, T-id, H-id and D-id of a log, in any order and among others.
+
+    Raises:
+        UserError: there is no such file; it has no such lines; one of them is cut off or occurs twice; or sentences are
+            missing between 0 and the highest id, or of the number that the log itself reports.
+    """
+    single: dict[str, dict[int, str]] = {"S": {}, "T": {}}
+    scored: dict[str, dict[int, list[tuple[float, str]]]] = {"H": {}, "D": {}}
+    reported: list[int] = []  # the number of sentences, by each summary line
+    try:
+        with open_file(path, encoding="utf-8-sig", newline="\n") as file:
+            for count, line in enumerate(file, 1):
+                place = f"{path}, line {count}"
+                if not line.endswith("\n"):
+                    raise UserError(f"{place}: found no end of the line: {CUT}")
+                match = SENTENCE.match(line)
+                if match is None:
+                    summary = SUMMARY.search(line)
+                    if summary:
+                        reported.append(int(summary[1].replace(",", "")))
+                    continue
+                kind, index, rest = match[1], int(match[2]), line[match.end() :]
+                if kind in scored:
+                    scored[kind].setdefault(index, []).append(_hypothesis(rest, place))
+                elif index in single[kind]:
+                    raise UserError(
+                        f"{place}: found {kind}-{index} a second time; expected the log of one run over one split"
+                    )
+                else:
+                    single[kind][index] = rest.strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: unreadable ({first_line(error)}); expected a log of fairseq-generate") from error
+
+    sources, references, tokens, texts = single["S"], single["T"], scored["H"], scored["D"]
+    if not references or not tokens:
+        raise UserError(
+            f"{path}: found {len(references)} references (T-…) and {len(tokens)} hypotheses (H-…); expected the output "
+            "of fairseq-generate, without --quiet, on data that have a target side"
+        )
+    by_kind = {"S": sources or references, "T": references, "H": tokens, "D": texts}
+    ids = set().union(*by_kind.values())
+    for kind, of_kind in by_kind.items():
+        if len(of_kind) < len(ids):
+            raise UserError(f"{path}: found no {kind}-{min(ids.difference(of_kind))}: {CUT}")
+    for index, hypotheses in tokens.items():
+        if len(hypotheses) != len(texts[index]):
+            counts = f"{len(hypotheses)} lines H-{index}, but {len(texts[index])} D-{index}"
+            raise UserError(f"{path}: found {counts}: {CUT}")
+    _check_contiguous(set(references), reported, path)
+
+    # NaN is no score: a hypothesis with it is chosen only where there is no other.
+    best = [
+        [max(of_kind[index], key=lambda one: -math.inf if math.isnan(one[0]) else one[0])[1] for index in sorted(ids)]
+        for of_kind in (tokens, texts)
+    ]
+    plain = [[lines[index] for index in sorted(lines)] for lines in (sources, references)]
+    return Translations(str(path), *plain, *best)
+
+
+def _hypothesis(rest: str, place: str) -> tuple[float, str]:
+    """The score and the text of a line H or D."""
+    score, tab, text = rest.partition("\t")
+    try:
+        return float(score if tab else ""), text.strip()
+    except ValueError as error:
+        raise UserError(
+            f"{place}: found {rest.strip()[:40]!r}; expected a score, a tab and a text, as fairseq-generate prints them"
+        ) from error
+
+
+def _check_contiguous(ids: set[int], reported: list[int], path: str | Path) -> None:
+    """Checks that the ids are 0, 1, 2, … and as many as the log reports."""
+    missing = next(index for index in itertools.count() if index not in ids)
+    if missing < len(ids):
+        raise UserError(
+            f"{path}: found {len(ids)} sentences, but none of id {missing}; expected all of the split: "
+            "fairseq-generate drops the last, incomplete batch unless given --required-batch-size-multiple 1, too long "
+            "sentences if given --skip-invalid-size-inputs-valid-test, and the other shards if given --num-shards"
+        )
+    # Logs of several shards, each of which reports its own number, may be joined; and a summary may be printed twice.
+    if reported and len(ids) != sum(reported) and {len(ids)} != set(reported):
+        raise UserError(
+            f"{path}: found {len(ids)} sentences, but the log reports {' + '.join(map(str, reported))}; expected a "
+            "whole log of one run"
+        )

@@ -1,0 +1,179 @@
+"""Continuations of a split's prefixes by a language model, written as JSON Lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from .. import __version__, decoding
+from ..checkpoint import Checkpoint, check_finite
+from ..errors import UserError, first_line
+from ..files import check_distinct, check_writable, write_whole
+from .inputs import check_language_models, check_split, find_device
+from .result import Column, Result
+
+
+def generate_texts(
+    checkpoint: Checkpoint,
+    data: str | Path,
+    output: str | Path,
+    *,
+    split: str = "test",
+    prefix_length: int = 50,
+    length: int = 100,
+    max_texts: int | None = None,
+    topk: int | None = None,
+    seed: int = 1,
+    f2_decoding: str | None = None,
+    batch_size: int = 64,
+    device: str | None = None,
+) -> Result:
+    """Continues the prefixes of a split, and writes each with its continuation and its reference.
+
+    The split is one stream of tokens, with its line ends, that is cut into blocks of a prefix and its reference; what
+    is left over at the end is dropped. Each line of the file is an object with the strings `prefix`, `continuation` and
+    `reference`, the symbols of the dictionary separated by spaces. The defaults are the setting of F²-Softmax.
+
+    Args:
+        checkpoint: a language model over the dictionary of `data`.
+        data: folder written by `fairseq-preprocess`.
+        output: the file to write.
+        split: the split to continue.
+        prefix_length: P, tokens that the model is given.
+        length: L, tokens of a continuation and of a reference.
+        max_texts: continue only so many prefixes, the first; None continues all.
+        topk: None takes the token of the highest probability; K draws from the K tokens of the highest probability.
+        seed: of the random numbers, 0 to 2⁶³ − 1.
+        f2_decoding: how a factorized output layer goes from class to token, one of `functional.decoupled.DECODINGS`;
+            None: as the checkpoint says.
+        batch_size: texts at a time; changes no text, except those of `sample-class`, which the model itself draws.
+        device: "cpu", "cuda", …; None: a GPU if there is one.
+
+    Returns:
+        Result: a single row, named by `output`. Details: `path` of the checkpoint, `texts`, `generated_tokens`, and
+        `unused_tokens`, those of the split that are in no block.
+
+    Raises:
+        UserError: the checkpoint is no language model over the dictionary of `data`, is diverged, or has too few
+            learned positions; the split is missing, damaged or too short; an option is out of its range; `output`
+            cannot be written or is the checkpoint; or the GPU has too little memory for a batch.
+
+    Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
+    """
+    check_distinct(path=checkpoint.path, output=output)
+    for name, value in {
+        "prefix_length": prefix_length, "length": length, "max_texts": max_texts, "topk": topk, "batch_size": batch_size
+    }.items():  # fmt: skip
+        if value is not None and not 1 <= value < 2**31:
+            raise UserError(f"--{name.replace('_', '-')}: expected at least 1, got {value}")
+    if not 0 <= seed < 2**63:
+        raise UserError(f"--seed: expected 0 to 2^63 - 1, got {seed}")
+    check_language_models({"": checkpoint}, data)
+    if f2_decoding and "f2_decoding" not in checkpoint.model_options:
+        raise UserError(
+            f"--f2-decoding: found a model with an ordinary softmax in {checkpoint}; expected one of a factorized "
+            "output layer, transformer_lm_f2…; leave the option out"
+        )
+    place = find_device(device)
+    overrides = {"sample_break_mode": "none", **({"f2_decoding": f2_decoding} if f2_decoding else {})}
+    model, task = checkpoint.build_model(data, overrides)
+    dictionary = task.source_dictionary
+    adds_bos = bool(getattr(task.args, "add_bos_token", False))
+    needed = prefix_length + length - 1 + adds_bos
+    positions = decoding.learned_positions(model.decoder)
+    if positions is not None and needed > positions:
+        raise UserError(
+            f"{checkpoint}: found a model with {positions} learned positions; expected at least {needed}, a prefix and "
+            "its continuation; lower --prefix-length or --length"
+        )
+    if topk is not None and topk > len(task.target_dictionary):
+        raise UserError(f"--topk: expected 1 to {len(task.target_dictionary)} (the model's vocabulary), got {topk}")
+    check_finite(checkpoint.path, dict(model.named_parameters()))
+    blocks, tokens = _blocks(task, data, split, prefix_length + length, max_texts)
+    check_writable(output)
+
+    model.to(place)
+    torch.manual_seed(seed)  # for models that draw by themselves
+    generator = torch.Generator().manual_seed(seed)
+
+    def write(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8") as file:
+            for batch in tqdm(blocks.split(batch_size), desc="continuing", unit="batch", disable=None, leave=False):
+                prefixes, references = batch[:, :prefix_length], batch[:, prefix_length:]
+                known = nn.functional.pad(prefixes, (1, 0), value=dictionary.bos()) if adds_bos else prefixes
+                continued = _continue(model, known.to(place), length, topk, generator, dictionary)
+                for texts in zip(prefixes.tolist(), continued.tolist(), references.tolist(), strict=True):
+                    words = (" ".join(dictionary[token] for token in text) for text in texts)
+                    line = dict(zip(("prefix", "continuation", "reference"), words, strict=True))
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    write_whole(output, write)
+    generated, unused = len(blocks) * length, tokens - blocks.numel()
+    used_decoding = f2_decoding or checkpoint.model_options.get("f2_decoding")
+    return Result(
+        columns=[Column("texts"), Column("generated", "tokens"), Column("unused", "tokens")],
+        rows={str(output): [len(blocks), generated, unused]},
+        signature="|".join(
+            [
+                f"split:{split}",
+                f"texts:{len(blocks)}",
+                f"prefix:{prefix_length}",
+                f"length:{length}",
+                f"decoding:{'greedy' if topk is None else f'top-k={topk}'}",
+                *([f"f2-decoding:{used_decoding}"] if used_decoding else []),
+                f"seed:{seed}",
+                *([f"batch-size:{batch_size}"] if used_decoding == "sample-class" else []),  # drawn by the model
+                f"version:{__version__}",
+            ]
+        ),
+        details={
+            "path": str(checkpoint),
+            "texts": len(blocks),
+            "generated_tokens": generated,
+            "unused_tokens": unused,
+        },
+    )
+
+
+def _blocks(task: Any, data: str | Path, split: str, size: int, max_texts: int | None) -> tuple[Tensor, int]:
+    """The whole blocks of a split, (N, P + L) int64, cut as fairseq-eval-lm does; and the number of its tokens."""
+    check_split(data, split)
+    try:
+        task.args.tokens_per_sample = size
+        task.load_dataset(split)
+        stream = task.dataset(split).dataset  # item i: the tokens before those of block i, its tokens, …
+        tokens = int(stream.sizes.sum())
+        number = tokens // size if max_texts is None else min(tokens // size, max_texts)
+        cut = [stream[index][1] for index in range(number)]
+    except (ValueError, RuntimeError, AssertionError, OSError) as error:
+        raise UserError(f"{data}/{split}: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
+    if not cut:
+        raise UserError(
+            f"--gen-subset: found {tokens} tokens in {split!r}; expected at least {size}, a prefix and its reference; "
+            "lower --prefix-length or --length"
+        )
+    blocks = torch.stack(cut)
+    largest, vocabulary = int(blocks.max()), len(task.source_dictionary)
+    if largest >= vocabulary:
+        raise UserError(
+            f"{data}/{split}: found token {largest}, but the dictionary has {vocabulary}; expected both to come from "
+            "the same fairseq-preprocess"
+        )
+    return blocks, tokens
+
+
+def _continue(
+    model: nn.Module, prefixes: Tensor, length: int, topk: int | None, generator: torch.Generator, dictionary: Any
+) -> Tensor:
+    """The continuations (B, L) of prefixes (B, P), on the CPU."""
+    forbidden = (dictionary.pad(), dictionary.bos())
+    try:
+        found = decoding.continuation(model, prefixes, length, topk=topk, generator=generator, forbidden=forbidden)
+    except torch.cuda.OutOfMemoryError as error:
+        raise UserError(f"--batch-size: found {len(prefixes)} texts too many for the GPU's memory; lower it") from error
+    return found.cpu()

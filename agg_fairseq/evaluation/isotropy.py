@@ -1,0 +1,95 @@
+"""How evenly the output embeddings of checkpoints point in all directions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tqdm import tqdm
+
+from .. import __version__, metrics
+from ..checkpoint import Checkpoint
+from ..data.vocabulary import GROUPINGS
+from ..errors import UserError
+from ..metrics.groups import GROUPS
+from .inputs import load_embedding_vocabulary, matrix_signature
+from .result import Column, Result
+
+COLUMNS = (*GROUPS, "total")
+
+
+def isotropy(checkpoints: Mapping[str, Checkpoint], data: str | Path | None = None, *, groups: str = "types") -> Result:
+    """Isotropy, mean cosines and singular values of output embeddings, in float64, over all rows.
+
+    I(W) is the isotropy (1 is isotropic), with each eigenvector of WᵀW in the direction that the solver returns; I(W) ±
+    takes both directions of each, so that it does not depend on the solver. S(W) is the mean cosine between two
+    embeddings (0 is isotropic). The rows of special tokens are included in W and are in no group.
+
+    Args:
+        checkpoints: language models or translation models, by the names of their rows.
+        data: folder written by `fairseq-preprocess`, with the training split, which the groups are formed by; None
+            leaves out what is measured by group. For a translation model, the frequencies are those of the target side.
+        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+
+    Returns:
+        Result: a row per checkpoint. The last columns are the second, the tenth, the median and the smallest singular
+        value as a share of the largest. Details: `groups`, their sizes or None; and `checkpoints`, for each `name`,
+        `path`, `matrix`, `rows` (V), `isotropy` by group, `isotropy_both_signs`, `mean_cosine`, `rare_frequent_cosine`
+        (the mean cosine between a rare and a frequent embedding) and `singular_values` (D, largest first, divided by
+        the largest). A number is None if it needs a group that is empty or not known.
+
+    Raises:
+        UserError: a checkpoint has no output embedding, or one of zeros; with `data`, as `load_embedding_vocabulary`.
+
+    Reference: Yu et al. (2022), Eq. 3, Tables 10 and 11; Gao et al. (2019), Fig. 2b.
+    """
+    if data is None:
+        sizes, members = None, {}
+        for checkpoint in checkpoints.values():
+            checkpoint.output_embedding  # noqa: B018 — all files are looked at before the first is measured
+    else:
+        by_frequency = load_embedding_vocabulary(checkpoints, data).groups(groups)
+        sizes, members = by_frequency.sizes(), {group: by_frequency.members(group) for group in GROUPS}
+    measured, rows = [], {}
+    for name, checkpoint in tqdm(checkpoints.items(), desc="isotropy", unit="checkpoint", disable=None, leave=False):
+        embedding = checkpoint.output_embedding
+        weight = embedding.weight
+        if not weight.any():
+            raise UserError(f"{checkpoint}: found only zeros in {embedding.name}; expected a trained model")
+        of_group = {group: weight[tokens] for group, tokens in members.items() if len(tokens)}
+        by_group = {group: metrics.isotropy(of_group[group]) if group in of_group else None for group in GROUPS}
+        ends = [of_group[group] for group in ("rare", "frequent") if group in of_group and of_group[group].any()]
+        singular_values = metrics.singular_values(weight).tolist()
+        found = {
+            "path": str(checkpoint),
+            "matrix": embedding.description,
+            "rows": len(weight),
+            "isotropy": {**by_group, "total": metrics.isotropy(weight)},
+            "isotropy_both_signs": metrics.isotropy(weight, both_signs=True),
+            "mean_cosine": metrics.mean_cosine(weight),
+            "rare_frequent_cosine": metrics.mean_cosine_between(*ends) if len(ends) == 2 else None,
+            "singular_values": singular_values,
+        }
+        measured.append({"name": name, **found})
+        shown = (1, 9, len(singular_values) // 2, len(singular_values) - 1)
+        rows[name] = [
+            *(found["isotropy"][column] for column in COLUMNS),
+            *(found[measure] for measure in ("isotropy_both_signs", "mean_cosine", "rare_frequent_cosine")),
+            *(singular_values[index] if index < len(singular_values) else None for index in shown),
+        ]
+    sizes_of_rows = dict.fromkeys(str(one["rows"]) for one in measured)
+    titles = [*(f"I(W) {column}" for column in COLUMNS), "I(W) ±", "S(W)", "cos(rare, frequent)"]
+    return Result(
+        columns=[Column(title, digits=3) for title in (*titles, "σ2", "σ10", "median σ", "smallest σ")],
+        rows=rows,
+        signature="|".join(
+            [
+                f"matrix:{matrix_signature(checkpoints)}",
+                f"rows:{','.join(sizes_of_rows)},specials-included",
+                "isotropy:eigenvectors-of-WtW,float64",
+                *([] if data is None else [f"groups:{GROUPINGS[groups]}"]),
+                f"version:{__version__}",
+            ]
+        ),
+        details={"groups": sizes, "checkpoints": measured},
+    )

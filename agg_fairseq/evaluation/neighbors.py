@@ -1,0 +1,177 @@
+"""The tokens whose output embeddings are nearest to those of words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from .. import __version__
+from ..checkpoint import Checkpoint
+from ..data.subwords import PIECES_SHARE, WORDS, Splitter, Tokenizer
+from ..data.vocabulary import GROUPINGS, Vocabulary
+from ..errors import UserError
+from ..metrics import FrequencyGroups, nearest_neighbors, word_vectors
+from .inputs import load_embedding_vocabulary, matrix_signature
+from .result import Column, Result
+
+MARK = "†"
+"""Follows a rare token in the table."""
+CHOSEN = 3
+"""How many rare words are shown if none are asked for."""
+FEWEST_LETTERS = 4
+WORD_STARTS = ("▁", "Ġ")
+"""How sentencepiece and GPT-2 mark a piece that begins a word."""
+
+
+class NoWord(UserError):
+    """No word was asked for, and the vocabulary has no rare token that is a word by itself."""
+
+
+def neighbors(
+    checkpoints: Mapping[str, Checkpoint],
+    data: str | Path,
+    *,
+    words: Sequence[str] | None = None,
+    topk: int = 5,
+    groups: str = "types",
+    tokenizer: Tokenizer = WORDS,
+) -> Result:
+    """The nearest tokens of each word by the cosine of output embeddings, in float64.
+
+    The vector of a word of several tokens is the mean of their embeddings. The word's own tokens, special tokens and
+    the entries that fairseq pads a dictionary with are no neighbors of it.
+
+    Args:
+        checkpoints: models over one vocabulary; that of a translation model is the dictionary of the target side.
+        data: folder written by `fairseq-preprocess`, with the training split.
+        words: each is looked up once; None takes the three most frequent of the rare tokens that are whole words of at
+            least four letters.
+        topk: how many neighbors, 1 to V.
+        groups: which tokens are rare, by one of `data.vocabulary.GROUPINGS`.
+        tokenizer: how words are split into tokens of the dictionary.
+
+    Returns:
+        Result: a row per word and checkpoint, with the neighbors and their cosines as texts; † marks rare tokens.
+        Details: `groups`, their sizes; and `words`, for each `word`, its `tokens`, and for each of `checkpoints` its
+        `name`, `path` and `neighbors`. A token has `token`, `readable`, `index`, `count` (in the training split) and
+        `group`; a neighbor has its `cosine` too.
+
+    Raises:
+        NoWord: no words are given and there is none to choose.
+        UserError: a word is not in the dictionary, or its embedding is zeros; `topk` is out of its range; as
+            `load_embedding_vocabulary` and `Tokenizer.splitter`.
+
+    Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12.
+    """
+    if topk < 1:
+        raise UserError(f"--topk: expected at least 1, got {topk}")
+    vocabulary = load_embedding_vocabulary(checkpoints, data)
+    dictionary = vocabulary.dictionary
+    if topk > len(dictionary):
+        raise UserError(f"--topk: found {topk}; expected at most {len(dictionary)}, the tokens of {data}")
+    members, splitter = vocabulary.groups(groups), tokenizer.splitter(dictionary)
+    tokens_of = _look_up(words, splitter, vocabulary, data) if words else _rare_words(splitter, vocabulary, members)
+
+    def describe(index: int) -> dict[str, Any]:
+        group = int(members.of_token[index])
+        return {
+            "token": dictionary[index],
+            "readable": splitter.readable(dictionary[index]),
+            "index": index,
+            "count": int(vocabulary.counts[index]),
+            "group": None if group < 0 else members.names[group],
+        }
+
+    def show(token: Mapping[str, Any]) -> str:
+        return token["readable"] + MARK * (token["group"] == "rare")
+
+    found = {}
+    excluded = [[*vocabulary.no_words(), *tokens] for tokens in tokens_of.values()]
+    for name, checkpoint in tqdm(checkpoints.items(), desc="neighbors", unit="checkpoint", disable=None, leave=False):
+        weight = checkpoint.output_embedding.weight
+        vectors = word_vectors(weight, list(tokens_of.values()))
+        for word, vector in zip(tokens_of, vectors, strict=True):
+            if not vector.any():
+                raise UserError(f"{checkpoint}: found only zeros as an embedding of {word!r}; leave it out")
+        found[name] = nearest_neighbors(weight, vectors, topk, excluded)
+
+    rows: dict[str | tuple[str, ...], list[str | None]] = {}
+    details = []
+    for number, (word, tokens) in enumerate(tokens_of.items()):
+        described = [describe(index) for index in tokens]
+        title = " ".join(map(show, described))
+        if len(tokens) > 1:
+            title = f"{word} (mean of {title})"
+        elif any(title == row[0] for row in rows):  # two words that the tokenizer makes the same token of
+            title = f"{word} ({title})"
+        of_checkpoints = []
+        for name, checkpoint in checkpoints.items():
+            near = [{"cosine": cosine, **describe(index)} for index, cosine in found[name][number]]
+            of_checkpoints.append({"name": name, "path": str(checkpoint), "neighbors": near})
+            cells = [f"{show(token)} ({token['cosine']:.2f})" for token in near]
+            rows[title, name] = [*cells, *[None] * (topk - len(cells))]
+        details.append({"word": word, "tokens": described, "checkpoints": of_checkpoints})
+    return Result(
+        columns=[Column(str(rank)) for rank in range(1, topk + 1)],
+        rows=rows,
+        signature="|".join(
+            [
+                f"matrix:{matrix_signature(checkpoints)}",
+                f"bpe:{tokenizer.kind}",
+                "word:mean-of-tokens",
+                "cosine",
+                "neighbors:all-but-own,special-and-filling-tokens",
+                f"groups:{GROUPINGS[groups]}",
+                f"{MARK}:rare",
+                f"version:{__version__}",
+            ]
+        ),
+        details={"groups": members.sizes(), "words": details},
+        labels=("", "checkpoint"),
+    )
+
+
+def _look_up(
+    words: Sequence[str], splitter: Splitter, vocabulary: Vocabulary, data: str | Path
+) -> dict[str, list[int]]:
+    """The tokens of the words that were asked for, as indices of the dictionary."""
+    no_words = {vocabulary.dictionary[index] for index in vocabulary.no_words()}
+    found = {word: splitter.indices(word) for word in words}
+    for word, tokens in found.items():
+        if word in no_words:
+            raise UserError(f"--words: found {word!r}, no word but a token of fairseq's own; leave it out")
+        if not tokens:
+            raise UserError(
+                f"--words: found {word!r}, in tokens {splitter(word)}, not all in the dictionary of {data}; "
+                "expected a word of it, and the --bpe that the data was encoded with"
+            )
+    return found
+
+
+def _rare_words(splitter: Splitter, vocabulary: Vocabulary, members: FrequencyGroups) -> dict[str, list[int]]:
+    """The most frequent rare tokens that are a word by themselves; of equally frequent ones, the first."""
+    dictionary, counts, rare = vocabulary.dictionary, vocabulary.counts, members.members("rare")
+    pieces = [splitter.readable(token) for token in dictionary.symbols]
+    # In a dictionary of pieces, those that begin a word bear a mark; in one of words, hardly any token has it.
+    ordinary = pieces[dictionary.nspecial :]
+    shares = {mark: sum(piece.startswith(mark) for piece in ordinary) / max(len(ordinary), 1) for mark in WORD_STARTS}
+    starts = tuple(mark for mark, share in shares.items() if share >= PIECES_SHARE)
+    words: dict[str, list[int]] = {}
+    for index in rare[counts[rare].argsort(descending=True, stable=True)].tolist():
+        text = pieces[index].lstrip("".join(starts))
+        if len(text) < FEWEST_LETTERS or not text.isalpha() or (starts and not pieces[index].startswith(starts)):
+            continue
+        word = next((word for word in (text, dictionary[index]) if splitter.indices(word) == [index]), None)
+        if word is not None:
+            words[word] = [index]
+        if len(words) == CHOSEN:
+            break
+    if not words:
+        raise NoWord(
+            f"--words: found no rare token that is a word of {FEWEST_LETTERS} letters or more; name words, or the "
+            "--bpe that the data was encoded with"
+        )
+    return words

@@ -1,0 +1,180 @@
+"""How close generated texts are to the references, how similar to each other, and how varied."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from .. import __version__, metrics
+from ..data.binarized import count_tokens, load_dictionary
+from ..errors import UserError, first_line
+from ..files import open_file
+from ..metrics.diversity import SHORTEST_PHRASE
+from ..metrics.likeness import ABSENT
+from ..metrics.mass_groups import MASS_GROUPS, MASS_PERCENT
+from ..names import HUMAN
+from .result import Column, Result, Value
+
+FIELDS = ("prefix", "continuation", "reference")
+MAX_ORDER = 3
+
+Texts = list[list[str]]
+"""The tokens of each text."""
+
+
+def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None) -> Result:
+    """The measures of the F²-Softmax paper for continuations, and for their references as `human`.
+
+    KLD is the KL divergence of the distributions of single tokens, MSJ-n is MS-Jaccard, SB-n Self-BLEU, Dist-n the
+    share of distinct n-grams within a text, Rep the share of texts that end in a repeated phrase, and Uniq the number
+    of distinct tokens in all texts.
+
+    Args:
+        texts: files of JSON Lines as `generate_texts` writes them, by the names of their rows; all with the same
+            references in the same order.
+        data: folder written by `fairseq-preprocess`, with the training split, for the shares of frequent, medium, rare
+            and very rare tokens: those that make up the top 40%, next 30%, next 20% and last 10% of that text. None
+            leaves the shares out.
+
+    Returns:
+        Result: a row per file, and the row `human`; all but KLD and Uniq × 100. Details: `groups`, their sizes or None;
+        `human`; and `files`, for each `name` and `path`. Both have `tokens`, `kld` in nats, `ms_jaccard`, `self_bleu`
+        and `distinct` for n = 1, 2, 3, `repetition`, `uniq` and `shares`, not × 100; None where undefined.
+
+    Raises:
+        UserError: a file cannot be read, has no text or a line of another form; the references differ; a file is named
+            `human`; as `load_dictionary` and `count_tokens`.
+
+    Reference: Choi et al. (2020), Sec. 4.1.5, Tables 1 to 3; Yu et al. (2022), Tables 5 and 15.
+    """
+    if HUMAN in texts:
+        raise UserError(f"--name: found {HUMAN!r}, the row of the references; give the file another name")
+    records = {name: read_texts(path) for name, path in texts.items()}
+    sides = {
+        field: {name: [one[field].split() for one in of_file] for name, of_file in records.items()}
+        for field in ("continuation", "reference")
+    }
+    first = next(iter(texts))
+    references = sides["reference"][first]
+    for name, others in sides["reference"].items():
+        if len(others) != len(references):
+            found = f"found {len(others)} texts; expected the same references as the {len(references)}"
+        elif others != references:
+            pairs = enumerate(zip(others, references, strict=True), 1)
+            line = next(line for line, (one, other) in pairs if one != other)
+            found = f"found another reference on line {line}; expected that"
+        else:
+            continue
+        raise UserError(f"{texts[name]}: {found} in {texts[first]}; generate all from one split")
+
+    groups, shares = None, None
+    if data is not None:
+        dictionary = load_dictionary(data)
+        unseen = torch.zeros(1, dtype=torch.int64)  # one more entry, for all tokens that the dictionary lacks
+        groups = metrics.frequency_mass_groups(torch.cat([count_tokens(data, dictionary), unseen]))
+        shares = partial(_shares, dictionary=dictionary, groups=groups)
+    measured = {}
+    everything = {**sides["continuation"], HUMAN: references}
+    for name, of_row in tqdm(everything.items(), desc="measuring", unit="file", disable=None, leave=False):
+        measured[name] = _measure(of_row, None if name == HUMAN else references, shares)
+
+    rows: dict[str | tuple[str, ...], list[Value]] = {}
+    for name, found in measured.items():
+        by_order = [found[measure] or [None] * MAX_ORDER for measure in ("ms_jaccard", "self_bleu", "distinct")]
+        percents = [*(value for values in by_order for value in values), found["repetition"]]
+        if groups is not None:
+            percents += [(found["shares"] or {}).get(group) for group in MASS_GROUPS]
+        scaled = [None if value is None else 100.0 * value for value in percents]
+        end = 3 * MAX_ORDER + 1
+        rows[name] = [found["kld"], *scaled[:end], found["uniq"], *scaled[end:]]
+    orders = range(1, MAX_ORDER + 1)
+    columns = [
+        Column("KLD", "nats"),
+        *(Column(f"{measure}-{order}", "%", 1) for measure in ("MSJ", "SB", "Dist") for order in orders),
+        Column("Rep (%)", "%"),
+        Column("Uniq", "tokens"),
+        *(Column(f"{group} (%)", "%", 1) for group in MASS_GROUPS if groups is not None),
+    ]
+    percents_of_mass = "/".join(f"{percent}%" for percent in MASS_PERCENT)
+    files = [{"name": name, "path": str(path), **measured[name]} for name, path in texts.items()]
+    return Result(
+        columns=columns,
+        rows=rows,
+        signature="|".join(
+            [
+                f"texts:{len(references)}",
+                f"tokens:{measured[HUMAN]['tokens']}",
+                "self-bleu:method1,closest",
+                "ms-jaccard:counts-per-text,padded",
+                f"kld:{ABSENT:g},nats",
+                "distinct:per-token",
+                f"rep:{SHORTEST_PHRASE}-or-more-twice",
+                *([] if groups is None else [f"groups:{percents_of_mass}-of-mass"]),
+                f"version:{__version__}",
+            ]
+        ),
+        details={"groups": groups and groups.sizes(), "human": measured[HUMAN], "files": files},
+    )
+
+
+def _measure(
+    texts: Texts, references: Texts | None, shares: Callable[[Texts], dict[str, float] | None] | None
+) -> dict[str, Any]:
+    """The measures of one row; without references, those of the human texts."""
+    tokens = [any(texts), any(references or [])]
+    return {
+        "tokens": sum(map(len, texts)),
+        "kld": metrics.kl_divergence(texts, references) if references and all(tokens) else None,
+        "ms_jaccard": metrics.ms_jaccard(texts, references, MAX_ORDER) if references and any(tokens) else None,
+        "self_bleu": metrics.self_bleu(texts, MAX_ORDER) if len(texts) > 1 else None,
+        "distinct": metrics.distinct(texts, MAX_ORDER),
+        "repetition": metrics.repetition(texts),
+        "uniq": metrics.unique_tokens(texts),
+        "shares": None if shares is None else shares(texts),
+    }
+
+
+def _shares(texts: Texts, dictionary: Any, groups: metrics.FrequencyGroups) -> dict[str, float] | None:
+    """The share of each group in the tokens of all texts; a token that the dictionary lacks is the last of `groups`."""
+    indices = [dictionary.indices.get(token, len(dictionary)) for text in texts for token in text]
+    return metrics.group_shares(torch.tensor(indices), groups) if indices else None
+
+
+def read_texts(path: str | Path) -> list[dict[str, str]]:
+    """Reads JSON Lines: an object with the strings `prefix`, `continuation` and `reference` on each line.
+
+    Raises:
+        UserError: the file cannot be read, has no line, or one of another form.
+    """
+    expected = f"expected an object with the strings {', '.join(FIELDS)}, as agg-fairseq generate-lm writes it"
+    records = []
+    try:
+        with open_file(path, encoding="utf-8", newline="\n") as file:
+            for count, line in enumerate(file, 1):
+                place = f"{path}, line {count}"
+                try:
+                    record = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise UserError(f"{place}: found no JSON ({first_line(error)}); {expected}") from error
+                if not isinstance(record, dict):
+                    raise UserError(f"{place}: found a JSON {type(record).__name__}; {expected}")
+                for field in FIELDS:
+                    if field not in record:
+                        raise UserError(f"{place}: found no field {field!r}; {expected}")
+                    if not isinstance(record[field], str):
+                        kind = type(record[field]).__name__
+                        raise UserError(f"{place}: found {field!r} of type {kind}; {expected}")
+                records.append(record)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path}: unreadable ({first_line(error)}); expected texts written by agg-fairseq generate-lm"
+        ) from error
+    if not records:
+        raise UserError(f"{path}: found no text; expected a JSON object per line; run agg-fairseq generate-lm again")
+    return records

@@ -1,0 +1,107 @@
+"""How well the cosines of output embeddings agree with human scores of pairs of words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+
+from tqdm import tqdm
+
+from .. import __version__, metrics
+from ..checkpoint import Checkpoint
+from ..data.subwords import WORDS, Tokenizer, check_words
+from ..data.word_pairs import dataset_files, read_word_pairs
+from ..errors import UserError
+from ..names import unique_names
+from .inputs import load_embedding_vocabulary, matrix_signature
+from .result import Column, Result, Value
+
+PAIRS = "pairs"
+"""The row with the numbers of covered pairs."""
+
+
+def word_similarity(
+    checkpoints: Mapping[str, Checkpoint],
+    data: str | Path,
+    datasets: Sequence[str | Path],
+    *,
+    tokenizer: Tokenizer = WORDS,
+) -> Result:
+    """Spearman's rank correlation of human scores and the cosine of the vectors of two words.
+
+    The vector of a word is the mean of the embeddings of its tokens. A word is looked up as it is written and, if the
+    dictionary lacks a token of it, in lower case. Pairs with a word that is found in neither form, or with a token
+    whose embedding is all zeros, are left out.
+
+    Args:
+        checkpoints: models over one vocabulary, by the names of their rows.
+        data: folder written by `fairseq-preprocess`, with the training split.
+        datasets: files, folders and names of data sets, as of `data.word_pairs.dataset_files`.
+        tokenizer: how words are split into tokens of the dictionary.
+
+    Returns:
+        Result: a row per checkpoint with the correlation × 100 for each data set, None where fewer than two pairs are
+        covered or all cosines or scores are the same; then the row `pairs`, how many are covered, as texts `4/7`: one
+        row for all checkpoints, or one for each if they differ. Details: `pairs`, the size of each data set; and
+        `checkpoints`, for each `name`, `path` and for each of `datasets` `spearman` (−1 to 1) and `covered`.
+
+    Raises:
+        UserError: a data set is missing or damaged; scipy is missing; the name of a checkpoint is that of another row;
+            as `load_embedding_vocabulary` and `Tokenizer.splitter`.
+
+    Reference: Yu et al. (2022), Table 6.
+    """
+    taken = {PAIRS, *(f"{PAIRS} of {name}" for name in checkpoints)}
+    clash = next((name for name in checkpoints if name in taken), None)
+    if clash is not None:
+        raise UserError(f"--name: found {clash!r}, the row of the covered pairs; give the checkpoint another name")
+    paths = dataset_files(datasets)
+    names = unique_names(paths, None, "stem")
+    pairs_of = {name: read_word_pairs(path) for name, path in zip(names, paths, strict=True)}
+    try:
+        import scipy.stats  # noqa: F401 — found missing before the work starts
+    except ImportError as error:
+        raise UserError("word-similarity: scipy is missing; pip install 'agg-fairseq[eval]'") from error
+    dictionary = load_embedding_vocabulary(checkpoints, data).dictionary
+    if tokenizer.kind == "words":
+        check_words(dictionary)
+    splitter = tokenizer.splitter(dictionary)
+
+    @cache
+    def tokens(word: str) -> list[int]:
+        return splitter.indices(word) or splitter.indices(word.lower())
+
+    tokens_of = {name: (list(map(tokens, of.first)), list(map(tokens, of.second))) for name, of in pairs_of.items()}
+    measured, covered = [], []
+    rows: dict[str | tuple[str, ...], list[Value]] = {}
+    progress = tqdm(checkpoints.items(), desc="word similarity", unit="checkpoint", disable=None, leave=False)
+    for name, checkpoint in progress:
+        weight = checkpoint.output_embedding.weight
+        found = {key: metrics.word_similarity(weight, *tokens_of[key], pairs_of[key].scores) for key in names}
+        of_datasets = {key: asdict(one) for key, one in found.items()}
+        measured.append({"name": name, "path": str(checkpoint), "datasets": of_datasets})
+        rows[name] = [None if one.spearman is None else 100 * one.spearman for one in found.values()]
+        covered.append([f"{one.covered:,}/{len(pairs_of[key].scores):,}" for key, one in found.items()])
+    if all(row == covered[0] for row in covered):
+        rows[PAIRS] = covered[0]
+    else:  # embeddings of zeros set the checkpoints apart
+        rows.update({f"{PAIRS} of {name}": row for name, row in zip(checkpoints, covered, strict=True)})
+    return Result(
+        columns=[Column(name, "Spearman × 100") for name in names],
+        rows=rows,
+        signature="|".join(
+            [
+                f"matrix:{matrix_signature(checkpoints)}",
+                f"datasets:{','.join(names)}",
+                f"bpe:{tokenizer.kind}",
+                "word:mean-of-tokens",
+                "case:as-written,else-lower",
+                "uncovered-pairs:left-out",
+                "cosine,spearman",
+                f"version:{__version__}",
+            ]
+        ),
+        details={"pairs": {name: len(pairs_of[name].scores) for name in names}, "checkpoints": measured},
+    )

@@ -1,0 +1,86 @@
+"""BLEU of a corpus, by sacrebleu: of plain text, and of tokens with compounds split."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+COMPOUND = re.compile(r"(\S)-(\S)", re.ASCII)  # ASCII: what is a space to fairseq's Perl script
+
+
+@dataclass(frozen=True)
+class Bleu:
+    """A score and its parts.
+
+    Args:
+        score: 0 to 100.
+        precisions: of n-grams in percent, for n = 1 to 4.
+        brevity_penalty: 0 to 1.
+        ratio: of the lengths of hypotheses and references.
+        hypothesis_length: in tokens.
+        reference_length: in tokens.
+        signature: sacrebleu's own, of all its settings.
+    """
+
+    score: float
+    precisions: list[float]
+    brevity_penalty: float
+    ratio: float
+    hypothesis_length: int
+    reference_length: int
+    signature: str
+
+
+def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], **options: str) -> Bleu:
+    """BLEU as sacrebleu computes it, with one reference per sentence.
+
+    Args:
+        hypotheses: plain text, a sentence each.
+        references: as many.
+        options: of `sacrebleu.metrics.BLEU`, such as `tokenize`; its defaults are those to report.
+
+    Raises:
+        ImportError: sacrebleu is missing.
+
+    Reference: Papineni et al. (2002); Post (2018).
+    """
+    from sacrebleu.metrics.bleu import BLEU
+
+    metric = BLEU(force=True, **options)  # force: no warning about text that looks tokenized
+    found = metric.corpus_score(hypotheses, [references])
+    return Bleu(
+        score=found.score,
+        precisions=found.precisions,
+        brevity_penalty=found.bp,
+        ratio=found.ratio,
+        hypothesis_length=found.sys_len,
+        reference_length=found.ref_len,
+        signature=str(metric.get_signature()),
+    )
+
+
+def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
+    """BLEU of lines of tokens, separated by spaces, with compounds split, as fairseq's compound_split_bleu.sh.
+
+    As in fairseq-score, an empty line counts as one token, its end.
+
+    Raises:
+        ImportError: sacrebleu is missing.
+
+    Reference: Vaswani et al. (2017).
+    """
+    split = [[split_compounds(line) or "</s>" for line in lines] for lines in (hypotheses, references)]
+    return corpus_bleu(*split, tokenize="none", smooth_method="none")
+
+
+def split_compounds(line: str) -> str:
+    """Makes tokens of the parts of a compound.
+
+    As fairseq does it, from left to right and not overlapping: of `a-b-c`, only the first hyphen is split.
+
+    Example:
+        >>> split_compounds("Text-zu-Text")
+        'Text ##AT##-##AT## zu ##AT##-##AT## Text'
+    """
+    return COMPOUND.sub(r"\1 ##AT##-##AT## \2", line)
