@@ -258,10 +258,14 @@ class Checkpoint:
             ) from error
 
 
-def checkpoints_of_run(folder: str | Path) -> list[Checkpoint]:
+def checkpoints_of_run(folder: str | Path, *, opened: Sequence[Checkpoint] = ()) -> list[Checkpoint]:
     """The checkpoints `checkpoint*.pt` in the folder of a run, in the order of their updates.
 
     Of several that were saved after the same number of updates, as checkpoint_last.pt often is, the last by name.
+
+    Args:
+        folder: the --save-dir of fairseq-train.
+        opened: those of its checkpoints that are open already; they are not opened again.
 
     Raises:
         UserError: there is no such folder, no checkpoint in it, or one that cannot be opened.
@@ -269,10 +273,12 @@ def checkpoints_of_run(folder: str | Path) -> list[Checkpoint]:
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder}: found no such folder; expected that of a run, with its checkpoints")
-    opened = [Checkpoint(path, training_state=False) for path in sorted(folder.glob("checkpoint*.pt"))]
-    if not opened:
+    known = {checkpoint.path: checkpoint for checkpoint in opened}
+    paths = sorted(folder.glob("checkpoint*.pt"))
+    found = [known.get(path) or Checkpoint(path, training_state=False) for path in paths]
+    if not found:
         raise UserError(f"{folder}: found no checkpoint*.pt in it; expected the --save-dir of fairseq-train")
-    by_updates = {checkpoint.updates: checkpoint for checkpoint in opened}
+    by_updates = {checkpoint.updates: checkpoint for checkpoint in found}
     return [by_updates[updates] for updates in sorted(by_updates)]
 
 

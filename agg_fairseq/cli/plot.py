@@ -7,63 +7,113 @@ agg-fairseq plot rare-tokens runs/agg/train.log -o rare.png
 agg-fairseq plot alpha-sweep eval-lm.json -o sweep.pdf
 agg-fairseq plot class-sweep text-metrics.json -o classes.svg
 
-All can be read without colour. Each picture has a --help of its own.
+Every picture can be read without color. Each has a --help of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .. import plots
+from ..checkpoint import checkpoints_of_run, open_checkpoints
 from ..errors import UserError
 from ..files import check_writable, write_whole
-from .pictures import (
-    alpha_sweep,
-    class_sweep,
-    frequencies,
-    inner_products,
-    isotropy,
-    learning_curves,
-    projection,
-    rare_tokens,
-    similarity,
-    singular_values,
-    style,
-    token_shares,
-)
+from ..names import unique_names
+from ..plots.measurements import read_json
+from .options import add_data, add_grouping, add_names
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ENDINGS = (".png", ".svg", ".pdf")
-PICTURES: dict[str, ModuleType] = {
-    "projection": projection,
-    "singular-values": singular_values,
-    "isotropy": isotropy,
-    "inner-products": inner_products,
-    "rare-tokens": rare_tokens,
-    "learning-curves": learning_curves,
-    "alpha-sweep": alpha_sweep,
-    "similarity": similarity,
-    "frequencies": frequencies,
-    "token-shares": token_shares,
-    "class-sweep": class_sweep,
+
+
+INPUTS = {"CKPT": "its folder", "RUN": "its own", "LOG": "its folder", "DATA": "its own"}
+"""The kinds of inputs that have names, and the default of --name; METRICS.json and EVAL.json hold names themselves."""
+
+
+class Picture(NamedTuple):
+    """A picture: the function that draws it, what it is drawn from, a line of help, and its options."""
+
+    draw: Callable[..., Figure]
+    input: str
+    summary: str
+    options: tuple[str, ...] = ()
+
+
+PICTURES = {
+    "projection": Picture(
+        plots.projection,
+        "CKPT",
+        "SVD projection of the output embeddings, colored by frequency group",
+        ("data", "groups"),
+    ),
+    "singular-values": Picture(plots.singular_values, "CKPT", "singular values of the output embeddings, largest = 1"),
+    "isotropy": Picture(
+        plots.isotropy_over_updates,
+        "RUN",
+        "isotropy of frequent and rare embeddings, and the cosine between them, over the updates",
+        ("data", "groups"),
+    ),
+    "inner-products": Picture(
+        plots.inner_products_over_updates,
+        "RUN",
+        "mean inner product between embeddings of the same frequency group, over the updates",
+        ("data", "groups"),
+    ),
+    "rare-tokens": Picture(plots.rare_tokens, "LOG", "size of the rare group over the updates"),
+    "learning-curves": Picture(
+        plots.learning_curves, "LOG", "perplexity over the updates, training and validation", ("valid_split",)
+    ),
+    "alpha-sweep": Picture(
+        plots.alpha_sweep,
+        "EVAL.json",
+        "perplexity, Uniq and isotropy of models trained with different α, or with different rare fractions",
+    ),
+    "similarity": Picture(
+        plots.similarity,
+        "CKPT",
+        "cosine of a word with every token, by frequency rank",
+        ("data", "groups", "words"),
+    ),
+    "frequencies": Picture(plots.frequencies, "DATA", "occurrences of each token in the training split, by rank"),
+    "token-shares": Picture(
+        plots.token_shares, "METRICS.json", "share of frequent, medium, rare and very rare tokens in generated texts"
+    ),
+    "class-sweep": Picture(
+        plots.class_sweep,
+        "METRICS.json",
+        "likeness of generated texts to human ones and to each other, by number of frequency classes",
+    ),
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A picture each."""
+    """Adds a sub-command for each picture, described by the docstring of the function that draws it."""
     pictures = parser.add_subparsers(dest="picture", required=True, metavar="PICTURE")
-    for name, module in PICTURES.items():
-        picture = pictures.add_parser(name, help=module.SUMMARY, description=module.__doc__)
-        add_options(picture, module)
-        picture.add_argument("-o", "--output", required=True, metavar="FILE", help=f"picture: {', '.join(ENDINGS)}")
-
-
-def add_options(parser: argparse.ArgumentParser, module: ModuleType) -> None:
-    """What a picture is drawn from."""
-    parser.add_argument("inputs", nargs="+", metavar=module.INPUT)
-    if module.NAMED:
-        parser.add_argument("--name", nargs="+", help="a name per input (default: its folder)")
-    module.add_arguments(parser)
+    for name, picture in PICTURES.items():
+        about, _, sections = inspect.cleandoc(picture.draw.__doc__ or "").partition("\n\nArgs:")
+        reference = sections.partition("\n\nReference: ")[2]
+        description = f"{about} {f'Reference: {reference}' if reference else ''}"
+        one = pictures.add_parser(name, help=picture.summary, description=description)
+        one.add_argument("inputs", nargs="+", metavar=picture.input)
+        if picture.input in INPUTS:
+            add_names(one, "input", INPUTS[picture.input])
+        if "data" in picture.options:
+            add_data(one)
+        if "groups" in picture.options:
+            add_grouping(one)
+        if "words" in picture.options:
+            help_text = "tokens of the dictionary, a block of panels for each"
+            one.add_argument("--words", nargs="+", required=True, metavar="WORD", help=help_text)
+        if "valid_split" in picture.options:
+            help_text = "as in the training (default: valid)"
+            one.add_argument("--valid-subset", dest="valid_split", default="valid", metavar="SPLIT", help=help_text)
+        one.add_argument("-o", "--output", required=True, metavar="FILE", help=f"picture: {', '.join(ENDINGS)}")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -72,6 +122,24 @@ def run(arguments: argparse.Namespace) -> None:
     if output.suffix.lower() not in ENDINGS:
         raise UserError(f"--output: found {output.name!r}; expected a name ending in {', '.join(ENDINGS)}")
     check_writable(output)
-    figure = PICTURES[arguments.picture].draw(arguments)
-    write_whole(output, lambda temporary: style.save(figure, temporary, output.suffix[1:].lower()))
+    figure = draw(arguments)
+    write_whole(output, lambda temporary: plots.save(figure, temporary, output.suffix[1:].lower()))
     print(output)
+
+
+def draw(arguments: argparse.Namespace) -> Figure:
+    """Draws the picture that the options ask for."""
+    picture, paths, names = PICTURES[arguments.picture], arguments.inputs, getattr(arguments, "name", None)
+    inputs: dict[str, Any]
+    if picture.input == "CKPT":
+        inputs = open_checkpoints(paths, names)
+    elif picture.input == "RUN":
+        inputs = dict(zip(unique_names(paths, names, "name"), map(checkpoints_of_run, paths), strict=True))
+    elif picture.input == "LOG":
+        inputs = dict(zip(unique_names(paths, names, "folder"), map(Path, paths), strict=True))
+    elif picture.input == "DATA":
+        inputs = dict(zip(unique_names(paths, names, "name"), map(Path, paths), strict=True))
+    else:
+        command = "eval-lm" if picture.input == "EVAL.json" else "text-metrics"
+        inputs = {path: read_json(path, command) for path in paths}
+    return picture.draw(inputs, **{option: getattr(arguments, option) for option in picture.options})

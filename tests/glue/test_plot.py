@@ -1,6 +1,7 @@
 """Every picture of `agg-fairseq plot`, of real runs: what is in it, and what is refused."""
 
 import argparse
+import io
 import json
 import math
 import shutil
@@ -14,12 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import pyplot
 
+from agg_fairseq import plots
+from agg_fairseq.checkpoint import checkpoints_of_run, open_checkpoints
 from agg_fairseq.cli.main import main
-from agg_fairseq.cli.pictures import style
-from agg_fairseq.cli.plot import PICTURES, add_options
-from agg_fairseq.cli.runs import checkpoints_by_update
+from agg_fairseq.cli.plot import PICTURES, add_arguments, draw
 from agg_fairseq.data.binarized import load_dictionary
 from agg_fairseq.errors import UserError
+from agg_fairseq.evaluation import Result, perplexity
+from agg_fairseq.plots import style
 
 
 def plot(*arguments):
@@ -27,12 +30,11 @@ def plot(*arguments):
 
 
 def drawn(picture, *arguments):
-    """The figure, with all in its place."""
+    """The figure of the command, with everything in its place."""
     parser = argparse.ArgumentParser()
-    add_options(parser, PICTURES[picture])
-    figure = PICTURES[picture].draw(parser.parse_args(list(map(str, arguments))))
+    add_arguments(parser)
+    figure = draw(parser.parse_args([picture, *map(str, arguments), "--output", "x.svg"]))
     figure.draw_without_rendering()
-    pyplot.close(figure)
     return figure
 
 
@@ -130,9 +132,45 @@ def test_every_picture(picture, inputs, tmp_path, capsys):
         assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
+def test_pictures_from_python(lm_runs, lm_data, eval_json):
+    """The functions draw what the commands draw, also from Results, and leave pyplot alone."""
+    names = ("mle", "agg")
+    paths = [lm_runs / name / "checkpoint_last.pt" for name in names]
+    checkpoints = open_checkpoints(paths)
+    runs = {name: checkpoints_of_run(lm_runs / name) for name in names}
+    logs = {name: lm_runs / name / "train.log" for name in names}
+    result = perplexity(checkpoints, lm_data)
+    other = json.loads(json.dumps(result.details))
+    other["checkpoints"][1]["criterion"]["agg_rare_fraction"] = 0.6
+    options = [*paths, "--data", lm_data]
+    for figure, same in (
+        (plots.projection(checkpoints, lm_data), drawn("projection", *options)),
+        (plots.similarity(checkpoints, lm_data, words=["w0"]), drawn("similarity", *options, "--words", "w0")),
+        (plots.singular_values(checkpoints), drawn("singular-values", *paths)),
+        (
+            plots.isotropy_over_updates(runs, lm_data, groups="frequency"),
+            drawn("isotropy", *(lm_runs / name for name in names), *options[2:], "--groups", "frequency"),
+        ),
+        (plots.learning_curves(logs), drawn("learning-curves", *logs.values())),
+        (plots.alpha_sweep({"one": result, "other": other}), drawn("alpha-sweep", eval_json)),
+    ):
+        figure.draw_without_rendering()
+        assert picture_of(figure) == picture_of(same)
+    assert pyplot.get_fignums() == []
+    broken = Result(result.columns, result.rows, result.signature, {"checkpoints": [1]})
+    with pytest.raises(UserError, match="^mine: found no 'checkpoints'"):
+        plots.alpha_sweep({"mine": broken})
+
+
+def picture_of(figure):
+    file = io.BytesIO()
+    plots.save(figure, file, "svg")
+    return file.getvalue()
+
+
 def test_the_checkpoints_of_a_run_are_in_order(lm_runs):
     """checkpoint_last and the last of every 2 updates are the same: 2, 4 and 6 updates."""
-    assert [updates for updates, _ in checkpoints_by_update(lm_runs / "mle")] == [2, 4, 6]
+    assert [checkpoint.updates for checkpoint in checkpoints_of_run(lm_runs / "mle")] == [2, 4, 6]
 
 
 def test_refused(lm_runs, lm_data, inputs, tmp_path, capsys):
@@ -179,7 +217,7 @@ def test_without_matplotlib(lm_runs, tmp_path, capsys, monkeypatch):
 def test_updates_of_an_unreadable_run(tmp_path):
     (tmp_path / "checkpoint1.pt").write_text("no checkpoint")
     with pytest.raises(UserError, match="no readable checkpoint"):
-        checkpoints_by_update(tmp_path)
+        checkpoints_of_run(tmp_path)
 
 
 LONG = [f"wikitext-2-transformer-lm-adaptive-gradient-gating-run-number-{number}-lr-0.0005" for number in range(6)]
@@ -293,7 +331,8 @@ def test_token_shares_of_several_files(metrics_json, tmp_path, capsys):
     other.write_text(json.dumps(value))
     figure = drawn("token-shares", metrics_json, other)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "human", "human"]
-    assert plot("token-shares", metrics_json, metrics_json, "-o", tmp_path / "x.svg") == 2
+    again = shutil.copy(metrics_json, tmp_path / "again.json")
+    assert plot("token-shares", metrics_json, again, "-o", tmp_path / "x.svg") == 2
     assert "found the name 'a' again" in capsys.readouterr().err
     value["human"]["shares"]["rare"] += 0.1
     other.write_text(json.dumps(value))
@@ -353,7 +392,7 @@ def test_foreign_numbers(picture, keys, found, words, inputs, tmp_path, capsys):
 
 
 def test_levels_of_the_sweep(eval_json, tmp_path):
-    """Each has a dash and a colour of its own, none that of AGG; what is not defined is a gap."""
+    """Each has a dash and a color of its own, none that of AGG; what is not defined is a gap."""
     value = json.loads(eval_json.read_text())
     level = value["checkpoints"][0]
     for name in ("b", "c", "d"):
@@ -399,7 +438,7 @@ def test_class_sweep_of_several_files(classes_json, tmp_path):
     assert texts == ["equal-frequency", "equal-token", "mle", "f2", "human"]
 
 
-def test_class_sweep_without_colour(classes_json, tmp_path):
+def test_class_sweep_without_color(classes_json, tmp_path):
     """Two curves, four levels and the human texts differ in marker or dash, and no level has the look of a curve."""
     value = json.loads(classes_json.read_text())
     value["files"] += [{**value["files"][0], "name": name} for name in ("face", "ul-token")]
@@ -434,7 +473,7 @@ def test_class_sweep_of_what_is_not_defined(classes_json, tmp_path):
     value["files"][0]["kld"] = value["files"][3]["kld"] = None
     path = tmp_path / "null.json"
     path.write_text(json.dumps(value))
-    figure = drawn("class-sweep", path, path)
+    figure = drawn("class-sweep", path, shutil.copy(path, tmp_path / "again.json"))
     assert [text.get_text() for text in figure.axes[1].texts] == ["not defined"]
     curve, _, *levels = figure.axes[2].lines
     assert [math.isnan(y) for y in curve.get_ydata()] == [True, False, False] and len(levels) == 1

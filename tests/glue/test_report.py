@@ -1,23 +1,25 @@
 """`agg-fairseq report` of real runs: every section, what is kept, and what is left out."""
 
+import functools
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
+import torch
 
 from agg_fairseq.checkpoint import Checkpoint
-from agg_fairseq.cli import eval_lm, generate_lm
 from agg_fairseq.cli.main import main
-from agg_fairseq.cli.measured import Measured
-from agg_fairseq.cli.report import SECTIONS
-from agg_fairseq.cli.reporting.kept import Kept, key_of
-from agg_fairseq.cli.reporting.runs import _parameters
-from agg_fairseq.cli.reporting.settings import different_settings
 from agg_fairseq.errors import UserError
+from agg_fairseq.evaluation import Cache, Column, Result
+from agg_fairseq.report import ReportOptions, page, sections, write_report
+from agg_fairseq.report.runs import count_parameters, different_settings
+from agg_fairseq.report.sections import SECTIONS
 from tests.glue.test_isotropy_command import translator  # noqa: F401 — a fixture
 
 TRANSLATION_ONLY = {"translations", "alignment"}
@@ -43,15 +45,15 @@ def options(lm_runs, lm_data, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(options, tmp_path_factory):
+def written(options, tmp_path_factory):
     """A report, and the folder of what is kept beside it."""
     path = tmp_path_factory.mktemp("report") / "report.html"
     assert report(*options, "--output", path) == 0
     return path
 
 
-def test_every_section(page):
-    html = page.read_text()
+def test_every_section(written):
+    html = written.read_text()
     assert anchors(html) == set(SECTIONS) - TRANSLATION_ONLY | {"not-shown"}
     for words in (
         "Comparison of mle, agg",
@@ -68,21 +70,115 @@ def test_every_section(page):
     assert not re.search(r'(?:src|href)="(?!#|data:)', html) and "<script" not in html
 
 
-def test_what_is_kept_is_not_measured_again(page, options, lm_runs, monkeypatch, tmp_path):
+def text_of(path):
+    """The page without its footer, which says when it was made."""
+    return path.read_text().split("<footer>")[0]
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The names of the slow evaluations that were made."""
+    made = []
+
+    def counted(function):
+        @functools.wraps(function)
+        def call(*arguments, **options):
+            made.append(function.__name__)
+            return function(*arguments, **options)
+
+        return call
+
+    for name in ("perplexity", "generate_texts"):
+        monkeypatch.setattr(sections, name, counted(getattr(sections, name)))
+    return made
+
+
+def test_what_is_kept_is_not_measured_again(written, options, lm_runs, calls, tmp_path):
     """The same page without a measurement; another option, or a changed checkpoint, is measured again."""
-    calls = []
-    monkeypatch.setattr(
-        eval_lm, "measure", lambda arguments: calls.append("eval-lm") or Measured([""], [["x"]], "s", {})
-    )
-    monkeypatch.setattr(generate_lm, "generate", lambda arguments: calls.append("generate-lm"))
-    before = page.read_text()
-    assert report(*options, "--output", page) == 0
-    assert calls == [] and page.read_text().split("<footer>")[0] == before.split("<footer>")[0]
+    before = text_of(written)
+    assert report(*options, "--output", written) == 0
+    assert calls == [] and text_of(written) == before
     copied = tmp_path / "report.html"
-    shutil.copytree(f"{page}-files", f"{copied}-files")
+    shutil.copytree(f"{written}-files", f"{copied}-files")
     os.utime(lm_runs / "agg" / "checkpoint_best.pt")
     assert report(*options, "--output", copied) == 0
-    assert calls == ["eval-lm", "generate-lm"]
+    assert calls == ["perplexity", "generate_texts"]
+    assert report(*options, "--groups", "frequency", "--output", copied) == 0
+    assert calls[2:] == ["perplexity"]
+
+
+DAMAGES = {
+    "cut off": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "another object": lambda content: b'{"key": 1}',
+    "no object": lambda content: b"[1]",
+    "nothing that is text": lambda content: b"\xff\x00",
+    "another name": lambda content: re.sub(rb'"(words|files|continuation)":', rb'"x\1":', content),
+    "another value": lambda content: re.sub(rb'"(rows|words|files|continuation)": .', rb'"\1": 1', content),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_kept_files_are_made_again(damage, written, options, tmp_path):
+    copied = tmp_path / "report.html"
+    shutil.copytree(f"{written}-files", f"{copied}-files")
+    kept = sorted(Path(f"{copied}-files").iterdir())
+    assert len(kept) > 7
+    for path in kept:
+        path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    assert report(*options, "--output", copied) == 0
+    assert text_of(copied) == text_of(written)
+
+
+def test_each_checkpoint_is_opened_once(options, lm_runs, tmp_path, monkeypatch):
+    """All sections and pictures of two runs with three checkpoints each, that with the changes over the updates too."""
+    files = ("checkpoint_1_2.pt", "checkpoint_1_4.pt", "checkpoint_best.pt")
+    for run in ("mle", "agg"):
+        (tmp_path / run).mkdir()
+        for file in (*files, "train.log"):
+            shutil.copy(lm_runs / run / file, tmp_path / run)
+    opened, load = Counter(), torch.load
+
+    @functools.wraps(load)
+    def counted(file, *arguments, **options):
+        opened[Path(file).relative_to(tmp_path)] += 1
+        return load(file, *arguments, **options)
+
+    monkeypatch.setattr(torch, "load", counted)
+    assert report(tmp_path / "mle", tmp_path / "agg", *options[2:], "--output", tmp_path / "r.html") == 0
+    assert anchors((tmp_path / "r.html").read_text()) == set(SECTIONS) - TRANSLATION_ONLY | {"not-shown"}
+    assert opened == {Path(run, file): 1 for run in ("mle", "agg") for file in files}
+
+
+def test_from_python(lm_runs, lm_data, tmp_path):
+    runs = {"one": lm_runs / "agg"}
+    options = ReportOptions(max_texts=1, words=["w3"], datasets=[tmp_path / "none.txt"])
+    found = write_report(runs, lm_data, tmp_path / "r.html", options)
+    assert found.path == tmp_path / "r.html" and found.sections == len(anchors(found.path.read_text()))
+    assert set(found.left_out) == {"Translations", "Word similarity", "Similarity of aligned words"}
+    (error,) = found.errors
+    assert found.left_out["Word similarity"] == f"error: {error}"
+    with pytest.raises(UserError, match="expected a name ending in .html"):
+        write_report(runs, lm_data, tmp_path / "r.pdf")
+
+
+def test_all_texts_of_a_page_are_escaped():
+    bad = "<b>\"'&"
+    blocks = [
+        page.Paragraph(bad),
+        page.Table([bad], [[bad, bad, None, bad * 10]], bad),
+        page.Picture("data:,", 5.0, bad),
+        page.Samples(bad, [(bad, bad)]),
+    ]
+    html = page.load_template().render(title=bad, sections=[page.Section("a", bad, blocks)], footer=bad)
+    assert "<b>" not in html and html.count("&lt;b&gt;") == 25 and html.count("<td>—</td>") == 1
+    assert not re.search(r"""(?:alt|title)="[^"]*["']['&](?!#|amp|lt|gt)""", html)
+
+
+def test_without_jinja(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert report(lm_runs / "mle", "--data", lm_data, "-o", tmp_path / "r.html") == 2
+    assert "jinja2 is missing; pip install 'agg-fairseq[eval]'" in capsys.readouterr().err
 
 
 def test_names_are_text(lm_runs, lm_data, tmp_path):
@@ -202,46 +298,50 @@ def test_parameters_are_counted_once(lm_runs):
     model = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state["model"]
     tied = {"decoder.output_projection.weight", "decoder.embed_positions._float_tensor", "decoder.version"}
     expected = sum(value.numel() for name, value in model.items() if name not in tied)
-    assert _parameters(model) == expected
-    assert _parameters({name: value.clone() for name, value in model.items()}) == expected
+    assert count_parameters(model) == expected
+    assert count_parameters({name: value.clone() for name, value in model.items()}) == expected
 
 
-def test_kept_measurements(tmp_path):
+def test_kept_results(tmp_path):
     """A cut-off file, or one of another key, is measured again."""
-    kept, made = Kept(tmp_path / "kept"), []
+    cache, made = Cache(tmp_path / "kept"), []
 
-    def measure():
-        made.append(1)
-        return Measured(["", "a"], [["x", "1"]], "s", {"a": 1.5})
+    def measure(path: Path, *, topk: int = 1) -> Result:
+        made.append(topk)
+        return Result([Column("a", digits=0)], {"x": [1.0]}, "s", {"a": 1.5})
 
     source = tmp_path / "input"
     source.write_text("1")
-    key = key_of({"topk": 3}, [source])
-    assert kept.measured("m", key, measure) == kept.measured("m", key, measure) and len(made) == 1
+    first = cache.result(measure, source, topk=3)
+    assert cache.result(measure, source, topk=3).to_dict() == first.to_dict() and len(made) == 1
     source.write_text("22")
-    changed = key_of({"topk": 3}, [source])
-    assert changed != key and kept.measured("m", changed, measure).rows == [["x", "1"]] and len(made) == 2
-    for content in ("{", "[]", json.dumps({"key": changed}), json.dumps({"key": changed, "measured": {"rows": 1}})):
-        (tmp_path / "kept" / "m.json").write_text(content)
-        assert kept.measured("m", changed, measure).signature == "s"
+    assert cache.result(measure, source, topk=3)["x"] == {"a": 1.0} and len(made) == 2
+    (path,) = (tmp_path / "kept").iterdir()
+    key = json.loads(path.read_text())["key"]
+    for content in ("{", "[]", json.dumps({"key": key}), json.dumps({"key": key, "result": {"rows": 1}})):
+        path.write_text(content)
+        assert cache.result(measure, source, topk=3).signature == "s"
     assert len(made) == 6
     with pytest.raises(UserError, match="No such file"):
-        key_of({}, [tmp_path / "none"])
+        cache.result(measure, tmp_path / "none")
 
 
 def test_a_kept_file_never_bears_the_key_of_another(tmp_path, monkeypatch):
     """Interrupted between the file and its key, it is written again for either key."""
-    kept = Kept(tmp_path)
-    kept.file("t", "a", lambda path: path.write_text("of a"))
+
+    def write(text: str, output: Path) -> None:
+        output.write_text(f"of {text}")
 
     def interrupt(path, value):
         raise KeyboardInterrupt
 
+    cache = Cache(tmp_path)
+    cache.file("t", write, "a")
     with monkeypatch.context() as patch:
-        patch.setattr("agg_fairseq.cli.reporting.kept.write_json", interrupt)
+        patch.setattr("agg_fairseq.evaluation.cache.write_json", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            kept.file("t", "b", lambda path: path.write_text("of b"))
-    assert kept.file("t", "a", lambda path: path.write_text("of a")).read_text() == "of a"
+            cache.file("t", write, "b")
+    assert cache.file("t", write, "a").read_text() == "of a"
 
 
 def test_help_without_matplotlib():

@@ -11,13 +11,13 @@ import pytest
 import torch
 from hypothesis import given
 
-from agg_fairseq.cli.pictures.measured_files import read_measured
 from agg_fairseq.data.alignments import ParallelSplit, read_links
 from agg_fairseq.data.word_pairs import read_word_pairs
 from agg_fairseq.evaluation.bleu import read_reference as read_plain_reference
 from agg_fairseq.evaluation.generate_log import read_translations
 from agg_fairseq.evaluation.text_metrics import FIELDS, read_texts
 from agg_fairseq.evaluation.training_log import read_entries
+from agg_fairseq.plots.measurements import Measurements, read_json
 from tests.hostile import FEW, MANY, damaged, refusal, special_files
 
 LOG = (
@@ -163,7 +163,7 @@ def entries_oracle(content):
 
 
 def read_numbers(path):
-    measured = read_measured(path, "text-metrics")
+    measured = Measurements(str(path), "text-metrics", read_json(path, "text-metrics"))
     return [(row["name"], measured.number(row, "kld")) for row in measured.rows("files")]
 
 

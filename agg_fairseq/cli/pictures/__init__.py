@@ -1,1 +1,0 @@
-"""The pictures of `agg-fairseq plot`, one per module: its options, and how it is drawn."""

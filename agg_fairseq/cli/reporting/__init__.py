@@ -1,1 +1,0 @@
-"""The parts of `agg-fairseq report`: runs, settings, sections, the page."""

@@ -1,0 +1,32 @@
+"""The papers' pictures, as functions that return a matplotlib Figure.
+
+Pictures are drawn from checkpoints, from logs of fairseq-train, and from Results of `agg_fairseq.evaluation`.
+
+from agg_fairseq.checkpoint import open_checkpoints
+from agg_fairseq.plots import projection
+
+runs = open_checkpoints(["runs/mle/checkpoint_best.pt", "runs/agg/checkpoint_best.pt"])
+figure = projection(runs, "data-bin/wikitext-2")
+figure.savefig("projection.png")
+"""
+
+from .embeddings import projection, similarity, singular_values
+from .over_updates import inner_products_over_updates, isotropy_over_updates, learning_curves, rare_tokens
+from .style import save
+from .sweeps import alpha_sweep, class_sweep
+from .tokens import frequencies, token_shares
+
+__all__ = [
+    "alpha_sweep",
+    "class_sweep",
+    "frequencies",
+    "inner_products_over_updates",
+    "isotropy_over_updates",
+    "learning_curves",
+    "projection",
+    "rare_tokens",
+    "save",
+    "similarity",
+    "singular_values",
+    "token_shares",
+]

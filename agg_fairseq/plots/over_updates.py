@@ -1,0 +1,161 @@
+"""Pictures of the course of trainings, from the checkpoints and the logs of runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+from tqdm import tqdm
+
+from .. import metrics
+from ..checkpoint import Checkpoint
+from ..errors import UserError
+from ..evaluation.inputs import load_vocabulary
+from ..evaluation.training_log import read_log
+from ..metrics.groups import GROUPS
+from . import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Runs = Mapping[str, Sequence[Checkpoint]]
+"""The checkpoints of runs in the order of their updates, by the names of the runs."""
+
+
+def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types") -> Figure:
+    """Draws the isotropy of frequent and of rare embeddings, and the mean cosine between the two, over the updates.
+
+    A panel for each of the three, with a curve for each run. There is a gap where a group is empty.
+
+    Args:
+        runs: two or more checkpoints of each run, as `checkpoints_of_run` opens them.
+        data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
+        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+
+    Raises:
+        UserError: a run has fewer than two checkpoints; a checkpoint is not over the dictionary of `data`, or damaged.
+
+    Reference: Yu et al. (2022), Fig. 2.
+    """
+    titles = ("I(W) frequent", "I(W) rare", "cosine of rare and frequent")
+    curves: dict[str, list[tuple[float, float, float]]] = {name: [] for name in runs}
+    for name, embeddings in _embeddings_by_group(runs, data, groups):
+        frequent, rare = embeddings["frequent"], embeddings["rare"]
+        has_cosine = frequent.any() and rare.any()  # a group that is empty, or only zeros, has no direction
+        curves[name].append(
+            (
+                metrics.isotropy(frequent) if len(frequent) else math.nan,
+                metrics.isotropy(rare) if len(rare) else math.nan,
+                metrics.mean_cosine_between(frequent, rare) if has_cosine else math.nan,
+            )
+        )
+    figure, axes = style.new_figure(columns=len(titles), width=4.0, sharex=True)
+    for index, (name, checkpoints) in enumerate(runs.items()):
+        updates = [checkpoint.updates for checkpoint in checkpoints]
+        for axis, curve in zip(axes[0], zip(*curves[name], strict=True), strict=True):
+            style.line(axis, index, updates, curve, name, marked=True)
+    for axis, title in zip(axes[0], titles, strict=True):
+        style.finish(axis, title=title, xlabel="updates")
+    axes[0][0].set_ylim(0, 1)
+    axes[0][1].set_ylim(0, 1)
+    return style.finish_figure(figure)
+
+
+def inner_products_over_updates(runs: Runs, data: str | Path, *, groups: str = "types") -> Figure:
+    """Draws the mean inner product between two embeddings of the same frequency group over the updates.
+
+    A panel for each run, all on the same scale, with a curve for each group of two tokens or more.
+
+    Args:
+        runs: as of `isotropy_over_updates`.
+        data: as of `isotropy_over_updates`.
+        groups: as of `isotropy_over_updates`.
+
+    Raises:
+        UserError: as `isotropy_over_updates`.
+
+    Reference: Yu et al. (2021), Fig. 2.
+    """
+    curves: dict[str, dict[str, list[float]]] = {name: {group: [] for group in GROUPS} for name in runs}
+    for name, embeddings in _embeddings_by_group(runs, data, groups):
+        for group, weight in embeddings.items():
+            curves[name][group].append(metrics.mean_inner_product(weight) if len(weight) > 1 else math.nan)
+    figure, (panels,) = style.new_panels(
+        len(runs), width=4.0, xlabel="updates", ylabel="mean inner product", sharey=True
+    )
+    for axis, (name, checkpoints) in zip(panels, runs.items(), strict=True):
+        updates = [checkpoint.updates for checkpoint in checkpoints]
+        for index, (group, curve) in enumerate(curves[name].items()):
+            style.line(axis, index, updates, curve, group, marked=True)
+        style.finish(axis, title=name)
+    return style.finish_figure(figure)
+
+
+def _embeddings_by_group(runs: Runs, data: str | Path, groups: str) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """For each checkpoint of each run the name of the run, and the embeddings (tokens, D) of each group."""
+    for name, checkpoints in runs.items():
+        if len(checkpoints) < 2:
+            folder = checkpoints[0].path.parent if checkpoints else name
+            raise UserError(
+                f"{folder}: found the checkpoints of {len(checkpoints)} update; expected two or more; train with "
+                "--save-interval-updates"
+            )
+    vocabulary = load_vocabulary({name: checkpoints[0] for name, checkpoints in runs.items()}, data)
+    members = {group: vocabulary.groups(groups).members(group) for group in GROUPS}
+    for name, checkpoints in runs.items():
+        for checkpoint in tqdm(checkpoints, desc=name, unit="checkpoint", disable=None, leave=False):
+            checkpoint.check_vocabulary(len(vocabulary.dictionary), data)
+            yield name, {group: checkpoint.output_embedding.weight[tokens] for group, tokens in members.items()}
+
+
+def rare_tokens(logs: Mapping[str, Path]) -> Figure:
+    """Draws the number of tokens in the rare group of adaptive gradient gating over the updates.
+
+    A curve for each log.
+
+    Args:
+        logs: what `fairseq-train --criterion agg --log-format json --log-file FILE` wrote, by the names of the curves.
+
+    Raises:
+        UserError: a log cannot be read, or has no sizes of the rare group.
+
+    Reference: Yu et al. (2022), Fig. 4.
+    """
+    figure, axes = style.new_figure()
+    for index, (name, log) in enumerate(logs.items()):
+        entries = [entry for entry in read_log(log) if "rare_tokens" in entry]
+        if not entries:
+            raise UserError(f"{log}: found no rare_tokens in it; expected the log of a run with --criterion agg")
+        updates, sizes = ([entry[key] for entry in entries] for key in ("num_updates", "rare_tokens"))
+        style.line(axes[0][0], index, updates, sizes, name)
+    style.finish(axes[0][0], xlabel="updates", ylabel="rare tokens")
+    axes[0][0].set_ylim(0, 1.05 * axes[0][0].dataLim.ymax or 1)
+    return style.finish_figure(figure)
+
+
+def learning_curves(logs: Mapping[str, Path], *, valid_split: str = "valid") -> Figure:
+    """Draws the perplexity of the training batches and of a validation split over the updates.
+
+    A panel for each of the two, with a curve for each log.
+
+    Args:
+        logs: what `fairseq-train --log-format json --log-file FILE` wrote, by the names of the curves.
+        valid_split: name of the validation split, as given to `--valid-subset` of fairseq-train.
+
+    Raises:
+        UserError: a log cannot be read, or has no perplexities of the training or of the split.
+    """
+    figure, axes = style.new_figure(columns=2)
+    panels = (("training", "train_inner"), (valid_split, valid_split))  # title, and what marks the lines of the log
+    for axis, (title, tag) in zip(axes[0], panels, strict=True):
+        for index, (name, log) in enumerate(logs.items()):
+            entries = [entry for entry in read_log(log, tag) if "ppl" in entry]
+            if not entries:
+                raise UserError(f"{log}: found no ppl in its {tag!r} lines; expected a log of fairseq-train")
+            updates, values = ([entry[key] for entry in entries] for key in ("num_updates", "ppl"))
+            style.line(axis, index, updates, values, name, marked=tag != "train_inner")
+        style.finish(axis, title=title, xlabel="updates", ylabel="perplexity", yscale="log")
+    return style.finish_figure(figure)

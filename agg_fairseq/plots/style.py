@@ -1,0 +1,237 @@
+"""The common look of the pictures.
+
+Runs and groups differ both in color and in marker, dash or hatch, so that every picture can be read in gray. Names and
+tokens are written as they are and never taken for mathematical markup: a `$` is a dollar sign, and a name that begins
+with an underscore is shown in the legend.
+
+Figures are made without `matplotlib.pyplot`: they need no screen, and neither change the backend of a notebook nor have
+to be closed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from ..errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ("#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")
+"""The palette of Okabe and Ito, which color-blind people can tell apart."""
+MARKERS = ("o", "^", "x", "s", "D", "v", "P")
+DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
+HATCHES = ("///", "...", "xxx", "\\\\\\", "+++", "ooo", "---")
+"""The numbers of markers, dashes and hatches have no divisor in common with the number of colors, so that 30 curves are
+drawn before two look alike."""
+REFERENCE = "0.25"
+"""Dark gray, for what the runs are compared with."""
+PANELS_PER_ROW = 3
+NAME_LENGTH = 28
+"""Characters of a name per line; longer names are broken into several lines."""
+TITLE_LINE_HEIGHT = 0.2
+"""Height in inches by which a figure grows for each further line of a title."""
+MAX_POINTS = 2000
+"""Number of points of a group that are drawn at most."""
+
+
+def new_figure(
+    rows: int = 1, columns: int = 1, *, width: float = 5.0, height: float = 3.6, **options: Any
+) -> tuple[Figure, np.ndarray]:
+    """Makes an empty figure.
+
+    Args:
+        rows: of panels.
+        columns: of panels.
+        width: of a panel, in inches.
+        height: of a panel, in inches.
+        options: of `Figure.subplots`, such as `sharex`.
+
+    Returns:
+        The figure and its axes (rows, columns).
+
+    Raises:
+        UserError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib import figure as figures
+        from matplotlib.backends import backend_agg
+    except ImportError as error:
+        raise UserError("plot: matplotlib is missing; pip install 'agg-fairseq[eval]'") from error
+    figure = figures.Figure(figsize=(width * columns, height * rows), layout="constrained")
+    backend_agg.FigureCanvasAgg(figure)  # becomes the canvas of the figure, by which the legend is measured
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def new_panels(
+    count: int, blocks: int = 1, *, width: float, height: float = 3.6, xlabel: str, ylabel: str, **options: Any
+) -> tuple[Figure, list[list[Axes]]]:
+    """Makes a figure of blocks of panels, three panels per row; each block begins on a new row.
+
+    Args:
+        count: panels per block.
+        blocks: number of blocks.
+        width: of a panel, in inches.
+        height: of a panel, in inches.
+        xlabel: label of the x axis, shown by the lowest panel of each column and by those with none below them.
+        ylabel: label of the y axis, shown by the first panel of each row.
+        options: of `Figure.subplots`, such as `sharex`.
+
+    Returns:
+        The figure, and for each block its panels.
+
+    Raises:
+        UserError: matplotlib is not installed.
+    """
+    columns = min(count, PANELS_PER_ROW)
+    rows = -(-count // columns)
+    figure, grid = new_figure(rows * blocks, columns, width=width, height=height, **options)
+    panels = []
+    for block in range(blocks):
+        places = list(grid[block * rows : (block + 1) * rows].flat)
+        for unused in places[count:]:
+            unused.remove()
+        panels.append(places[:count])
+        for index, axis in enumerate(panels[-1]):
+            in_last_row = index >= (rows - 1) * columns
+            has_none_below = index + columns >= count and not (in_last_row and block < blocks - 1)
+            if has_none_below:
+                axis.set_xlabel(xlabel)
+                axis.tick_params(labelbottom=True)
+            if index % columns == 0:
+                axis.set_ylabel(ylabel)
+    return figure, panels
+
+
+def in_lines(name: str) -> str:
+    """Breaks a name into lines of at most 28 characters, after `-`, `_`, `/` or a space where there is one."""
+    flat = " ".join(name.split())
+    lines = re.findall(rf".{{1,{NAME_LENGTH}}}$|.{{1,{NAME_LENGTH - 1}}}[-_/ ]|.{{{NAME_LENGTH}}}", flat)
+    return "\n".join(line.strip() for line in lines)
+
+
+def line(axis: Axes, index: int, x: Sequence[float], y: Sequence[float], label: str, *, marked: bool = False) -> None:
+    """Draws a curve; NaN is a gap, and a curve of nothing but NaN is left out.
+
+    Args:
+        axis: the panel.
+        index: number of the run or group, which chooses color, dash and marker.
+        x: of each point.
+        y: of each point.
+        label: in the legend.
+        marked: with a marker on each point, for curves of few points.
+    """
+    if all(math.isnan(value) for value in y):
+        return
+    style: dict[str, Any] = {"color": COLORS[index % len(COLORS)], "linestyle": DASHES[index % len(DASHES)]}
+    if marked:
+        style |= {"marker": MARKERS[index % len(MARKERS)], "markersize": 4}
+    axis.plot(x, y, label=_legend_label(label), **style)
+
+
+def level(axis: Axes, index: int | None, y: float, label: str) -> None:
+    """Draws a horizontal line, unless `y` is NaN.
+
+    Args:
+        axis: the panel.
+        index: number among the lines that a curve of number 0 is compared with, or None for the reference.
+        y: height of the line.
+        label: in the legend.
+    """
+    if not math.isnan(y):
+        style = {"color": REFERENCE}
+        if index is not None:
+            colors, dashes = COLORS[1:], DASHES[1:]  # without those of curve 0; 5 and 4: the 21st looks like the first
+            style = {"color": colors[index % len(colors)], "linestyle": dashes[index % len(dashes)]}
+        axis.axhline(y, label=_legend_label(label), **style)
+        axis.autoscale_view()  # axhline does not, and a line just beyond the curves would lie on the frame
+
+
+def points(axis: Axes, index: int, x: Sequence[float], y: Sequence[float], label: str) -> None:
+    """Draws the points of the group number `index`, evenly thinned out to at most 2,000."""
+    if not x:
+        return
+    step = max(1, -(-len(x) // MAX_POINTS))
+    style = {"color": COLORS[index % len(COLORS)], "marker": MARKERS[index % len(MARKERS)]}
+    label = _legend_label(label)
+    axis.scatter(x[::step], y[::step], s=7, linewidths=0.6, alpha=0.5, label=label, rasterized=True, **style)
+
+
+def bars(axis: Axes, index: int | None, x: Sequence[float], heights: Sequence[float], width: float, label: str) -> None:
+    """Draws the bars of the run number `index`, centered at `x`; of the reference, without hatch, where it is None."""
+    style = {"color": REFERENCE}
+    if index is not None:
+        style = {"color": COLORS[index % len(COLORS)], "hatch": HATCHES[index % len(HATCHES)]}
+    axis.bar(x, heights, width, label=_legend_label(label), edgecolor="white", **style)
+
+
+def _legend_label(label: str) -> str:
+    """The label after a space: matplotlib leaves labels that begin with an underscore out of the legend."""
+    return f" {label}"
+
+
+def finish(axis: Axes, *, title: str = "", grid: bool = True, **properties: Any) -> None:
+    """Completes a panel when everything is drawn; a panel in which nothing was drawn says "not defined".
+
+    Args:
+        axis: the panel.
+        title: above it.
+        grid: with a light grid.
+        properties: of the panel, such as `xlabel` and `yscale`.
+    """
+    axis.set(**properties)
+    axis.set_title(in_lines(title), parse_math=False)
+    if grid:
+        axis.grid(color="0.9")
+        axis.set_axisbelow(True)
+    if not axis.has_data():
+        axis.text(0.5, 0.5, "not defined", transform=axis.transAxes, ha="center", va="center", color="0.4")
+
+
+def finish_figure(figure: Figure) -> Figure:
+    """Completes a figure when all of its panels are finished, and returns it.
+
+    One legend for all panels is put below them, in as many columns as fit side by side. The figure grows by the legend
+    and by titles of several lines, so that the panels keep their size.
+    """
+    extra_lines: dict[int, int] = {}  # of the longest title in each row of panels, beyond the first line
+    handles: list[Any] = []  # of each label once, unless a panel itself has it twice
+    for axis in figure.axes:
+        row = axis.get_subplotspec().rowspan.start
+        extra_lines[row] = max(extra_lines.get(row, 0), axis.get_title().count("\n"))
+        known = {handle.get_label() for handle in handles}
+        handles += [handle for handle in axis.get_legend_handles_labels()[0] if handle.get_label() not in known]
+    figure.set_figheight(figure.get_figheight() + TITLE_LINE_HEIGHT * sum(extra_lines.values()))
+    for rows in range(1, len(handles) + 1):
+        columns = -(-len(handles) // rows)
+        legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, markerscale=2)
+        for text, handle in zip(legend.get_texts(), handles, strict=True):
+            text.set_text(in_lines(handle.get_label()))
+            text.set_parse_math(False)
+        box = legend.get_window_extent(figure.canvas.get_renderer())
+        if columns == 1 or box.width <= figure.bbox.width:
+            figure.set_figheight(figure.get_figheight() + box.height / figure.dpi)
+            break
+        legend.remove()
+    return figure
+
+
+def save(figure: Figure, file: str | Path | IO[bytes], kind: str) -> None:
+    """Writes a picture. The same picture is the same file, byte for byte, each time it is written.
+
+    Args:
+        figure: as one of the functions of `agg_fairseq.plots` returned it.
+        file: path, or file opened for writing bytes.
+        kind: "png" (150 dots per inch), "svg" or "pdf".
+    """
+    from matplotlib import rc_context
+
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    with rc_context({"svg.hashsalt": "agg-fairseq"}):
+        figure.savefig(file, format=kind, dpi=150, metadata=undated.get(kind))

@@ -1,0 +1,93 @@
+"""Makes the sections of a report and writes the page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from .. import __version__
+from ..errors import UserError
+from ..evaluation import Cache
+from ..files import check_writable, write_whole
+from .page import Section, Table, load_template
+from .runs import open_runs
+from .sections import SECTIONS, NotShown, ReportInputs, ReportOptions
+
+
+@dataclass(frozen=True)
+class WrittenReport:
+    """What is on a page that was written.
+
+    Args:
+        path: of the page.
+        sections: number of sections, that with the reasons included.
+        left_out: the reasons why sections are not on the page, by their titles.
+        errors: those among the reasons that are errors, in the order of the sections.
+    """
+
+    path: Path
+    sections: int
+    left_out: Mapping[str, str]
+    errors: list[UserError]
+
+
+def write_report(
+    runs: Mapping[str, str | Path],
+    data: str | Path,
+    output: str | Path,
+    options: ReportOptions | None = None,
+) -> WrittenReport:
+    """Compares runs of fairseq-train on one page of HTML.
+
+    The page holds its pictures, loads nothing and needs no script. Results and generated texts are kept in a `Cache` in
+    the folder `{output}-files`. An error in a section costs only that section; the reason is on the page.
+
+    Args:
+        runs: folders of runs, all of the same task, by the names that the page shows. The best checkpoint of each is
+            measured, or the last one where it has no best.
+        data: folder written by `fairseq-preprocess` that the runs were trained on.
+        output: the page to write, a name that ends in .html.
+        options: what is shown; None: the defaults of `ReportOptions`.
+
+    Raises:
+        UserError: `output` cannot be written; a run or the data is not there; the runs are of different tasks; there
+            is another number of translations than of runs; or Jinja2 is not installed.
+    """
+    options, data, output = options or ReportOptions(), Path(data), Path(output)
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--output: found {output.name!r}; expected a name ending in .html")
+    if not data.is_dir():
+        raise UserError(f"{data}: found no such folder; expected one written by fairseq-preprocess")
+    if options.translations and len(options.translations) != len(runs):
+        found = f"{len(options.translations)} logs for {len(runs)} runs"
+        raise UserError(f"--translations: found {found}; give one log each")
+    check_writable(output)
+    template = load_template()
+    cache = Cache(output.with_name(f"{output.name}-files"))
+    inputs = ReportInputs(open_runs(runs), data, options, cache)
+
+    sections: list[Section] = []
+    left_out: dict[str, str] = {}
+    errors: list[UserError] = []
+    for anchor, (title, make) in tqdm(SECTIONS.items(), desc="report", unit="section", disable=None, leave=False):
+        try:
+            sections.append(Section(anchor, title, make(inputs)))
+        except NotShown as reason:
+            left_out[title] = str(reason)
+        except UserError as error:  # the other sections are worth having
+            left_out[title] = f"error: {error}"
+            errors.append(error)
+    if left_out:
+        sections.append(Section("not-shown", "Not in this report", [Table(["", "reason"], list(left_out.items()))]))
+    html = template.render(
+        title=f"Comparison of {', '.join(runs)}" if len(runs) > 1 else next(iter(runs)),
+        sections=sections,
+        footer=f"agg-fairseq {__version__} report, {time.strftime('%Y-%m-%d %H:%M')}; data: {data}; "
+        f"split: {options.split}",
+    )
+    write_whole(output, lambda temporary: temporary.write_text(html, encoding="utf-8"))
+    return WrittenReport(output, len(sections), left_out, errors)

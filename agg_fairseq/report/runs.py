@@ -1,0 +1,180 @@
+"""The runs that a report compares: their checkpoints, opened once, their logs, and the settings that differ."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checkpoint import INPUT_NAME, OUTPUT_NAMES, Checkpoint, checkpoints_of_run
+from ..errors import UserError
+from ..evaluation.result import format_value
+from ..evaluation.training_log import read_entries
+from ..names import HUMAN
+
+BEST, LAST, LOG = "checkpoint_best.pt", "checkpoint_last.pt", "train.log"
+EMBEDDINGS = (INPUT_NAME, *OUTPUT_NAMES, "encoder.embed_tokens.weight")
+NO_PARAMETERS = (".version", "._float_tensor")
+"""How the names end of what fairseq saves among the parameters and is none."""
+
+SECTIONS = (
+    "common",
+    "dataset",
+    "optimization",
+    "checkpoint",
+    "distributed_training",
+    "ema",
+    "task",
+    "optimizer",
+    "lr_scheduler",
+    "criterion",
+    "model",
+)
+"""The sections of fairseq's configuration that training depends on. An option that is in several of them is shown as it
+is in the first."""
+NOT_SETTINGS = frozenset(
+    "save_dir log_file tensorboard_logdir user_dir wandb_project distributed_init_method distributed_port "
+    "device_id distributed_rank no_progress_bar log_format log_interval num_workers no_epoch_checkpoints".split()
+)
+"""Options that say where files are and what is printed: they differ between any two runs, and affect no number."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A folder that fairseq-train wrote. Each of its checkpoints is opened once.
+
+    Args:
+        name: unique among the runs of a report.
+        folder: the --save-dir.
+        checkpoint: the one that is measured.
+    """
+
+    name: str
+    folder: Path
+    checkpoint: Checkpoint
+
+    @classmethod
+    def open(cls, name: str, folder: str | Path) -> Run:
+        """Opens the best checkpoint of a folder, or the last one if there is no best.
+
+        Raises:
+            UserError: there is no such folder, neither checkpoint in it, or the checkpoint cannot be opened.
+        """
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise UserError(f"{folder}: found no such folder; expected that of a run, with its checkpoints")
+        path = next((path for path in (folder / BEST, folder / LAST) if path.is_file()), None)
+        if path is None:
+            raise UserError(f"{folder}: found neither {BEST} nor {LAST}; expected the --save-dir of fairseq-train")
+        return cls(name, folder, Checkpoint(path))
+
+    @cached_property
+    def checkpoints(self) -> list[Checkpoint]:
+        """All checkpoints of the folder in the order of their updates, as of `checkpoints_of_run`."""
+        return checkpoints_of_run(self.folder, opened=[self.checkpoint])
+
+    @property
+    def log(self) -> Path:
+        """What --log-format json --log-file wrote, where it is expected; it need not be there."""
+        return self.folder / LOG
+
+    @cached_property
+    def log_entries(self) -> dict[str, list[dict[str, float]]]:
+        """The logged numbers by tag, as of `read_entries`; none where there is no log."""
+        return read_entries(self.log) if self.log.is_file() else {}
+
+    def has_logged(self, tag: str, name: str) -> bool:
+        """Has the log a number of this name in the lines of this tag?"""
+        return any(name in entry for entry in self.log_entries.get(tag, ()))
+
+
+def open_runs(folders: Mapping[str, str | Path]) -> list[Run]:
+    """Opens the runs that a report compares.
+
+    Args:
+        folders: by the names of the runs.
+
+    Raises:
+        UserError: a run is named `human`; runs are of different tasks; or as `Run.open`.
+    """
+    if HUMAN in folders:
+        raise UserError(f"--name: found {HUMAN!r}, the row of the human text; give the run another name")
+    runs = [Run.open(name, folder) for name, folder in folders.items()]
+    tasks = [run.checkpoint.task_options.get("_name") for run in runs]
+    for run, task in zip(runs, tasks, strict=True):
+        if task != tasks[0]:
+            raise UserError(f"{run.folder}: found the task {task}; expected {tasks[0]}, that of {runs[0].folder}")
+    return runs
+
+
+def summary(runs: Sequence[Run]) -> list[list[str | None]]:
+    """What each run is: rows with a title and a value for each run."""
+    rows: dict[str, list[str | None]] = {
+        title: []
+        for title in ("criterion", "architecture", "parameters", "checkpoint", "updates", "best on validation")
+    }
+    for run in runs:
+        state, model = run.checkpoint.state, run.checkpoint.model_options
+        extra = state.get("extra_state")
+        best = extra.get("best") if isinstance(extra, dict) else None
+        rows["criterion"].append(str(run.checkpoint.criterion_options.get("_name")))
+        rows["architecture"].append(str(model.get("arch") or model.get("_name")))
+        rows["parameters"].append(format_value(count_parameters(run.checkpoint.parameters), 0))
+        rows["checkpoint"].append(run.checkpoint.path.name)
+        rows["updates"].append(format_value(run.checkpoint.updates, 0))
+        if isinstance(best, float | int):
+            options = (state.get("cfg") or {}).get("checkpoint") or {}
+            options = vars(options) if isinstance(options, argparse.Namespace) else options
+            metric = options.get("best_checkpoint_metric", "loss")
+            rows["best on validation"].append(f"{format_value(float(best), 3)} ({metric})")
+        else:
+            rows["best on validation"].append(None)
+    return [[title, *values] for title, values in rows.items()]
+
+
+def count_parameters(parameters: Mapping[str, Any]) -> int:
+    """The number of elements of all parameters; tied embeddings count once, even if they are saved as two tensors."""
+    counted = {
+        name: value
+        for name, value in parameters.items()
+        if isinstance(value, Tensor) and not name.endswith(NO_PARAMETERS)
+    }
+    embeddings: list[Tensor] = []
+    for name in EMBEDDINGS:
+        value = counted.pop(name, None)
+        if value is not None and not any(torch.equal(value, other) for other in embeddings):
+            embeddings.append(value)
+    return sum(value.numel() for value in (*counted.values(), *embeddings))
+
+
+def different_settings(states: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str | None]]]:
+    """The options of fairseq-train that are not the same in all checkpoints.
+
+    Args:
+        states: the contents of checkpoints.
+
+    Returns:
+        The name of each option, in fairseq's order, and its value in each checkpoint; None where it has no such option.
+    """
+    settings: list[dict[str, str]] = []
+    for state in states:
+        settings.append({})
+        configuration = state.get("cfg") or {"model": state["args"]}
+        for section in SECTIONS:
+            options = configuration.get(section)
+            options = vars(options) if isinstance(options, argparse.Namespace) else options
+            for key, value in options.items() if isinstance(options, dict) else ():
+                name = key if key != "_name" else "arch" if section == "model" else section
+                is_default = (name, value) == ("restore_file", "checkpoint_last.pt")  # the run goes on from itself
+                if name not in NOT_SETTINGS and not is_default:
+                    text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+                    settings[-1].setdefault(f"--{name.replace('_', '-')}", text)
+    names = dict.fromkeys(name for of_state in settings for name in of_state)
+    rows = [(name, [of_state.get(name) for of_state in settings]) for name in names]
+    return [(name, values) for name, values in rows if len(set(values)) > 1]

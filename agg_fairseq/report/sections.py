@@ -1,0 +1,323 @@
+"""The sections of a report.
+
+Each section is a function from `ReportInputs` to the blocks that it shows. It raises `NotShown` where there is nothing
+to show, or an error of the evaluations; both cost only this section.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import plots
+from ..checkpoint import Checkpoint
+from ..data.subwords import WORDS, Tokenizer
+from ..data.word_pairs import dataset_files
+from ..evaluation import (
+    Cache,
+    align_sim,
+    bleu,
+    generate_texts,
+    isotropy,
+    neighbors,
+    perplexity,
+    text_metrics,
+    word_similarity,
+)
+from ..evaluation.generate_log import read_translations
+from ..evaluation.neighbors import NoWord
+from ..names import HUMAN
+from .page import Block, Paragraph, Picture, Samples, Table
+from .runs import LOG, Run, different_settings, summary
+
+MIN_CHECKPOINTS = 3
+"""The least number of checkpoints of a run whose changes over the updates are shown."""
+MAX_SAMPLES = 3
+"""The number of texts that are shown side by side."""
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What a report shows beside the runs themselves. The defaults are those of the evaluations.
+
+    Args:
+        split: the split that is evaluated and continued.
+        valid_split: the split of the learning curves.
+        groups: frequency groups by one of `data.vocabulary.GROUPINGS`; None: the default of each evaluation.
+        tokens_per_sample: tokens per block for the perplexity; None: as in training.
+        words: whose nearest neighbors are shown; None: three rare words.
+        datasets: of word similarity, as of `data.word_pairs.dataset_files`; None leaves the section out.
+        tokenizer: how words are split into tokens.
+        prefix_length: tokens that are given to a model to continue.
+        length: tokens that it continues by.
+        max_texts: how many prefixes are continued; None: all of the split.
+        topk: draws from the K tokens of the highest probability; None takes the first of them.
+        seed: of the random numbers.
+        translations: what fairseq-generate printed, one log per run; None leaves the section out.
+        reference: untokenized references of these, for sacreBLEU.
+        moses: language code of Moses tokens in the translations, which are then detokenized.
+        alignments: word alignments of the training split; None leaves the section out.
+        device: "cpu", "cuda", …; None: a GPU if there is one.
+    """
+
+    split: str = "test"
+    valid_split: str = "valid"
+    groups: str | None = None
+    tokens_per_sample: int | None = None
+    words: Sequence[str] | None = None
+    datasets: Sequence[str | Path] | None = None
+    tokenizer: Tokenizer = WORDS
+    prefix_length: int = 50
+    length: int = 100
+    max_texts: int | None = None
+    topk: int | None = None
+    seed: int = 1
+    translations: Sequence[str | Path] | None = None
+    reference: str | Path | None = None
+    moses: str | None = None
+    alignments: str | Path | None = None
+    device: str | None = None
+
+
+@dataclass(frozen=True)
+class ReportInputs:
+    """What the sections are made from.
+
+    Args:
+        runs: all of the same task.
+        data: folder written by `fairseq-preprocess`.
+        options: of the report.
+        cache: results and texts of earlier reports.
+    """
+
+    runs: Sequence[Run]
+    data: Path
+    options: ReportOptions
+    cache: Cache
+
+    @property
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        """The checkpoint of each run that is measured, by the name of the run."""
+        return {run.name: run.checkpoint for run in self.runs}
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """The option `groups`, where it is given, for the functions that have it."""
+        return {} if self.options.groups is None else {"groups": self.options.groups}
+
+
+class NotShown(Exception):
+    """The reason why there is nothing to show in a section."""
+
+
+def overview(report: ReportInputs) -> list[Block]:
+    """What each run is, and the settings that differ."""
+    header = ["", *(run.name for run in report.runs)]
+    blocks: list[Block] = [Table(header, summary(report.runs))]
+    if len(report.runs) > 1:
+        different = different_settings([run.checkpoint.state for run in report.runs])
+        if different:
+            blocks.append(Paragraph("Options of fairseq-train that are not the same in all runs:"))
+            blocks.append(Table(header, [[name, *values] for name, values in different]))
+        else:
+            blocks.append(Paragraph("All settings are the same."))
+    return blocks
+
+
+def learning_curves(report: ReportInputs) -> list[Block]:
+    """Perplexity over the updates."""
+    split = report.options.valid_split
+    logged = [run for run in report.runs if run.has_logged("train_inner", "ppl") and run.has_logged(split, "ppl")]
+    if not logged:
+        raise NotShown(
+            f"no run has a {LOG} with training and {split!r} lines; train with --log-format json --log-file "
+            f"SAVE_DIR/{LOG}"
+        )
+    figure = plots.learning_curves({run.name: run.log for run in logged}, valid_split=split)
+    caption = "Perplexity over the updates, of the training batches and of the validation split."
+    missing = [run.name for run in report.runs if run not in logged]
+    return [Picture.of_figure(figure, caption + (f" Not logged: {', '.join(missing)}." if missing else ""))]
+
+
+def language_model(report: ReportInputs) -> list[Block]:
+    """Perplexity and distinct predictions by frequency group; isotropy has a section of its own."""
+    if not report.runs[0].checkpoint.is_language_model:
+        raise NotShown("these are no language models")
+    result = report.cache.result(
+        perplexity,
+        report.checkpoints,
+        report.data,
+        split=report.options.split,
+        tokens_per_sample=report.options.tokens_per_sample,
+        device=report.options.device,
+        **report.groups,
+    )
+    return [Table.of_result(result, left_out=("I(W)", "S(W)"))]
+
+
+def translations(report: ReportInputs) -> list[Block]:
+    """BLEU of logs of fairseq-generate, and some translations side by side."""
+    if report.options.translations is None:
+        raise NotShown("no --translations, the outputs of fairseq-generate, were given")
+    names = [run.name for run in report.runs]
+    logs = dict(zip(names, map(Path, report.options.translations), strict=True))
+    reference = None if report.options.reference is None else Path(report.options.reference)
+    result = report.cache.result(bleu, logs, reference=reference, moses=report.options.moses)
+    blocks: list[Block] = [Table.of_result(result)]
+    read = [read_translations(log) for log in logs.values()]
+    sources, references = read[0].sources, read[0].references
+    for index in _evenly_spread(len(references)):
+        texts = [(name, of_run.texts[index]) for name, of_run in zip(names, read, strict=True)]
+        context = sources[index] if sources else f"sentence {index + 1}"
+        blocks.append(Samples(context, [*texts, ("reference", references[index])]))
+    return blocks
+
+
+def embeddings(report: ReportInputs) -> list[Block]:
+    """Isotropy, with the pictures of the embedding space."""
+    checkpoints = report.checkpoints
+    return [
+        Table.of_result(report.cache.result(isotropy, checkpoints, report.data, **report.groups)),
+        Picture.of_figure(
+            plots.projection(checkpoints, report.data, **report.groups),
+            "Token embeddings in the plane of their first two singular directions, at most 2,000 of each group.",
+        ),
+        Picture.of_figure(
+            plots.singular_values(checkpoints),
+            "Singular values of the embeddings: the slower they fall, the more isotropic.",
+        ),
+    ]
+
+
+def over_updates(report: ReportInputs) -> list[Block]:
+    """How the embeddings changed during the training of the runs that saved enough checkpoints."""
+    runs = {run.name: run.checkpoints for run in report.runs if len(run.checkpoints) >= MIN_CHECKPOINTS}
+    if not runs:
+        raise NotShown(f"no run has {MIN_CHECKPOINTS} checkpoints or more; train with --save-interval-updates")
+    return [
+        Picture.of_figure(
+            plots.isotropy_over_updates(runs, report.data, **report.groups),
+            "Isotropy of frequent and of rare embeddings, and the mean cosine between them.",
+        ),
+        Picture.of_figure(
+            plots.inner_products_over_updates(runs, report.data, **report.groups),
+            "Mean inner product between embeddings of the same frequency group.",
+        ),
+    ]
+
+
+def rare_group(report: ReportInputs) -> list[Block]:
+    """How many tokens were in the rare group of adaptive gradient gating."""
+    logs = {run.name: run.log for run in report.runs if run.has_logged("train_inner", "rare_tokens")}
+    if not logs:
+        raise NotShown(f"no run has a {LOG} with rare_tokens, which --criterion agg logs")
+    return [Picture.of_figure(plots.rare_tokens(logs), "Size of the rare group that adaptive gradient gating chose.")]
+
+
+def nearest_neighbors(report: ReportInputs) -> list[Block]:
+    """The nearest neighbors of some words, and their similarity to all other tokens."""
+    checkpoints, options = report.checkpoints, report.options
+    try:
+        result = report.cache.result(
+            neighbors, checkpoints, report.data, words=options.words, tokenizer=options.tokenizer, **report.groups
+        )
+    except NoWord as error:
+        raise NotShown(str(error)) from error
+    blocks: list[Block] = [Table.of_result(result, transposed=False)]
+    tokens = [word["tokens"][0]["token"] for word in result.details["words"] if len(word["tokens"]) == 1]
+    if tokens:
+        figure = plots.similarity(checkpoints, report.data, words=tokens, **report.groups)
+        caption = "Cosine of the words above with every token, by its frequency rank."
+        blocks.append(Picture.of_figure(figure, caption))
+    return blocks
+
+
+def similar_words(report: ReportInputs) -> list[Block]:
+    """Agreement with people on which words are similar."""
+    if report.options.datasets is None:
+        raise NotShown("no --datasets were given")
+    files = dataset_files(report.options.datasets)
+    tokenizer = report.options.tokenizer
+    result = report.cache.result(word_similarity, report.checkpoints, report.data, files, tokenizer=tokenizer)
+    return [Table.of_result(result)]
+
+
+def aligned_words(report: ReportInputs) -> list[Block]:
+    """How similar the embeddings of words are that translate each other."""
+    if report.options.alignments is None:
+        raise NotShown("no --alignments were given")
+    alignments = Path(report.options.alignments)
+    result = report.cache.result(align_sim, report.checkpoints, report.data, alignments, **report.groups)
+    return [Table.of_result(result)]
+
+
+def generated_texts(report: ReportInputs) -> list[Block]:
+    """What the models write: measures of the texts, how rare their words are, and samples side by side."""
+    if not report.runs[0].checkpoint.is_language_model:
+        raise NotShown("these are no language models")
+    options = report.options
+    files = {
+        run.name: report.cache.file(
+            f"texts-{number}.jsonl",
+            generate_texts,
+            run.checkpoint,
+            report.data,
+            split=options.split,
+            prefix_length=options.prefix_length,
+            length=options.length,
+            max_texts=options.max_texts,
+            topk=options.topk,
+            seed=options.seed,
+            device=options.device,
+        )
+        for number, run in enumerate(report.runs, 1)
+    }
+    result = report.cache.result(text_metrics, files, report.data)
+    caption = "Share of tokens by their part of the training text: the top 40%, next 30%, next 20% and last 10%."
+    shares = plots.token_shares({"the generated texts": result})
+    blocks: list[Block] = [Table.of_result(result), Picture.of_figure(shares, caption)]
+    texts = [[json.loads(line) for line in path.read_bytes().splitlines()] for path in files.values()]
+    for index in _evenly_spread(len(texts[0])):
+        boxes = [(name, of_run[index]["continuation"]) for name, of_run in zip(files, texts, strict=True)]
+        boxes.append((HUMAN, texts[0][index]["reference"]))
+        titled = [(f"{name}, {len(set(text.split()))} different tokens", _join_subwords(text)) for name, text in boxes]
+        blocks.append(Samples(f"{_join_subwords(texts[0][index]['prefix'])} …", titled))
+    return blocks
+
+
+def frequencies(report: ReportInputs) -> list[Block]:
+    """How often each token occurs."""
+    figure = plots.frequencies({report.data.resolve().name: report.data})
+    return [Picture.of_figure(figure, "Occurrences of each token in the training split, by rank.")]
+
+
+def _evenly_spread(count: int) -> list[int]:
+    """The indices of up to three of so many texts, evenly spread over them."""
+    return sorted({(2 * part + 1) * count // (2 * MAX_SAMPLES) for part in range(MAX_SAMPLES)})
+
+
+def _join_subwords(text: str) -> str:
+    """Tokens as running text: sub-words of sentencepiece, of GPT-2's vocabulary and of subword-nmt are put together."""
+    for space in ("▁", "Ġ"):
+        if space in text:
+            return text.replace(" ", "").replace(space, " ").strip()
+    return text.replace("@@ ", "")
+
+
+SECTIONS: dict[str, tuple[str, Callable[[ReportInputs], list[Block]]]] = {
+    "runs": ("Runs and settings", overview),
+    "learning-curves": ("Learning curves", learning_curves),
+    "language-model": ("Perplexity and predictions", language_model),
+    "translations": ("Translations", translations),
+    "embeddings": ("Embeddings", embeddings),
+    "over-updates": ("Embeddings during training", over_updates),
+    "rare-group": ("The rare group", rare_group),
+    "neighbors": ("Nearest neighbors", nearest_neighbors),
+    "word-similarity": ("Word similarity", similar_words),
+    "alignment": ("Similarity of aligned words", aligned_words),
+    "texts": ("Generated texts", generated_texts),
+    "frequencies": ("Token frequencies", frequencies),
+}
+"""By anchor the title of a section and the function that makes it, in the order of the page."""
