@@ -48,13 +48,14 @@ class Cache:
         identity, key = _identity_and_key(function, arguments, options)
         path = self.folder / f"{function.__name__}-{identity}.json"
         kept = _read(path)
-        if kept.get("key") == key:
+        if kept.get("key") == key and kept.get("digest") == _digest(json.dumps(kept.get("result")).encode()):
             try:
                 return Result.from_dict(kept.get("result"))
-            except ValueError:  # damaged
+            except ValueError:  # of a version in development
                 pass
-        result = function(*arguments, **options)
-        text = json.dumps({"key": key, "result": result.to_dict()}, ensure_ascii=False)
+        result = function(*arguments, **options).to_dict()
+        entry = {"key": key, "digest": _digest(json.dumps(result).encode()), "result": result}
+        text = json.dumps(entry, ensure_ascii=False)
         write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
         return Result.from_dict(json.loads(text)["result"])  # as it will be read the next time
 
@@ -72,10 +73,11 @@ class Cache:
         """
         path, key_path = self.folder / name, self.folder / f"{name}.key.json"
         key = _identity_and_key(function, (*arguments, _Output(name)), options)[1]
-        if not path.is_file() or _read(key_path) != {"key": key}:
+        kept = _read(key_path)
+        if kept.get("key") != key or not path.is_file() or kept.get("digest") != _digest(path.read_bytes()):
             key_path.unlink(missing_ok=True)  # first: the old key is not that of the new file
             function(*arguments, path, **options)
-            write_json(key_path, {"key": key})
+            write_json(key_path, {"key": key, "digest": _digest(path.read_bytes())})
         return path
 
 
@@ -122,6 +124,11 @@ def _as_json(value: Any, files: list[Path], *, takes_paths: bool) -> Any:
     if isinstance(value, list | tuple):
         return [_as_json(item, files, takes_paths=takes_paths) for item in value]
     return value
+
+
+def _digest(content: bytes) -> str:
+    """Tells an entry as it was written from a damaged one."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def _fingerprint(path: Path) -> list[Any]:

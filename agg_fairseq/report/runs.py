@@ -72,7 +72,7 @@ class Run:
         path = next((path for path in (folder / BEST, folder / LAST) if path.is_file()), None)
         if path is None:
             raise UserError(f"{folder}: found neither {BEST} nor {LAST}; expected the --save-dir of fairseq-train")
-        return cls(name, folder, Checkpoint(path))
+        return cls(name, folder, Checkpoint(path, training_state=False))
 
     @cached_property
     def checkpoints(self) -> list[Checkpoint]:

@@ -12,8 +12,6 @@ from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.trainer import Trainer
 
 from agg_fairseq.checkpoint import Checkpoint, allow_namespaces
-from agg_fairseq.cli import average_checkpoints
-from agg_fairseq.cli.checkpoints import load_model
 from agg_fairseq.cli.main import main
 from tests.conftest import run_command
 from tests.glue.test_criterions import LM, MT, build
@@ -23,7 +21,7 @@ OUTPUT = "decoder.output_projection.weight"
 
 
 def save(data, folder, name, *arguments, base=LM, updates=0):
-    """A checkpoint of a model whose weights no other has, with the state of an optimiser that has taken a step."""
+    """A checkpoint of a model whose weights no other has, with the state of an optimizer that has taken a step."""
     cfg, task, model, criterion = build(data, *arguments, base=base)
     trainer = Trainer(cfg, task, model, criterion)
     for parameter in model.parameters():
@@ -119,7 +117,7 @@ def test_tied_embeddings_stay_tied(lm_data, tmp_path):
     assert average(*paths, "--output", tmp_path / "average.pt") == 0
     parameters = torch.load(tmp_path / "average.pt", weights_only=True)["model"]
     assert parameters[OUTPUT].data_ptr() == parameters["decoder.embed_tokens.weight"].data_ptr()
-    assert load_model(tmp_path / "average.pt", lm_data)[0].decoder.output_projection.weight.requires_grad
+    assert Checkpoint(tmp_path / "average.pt").build_model(lm_data)[0].decoder.output_projection.weight.requires_grad
 
 
 def test_fairseq_goes_on_from_it(run, lm_data, tmp_path):
@@ -155,7 +153,7 @@ def test_translation_model_of_an_older_task(mt_data, tmp_path, capsys):
         for n in (1, 2)
     ]
     assert average(*paths, "--output", tmp_path / "average.pt") == 0
-    model, _ = load_model(tmp_path / "average.pt", mt_data)
+    model, _ = Checkpoint(tmp_path / "average.pt").build_model(mt_data)
     assert_equal(model.state_dict(), mean_of(*(torch.load(path, weights_only=True)["model"] for path in paths)))
 
     others = {"source_lang": "fr", "target_lang": "fr", "encoder_attention_heads": 1, "encoder_normalize_before": True}
@@ -169,12 +167,12 @@ def test_translation_model_of_an_older_task(mt_data, tmp_path, capsys):
         assert f"other.pt: found {option} {value}, but" in capsys.readouterr().err
 
 
-def test_factorised_softmax(lm_data, tmp_path, capsys):
+def test_factorized_softmax(lm_data, tmp_path, capsys):
     arguments = ("--criterion", "f2_softmax", "--f2-assignment", "equal-token", "--f2-classes")
     paths = [save(lm_data, tmp_path, f"{n}.pt", *arguments, 4, base=F2, updates=n) for n in (1, 2)]
     assert average(*paths, "--output", tmp_path / "average.pt") == 0
-    model, _ = load_model(tmp_path / "average.pt", lm_data)
-    before, _ = load_model(paths[0], lm_data)
+    model, _ = Checkpoint(tmp_path / "average.pt").build_model(lm_data)
+    before, _ = Checkpoint(paths[0]).build_model(lm_data)
     layers = [one.decoder.output_projection for one in (model, before)]
     assert torch.equal(layers[0].class_of_token, layers[1].class_of_token)
 
@@ -216,17 +214,18 @@ def test_odd_entries_are_none(run, tmp_path, capsys, entry, value, row):
     for paths in ([tmp_path / "odd.pt", run / "checkpoint8.pt"], [run / "checkpoint8.pt", tmp_path / "odd.pt"]):
         assert average(*paths, "--output", tmp_path / "average.pt") == 0
         assert [str(tmp_path / "odd.pt"), *row] in rows(capsys.readouterr().out)
-        assert Checkpoint(tmp_path / "average.pt").state["model"]
+        assert Checkpoint(tmp_path / "average.pt", training_state=False).parameters
 
 
 def test_files_that_are_not_mapped(run, tmp_path, monkeypatch):
-    """Of each, the weights are kept; the optimiser's state and the moving average are gone before the next is read."""
+    """Of each, the weights are kept; the optimizer's state and the moving average are gone before the next is read."""
     tensors, read = [], []
+    load = torch.load
 
-    def opened(path):
+    def loaded(*arguments, **options):
         gc.collect()
         read.append([reference() is not None for reference in tensors])
-        state = Checkpoint(path).state
+        state = load(*arguments, **options)
         exp_avg = state["last_optimizer_state"]["state"][0]["exp_avg"]
         state["extra_state"]["ema"] = {"w": torch.zeros(1)}
         tensors.extend(map(weakref.ref, (exp_avg, state["extra_state"]["ema"]["w"])))
@@ -237,9 +236,10 @@ def test_files_that_are_not_mapped(run, tmp_path, monkeypatch):
         state = torch.load(run / name, weights_only=True)
         torch.save(state, tmp_path / name, _use_new_zipfile_serialization=False)
         paths.append(tmp_path / name)
-    monkeypatch.setattr(average_checkpoints, "open_checkpoint", opened)
+    monkeypatch.setattr(torch, "load", loaded)
     assert average(*paths, "--output", tmp_path / "average.pt") == 0
     assert read == [[], [False] * 2, [False] * 4]
+    monkeypatch.undo()
     assert_equal(
         Checkpoint(tmp_path / "average.pt").state["model"], mean_of(*models(tmp_path, *(p.name for p in paths)))
     )
@@ -297,11 +297,19 @@ def test_options_in_a_namespace(run, tmp_path, capsys, form, heads):
     assert ("decoder_attention_heads 1, but 2 in" in capsys.readouterr().err) == (heads == 1)
 
 
-@pytest.mark.parametrize("cfg", [{"a": 1}, {"model": None}, "text", [1]])
-def test_no_options(run, tmp_path, capsys, cfg):
+@pytest.mark.parametrize(
+    ("cfg", "words"),
+    [
+        ({"a": 1}, "found no options of its model"),
+        ({"model": None}, "found no options of its model"),
+        ("text", "found options of an unknown kind"),
+        ([1], "found options of an unknown kind"),
+    ],
+)
+def test_no_options(run, tmp_path, capsys, cfg, words):
     changed(run, tmp_path / "other.pt", lambda state: state.update(cfg=cfg))
     assert average(run / "checkpoint8.pt", tmp_path / "other.pt", "--output", tmp_path / "new.pt") == 2
-    assert "other.pt: found no options of its model" in capsys.readouterr().err
+    assert f"other.pt: {words}" in capsys.readouterr().err
 
 
 def diverge(state):

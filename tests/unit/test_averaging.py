@@ -126,7 +126,7 @@ def test_views_of_one_memory_are_different_parameters():
     assert all(torch.equal(averaged[name], value) for name, value in views.items())
 
 
-def test_classes_of_a_factorised_softmax():
+def test_classes_of_a_factorized_softmax():
     classes = torch.tensor([0, 1, 1, 2])
     first, second = (FactorizedSoftmax(classes, 3).state_dict() for _ in range(2))
     assert first["class_of_token"].dtype == torch.float32  # else this test shows nothing
@@ -149,7 +149,7 @@ def test_what_is_no_floating_point_number(dtype):
         average_parameters(models_of([1, 0], [1, 0], [1, 1], dtype=dtype))
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch, over quantised and nested tensors
+@pytest.mark.filterwarnings("ignore")  # of torch, over quantized and nested tensors
 @pytest.mark.parametrize(
     ("make", "words"),
     [

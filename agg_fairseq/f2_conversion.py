@@ -1,0 +1,239 @@
+"""A model with the factorized output layer, made of one that was trained with the ordinary softmax."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from . import __version__
+from .checkpoint import Checkpoint, check_finite
+from .data.binarized import target_splits
+from .errors import UserError, first_line
+from .evaluation.inputs import find_device
+from .evaluation.result import Column, Result
+from .files import check_distinct, check_writable, write_whole
+from .functional import TokenClasses
+from .functional.chunks import CHUNK_ELEMENTS
+from .functional.class_embeddings import (
+    class_log_mass,
+    fit_class_embeddings,
+    kl_to_classes,
+    log_mass_of_logits,
+    mean_class_embeddings,
+)
+from .functional.factorized_softmax import class_log_prob
+from .functional.frequency_classes import assign_classes
+
+FACTORIZED = {"transformer_lm": "transformer_lm_f2", "transformer": "transformer_f2"}
+
+
+def convert_to_f2(
+    checkpoint: Checkpoint,
+    data: str | Path,
+    output: str | Path,
+    *,
+    assignment: str = "mefmax",
+    classes: int = 0,
+    positions: int = 50_000,
+    max_tokens: int = 4096,
+    device: str | None = None,
+) -> Result:
+    """Writes a checkpoint with the factorized output layer that predicts as closely to the softmax as it can.
+
+    The embeddings of the tokens stay. Those of the classes are fitted on the training split, and how close the two
+    distributions are is measured on the validation split; see `functional.class_embeddings` for the derivation.
+
+    Args:
+        checkpoint: a `transformer` or `transformer_lm` with the ordinary softmax.
+        data: folder written by `fairseq-preprocess`, with the training and the validation split.
+        output: the file to write.
+        assignment: how tokens are assigned to frequency classes, one of `functional.frequency_classes.ASSIGNMENTS`.
+        classes: their number; 0 with "mefmax", which chooses it.
+        positions: targets to fit on, and to measure on.
+        max_tokens: tokens per batch.
+        device: "cpu", "cuda", …; None: a GPU if there is one.
+
+    Returns:
+        Result: a row for the ordinary softmax, for the `mean` of each class's tokens, where the fit starts, and for the
+        `fitted` embeddings, each with the KL divergence from the softmax (nats) and the perplexity. Details: `sizes` of
+        the classes; `positions` that were measured; and `valid`, for each of `softmax`, `mean` and `fitted` the `kl`
+        and the `nll` per position in nats.
+
+    Raises:
+        UserError: the model is another one, or diverged; a split is missing or damaged; an option is out of its range;
+            or `output` cannot be written or is the checkpoint.
+
+    Reference: Choi et al. (2020), App. C.
+    """
+    from .data.training_counts import training_counts  # imports fairseq
+
+    if positions < 1 or max_tokens < 1:
+        raise UserError("--positions, --max-tokens: expected at least 1")
+    check_distinct(path=checkpoint.path, output=output)
+    parent = _parent_architecture(checkpoint)
+    place = find_device(device)
+    model, task = checkpoint.build_model(data)
+    model.to(place)
+    try:
+        counts = training_counts(task, "train", None)
+        of_token = assign_classes(assignment, classes, counts)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    target_splits(task, "valid")  # found missing before the work starts
+    check_writable(output)
+    weight = model.decoder.output_projection.weight.detach()
+    check_finite(checkpoint.path, {"the output embedding": weight})
+
+    token_classes = TokenClasses.of(of_token.to(place))
+    with torch.no_grad():
+        batches = _batches(model, task, "train", positions, max_tokens)
+        features = torch.cat([features for features, _ in batches])[:positions]  # N x D
+    start = mean_class_embeddings(weight, counts.to(place), token_classes)
+    fitted = fit_class_embeddings(features, class_log_mass(features, weight, token_classes), start)
+    fitted_on = len(features)
+    del features
+    candidates = {"mean": start, "fitted": fitted}
+    batches = _batches(model, task, "valid", positions, max_tokens)
+    measured_on, measured = _measure(batches, weight, token_classes, candidates)
+    state = _converted_state(checkpoint, parent, assignment, classes, weight, fitted, token_classes)
+    write_whole(output, lambda temporary: torch.save(state, temporary))
+
+    titles = {"softmax": "none: the ordinary softmax"}
+    return Result(
+        columns=[Column("KL (nats)", "nats", 4), Column("PPL")],
+        rows={
+            titles.get(name, name): [one["kl"], torch.tensor(one["nll"], dtype=torch.float64).exp().item()]
+            for name, one in measured.items()
+        },
+        signature=f"classes:{token_classes.number}|assignment:{assignment}|fitted-on:train,{fitted_on}|"
+        f"measured-on:valid,{measured_on}|version:{__version__}",
+        details={"sizes": list(token_classes.sizes), "positions": measured_on, "valid": measured},
+        labels=("class embeddings",),
+    )
+
+
+def _parent_architecture(checkpoint: Checkpoint) -> str:
+    """The model's name in fairseq, one of those that have a sibling with the factorized layer."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    options = checkpoint.model_options
+    name = options.get("_name") or options.get("arch") or "?"
+    parent = ARCH_MODEL_NAME_REGISTRY.get(name, name)
+    if parent not in FACTORIZED:
+        raise UserError(
+            f"{checkpoint}: found a model {name}; expected transformer_lm or transformer with the ordinary softmax, of "
+            "which transformer_lm_f2 and transformer_f2 are the siblings"
+        )
+    if options.get("adaptive_softmax_cutoff") is not None:
+        raise UserError(
+            f"{checkpoint}: found an adaptive softmax; expected the ordinary one, whose embeddings can be kept"
+        )
+    return parent
+
+
+def _batches(
+    model: nn.Module, task: Any, split: str, positions: int, max_tokens: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Features (n, D) and targets (n,) of shuffled batches of a split, until there are `positions`."""
+    from fairseq import utils
+
+    from .criterions.output_layer import features_of
+
+    try:
+        task.load_dataset(split)
+        batches = task.get_batch_iterator(
+            task.dataset(split),
+            max_tokens=max_tokens,
+            max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
+            ignore_invalid_inputs=True,
+            seed=1,
+        ).next_epoch_itr(shuffle=True)
+    except (ValueError, RuntimeError, AssertionError, OSError) as error:
+        raise UserError(
+            f"--data, the split {split}: fairseq cannot make batches of it ({first_line(error)}); run "
+            "fairseq-preprocess again, or raise --max-tokens"
+        ) from error
+    device, pad = next(model.parameters()).device, task.target_dictionary.pad()
+    width, seen = model.decoder.output_projection.weight.size(1), 0
+    with tqdm(total=positions, desc=f"reading {split}", unit="position", disable=None, leave=False) as bar:
+        for sample in batches:
+            sample = utils.move_to_cuda(sample, device=device) if device.type == "cuda" else sample
+            features = features_of(model, sample["net_input"], width)[0]  # B x T x D
+            kept = sample["target"] != pad  # B x T
+            yield features[kept], sample["target"][kept]
+            seen += int(kept.sum())
+            bar.update(int(kept.sum()))
+            if seen >= positions:
+                return
+
+
+@torch.no_grad()
+def _measure(
+    batches: Iterator[tuple[Tensor, Tensor]], weight: Tensor, classes: TokenClasses, candidates: Mapping[str, Tensor]
+) -> tuple[int, dict[str, dict[str, float]]]:
+    """The number of positions; and for the softmax and each candidate U, KL(P ‖ p) and NLL per position, in nats."""
+    names = ("softmax", *candidates)
+    sums = torch.zeros(len(names), 2, dtype=torch.float64)  # KL and NLL
+    total, rows = 0, max(1, CHUNK_ELEMENTS // classes.vocabulary)
+    for features, target in batches:
+        for h, y in zip(features.split(rows), target.split(rows), strict=True):  # n x D, n
+            logits = (h @ weight.t()).float()  # n x V
+            log_mass = log_mass_of_logits(logits, classes)  # n x C
+            nll = nn.functional.cross_entropy(logits, y, reduction="none")  # n
+            of_chunk = [[0.0, nll.sum().item()]]
+            for class_weight in candidates.values():
+                # p differs from P in the probability of the target's class only: −log p = −log P + log q_c − log p1_c
+                log_p1 = class_log_prob(h, class_weight)  # n x C
+                moved = (log_mass - log_p1).gather(1, classes.of_token[y][:, None]).squeeze(1)  # n
+                divergence = kl_to_classes(h, class_weight, log_mass) * len(y)
+                of_chunk.append([divergence.item(), (nll + moved).sum().item()])
+            sums += torch.tensor(of_chunk, dtype=torch.float64)
+        total += len(target)
+    means = zip(names, (sums / total).tolist(), strict=True)
+    return total, {name: {"kl": kl, "nll": nll} for name, (kl, nll) in means}
+
+
+def _converted_state(
+    checkpoint: Checkpoint,
+    parent: str,
+    assignment: str,
+    number: int,
+    weight: Tensor,
+    class_weight: Tensor,
+    classes: TokenClasses,
+) -> dict[str, Any]:
+    """The checkpoint of the new model; without the optimizer's state, which is of other parameters."""
+    layer = "decoder.output_projection"
+    saved = checkpoint.parameters.get(f"{layer}.weight", weight)
+    state = {
+        **checkpoint.state,
+        "last_optimizer_state": None,
+        "model": {
+            **checkpoint.parameters,
+            f"{layer}.weight": saved,
+            f"{layer}.class_weight": class_weight.cpu().to(saved.dtype),
+            f"{layer}.class_of_token": classes.of_token.cpu().float(),  # as the module saves them
+        },
+        "cfg": copy.deepcopy(checkpoint.state.get("cfg")),
+        "args": copy.deepcopy(checkpoint.state.get("args")),
+    }
+    # The name of the model becomes that of its sibling, and the criterion one that such a model can be trained and
+    # validated with.
+    options = state["cfg"]["model"] if state["cfg"] else state["args"]
+    options = options if isinstance(options, dict) else vars(options)
+    for key in ("_name", "arch"):
+        if options.get(key):
+            options[key] = FACTORIZED[parent] + options[key].removeprefix(parent)
+    options.update(f2_assignment=assignment, f2_classes=number, f2_decoding="joint")
+    if state["cfg"]:
+        smoothing = checkpoint.criterion_options.get("label_smoothing", 0.0)
+        state["cfg"]["criterion"] = {"_name": "f2_softmax", "label_smoothing": smoothing}
+    else:
+        options["criterion"] = "f2_softmax"
+    return state
