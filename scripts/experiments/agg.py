@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agg_fairseq.evaluation.word_similarity import DATASETS
+from agg_fairseq.data.word_pairs import DATASETS
 
 from .corpora import WIKITEXT103_GPT2, WMT14
 from .experiment import Experiment, Measure, Method, Model, model_of

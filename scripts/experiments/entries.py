@@ -151,6 +151,7 @@ def _language_models(options: Options, models: Mapping[str, tuple[str, ...]]) ->
         f"checkpoint.save_interval_updates={max(1, updates // 10)}",  # an interrupted training goes on from there
         f"common.log_interval={interval}",
         f"criterion.embedding_stats_interval={interval}",
+        "dataset.required_batch_size_multiple=8",  # fairseq's own, as in the tables of the documentation
         *(() if dimension == 128 else size),
     )
     corpus = _text(options, wikitext)

@@ -14,13 +14,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from agg_fairseq.evaluation.word_similarity import DATASETS, files_of
-
 import agg_fairseq
 from agg_fairseq import evaluation
 from agg_fairseq.averaging import average_checkpoints, last_checkpoints
 from agg_fairseq.checkpoint import Checkpoint
-from agg_fairseq.data.alignments import align
+from agg_fairseq.data.word_pairs import DATASETS, dataset_files
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import Cache, Result
 
@@ -54,7 +52,7 @@ def _best(workspace: Workspace, model: Model) -> Path:
 
 @lru_cache(maxsize=1)  # all measures of a model need it; a checkpoint of the papers has some GB
 def _opened(path: Path, changed: int) -> Checkpoint:
-    return Checkpoint(path)
+    return Checkpoint(path, training_state=False)
 
 
 def averaged(workspace: Workspace, model: Model) -> Path:
@@ -65,7 +63,8 @@ def averaged(workspace: Workspace, model: Model) -> Path:
     """
     output = workspace.folder(model) / "averaged.pt"
     if not _is_newer(output, _best(workspace, model)):
-        average_checkpoints(last_checkpoints(workspace.folder(model), model.averaged, by="update"), output)
+        paths = last_checkpoints(workspace.folder(model), model.averaged, by="update")
+        average_checkpoints({str(path): Checkpoint(path, training_state=False) for path in paths}, output)
     return output
 
 
@@ -106,8 +105,8 @@ def isotropy(workspace: Workspace, model: Model) -> Result:
 def word_similarity(workspace: Workspace, model: Model) -> Result:
     """Spearman × 100 with human scores of pairs of words, by data set."""
     models, corpus = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus)
-    options = {"tokenizer": corpus.tokenizer()}
-    return _kept(workspace, model, evaluation.word_similarity, models, corpus.binarized, list(DATASETS), **options)
+    files, tokenizer = dataset_files(DATASETS), corpus.tokenizer()
+    return _kept(workspace, model, evaluation.word_similarity, models, corpus.binarized, files, tokenizer=tokenizer)
 
 
 def neighbors(workspace: Workspace, model: Model, *, words: Sequence[str]) -> Result:
@@ -135,6 +134,8 @@ def align_sim(workspace: Workspace, model: Model) -> Result:
     models, corpus = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus)
     links = workspace.output / f"{corpus.identity[:12]}.align"
     if not links.exists():
+        from agg_fairseq.data.alignments import align
+
         say("aligning the words of the training split")
         align(corpus.binarized, links)
     return _kept(workspace, model, evaluation.align_sim, models, corpus.binarized, links)
@@ -208,7 +209,7 @@ def check_word_similarity() -> None:
     Raises:
         UserError: they are not.
     """
-    files_of(DATASETS)
+    dataset_files(DATASETS)
 
 
 def check_aligner() -> None:
