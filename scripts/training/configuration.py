@@ -97,7 +97,7 @@ def overrides_of_options(words: Sequence[str]) -> tuple[str, ...]:
             parser = options.get_training_parser()
             given = vars(options.parse_args_and_arch(parser, ["data", *always, *words], suppress_defaults=True))
     except SystemExit as stop:
-        reason = (said.getvalue().strip().splitlines() or ["no message"])[-1].removeprefix("-: error: ")
+        reason = (said.getvalue().strip().splitlines() or [": error: no message"])[-1].partition(": error: ")[2]
         raise UserError(f"--model: found {' '.join(words)!r}; expected options of fairseq-train ({reason})") from stop
     names = {part: given.pop(part) for part in configured}
     parts = {
