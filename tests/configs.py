@@ -59,7 +59,7 @@ def check_criterion(config, expected):
 
 
 def check_described(folder, name):
-    """The folder's README launches this file: every option that it gives exists, and its tokens are the configuration's."""
+    """The README of the folder launches this file: its options exist, and its tokens are the configuration's."""
     readme = (ROOT / "configs" / folder / "README.md").read_text()
     assert f"bash scripts/train.sh configs/{folder}/NAME " in readme
     assert f"fairseq-hydra-train --config-dir configs/{folder} --config-name NAME " in readme

@@ -1,4 +1,4 @@
-"""A configuration of fairseq-hydra-train: found, composed and checked before anything is started."""
+"""Configurations of fairseq-hydra-train: found, composed and checked before anything is started."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIELDS = "__dataclass_fields__"
 
 
 def locate(given: str) -> Path:
-    """The file of a configuration, as seen from where the user is or from the repository, with or without .yaml.
+    """The file of a configuration, relative to where the user is or to the repository, with or without .yaml.
 
     Raises:
         UserError: there is none.
@@ -42,9 +42,9 @@ def locate(given: str) -> Path:
 
 
 def readable(override: str) -> str:
-    """An override that hydra accepts: of any option, written in a file or not; and of any text, such as a path.
+    """An override in a form that hydra accepts: of an option that no file sets, and with a value of any text.
 
-    Hydra takes a comma for several values, each for a run of its own; here they are text, as there is one training.
+    Hydra reads a comma as several values, each for a run of its own. Here it is text, as there is a single training.
 
     Args:
         override: KEY=VALUE, or as hydra's own grammar has it.
@@ -62,7 +62,7 @@ def readable(override: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as a value of hydra's grammar, in which a backslash escapes only before a quotation mark."""
+    """A text as a value of hydra's grammar, where a backslash escapes only before a quotation mark."""
     escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text)
     return f"'{escaped}'"
 
@@ -119,7 +119,7 @@ def overrides_of_options(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def with_plugin(overrides: Sequence[str]) -> list[str]:
-    """The overrides, and where fairseq finds this package if they do not name another."""
+    """The overrides, with this package as fairseq's user_dir unless they name another."""
     if any("common.user_dir=" in override for override in overrides):
         return list(overrides)
     return [f"++common.user_dir={quoted(str(PLUGIN))}", *overrides]
@@ -129,7 +129,7 @@ def composed(file: Path, overrides: Sequence[str]) -> Any:
     """The whole configuration, as fairseq-hydra-train sees it.
 
     Raises:
-        UserError: an option that does not exist, a value that does not fit, or none where one is needed.
+        UserError: an option does not exist, is needed and not given, or has a value that does not fit.
     """
     try:
         with initialize_config_dir(str(file.parent), version_base="1.1"):
@@ -137,17 +137,13 @@ def composed(file: Path, overrides: Sequence[str]) -> Any:
         _check_given(config)
         return _with_defaults(config)
     except (HydraException, OmegaConfBaseException, YAMLError, OSError) as error:  # OSError: a file that is missing
-        raise UserError(f"{file.stem}: {_without_types(error)}") from error
-
-
-def _without_types(error: Exception) -> str:
-    """What hydra and omegaconf say, less the lines on their own insides."""
-    text = str(error).partition("Config search path")[0]
-    return " ".join(line for line in text.splitlines() if "_type=" not in line)
+        text = str(error).partition("Config search path")[0]
+        said = " ".join(line for line in text.splitlines() if "_type=" not in line)  # without hydra's own classes
+        raise UserError(f"{file.stem}: {said}") from error
 
 
 def missing_keys(config: Any) -> list[str]:
-    """The options that have to be given, in order. (omegaconf's own function stumbles over what refers to them.)"""
+    """The options that have to be given, in order. (omegaconf's own function fails on options that refer to them.)"""
 
     def walk(node: Any, path: str) -> Iterator[str]:
         if isinstance(node, dict):
@@ -174,7 +170,7 @@ def _check_given(config: Any) -> None:
 
 
 def _with_defaults(config: Any) -> Any:
-    """What fairseq adds: the options of its own sections, and of the task, model, criterion, … by their names."""
+    """Adds what fairseq adds: the defaults of its own sections, and of the task, model, criterion, … by their names."""
     from fairseq import utils
     from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
@@ -191,7 +187,7 @@ def _with_defaults(config: Any) -> Any:
 
 
 def _check_names(config: Any) -> None:
-    """fairseq would fail with a traceback where the name of a part is unknown."""
+    """Checks the names of task, model, criterion, …, for which fairseq would fail with a traceback."""
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
     from fairseq.registry import REGISTRIES
     from fairseq.tasks import TASK_REGISTRY
@@ -205,7 +201,7 @@ def _check_names(config: Any) -> None:
 
 
 def _check_model(model: Any) -> None:
-    """Of models whose options are those of a command line, fairseq ignores what it does not know."""
+    """Checks the options of models that are not dataclasses: fairseq ignores those that it does not know."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
     name = ARCH_MODEL_NAME_REGISTRY.get(model._name, model._name)
