@@ -20,8 +20,7 @@ from __future__ import annotations
 import argparse
 
 from ..checkpoint import open_checkpoints
-from ..evaluation import Result, align_sim
-from .measured import measured_by
+from ..evaluation import align_sim
 from .options import add_data, add_grouping, add_json, add_names, check_json, print_result
 
 
@@ -41,18 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Measures every checkpoint, prints the table and writes the JSON file."""
     check_json(arguments.json, [*arguments.inputs, arguments.data, arguments.alignments])
-    print_result(evaluate(arguments), arguments.json)
-
-
-def evaluate(arguments: argparse.Namespace) -> Result:
-    """The table for the options of the command."""
-    return align_sim(
+    result = align_sim(
         open_checkpoints(arguments.inputs, arguments.name),
         arguments.data,
         arguments.alignments,
         groups=arguments.groups,
         temperature=arguments.temperature,
     )
-
-
-measure = measured_by(evaluate)
+    print_result(result, arguments.json)

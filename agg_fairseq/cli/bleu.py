@@ -21,9 +21,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..evaluation import Result, bleu
+from ..evaluation import bleu
 from ..names import unique_names
-from .measured import measured_by
 from .options import add_json, add_names, check_json, print_result
 
 
@@ -41,14 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Scores every log, prints the table and writes the JSON file."""
     check_json(arguments.json, [*arguments.logs, arguments.reference])
-    print_result(evaluate(arguments), arguments.json)
-
-
-def evaluate(arguments: argparse.Namespace) -> Result:
-    """The table for the options of the command."""
     names = unique_names(arguments.logs, arguments.name, "stem")
     logs = dict(zip(names, map(Path, arguments.logs), strict=True))
-    return bleu(logs, reference=arguments.reference, moses=arguments.moses)
-
-
-measure = measured_by(evaluate)
+    result = bleu(logs, reference=arguments.reference, moses=arguments.moses)
+    print_result(result, arguments.json)

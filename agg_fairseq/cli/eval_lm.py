@@ -13,9 +13,8 @@ from __future__ import annotations
 import argparse
 
 from ..checkpoint import open_checkpoints
-from ..evaluation import Result, perplexity
+from ..evaluation import perplexity
 from ..evaluation.perplexity import BREAK_MODES
-from .measured import measured_by
 from .options import add_device, add_grouping, add_json, add_names, check_json, print_result
 
 
@@ -48,12 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Evaluates every checkpoint, prints the table and writes the JSON file."""
     check_json(arguments.json, [*arguments.path, arguments.data])
-    print_result(evaluate(arguments), arguments.json)
-
-
-def evaluate(arguments: argparse.Namespace) -> Result:
-    """The table for the options of the command."""
-    return perplexity(
+    result = perplexity(
         open_checkpoints(arguments.path, arguments.name),
         arguments.data,
         split=arguments.gen_subset,
@@ -64,6 +58,4 @@ def evaluate(arguments: argparse.Namespace) -> Result:
         groups=arguments.groups,
         device=arguments.device,
     )
-
-
-measure = measured_by(evaluate)
+    print_result(result, arguments.json)

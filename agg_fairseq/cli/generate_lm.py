@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
 
 from ..checkpoint import Checkpoint
-from ..evaluation import Result, generate_texts
+from ..evaluation import generate_texts
 from ..files import check_distinct, check_writable, write_json
 from ..functional.decoupled import DECODINGS
 from .options import add_device
@@ -58,17 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         check_writable(arguments.json)
     started = time.monotonic()
-    result = evaluate(arguments)
-    found = result.json()
-    speed = found["generated_tokens"] / (time.monotonic() - started)
-    print(f"{arguments.output}: {found['texts']} prefixes continued, {speed:.0f} tokens/s\n{result.signature}")
-    if arguments.json:
-        write_json(arguments.json, found)
-
-
-def evaluate(arguments: argparse.Namespace) -> Result:
-    """Writes the texts for the options of the command."""
-    return generate_texts(
+    result = generate_texts(
         Checkpoint(arguments.path, training_state=False),
         arguments.data,
         arguments.output,
@@ -82,8 +71,8 @@ def evaluate(arguments: argparse.Namespace) -> Result:
         batch_size=arguments.batch_size,
         device=arguments.device,
     )
-
-
-def generate(arguments: argparse.Namespace) -> dict[str, Any]:
-    """As the report asks for it."""
-    return evaluate(arguments).json()
+    found = result.json()
+    speed = found["generated_tokens"] / (time.monotonic() - started)
+    print(f"{arguments.output}: {found['texts']} prefixes continued, {speed:.0f} tokens/s\n{result.signature}")
+    if arguments.json:
+        write_json(arguments.json, found)

@@ -16,8 +16,7 @@ from __future__ import annotations
 import argparse
 
 from ..checkpoint import open_checkpoints
-from ..evaluation import Result, isotropy
-from .measured import measured_by
+from ..evaluation import isotropy
 from .options import add_grouping, add_json, add_names, check_json, print_result
 
 
@@ -35,13 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Measures every checkpoint, prints the table and writes the JSON file."""
     check_json(arguments.json, [*arguments.inputs, arguments.data])
-    print_result(evaluate(arguments), arguments.json)
-
-
-def evaluate(arguments: argparse.Namespace) -> Result:
-    """The table for the options of the command."""
     checkpoints = open_checkpoints(arguments.inputs, arguments.name)
-    return isotropy(checkpoints, arguments.data, groups=arguments.groups)
-
-
-measure = measured_by(evaluate)
+    result = isotropy(checkpoints, arguments.data, groups=arguments.groups)
+    print_result(result, arguments.json)

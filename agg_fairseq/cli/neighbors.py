@@ -16,9 +16,7 @@ from __future__ import annotations
 import argparse
 
 from ..checkpoint import open_checkpoints
-from ..evaluation import Result, neighbors
-from ..evaluation.neighbors import NoWord  # noqa: F401 — for the report
-from .measured import measured_by
+from ..evaluation import neighbors
 from .options import (
     add_data,
     add_grouping,
@@ -48,12 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Finds the neighbors, prints the table and writes the JSON file."""
     check_json(arguments.json, [*arguments.inputs, arguments.data, *tokenizer_of(arguments).files.values()])
-    print_result(evaluate(arguments), arguments.json)
-
-
-def evaluate(arguments: argparse.Namespace) -> Result:
-    """The table for the options of the command."""
-    return neighbors(
+    result = neighbors(
         open_checkpoints(arguments.inputs, arguments.name),
         arguments.data,
         words=arguments.words,
@@ -61,6 +54,4 @@ def evaluate(arguments: argparse.Namespace) -> Result:
         groups=arguments.groups,
         tokenizer=tokenizer_of(arguments),
     )
-
-
-measure = measured_by(evaluate)
+    print_result(result, arguments.json)

@@ -18,9 +18,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..evaluation import Result, text_metrics
+from ..evaluation import text_metrics
 from ..names import unique_names
-from .measured import measured_by
 from .options import add_json, add_names, check_json, print_result
 
 
@@ -37,13 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Measures every file and the references, prints the table and writes the JSON file."""
     check_json(arguments.json, [*arguments.files, arguments.data])
-    print_result(evaluate(arguments), arguments.json)
-
-
-def evaluate(arguments: argparse.Namespace) -> Result:
-    """The table for the options of the command."""
     names = unique_names(arguments.files, arguments.name, "stem")
-    return text_metrics(dict(zip(names, map(Path, arguments.files), strict=True)), arguments.data)
-
-
-measure = measured_by(evaluate)
+    result = text_metrics(dict(zip(names, map(Path, arguments.files), strict=True)), arguments.data)
+    print_result(result, arguments.json)

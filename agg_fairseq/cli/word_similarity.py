@@ -17,8 +17,7 @@ import argparse
 
 from ..checkpoint import open_checkpoints
 from ..data.word_pairs import DATASETS, dataset_files
-from ..evaluation import Result, word_similarity
-from .measured import measured_by
+from ..evaluation import word_similarity
 from .options import add_data, add_json, add_names, add_tokenizer, check_json, print_result, tokenizer_of
 
 
@@ -43,20 +42,13 @@ def run(arguments: argparse.Namespace) -> None:
     """Measures every checkpoint, prints the table and writes the JSON file."""
     files = [*dataset_files(arguments.datasets), *tokenizer_of(arguments).files.values()]
     check_json(arguments.json, [*arguments.inputs, arguments.data, *files])
-    print_result(evaluate(arguments), arguments.json)
-
-
-def evaluate(arguments: argparse.Namespace) -> Result:
-    """The table for the options of the command."""
-    return word_similarity(
+    result = word_similarity(
         open_checkpoints(arguments.inputs, arguments.name),
         arguments.data,
         arguments.datasets,
         tokenizer=tokenizer_of(arguments),
     )
-
-
-measure = measured_by(evaluate)
+    print_result(result, arguments.json)
 
 
 def files_of(asked: list[str]) -> list[str]:

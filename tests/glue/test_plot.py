@@ -1,12 +1,14 @@
 """Every picture of `agg-fairseq plot`, of real runs: what is in it, and what is refused."""
 
 import argparse
+import functools
 import io
 import json
 import math
 import shutil
 import sys
 import warnings
+from collections import Counter
 
 import pytest
 import torch
@@ -171,6 +173,22 @@ def picture_of(figure):
 def test_the_checkpoints_of_a_run_are_in_order(lm_runs):
     """checkpoint_last and the last of every 2 updates are the same: 2, 4 and 6 updates."""
     assert [checkpoint.updates for checkpoint in checkpoints_of_run(lm_runs / "mle")] == [2, 4, 6]
+
+
+@pytest.mark.parametrize("picture", ["projection", "singular-values", "similarity", "isotropy", "inner-products"])
+def test_each_checkpoint_is_opened_once(picture, inputs, lm_runs, tmp_path, monkeypatch):
+    opened, load = Counter(), torch.load
+
+    @functools.wraps(load)
+    def counted(file, *arguments, **options):
+        opened[str(file)] += 1
+        return load(file, *arguments, **options)
+
+    monkeypatch.setattr(torch, "load", counted)
+    assert plot(picture, *inputs[picture], "-o", tmp_path / "a.svg") == 0
+    of_runs = picture in ("isotropy", "inner-products")
+    files = lm_runs.glob("*/checkpoint*.pt" if of_runs else "*/checkpoint_last.pt")
+    assert opened == {str(file): 1 for file in files}
 
 
 def test_refused(lm_runs, lm_data, inputs, tmp_path, capsys):

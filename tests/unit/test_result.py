@@ -1,0 +1,126 @@
+"""A Result, its table, its JSON, and what is kept of it: by hand, and damaged in every way."""
+
+import copy
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agg_fairseq.evaluation.cache import Cache
+from agg_fairseq.evaluation.result import Column, Result
+
+RESULT = Result(
+    columns=[Column("PPL", digits=1), Column("Uniq", "tokens"), Column("note")],
+    rows={"mle": [1234.56, 1234, "a|b"], "human": [None, 7, None]},
+    signature="split:test|version:0",
+    details={"checkpoints": [{"name": "mle", "perplexity": 1234.56}]},
+)
+TWO_LABELS = Result([Column("1")], {("sea", "mle"): ["lake (0.90)"]}, "s", labels=("", "checkpoint"))
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def test_table():
+    """A float has the decimals of its column, a count none; what is undefined is a dash."""
+    assert RESULT.table().splitlines() == [
+        "|       |     PPL |  Uniq | note |",
+        "|-------|--------:|------:|-----:|",
+        "| mle   | 1,234.6 | 1,234 | a\\|b |",
+        "| human |       — |     7 |    — |",
+    ]
+    assert TWO_LABELS.table().splitlines()[::2] == [
+        "|     | checkpoint |           1 |",
+        "| sea |        mle | lake (0.90) |",
+    ]
+
+
+def test_values_are_not_rounded():
+    assert RESULT["mle"] == {"PPL": 1234.56, "Uniq": 1234, "note": "a|b"}
+    assert TWO_LABELS["sea", "mle"] == {"1": "lake (0.90)"}
+    assert RESULT.formatted()[1] == (("human",), [None, "7", None])
+    with pytest.raises(KeyError):
+        RESULT["agg"]
+
+
+def test_json_is_the_signature_and_the_details():
+    assert RESULT.json() == {"signature": RESULT.signature, **RESULT.details}
+
+
+@pytest.mark.parametrize("result", [RESULT, TWO_LABELS])
+def test_it_survives_json(result):
+    found = Result.from_dict(json.loads(json.dumps(result.to_dict())))
+    assert found.table() == result.table() and found.json() == result.json() and found.rows == result.rows
+
+
+@given(JSON)
+def test_other_json_is_a_value_error(values):
+    with pytest.raises(ValueError, match="expected"):
+        Result.from_dict(values)
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_damaged_json_is_a_value_error_or_a_result(data):
+    """With any part of it replaced by any other JSON: what is accepted can be shown and kept."""
+    values = json.loads(json.dumps(data.draw(st.sampled_from([RESULT, TWO_LABELS])).to_dict()))
+    place, key = None, None
+    inner = values
+    while isinstance(inner, dict | list) and inner and (place is None or data.draw(st.booleans())):
+        place, key = inner, data.draw(st.sampled_from(sorted(inner) if isinstance(inner, dict) else range(len(inner))))
+        inner = place[key]
+    place[key] = data.draw(JSON)
+    try:
+        result = Result.from_dict(copy.deepcopy(values))
+    except ValueError:
+        return
+    assert result.table() and Result.from_dict(result.to_dict()).to_dict() == result.to_dict() or "nan" in repr(values)
+    assert all(result[row] for row in result.rows) or not result.columns
+
+
+def measure(number: int = 1) -> Result:
+    """What the cache keeps."""
+    return Result([Column("n")], {"row": [number]}, "s")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda entry: "",
+        lambda entry: "{",
+        lambda entry: "[" * 100_000,
+        lambda entry: "null",
+        lambda entry: "[1]",
+        lambda entry: json.dumps({"key": entry["key"]}),
+        lambda entry: json.dumps({**entry, "result": None}),
+        lambda entry: json.dumps({**entry, "result": {**entry["result"], "columns": [{"title": "n", "digits": "x"}]}}),
+        lambda entry: json.dumps({**entry, "result": {**entry["result"], "rows": [[["row"], [{}]]]}}),
+        lambda entry: json.dumps({**entry, "result": {**entry["result"], "rows": [["row", 1]]}}),
+        lambda entry: json.dumps({**entry, "result": {**entry["result"], "details": 3}}),
+        lambda entry: json.dumps({**entry, "result": {**entry["result"], "signature": None}}),
+    ],
+)
+def test_a_damaged_entry_is_made_again(tmp_path, damage):
+    cache = Cache(tmp_path)
+    cache.result(measure, number=2)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_text()
+    path.write_text(damage(json.loads(whole)))
+    assert cache.result(measure, number=2)["row"]["n"] == 2
+    assert path.read_text() == whole
+
+
+def test_an_entry_of_another_version_is_made_again(tmp_path, monkeypatch):
+    cache = Cache(tmp_path)
+    cache.result(measure)
+    (path,) = tmp_path.iterdir()
+    before = path.stat().st_mtime_ns
+    cache.result(measure)
+    assert path.stat().st_mtime_ns == before
+    monkeypatch.setattr("agg_fairseq.evaluation.cache.__version__", "9")
+    cache.result(measure)
+    assert json.loads(path.read_text())["key"][0] == "9"
