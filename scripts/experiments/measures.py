@@ -18,6 +18,7 @@ import agg_fairseq
 from agg_fairseq import evaluation
 from agg_fairseq.averaging import average_checkpoints, last_checkpoints
 from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.data.eflomal_alignment import align_split
 from agg_fairseq.data.word_pairs import DATASETS, dataset_files
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import Cache, Result
@@ -134,10 +135,8 @@ def align_sim(workspace: Workspace, model: Model) -> Result:
     models, corpus = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus)
     links = workspace.output / f"{corpus.identity[:12]}.align"
     if not links.exists():
-        from agg_fairseq.data.alignments import align
-
         say("aligning the words of the training split")
-        align(corpus.binarized, links)
+        align_split(corpus.binarized, links)
     return _kept(workspace, model, evaluation.align_sim, models, corpus.binarized, links)
 
 
