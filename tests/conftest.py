@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.forking import ENTRY_POINTS, run_forked
+
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 
@@ -37,14 +39,20 @@ def shared_data():
     return folder
 
 
-def run_command(*arguments, check=True, cwd=ROOT, env=None, timeout=300):
-    """A command of the environment that runs the tests, or one given by its path."""
+def run_command(*arguments, check=True, cwd=ROOT, env=None, timeout=300, fresh=False):
+    """A command of the environment that runs the tests, or one given by its path.
+
+    Args:
+        fresh: start Python anew also for a command line of fairseq or of this package, which is forked otherwise.
+    """
     command = [str(argument) for argument in arguments]
-    if (BIN / command[0]).exists():
-        command[0] = str(BIN / command[0])
-    result = subprocess.run(
-        command, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=timeout
-    )
+    options = {"cwd": cwd, "env": {**os.environ, **(env or {})}, "timeout": timeout}
+    if command[0] in ENTRY_POINTS and not fresh:
+        result = run_forked(command, **options)
+    else:
+        if (BIN / command[0]).exists():
+            command[0] = str(BIN / command[0])
+        result = subprocess.run(command, capture_output=True, text=True, **options)
     if check:
         assert result.returncode == 0, f"{command}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
     return result

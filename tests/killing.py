@@ -1,12 +1,10 @@
 """fairseq-train in processes that end themselves with SIGKILL at a moment counted in events, not in seconds.
 
-They are forked from a process that has imported fairseq and done nothing else: starting Python and torch anew would
-take most of the time.
+They are forked as in `forking.py`.
 """
 
 import builtins
 import json
-import multiprocessing
 import os
 import re
 import shutil
@@ -15,11 +13,10 @@ import socket
 import sys
 from dataclasses import dataclass
 
+from tests.forking import processes
+
 KILLED = -signal.SIGKILL
 CHECKPOINT = re.compile(r"checkpoint.*\.pt(\.tmp)?")
-
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["fairseq_cli.train", "torch._dynamo", "agg_fairseq"])  # Adam asks for the second
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def train_by_two(arguments, log, moment=None, timeout=120):
 
 
 def _started(arguments, log, moment):
-    process = _processes.Process(target=_train, args=([str(argument) for argument in arguments], str(log), moment))
+    process = processes.Process(target=_train, args=([str(argument) for argument in arguments], str(log), moment))
     process.start()
     return process
 
