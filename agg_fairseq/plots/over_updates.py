@@ -111,7 +111,7 @@ def _embeddings_by_group(runs: Runs, data: str | Path, groups: str) -> Iterator[
             yield name, {group: checkpoint.output_embedding.weight[tokens] for group, tokens in members.items()}
 
 
-def rare_tokens(logs: Mapping[str, Path]) -> Figure:
+def rare_tokens(logs: Mapping[str, str | Path]) -> Figure:
     """Draws the number of tokens in the rare group of adaptive gradient gating over the updates.
 
     A curve for each log.
@@ -136,7 +136,7 @@ def rare_tokens(logs: Mapping[str, Path]) -> Figure:
     return style.finish_figure(figure)
 
 
-def learning_curves(logs: Mapping[str, Path], *, valid_split: str = "valid") -> Figure:
+def learning_curves(logs: Mapping[str, str | Path], *, valid_split: str = "valid") -> Figure:
     """Draws the perplexity of the training batches and of a validation split over the updates.
 
     A panel for each of the two, with a curve for each log.

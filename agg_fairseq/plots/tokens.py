@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def frequencies(data: Mapping[str, Path]) -> Figure:
+def frequencies(data: Mapping[str, str | Path]) -> Figure:
     """Draws the number of occurrences of each token in the training split by its rank, on logarithmic scales.
 
     A curve for each folder, or for each language of a parallel corpus. Tokens without occurrences are left out.
@@ -33,7 +33,7 @@ def frequencies(data: Mapping[str, Path]) -> Figure:
     Reference: Gao et al. (2019), Fig. 3.
     """
     counts: list[tuple[str, Tensor]] = []
-    for name, folder in data.items():
+    for name, folder in zip(data, map(Path, data.values()), strict=True):
         if (folder / "dict.txt").is_file():
             counts.append((name, count_tokens(folder, load_dictionary(folder))))
             continue
