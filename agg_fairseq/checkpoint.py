@@ -42,12 +42,18 @@ class OutputEmbedding:
     Args:
         name: of the parameter in the checkpoint.
         tied: is it the input embedding too?
-        weight: W (V, D) float32, all rows, those of special tokens included; finite.
+        saved: W (V, D) in the dtype of the file, all rows, those of special tokens included; finite.
     """
 
     name: str
     tied: bool
-    weight: Tensor
+    saved: Tensor
+
+    @property
+    def weight(self) -> Tensor:
+        """W (V, D) in float32. A copy if it was saved in half precision, made anew each time: of many open checkpoints
+        only the one in use takes memory."""
+        return self.saved.float()
 
     @property
     def description(self) -> str:
@@ -180,12 +186,11 @@ class Checkpoint:
             name = INPUT_NAME
         if name is None:
             raise UserError(f"{self.path}: found no output embedding; expected {OUTPUT_NAMES[0]} or a tied one")
-        weight = self._matrix(name)
-        tied = INPUT_NAME in self.parameters and torch.equal(self._matrix(INPUT_NAME), weight)
-        return OutputEmbedding(name, tied, weight)
+        saved = self._matrix(name)
+        tied = INPUT_NAME in self.parameters and torch.equal(self._matrix(INPUT_NAME).float(), saved.float())
+        return OutputEmbedding(name, tied, saved)
 
     def _matrix(self, name: str) -> Tensor:
-        """An embedding, in float32."""
         value: Any = self.parameters[name]
         dense = isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu"
         if not dense or not value.is_floating_point() or value.dim() != 2 or value.is_quantized:
@@ -193,9 +198,8 @@ class Checkpoint:
             raise UserError(f"{self.path}: found {kind} as {name}; expected a dense matrix of floating-point numbers")
         if 0 in value.shape:
             raise UserError(f"{self.path}: found {name} of shape {tuple(value.shape)}; expected tokens and features")
-        weight = value.float()
-        check_finite(self.path, {name: weight})
-        return weight
+        check_finite(self.path, {name: value.float()})  # as it is used: a large float64 is infinite there
+        return value
 
     def check_vocabulary(self, tokens: int, data: str | Path) -> None:
         """Refuses a model over another dictionary, without building it.

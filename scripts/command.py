@@ -1,4 +1,4 @@
-"""What the Python programs behind the scripts share: errors as one line, and status 2."""
+"""Runs the Python programs behind the scripts: errors are one line, and status 2."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def run(name: str, main: Callable[[], None]) -> int:
 
     Args:
         name: what its messages begin with.
-        main: it.
+        main: the program.
 
     Returns:
-        Exit status: 0; 2 for an error to be mended, told in one line; 130 where it was interrupted.
+        Exit status: 0; 2 for an error that the user can mend, printed in one line; 130 if it was interrupted.
     """
     try:
         main()

@@ -1,13 +1,9 @@
-"""Turns what a training of fairseq prints, with its log in JSON, into one line of progress.
-
-fairseq-train … --log-format json | python scripts/run.py scripts.progress NAME
-"""
+"""Turns what a training of fairseq prints, with its log in JSON, into one line of progress."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections.abc import Iterable
 from typing import IO
@@ -20,26 +16,18 @@ LENGTH = re.compile(r"'max_update': (\d+)")
 """In the settings, which are printed first."""
 
 
-def numbers(line: str) -> dict[str, str]:
-    """Those of a line of the log; none, where it is another line."""
-    found = LOGGED.search(line)
-    try:
-        logged = json.loads(found[1]) if found else {}
-    except ValueError:  # text in braces
-        return {}
-    return {key.removeprefix("valid_"): value for key, value in logged.items()}
-
-
 class Progress:
-    """Redraws the line on a terminal, and prints every tenth of the way elsewhere.
+    """Redraws a line on a terminal, and prints a line for every tenth of the way elsewhere.
 
     Args:
         name: of the model.
         screen: where to show it.
+        redraw: whether to redraw a line if the screen is a terminal.
     """
 
-    def __init__(self, name: str, screen: IO[str]) -> None:
+    def __init__(self, name: str, screen: IO[str], redraw: bool = True) -> None:
         self.name, self.screen = name, screen
+        self.redraw = redraw and screen.isatty()
         self.updates = 0
         self.first: int | None = None
         self.printed = -1
@@ -47,10 +35,16 @@ class Progress:
         self.started = time.time()
 
     def read(self, line: str) -> None:
-        """A line of what the training prints."""
+        """Takes a line that the training prints; those without numbers are ignored."""
         if not self.updates and (length := LENGTH.search(line)):
             self.updates = int(length[1])
-        if values := numbers(line):
+        found = LOGGED.search(line)
+        try:
+            logged = json.loads(found[1]) if found else {}
+        except ValueError:  # text in braces
+            return
+        values = {key.removeprefix("valid_"): value for key, value in logged.items()}
+        if values:
             self.shown |= {label: values[key] for key, label in SHOWN.items() if key in values}
             self._show(int(values["num_updates"]))
 
@@ -60,7 +54,7 @@ class Progress:
         bar = "#" * (WIDTH * done // total)
         shown = "  ".join(f"{label} {value}" for label, value in self.shown.items())
         text = f"{self.name:<12} [{bar:<{WIDTH}}] {done:,}/{total:,}  {shown}"
-        if self.screen.isatty():
+        if self.redraw:
             seconds = (time.time() - self.started) / max(done - self.first, 1) * (total - done)
             print(f"\r{text}  {seconds:,.0f} s left   ", end="", file=self.screen, flush=True)
         elif 10 * done // total > self.printed:
@@ -69,20 +63,26 @@ class Progress:
 
     def close(self) -> None:
         """Ends the line on a terminal."""
-        if self.screen.isatty():
+        if self.redraw:
             print(file=self.screen)
 
 
-def follow(name: str, lines: Iterable[bytes], screen: IO[str], copy: IO[bytes] | None = None) -> None:
-    """Shows the progress of a training from the lines that it prints, and keeps them in `copy`."""
-    progress = Progress(name, screen)
+def follow(
+    name: str, lines: Iterable[bytes], screen: IO[str], copy: IO[bytes] | None = None, *, redraw: bool = True
+) -> None:
+    """Shows the progress of a training.
+
+    Args:
+        name: of the model.
+        lines: what the training prints.
+        screen: where the progress is shown.
+        copy: gets the lines.
+        redraw: whether a terminal shows one line that is redrawn; otherwise a line is printed for every tenth.
+    """
+    progress = Progress(name, screen, redraw)
     for line in lines:
         if copy is not None:
             copy.write(line)
             copy.flush()
         progress.read(line.decode(errors="replace"))
     progress.close()
-
-
-if __name__ == "__main__":
-    follow(sys.argv[1], sys.stdin.buffer, sys.stdout)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Becomes the module: its arguments are those after its name."""
+    """Runs the module with the arguments that follow its name."""
     sys.path[0] = str(Path(__file__).resolve().parents[1])
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -1,6 +1,7 @@
 """What the tests of the configurations share: composing one, and comparing it with what a paper gives."""
 
 import re
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
@@ -57,21 +58,34 @@ def check_criterion(config, expected):
     assert not any(others.values())
 
 
-def check_header(folder, name):
-    """It launches this file, every option that it gives exists, and its arithmetic of tokens is the configuration's."""
-    header = "".join(re.findall(r"^#.*\n", (ROOT / "configs" / folder / f"{name}.yaml").read_text(), re.MULTILINE))
-    assert f"bash scripts/train.sh configs/{folder}/{name} " in header
-    assert f"fairseq-hydra-train --config-dir configs/{folder} --config-name {name} \\" in header
-    assert f"checkpoint.save_dir=runs/{name}" in header and f"bash scripts/{folder}/prepare.sh " in header
-    for key in ("hardware", "tokens", "paper"):
-        assert f"\n#   {key} " in header
+def check_described(folder, name):
+    """The README of the folder launches this file: its options exist, and its tokens are the configuration's."""
+    readme = (ROOT / "configs" / folder / "README.md").read_text()
+    assert f"bash scripts/train.sh configs/{folder}/NAME " in readme
+    assert f"fairseq-hydra-train --config-dir configs/{folder} --config-name NAME " in readme
+    assert "checkpoint.save_dir=runs/NAME" in readme and f"bash scripts/{folder}/prepare.sh" in readme
+    assert "Hardware: one GPU" in readme
+    row, *further = rows_of(readme, name)
     config = configured(folder, name)
-    for key in re.findall(r" ([a-z_]+\.[a-z0-9_]+)=", header):
+    commands = "".join(readme.split("```")[1::2])
+    given = re.findall(r"[ `]([a-z_]+\.[a-z0-9_]+)=", commands + "".join(further))
+    for key in given:
         assert OmegaConf.select(config, key, throw_on_missing=True) is not None, key
-    given = {key for key in missing_keys(as_written(folder, name)) if f"{key}=" not in header}
-    assert not given, f"the launch line lacks {given}"
-    per_update = re.search(r"tokens .*?([\d,]+) per update", header)[1]
-    assert int(per_update.replace(",", "")) == tokens_per_update(config)
+    assert not set(missing_keys(as_written(folder, name))) - set(given)
+    assert int(re.search(r"([\d,]+) per update", row)[1].replace(",", "")) == tokens_per_update(config)
+    header = (ROOT / "configs" / folder / f"{name}.yaml").read_text().partition("\ndefaults:")[0]
+    assert re.match(r"# (Yu|Choi|Gao) et al\. \(20\d\d\), ", header) and "\n# Paper: " in header
+
+
+def rows_of(readme, name):
+    """The first row of each table whose pattern fits the name."""
+    found = []
+    for table in re.findall(r"(?:^\|.*\n)+", readme, re.MULTILINE):
+        for row in table.splitlines()[2:]:
+            if any(fnmatch(name, pattern) for pattern in re.findall(r"`([^`]+)`", row.split("|")[1])):
+                found.append(row)
+                break
+    return found
 
 
 def tokens_per_update(config):

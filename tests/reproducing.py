@@ -15,6 +15,12 @@ def reproduce(*arguments, check=True, cwd=ROOT, timeout=300):
     return run_command("bash", SCRIPT, *arguments, check=check, cwd=cwd, env={"OMP_NUM_THREADS": "1"}, timeout=timeout)
 
 
+def run_entry(*arguments, check=True, cwd=ROOT, timeout=300):
+    """What the script starts, without its set-up, which takes seconds."""
+    command = ("python", ROOT / "scripts" / "run.py", "scripts.experiments")
+    return run_command(*command, *arguments, check=check, cwd=cwd, env={"OMP_NUM_THREADS": "1"}, timeout=timeout)
+
+
 def rows(text):
     return {
         line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]]

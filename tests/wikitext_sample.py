@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow
 from pyarrow import parquet
 
-from scripts.data.binarise import SPLITS
-from scripts.data.digests import sha256
+from scripts.data.download import sha256
+from scripts.data.prepared_folder import SPLITS
 from scripts.data.wikitext_corpora import PARQUET_SPLITS, Corpus, Official, tokens_file
 from tests.conftest import zipf_text
 

@@ -3,7 +3,7 @@
 import io
 import tarfile
 
-from scripts.data.wmt14_archives import COMMON_CRAWL, DEV, EUROPARL, NEWS_COMMENTARY, TEST
+from scripts.data.translation_source import COMMON_CRAWL, DEV, EUROPARL, NEWS_COMMENTARY, TEST
 
 LANGUAGES = ("en", "de")
 SGM = '<doc><seg id="1">{0} &amp; {0}</seg>\n<seg id="2">{0}</seg></doc>\n'

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ..errors import first_line
+from ..fairseq_glue.distributed import is_first_worker
 from ..files import write_whole
-from ..workers import is_first_worker
 from .binarized import count_tokens, target_splits
 
 logger = logging.getLogger(__name__)

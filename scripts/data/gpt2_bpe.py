@@ -10,8 +10,7 @@ from typing import Any
 from agg_fairseq.data.subwords import gpt2_tokenizer
 from agg_fairseq.errors import UserError
 
-from .digests import expected
-from .fetch import fetch
+from .download import expected, fetch
 
 # Digests: tiktoken's tiktoken_ext/openai_public.py. fairseq's mirror has OpenAI's files.
 FILES = {

@@ -1,4 +1,4 @@
-"""Byte-pair encoding learnt on two languages together, by subword-nmt, and applied by fastBPE where that is installed.
+"""Byte-pair encoding learned on two languages together, by subword-nmt, and applied by fastBPE where that is installed.
 
 Both libraries read the same merges in files of different forms (see `agg_fairseq.data.subwords.CODES`): subword-nmt a
 line `#version: 0.2`, then two pieces a line; fastBPE no first line, and after the two pieces a count that it ignores.
@@ -21,7 +21,7 @@ from subword_nmt.learn_bpe import learn_bpe
 
 from agg_fairseq.errors import UserError
 
-from .texts import read_lines
+from .text_files import read_lines
 
 CACHED_WORDS = 1 << 20
 """Words whose pieces subword-nmt remembers; it would keep all that it ever saw."""

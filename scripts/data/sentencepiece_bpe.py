@@ -1,4 +1,4 @@
-"""Sub-words that sentencepiece learns from a text, by merging pairs (BPE)."""
+"""Sub-words that sentencepiece learns from a text by merging pairs (BPE)."""
 
 from __future__ import annotations
 
@@ -15,20 +15,33 @@ MODEL = "sentencepiece.model"
 UNKNOWN = "<unknown>"
 """The piece of characters that do not occur in the training part."""
 LONGEST = 1 << 20
-"""Bytes of a line that is learnt from; sentencepiece's own limit would leave out long paragraphs."""
+"""Bytes of the longest line that is learned from; sentencepiece's own limit, 4,192, would leave out long paragraphs."""
 
 
-def learn(lines: Iterable[str], vocabulary: int, workers: int, folder: Path) -> None:
+def learn(
+    lines: Iterable[str],
+    vocabulary: int,
+    workers: int,
+    folder: Path,
+    *,
+    normalization: str = "identity",
+    character_coverage: float = 1.0,
+    max_sentence_length: int = LONGEST,
+) -> None:
     """Learns sub-words and writes them as `MODEL` into a folder.
 
-    All characters of the text are in the vocabulary, and none is replaced by another. WikiText's `<unk>` is learnt as
-    other words are: sentencepiece would skip it, and know no `<` and `>` then, were its own unknown piece named so too.
+    By default all characters of the text are in the vocabulary, and none is replaced by another. WikiText's `<unk>` is
+    learned like any other word: if sentencepiece's own unknown piece had this name, it would skip the word, and then
+    know no `<` and `>`.
 
     Args:
-        lines: of text.
-        vocabulary: how many sub-words.
-        workers: threads.
+        lines: the training text.
+        vocabulary: number of sub-words.
+        workers: number of threads.
         folder: where the model goes.
+        normalization: sentencepiece's `normalization_rule_name`; its own default is `nmt_nfkc`.
+        character_coverage: share of the text's characters that are in the vocabulary, in (0, 1].
+        max_sentence_length: in bytes; longer lines are not learned from.
 
     Raises:
         UserError: the text has too few words, or too many characters, for a vocabulary of that size.
@@ -40,15 +53,15 @@ def learn(lines: Iterable[str], vocabulary: int, workers: int, folder: Path) -> 
             model_writer=model,
             model_type="bpe",
             vocab_size=vocabulary,
-            character_coverage=1.0,
-            normalization_rule_name="identity",
+            character_coverage=character_coverage,
+            normalization_rule_name=normalization,
             unk_piece=UNKNOWN,
-            max_sentence_length=LONGEST,
+            max_sentence_length=max_sentence_length,
             num_threads=workers,
             minloglevel=2,
         )
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[-1].rpartition("] ")[2]  # less the place in its source
+        reason = str(error).strip().splitlines()[-1].rpartition("] ")[2]  # without the place in its source
         raise UserError(f"--vocabulary: found {vocabulary:,}; expected a size that fits the text ({reason})") from error
     (folder / MODEL).write_bytes(model.getvalue())
 

@@ -1,12 +1,18 @@
-"""The WikiText corpora, version 1 (words, `<unk>`, ` @-@ `): where they are, and by what they are known."""
+"""The WikiText corpora, version 1 (words, `<unk>`, ` @-@ `): where to get them, and how to recognize their files."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
-from .digests import Check, expected
+from agg_fairseq.errors import UserError
+
+from .download import Check, expected
+from .prepared_folder import SPLITS
+from .text_files import text_size
 
 PARQUET_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 """What the splits are called on the Hugging Face hub."""
@@ -48,7 +54,7 @@ class Corpus:
         shard_bytes: size of all parquet files.
         files: by split.
         tokenizer: the one that is used unless another is asked for.
-        measured: what a preparation took, where that was measured.
+        measured: time and disk space of a preparation, if that was measured.
         gpt2_dictionary: entries of fairseq's dictionary of the text in GPT-2's sub-words, where a paper says so.
     """
 
@@ -126,3 +132,43 @@ CORPORA: Mapping[str, Corpus] = MappingProxyType(
         ),
     }
 )
+
+MARKS = {"<unk>": "version 1, not the raw one, where rare words are <unk>", " @-@ ": "text in WikiText's tokens"}
+"""Strings that occur in the training part of every WikiText of version 1, and what a text that has them is."""
+
+
+def is_official(corpus: Corpus, folder: Path) -> bool:
+    """Whether the files in a folder are the published ones."""
+    return not any(corpus.files[split].check(folder / tokens_file(split)) for split in SPLITS)
+
+
+def check(corpus: Corpus, folder: Path, *, given: bool) -> None:
+    """Checks that the files in a folder are those of a corpus.
+
+    Args:
+        corpus: the corpus that they should be of.
+        folder: of the three files.
+        given: whether the user gave the text. It may then be a sample: a warning is printed, and it is accepted.
+
+    Raises:
+        UserError: a file is not of version 1, or empty; or it is not the published one, and was not given.
+    """
+    for mark, said in MARKS.items():
+        with open(folder / tokens_file("train"), "rb") as file:
+            if not any(mark.encode() in line for line in file):
+                raise UserError(f"{tokens_file('train')}: found no '{mark}' in it; expected {said}")
+    for split in SPLITS:
+        path, official = folder / tokens_file(split), corpus.files[split]
+        wrong = official.check(path)
+        if wrong is None:
+            continue
+        size = text_size(path)
+        if not size.lines:
+            raise UserError(f"{tokens_file(split)}: found nothing in it; expected the {split} part of {corpus.name}")
+        said = (
+            f"{tokens_file(split)} is not that of {corpus.name}: found {size.lines:,} lines, {size.tokens:,} tokens; "
+            f"expected {official.lines:,} lines, {official.tokens:,} tokens; {wrong}"
+        )
+        if not given:
+            raise UserError(f"{said}; remove the downloaded files and run it again, or name your own by --from")
+        print(f"wikitext: warning: {said}; going on with it", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The machines that a training runs on: as the options say, or Slurm, or this one alone."""
+"""The machines and processes that a training runs on, and how the tokens of an update are split over them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Cluster:
     """Machines with the same number of processes each.
 
     Args:
-        nodes: machines.
-        rank: of this one.
-        master: HOST:PORT of the first one; None on one machine.
+        nodes: number of machines.
+        rank: of this machine, from 0.
+        master: HOST:PORT of the first one; None for a single machine.
     """
 
     nodes: int = 1
@@ -29,7 +29,7 @@ class Cluster:
 
 
 def cluster_of(nodes: int | None, rank: int | None, master: str | None, environment: Mapping[str, str]) -> Cluster:
-    """The machines of --nodes, --node-rank and --master; without them, those of the Slurm job step.
+    """The machines of --nodes, --node-rank and --master; without these options, those of the Slurm job step.
 
     Raises:
         UserError: the options do not go together; or Slurm starts the command on a machine more than once, or not on
@@ -61,22 +61,17 @@ def _of_slurm(environment: Mapping[str, str]) -> Cluster:
         raise UserError(f"found {tasks} tasks of srun on {nodes} machine(s); expected one on each: --ntasks-per-node=1")
     if nodes == 1:
         return Cluster()
-    host = _first_host(environment["SLURM_STEP_NODELIST"])
-    port = PORTS[int(environment["SLURM_JOB_ID"]) % len(PORTS)]
-    return Cluster(nodes, int(environment["SLURM_NODEID"]), f"{host}:{port}")
-
-
-def _first_host(nodes: str) -> str:
-    """Of a list as Slurm abbreviates it, node[01-16]."""
-    command = ["scontrol", "show", "hostnames", nodes]
+    # Slurm abbreviates the list, as node[01-16].
+    command = ["scontrol", "show", "hostnames", environment["SLURM_STEP_NODELIST"]]
     hosts = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout.split()
     if not hosts:
         raise UserError(f"found no machine by {' '.join(command)}; expected those of the Slurm step, or --nodes, …")
-    return hosts[0]
+    port = PORTS[int(environment["SLURM_JOB_ID"]) % len(PORTS)]
+    return Cluster(nodes, int(environment["SLURM_NODEID"]), f"{hosts[0]}:{port}")
 
 
 def processes_of(wanted: int | None, on_cpu: bool) -> int:
-    """How many processes this machine runs: one per GPU that is visible, or `wanted`.
+    """Number of processes of this machine: `wanted`, or one per GPU that is visible (on a CPU, one).
 
     Raises:
         UserError: there is no GPU, or there are fewer than wanted.
@@ -91,3 +86,42 @@ def processes_of(wanted: int | None, on_cpu: bool) -> int:
     if (wanted or 1) > visible:
         raise UserError(f"--gpus: found {wanted}, and {visible} GPUs; expected no more than there are")
     return wanted or visible
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What each process reads for an update.
+
+    Args:
+        processes: number of processes side by side.
+        max_tokens: largest number of tokens in a batch.
+        update_freq: number of batches of a process per update.
+    """
+
+    processes: int
+    max_tokens: int
+    update_freq: int
+
+    @property
+    def tokens(self) -> int:
+        """Largest number of tokens in an update."""
+        return self.processes * self.max_tokens * self.update_freq
+
+
+def split(tokens: int, processes: int, largest: int, block: int = 1) -> Batches:
+    """Batches whose tokens per update are as near as possible to a given number, whatever the number of processes.
+
+    An update has as few batches as fit into `largest`, or up to twice as many smaller ones if these come nearer.
+
+    Args:
+        tokens: of an update.
+        processes: number of processes side by side.
+        largest: tokens that a process can read at once.
+        block: the tokens of a batch are a multiple of it: the length of a language model's sequences.
+    """
+    fewest = max(1, -(-tokens // (processes * largest)))
+    candidates = []
+    for number in range(fewest, 2 * fewest + 1):
+        blocks = min(round(tokens / (processes * number) / block), largest // block)
+        candidates.append(Batches(processes, block * max(1, blocks), number))
+    return min(candidates, key=lambda batches: (abs(batches.tokens - tokens), batches.update_freq))

@@ -1,8 +1,10 @@
-"""A configuration of fairseq-hydra-train: found, composed and checked before anything is started."""
+"""Configurations of fairseq-hydra-train: found, composed and checked before anything is started."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,10 +23,11 @@ from agg_fairseq.errors import UserError
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = Path(agg_fairseq.__file__).parent
 MISSING = "???"
+FIELDS = "__dataclass_fields__"
 
 
 def locate(given: str) -> Path:
-    """The file of a configuration, as seen from where the user is or from the repository, with or without .yaml.
+    """The file of a configuration, relative to where the user is or to the repository, with or without .yaml.
 
     Raises:
         UserError: there is none.
@@ -39,9 +42,9 @@ def locate(given: str) -> Path:
 
 
 def readable(override: str) -> str:
-    """An override that hydra accepts: of any option, written in a file or not; and of any text, such as a path.
+    """An override in a form that hydra accepts: of an option that no file sets, and with a value of any text.
 
-    Hydra takes a comma for several values, each for a run of its own; here they are text, as there is one training.
+    Hydra reads a comma as several values, each for a run of its own. Here it is text, as there is a single training.
 
     Args:
         override: KEY=VALUE, or as hydra's own grammar has it.
@@ -59,13 +62,64 @@ def readable(override: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as a value of hydra's grammar, in which a backslash escapes only before a quotation mark."""
+    """A text as a value of hydra's grammar, where a backslash escapes only before a quotation mark."""
     escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text)
     return f"'{escaped}'"
 
 
+def overrides_of_options(words: Sequence[str]) -> tuple[str, ...]:
+    """Options of fairseq-train as overrides of configs/demo/mle.yaml: `--lr 0.01` is `optimization.lr=[0.01]`.
+
+    Args:
+        words: options as a command line has them.
+
+    Raises:
+        UserError: fairseq-train would refuse them.
+    """
+    from fairseq import options
+    from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
+    from fairseq.dataclass.configs import FairseqConfig
+    from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
+    from fairseq.optim.lr_scheduler import LR_SCHEDULER_DATACLASS_REGISTRY
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
+    from agg_fairseq import criterions, models  # noqa: F401 — registers
+
+    # What the configuration says. If the options say the same, there is nothing to override.
+    configured = {
+        "task": "language_modeling", "arch": "transformer_lm", "criterion": "mle", "optimizer": "adam",
+        "lr_scheduler": "inverse_sqrt",
+    }  # fmt: skip
+    always = [word for part, name in configured.items() for word in (f"--{part.replace('_', '-')}", name)]
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            parser = options.get_training_parser()
+            given = vars(options.parse_args_and_arch(parser, ["data", *always, *words], suppress_defaults=True))
+    except SystemExit as stop:
+        reason = (said.getvalue().strip().splitlines() or [": error: no message"])[-1].partition(": error: ")[2]
+        raise UserError(f"--model: found {' '.join(words)!r}; expected options of fairseq-train ({reason})") from stop
+    names = {part: given.pop(part) for part in configured}
+    parts = {
+        **{part: field.type for part, field in FairseqConfig.__dataclass_fields__.items() if part not in configured},
+        "task": TASK_DATACLASS_REGISTRY.get(names["task"]),
+        "criterion": CRITERION_DATACLASS_REGISTRY.get(names["criterion"]),
+        "optimizer": OPTIMIZER_DATACLASS_REGISTRY.get(names["optimizer"]),
+        "lr_scheduler": LR_SCHEDULER_DATACLASS_REGISTRY.get(names["lr_scheduler"]),
+    }
+    overrides = {
+        f"{'model' if part == 'arch' else part}._name": name for part, name in names.items() if name != configured[part]
+    }
+    for option, value in given.items():
+        # Options are of the first part that has them: optimizers take the learning rate from `optimization`.
+        part = next((part for part, options in parts.items() if option in getattr(options, FIELDS, ())), "model")
+        if option != "data":
+            overrides[f"{part}.{option}"] = value
+    return tuple(f"{key}={str(value).lower() if value is True else value}" for key, value in overrides.items())
+
+
 def with_plugin(overrides: Sequence[str]) -> list[str]:
-    """The overrides, and where fairseq finds this package if they do not name another."""
+    """The overrides, with this package as fairseq's user_dir unless they name another."""
     if any("common.user_dir=" in override for override in overrides):
         return list(overrides)
     return [f"++common.user_dir={quoted(str(PLUGIN))}", *overrides]
@@ -75,7 +129,7 @@ def composed(file: Path, overrides: Sequence[str]) -> Any:
     """The whole configuration, as fairseq-hydra-train sees it.
 
     Raises:
-        UserError: an option that does not exist, a value that does not fit, or none where one is needed.
+        UserError: an option does not exist, is needed and not given, or has a value that does not fit.
     """
     try:
         with initialize_config_dir(str(file.parent), version_base="1.1"):
@@ -83,17 +137,13 @@ def composed(file: Path, overrides: Sequence[str]) -> Any:
         _check_given(config)
         return _with_defaults(config)
     except (HydraException, OmegaConfBaseException, YAMLError, OSError) as error:  # OSError: a file that is missing
-        raise UserError(f"{file.stem}: {_without_types(error)}") from error
-
-
-def _without_types(error: Exception) -> str:
-    """What hydra and omegaconf say, less the lines on their own insides."""
-    text = str(error).partition("Config search path")[0]
-    return " ".join(line for line in text.splitlines() if "_type=" not in line)
+        text = str(error).partition("Config search path")[0]
+        said = " ".join(line for line in text.splitlines() if "_type=" not in line)  # without hydra's own classes
+        raise UserError(f"{file.stem}: {said}") from error
 
 
 def missing_keys(config: Any) -> list[str]:
-    """The options that have to be given, in order. (omegaconf's own function stumbles over what refers to them.)"""
+    """The options that have to be given, in order. (omegaconf's own function fails on options that refer to them.)"""
 
     def walk(node: Any, path: str) -> Iterator[str]:
         if isinstance(node, dict):
@@ -120,7 +170,7 @@ def _check_given(config: Any) -> None:
 
 
 def _with_defaults(config: Any) -> Any:
-    """What fairseq adds: the options of its own sections, and of the task, model, criterion, … by their names."""
+    """Adds what fairseq adds: the defaults of its own sections, and of the task, model, criterion, … by their names."""
     from fairseq import utils
     from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
@@ -137,7 +187,7 @@ def _with_defaults(config: Any) -> Any:
 
 
 def _check_names(config: Any) -> None:
-    """fairseq would fail with a traceback where the name of a part is unknown."""
+    """Checks the names of task, model, criterion, …, for which fairseq would fail with a traceback."""
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
     from fairseq.registry import REGISTRIES
     from fairseq.tasks import TASK_REGISTRY
@@ -151,7 +201,7 @@ def _check_names(config: Any) -> None:
 
 
 def _check_model(model: Any) -> None:
-    """Of models whose options are those of a command line, fairseq ignores what it does not know."""
+    """Checks the options of models that are not dataclasses: fairseq ignores those that it does not know."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
     name = ARCH_MODEL_NAME_REGISTRY.get(model._name, model._name)

@@ -28,8 +28,7 @@ from typing import Any
 from agg_fairseq.errors import UserError
 
 from ..command import run
-from .batches import Batches, split
-from .cluster import Cluster, cluster_of, processes_of
+from .cluster import Batches, Cluster, cluster_of, processes_of, split
 from .configuration import ROOT, composed, locate, readable, with_plugin
 
 MAX_TOKENS, UPDATE_FREQ = "dataset.max_tokens", "optimization.update_freq"
@@ -51,7 +50,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Becomes the training."""
+    """Replaces this process by the training command.
+
+    Raises:
+        UserError: the configuration, an override or an option does not fit.
+    """
     options = _parser().parse_intermixed_args()
     file = locate(options.config)
     overrides = with_plugin([readable(override) for override in options.overrides])
@@ -71,20 +74,18 @@ def main() -> None:
 
 
 def _batches(config: Any, file: Path, overrides: Sequence[str], processes: int) -> Batches:
-    """As the user has set them, else such that an update has the configuration's tokens; says which."""
+    """What each process reads: what the user has set; otherwise such that an update has the configuration's tokens.
+
+    Prints it, and a warning if an update has not the tokens that the learning rate is meant for.
+    """
     others = [one for one in overrides if one.lstrip("+").partition("=")[0] not in (MAX_TOKENS, UPDATE_FREQ)]
-    given = written = _one_gpu(config)
+    given = written = _one_process(config)
     if len(others) == len(overrides):
         batches = split(written.tokens, processes, written.max_tokens, config.task.get("tokens_per_sample") or 1)
     else:
-        written = _one_gpu(composed(file, others))
+        written = _one_process(composed(file, others))
         batches = Batches(processes, given.max_tokens, given.update_freq)
-    _say(batches, written, "process(es)" if config.common.cpu else "GPU(s)")
-    return batches
-
-
-def _say(batches: Batches, written: Batches, unit: str) -> None:
-    """One line, and another where an update has not the tokens that the learning rate is meant for."""
+    unit = "process(es)" if config.common.cpu else "GPU(s)"
     print(
         f"train: {batches.tokens:,} tokens per update = {batches.processes} {unit} x {batches.max_tokens:,} x "
         f"{batches.update_freq} (configured: {written.tokens:,})",
@@ -96,10 +97,11 @@ def _say(batches: Batches, written: Batches, unit: str) -> None:
             "learning rate and alpha are meant",
             file=sys.stderr,
         )
+    return batches
 
 
-def _one_gpu(config: Any) -> Batches:
-    """What one process would read."""
+def _one_process(config: Any) -> Batches:
+    """What a single process would read."""
     if config.dataset.max_tokens is None or len(config.optimization.update_freq) != 1:
         raise UserError(
             f"found {MAX_TOKENS}={config.dataset.max_tokens}, {UPDATE_FREQ}={config.optimization.update_freq}; "
@@ -117,12 +119,12 @@ def _program(cluster: Cluster, processes: int) -> list[str]:
         host, _, port = cluster.master.rpartition(":")
         where = ["--nnodes", cluster.nodes, "--node-rank", cluster.rank, "--master-addr", host, "--master-port", port]
     start = str(ROOT / "scripts" / "run.py")
-    torchrun = [sys.executable, start, "scripts.training.launch", *where, "--nproc-per-node", processes]
-    return [*map(str, torchrun), start, "scripts.training.worker"]
+    torchrun = [sys.executable, start, "scripts.training.torchrun", *where, "--nproc-per-node", processes]
+    return [*map(str, torchrun), start, "scripts.training.torchrun"]
 
 
 def _settings(config: Any, batches: Batches) -> list[str]:
-    """What goes before the user's own overrides."""
+    """Overrides that go before those of the user."""
     settings = [
         "hydra.run.dir=${checkpoint.save_dir}/hydra",
         "hydra.job.chdir=false",  # paths are relative to where the user is

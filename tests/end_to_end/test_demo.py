@@ -6,13 +6,14 @@ import xml.etree.ElementTree
 import pytest
 
 from tests.conftest import ROOT, run_command
+from tests.reproducing import run_entry
 
 SCRIPT = ROOT / "scripts" / "demo.sh"
 
 
 def check(output, names):
-    result = json.loads((output / "eval-lm.json").read_text())
-    assert [checkpoint["name"] for checkpoint in result["checkpoints"]] == names
+    rows = json.loads((output / "table.json").read_text())["rows"]
+    assert [row["method"] for row in rows] == [*names, "human"]
     assert (output / "table.md").read_text().count("\n") >= len(names) + 3
     for picture in ("projection.png", "singular-values.png", "rare-tokens.png"):
         assert (output / picture).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
@@ -25,22 +26,23 @@ def test_demo_in_small(tmp_path):
     """From another folder, then again: what is done is not done again."""
     output = tmp_path / "the demo"
     options = ("--updates", "12", "--vocabulary", "400", "--output", output.name)
-    first = run_command("bash", SCRIPT, *options, cwd=tmp_path).stdout
-    assert "agg-0.05" in first and "12/12" in first
+    first = run_command("bash", SCRIPT, *options, cwd=tmp_path)
+    assert "| agg-0.05 |" in first.stdout and "12/12" in first.stderr
+    assert "agg-fairseq report " in first.stdout.splitlines()[-1] and "the demo/data-bin" in first.stdout
     check(output, ["mle", "agg-0.05"])
     between_epochs = [path.name for path in (output / "mle").glob("checkpoint_*_*.pt")]
     assert len(between_epochs) == 1  # of which an interrupted training goes on
-    again = run_command("bash", SCRIPT, *options, cwd=tmp_path).stdout
-    assert "mle is trained already" in again and "12/12" not in again
+    again = run_command("bash", SCRIPT, *options, cwd=tmp_path)
+    assert "mle is trained already" in again.stderr and "12/12" not in again.stderr and again.stdout == first.stdout
     other = run_command("bash", SCRIPT, *options, "--seed", "7", cwd=tmp_path, check=False)
     assert other.returncode == 2 and "other settings" in other.stderr
     models = ("--jobs", "2", "--model", "mle --criterion mle", "--model", "bad --criterion agg --agg-alpha 7")
     failed = run_command("bash", SCRIPT, *options, *models, cwd=tmp_path, check=False)
-    assert failed.returncode == 1 and "mle is trained already" in failed.stdout
-    assert "--agg-alpha between 0 and 1" in failed.stderr and "a training failed" in failed.stderr
+    assert failed.returncode == 2 and "mle is trained already" in failed.stderr and not failed.stdout
+    assert "--agg-alpha between 0 and 1" in failed.stderr and "training bad failed" in failed.stderr
     changed = ("--model", "mle --criterion mle --dropout 0.3")
     refused = run_command("bash", SCRIPT, *options, *changed, cwd=tmp_path, check=False)
-    assert refused.returncode != 0 and "holds a model with other options (--criterion mle)" in refused.stderr
+    assert refused.returncode == 2 and "holds a model of other settings (overrides: " in refused.stderr
     svg = tmp_path / "values.svg"
     run_command("agg-fairseq", "plot", "singular-values", output / "mle" / "checkpoint_best.pt", "--output", svg)
     assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")
@@ -49,14 +51,17 @@ def test_demo_in_small(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--corpus", "latin"), "expected python or wikitext"),
+        (("--corpus", "latin"), "choose from 'python', 'wikitext'"),
         (("--corpus", "wikitext"), "found no --data"),
         (("--corpus", "wikitext", "--data", "/nowhere"), "wiki.train.tokens"),
         (("--updates", "0"), "whole number"),
         (("--rare-fractions", "1.5"), "between 0 and 1"),
-        (("--fast",), "'--fast'"),
-        (("--seed",), "expected a value"),
+        (("--rare-fractions", " "), "between 0 and 1"),
+        (("--fast",), "--fast"),
+        (("--seed",), "expected at least one argument"),
         (("--dimension", "30"), "multiple of 4"),
+        (("--topk", "3"), "--topk: found it for an entry that does not take it"),
+        (("--output", ""), "--output: found ''"),
         (("--model", "mle"), "then options with --criterion"),
         (("--model", "-n --criterion mle"), "expected a name"),
         (("--model", "a --criterion mle", "--model", "a --criterion agg"), "the name 'a' twice"),
@@ -64,9 +69,17 @@ def test_demo_in_small(tmp_path):
     ],
 )
 def test_bad_options_are_one_line(arguments, words, tmp_path):
-    result = run_command("bash", SCRIPT, *arguments, cwd=tmp_path, check=False)
+    result = run_entry("demo", *arguments, cwd=tmp_path, check=False)
     assert result.returncode == 2 and words in result.stderr and result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_an_earlier_version_is_refused(tmp_path):
+    """Its models were trained by other means."""
+    (tmp_path / "data-bin").mkdir()
+    (tmp_path / "data-bin" / "done").touch()
+    result = run_entry("demo", "--vocabulary", "400", "--output", tmp_path, check=False)
+    assert result.returncode == 2 and "found no settings.json in it" in result.stderr
 
 
 @pytest.mark.slow
@@ -74,3 +87,4 @@ def test_demo_on_wikitext(shared_data, tmp_path):
     options = ("--corpus", "wikitext", "--data", shared_data / "wikitext-2", "--updates", "5", "--vocabulary", "2000")
     run_command("bash", SCRIPT, *options, "--output", tmp_path / "out", timeout=900)
     check(tmp_path / "out", ["mle", "agg-0.05"])
+    assert len((tmp_path / "out" / "data-bin" / "dict.txt").read_text(encoding="utf-8").splitlines()) <= 2000

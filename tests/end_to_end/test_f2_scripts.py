@@ -5,27 +5,29 @@ import json
 import pytest
 
 from tests.conftest import ROOT, run_command
+from tests.reproducing import rows, run_entry
 
 F2 = ROOT / "scripts" / "f2_softmax.sh"
 MULTI30K = ROOT / "scripts" / "multi30k.sh"
 
 
 @pytest.mark.parametrize(
-    ("script", "arguments", "words"),
+    ("entry", "arguments", "words"),
     [
-        (F2, (), "found no --data"),
-        (F2, ("--fast",), "'--fast'"),
-        (F2, ("--topk",), "expected a value"),
-        (F2, ("--data", "/nowhere"), "wiki.train.tokens"),
-        (F2, ("--data", "/nowhere", "--topk", "0"), "--topk: found '0'"),
-        (F2, ("--data", "/nowhere", "--max-texts", "x"), "--max-texts: found 'x'"),
-        (MULTI30K, (), "found no --data"),
-        (MULTI30K, ("--data", "/nowhere"), "found no train.en"),
-        (MULTI30K, ("--data", "/nowhere", "--updates", "-1"), "--updates: found '-1'"),
+        ("f2", (), "found no --data"),
+        ("f2", ("--fast",), "--fast"),
+        ("f2", ("--topk",), "--topk: expected one argument"),
+        ("f2", ("--data", "/nowhere"), "wiki.train.tokens"),
+        ("f2", ("--data", "/nowhere", "--topk", "0"), "--topk: found '0'"),
+        ("f2", ("--data", "/nowhere", "--max-texts", "x"), "--max-texts: found 'x'"),
+        ("multi30k", (), "found no --data"),
+        ("multi30k", ("--data", "/nowhere"), "found no train.en"),
+        ("multi30k", ("--data", "/nowhere", "--updates", "-1"), "--updates: "),
+        ("multi30k", ("--data", "/nowhere", "--output", ""), "--output: found ''"),
     ],
 )
-def test_bad_options_are_one_line(script, arguments, words, tmp_path):
-    result = run_command("bash", script, *arguments, cwd=tmp_path, check=False)
+def test_bad_options_are_one_line(entry, arguments, words, tmp_path):
+    result = run_entry(entry, *arguments, cwd=tmp_path, check=False)
     assert result.returncode == 2 and words in result.stderr and result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
@@ -42,14 +44,16 @@ def test_f2_softmax_on_the_first_lines_of_wikitext(shared_data, tmp_path):
     for split, lines in {"train": 2000, "valid": 60, "test": 60}.items():
         head_of(shared_data / "wikitext-2" / f"wiki.{split}.tokens", data / f"wiki.{split}.tokens", lines)
     options = ("--data", data, "--output", "out", "--updates", "4", "--dimension", "8", "--jobs", "2")
-    first = run_command("bash", F2, *options, "--max-texts", "2", cwd=tmp_path, timeout=1500).stdout
-    measured = json.loads((tmp_path / "out" / "text-metrics.json").read_text())["files"]
-    assert len(measured) == 10 and first.count("2 prefixes continued") == 10
+    first = run_command("bash", F2, *options, "--max-texts", "2", cwd=tmp_path, timeout=1500)
+    measured = json.loads((tmp_path / "out" / "text-metrics.json").read_text())["rows"]
+    assert len(measured) == 10 + 1 and first.stderr.count("continuing the test split with") == 10
     assert "| human" in (tmp_path / "out" / "text-metrics.md").read_text()
-    again = run_command("bash", F2, *options, "--max-texts", "2", cwd=tmp_path, timeout=600).stdout
-    assert again.count("is trained already") == 6 and "prefixes continued" not in again
-    others = run_command("bash", F2, *options, "--max-texts", "3", "--topk", "5", cwd=tmp_path, timeout=600).stdout
-    assert others.count("3 prefixes continued") == 10 and "mle-top5" in others
+    assert "f2-top3-decoupled" in first.stdout and "PPL total" in first.stdout
+    again = run_command("bash", F2, *options, "--max-texts", "2", cwd=tmp_path, timeout=600)
+    assert again.stderr.count("is trained already") == 6 and "continuing" not in again.stderr
+    assert again.stdout == first.stdout
+    others = run_command("bash", F2, *options, "--max-texts", "3", "--topk", "5", cwd=tmp_path, timeout=600)
+    assert others.stderr.count("continuing the test split with") == 10 and "mle-top5" in others.stdout
 
 
 @pytest.mark.slow
@@ -59,7 +63,7 @@ def test_multi30k_says_that_a_training_failed(shared_data, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mle").write_text("in the way of the checkpoints")
     failed = run_command("bash", MULTI30K, *options, "--jobs", "2", cwd=tmp_path, check=False, timeout=900)
-    assert failed.returncode == 1 and "a training failed" in failed.stderr and "BLEU" not in failed.stdout
+    assert failed.returncode == 2 and "error" in failed.stderr and "BLEU" not in failed.stdout
 
 
 @pytest.mark.slow
@@ -70,10 +74,15 @@ def test_multi30k_in_small(shared_data, tmp_path):
         for language in ("en", "de"):
             head_of(shared_data / "multi30k" / f"{split}.{language}", data / f"{split}.{language}", lines)
     options = ("--data", data, "--output", "out", "--updates", "3", "--vocabulary", "500", "--dimension", "8")
-    first = run_command("bash", MULTI30K, *options, "--jobs", "2", cwd=tmp_path, timeout=900).stdout
-    assert first.count("BLEU") == 3 and first.count("nrefs:1|case:mixed") == 3
-    assert len((tmp_path / "out" / "f2.de").read_text(encoding="utf-8").splitlines()) == 10
-    again = run_command("bash", MULTI30K, *options, cwd=tmp_path, timeout=600).stdout
-    assert again.count("is trained already") == 2
+    first = run_command("bash", MULTI30K, *options, "--jobs", "2", cwd=tmp_path, timeout=900)
+    table = rows(first.stdout)
+    assert set(table) == {"", ":", "mle", "f2", "f2-greedy-class"} or len(table) == 5
+    assert all(0 <= float(table[name][0]) <= 100 for name in ("mle", "f2", "f2-greedy-class"))
+    assert "nrefs:1|case:mixed" in first.stdout
+    for name in ("f2/generate.log", "f2/generate-greedy-class.log"):
+        log = (tmp_path / "out" / name).read_text(encoding="utf-8")
+        assert sum(line.startswith("D-") for line in log.splitlines()) == 10
+    again = run_command("bash", MULTI30K, *options, cwd=tmp_path, timeout=600)
+    assert again.stderr.count("is trained already") == 2 and again.stdout == first.stdout
     other = run_command("bash", MULTI30K, *options, "--seed", "7", cwd=tmp_path, check=False)
     assert other.returncode == 2 and "other settings" in other.stderr

@@ -1,9 +1,7 @@
 """Scripts and paths that nobody would choose: each is quoted everywhere, and nothing is written beside the folder."""
 
-import os
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,11 +9,12 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from scripts.command import run
-from scripts.data import wikitext, wmt14
-from scripts.reproduction import __main__ as reproduction
+from scripts.data import translation, wikitext
+from scripts.experiments import __main__ as experiments
 from scripts.training import train as training
 from scripts.training.configuration import readable
 from tests.conftest import ROOT, run_command
+from tests.reproducing import run_entry
 
 NAMES = (
     "a b", " leading", "trailing ", "-o", "--help", "-", "läufe-☃", "*", "?[a]", "$(touch marker)", "`touch marker`",
@@ -25,40 +24,21 @@ NAMES = (
 """Of folders."""
 NASTY = "-o '\"`touch marker`$(touch marker);,[a]{b}=\\*?!é "
 """All at once."""
-STUB = """#!/usr/bin/env bash
-# Stands for a program of the environment: notes its arguments, and leaves behind what the scripts go on from.
-set -euo pipefail
-{ printf '%s\\0' "${0##*/}" "$@"; printf '\\n\\0'; } >> "$CALLS"
-while [ $# -gt 0 ]; do
-  case $1 in
-    --save-dir) save=$2 ;;
-    --log-file) log=$2 ;;
-    --destdir) mkdir -p -- "$2" ;;
-    --output | --json) case ${0##*/} in agg-fairseq) echo '{}' > "$2" ;; esac ;;
-    user-dir) echo /user-dir ;;
-  esac
-  shift
-done
-case ${0##*/} in sacrebleu) echo '{"score": 1, "signature": "s"}' ;; esac
-if [ -n "${save:-}" ]; then mkdir -p -- "$save"; touch -- "$save/checkpoint_best.pt"; echo rare_tokens > "$log"; fi
-"""
-LINES = {"wiki.train.tokens": "a b c\n", "wiki.valid.tokens": "a\n", "wiki.test.tokens": "b\n"}
+TEXT = "a b <unk> @-@ c\n = d = \n"
+LINES = {f"wiki.{split}.tokens": TEXT for split in ("train", "valid", "test")}
 LINES |= {f"{split}.{language}": "ab abba\n" for split in ("train", "valid", "test") for language in ("en", "de")}
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    """The scripts, over programs that only note how they are called."""
+    """The shell scripts, over a Python that only notes how it is called."""
     root = tmp_path_factory.mktemp("repository")
     shutil.copytree(ROOT / "scripts", root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
     (root / "scripts" / "setup.sh").write_text("exit 0\n")
-    programs = root / ".venv" / "bin"
-    programs.mkdir(parents=True)
-    for name in ("agg-fairseq", "fairseq-train", "fairseq-preprocess", "fairseq-generate", "sacrebleu"):
-        (programs / name).write_text(STUB)
-        (programs / name).chmod(0o755)
-    (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    (programs / "python").chmod(0o755)
+    python = root / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
+    python.chmod(0o755)
     return root
 
 
@@ -74,96 +54,60 @@ def data_folder(folder):
         (folder / name).write_text(text)
 
 
-def run_script(repository, script, place, name, *options):
-    """A script from the folder `place`, with data in, and output to, folders of this name, as relative paths."""
-    data, output = place / name, place / "out" / name
-    data_folder(data)
-    output.parent.mkdir()
-    calls = place.parent / f"calls-of-{place.name}"
-    calls.touch()
-    command = ["bash", repository / "scripts" / script, "--data", name, "--output", f"out/{name}", *options]
-    before = snapshot(place.parent, output), snapshot(repository)
-    result = subprocess.run(
-        list(map(str, command)), cwd=place, env={**os.environ, "CALLS": str(calls)}, capture_output=True, text=True,
-        timeout=60,
-    )  # fmt: skip
-    after = snapshot(place.parent, output, calls), snapshot(repository)
-    before[0].pop(calls)
-    assert after == before, "something was written beside the output"
-    assert not list(place.parent.rglob("marker")), "a name was run"
-    return result, output, [call.split("\0")[:-1] for call in calls.read_text().split("\n\0")[:-1]]
-
-
-SCRIPTS = {
-    "demo.sh": ("--corpus", "wikitext", "--updates", "1", "--vocabulary", "10"),
-    "objectives.sh": ("--updates", "1"),
-    "f2_softmax.sh": ("--updates", "1"),
-    "multi30k.sh": ("--updates", "1", "--vocabulary", "8"),
-}
 UNFIT = (":", "${", "\n")
 """What fairseq cannot take in a path: it splits data at colons, and hydra replaces what is in braces."""
+ENTRIES = {
+    "demo": ("--corpus", "wikitext", "--updates", "1", "--vocabulary", "10"),
+    "objectives": ("--updates", "1"),
+    "f2": ("--updates", "1"),
+    "multi30k": ("--updates", "1", "--vocabulary", "8"),
+}
 
 
-def check(repository, script, name, place):
-    result, output, calls = run_script(repository, script, place, name, *SCRIPTS[script])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [NASTY, "new\nline", "a:b"])
+def test_the_demo_trains_in_a_folder_of_any_name_or_refuses_it_in_one_line(name, tmp_path, shared_data):
+    """Relative paths, from data to pictures; nothing is written beside the output."""
+    place = tmp_path / "place"
+    data = place / name
+    data.mkdir(parents=True)
+    for split, lines in (("train", 300), ("valid", 40), ("test", 40)):
+        file = f"wiki.{split}.tokens"
+        text = (shared_data / "wikitext-2" / file).read_text(encoding="utf-8").split("\n")[:lines]
+        (data / file).write_text("\n".join(text) + "\n", encoding="utf-8")
+    before, output = snapshot(place), place / "out" / name
+    options = (
+        "--data",
+        name,
+        "--output",
+        f"out/{name}",
+        "--updates",
+        "2",
+        "--corpus",
+        "wikitext",
+        "--vocabulary",
+        "300",
+    )
+    result = run_entry("demo", *options, "--dimension", "8", cwd=place, check=False, timeout=600)
+    assert snapshot(place, output) == before and not list(tmp_path.rglob("marker"))
     if any(part in name for part in UNFIT):
         assert result.returncode == 2 and len(result.stderr.splitlines()) == 1, result.stderr
         return
     assert result.returncode == 0, result.stderr
-    trainings = [call for call in calls if call[0] == "fairseq-train"]
-    assert trainings and all(call[1] == str(output / "data-bin") for call in trainings)
-    assert all(Path(call[call.index("--save-dir") + 1]).parent == output for call in trainings)
+    assert (output / "table.md").is_file() and (output / "projection.png").is_file()
+    report = shlex.split(result.stdout.splitlines()[-1])
+    assert str(output / "data-bin") in report and str(output / "agg-0.05") in report
 
 
-def check_all(repository, script, names, folder):
-    for number, name in enumerate(names):
-        place = folder / f"place {number}"
-        place.mkdir()
-        check(repository, script, name, place)
-
-
-def test_the_demo_takes_any_path_or_refuses_it_in_one_line(repository, tmp_path):
-    check_all(repository, "demo.sh", NAMES, tmp_path)
-
-
-def test_the_translation_takes_a_path_of_all_that_a_shell_reads_or_refuses_it_in_one_line(repository, tmp_path):
-    check_all(repository, "multi30k.sh", (NASTY, "end\n", "a:b"), tmp_path)
-
-
-def test_a_step_that_fails_is_named(repository, tmp_path):
-    place = tmp_path / "place"
-    place.mkdir()
-    result, output, _ = run_script(repository, "multi30k.sh", place, "data", "--vocabulary", "8000")
-    last = result.stderr.splitlines()[-1]
-    assert last == f"multi30k: error: subwords failed; its output is in {output / 'subwords.log'}"
-    assert result.returncode == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", ["objectives.sh", "f2_softmax.sh", "multi30k.sh"])
-def test_the_other_scripts_take_any_path_or_refuse_it_in_one_line(repository, script, tmp_path):
-    check_all(repository, script, NAMES, tmp_path)
-
-
-@pytest.mark.parametrize("script", ["f2_softmax.sh", "multi30k.sh"])
-def test_an_output_without_a_name_is_not_where_the_user_is(repository, script, tmp_path):
-    data_folder(tmp_path / "data")
-    (tmp_path / "text").mkdir()
-    options = ("--data", "data", *SCRIPTS[script], "--output", "")
-    result = run_command("bash", repository / "scripts" / script, *options, cwd=tmp_path, check=False)
-    assert result.returncode == 2 and "--output: found ''" in result.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {"data", "text"}
-
-
-WRAPPERS = ("train.sh", "reproduce.sh", "wikitext2/prepare.sh", "wikitext103/prepare.sh", "wmt14_en_de/prepare.sh")
+WRAPPERS = (
+    "train.sh", "reproduce.sh", "demo.sh", "objectives.sh", "f2_softmax.sh", "multi30k.sh", "wikitext2/prepare.sh",
+    "wikitext103/prepare.sh", "wmt14_en_de/prepare.sh",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("script", WRAPPERS)
 def test_wrappers_hand_every_argument_on_as_it_is(repository, script, tmp_path):
-    root = shutil.copytree(repository, tmp_path / "repository")
-    python = root / ".venv" / "bin" / "python"
-    python.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
-    result = run_command("bash", root / "scripts" / script, *NAMES, cwd=tmp_path)
+    result = run_command("bash", repository / "scripts" / script, *NAMES, cwd=tmp_path)
     assert result.stdout.split("\0")[-1 - len(NAMES) : -1] == list(NAMES)
     assert not list(tmp_path.rglob("marker"))
 
@@ -219,18 +163,31 @@ def test_a_dry_training_says_the_folders_as_they_are_or_refuses_them_in_one_line
 
 
 def test_a_dry_reproduction_says_the_folders_as_they_are_or_refuses_them_in_one_line(places):
-    for place in places():
-        options = ("--dry-run", "--scale", "tiny", f"--data={place.name}", f"--output=out/{place.name}")
-        status, printed = place.run("reproduce", reproduction.main, "agg-3", *options)
+    check_dry("agg-3", ("--scale", "tiny"), places(), lambda output, name: output / f"data-text-{name}")
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_dry_run_of_our_own_says_the_folders_as_they_are_or_refuses_them_in_one_line(entry, places):
+    check_dry(entry, ENTRIES[entry], places(), lambda output, name: output)
+
+
+def check_dry(entry, options, places, data_of):
+    """The preparation reads the data and writes into the output folder; each training has its own folder there."""
+    for place in places:
+        folders = (f"--data={place.name}", f"--output=out/{place.name}")
+        status, printed = place.run("reproduce", experiments.main, entry, *options, *folders, "--dry-run")
         assert (status == 2) == is_unfit(place), printed
         output = place.folder / "out" / place.name
-        for line in () if status else printed.splitlines():
+        lines = [] if status else printed.splitlines()
+        assert status or sum("train.sh" in line for line in lines) >= 2
+        for line in lines:
             if "train.sh" in line:
                 data, save = values(line, "task.data", "checkpoint.save_dir")
-                assert Path(data).parent == output / f"data-text-{place.name}" and Path(save).parent == output
+                assert Path(data).parent == data_of(output, place.name) and Path(save).parent == output
             else:
                 words = shlex.split(line)
                 assert words[words.index("--from") + 1] == str(place.folder / place.name)
+                assert words[words.index("--output") + 1] == str(data_of(output, place.name))
 
 
 @pytest.mark.parametrize("option", ["--output", "--data"])
@@ -240,26 +197,19 @@ def test_a_reproduction_refuses_what_fairseq_cannot_take_before_it_prepares_anyt
     place = Place(tmp_path / "place", "a:b", monkeypatch, capsys)
     other = {"--output": "--data=data", "--data": "--output=out"}[option]
     data_folder(place.folder / "data")
-    status, said = place.run("reproduce", reproduction.main, "agg-3", "--scale", "tiny", f"{option}=a:b", other)
+    status, said = place.run("reproduce", experiments.main, "agg-3", "--scale", "tiny", f"{option}=a:b", other)
     assert status == 2 and said.startswith(f"reproduce: error: found the folder '{place.folder}") and "a:b'" in said
 
 
 @pytest.mark.parametrize("corpus", ["wikitext2", "wikitext103", "wmt14_en_de"])
 def test_a_dry_preparation_says_the_folder_as_it_is_or_refuses_it_in_one_line(corpus, places):
-    main, of_corpus = (wmt14.main, ()) if corpus == "wmt14_en_de" else (wikitext.main, (corpus, "--tokenizer", "words"))
+    main, of_corpus = (
+        (translation.main, ()) if corpus == "wmt14_en_de" else (wikitext.main, (corpus, "--tokenizer", "words"))
+    )
     for place in places():
         options = ("--dry-run", f"--from={place.name}", f"--output=out/{place.name}")
         status, printed = place.run("prepare", main, *of_corpus, *options)
         assert status == 0 and f"out/{place.name}" in printed
-
-
-@pytest.mark.parametrize("script", ["objectives.sh", "f2_softmax.sh"])
-def test_scripts_over_the_demo_find_it_whatever_cdpath_says(repository, script, tmp_path):
-    root = shutil.copytree(repository, tmp_path / "repository")
-    (root / "scripts" / "demo.sh").write_text("printf '%s' \"$0\"\nexit 3\n")
-    command = ("bash", f"repository/scripts/{script}", "--data", "data")
-    result = run_command(*command, cwd=tmp_path, env={"CDPATH": ".:/"}, check=False)
-    assert (result.returncode, result.stdout) == (3, str(root / "scripts" / "demo.sh"))
 
 
 @pytest.mark.parametrize("script", WRAPPERS)
@@ -270,11 +220,3 @@ def test_scripts_find_themselves_whatever_cdpath_says(repository, script, tmp_pa
     python.write_text("#!/bin/sh\nprintf '%s' \"$1\"\n")
     result = run_command("bash", f"repository/scripts/{script}", cwd=tmp_path, env={"CDPATH": ".:/"})
     assert result.stdout == str(root / "scripts" / "run.py")
-
-
-def test_data_named_like_the_last_folder_are_the_folder_of_that_name(repository, tmp_path):
-    """`cd -- -` would go to where the shell was before."""
-    place = tmp_path / "place"
-    place.mkdir()
-    result, output, _ = run_script(repository, "demo.sh", place, "-", *SCRIPTS["demo.sh"])
-    assert result.returncode == 0 and f"data={place / '-'} " in (output / "settings").read_text()

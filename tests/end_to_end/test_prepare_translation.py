@@ -13,7 +13,7 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 
 from agg_fairseq.data.subwords import Tokenizer
-from scripts.data.moses import tokenise
+from scripts.data.translation import tokenize
 from tests.conftest import ROOT, run_command
 from tests.wmt_archives import sentences as wmt_sentences
 from tests.wmt_archives import write_archives
@@ -22,7 +22,7 @@ SPLITS = {"train": 700, "valid": 60, "test": 80}
 """Sentences of Multi30k that each split here has."""
 NAMES = [f"{split}.{language}" for split in SPLITS for language in ("en", "de")]
 PREPARE = ["bash", ROOT / "scripts" / "wmt14_en_de" / "prepare.sh"]
-MODULE = [sys.executable, "-m", "scripts.data.wmt14", "--workers", "2"]
+MODULE = [sys.executable, "-m", "scripts.data.translation", "--workers", "2"]
 """What the script calls, without its look at the environment."""
 
 
@@ -86,10 +86,10 @@ def test_reference_is_of_the_sentences_of_data_bin(corpus, prepared):
             plain = (corpus / f"{split}.{language}").read_text(encoding="utf-8")
             reference = (prepared / "reference" / f"{split}.{language}").read_text(encoding="utf-8")
             assert reference == "".join(f"{line.strip()}\n" for line in plain.splitlines())
-            binarised = sentences(prepared, split, language)
-            tokens = tokenise(language, plain.splitlines())
-            assert len(binarised) == SPLITS[split]
-            known = [pair for pair in zip(binarised, tokens, strict=True) if "<unk>" not in pair[0]]
+            binarized = sentences(prepared, split, language)
+            tokens = tokenize(language, plain.splitlines())
+            assert len(binarized) == SPLITS[split]
+            known = [pair for pair in zip(binarized, tokens, strict=True) if "<unk>" not in pair[0]]
             assert all(one == other for one, other in known) and len(known) > 0.9 * len(tokens)
 
 
@@ -98,7 +98,7 @@ def test_training_part_is_cleaned(corpus, prepared):
     english, german = (sentences(prepared, "train", language) for language in ("en", "de"))
     assert len(english) == len(german) < SPLITS["train"] and "Ja ." not in german
     tokens = [
-        tokenise(language, (corpus / f"train.{language}").read_text(encoding="utf-8").splitlines())
+        tokenize(language, (corpus / f"train.{language}").read_text(encoding="utf-8").splitlines())
         for language in ("en", "de")
     ]
     kept = iter(zip(*tokens, strict=True))
@@ -143,7 +143,7 @@ def test_bleu_of_the_test_set(prepared, tmp_path):
 
 def test_again(corpus, prepared):
     """What is complete is left as it is, also where what it was made of on the way is gone."""
-    shutil.rmtree(prepared / "tokenised")
+    shutil.rmtree(prepared / "tokenized")
     before = {path: path.stat().st_mtime_ns for path in prepared.rglob("*")}
     again = prepare("--from", corpus, "--output", prepared, "--merges", 500)
     assert again.stdout == f"wmt14: {prepared} is complete\n"
@@ -157,12 +157,12 @@ def test_interrupted_and_run_again(corpus, prepared, tmp_path):
     with subprocess.Popen(
         [*MODULE, *options], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
     ) as process:
-        while "tokenised" not in process.stderr.readline():
+        while "tokenized" not in process.stderr.readline():
             pass
         process.send_signal(signal.SIGKILL)
-    assert (tmp_path / "out" / "plain").exists() and not (tmp_path / "out" / "tokenised").exists()
-    (tmp_path / "out" / ".tokenised.partial").mkdir(exist_ok=True)
-    (tmp_path / "out" / ".tokenised.partial" / "train.en").write_text("half")
+    assert (tmp_path / "out" / "plain").exists() and not (tmp_path / "out" / "tokenized").exists()
+    (tmp_path / "out" / ".tokenized.partial").mkdir(exist_ok=True)
+    (tmp_path / "out" / ".tokenized.partial" / "train.en").write_text("half")
     plain = (tmp_path / "out" / "plain").stat().st_mtime_ns
     prepare(*options)
     assert (tmp_path / "out" / "plain").stat().st_mtime_ns == plain

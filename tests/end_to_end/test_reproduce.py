@@ -6,13 +6,8 @@ import shutil
 
 import pytest
 
-from tests.conftest import ROOT, run_command
 from tests.reproducing import LM, reproduce, rows
-
-
-def started(*arguments, check=True):
-    """What the script starts, without its set-up, which takes seconds."""
-    return run_command("python", ROOT / "scripts" / "run.py", "scripts.reproduction", *arguments, check=check)
+from tests.reproducing import run_entry as started
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +26,7 @@ def test_table_3_has_the_papers_numbers_beside_ours(table_3):
     assert table["Uniq Total"][4] == "18920" and 0 < int(table["Uniq Total"][5]) <= 64
     assert all(float(table["PPL Total"][column].replace(",", "")) > 1 for column in (1, 3))
     assert all(0 < float(table["I(W) Total"][column]) <= 1 for column in (1, 3))
-    assert "eval-lm: split:test" in printed.stdout and "Scale: tiny." in printed.stdout
+    assert "perplexity: split:test" in printed.stdout and "Scale: tiny." in printed.stdout
     kept = json.loads((output / "tables" / "agg-3.json").read_text())
     assert [row["method"] for row in kept["rows"]] == ["MLE", "AGG", "Human"]
     assert (output / "tables" / "agg-3.md").read_text() == printed.stdout
@@ -99,13 +94,17 @@ def test_a_dry_run_prints_the_trainings_and_starts_none(prepared_data, tmp_path)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("agg-5",), "found the table 'agg-5'; expected one of agg-1, "),
-        ((), "found no TABLE"),
-        (("agg-3", "max_update"), "expected key=value"),
+        (("agg-5",), "found the entry 'agg-5'; expected one of agg-1, "),
+        ((), "found no ENTRY"),
+        (("agg-3", "max_update"), "or key=value, for every training"),
+        (("agg-3", "Max-Update=3"), "expected key=value"),
         (("agg-3", "size=small"), "expected --scale, --data or --output for that"),
         (("agg-3", "--show", "--dry-run"), "found --show and --dry-run"),
         (("agg-7", "--scale", "tiny", "--output", "/nowhere"), "found no --data; expected a folder of"),
         (("agg-3", "--data", "/nowhere"), "--data: found no folder /nowhere"),
+        (("agg-3", "--topk", "3"), "--topk: found it with agg-3; expected it with demo, objectives, f2, multi30k only"),
+        (("agg-3", "--jobs", "0"), "--jobs: found '0'; expected a whole number from 1"),
+        (("agg-3", "--seeds", "1", "x"), "--seeds/--seed: found 'x'; expected a whole number from 1"),
     ],
 )
 def test_mistakes_are_told_in_one_line(arguments, message):
@@ -113,5 +112,32 @@ def test_mistakes_are_told_in_one_line(arguments, message):
     assert result.returncode == 2 and message in result.stderr.splitlines()[-1]
 
 
-def test_all_tables_and_figures_are_listed():
-    assert len(reproduce("--list").stdout.splitlines()) == 35
+def test_all_entries_are_listed():
+    """35 tables and figures, those of a paper together, then our own experiments."""
+    listed = [line.split()[0] for line in reproduce("--list").stdout.splitlines()]
+    assert len(listed) == 39 and listed[-4:] == ["demo", "objectives", "f2", "multi30k"]
+
+
+def test_several_entries_and_seeds_side_by_side(prepared_data, tmp_path):
+    """A folder per seed; each model once, though both tables have it; then nothing is trained or measured again."""
+    arguments = ("--scale", "tiny", "--data", prepared_data, "--output", tmp_path, "--seeds", "1", "2", "--jobs", "2")
+    printed = started("agg-10", "agg-8", *arguments, *LM)
+    assert {path.name for path in tmp_path.iterdir()} == {"seed-1", "seed-2", "tables"}
+    trained = [line for line in printed.stderr.splitlines() if line.startswith("reproduce: training ")]
+    assert len(trained) == 2 * 4 == len(set(trained))
+    mean, deviation = rows(printed.stdout)["AGG"][-1].split(" ± ")
+    numbers = json.loads((tmp_path / "tables" / "agg-8.json").read_text())["rows"][1]["I(W) Total"]
+    first, second = numbers["1"], numbers["2"]
+    assert (
+        first != second and mean == f"{(first + second) / 2:.3f}" and deviation == f"{abs(first - second) / 2**0.5:.3f}"
+    )
+    assert printed.stdout.count("over n = 2 seeds: 1, 2.") == 2
+    again = started("agg-8", *arguments, *LM)
+    assert again.stdout in printed.stdout and "training" not in again.stderr and "measuring" not in again.stderr
+
+
+def test_a_training_that_fails_is_named_and_starts_no_other(prepared_data, tmp_path):
+    arguments = ("--scale", "tiny", "--data", prepared_data, "--output", tmp_path, *LM, "criterion.label_smoothing=7")
+    failed = started("agg-8", *arguments, check=False)
+    assert failed.returncode == 2 and "training agg-mle failed (status 2); its output is in" in failed.stderr
+    assert failed.stderr.count("reproduce: training ") == 1 and not failed.stdout

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from scripts.reproduction.catalogue import EXPERIMENTS
+from scripts.experiments.entries import EXPERIMENTS
 from tests.reproducing import LM, MT, reproduce, rows
 
 LSTM = (

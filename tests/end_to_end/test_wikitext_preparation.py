@@ -11,13 +11,13 @@ import sys
 import pytest
 
 from agg_fairseq.errors import UserError
-from scripts.data import wikitext_corpora, wikitext_preparation
-from scripts.data.alone import alone
-from scripts.data.binarise import SPLITS, binarise
-from scripts.data.digests import sha256
-from scripts.data.stages import stage
+from scripts.data import wikitext as module
+from scripts.data import wikitext_corpora
+from scripts.data.download import sha256
+from scripts.data.locks import only_run_in
+from scripts.data.prepared_folder import SPLITS, binarize, stage
+from scripts.data.wikitext import Preparation, prepare
 from scripts.data.wikitext_corpora import tokens_file
-from scripts.data.wikitext_preparation import Preparation, prepare
 from tests.conftest import ROOT, called, run_command
 from tests.serving import serving
 from tests.wikitext_sample import corpus_of, sample_texts, write_files, write_parquet, write_zip
@@ -36,11 +36,11 @@ def given(tmp_path):
 def here(monkeypatch):
     """fairseq-preprocess in this process: starting it anew takes seconds."""
 
-    def binarise_here(text, folder, workers, options):
+    def binarize_here(text, folder, workers, options):
         prefixes = [f"--{split}pref={text / split}" for split in SPLITS]
         called("preprocess", *prefixes, f"--destdir={folder}", f"--workers={workers}", *options)
 
-    monkeypatch.setattr(wikitext_preparation, "binarise", binarise_here)
+    monkeypatch.setattr(module, "binarize", binarize_here)
 
 
 def wikitext(*arguments, check=True, cwd=ROOT):
@@ -52,7 +52,7 @@ def wikitext(*arguments, check=True, cwd=ROOT):
 def preparation(output, **changes):
     """Of words, on two processes."""
     defaults = {
-        "key": "wikitext2", "source": None, "tokenizer": "words", "vocabulary": 150, "bpe_dir": None, "output": output,
+        "key": "wikitext2", "source": None, "tokenizer": "words", "vocabulary": None, "bpe_dir": None, "output": output,
         "downloads": output.parent / "downloads", "workers": 2,
     }  # fmt: skip
     return Preparation(**{**defaults, **changes})
@@ -62,7 +62,7 @@ def visible(folder):
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def binarised(folder):
+def binarized(folder):
     """The tokens that fairseq-train reads, line by line, by split."""
     from fairseq.data import Dictionary, data_utils
 
@@ -92,7 +92,7 @@ def test_the_script_from_its_first_line(given, tmp_path):
     for name, facts in manifest["files"].items():
         assert facts["sha256"] == sha256(output / name)
     assert manifest["files"]["text/wiki.train.tokens"]["lines"] == TEXTS["train"].count("\n")
-    lines, dictionary = binarised(output)
+    lines, dictionary = binarized(output)
     assert lines == encoded(output) and dictionary == manifest["dictionary"]
     assert manifest["tokens"] == {split: sum(len(line) + 1 for line in lines[split]) for split in SPLITS}
     assert first.stderr.count("warning: wiki.") == 3 and f"{dictionary:,} entries in the dictionary" in first.stdout
@@ -105,7 +105,7 @@ def test_the_script_from_its_first_line(given, tmp_path):
 def test_words_from_every_form(form, here, tmp_path):
     """Every line is there, the empty ones too."""
     prepare(preparation(tmp_path / "out", source=form(tmp_path / "given", TEXTS)))
-    lines, _ = binarised(tmp_path / "out")
+    lines, _ = binarized(tmp_path / "out")
     train = {word for line in TEXTS["train"].split("\n") for word in line.split()}
     for split in SPLITS:
         expected = [line.split() for line in TEXTS[split].split("\n")[:-1]]
@@ -121,7 +121,7 @@ def test_gpt2_of_real_text(shared_data, here, tmp_path):
             (given / tokens_file(split)).write_text("".join(next(file) for _ in range(count)), encoding="utf-8")
     out = preparation(tmp_path / "out", source=given, tokenizer="gpt2", bpe_dir=shared_data / "gpt2-bpe", workers=3)
     prepare(out)
-    lines, _ = binarised(tmp_path / "out")
+    lines, _ = binarized(tmp_path / "out")
     assert [len(lines[split]) for split in SPLITS] == [300, 40, 40]
     assert encoded(tmp_path / "out")["train"] == lines["train"]
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
@@ -137,7 +137,7 @@ def test_gpt2_of_real_text(shared_data, here, tmp_path):
 def test_downloaded_text_and_a_dictionary_that_is_not_the_papers(here, tmp_path, monkeypatch, capsys, shared_data):
     archive = write_zip(tmp_path / "a.zip", TEXTS)
     corpus = corpus_of(TEXTS, archive)
-    monkeypatch.setattr(wikitext_preparation, "CORPORA", {"wikitext9": corpus})
+    monkeypatch.setattr(module, "CORPORA", {"wikitext9": corpus})
     with serving() as server:
         monkeypatch.setattr(wikitext_corpora, "ZIPS", server.url(""))
         server.files["/wikitext-9-v1.zip"] = archive.read_bytes()
@@ -168,7 +168,7 @@ def test_a_killed_run_goes_on(given, here, tmp_path):
         process.wait()
         assert not (output / "manifest.json").exists()
     prepare(preparation(output, source=given))
-    lines, _ = binarised(output)
+    lines, _ = binarized(output)
     assert lines["train"] == [line.split() for line in TEXTS["train"].split("\n")[:-1]]
     assert {split: len(lines[split]) for split in SPLITS} == {split: TEXTS[split].count("\n") for split in SPLITS}
 
@@ -178,7 +178,7 @@ def test_a_full_disk_goes_on_when_there_is_room(given, here, tmp_path, monkeypat
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(wikitext_preparation, "write_lines", full)
+        patch.setattr(module, "write_lines", full)
         with pytest.raises(OSError, match="No space left"):
             prepare(preparation(tmp_path / "out", source=given))
     assert visible(tmp_path / "out") == ["text"]
@@ -232,14 +232,14 @@ def test_fairseq_preprocess_fails(tmp_path):
     with pytest.raises(
         UserError, match="fairseq-preprocess failed .FileNotFoundError: .*absent/train.*; mend"
     ) as error:
-        binarise(tmp_path / "absent", tmp_path / "bin", 1, ["--only-source"])
+        binarize(tmp_path / "absent", tmp_path / "bin", 1, ["--only-source"])
     assert "\n" not in str(error.value)
 
 
 def test_fairseq_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(UserError, match="found no .*/fairseq-preprocess; expected fairseq in this environment"):
-        binarise(tmp_path, tmp_path, 1, [])
+        binarize(tmp_path, tmp_path, 1, [])
 
 
 @pytest.mark.parametrize("key", ["wikitext103", "wikitext2"])
@@ -266,7 +266,10 @@ def test_a_dry_run_says_what_is_made(given, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--vocabulary", "9"), "--vocabulary: found it with --tokenizer words; expected --tokenizer sentencepiece"),
+        (
+            ("--tokenizer", "gpt2", "--vocabulary", "9"),
+            "--vocabulary: found it with --tokenizer gpt2; expected --tokenizer ",
+        ),
         (("--bpe-dir", "x"), "--bpe-dir: found it with --tokenizer words; expected --tokenizer gpt2"),
         (("--from", "/nowhere"), "--from: found neither a zip at /nowhere nor wiki.train.tokens"),
         (("--output", "file"), "file"),
@@ -283,7 +286,7 @@ def test_errors_are_one_line(arguments, said, tmp_path):
 def test_a_second_run_waits_for_the_first(given, tmp_path):
     output = tmp_path / "out"
     command = [sys.executable, "-m", "scripts.data.wikitext", "wikitext2", "--from", given, "--output", output]
-    with alone(output):
+    with only_run_in(output):
         second = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         assert second.stderr.readline() == f"waiting for another run in {output} to end\n"
         assert visible(output) == []

@@ -12,8 +12,8 @@ from hypothesis import given
 
 from agg_fairseq.data.binarized import count_tokens, load_dictionary
 from agg_fairseq.data.training_counts import _read as read_counts
-from scripts.data.texts import Text
-from scripts.data.wikitext_archive import unpack
+from scripts.data.text_files import Text
+from scripts.data.wikitext_source import unpack
 from tests.hostile import FEW, damaged, refusal, special_files
 
 DICTIONARY = "the 40\ncaf\u00e9 3\n\u20ac 2 #fairseq:overwrite\n".encode()

@@ -7,7 +7,7 @@ from tests.configs import (
     ALL_FILES,
     as_written,
     check_criterion,
-    check_header,
+    check_described,
     configured,
     millions,
     missing_keys,
@@ -102,7 +102,7 @@ def test_paper_size(name):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_factorised_layer(name):
+def test_factorized_layer(name):
     for size in ("f2", "small", "tiny"):
         model = configured(FOLDER, name, f"size={size}").model
         assert (str(model.f2_assignment), model.f2_classes) == LAYERS[name]
@@ -118,7 +118,7 @@ def test_sequences_of_choi_et_al():
 @pytest.mark.parametrize("name", CRITERIONS)
 @pytest.mark.parametrize("size", ["small", "tiny"])
 def test_other_sizes(name, size):
-    """The same criterion, but for what depends on the size of the corpus; and one model and optimiser for all."""
+    """The same criterion, but for what depends on the size of the corpus; and one model and optimizer for all."""
     cfg, plain = configured(FOLDER, name, f"size={size}"), configured(FOLDER, "agg-mle", f"size={size}")
     adapted = {
         ("tiny", "agg"): {"agg_alpha": 0.03, "agg_rare_fraction": 0.05},
@@ -142,7 +142,7 @@ def test_other_sizes(name, size):
 
 
 def test_tiny_is_the_demo():
-    """The model and the optimiser of configs/demo."""
+    """The model and the optimizer of configs/demo."""
     tiny, demo = configured(FOLDER, "agg-mle", "size=tiny"), configured("demo", "mle")
     assert tiny.model == demo.model and tiny.optimizer == demo.optimizer and tiny.lr_scheduler == demo.lr_scheduler
     assert tiny.optimization == demo.optimization and tiny.dataset == demo.dataset
@@ -154,7 +154,7 @@ def test_tokens_of_small():
 
 
 @pytest.mark.parametrize("name", CRITERIONS)
-def test_paths_must_be_given_and_the_header_launches_the_file(name):
+def test_paths_must_be_given_and_the_readme_launches_the_file(name):
     start = {"checkpoint.finetune_from_model"} if name in STARTS_FROM_A_MODEL else set()
     assert (
         set(missing_keys(as_written(FOLDER, name)))
@@ -165,7 +165,7 @@ def test_paths_must_be_given_and_the_header_launches_the_file(name):
         }
         | start
     )
-    check_header(FOLDER, name)
+    check_described(FOLDER, name)
 
 
 @pytest.mark.parametrize(("name", "vocabulary", "expected"), PARAMETERS)

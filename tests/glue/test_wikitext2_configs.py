@@ -7,7 +7,7 @@ from tests.configs import (
     ALL_FILES,
     as_written,
     check_criterion,
-    check_header,
+    check_described,
     configured,
     millions,
     missing_keys,
@@ -54,9 +54,9 @@ def test_tiny_size(name):
 
 
 @pytest.mark.parametrize("name", CRITERIONS)
-def test_paths_must_be_given_and_the_header_launches_the_file(name):
+def test_paths_must_be_given_and_the_readme_launches_the_file(name):
     assert missing_keys(as_written(FOLDER, name)) == ["checkpoint.save_dir", "common.user_dir", "task.data"]
-    check_header(FOLDER, name)
+    check_described(FOLDER, name)
 
 
 def test_number_of_parameters():

@@ -7,7 +7,7 @@ from tests.configs import (
     ALL_FILES,
     as_written,
     check_criterion,
-    check_header,
+    check_described,
     configured,
     millions,
     missing_keys,
@@ -90,7 +90,7 @@ def test_paper_size(name):
 @pytest.mark.parametrize("name", CRITERIONS)
 @pytest.mark.parametrize("size", ["small", "tiny"])
 def test_other_sizes(name, size):
-    """The same criterion, but for what depends on the tokens per update and the corpus; one model and optimiser."""
+    """The same criterion, but for what depends on the tokens per update and the corpus; one model and optimizer."""
     cfg = configured(FOLDER, name, f"size={size}")
     expected = CRITERIONS[name]
     expected = expected | ADAPTED.get((size, expected["_name"]), {}) | ADAPTED.get((size, name), {})
@@ -109,9 +109,9 @@ def test_other_sizes(name, size):
 
 
 @pytest.mark.parametrize("name", CRITERIONS)
-def test_paths_must_be_given_and_the_header_launches_the_file(name):
+def test_paths_must_be_given_and_the_readme_launches_the_file(name):
     assert missing_keys(as_written(FOLDER, name)) == ["checkpoint.save_dir", "common.user_dir", "task.data"]
-    check_header(FOLDER, name)
+    check_described(FOLDER, name)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("agg-base-mle", 65), ("agg-big-mle", 218)])

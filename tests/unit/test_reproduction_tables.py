@@ -1,12 +1,14 @@
-"""scripts/reproduction: what the tables and figures are made of, and how they are printed."""
+"""scripts/experiments: what the tables and figures are made of, and how they are printed."""
 
 import re
 
 import pytest
 
-from scripts.reproduction.catalogue import EXPERIMENTS
-from scripts.reproduction.experiment import Corpus, Experiment, Measure, Method, Model
-from scripts.reproduction.rendering import render
+from agg_fairseq.evaluation import Column, Result
+from agg_fairseq.names import HUMAN
+from scripts.experiments.entries import EXPERIMENTS
+from scripts.experiments.experiment import Corpus, Experiment, Measure, Method, Model
+from scripts.experiments.tables import render
 from tests.conftest import ROOT
 
 PAPERS = {"agg": "agg-acl2022", "agps": "agps-2021", "f2": "f2-softmax-emnlp2020", "cosreg": "cosreg-iclr2019"}
@@ -17,7 +19,7 @@ TABLES = {
     "cosreg": (1, 2),
 }
 FIGURES = {"agg": (1, 2, 3, 4, 5), "agps": (2, 5, 6, 7), "f2": (2, 3), "cosreg": (2,)}
-TEXT = Corpus("text", "prepare.sh", "words")
+TEXT = Corpus("text", ("scripts.data.wikitext",), "words")
 
 
 def test_the_tables_and_figures_of_all_papers():
@@ -86,12 +88,16 @@ def test_models_are_listed_once_and_after_those_that_they_start_from():
 
 
 def measures(count, digits=1):
-    return [Measure(f"m{index}", lambda bench, model: None, digits) for index in range(count)]
+    return [Measure(f"m{index}", lambda workspace, model: None, "", digits) for index in range(count)]
+
+
+def of_one_seed(*rows):
+    return [[[value] for value in row] for row in rows]
 
 
 def test_a_column_of_the_paper_stands_beside_each_of_ours_that_it_has():
     methods = [Method("MLE", None, ("1.5", None)), Method("AGG", None, ("2", None))]
-    assert render(methods, measures(2), [[1.46, 12345.67], ["not run", None]]).splitlines() == [
+    assert render(methods, measures(2), of_one_seed([1.46, 12345.67], ["not run", None])).splitlines() == [
         "|     | m0, paper |      m0 |       m1 |",
         "|-----|----------:|--------:|---------:|",
         "| MLE |       1.5 |     1.5 | 12,345.7 |",
@@ -99,8 +105,29 @@ def test_a_column_of_the_paper_stands_beside_each_of_ours_that_it_has():
     ]
 
 
-def test_many_measures_stand_under_each_other():
+def test_many_measures_stand_under_each_other_unless_the_table_is_wide():
     methods = [Method("MLE", None, tuple("12345")), Method("AGG", None)]
-    table = render(methods, measures(5, digits=0), [[5, 4, 3, 2, 1], ["x"] * 5]).splitlines()
+    cells = of_one_seed([5, 4, 3, 2, 1], ["x"] * 5)
+    table = render(methods, measures(5, digits=0), cells).splitlines()
     assert table[0] == "|    | MLE, paper | MLE | AGG |"
     assert table[2] == "| m0 |          1 |   5 |   x |" and len(table) == 7
+    wide = render([Method("MLE", None), Method("AGG", None)], measures(5, digits=0), cells, wide=True).splitlines()
+    assert wide[0] == "|     | m0 | m1 | m2 | m3 | m4 |" and len(wide) == 4
+
+
+def test_several_seeds():
+    """Mean and sample standard deviation by hand: of 1, 2 and 6 they are 3 and √7."""
+    rows = [[[1.0, 2.0, 6.0], [1.0, "not run", 3.0]], [["not run"] * 3, [7.0, 7.0, 7.0]], [["a", "b", "a"], [None] * 3]]
+    table = render([Method(name, None) for name in "abc"], measures(2, digits=2), rows).splitlines()
+    assert [[cell.strip() for cell in line.split("|")[2:-1]] for line in table[2:]] == [
+        ["3.00 ± 2.65", "2.00 ± 1.41 (n = 2)"],
+        ["not run", "7.00"],
+        ["a / b", "—"],
+    ]
+
+
+def test_a_measure_reads_the_row_of_the_model_or_of_the_human_text():
+    result = Result([Column("PPL")], {"mle": [2.0], HUMAN: [None]}, "")
+    model, by_title = Model("mle", "c", TEXT), Measure("m", lambda workspace, model: result, "PPL")
+    assert by_title.value(None, model, "mle") == 2.0 and by_title.value(None, model, HUMAN) is None
+    assert Measure("m", lambda workspace, model: result, lambda found: len(found.rows)).value(None, model, "") == 2

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agg_fairseq.errors import UserError
-from scripts.training.batches import Batches, split
-from scripts.training.cluster import Cluster, cluster_of, processes_of
+from scripts.training.cluster import Batches, Cluster, cluster_of, processes_of, split
 
 
 @pytest.mark.parametrize(

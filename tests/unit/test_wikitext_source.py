@@ -8,13 +8,10 @@ from pyarrow import parquet
 
 from agg_fairseq.errors import UserError
 from scripts.data import wikitext_corpora
-from scripts.data.binarise import SPLITS
-from scripts.data.measuring import measure
-from scripts.data.wikitext_archive import unpack
-from scripts.data.wikitext_check import check, is_official
-from scripts.data.wikitext_corpora import CORPORA, Corpus, tokens_file
-from scripts.data.wikitext_parquet import rebuild
-from scripts.data.wikitext_source import download, take
+from scripts.data.prepared_folder import SPLITS
+from scripts.data.text_files import text_size
+from scripts.data.wikitext_corpora import CORPORA, Corpus, check, is_official, tokens_file
+from scripts.data.wikitext_source import download, rebuild, take, unpack
 from tests.serving import serving
 from tests.wikitext_sample import corpus_of, sample_texts, write_files, write_parquet, write_zip
 
@@ -223,17 +220,17 @@ def test_other_texts_are_not_accepted(tmp_path, changed, said):
 
 def test_measuring(tmp_path):
     (tmp_path / "text").write_bytes(" \n a\u00a0b \u3000 café \n last".encode())
-    measured = measure(tmp_path / "text")
+    measured = text_size(tmp_path / "text")
     assert (measured.lines, measured.tokens) == (3, 0 + 1 + 3 + 1 + 1 + 1)
     (tmp_path / "text").write_bytes(b"a \n caf\xe9 \n")
     with pytest.raises(UserError, match="text, line 2: found bytes that are not UTF-8"):
-        measure(tmp_path / "text")
+        text_size(tmp_path / "text")
 
 
 def test_wikitext_2_is_counted_as_published(shared_data):
     """Of the copy at hand, the articles of the training part are in another order."""
     folder, official = shared_data / "wikitext-2", CORPORA["wikitext2"].files
-    measured = {split: measure(folder / tokens_file(split)) for split in SPLITS}
+    measured = {split: text_size(folder / tokens_file(split)) for split in SPLITS}
     for split in SPLITS:
         assert (measured[split].lines, measured[split].tokens) == (official[split].lines, official[split].tokens)
     assert [official[split].check(folder / tokens_file(split)) is None for split in SPLITS] == [False, True, True]

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, decoders, models
 
 from agg_fairseq.errors import UserError
 from scripts.data import gpt2_bpe, sentencepiece_bpe
-from scripts.data.digests import sha256
+from scripts.data.download import sha256
 from tests.serving import serving
 from tests.wikitext_sample import sample_text
 

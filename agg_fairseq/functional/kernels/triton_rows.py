@@ -1,0 +1,247 @@
+"""The element-wise part of the fused form as one Triton kernel: logits in, likelihood and both residuals out.
+
+One program handles one position. Its first pass over the V logits finds their maximum and the sum of their
+exponentials; the second forms
+
+    r[k] = ω (P[k] − Q[k])          for the features, in the memory of the logits
+    g[k] = G[k] r[k]                for the output embedding, in a buffer of its own
+
+with Q label-smoothed, ω the weight of the position and G its gates. An element is read twice and written twice (once
+without gates): 8 bytes of traffic in half precision, and the 4 bytes of its gate, which the cache holds. The kernel
+itself decides which positions are padding and which have a rare target, so the host never waits for the device.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..gates import Gates
+
+BLOCK = 4096
+"""Logits that a program holds at a time."""
+ALIGNMENT = 16
+"""The width of a row of logits is a multiple of this, so that it can be read 16 bytes at a time."""
+
+
+class Operands(NamedTuple):
+    """What the kernel reads beside the logits, for all N positions. It reads addresses, so every tensor is contiguous.
+
+    Vectors over the vocabulary are `width` long, as the rows of logits are: V, rounded up to a multiple of `ALIGNMENT`.
+    """
+
+    width: int
+    target: Tensor
+    """(N,) int64 y."""
+    bias: Tensor | None
+    """(width,) float32."""
+    importance: Tensor | None
+    """(N,) float32 ω; None is 1."""
+    rare: Tensor | None
+    """(V,) uint8 R; None without gates."""
+    gates: Tensor | None
+    """(2, width) float32, 1 outside R: at common targets, and at rare ones. With `by_ratio` the second row is how often
+    each token appeared, infinite outside R."""
+    by_ratio: bool
+
+    @classmethod
+    def of(
+        cls, target: Tensor, bias: Tensor | None, importance: Tensor | None, gates: Gates | None, *, vocabulary: int
+    ) -> Operands:
+        """Lays out target (N,), bias (V,), importance (N,) and gates as the kernel reads them."""
+        width = -(-vocabulary // ALIGNMENT) * ALIGNMENT
+
+        def padded(vector: Tensor, value: float) -> Tensor:
+            wide = vector.new_full((width,), value)
+            wide[:vocabulary] = vector
+            return wide
+
+        table = None
+        if gates is not None:
+            ones = torch.ones_like(gates.rare, dtype=torch.float32)
+            at_common = gates.at_common_targets(like=ones)
+            if gates.appearances is not None:
+                at_rare = gates.appearances.float().masked_fill(~gates.rare, float("inf"))
+            else:
+                at_rare = gates.at_rare_targets(torch.zeros_like(gates.rare[:0], dtype=torch.int64), like=ones)
+            table = torch.stack([padded(ones if row is None else row, 1.0) for row in (at_common, at_rare)])
+        return cls(
+            width=width,
+            target=target.contiguous(),
+            bias=None if bias is None else padded(bias.float(), 0.0),
+            importance=None if importance is None else importance.float().contiguous(),
+            rare=None if gates is None else gates.rare.to(torch.uint8).contiguous(),
+            gates=table,
+            by_ratio=gates is not None and gates.appearances is not None,
+        )
+
+
+def form_residuals_(
+    logits: Tensor,
+    gated: Tensor | None,
+    operands: Operands,
+    start: int,
+    nll: Tensor,
+    terms: Tensor,
+    prediction: Tensor | None,
+    *,
+    vocabulary: int,
+    label_smoothing: float,
+    ignore_index: int,
+    scale: float,
+    write: bool,
+) -> None:
+    """Turns the logits of a chunk into residuals, in place, and stores the likelihood of its positions.
+
+    Args:
+        logits: (C, width), contiguous, any floating dtype, −∞ beyond V; holds `scale · r` afterwards, where `write`.
+        gated: (C, width), like `logits`; receives `scale · g`. Needed with gates.
+        operands: of all N positions.
+        start: the chunk's first position.
+        nll: (N,) float32, receives −log P[y], in nats.
+        terms: (N,) float32, receives the summands of the loss.
+        prediction: (N,) int64, receives the arg-max, the first of equal ones; None where it is not needed.
+        vocabulary: V.
+        label_smoothing: ε.
+        ignore_index: positions with this target get zeros everywhere.
+        scale: what the residuals are multiplied by before they are rounded to their dtype.
+        write: whether residuals are needed at all.
+    """
+    anything = logits  # stands for tensors that are absent, and is never read through their arguments
+    with torch.cuda.device_of(logits):  # Triton launches on the current device, which may be another
+        _form_residuals[(logits.size(0),)](
+            logits,
+            anything if gated is None else gated,
+            operands.target,
+            anything if operands.bias is None else operands.bias,
+            anything if operands.importance is None else operands.importance,
+            anything if gated is None else operands.rare,
+            anything if gated is None else operands.gates,
+            nll,
+            terms,
+            anything if prediction is None else prediction,
+            start,
+            vocabulary,
+            logits.size(1),
+            ignore_index,
+            label_smoothing,
+            label_smoothing / max(vocabulary - 1, 1),
+            scale,
+            HAS_BIAS=operands.bias is not None,
+            HAS_IMPORTANCE=operands.importance is not None,
+            HAS_GATES=gated is not None,
+            BY_RATIO=operands.by_ratio,
+            PREDICT=prediction is not None,
+            WRITE=write,
+            BLOCK=min(BLOCK, triton.next_power_of_2(logits.size(1))),
+            num_warps=8,
+        )
+
+
+@triton.jit
+def _form_residuals(
+    logits,
+    gated,
+    target,
+    bias,
+    importance,
+    rare,
+    gates,
+    nll,
+    terms,
+    prediction,
+    start,
+    vocabulary,
+    width,
+    ignore_index,
+    epsilon,
+    share,
+    scale,
+    HAS_BIAS: tl.constexpr,
+    HAS_IMPORTANCE: tl.constexpr,
+    HAS_GATES: tl.constexpr,
+    BY_RATIO: tl.constexpr,
+    PREDICT: tl.constexpr,
+    WRITE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    position = start + row
+    y = tl.load(target + position)
+    counts = y != ignore_index
+    y = tl.where(counts, y, 0)
+    logits += row * width
+    gated += row * width
+
+    # First pass: the value of the position. −log P[y] = (max z − z[y]) + log Σ exp(z − max z), where the logits come
+    # first because they cancel exactly at the maximum.
+    z_at_target = tl.load(logits + y).to(tl.float32)
+    if HAS_BIAS:
+        z_at_target += tl.load(bias + y)
+    tl.debug_barrier()  # all warps have read it before one of them writes there
+    largest, total, logits_sum, best = _normalizer(logits, bias, vocabulary, width, HAS_BIAS, PREDICT, BLOCK)
+    weight = 1.0
+    if HAS_IMPORTANCE:
+        weight = tl.load(importance + position)
+    value = (largest - z_at_target) + tl.log(total)
+    uniform = vocabulary * (largest + tl.log(total)) - logits_sum  # −Σ_k log P[k]
+    smoothed = (1 - epsilon - share) * value + share * uniform
+    tl.store(nll + position, tl.where(counts, value, 0.0))
+    tl.store(terms + position, tl.where(counts, weight * tl.where(epsilon > 0, smoothed, value), 0.0))
+    if PREDICT:
+        tl.store(prediction + position, tl.where(counts, best, 0))
+
+    # Second pass: the residuals, over the logits, which are read again.
+    if WRITE:
+        target_is_rare = False
+        of_target = 1.0
+        if HAS_GATES:
+            target_is_rare = tl.load(rare + y) != 0
+            of_target = tl.load(gates + width + y)
+            gates += tl.where(target_is_rare, width, 0)  # the row of the table for targets of this kind
+        for first in range(0, width, BLOCK):
+            k = first + tl.arange(0, BLOCK)
+            z = _logits_at(logits, bias, k, width, HAS_BIAS)
+            q = tl.where(k == y, 1 - epsilon, share)
+            residual = weight * scale * (tl.exp(z - largest) / total - q)
+            residual = tl.where(counts, residual, 0.0)
+            tl.store(logits + k, residual, mask=k < width)
+            if HAS_GATES:
+                gate = tl.load(gates + k, mask=k < width, other=1.0)
+                if BY_RATIO:  # a[k] / a[y], where the table has a at rare targets
+                    ratio = tl.minimum(gate / tl.maximum(of_target, 1.0), 1.0)
+                    ratio = tl.where(of_target > 0, ratio, 1.0)  # no token is rarer than an unseen one
+                    gate = tl.where(target_is_rare, ratio, gate)
+                tl.store(gated + k, tl.where(k == y, 1.0, gate) * residual, mask=k < width)
+
+
+@triton.jit
+def _logits_at(logits, bias, k, width, HAS_BIAS: tl.constexpr):
+    """A block of one row of logits, with the bias, in float32; −∞ beyond the row."""
+    z = tl.load(logits + k, mask=k < width, other=-float("inf")).to(tl.float32)
+    if HAS_BIAS:
+        z += tl.load(bias + k, mask=k < width, other=0.0)
+    return z
+
+
+@triton.jit
+def _normalizer(logits, bias, vocabulary, width, HAS_BIAS: tl.constexpr, PREDICT: tl.constexpr, BLOCK: tl.constexpr):
+    """max z, Σ exp(z − max z), Σ z and arg-max z of one row, in one pass: Σ is rescaled whenever the maximum grows."""
+    largest = -3.4e38  # finite, since a block may hold nothing but −∞
+    total = 0.0
+    logits_sum = 0.0
+    best = 0
+    for first in range(0, width, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        z = _logits_at(logits, bias, k, width, HAS_BIAS)
+        logits_sum += tl.sum(tl.where(k < vocabulary, z, 0.0))
+        if PREDICT:
+            best = tl.where(tl.max(z) > largest, first + tl.argmax(z, axis=0), best)
+        new_largest = tl.maximum(largest, tl.max(z))
+        total = total * tl.exp(largest - new_largest) + tl.sum(tl.exp(z - new_largest))
+        largest = new_largest
+    return largest, total, logits_sum, best

@@ -1,0 +1,238 @@
+"""Runs tables and figures of the papers, and experiments of our own, from the data to the table.
+
+What is missing of data, trainings and measures is made first. The paper's numbers stand beside ours: `not run` marks
+models that are not trained (yet, or at this scale), and a dash what is not part of this package or not defined. Run it
+again to go on with what was interrupted. Everything is kept in --output: a folder per model, with its checkpoints, log
+and results, and `tables` with the table, its numbers as JSON and its pictures. The tables of an output folder share
+their models.
+
+  tiny    minutes on 2 CPU cores for each model: language models on the documentation of Python, translation models on
+          the {train,valid,test}.{en,de} of --data, such as Multi30k
+  small   the paper's data with a smaller model and fewer updates, for one GPU of 24 GB
+  paper   the published setting
+
+Our own experiments (demo, objectives, f2, multi30k) have one size, which options change, and an output folder each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import signal
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from agg_fairseq.errors import UserError
+
+from ..command import run
+from .entries import EXPERIMENTS, OURS, Options
+from .experiment import SCALES, Experiment, Workspace, check_path
+from .tables import show
+from .training import check_settings, train_all
+
+OWN = ("size", "task.data", "checkpoint.save_dir", "checkpoint.finetune_from_model")
+"""What the command line sets by options of its own, or a table does."""
+FRACTION = re.compile(r"0?\.[0-9]*[1-9][0-9]*")
+
+
+def main() -> None:
+    """The command line.
+
+    Raises:
+        UserError: an argument does not fit; or preparing, training or measuring failed.
+    """
+    arguments = _parser().parse_intermixed_args()
+    if arguments.list:
+        titles = {key: experiment.title for key, experiment in EXPERIMENTS.items()}
+        for paper in ("agg", "agps", "f2", "cosreg"):
+            for key in [key for key in titles if key.startswith(f"{paper}-")]:
+                print(f"{key:<16} {titles[key]}")
+        for key, entry in OURS.items():
+            print(f"{key:<16} ours: {entry.title}")
+        return
+    entries, overrides = _entries_and_overrides(arguments.words)
+    if arguments.show and arguments.dry_run:
+        raise UserError("found --show and --dry-run; expected one of them: with --show, nothing is trained")
+    plan = [one for key in entries for one in _plan(key, arguments, overrides, len(entries) > 1)]
+    workspaces = [workspace for _, _, of_seeds in plan for workspace in of_seeds]
+    for workspace in workspaces:
+        check_path(workspace.output)
+    if not arguments.show:
+        for _, experiment, _ in plan:
+            if experiment.check is not None:
+                experiment.check()
+    trainings = [(one, model) for _, experiment, of_seeds in plan for one in of_seeds for model in experiment.models()]
+    trainings = list({workspace.folder(model): (workspace, model) for workspace, model in reversed(trainings)}.values())
+    trainings.reverse()
+    if not arguments.dry_run:
+        for workspace, model in trainings:
+            check_settings(workspace, model)
+    if not arguments.show:
+        train_all(trainings, arguments.jobs)
+    if not arguments.dry_run:
+        for number, (key, experiment, of_seeds) in enumerate(plan):
+            if number:
+                print()
+            show(of_seeds, key, experiment)
+
+
+def _entries_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The names of entries, and KEY=VALUE for every training."""
+    entries, overrides = [word for word in words if "=" not in word], [word for word in words if "=" in word]
+    if not entries:
+        raise UserError("found no ENTRY; expected some of those that --list prints, such as agg-3")
+    for key in entries:
+        if key not in EXPERIMENTS and key not in OURS:
+            known = ", ".join([*EXPERIMENTS, *OURS])
+            raise UserError(f"found the entry {key!r}; expected one of {known}; or key=value, for every training")
+    for override in overrides:
+        if not (found := re.match(r"\+{0,2}([a-z0-9_.]+)=", override)):
+            raise UserError(f"found {override!r}; expected key=value, such as optimization.max_update=1000")
+        if found[1] in OWN:
+            raise UserError(f"found {override!r}; expected --scale, --data or --output for that")
+    return list(dict.fromkeys(entries)), overrides
+
+
+def _plan(
+    key: str, arguments: argparse.Namespace, overrides: Sequence[str], several: bool
+) -> list[tuple[str, Experiment, list[Workspace]]]:
+    """The experiments of an entry, each with a workspace per seed."""
+    given = {name: getattr(arguments, name) for name in vars(Options()) if name != "data"}
+    data = arguments.data and arguments.data.absolute()
+    if arguments.data is not None and not str(arguments.data):
+        raise UserError("--data: found ''; expected a folder")
+    if key in OURS:
+        experiments = OURS[key].experiments(Options(data=data, **given))
+        scale, output = "tiny", arguments.output or Path(OURS[key].output)
+        if several and arguments.output is not None:
+            output = arguments.output / key  # each has a corpus of its own
+    else:
+        for name in [name for name, value in given.items() if value is not None]:
+            option = {"models": "model"}.get(name, name).replace("_", "-")
+            raise UserError(f"--{option}: found it with {key}; expected it with {', '.join(OURS)} only; see --help")
+        experiments = [EXPERIMENTS[key]]
+        scale = arguments.scale
+        output = arguments.output or Path("runs/reproduction") / scale
+    if data is not None and not data.is_dir():
+        raise UserError(f"--data: found no folder {arguments.data}; expected one of text, or one that was prepared")
+    workspace = Workspace(
+        scale, output.absolute(), data, tuple(overrides), train=not arguments.show, dry=arguments.dry_run
+    )
+    seeds = arguments.seeds or [None]
+    workspaces = [
+        replace(workspace, seed=seed, models=f"seed-{seed}" if len(seeds) > 1 else "", signatures={}) for seed in seeds
+    ]
+    return [(key, experiment, workspaces) for experiment in experiments]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Raises the error as one line, without the usage."""
+        raise UserError(f"{message}; see --help")
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]*", text):
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected a whole number from 1")
+    return int(text)
+
+
+def _dimension(text: str) -> int:
+    if _number(text) % 4:
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected a multiple of 4, the number of heads")
+    return int(text)
+
+
+def _fractions(text: str) -> tuple[str, ...]:
+    fractions = tuple(text.split())
+    if not fractions or not all(map(FRACTION.fullmatch, fractions)):
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected numbers between 0 and 1")
+    return fractions
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("found ''; expected a folder")
+    return Path(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="reproduce.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "words", nargs="*", metavar="ENTRY", help="such as agg-3, agps-figure-2, demo; several may be given; --list "
+        "prints all. KEY=VALUE changes the configuration of every training",
+    )  # fmt: skip
+    parser.add_argument("--list", action="store_true", help="print all entries")
+    parser.add_argument("--scale", choices=SCALES, default="paper", help="of tables and figures (default: paper)")
+    parser.add_argument(
+        "--data", type=_folder, metavar="DIR",
+        help="text: {train,valid,test}.{en,de}, wiki.{train,valid,test}.tokens; or a folder made by a prepare.sh "
+        "(default: at tiny and for the demo the documentation of Python, else data/…, downloaded if it is missing)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--output", type=_folder, metavar="DIR", help="(default: runs/reproduction/SCALE; for ours, runs/demo, …)"
+    )
+    parser.add_argument(
+        "--seeds", "--seed", dest="seeds", type=_number, nargs="+", metavar="N",
+        help="random seeds of all models (default: that of the configurations, 1). With several, each has a folder "
+        "seed-N of models, and tables have mean ± standard deviation",
+    )  # fmt: skip
+    parser.add_argument(
+        "--jobs", type=_number, default=1, metavar="N", help="trainings side by side, sharing the cores (default: 1)"
+    )
+    parser.add_argument("--show", action="store_true", help="train nothing: measure and print what is there")
+    parser.add_argument("--dry-run", action="store_true", help="print the trainings that are missing, and start none")
+    ours = parser.add_argument_group("options of our own experiments")
+    ours.add_argument(
+        "--corpus", choices=("python", "wikitext"),
+        help="of demo and objectives: the documentation of Python, in sub-words (default of demo), or files of --data "
+        "named as in the WikiText archives, wiki.train.tokens, …, in words (default of objectives)",
+    )  # fmt: skip
+    ours.add_argument(
+        "--updates", type=_number, metavar="N",
+        help="of each model (default: demo 600, on wikitext 1000; objectives and f2 2200; multi30k 1000)",
+    )  # fmt: skip
+    ours.add_argument(
+        "--vocabulary", type=_number, metavar="N",
+        help="sub-words, or most frequent words, that are kept (default: demo 8000, on wikitext 16000; objectives "
+        "10000; multi30k 6000)",
+    )  # fmt: skip
+    ours.add_argument(
+        "--dimension", type=_dimension, metavar="N",
+        help="size of embeddings and layers, a multiple of 4 (default: 128, of objectives 64)",
+    )  # fmt: skip
+    ours.add_argument(
+        "--rare-fractions", type=_fractions, metavar='"F …"',
+        help="of demo: shares of the vocabulary that agg treats as rare, a model for each (default: 0.05)",
+    )  # fmt: skip
+    ours.add_argument(
+        "--model", dest="models", action="append", metavar='"NAME OPTION …"',
+        help="of demo and objectives: a model with these options of fairseq-train. May be repeated, and replaces the "
+        'entry\'s own models: --model "mle --criterion mle" --model "ul --criterion unlikelihood"',
+    )  # fmt: skip
+    ours.add_argument(
+        "--topk", type=_number, metavar="K", help="of f2: sampled texts draw from the K likeliest tokens (default: 3)"
+    )
+    ours.add_argument(
+        "--max-texts", type=_number, metavar="N", help="of f2: continue only the first N prefixes (default: all)"
+    )
+    return parser
+
+
+def _stop(number: int, frame: object) -> None:
+    """SIGTERM is handled as Ctrl-C: the trainings that were started are ended too."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # tokens are of any script, terminals are not
+    logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
+    warnings.simplefilter("ignore")  # of fairseq's use of torch: nothing that a user could mend
+    sys.exit(run("reproduce", main))

@@ -1,0 +1,302 @@
+"""Yu et al. (2022), "Rare Tokens Degenerate All Tokens": adaptive gradient gating."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agg_fairseq.data.word_pairs import DATASETS
+
+from .corpora import WIKITEXT103_GPT2, WMT14
+from .experiment import Experiment, Measure, Method, Model, model_of
+from .measures import BLEU, ISOTROPY, PPL, UNIQ, check_word_similarity, neighbor_measures, word_similarity
+from .pictures import alpha_sweep, early_projection, over_updates, projection, rare_tokens, singular_values
+
+TOTALS = [PPL[-1], UNIQ[-1], ISOTROPY[-1]]
+
+RARE_NOTE = "At tiny, the rare group is the rarest 5% at each update instead of an α."
+TOKENS_NOTE = "At tiny, tokens are sentencepiece's sub-words, unless --data is a prepared folder."
+TRANSLATION_NOTE = (
+    "BLEU is tokenized with compounds split, as the paper's; sacreBLEU is of plain text. Mean of the last five "
+    "checkpoints, beam 4, length penalty 0.6. Big models are trained at --scale paper only."
+)
+
+
+def _lm(row: str, *overrides: str, suffix: str = "", **options: object) -> Model:
+    return model_of(f"wikitext103/agg-{row}", WIKITEXT103_GPT2, *overrides, suffix=suffix, **options)
+
+
+def _mt(row: str) -> Model:
+    scales = ("paper",) if row.startswith("big") else ("paper", "small", "tiny")
+    return model_of(f"wmt14_en_de/agg-{row}", WMT14, scales=scales)
+
+
+def _when(name: str, **values: Sequence[object]) -> list[dict[str, tuple[str, ...]]]:
+    """Overrides that set an option, by scale; one dictionary for each value of a sweep."""
+    return [
+        {scale: (f"{name}={value}",) for scale, value in zip(values, row, strict=True)}
+        for row in zip(*values.values(), strict=True)
+    ]
+
+
+STUDY_MLE = _lm("study-mle")
+STUDY_FREEZE = _lm("study-freeze")
+MLE, AGG = _lm("mle"), _lm("agg")
+HUMAN = Method("Human", MLE, (None,) * 4 + ("10844", "7146", "300", "18920"), human=True)
+BASE_MLE, BASE_AGG = _mt("base-mle"), _mt("base-agg")
+
+KEEP_ALL = "checkpoint.keep_interval_updates=-1"
+EARLY = Model(
+    "agg-study-mle-early",
+    "wikitext103/agg-study-mle",
+    WIKITEXT103_GPT2,
+    scaled={
+        scale: (f"optimization.max_update={6 * every}", f"checkpoint.save_interval_updates={every}", KEEP_ALL)
+        for scale, every in {"paper": 250, "small": 250, "tiny": 50}.items()
+    },
+)
+FIRST_UPDATES = Model(
+    "agg-agg-early",
+    "wikitext103/agg-agg",
+    WIKITEXT103_GPT2,
+    ("common.log_interval=1",),
+    scaled={
+        "paper": ("optimization.max_update=1000",),
+        "small": ("optimization.max_update=1000",),
+        "tiny": ("optimization.max_update=300",),
+    },
+)
+SHARES = ("an-eighth", "a-quarter", "half", "three-quarters")
+UNTIL = [
+    _lm("study-freeze-until", suffix=f"-{share}", scaled=scaled)
+    for share, scaled in zip(
+        SHARES,
+        _when(
+            "criterion.freeze_until",
+            paper=(5000, 10000, 20000, 30000),
+            small=(1250, 2500, 5000, 7500),
+            tiny=(75, 150, 300, 450),
+        ),
+        strict=True,
+    )
+]
+ALPHAS = (0.01, 0.02, 0.03, 0.04, 0.05)
+SWEEP = [
+    _lm("alpha", suffix=f"-{alpha}", scaled={"paper": by_alpha, "small": by_alpha, "tiny": by_share})
+    for alpha, by_alpha, by_share in (
+        (
+            alpha,
+            (f"criterion.agg_alpha={alpha}",),
+            ("criterion.agg_alpha=0.03", f"++criterion.agg_rare_fraction={share}"),
+        )
+        for alpha, share in zip(ALPHAS, (0.02, 0.05, 0.1, 0.2, 0.4), strict=True)
+    )
+]
+"""A share of the vocabulary replaces α only where that has its default."""
+
+LM_WORDS = ("homepage", "Werewolf", "policymakers")
+LM_NEIGHBORS = {
+    "MLE": (
+        ("BOX", "inbox", "livestream", "namespace", "hashes"),
+        ("ASUS", "riet", "480", "nuclear", "ATCH"),
+        ("Steam", "death", "Venezuel", "includ", "reason"),
+    ),
+    "AGG": (
+        ("website", "webpage", "blog", "Tumblr", "websites"),
+        ("Creature", "Nightmare", "Bride", "Sneak", "Sniper"),
+        ("politicians", "environmentalists", "activists", "planners", "economists"),
+    ),
+}
+MT_WORDS = ("optimum", "criminal", "happiness")
+MT_NEIGHBORS = {
+    "MLE": (
+        ("therto", "ratory", "consultan@@", "sofar", "protection@@"),
+        ("Criminal", "criminals", "perpetr@@", "secution", "xious"),
+        ("juries", "enness", "ocopying", "ratory", "sacri@@"),
+    ),
+    "AGG": (
+        ("optimal", "optimale*", "optimalen*", "maximum", "Optim@@"),
+        ("criminals", "Criminal", "krimi@@*", "kriminalen*", "crime"),
+        ("happy", "joy", "happ@@", "Glück*", "pleasure"),
+    ),
+}
+
+
+def _listed(words: Sequence[str], lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The words of the paper, each followed by its neighbors."""
+    return tuple(text for word, of_word in zip(words, lists, strict=True) for text in (word, *of_word))
+
+
+NEIGHBORS_NOTE = (
+    "† marks rare tokens (the paper has them in red). At tiny, whose corpus lacks the paper's words, three rare words "
+    "of its own are listed."
+)
+
+EXPERIMENTS = {
+    "agg-1": Experiment(
+        "Yu et al. 2022, Table 1: rare embeddings left as they were initialized (WikiText-103, 6 layers)",
+        [
+            Method("MLE", STUDY_MLE, ("16.58", "224.24", "813.76", "20.77", "0.426", "0.286", "0.198", "0.293")),
+            Method("Freeze", STUDY_FREEZE, ("16.48", "233.92", "3017.53", "20.78", "0.840", "0.651", "0.831", "0.739")),
+        ],
+        [*PPL, *ISOTROPY],
+    ),
+    "agg-2": Experiment(
+        "Yu et al. 2022, Table 2: parts of the gradient of rare embeddings frozen (WikiText-103, 6 layers)",
+        [
+            Method("MLE", STUDY_MLE, ("16.58", "224.24", "813.76", "20.77", "0.426", "0.286", "0.198", "0.293")),
+            Method(
+                "Freeze (b) & (c)",
+                _lm("study-freeze-bc"),
+                ("17.41", "247.89", "66.41", "21.79", "0.323", "0.693", "0.551", "0.536"),
+            ),
+            Method(
+                "Freeze (b)",
+                _lm("study-freeze-b"),
+                ("16.99", "240.72", "65.76", "21.26", "0.495", "0.561", "0.678", "0.748"),
+            ),
+            Method(
+                "Freeze (c)",
+                _lm("study-freeze-c"),
+                ("16.61", "220.07", "645.24", "20.76", "0.443", "0.276", "0.15", "0.317"),
+            ),
+        ],
+        [*PPL, *ISOTROPY],
+    ),
+    "agg-3": Experiment(
+        "Yu et al. 2022, Table 3: language modeling on WikiText-103",
+        [
+            Method("MLE", MLE, ("13.30", "146.47", "438.67", "15.51", "9107", "3945", "91", "13143", "0.377")),
+            Method("AGG", AGG, ("13.35", "146.44", "75.39", "15.51", "9105", "4287", "345", "13737", "0.813")),
+            HUMAN,
+        ],
+        [*PPL, *UNIQ, ISOTROPY[-1]],
+        note=RARE_NOTE,
+    ),
+    "agg-4": Experiment(
+        "Yu et al. 2022, Table 4: unlikelihood training, alone and with AGG (WikiText-103)",
+        [
+            Method("UL", _lm("ul"), ("14.05", "125.17", "385.6", "16.17", "9527", "4402", "97", "14026", "0.396")),
+            Method(
+                "UL + AGG",
+                _lm("ul-agg"),
+                ("14.17", "125.93", "71.48", "16.25", "9625", "4884", "453", "14962", "0.654"),
+            ),
+            HUMAN,
+        ],
+        [*PPL, *UNIQ, ISOTROPY[-1]],
+        note=RARE_NOTE,
+    ),
+    "agg-6": Experiment(
+        "Yu et al. 2022, Table 6: word similarity, Spearman × 100 (models of Table 3)",
+        [
+            Method("MLE", MLE, ("33.57", "47.51", "35.48", "32.13")),
+            Method("AGG", AGG, ("55.13", "56.54", "65.45", "36.36")),
+        ],
+        [Measure(dataset, word_similarity, dataset) for dataset in DATASETS],
+        note=f"{RARE_NOTE} Pairs with a word that the dictionary cannot spell are left out.",
+        check=check_word_similarity,
+    ),
+    "agg-7": Experiment(
+        "Yu et al. 2022, Table 7: translation, WMT14 English to German",
+        [
+            Method("Transformer base", BASE_MLE, ("27.30",)),
+            Method("CosReg base", _mt("base-cosreg"), ("28.38",)),
+            Method("Adv MLE base", None, ("28.43",)),
+            Method("SC base", None, ("28.45",)),
+            Method("AGG base", BASE_AGG, ("28.70",)),
+            Method("Transformer big", _mt("big-mle"), ("28.40",)),
+            Method("CosReg big", _mt("big-cosreg"), ("28.94",)),
+            Method("Adv MLE big", None, ("29.52",)),
+            Method("SC big", None, ("29.32",)),
+            Method("AGG big", _mt("big-agg"), ("29.81",)),
+        ],
+        BLEU,
+        note=f"{TRANSLATION_NOTE} Adv MLE and SC are not part of this package. At tiny, AGG's rare group is the rarest "
+        "30% at each update instead of an α.",
+    ),
+    "agg-8": Experiment(
+        "Yu et al. 2022, Table 8: AGG without one of its gates (WikiText-103)",
+        [
+            Method("MLE", MLE, ("15.51", "13143", "0.377")),
+            Method("AGG", AGG, ("15.51", "13737", "0.813")),
+            Method("no g1", _lm("no-g1"), ("15.48", "13018", "0.367")),
+            Method("no g2", _lm("no-g2"), ("15.51", "13682", "0.701")),
+        ],
+        TOTALS,
+        note=RARE_NOTE,
+    ),
+    "agg-9": Experiment(
+        "Yu et al. 2022, Table 9: a rare group that is fixed after the first epoch (WikiText-103)",
+        [
+            Method("MLE", MLE, ("15.51", "13143", "0.377")),
+            Method("AGG", AGG, ("15.51", "13737", "0.813")),
+            Method("static AGG", _lm("static"), ("15.55", "13614", "0.752")),
+        ],
+        TOTALS,
+        note=f"{RARE_NOTE} The 1.2 million tokens of such a training have to be more than an epoch: with a larger "
+        "corpus, the group never becomes static.",
+    ),
+    "agg-10": Experiment(
+        "Yu et al. 2022, Table 10: isotropy by frequency group (models of Table 3)",
+        [Method("MLE", MLE, ("0.51", "0.33", "0.278")), Method("AGG", AGG, ("0.702", "0.714", "0.813"))],
+        ISOTROPY[:3],
+        note=RARE_NOTE,
+    ),
+    "agg-11": Experiment(
+        "Yu et al. 2022, Table 11: isotropy by frequency group (models of Table 4)",
+        [
+            Method("UL", _lm("ul"), ("0.533", "0.351", "0.293")),
+            Method("UL + AGG", _lm("ul-agg"), ("0.731", "0.626", "0.696")),
+        ],
+        ISOTROPY[:3],
+        note=RARE_NOTE,
+    ),
+    "agg-13": Experiment(
+        "Yu et al. 2022, Table 13: nearest neighbors of rare words (models of Table 3)",
+        [Method(label, model, _listed(LM_WORDS, LM_NEIGHBORS[label])) for label, model in (("MLE", MLE), ("AGG", AGG))],
+        neighbor_measures(LM_WORDS),
+        note=f"{NEIGHBORS_NOTE} {RARE_NOTE}",
+    ),
+    "agg-14": Experiment(
+        "Yu et al. 2022, Table 14: nearest neighbors of rare source words (base models of Table 7)",
+        [
+            Method(label, model, _listed(MT_WORDS, MT_NEIGHBORS[label]))
+            for label, model in (("MLE", BASE_MLE), ("AGG", BASE_AGG))
+        ],
+        neighbor_measures(MT_WORDS),
+        note=f"{NEIGHBORS_NOTE} The paper's * marks a synonym in the other language.",
+    ),
+    "agg-figure-1": Experiment(
+        "Yu et al. 2022, Figure 1: the first updates of plain likelihood, in the plane of two singular directions",
+        [Method("MLE", EARLY)],
+        pictures=[early_projection(6)],
+        note="The paper does not say which updates it shows.",
+    ),
+    "agg-figure-2": Experiment(
+        "Yu et al. 2022, Figure 2: isotropy while rare embeddings are frozen, and after",
+        [Method(f"frozen for {share} of the training", model) for share, model in zip(SHARES, UNTIL, strict=True)],
+        pictures=[over_updates("isotropy")],
+        note="The paper does not say until which updates it froze: ours are an eighth, a quarter, a half and three "
+        "quarters of the training.",
+    ),
+    "agg-figure-3": Experiment(
+        "Yu et al. 2022, Figure 3: embeddings and singular values of MLE and AGG (models of Table 3)",
+        [Method("MLE", MLE), Method("AGG", AGG)],
+        pictures=[projection(), singular_values()],
+        note=RARE_NOTE,
+    ),
+    "agg-figure-4": Experiment(
+        "Yu et al. 2022, Figure 4: the size of the rare group in the first updates",
+        [Method("AGG", FIRST_UPDATES)],
+        pictures=[rare_tokens()],
+        note=f"1,000 updates, at tiny 300. {RARE_NOTE}",
+    ),
+    "agg-figure-5": Experiment(
+        "Yu et al. 2022, Figure 5: how α changes AGG (WikiText-103)",
+        [Method("MLE", MLE), *(Method(f"α = {alpha}", model) for alpha, model in zip(ALPHAS, SWEEP, strict=True))],
+        TOTALS,
+        [alpha_sweep()],
+        note="The paper has a picture only. At tiny, shares of the vocabulary of 0.02, 0.05, 0.1, 0.2 and 0.4 are rare "
+        "instead of an α.",
+    ),
+}

@@ -1,0 +1,65 @@
+"""Gao et al. (2019), "Representation Degeneration Problem": cosine regularization."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from .agg import TOKENS_NOTE, TRANSLATION_NOTE
+from .corpora import WIKITEXT2_WORDS, WMT14
+from .experiment import Experiment, Measure, Method, Model, model_of
+from .measures import BLEU, perplexity
+from .pictures import projection, singular_values
+
+
+def _mt(row: str) -> Model:
+    scales = ("paper",) if row.startswith("big") else ("paper", "small", "tiny")
+    return model_of(f"wmt14_en_de/cosreg-{row}", WMT14, scales=scales, averaged=20 if row.startswith("big") else 5)
+
+
+LSTM_MLE = model_of("wikitext2/cosreg-mle", WIKITEXT2_WORDS)
+LSTM_COSREG = model_of("wikitext2/cosreg-cosreg", WIKITEXT2_WORDS)
+MLE, COSREG = _mt("base-mle"), _mt("base-cosreg")
+
+EXPERIMENTS = {
+    "cosreg-1": Experiment(
+        "Gao et al. 2019, Table 1: an LSTM language model (WikiText-2)",
+        [
+            Method("2-layer skip connection LSTM", None, ("69.1", "65.9")),
+            Method("AWD-LSTM (w.o. finetune)", LSTM_MLE, ("69.1", "66.0")),
+            Method("AWD-LSTM (w.t. finetune)", None, ("68.6", "65.8")),
+            Method("AWD-LSTM + continuous cache pointer", None, ("53.8", "52.0")),
+            Method("MLE-CosReg (w.o. finetune)", LSTM_COSREG, ("68.2", "65.2")),
+            Method("MLE-CosReg (w.t. finetune)", None, ("67.1", "64.1")),
+            Method("MLE-CosReg + continuous cache pointer", None, ("51.7", "50.0")),
+        ],
+        [
+            Measure("Validation", partial(perplexity, split="valid"), "PPL total", 1),
+            Measure("Test", perplexity, "PPL total", 1),
+        ],
+        note="Fairseq's LSTM, without weight dropout, trained by SGD, without AWD-LSTM's averaging and finetuning. "
+        "The cache pointer is not part of this package. At small it is the paper's size. " + TOKENS_NOTE,
+    ),
+    "cosreg-2": Experiment(
+        "Gao et al. 2019, Table 2: translation, WMT14 English to German and back",
+        [
+            Method("En→De, ConvS2S", None, ("25.16",)),
+            Method("En→De, base Transformer", MLE, ("27.30",)),
+            Method("En→De, base + MLE-CosReg", COSREG, ("28.38",)),
+            Method("En→De, big Transformer", _mt("big-mle"), ("28.40",)),
+            Method("En→De, big + MLE-CosReg", _mt("big-cosreg"), ("28.94",)),
+            Method("De→En, DSL", None, ("20.81",)),
+            Method("De→En, Dual-NMT", None, ("22.14",)),
+            Method("De→En, ConvS2S", None, ("29.61",)),
+            Method("De→En, base Transformer", _mt("de-en-base-mle"), ("31.00",)),
+            Method("De→En, base + MLE-CosReg", _mt("de-en-base-cosreg"), ("31.93",)),
+        ],
+        BLEU,
+        note=f"{TRANSLATION_NOTE} Of big models it is the mean of the last 20, as Vaswani et al. ConvS2S, DSL and "
+        "Dual-NMT are not part of this package.",
+    ),
+    "cosreg-figure-2": Experiment(
+        "Gao et al. 2019, Figure 2: embeddings and singular values with CosReg (WMT14 English to German)",
+        [Method("MLE", MLE), Method("CosReg", COSREG)],
+        pictures=[projection(), singular_values()],
+    ),
+}

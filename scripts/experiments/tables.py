@@ -1,0 +1,166 @@
+"""Measures the models of an experiment, and prints and writes its table and pictures."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agg_fairseq import plots
+from agg_fairseq.evaluation.result import format_table, format_value
+from agg_fairseq.files import write_json, write_whole
+from agg_fairseq.names import HUMAN
+
+from .corpora import prepare
+from .experiment import BIN, Experiment, Measure, Method, Value, Workspace
+from .measures import NotRun
+from .training import is_trained
+
+NOT_RUN = "not run"
+MOST_COLUMNS = 4
+"""The largest number of measures that have columns. More have rows, and the methods columns."""
+WIDTH = 120
+"""Of the lines under a table."""
+
+Cells = Sequence[Sequence[Sequence[Value]]]
+"""A row per method, a column per measure, a value per seed."""
+
+
+def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> None:
+    """Prints an experiment, and writes its table, numbers and pictures into the output folder.
+
+    Args:
+        workspaces: one per seed.
+        key: name of the entry, such as `agg-3`.
+        experiment: its models are trained, as far as they will be.
+    """
+    for workspace in workspaces:
+        workspace.signatures.clear()
+    stem = workspaces[0].output / (experiment.name or f"tables/{key}")
+    table = ""
+    if experiment.measures:
+        cells = [
+            [[_value(workspace, method, measure) for workspace in workspaces] for measure in experiment.measures]
+            for method in experiment.methods
+        ]
+        table = render(experiment.methods, experiment.measures, cells, wide=experiment.wide)
+        _write_numbers(stem, workspaces, experiment, cells)
+    notes = []
+    if experiment.name is None:
+        smaller = "" if workspaces[0].scale == "paper" else " The paper's numbers are of its own scale."
+        notes.append(textwrap.fill(f"Scale: {workspaces[0].scale}.{smaller} {experiment.note}", WIDTH))
+    elif experiment.note:
+        notes.append(textwrap.fill(experiment.note, WIDTH))
+    if len(workspaces) > 1:
+        seeds = ", ".join(str(workspace.seed) for workspace in workspaces)
+        notes.append(f"Mean ± standard deviation over n = {len(workspaces)} seeds: {seeds}.")
+    notes.append("\n".join(dict.fromkeys(line for workspace in workspaces for line in workspace.signatures)))
+    text = "\n\n".join(filter(None, [experiment.title, table, *notes]))
+    print(text)
+    if experiment.measures or experiment.name is None:
+        write_whole(stem.with_name(f"{stem.name}.md"), lambda path: path.write_text(text + "\n", encoding="utf-8"))
+    for workspace in workspaces:
+        for line in _draw(workspace, stem, experiment):
+            print(line)
+    if experiment.report:
+        print(_report_command(workspaces, experiment))
+
+
+def _value(workspace: Workspace, method: Method, measure: Measure) -> Value:
+    if method.model is None:
+        return None
+    try:
+        return measure.value(workspace, method.model, HUMAN if method.human else method.model.name)
+    except NotRun:
+        return NOT_RUN
+
+
+def _write_numbers(stem: Path, workspaces: Sequence[Workspace], experiment: Experiment, cells: Cells) -> None:
+    """Writes the numbers as JSON: of one seed as they are, of several by seed."""
+    rows = []
+    for method, row in zip(experiment.methods, cells, strict=True):
+        values: dict[str, Any] = {"method": method.label}
+        for measure, by_seed in zip(experiment.measures, row, strict=True):
+            values[measure.label] = by_seed[0]
+            if len(workspaces) > 1:
+                values[measure.label] = {str(one.seed): value for one, value in zip(workspaces, by_seed, strict=True)}
+        rows.append(values)
+    signatures = list(dict.fromkeys(line for workspace in workspaces for line in workspace.signatures))
+    numbers = {"title": experiment.title, "scale": workspaces[0].scale, "signatures": signatures, "rows": rows}
+    write_json(stem.with_name(f"{stem.name}.json"), numbers)
+
+
+def render(methods: Sequence[Method], measures: Sequence[Measure], cells: Cells, *, wide: bool = False) -> str:
+    """A table in Markdown, with a column of the paper's numbers beside each of ours, if the paper has any.
+
+    Args:
+        methods: one per row of `cells`.
+        measures: one per column of `cells`.
+        cells: the values of each seed; of several, the table has mean ± standard deviation.
+        wide: whether methods have rows in any case.
+    """
+    ours = [[_shown(values, measure.digits) for values, measure in zip(row, measures, strict=True)] for row in cells]
+    papers = [[dict(enumerate(method.paper)).get(index) for index in range(len(measures))] for method in methods]
+    names, labels = [method.label for method in methods], [measure.label for measure in measures]
+    if len(measures) > MOST_COLUMNS and not wide:
+        names, labels = labels, names
+        ours, papers = _transposed(ours), _transposed(papers)
+    header, columns = [""], [names]
+    for label, paper, own in zip(labels, _transposed(papers), _transposed(ours), strict=True):
+        if any(cell is not None for cell in paper):
+            header.append(f"{label}, paper")
+            columns.append(paper)
+        header.append(label)
+        columns.append(own)
+    return format_table(header, _transposed(columns))
+
+
+def _transposed(rows: Sequence[Sequence[str | None]]) -> list[list[str | None]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _shown(values: Sequence[Value], digits: int) -> str | None:
+    """A cell: the value of a single seed; the mean ± standard deviation of several; words once each."""
+    if len(set(values)) == 1:  # one seed; or the human text, not run, not defined
+        return format_value(values[0], digits)
+    numbers = [value for value in values if isinstance(value, float | int)]
+    if not numbers:
+        return " / ".join(dict.fromkeys(str(value) for value in values))
+    shown = format_value(statistics.fmean(numbers), digits)
+    if len(numbers) > 1:
+        shown = f"{shown} ± {format_value(statistics.stdev(numbers), digits)}"
+    return shown if len(numbers) == len(values) else f"{shown} (n = {len(numbers)})"
+
+
+def _draw(workspace: Workspace, stem: Path, experiment: Experiment) -> list[str]:
+    """Draws the pictures; returns their paths, after a line for each model that is not trained."""
+    if not experiment.pictures:
+        return []
+    models = list(dict.fromkeys(method.model for method in experiment.methods if method.model is not None))
+    trained = [model for model in models if is_trained(workspace, model)]
+    lines = [f"{workspace.name(model)}: {NOT_RUN}" for model in models if model not in trained]
+    for picture in experiment.pictures if trained else ():
+        figure = picture.draw(workspace, trained)
+        if figure is None:
+            continue
+        of_seed = f"-{workspace.models}" if workspace.models else ""
+        name = picture.name if experiment.name else f"{stem.name}-{picture.name}"
+        path = stem.with_name(f"{name}{of_seed}.png")
+        write_whole(path, lambda temporary, figure=figure: plots.save(figure, temporary, "png"))
+        lines.append(str(path))
+    return lines
+
+
+def _report_command(workspaces: Sequence[Workspace], experiment: Experiment) -> str:
+    """Says where everything is, and how to make a page of it."""
+    output = workspaces[0].output
+    folders = [workspace.folder(model) for workspace in workspaces for model in experiment.models()]
+    data = prepare(workspaces[0], experiment.models()[0].corpus).binarized
+    command = [BIN / "agg-fairseq", "report", *folders, "--data", data, "--output", output / "report.html"]
+    return (
+        f"The table, the logs and the pictures are in {output}. All of it on one page, with texts:\n"
+        f"{shlex.join(map(str, command))}"
+    )
