@@ -32,8 +32,9 @@ def add_grouping(parser: argparse.ArgumentParser, default: str | None = "types")
         "--groups",
         choices=tuple(GROUPINGS),
         default=default,
-        help="frequent, medium and rare tokens: types, the first 30%%, next 50%% and last 20%% of the vocabulary; "
-        f"frequency, those that make up at least 1e-5, at least 1e-6 and less of the training text (default: {shown})",
+        help="which tokens are frequent, medium and rare: with types, the first 30%%, next 50%% and last 20%% of the "
+        "vocabulary; with frequency, those that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the "
+        f"training text (default: {shown})",
     )
 
 

@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import logging
+import re
 import typing
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from agg_fairseq.evaluation import (
     word_similarity,
 )
 from agg_fairseq.f2_conversion import convert_to_f2
+from tests.conftest import ROOT
 from tests.glue.test_align_commands import links, model  # noqa: F401 — fixtures
 
 PAIRS = "w0\tw1\t3\nw2\tw3\t1\nw4\tw5\t2\n"
@@ -201,6 +204,20 @@ def test_averaging_and_conversion(runs, lm_data, tmp_path):
     assert result["fitted"]["KL (nats)"] == result.details["valid"]["fitted"]["kl"]
     name = Checkpoint(tmp_path / "f2.pt").model_options["_name"]
     assert name == "transformer_lm_f2" and runs["mle"].model_options["_name"] == "transformer_lm"
+
+
+def test_the_page_as_it_is_pasted(lm_runs, lm_data, tmp_path, monkeypatch, capsys):
+    """The section "From Python" of docs/evaluation.md, for a word that this corpus has."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "evaluation.md").read_text(), re.S)
+    (tmp_path / "data-bin").mkdir()
+    (tmp_path / "runs").symlink_to(lm_runs)
+    (tmp_path / "data-bin" / "wikitext-2").symlink_to(lm_data)
+    monkeypatch.chdir(tmp_path)
+    try:
+        exec("\n".join(blocks).replace("river", "w3"), {})
+    finally:
+        logging.disable(logging.NOTSET)
+    assert "| human |" in capsys.readouterr().out and (tmp_path / "results" / "agg.jsonl").is_file()
 
 
 class Counted:
