@@ -117,20 +117,6 @@ class Entry:
     build: Callable[[Options], list[Experiment]]
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
-    def experiments(self, options: Options) -> list[Experiment]:
-        """The experiments with these options.
-
-        Raises:
-            UserError: the entry does not take one of them, or a value does not fit.
-        """
-        given = {name: value for name, value in vars(options).items() if value is not None}
-        if unknown := [name for name in given if name not in self.accepts]:
-            option = {"models": "model"}.get(unknown[0], unknown[0]).replace("_", "-")
-            raise UserError(f"--{option}: found it for an entry that does not take it; see --help")
-        return self.build(
-            replace(options, **{name: self.defaults[name] for name in self.defaults if name not in given})
-        )
-
 
 def _language_models(options: Options, models: Mapping[str, tuple[str, ...]]) -> list[Model]:
     """Models of configs/demo/mle.yaml, on the text that the options say.
@@ -230,7 +216,7 @@ def f2_softmax(options: Options) -> list[Experiment]:
     Raises:
         UserError: an option does not fit.
     """
-    models = _language_models(replace(options, corpus="wikitext"), F2_MODELS)
+    models = _language_models(options, F2_MODELS)
     mle, mefmax, *fixed = models
     topk = options.topk or 3
     rows = {

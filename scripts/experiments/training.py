@@ -61,9 +61,10 @@ def check_settings(workspace: Workspace, model: Model) -> None:
         UserError: it does.
     """
     folder = workspace.folder(model)
-    path, wanted = folder / SETTINGS, settings_of(workspace, model)
+    path = folder / SETTINGS
     if not (folder / LAST).is_file():
         return
+    wanted = settings_of(workspace, model)
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
