@@ -234,7 +234,7 @@ def _check_tensors(parameters: Any, label: str) -> None:
 
 def _without_training_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """A checkpoint without what only its own run could go on from, beside what `Checkpoint` drops."""
-    from .criterions.task_hooks import STATE_KEY
+    from .fairseq_glue.hooks import STATE_KEY
 
     extra = state.get("extra_state")
     if not isinstance(extra, dict):

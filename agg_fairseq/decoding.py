@@ -54,7 +54,7 @@ def continuation(
 
 
 def learned_positions(decoder: nn.Module) -> int | None:
-    """How many positions a decoder has learnt, beyond which it cannot go; None where there is no such limit."""
+    """The number of positions that a decoder has embeddings for, its longest text; None if it has no such limit."""
     from fairseq.modules import LearnedPositionalEmbedding
 
     positions = getattr(decoder, "embed_positions", None)

@@ -19,7 +19,6 @@ from .evaluation.inputs import find_device
 from .evaluation.result import Column, Result
 from .files import check_distinct, check_writable, write_whole
 from .functional import TokenClasses
-from .functional.chunks import CHUNK_ELEMENTS
 from .functional.class_embeddings import (
     class_log_mass,
     fit_class_embeddings,
@@ -29,6 +28,7 @@ from .functional.class_embeddings import (
 )
 from .functional.factorized_softmax import class_log_prob
 from .functional.frequency_classes import assign_classes
+from .functional.kernels.chunked import CHUNK_ELEMENTS
 
 FACTORIZED = {"transformer_lm": "transformer_lm_f2", "transformer": "transformer_f2"}
 
@@ -143,7 +143,7 @@ def _batches(
     """Features (n, D) and targets (n,) of shuffled batches of a split, until there are `positions`."""
     from fairseq import utils
 
-    from .criterions.output_layer import features_of
+    from .fairseq_glue.output_layer import features_of
 
     try:
         task.load_dataset(split)

@@ -1,1 +1,1 @@
-"""Time and memory beside what a user would pick instead; ratios within one run."""
+"""Benchmarks: time and memory compared with the alternatives a user has. Ratios are within one run."""

@@ -1,21 +1,22 @@
-"""Time and peak memory of the criterions, forward and backward, beside fairseq's own and what else there is.
+"""Time and peak memory of the criterions, forward and backward, compared with fairseq's own and with other packages.
 
     python -m benchmarks.criterion [--device cpu|cuda] [--dtype bfloat16] [--json FILE]
 
-`cross_entropy` is fairseq's criterion; the named criterions are ours, with counters and candidates included; `three
-logits` is the paper's Eqs. 9–10 in plain autograd; `linear_cross_entropy`, `liger-kernel` and `cut-cross-entropy`
-(`pip install -e '.[peers]'`) are peers for plain likelihood. `three products` is the floor: the bare matrix products of
-any softmax layer, without a softmax.
+`cross_entropy` is fairseq's criterion; the other criterions are those of this package, with counters and candidates
+included; `three logits` is the paper's Eqs. 9–10 in plain autograd; `linear_cross_entropy`, `liger-kernel` and
+`cut-cross-entropy` (`pip install -e '.[peers]'`) compute plain likelihood. `three products` is the lower bound: the
+bare matrix products of any softmax layer, without a softmax.
 
 In each of `--repeats` rounds every variant runs once; times are medians over rounds, and ratios medians of the ratios
-within a round. Peak memory is measured in a process of its own for each variant. It counts what is allocated beyond the
-features and the output embedding, their gradients included; the last column leaves the gradients out.
+within a round. The peak memory of each variant is measured in a process of its own. It is what is allocated beyond the
+features and the output embedding, including their gradients; the last column is without the gradients.
 """
 
 import argparse
+import importlib.util
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -33,7 +34,6 @@ from .measuring import (
     run_alone,
     size,
 )
-from .peers import PEERS, peer_loss, why_not
 
 SIZES = {  # device: V, N
     "cpu": [(8_000, 1024), (8_000, 4096), (44_256, 1024), (44_256, 4096)],
@@ -57,12 +57,17 @@ CRITERIONS = {  # variant: criterion and options
     "ul + agg": ("agg", AGG | {"ul_alpha": 1.0}),
     "face": ("face", {}),
 }
+PEERS = ("linear_cross_entropy", "liger-kernel", "cut-cross-entropy")
+"""torch's own (from 2.13), chunked; and two packages of Triton kernels, the extra `peers`."""
 BASE, FLOOR, LITERAL = "cross_entropy", "three products", "three logits"
 VARIANTS = (*CRITERIONS, *PEERS, LITERAL, FLOOR)
 HEADER = (
     "| V | N | variant | time [ms] | × cross_entropy | × three products | peak [MiB] | × cross_entropy "
     "| less gradients [MiB] |\n|--:|--:|:--|--:|--:|--:|--:|--:|--:|"
 )
+
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Of features (N, D), weight (V, D) and target (N,): the sum of −log P[y]."""
 
 
 def main() -> None:
@@ -102,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 class OutputLayer:
-    """Features (N, D), targets and an output embedding (V, D), and every way to train them."""
+    """Features (N, D), targets and an output embedding (V, D), with one training step for each variant."""
 
     def __init__(self, vocabulary: int, positions: int, features: int, dtype: str, device: str) -> None:
         from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch
@@ -120,7 +125,7 @@ class OutputLayer:
         self.features.grad = self.weight.grad = None
 
     def step(self, variant: str) -> Step:
-        """One forward and backward."""
+        """One forward and backward pass of a variant, as a function to be timed."""
         if variant == FLOOR:
             return bare_products(self.features.flatten(0, 1), self.weight)
         if variant in CRITERIONS:
@@ -134,7 +139,7 @@ class OutputLayer:
         return step
 
     def gradients_mib(self) -> float:
-        """What the gradients take."""
+        """Memory of the gradients, in MiB."""
         return sum(t.numel() * t.element_size() for t in (self.features, self.weight)) / 2**20
 
     def _criterion(self, name: str, options: dict[str, Any]) -> Step:
@@ -145,15 +150,15 @@ class OutputLayer:
 
         def step() -> None:
             self.clear()
-            if hasattr(objective, "on_train_step"):
-                objective.on_train_step(next(updates), False)
+            if hasattr(objective, "begin_update"):
+                objective.begin_update(next(updates))
             objective(self.model, self.sample)[0].backward()
 
         return step
 
 
 def report(layer: OutputLayer, variants: Sequence[str], repeats: int) -> list[dict[str, object]]:
-    """Measures every variant at one size, and prints its row."""
+    """Measures every variant at one size, and prints a row for each."""
     vocabulary, positions, features, dtype, device = layer.case
     reasons = {peer: why_not(peer, device, dtype) for peer in PEERS}
     wanted = [BASE, FLOOR, *(variant for variant in variants if variant not in (BASE, FLOOR))]
@@ -174,7 +179,7 @@ def report(layer: OutputLayer, variants: Sequence[str], repeats: int) -> list[di
 
 
 def cells(case: dict[str, Any], reason: str | None) -> list[str]:
-    """A row of the table; `reason` says why it has no numbers."""
+    """The cells of a row of the table; with a `reason`, why there are no numbers."""
     head = [f"{case['V']:,}", f"{case['N']:,}", case["variant"]]
     if reason:
         return [*head, reason, *[""] * 5]
@@ -184,15 +189,43 @@ def cells(case: dict[str, Any], reason: str | None) -> list[str]:
 
 
 def memory(variant: str, layer: OutputLayer) -> float:
-    """The peak of one variant, in MiB, in a process of its own."""
+    """The peak memory of one variant in MiB, measured in a process of its own."""
     vocabulary, positions, features, dtype, device = layer.case
     sizes = ("--features", str(features), "--dtype", dtype)
     case = ("--memory", variant, str(vocabulary), str(positions), device)
     return run_alone("benchmarks.criterion", *sizes, *case, environment=RETURN_FREED_MEMORY)["mib"]
 
 
+def why_not(peer: str, device: str, dtype: str) -> str | None:
+    """The reason why another package cannot be run here; None if it can."""
+    if peer == "linear_cross_entropy":
+        has_it = hasattr(torch.nn.functional, "linear_cross_entropy")
+        return None if has_it else "not run: torch has none"
+    if device == "cpu":
+        return "not run: needs a GPU"
+    if importlib.util.find_spec(peer.replace("-", "_")) is None:
+        return "not run: not installed"
+    if peer == "cut-cross-entropy" and dtype == "float32":
+        return "not run: half precision only"
+    return None
+
+
+def peer_loss(peer: str) -> Loss:
+    """The loss of another package that can be run."""
+    if peer == "linear_cross_entropy":
+        options = torch.nn.LinearCrossEntropyOptions()
+        return lambda h, w, y: torch.nn.functional.linear_cross_entropy(h, w, y, reduction="sum", options=options)
+    if peer == "liger-kernel":
+        from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
+
+        return lambda h, w, y: liger_fused_linear_cross_entropy(h, w, y, reduction="sum")
+    from cut_cross_entropy import linear_cross_entropy
+
+    return lambda h, w, y: linear_cross_entropy(h, w, y, reduction="sum")
+
+
 def literal(features: Tensor, weight: Tensor, target: Tensor) -> Tensor:
-    """The paper's own form of the loss, with gates of the same kind."""
+    """The paper's own form of the loss, with the gates of `agg`."""
     from agg_fairseq.functional import agg_gates, naive_gated_cross_entropy, rare_tokens
 
     counts = torch.bincount(target, minlength=len(weight))

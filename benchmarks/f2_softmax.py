@@ -1,22 +1,22 @@
-"""Cost of the factorised output layer (F²-Softmax) beside the full softmax, in training and in generation.
+"""Cost of the factorized output layer (F²-Softmax) compared with the full softmax, in training and in generation.
 
     python -m benchmarks.f2_softmax [--data DATA] [--device cpu|cuda] [--json FILE]
 
 Training: time and peak memory of the output layer's forward and backward, with gradients of features and weights,
-beside fairseq's `cross_entropy` on the same features. Targets are drawn from the token frequencies, which decide the
-classes too, and the class of the target decides the cost; the column `logits` has the share of the full softmax's
-logits that these targets need. `mle` is our criterion on the full softmax. The dictionary is in the order of frequency
-behind the four specials, as fairseq writes it, but for `random order`, as a joined dictionary may be. Peak memory
-counts what is allocated beyond features and output embeddings, their gradients included.
+compared with fairseq's `cross_entropy` on the same features. Targets are drawn from the token frequencies, which also
+determine the classes, and the class of the target determines the cost; the column `logits` is the share of the full
+softmax's logits that these targets need. `mle` is our criterion on the full softmax. The dictionary is sorted by
+frequency after the four special tokens, as fairseq writes it, except for `random order`, as a joined dictionary may be.
+Peak memory is what is allocated beyond features and output embeddings, including their gradients.
 
 Generation: time per token of the output layer, `get_normalized_probs` and the top 2·beam of its result, by fairseq's
-own `EnsembleModel` and `BeamSearch`, beside the same of the full softmax, for N hypotheses per step. The features are
-random and the classes chosen therefore about evenly, as MefMax's classes of equal mass are in a corpus.
+own `EnsembleModel` and `BeamSearch`, compared with the full softmax, for N hypotheses per step. The features are
+random, so that all classes are chosen about equally often, as MefMax's classes of equal mass are in a corpus.
 
 Frequencies: Zipf–Mandelbrot, p ∝ 1/(rank + 2.7), with eos and unk the most frequent and bos and pad never; with
-`--data`, those of the training split that `fairseq-preprocess` wrote. Variants run in turn, `--repeats` rounds of all
-of them; times are medians over rounds, and ratios medians of the ratios within a round. Memory is measured in a process
-of its own.
+`--data`, those of the training split that `fairseq-preprocess` wrote. All variants run in turn for `--repeats` rounds;
+times are medians over rounds, and ratios medians of the ratios within a round. Memory is measured in a process of its
+own.
 """
 
 import argparse
@@ -39,14 +39,14 @@ CORPUS_TOKENS = 10**8
 ROWS = (1, 32, 160)
 BEAM = 5
 TOKENS_PER_ROUND = 160
-"""Steps of fewer rows are repeated with other features, so that the classes that are chosen vary."""
+"""Steps of fewer rows are repeated with other features, so that different classes are chosen."""
 
 TRAINING_ASKED = {44_256: "≤ 0.50"}
 DECODING_ASKED = {"joint": "≤ 1.10", "greedy-class": "< 1.00", "sample-class": "< 1.00"}
 
 
 class Frequencies(NamedTuple):
-    """How often each token of a dictionary occurs, and targets drawn from that."""
+    """The number of occurrences of each token of a dictionary, and targets drawn from them."""
 
     counts: Tensor
     """(V,) int64."""
@@ -54,7 +54,7 @@ class Frequencies(NamedTuple):
     """(N,) int64 in [0, V)."""
 
     def shuffled(self) -> "Frequencies":
-        """The same tokens in random order, and the same targets."""
+        """The same tokens in random order, with the same targets."""
         place = torch.randperm(len(self.counts))  # V, of each token
         return Frequencies(torch.empty_like(self.counts).scatter_(0, place, self.counts), place[self.target])
 
@@ -66,7 +66,7 @@ class Variant(NamedTuple):
     """One forward and backward."""
     classes: int | None
     logits: float
-    """Of each position, as a share of V."""
+    """Logits computed per position, as a share of V."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -116,7 +116,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def training_rows(vocabulary: int, positions: int, data: str | None, device: str, repeats: int) -> list[dict[str, Any]]:
-    """Measures every way to train at one size, and prints its row."""
+    """Measures every variant of training at one size, and prints a row for each."""
     variants = OutputLayer(vocabulary, positions, data, device).variants()
     times = interleaved({name: variant.step for name, variant in variants.items()}, repeats, device)
     case = (*(["--data", data] if data else []), "--memory", str(vocabulary), str(positions), device)
@@ -147,13 +147,13 @@ def training_rows(vocabulary: int, positions: int, data: str | None, device: str
 
 
 def memory(vocabulary: int, positions: int, data: str | None, device: str) -> dict[str, float]:
-    """Peak mebibytes of every way to train."""
+    """Peak memory of every variant of training, in MiB."""
     layer = OutputLayer(vocabulary, positions, data, device)
     return {name: peak_mib(variant.step, layer.clear, device) for name, variant in layer.variants().items()}
 
 
 class OutputLayer:
-    """Features, targets and one output embedding W, and every way to train them."""
+    """Features, targets and one output embedding W, with one training step for each variant."""
 
     def __init__(self, vocabulary: int, positions: int, data: str | None, device: str) -> None:
         from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch
@@ -172,7 +172,7 @@ class OutputLayer:
             tensor.grad = None
 
     def variants(self) -> dict[str, Variant]:
-        """Every way to train, `cross_entropy` first."""
+        """All variants of training, `cross_entropy` first."""
         from agg_fairseq.functional.frequency_classes import equal_frequency, mefmax
 
         usual, random = self.frequencies, self.frequencies.shuffled()
@@ -218,7 +218,7 @@ class OutputLayer:
 
 
 def generation_rows(vocabulary: int, rows: int, data: str | None, device: str, repeats: int) -> list[dict[str, Any]]:
-    """Measures every way to find the next token at one number of hypotheses, and prints its row."""
+    """Measures every way to find the next token for one number of hypotheses, and prints a row for each."""
     layers = generation_layers(vocabulary, data, device)
     features = torch.randn(max(1, TOKENS_PER_ROUND // rows), rows, 1, FEATURES, device=device)
     steps = {name: generation_step(layer, decoding, features) for name, (layer, decoding, _) in layers.items()}
@@ -246,7 +246,7 @@ def generation_rows(vocabulary: int, rows: int, data: str | None, device: str, r
 
 
 def generation_layers(vocabulary: int, data: str | None, device: str) -> dict[str, tuple[nn.Module, str, str]]:
-    """The output layer of each way to find the next token, its `--f2-decoding`, and the ratio asked for."""
+    """The output layer of each way to find the next token, its `--f2-decoding`, and the highest ratio aimed at."""
     from agg_fairseq.functional.frequency_classes import mefmax
 
     torch.manual_seed(0)
@@ -262,7 +262,7 @@ def generation_layers(vocabulary: int, data: str | None, device: str) -> dict[st
 
 
 def generation_step(layer: nn.Module, decoding: str, features: Tensor) -> Step:
-    """Of features (steps, N, 1, D): the top 2·BEAM of each hypothesis at each step, as fairseq finds them."""
+    """The top 2·BEAM of each hypothesis for features (steps, N, 1, D), as fairseq finds them; to be timed."""
     from fairseq.search import BeamSearch
 
     from benchmarks.output_layer_model import OutputLayerTask, generating_model
@@ -280,40 +280,40 @@ def generation_step(layer: nn.Module, decoding: str, features: Tensor) -> Step:
 
 
 def factorized_layer(classes: Tensor, weight: nn.Parameter) -> nn.Module:
-    """The factorised layer over the same W."""
+    """The factorized layer over the same W."""
     from agg_fairseq.modules import FactorizedSoftmax
 
     return FactorizedSoftmax(classes, FEATURES, weight)
 
 
 def frequencies(vocabulary: int, positions: int, data: str | None) -> Frequencies:
-    """Counts of a dictionary's tokens, and as many targets."""
+    """Counts of the tokens of a dictionary, and `positions` targets."""
     counts = corpus_counts(data) if data else zipf_mandelbrot(vocabulary)
     target = torch.multinomial(counts.double(), positions, replacement=True) if positions else counts[:0]
     return Frequencies(counts, target)
 
 
 def zipf_mandelbrot(vocabulary: int) -> Tensor:
-    """(V,) int64: none of bos and pad, and the others by rank."""
+    """Counts (V,) int64 by rank; 0 for bos and pad."""
     p = 1 / (torch.arange(1, vocabulary - 1, dtype=torch.float64) + MANDELBROT)  # V - 2
     return torch.cat([torch.zeros(2), CORPUS_TOKENS * p / p.sum()]).long()
 
 
 @functools.cache
 def corpus_counts(data: str) -> Tensor:
-    """(V,) int64, of the training split of a folder of fairseq-preprocess."""
+    """Counts (V,) int64 in the training split of a folder of fairseq-preprocess."""
     from agg_fairseq.data.binarized import count_tokens, load_dictionary
 
     return count_tokens(data, load_dictionary(data))
 
 
 def possible(counts: Tensor) -> list[int]:
-    """The CLASSES that equal-frequency can make: no token may have more than the mass of one."""
+    """The numbers in CLASSES that equal-frequency can make: no token may have more than the mass of a class."""
     return [number for number in CLASSES if number <= int(counts.sum()) // int(counts.max())]
 
 
 def logits_share(classes: Tensor, target: Tensor) -> float:
-    """Of V, what a position computes in the mean: the classes, and the tokens of its target's class."""
+    """Mean logits of a position, as a share of V: the classes, and the tokens of its target's class."""
     sizes = torch.bincount(classes)  # C
     return float((len(sizes) + sizes[classes[target]].double()).mean()) / len(classes)
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: sizes, the machine's signature, peaks of memory, and processes of their own."""
+"""Shared by the benchmarks: timing in turns, peak memory, processes of their own, and the name of the machine."""
 
 import gc
 import json
@@ -17,11 +17,11 @@ from torch import Tensor
 Step = Callable[[], object]
 
 RETURN_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536"}
-"""glibc keeps what is freed, which would hide the peak of a warm process; so memory has a run of its own."""
+"""Makes glibc return freed memory to the system, which otherwise would hide the peak of a process that is warm."""
 
 
 def size(text: str) -> tuple[int, int]:
-    """ "8000,1024": V, and N, a multiple of the sequences' 512 steps."""
+    """V and N from "8000,1024"; N is a multiple of 512, the steps of a sequence."""
     vocabulary, positions = (int(number) for number in text.split(","))
     if positions % 512:
         raise ValueError(f"expected a multiple of 512 positions, got {positions}")
@@ -29,12 +29,12 @@ def size(text: str) -> tuple[int, int]:
 
 
 def devices(asked: str | None) -> list[str]:
-    """The one asked for, else the CPU, and the GPU where there is one."""
+    """The device that was asked for; by default the CPU, and the GPU if there is one."""
     return [asked] if asked else ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 def machine(device: str) -> str:
-    """Processor or card, threads and versions."""
+    """Name of the processor or GPU, number of threads, and version of torch."""
     if device != "cpu":
         return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     with open("/proc/cpuinfo") as file:
@@ -43,7 +43,7 @@ def machine(device: str) -> str:
 
 
 def run_alone(module: str, *arguments: str, environment: dict[str, str] | None = None) -> Any:
-    """Runs a module in a process of its own; what its last line of output says, in JSON."""
+    """Runs a module in a process of its own, and returns the last line of its output, parsed as JSON."""
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(
         command, check=True, capture_output=True, text=True, env={**os.environ, **(environment or {})}
@@ -52,7 +52,7 @@ def run_alone(module: str, *arguments: str, environment: dict[str, str] | None =
 
 
 def seconds(step: Step, device: str) -> float:
-    """The wall-clock time of a step."""
+    """The wall-clock time of a step, in seconds."""
     synchronize(device)
     started = time.perf_counter()
     step()
@@ -61,9 +61,9 @@ def seconds(step: Step, device: str) -> float:
 
 
 def interleaved(steps: Mapping[str, Step], repeats: int, device: str) -> dict[str, tuple[float, float]]:
-    """The median seconds of every step, and the median of its ratio to the first step of the same round.
+    """The median time of every step in seconds, and the median of its ratio to the first step of the same round.
 
-    In each round every step runs once, so that a slow moment of the machine hits all alike.
+    In each round every step runs once, so that a slow moment of the machine affects all of them.
     """
     for step in steps.values():
         step()
@@ -79,17 +79,24 @@ def interleaved(steps: Mapping[str, Step], repeats: int, device: str) -> dict[st
 
 
 def peak_mib(step: Step, clear: Step, device: str) -> float:
-    """What a step allocates at its peak, in MiB; it is warm, and holds no gradient, when the counting starts."""
+    """What a step allocates at its peak, in MiB. The step is run once before, and its gradients are cleared."""
     step()
     clear()
     gc.collect()
-    before = _start_peak(device)
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step()
+        return torch.cuda.max_memory_allocated() / 2**20 - before / 2**20
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # resets VmHWM, the peak of VmRSS
+    before = _status("VmRSS")
     step()
-    return _read_peak(device) - before
+    return _status("VmHWM") - before
 
 
 def zipf(vocabulary: int, tokens: int) -> Tensor:
-    """Tokens (tokens,) in [4, V), which fairseq's special ones are not, under Zipf's law."""
+    """Random tokens (tokens,) in [4, V), that is without fairseq's special ones, under Zipf's law."""
     ranks = torch.arange(1, vocabulary - 3, dtype=torch.float64)
     return torch.multinomial(1 / ranks, tokens, replacement=True) + 4
 
@@ -117,21 +124,7 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def _start_peak(device: str) -> float:
-    """Resets the peak and returns what is in use, in MiB."""
-    if device != "cpu":
-        torch.cuda.reset_peak_memory_stats()
-        return torch.cuda.memory_allocated() / 2**20
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
-    return _status("VmRSS")
-
-
-def _read_peak(device: str) -> float:
-    """The peak since `_start_peak`, in MiB."""
-    return _status("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20
-
-
 def _status(name: str) -> float:
+    """A field of /proc/self/status that is in kB, in MiB."""
     with open("/proc/self/status") as file:
         return next(float(line.split()[1]) for line in file if line.startswith(name)) / 1024

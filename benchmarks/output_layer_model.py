@@ -1,4 +1,4 @@
-"""fairseq models that are nothing but an output layer, so that its cost, and a criterion's, show alone."""
+"""fairseq models that consist of an output layer only, so that its cost and a criterion's are measured alone."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,7 @@ from .measuring import zipf
 
 
 class OutputLayerDecoder(nn.Module):
-    """The features it is given, times the output embedding unless only features are asked for."""
+    """Multiplies the features it is given by the output embedding, unless only features are asked for."""
 
     def __init__(self, features: int, vocabulary: int, layer: nn.Module | None = None) -> None:
         super().__init__()
@@ -36,18 +36,18 @@ class OutputLayerDecoder(nn.Module):
 
 
 class OutputLayerModel(nn.Module):
-    """What a criterion calls of a fairseq model."""
+    """The methods of a fairseq model that criterions call."""
 
     def __init__(self, features: int, vocabulary: int, layer: nn.Module | None = None) -> None:
         super().__init__()
         self.decoder = OutputLayerDecoder(features, vocabulary, layer)
 
     def forward(self, features: Tensor, **options: Any) -> tuple[Tensor, None]:
-        """As the decoder's."""
+        """The output of the decoder."""
         return self.decoder(features, **options)
 
     def get_normalized_probs(self, net_output: tuple[Tensor, None], log_probs: bool) -> Tensor:
-        """As fairseq's decoders: a log-softmax in float32."""
+        """A log-softmax in float32, as fairseq's decoders have it."""
         return utils.log_softmax(net_output[0], dim=-1)
 
     def get_targets(self, sample: dict[str, Any], net_output: Any) -> Tensor:
@@ -56,7 +56,7 @@ class OutputLayerModel(nn.Module):
 
 
 class _GivenFeatures:
-    """A transformer decoder without the transformer: its tokens are the features."""
+    """A transformer decoder without its layers: it is given features instead of tokens."""
 
     def __init__(self, layer: nn.Module) -> None:
         FairseqIncrementalDecoder.__init__(self, None)
@@ -72,15 +72,15 @@ class _FullDecoder(_GivenFeatures, TransformerDecoderBase):
 
 
 class _F2Decoder(_GivenFeatures, F2TransformerDecoder):
-    """Ends in the factorised output layer."""
+    """Ends in the factorized output layer."""
 
 
 def generating_model(layer: nn.Module, decoding: str) -> EnsembleModel:
-    """What fairseq's generator asks for the next token's log-probabilities, with this output layer.
+    """The model that fairseq's generator asks for the log-probabilities of the next token, with this output layer.
 
     Args:
-        layer: a linear layer over the vocabulary, or the factorised one.
-        decoding: `--f2-decoding` of the factorised one; a linear one has none.
+        layer: a linear layer over the vocabulary, or the factorized one.
+        decoding: `--f2-decoding` of the factorized one; a linear one has none.
     """
     decoder = (_F2Decoder if isinstance(layer, FactorizedSoftmax) else _FullDecoder)(layer)
     decoder.f2_decoding, decoder.missing_classes = decoding, None
@@ -111,7 +111,7 @@ def batch(
     target: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Any]:
-    """Random features and targets (N,) in sequences of 512; by default Zipf's law over the tokens not special."""
+    """Random features and targets (N,) in sequences of `steps`; by default targets follow Zipf's law."""
     if target is None:
         target = zipf(vocabulary, positions)
     size = (positions // steps, steps)

@@ -1,17 +1,17 @@
-"""How the cost of gated cross-entropy grows with N, V and D, and that of the token counter with its window K.
+"""Growth of the cost of gated cross-entropy with N, V and D, and of the token counter with its window K.
 
     python -m benchmarks.scaling [--device cpu|cuda] [--plot FILE.png] [--json FILE]
 
 The operation: forward and backward of `gated_cross_entropy` with the gates of `agg`, one size varied at a time around
-N = 1,024, V = 16,384, D = 512 (on a GPU around 16,384, 44,256, 1,024 in bfloat16), beside the three bare products of
-the same sizes. Their 6·N·V·D operations over their time is what the machine multiplies at, `GFLOP/s`.
+N = 1,024, V = 16,384, D = 512 (on a GPU around 16,384, 44,256, 1,024 in bfloat16), compared with the three bare
+products of the same sizes. Their 6·N·V·D operations divided by their time is the speed of the machine, `GFLOP/s`.
 
 The counter: one update over a full window of K, 4,096 tokens under Zipf's law over V = 44,256: the tokens added, the
-update committed, the oldest forgotten. Each K has a counter of its own, and all take turns.
+update committed, the oldest one dropped. Each K has a counter of its own, and all take turns.
 
 At each size the bare products and the operation take turns for `--repeats` rounds, the counters for twenty times as
-many; times are medians over rounds, and ratios medians of the ratios within a round. `copies` is how fast the machine's
-memory is copied, read and written.
+many; times are medians over rounds, and ratios medians of the ratios within a round. `copies` is the rate at which the
+machine reads and writes memory in a copy.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from .measuring import (
     zipf,
 )
 
-CENTRE = {"cpu": (1024, 16_384, 512), "cuda": (16_384, 44_256, 1024)}
+CENTER = {"cpu": (1024, 16_384, 512), "cuda": (16_384, 44_256, 1024)}
 FACTORS = (0.25, 0.5, 1, 2, 4)
 DTYPE = {"cpu": torch.float32, "cuda": torch.bfloat16}
 WINDOWS = (10, 100, 1000, 10_000, 30_000)
@@ -86,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def bytes_per_second(device: str, repeats: int) -> float:
-    """Of a copy of 256 MiB, what is read and what is written."""
+    """Bytes read and written per second in a copy of 256 MiB."""
     source = torch.zeros(2**26, device=device)
     target = torch.empty_like(source)
     times = interleaved({"copy": lambda: target.copy_(source)}, repeats, device)
@@ -100,8 +100,8 @@ def operation_rows(device: str, repeats: int) -> list[dict[str, Any]]:
     found = []
     for varied in Case._fields:
         for factor in FACTORS:
-            centre = Case(*CENTRE[device])
-            case = centre._replace(**{varied: int(getattr(centre, varied) * factor)})
+            center = Case(*CENTER[device])
+            case = center._replace(**{varied: int(getattr(center, varied) * factor)})
             times = interleaved({name: step for name, (step, _) in steps(case, device).items()}, repeats, device)
             products, agg = times["three products"][0], times["agg"]
             memory = run_alone(
@@ -120,7 +120,7 @@ def operation_rows(device: str, repeats: int) -> list[dict[str, Any]]:
 
 
 def steps(case: Case, device: str) -> dict[str, tuple[Step, Step]]:
-    """The bare products and the operation with the gates of `agg`, each with what drops its gradients."""
+    """The bare products and the operation with the gates of `agg`, each with a function that clears its gradients."""
     from agg_fairseq.functional import agg_gates, gated_cross_entropy, rare_tokens
 
     torch.manual_seed(0)
@@ -158,7 +158,7 @@ def counter_rows(device: str, repeats: int) -> list[dict[str, Any]]:
 
 
 def filled_counter(window: int, device: str) -> tuple[Any, list[Tensor]]:
-    """A counter whose window is full, and the updates that it will see in turn."""
+    """A counter whose window is full, and the updates that it is given in turn."""
     from agg_fairseq.modules import TokenCounter
 
     vocabulary, tokens = COUNTED
@@ -178,7 +178,7 @@ def update(counter: Any, batches: list[Tensor], number: int = 0) -> None:
 
 
 def draw(found: dict[str, Any], path: str) -> None:
-    """Four panels: time beside the bare products against N, V and D, and the counter's against K."""
+    """Four panels: time of the operation and of the bare products over N, V and D, and of the counter over K."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,12 +1,12 @@
-"""Time of the measures of generated texts, and of Self-BLEU beside other implementations, on one core.
+"""Time of the measures of generated texts, and of Self-BLEU compared with other implementations, on one core.
 
     python -m benchmarks.text_metrics [--texts 5000] [--length 100] [--file TEXTS.jsonl] [--json FILE]
 
 The texts are drawn from Zipf–Mandelbrot frequencies over 30,000 tokens, or are the continuations in a file of
-`agg-fairseq generate-lm`. The others: `fast-bleu` (C++; `pip install fast-bleu`, left out where it is missing), which
-gives each text its BLEU against all others, as we do, and is compared in value too; and NLTK's `sentence_bleu` against
-all others, which is quadratic and is therefore measured on the first 100 texts as a whole corpus, beside ours on the
-same. All run in turn, `--repeats` rounds; times are medians over rounds.
+`agg-fairseq generate-lm`. The other implementations: `fast-bleu` (C++; `pip install fast-bleu`, skipped where it is
+missing), whose values are compared too; and NLTK's `sentence_bleu` of each text against all others, which is quadratic
+and therefore measured on the first 100 texts only, next to ours on the same texts. All run in turn for `--repeats`
+rounds; times are medians over rounds.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def _fast_bleu(texts: Texts) -> dict[str, Callable[[], Any]]:
         from fast_bleu import SelfBLEU
     except ImportError:
         return {}
-    weights = {order: (1 / order,) * order for order in range(2, ORDER + 1)}  # it knows no order 1
+    weights = {order: (1 / order,) * order for order in range(2, ORDER + 1)}  # it has no order 1
 
     def measure() -> list[float]:
         scores = SelfBLEU(texts, weights).get_score()
@@ -108,7 +108,7 @@ def _quadratic(texts: Texts) -> dict[str, Callable[[], Any]]:
 
 
 def _table(title: str, steps: dict[str, Callable[[], Any]], texts: Texts, repeats: int) -> dict[str, Any]:
-    """Prints the times of the steps, × that of our Self-BLEU, and the values of Self-BLEU."""
+    """Prints the times of the steps, their ratios to our Self-BLEU, and the values of Self-BLEU."""
     times = interleaved(steps, repeats, "cpu")
     values = {name: step() for name, step in steps.items() if name.startswith("Self-BLEU")}
     print(f"\n{title}, {sum(map(len, texts)):,} tokens\n")

@@ -1,11 +1,11 @@
-"""A whole step of fairseq-train with our criterions beside the same step with fairseq's `cross_entropy`.
+"""A whole step of fairseq-train with our criterions, compared with the same step with fairseq's `cross_entropy`.
 
     python -m benchmarks.train_step [--device cpu|cuda] [--json FILE]
 
 Each variant is fairseq's own `Trainer` over its own `transformer_lm`, on random text under Zipf's law: batches from the
-iterator, forward, backward, clipping, Adam and the logs, as `fairseq-train` goes through them. In each of `--repeats`
+iterator, forward, backward, clipping, Adam and the logs, as in `fairseq-train`. In each of `--repeats`
 rounds every variant trains one update; times are medians over rounds, and ratios medians of the ratios within a round.
-Asked: `agg` at most 1.02 × `cross_entropy`.
+Target: `agg` at most 1.02 × `cross_entropy`.
 """
 
 import argparse
@@ -38,14 +38,14 @@ TRAINING = (
 ).split()
 VOCABULARY = 44_256
 RARE_RANK = 0.565
-"""Of V: the rank 25,000 of the AGPS paper's 44,256."""
+"""Rank of the first rare token as a share of V: 25,000 of 44,256 in the AGPS paper."""
 
 
 def main() -> None:
-    """Trains all variants side by side and prints a table per device."""
+    """Trains all variants in turn and prints a table per device."""
     options = parser().parse_args()
     logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")  # of hydra, about what fairseq does
+    warnings.simplefilter("ignore")  # hydra warns about options of fairseq
     results = []
     with tempfile.TemporaryDirectory() as folder:
         updates = options.repeats + 2
@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def train_step(data: str, criterion: str, arguments: list[str]) -> Step:
-    """One update of a model of its own, with the data of the next batch."""
+    """One update of a newly built model on its next batch, as a function to be timed."""
     from fairseq import options, tasks
     from fairseq.data import iterators
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -101,7 +101,7 @@ def train_step(data: str, criterion: str, arguments: list[str]) -> Step:
 
 
 def write_corpus(folder: Path, vocabulary: int, tokens: int) -> None:
-    """A dictionary of V tokens and training text under Zipf's law, as fairseq-preprocess writes them."""
+    """A dictionary of V tokens and training text under Zipf's law, in the files of fairseq-preprocess."""
     from fairseq.data import Dictionary, indexed_dataset
 
     dictionary = Dictionary()

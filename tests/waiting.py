@@ -1,30 +1,30 @@
-"""Takes the GPU's form of the loss without a GPU, and finds where the host would have to wait for one."""
-
-import sys
+"""Runs the GPU's form of the loss without a GPU, and finds where the host would have to wait for one."""
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import agg_fairseq.functional  # noqa: F401 — the modules that are looked up
-
 
 def use(form, patch):
-    """Lets every operation take a form of the forward pass, whatever the device."""
-    for name in ("gated_cross_entropy", "factorized_softmax"):
-        module = sys.modules[f"agg_fairseq.functional.{name}"]  # the package has functions of these names
-        patch.setattr(module, "forward_pass", lambda features, options: form)
+    """Makes every operation take one form of the forward pass, whatever the device."""
+    patch.setattr("agg_fairseq.functional.kernels.select", lambda features, options: form)
+
+
+def leave_out_what_only_a_cpu_reads(patch):
+    """Leaves out the check of the targets and the look at the loss's gradient: on a GPU the host reads neither."""
+    patch.setattr("agg_fairseq.functional.checks.check_targets", lambda *arguments: None)
+    patch.setattr("agg_fairseq.functional.kernels.chunked._is_one", lambda scale: False)
 
 
 class WaitsForTheDevice(TorchDispatchMode):
-    """Collects the operations that a GPU could not run without telling the host what it found.
+    """Collects the operations whose result the host needs, so that it would wait for a GPU.
 
-    Methods that read a tensor's memory reach no operation on a CPU, and are watched by themselves.
+    Methods that read a tensor's memory on a CPU do so without an operation, and are watched separately.
     """
 
     ALWAYS = (
         *("aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten._unique2", "aten.bincount"),
-        "aten.lift_fresh",  # numbers of the host, made a tensor: copied to the device, which has to have done with them
+        "aten.lift_fresh",  # a tensor made of numbers of the host: the copy to the device waits for it
     )
     READING = ("tolist", "numpy", "cpu")
 

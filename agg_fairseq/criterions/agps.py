@@ -8,16 +8,14 @@ from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
 from ..data.training_counts import training_counts
+from ..fairseq_glue.distributed import found_by_any_worker
 from ..functional import Gates, agps_gates, tokens_from_rank
 from ..functional.agps import VARIANTS
-from ..workers import found_by_any_worker
-from .base import special_tokens
-from .penalties import PenalizedCriterion, PenalizedCriterionConfig
-from .registration import register
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register, special_tokens
 
 
 @dataclass
-class AgpsCriterionConfig(PenalizedCriterionConfig):
+class AgpsCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion agps`; the defaults are the paper's for WikiText-103."""
 
     agps_mu1: float = field(
@@ -40,7 +38,7 @@ class AgpsCriterionConfig(PenalizedCriterionConfig):
 
 
 @register("agps", dataclass=AgpsCriterionConfig)
-class AgpsCriterion(PenalizedCriterion):
+class AgpsCriterion(LikelihoodCriterion):
     """Likelihood with the gradient into rare tokens that are no target of the batch scaled by their training counts.
 
     "In the batch" means in this micro-batch on any worker: one reduction of V bytes for each.

@@ -1,55 +1,69 @@
-"""The base of every criterion here: likelihood through the gated operation, and what all of them log.
+"""The base of every criterion here: likelihood through the gated operation, the terms, and what all of them log.
 
-A method is what it adds to likelihood. Everything that any of them may add is a method of `LikelihoodCriterion` to
-override, and meets in its `forward`, in this one place:
+A criterion is likelihood with something added. The table says which method of `LikelihoodCriterion` each overrides:
 
-    criterion              gates       position_weight  unlikelihood     regularizer   beyond the loss
+    criterion              gates     position_weight   counts        beyond the loss
     mle
-    agg                    g1, g2                       --ul-alpha       --cosreg-gamma
-    agps                   f1, f2                       --ul-alpha       --cosreg-gamma
-    freeze_rare            0 or 1                                                      rows put back after each step
-    cosreg                                                               --cosreg-gamma
-    unlikelihood                                        --ul-alpha       --cosreg-gamma
-    unlikelihood_sequence                               --ul-alpha       --cosreg-gamma  updates on continuations
-    face                               1 − f / max f
-    f2_softmax                                                                         of another output layer
+    agg                    g1, g2                      targets
+    agps                   f1, f2
+    freeze_rare            0 or 1                                    rows put back after each step
+    face                             1 − f / max f     predictions
+    cosreg                                                           --cosreg-gamma is 1 by default
+    unlikelihood                                                     --ul-alpha is 1 by default
+    unlikelihood_sequence                                            some updates on the model's own continuations
+    f2_softmax                                                       likelihood of another output layer
 
-The gates act on the gradient of the likelihood and of the unlikelihood, which belong to positions. The regulariser has
-none, and is not gated. In validation there are neither gates nor weights: both are ways to train, not what is measured.
+The gates act on the gradients that belong to positions: those of the likelihood and of the terms of positions. A term
+of the embedding has no positions, and is not gated. In validation there are neither gates nor position weights: both
+are ways to train, not what is measured.
+
+Every criterion takes every term, each with its own weight; 0 leaves it out, also of the log:
+
+    term                          option           logged   formed
+    token-level unlikelihood      --ul-alpha       ul_loss  by the operation, at each position (not for f2_softmax)
+    cosine regularizer            --cosreg-gamma   cosreg   from W alone, once per update
+
+To add a term: its weight as an option of `LikelihoodCriterionConfig` (or of `CriterionConfig`, if f2_softmax takes it
+too), and an entry in `POSITION_TERMS` or `EMBEDDING_TERMS`, from which its range, its gradient and its place in the log
+follow. (A test tells if the report does not know the option yet.)
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Optional
+from typing import Any, ClassVar, NamedTuple, Optional
 
 import torch
 from fairseq import utils
-from fairseq.criterions import FairseqCriterion
+from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from omegaconf import II
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import UserError, fail
-from ..functional import CrossEntropyOutput, Gates, Unlikelihood, gated_cross_entropy
+from ..fairseq_glue.checkpoints import write_checkpoints_whole
+from ..fairseq_glue.distributed import check_ddp_backend, close_process_group_at_exit
+from ..fairseq_glue.hooks import TaskListener, listen
+from ..fairseq_glue.output_layer import features_of, output_layer
+from ..fairseq_glue.resume import check_resume, listen_to_restoring
+from ..functional import Gates, Unlikelihood, cosine_regularizer, gated_cross_entropy, previous_tokens
 from ..metrics import isotropy, mean_cosine
-from ..workers import close_process_group_at_exit
-from .output_layer import features_of, output_layer
-from .resume import check_resume, listen_to_restoring
-from .sharding import check_ddp_backend
-from .task_hooks import listen
-from .whole_checkpoints import write_checkpoints_whole
 
 Measure = tuple[Any, Any]
-"""The sum of something, and the number of what it is summed over."""
+"""A sum, and the number of what it is summed over; their quotient is logged."""
 
 
 @dataclass
-class LikelihoodCriterionConfig(FairseqDataclass):
+class CriterionConfig(FairseqDataclass):
     """Options of every criterion of this package."""
 
     label_smoothing: float = field(
         default=0.0, metadata={"help": "epsilon of label smoothing in [0, 1), as in label_smoothed_cross_entropy"}
+    )
+    cosreg_gamma: float = field(
+        default=0.0,
+        metadata={"help": "weight of the mean cosine between output embeddings (Gao et al. 2019: 1.0); 0: none"},
     )
     embedding_stats_interval: int = field(
         default=0,
@@ -72,8 +86,61 @@ class LikelihoodCriterionConfig(FairseqDataclass):
     ddp_backend: str = II("distributed_training.ddp_backend")
 
 
-class LikelihoodCriterion(FairseqCriterion):
-    """Softmax likelihood, and the places where a method adds to it.
+@dataclass
+class LikelihoodCriterionConfig(CriterionConfig):
+    """Options of every criterion that works on one softmax over all tokens."""
+
+    ul_alpha: float = field(
+        default=0.0,
+        metadata={
+            "help": "weight of the unlikelihood of tokens seen earlier in the same sequence "
+            "(Welleck et al. 2020: 1.0); 0: none"
+        },
+    )
+
+
+class PositionTerm(NamedTuple):
+    """A term that `gated_cross_entropy` forms at each position, together with the likelihood."""
+
+    option: str
+    """Name of its weight in the config."""
+    logged: str
+    """Name in the log, in bits per token, before the weight."""
+    digits: int
+    """Decimals in the log."""
+    argument: str
+    """The keyword argument of the operation that asks for the term, and the field of its output, (B, T) nats."""
+    value: Callable[[float, Tensor, int], Any]
+    """The value of that argument, from the weight, the targets (B, T) and the index of padding."""
+
+
+class EmbeddingTerm(NamedTuple):
+    """A term of the output embedding W alone."""
+
+    option: str
+    """Name of its weight in the config."""
+    logged: str
+    """Name in the log, before the weight."""
+    digits: int
+    """Decimals in the log."""
+    value: Callable[..., Tensor]
+    """A scalar, from W (V, D) and `ignore_index=` the row of padding, which is no token."""
+
+
+POSITION_TERMS = (
+    PositionTerm(
+        option="ul_alpha",
+        logged="ul_loss",
+        digits=3,
+        argument="unlikelihood",
+        value=lambda alpha, target, padding: Unlikelihood(alpha, previous_tokens(target, padding)),
+    ),
+)
+EMBEDDING_TERMS = (EmbeddingTerm(option="cosreg_gamma", logged="cosreg", digits=4, value=cosine_regularizer),)
+
+
+class LikelihoodCriterion(TaskListener, FairseqCriterion):
+    """Softmax likelihood with the terms, and the methods in which a criterion adds to it.
 
     Args:
         cfg: the options; fairseq merges them into a DictConfig.
@@ -84,12 +151,14 @@ class LikelihoodCriterion(FairseqCriterion):
     """
 
     name: ClassVar[str]
+    position_terms: ClassVar[tuple[PositionTerm, ...]] = POSITION_TERMS
+    embedding_terms: ClassVar[tuple[EmbeddingTerm, ...]] = EMBEDDING_TERMS
     averages: ClassVar[dict[str, int]] = {"isotropy": 4, "mean_cosine": 4}
-    """What is logged beside loss, nll_loss and ppl, with its decimals."""
+    """What is logged beside loss, nll_loss, ppl and the terms, with its decimals."""
     predicts: ClassVar[bool] = False
-    """Does `observe` need the arg-max predictions?"""
+    """Does `count_predictions` need the arg-max predictions?"""
 
-    def __init__(self, cfg: LikelihoodCriterionConfig, task: Any) -> None:
+    def __init__(self, cfg: CriterionConfig, task: Any) -> None:
         super().__init__(task)
         if not 0 <= cfg.label_smoothing < 1:
             raise ValueError(f"--label-smoothing: expected a value in [0, 1), got {cfg.label_smoothing}")
@@ -98,21 +167,23 @@ class LikelihoodCriterion(FairseqCriterion):
                 "--embedding-stats-interval: expected a number of updates or 0 (only at validation), "
                 f"got {cfg.embedding_stats_interval}"
             )
+        for term in (*self.position_terms, *self.embedding_terms):
+            weight = getattr(cfg, term.option)
+            if not 0 <= weight < math.inf:
+                raise ValueError(f"--{term.option.replace('_', '-')}: expected a weight of at least 0, got {weight}")
         check_ddp_backend(cfg.ddp_backend)
         self.cfg = cfg
         self.vocabulary = len(task.target_dictionary)
         self.train_iterator: Any = None
         self.is_dummy = False  # is this micro-batch one that a worker repeats because it has run out of data?
-        self._due = False  # log the embedding's statistics with this micro-batch?
-        self._attempt_begins = True
-        self._update_num: int | None = None
-        self._validation_statistics: dict[str, Measure] | None = None
+        self._statistics_are_due = False  # log the embedding's statistics with this training micro-batch?
+        self._validation_statistics: dict[str, Measure] | None = None  # of the present weights, once they are computed
         listen(task, self, cfg.train_subset, seed_has_epoch=cfg.update_ordered_indices_seed)
         listen_to_restoring()
 
     @classmethod
-    def build_criterion(cls, cfg: LikelihoodCriterionConfig, task: Any) -> "LikelihoodCriterion":
-        """What fairseq calls: the criterion, or one line and exit status 2."""
+    def build_criterion(cls, cfg: CriterionConfig, task: Any) -> "LikelihoodCriterion":
+        """Called by fairseq: the criterion, or one line and exit status 2."""
         try:
             return cls(cfg, task)
         except (ValueError, UserError) as error:
@@ -129,76 +200,96 @@ class LikelihoodCriterion(FairseqCriterion):
         Returns:
             loss, sample_size (tokens, or sentences with --sentence-avg), logging output of plain scalars.
         """
-        weight, bias = output_layer(model, self.vocabulary, self.name)
-        target = sample["target"]
-        gates = self.gates(target) if self.training else None  # first: a worker may find no memory in what follows
-        net_output = features_of(model, sample["net_input"], weight.size(1))
+        target = sample["target"]  # B x T
+        weight, bias = output_layer(model, self.vocabulary, self.name)  # V x D; V, or None
+        gates = position_weight = None
+        if self.training:
+            # Before the forward pass: a worker that runs out of memory there has already joined the reductions of
+            # `gates`, so that the workers stay in step.
+            if not self.is_dummy:
+                self.count_targets(target)
+            gates, position_weight = self.gates(target), self.position_weight(target)
+        features = features_of(model, sample["net_input"], weight.size(1))[0]  # B x T x D
         output = gated_cross_entropy(
-            net_output[0],
+            features,
             weight,
             target,
             bias=bias,
             gates=gates,
-            position_weight=self.position_weight(target) if self.training else None,
-            unlikelihood=self.unlikelihood(target),
+            position_weight=position_weight,
             label_smoothing=self.cfg.label_smoothing,
             ignore_index=self.padding_idx,
             predict=self.predicts and self.training,
+            **{
+                term.argument: term.value(getattr(self.cfg, term.option), target, self.padding_idx)
+                for term in self.position_terms
+                if getattr(self.cfg, term.option)
+            },
         )
-        if self.training:
-            self.observe(weight, target, output)
-        return self.result(weight, target, output, tokens=sample["ntokens"], reduce=reduce)
+        if self.predicts and self.training and not self.is_dummy:
+            self.count_predictions(output.prediction, target)
+        measures = self.measures(target, output)
+        return self.result(weight, target, output, tokens=sample["ntokens"], measures=measures, reduce=reduce)
+
+    def count_targets(self, target: Tensor) -> None:
+        """Called with the targets (B, T) of each training micro-batch that is not a dummy one, before `gates`."""
 
     def gates(self, target: Tensor) -> Gates | None:
-        """The gates of this training micro-batch; None is plain likelihood. Called once per micro-batch."""
+        """The gates of a training micro-batch with targets (B, T); None is plain likelihood."""
         return None
 
     def position_weight(self, target: Tensor) -> Tensor | None:
-        """What the likelihood of each position of a training micro-batch counts, like `target`; None is 1."""
+        """Weights (B, T) of the likelihood at each position of a training micro-batch; None is 1."""
         return None
 
-    def unlikelihood(self, target: Tensor) -> Unlikelihood | None:
-        """The penalty on tokens that should not follow; None is none."""
-        return None
+    def count_predictions(self, prediction: Tensor, target: Tensor) -> None:
+        """Called, if `predicts`, with the arg-max tokens (B, T) of each training micro-batch that is no dummy one."""
 
-    def regularizer(self, weight: Tensor) -> Tensor | None:
-        """A term of W (V, D) alone, counted once per update whatever the batch; None is none."""
-        return None
+    def measures(self, target: Tensor, output: Any) -> dict[str, Measure]:
+        """What is logged of a micro-batch beside loss, likelihood and the terms of the embedding.
 
-    def observe(self, weight: nn.Parameter, target: Tensor, output: CrossEntropyOutput) -> None:
-        """Sees every training micro-batch after its forward pass, dummy ones (`is_dummy`) too."""
+        Args:
+            target: (B, T).
+            output: of the operation.
 
-    def measures(self, target: Tensor, output: CrossEntropyOutput, regularizer: Tensor | None) -> dict[str, Measure]:
-        """What the method logs with each micro-batch, as sum and number; its names stand in `averages`."""
-        return {}
+        Returns:
+            A measure by each of its names, which are among `averages` and the names of `position_terms`.
+        """
+        terms = [term for term in self.position_terms if getattr(self.cfg, term.option)]
+        tokens = (target != self.padding_idx).sum() if terms else 0
+        return {term.logged: (getattr(output, term.argument).sum() / math.log(2), tokens) for term in terms}
 
     def result(
         self,
         weight: Tensor,
         target: Tensor,
-        output: CrossEntropyOutput,
+        output: Any,
         *,
         tokens: int,
+        measures: dict[str, Measure],
         likelihood: bool = True,
         reduce: bool = True,
-        measures: dict[str, Measure] | None = None,
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """What `forward` returns, from the output of the operation: adds the regulariser, and the log.
+        """What `forward` returns, from the output of the operation: adds the terms of the embedding, and the log.
 
         Args:
             weight: (V, D) W.
             target: (B, T) y.
-            output: of `gated_cross_entropy`.
+            output: of the operation.
             tokens: of the batch, without padding.
+            measures: what to log of this micro-batch.
             likelihood: do these positions count in `nll_loss` and `ppl`? Not if the model has made the targets up.
-            reduce: as `forward`.
-            measures: what to log beside `self.measures`.
+            reduce: as in `forward`.
         """
         sample_size = len(target) if self.cfg.sentence_avg else tokens
-        loss, regularizer = output.loss if reduce else output.terms, self.regularizer(weight)
-        if regularizer is not None and reduce:
-            loss = loss + sample_size * regularizer
-        known = self.measures(target, output, regularizer) | (measures or {}) | self._embedding_statistics(weight)
+        loss, measures = output.loss if reduce else output.terms, dict(measures)
+        for term in self.embedding_terms:
+            if gamma := getattr(self.cfg, term.option):
+                value = term.value(weight, ignore_index=self.padding_idx)
+                measures[term.logged] = (value.detach(), 1)
+                if reduce:  # fairseq divides by sample_size, so that the term counts once per update
+                    loss = loss + sample_size * (gamma * value)
+        measures |= self._embedding_statistics(weight)
         logging_output = {
             "loss": loss.detach().sum(),
             "nll_loss": output.nll.sum() * likelihood,
@@ -207,28 +298,43 @@ class LikelihoodCriterion(FairseqCriterion):
             "nsentences": len(target),
             "sample_size": sample_size,
         }
-        return loss, sample_size, logging_output | self.logged(known)
-
-    def logged(self, known: dict[str, Measure]) -> dict[str, Any]:
-        """Sum and number of each average, always all of them: fairseq adds the logs of workers up by key."""
-        logged = {}
-        for name in self.averages:
-            logged[name], logged[f"{name}_number"] = known.get(name, (0.0, 0))
-        return logged
+        for name in self._digits():  # always all of them: fairseq adds the logs of workers up by key
+            logging_output[name], logging_output[f"{name}_number"] = measures.get(name, (0.0, 0))
+        return loss, sample_size, logging_output
 
     def _embedding_statistics(self, weight: Tensor) -> dict[str, Measure]:
+        """I(W) and S(W) if they are due: at the interval in training, and in validation, computed once."""
+        if self.training and not self._statistics_are_due:
+            return {}
+        if not self.training and self._validation_statistics is not None:
+            return self._validation_statistics
+        if weight.isfinite().all():
+            found = {"isotropy": (isotropy(weight), 1), "mean_cosine": (mean_cosine(weight), 1)}
+        else:
+            found = {"isotropy": (math.nan, 1), "mean_cosine": (math.nan, 1)}
         if self.training:
-            due, self._due = self._due, False
-            return _embedding_statistics(weight) if due else {}
-        if self._validation_statistics is None:
-            self._validation_statistics = _embedding_statistics(weight)
-        return self._validation_statistics
+            self._statistics_are_due = False
+        else:
+            self._validation_statistics = found
+        return found
+
+    # Called by the hooks on the task (`TaskListener` lists all of them), and by the one on fairseq's load_checkpoint.
 
     def on_train_iterator(self, iterator: Any) -> None:
-        """See `TaskListener`."""
+        """Keeps the iterator over the training data."""
         if self.train_iterator is None:
             close_process_group_at_exit()
         self.train_iterator = iterator
+
+    def begin_update(self, update_num: int) -> None:
+        """An attempt at an update begins; a skipped update is attempted again under the same number."""
+        interval = self.cfg.embedding_stats_interval
+        self._statistics_are_due = interval > 0 and update_num % interval == 0
+        self._validation_statistics = None
+
+    def on_micro_batch(self, is_dummy: bool) -> None:
+        """Notes whether the next micro-batch is a dummy one."""
+        self.is_dummy = is_dummy
 
     def before_restoring(self) -> None:
         """fairseq-train is about to look for a checkpoint to go on from: refuses one that it cannot go on from."""
@@ -239,36 +345,10 @@ class LikelihoodCriterion(FairseqCriterion):
         if not self.cfg.no_save:  # the folder may be that of another training
             write_checkpoints_whole(self.cfg.save_dir)
 
-    def train(self, mode: bool = True) -> "LikelihoodCriterion":
-        """The trainer calls this once at the start of each attempt at an update, and `eval()` in validation."""
-        self._attempt_begins = mode
-        return super().train(mode)
-
-    def on_train_step(self, update_num: int, is_dummy: bool) -> None:
-        """See `TaskListener`."""
-        self.is_dummy = is_dummy
-        if self._attempt_begins or update_num != self._update_num:
-            self._attempt_begins, self._update_num = False, update_num
-            self.begin_update(update_num)
-
-    def begin_update(self, update_num: int) -> None:
-        """Called before the first micro-batch of each attempt at an update; a skipped one is attempted again."""
-        interval = self.cfg.embedding_stats_interval
-        self._due = interval > 0 and update_num % interval == 0
-        self._validation_statistics = None
-
-    def on_optimizer_step(self) -> None:
-        """See `TaskListener`."""
-
-    def on_weights_changed(self, optimizer: Any) -> None:
-        """See `TaskListener`."""
-
-    def checkpoint_state(self) -> dict[str, Any]:
-        """See `TaskListener`: plain likelihood has no state."""
-        return {}
-
-    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """See `TaskListener`."""
+    @classmethod
+    def _digits(cls) -> dict[str, int]:
+        """Decimals of everything that may be logged as an average, by name."""
+        return cls.averages | {term.logged: term.digits for term in (*cls.position_terms, *cls.embedding_terms)}
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
@@ -282,7 +362,7 @@ class LikelihoodCriterion(FairseqCriterion):
         if tokens > 0:
             metrics.log_scalar("nll_loss", total("nll_loss") / tokens / math.log(2), tokens, round=3)
             metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
-        for name, digits in cls.averages.items():
+        for name, digits in cls._digits().items():
             number = total(f"{name}_number")
             if number > 0:
                 metrics.log_scalar(name, total(name) / number, number, round=digits)
@@ -293,14 +373,27 @@ class LikelihoodCriterion(FairseqCriterion):
         return True
 
 
+def register(name: str, dataclass: type[FairseqDataclass]) -> Callable[[type], type]:
+    """`fairseq.criterions.register_criterion`, but a second import of the same class is no error.
+
+    The folder that `--user-dir` names may be a link, and so be imported under another name beside the installed
+    package. The first registration stands.
+
+    Raises:
+        ValueError: the name is taken by another class.
+    """
+
+    def registered(cls: type[FairseqCriterion]) -> type[FairseqCriterion]:
+        known = CRITERION_REGISTRY.get(name)
+        if known is not None and known.__name__ == cls.__name__:
+            return known
+        return register_criterion(name, dataclass=dataclass)(cls)
+
+    return registered
+
+
 def special_tokens(dictionary: Any) -> Tensor:
     """(V,) bool, the tokens that no method treats as rare: padding, begin and end of sentence, the unknown word."""
     is_special = torch.zeros(len(dictionary), dtype=torch.bool)
     is_special[[dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]] = True
     return is_special
-
-
-def _embedding_statistics(weight: Tensor) -> dict[str, Measure]:
-    if not weight.isfinite().all():
-        return {"isotropy": (math.nan, 1), "mean_cosine": (math.nan, 1)}
-    return {"isotropy": (isotropy(weight), 1), "mean_cosine": (mean_cosine(weight), 1)}

@@ -1,14 +1,13 @@
-"""`--criterion cosreg`: likelihood with cosine regularisation (Gao et al. 2019, Eq. 6)."""
+"""`--criterion cosreg`: likelihood with cosine regularization (Gao et al. 2019, Eq. 6)."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from .penalties import PenalizedCriterion, PenalizedCriterionConfig
-from .registration import register
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
 @dataclass
-class CosRegCriterionConfig(PenalizedCriterionConfig):
+class CosRegCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion cosreg`."""
 
     cosreg_gamma: float = field(
@@ -17,11 +16,7 @@ class CosRegCriterionConfig(PenalizedCriterionConfig):
 
 
 @register("cosreg", dataclass=CosRegCriterionConfig)
-class CosRegCriterion(PenalizedCriterion):
-    """`L = L_MLE + γ/V² (‖Σ_k ŵ_k‖² − V)`.
-
-    The term is counted once per update, whatever the batch: it is multiplied by `sample_size`, by which fairseq divides
-    the gradient.
-    """
+class CosRegCriterion(LikelihoodCriterion):
+    """`L = L_MLE + γ/V² (‖Σ_k ŵ_k‖² − V)`: `--criterion mle --cosreg-gamma 1` under the method's name."""
 
     name: ClassVar[str] = "cosreg"

@@ -1,4 +1,4 @@
-"""`--criterion f2_softmax`: likelihood of a model with the factorised output layer, inside the target's class only."""
+"""`--criterion f2_softmax`: likelihood of a model with the factorized output layer, inside the target's class only."""
 
 import math
 from dataclasses import dataclass
@@ -7,22 +7,27 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..errors import fail
+from ..fairseq_glue.output_layer import factorized_layer, features_of, unwrapped
 from ..functional import FactorizedOutput
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, Measure
-from .output_layer import factorized_layer, features_of, unwrapped
-from .registration import register
+from .base import CriterionConfig, LikelihoodCriterion, Measure, PositionTerm, register
 
 
 @dataclass
-class F2SoftmaxCriterionConfig(LikelihoodCriterionConfig):
+class F2SoftmaxCriterionConfig(CriterionConfig):
     """Options of `--criterion f2_softmax`; label smoothing is over the joint distribution."""
 
 
 @register("f2_softmax", dataclass=F2SoftmaxCriterionConfig)
 class F2SoftmaxCriterion(LikelihoodCriterion):
-    """What fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost."""
+    """What fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost.
+
+    It takes no terms of positions (`--ul-alpha`): they need the probabilities of tokens outside the target's class,
+    and not to compute those is what this criterion is for. A term of the embedding (`--cosreg-gamma`) needs W alone,
+    and works as everywhere; W has one row per token here too.
+    """
 
     name: ClassVar[str] = "f2_softmax"
+    position_terms: ClassVar[tuple[PositionTerm, ...]] = ()
     averages: ClassVar[dict[str, int]] = LikelihoodCriterion.averages | {"class_nll": 3, "token_nll": 3}
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
@@ -30,7 +35,7 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
         layer = factorized_layer(unwrapped(model))
         if layer is None:
             fail(
-                f"--criterion {self.name}: found a model without the factorised output layer; expected --arch "
+                f"--criterion {self.name}: found a model without the factorized output layer; expected --arch "
                 "transformer_lm_f2… or transformer_f2…"
             )
         net_output = features_of(model, sample["net_input"], layer.weight.size(1))
@@ -38,9 +43,10 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
         output = layer.loss(
             net_output[0], target, label_smoothing=self.cfg.label_smoothing, ignore_index=self.padding_idx
         )
-        return self.result(layer.weight, target, output, tokens=sample["ntokens"], reduce=reduce)
+        measures = self.measures(target, output)
+        return self.result(layer.weight, target, output, tokens=sample["ntokens"], measures=measures, reduce=reduce)
 
-    def measures(self, target: Tensor, output: FactorizedOutput, regularizer: Tensor | None) -> dict[str, Measure]:
+    def measures(self, target: Tensor, output: FactorizedOutput) -> dict[str, Measure]:
         """`class_nll` and `token_nll`, bits per token: they sum to `nll_loss`."""
         tokens = (target != self.padding_idx).sum()
         return {name: (getattr(output, name).sum() / math.log(2), tokens) for name in ("class_nll", "token_nll")}

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..functional import CrossEntropyOutput, face_weights
-from ..workers import summed_over_workers
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig
-from .checkpoint_parts import counts_in, update_in
-from .registration import register
+from ..fairseq_glue.checkpoints import counts_in, update_in
+from ..fairseq_glue.distributed import summed_over_workers
+from ..functional import face_weights
+from ..modules import TokenCounter
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
 @dataclass
@@ -31,42 +30,39 @@ class FaceCriterion(LikelihoodCriterion):
 
     def __init__(self, cfg: FaceCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
-        for name in ("frequency", "current"):  # of the updates that took place; of the one under way
-            self.register_buffer(name, torch.zeros(self.vocabulary, dtype=torch.int64), persistent=False)
-        self._open_update: int | None = None
-        self._weights: Tensor | None = None
+        self.counter = TokenCounter(self.vocabulary, window=None)
+        self._weights: Tensor | None = None  # (V,) float32, of this update
 
     def begin_update(self, update_num: int) -> None:
         """The previous update counts if it took place, and the weights of this one are set."""
         super().begin_update(update_num)
-        if self._open_update is not None and update_num > self._open_update:
-            self.frequency += self.current
-        self.current.zero_()
-        self._open_update = update_num
-        self._weights = face_weights(self.frequency)
+        self.counter.begin(update_num)
+        self._weights = face_weights(self.counter.appearances)
 
     def position_weight(self, target: Tensor) -> Tensor:
         """The weight of each target."""
         return self._weights[target]
 
-    def observe(self, weight: nn.Parameter, target: Tensor, output: CrossEntropyOutput) -> None:
-        """Counts the predictions."""
-        if self.is_dummy:
-            return
-        kept = (target != self.padding_idx).flatten()
-        self.current.index_add_(0, output.prediction.flatten(), kept.long())
+    def count_predictions(self, prediction: Tensor, target: Tensor) -> None:
+        """Counts what the model outputs at the positions that are not padding."""
+        self.counter.add(prediction, positions=target != self.padding_idx)
 
     def on_optimizer_step(self) -> None:
-        """The update's predictions are complete."""
-        summed_over_workers(self.current)
+        """The update's predictions are complete: sums them over the workers."""
+        self.counter.close(summed_over_workers)
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """How often each token was output."""
-        return {"frequency": self.frequency.cpu(), "current": self.current.cpu(), "open_update": self._open_update}
+        """How often each token was output (V,), by the updates that took place and by the last one."""
+        counter = self.counter
+        return {
+            "frequency": counter.appearances.cpu(),
+            "current": counter.current.cpu(),
+            "open_update": counter.open_update,
+        }
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Restores `checkpoint_state`."""
-        if "frequency" in state:  # else from a criterion without counts
-            self.frequency.copy_(counts_in(state, "frequency", self.vocabulary))
-            self.current.copy_(counts_in(state, "current", self.vocabulary))
-            self._open_update = update_in(state, "open_update")
+        """Restores `checkpoint_state`; a state without counts is that of another criterion."""
+        if "frequency" in state:
+            self.counter.appearances.copy_(counts_in(state, "frequency", self.vocabulary))
+            self.counter.current.copy_(counts_in(state, "current", self.vocabulary))
+            self.counter.open_update = update_in(state, "open_update")

@@ -1,21 +1,19 @@
 """`--criterion freeze_rare`: the freezing study of Yu et al. (2022), Sec. 3, and (2021), Sec. 2.2."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from fairseq.dataclass import ChoiceEnum
-from omegaconf import II
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..data.training_counts import training_counts
-from ..functional import CrossEntropyOutput, Gates, freezing_gates, tokens_from_rank
+from ..fairseq_glue.output_layer import float32_copies, output_layer
+from ..functional import Gates, freezing_gates, tokens_from_rank
 from ..functional.agg import check_open_interval
-from ..functional.freezing import PARTS
+from ..functional.gates import PARTS
 from ..modules import FrozenRows
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, special_tokens
-from .registration import register
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register, special_tokens
 
 ALL = "all"
 
@@ -27,7 +25,7 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
     freeze_parts: ChoiceEnum([ALL, *PARTS]) = field(  # type: ignore[valid-type]
         default=ALL,
         metadata={
-            "help": "all: the embeddings of rare tokens stay as initialised (Table 1); b, c, bc: the parts of "
+            "help": "all: the embeddings of rare tokens stay as initialized (Table 1); b, c, bc: the parts of "
             "their gradient (Eq. 4) that come from targets that are not rare, are rare, or both (Table 2)"
         },
     )
@@ -35,9 +33,8 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
         default=0.2, metadata={"help": "the fraction of the vocabulary, by training frequency, that is rare, in (0, 1)"}
     )
     freeze_until: int = field(
-        default=0, metadata={"help": "freeze during the first so many updates (Fig. 2); 0: to the end"}
+        default=0, metadata={"help": "freeze only during this many updates (Fig. 2); 0: to the end"}
     )
-    no_save: bool = II("checkpoint.no_save")
 
 
 @register("freeze_rare", dataclass=FreezeRareCriterionConfig)
@@ -57,7 +54,7 @@ class FreezeRareCriterion(LikelihoodCriterion):
             raise ValueError(f"--freeze-until: expected a number of updates or 0 (to the end), got {cfg.freeze_until}")
         self.task = task
         self.register_buffer("rare", torch.zeros(self.vocabulary, dtype=torch.bool), persistent=False)
-        self._is_frozen = False
+        self._is_frozen = False  # in this update
         self._rows: FrozenRows | None = None
 
     def on_train_iterator(self, iterator: Any) -> None:
@@ -71,39 +68,26 @@ class FreezeRareCriterion(LikelihoodCriterion):
         super().on_train_iterator(iterator)
 
     def begin_update(self, update_num: int) -> None:
-        """Freezes or releases."""
+        """Whether the rows are frozen in this update; releases them after the last in which they are."""
         super().begin_update(update_num)
         self._is_frozen = not self.cfg.freeze_until or update_num < self.cfg.freeze_until
         if self._rows is not None and not self._is_frozen:
             self._rows.release()
             self._rows = None
 
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
+        """See `LikelihoodCriterion`. Takes hold of the rows before their first step, with a dummy batch too."""
+        if self.training and self._is_frozen and self._rows is None and str(self.cfg.freeze_parts) == ALL:
+            weight, _ = output_layer(model, self.vocabulary, self.name)
+            self._rows = FrozenRows(weight, self.rare)
+        return super().forward(model, sample, reduce)
+
     def gates(self, target: Tensor) -> Gates | None:
-        """The parts that are frozen, if it is parts."""
+        """Closed gates for the parts that are frozen; None where whole rows are frozen, or nothing."""
         parts = str(self.cfg.freeze_parts)
         return freezing_gates(self.rare, parts) if self._is_frozen and parts != ALL else None
 
-    def observe(self, weight: nn.Parameter, target: Tensor, output: CrossEntropyOutput) -> None:
-        """Takes hold of the rows before their first step."""
-        if self._is_frozen and self._rows is None and str(self.cfg.freeze_parts) == ALL:
-            self._rows = FrozenRows(weight, self.rare)
-
     def on_weights_changed(self, optimizer: Any) -> None:
-        """Puts the rows back, also in the float32 copies that an optimiser for half precision keeps."""
+        """Puts the rows back, also in the float32 copies that an optimizer for half precision keeps."""
         if self._rows is not None:
-            self._rows.restore(_masters(optimizer, self._rows.weight))
-
-
-def _masters(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:
-    """The float32 copy of a half-precision parameter in fairseq's FP16Optimizer, flat or not; none elsewhere."""
-    parameters = getattr(optimizer, "fp16_params", ())
-    position = next((number for number, parameter in enumerate(parameters) if parameter is weight), None)
-    if position is None or not hasattr(optimizer, "fp32_params"):
-        return
-    if not optimizer.has_flat_params:
-        yield optimizer.fp32_params[position].data
-        return
-    offset = sum(parameter.numel() for parameter in parameters[:position])
-    flat = optimizer.fp32_params
-    for copy in flat.values() if isinstance(flat, dict) else [flat]:
-        yield copy.data[offset : offset + weight.numel()].view_as(weight)
+            self._rows.restore(float32_copies(optimizer, self._rows.weight))

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig
-from .registration import register
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
 @dataclass

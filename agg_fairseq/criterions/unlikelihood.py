@@ -3,12 +3,11 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from .penalties import PenalizedCriterion, PenalizedCriterionConfig
-from .registration import register
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
 @dataclass
-class UnlikelihoodCriterionConfig(PenalizedCriterionConfig):
+class UnlikelihoodCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion unlikelihood`."""
 
     ul_alpha: float = field(
@@ -18,7 +17,10 @@ class UnlikelihoodCriterionConfig(PenalizedCriterionConfig):
 
 
 @register("unlikelihood", dataclass=UnlikelihoodCriterionConfig)
-class UnlikelihoodCriterion(PenalizedCriterion):
-    """`L = −log p(y_t) − α Σ_{c ∈ C_t} log(1 − p(c))`, `C_t` the tokens seen earlier in the same sequence, less y_t."""
+class UnlikelihoodCriterion(LikelihoodCriterion):
+    """`L = −log p(y_t) − α Σ_{c ∈ C_t} log(1 − p(c))`, `C_t` the tokens seen earlier in the same sequence, less y_t.
+
+    The same as `--criterion mle --ul-alpha 1`, under the method's name.
+    """
 
     name: ClassVar[str] = "unlikelihood"

@@ -9,15 +9,13 @@ from torch import Tensor
 
 from .. import decoding
 from ..errors import fail
-from ..functional import CrossEntropyOutput, Unlikelihood, gated_cross_entropy, given_tokens, repeated_ngrams
-from .base import Measure
-from .output_layer import features_of, output_layer, unwrapped
-from .penalties import PenalizedCriterion, PenalizedCriterionConfig
-from .registration import register
+from ..fairseq_glue.output_layer import features_of, output_layer, unwrapped
+from ..functional import Unlikelihood, gated_cross_entropy, given_tokens, repeated_ngrams
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
 @dataclass
-class UnlikelihoodSequenceCriterionConfig(PenalizedCriterionConfig):
+class UnlikelihoodSequenceCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion unlikelihood_sequence`; the defaults are the paper's."""
 
     ul_sequence_rate: float = field(
@@ -29,7 +27,7 @@ class UnlikelihoodSequenceCriterionConfig(PenalizedCriterionConfig):
 
 
 @register("unlikelihood_sequence", dataclass=UnlikelihoodSequenceCriterionConfig)
-class UnlikelihoodSequenceCriterion(PenalizedCriterion):
+class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
     """Fine-tunes a language model against its own repetitions.
 
     A share of the updates continues prefixes of the batch greedily, and punishes the tokens of the continuation that
@@ -38,7 +36,7 @@ class UnlikelihoodSequenceCriterion(PenalizedCriterion):
     """
 
     name: ClassVar[str] = "unlikelihood_sequence"
-    averages: ClassVar[dict[str, int]] = PenalizedCriterion.averages | {"ul_sequence_loss": 3, "repeated": 4}
+    averages: ClassVar[dict[str, int]] = LikelihoodCriterion.averages | {"ul_sequence_loss": 3, "repeated": 4}
 
     def __init__(self, cfg: UnlikelihoodSequenceCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
@@ -63,13 +61,6 @@ class UnlikelihoodSequenceCriterion(PenalizedCriterion):
         rate = self.cfg.ul_sequence_rate
         self._continues = math.floor((update_num + 1) * rate) > math.floor(update_num * rate)
 
-    def measures(self, target: Tensor, output: CrossEntropyOutput, regularizer: Tensor | None) -> dict[str, Measure]:
-        """The unlikelihood of a continuation is logged under a name of its own."""
-        found = super().measures(target, output, regularizer)
-        if self.training and self._continues:
-            found.pop("ul_loss", None)
-        return found
-
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """See `LikelihoodCriterion`. A batch without a whole prefix is trained on as it is."""
         prefixes = self._prefixes(sample["net_input"]["src_tokens"]) if self.training and self._continues else ()
@@ -78,33 +69,29 @@ class UnlikelihoodSequenceCriterion(PenalizedCriterion):
         return self._on_continuations(model, prefixes, reduce)
 
     def _prefixes(self, tokens: Tensor) -> Tensor:
-        """(B', P): the batch cut into prefixes, as many as keep the tokens of an update about what they were."""
+        """(B', P): the batch cut into prefixes, as many as leave the number of tokens of an update about the same."""
         length = self.cfg.ul_prefix_length
         cut = tokens[:, : tokens.size(1) // length * length].reshape(-1, length)
         cut = cut[(cut != self.padding_idx).all(1)]
         return cut[: max(1, tokens.numel() // (length + self.cfg.ul_completion_length))]
 
-    def _check_positions(self, decoder: Any, prefix_length: int) -> None:
-        needed = prefix_length + self.cfg.ul_completion_length - 1
-        positions = decoding.learned_positions(decoder)
+    def _on_continuations(self, model: Any, prefixes: Tensor, reduce: bool) -> tuple[Tensor, int, dict[str, Any]]:
+        """The loss of the model's own continuations of prefixes (B', P). No term of positions is added to it."""
+        weight, bias = output_layer(model, self.vocabulary, self.name)
+        start, length = prefixes.size(1), self.cfg.ul_completion_length
+        needed, positions = start + length - 1, decoding.learned_positions(unwrapped(model).decoder)
         if positions is not None and needed > positions:
             fail(
                 f"--criterion {self.name}: found a model with {positions} learned positions; expected at "
                 f"least {needed}, a prefix and its continuation; lower --ul-prefix-length or --ul-completion-length"
             )
-
-    def _on_continuations(self, model: Any, prefixes: Tensor, reduce: bool) -> tuple[Tensor, int, dict[str, Any]]:
-        weight, bias = output_layer(model, self.vocabulary, self.name)
-        self._check_positions(unwrapped(model).decoder, prefixes.size(1))
-        continuation = decoding.continuation(
-            unwrapped(model), prefixes, self.cfg.ul_completion_length, forbidden=(self.padding_idx,)
-        )  # B' x L
-        repeated = repeated_ngrams(continuation, self.cfg.ul_ngram)  # B' x L
+        continuation = decoding.continuation(unwrapped(model), prefixes, length, forbidden=(self.padding_idx,))
+        repeated = repeated_ngrams(continuation, self.cfg.ul_ngram)  # B' x L, as is the continuation
         tokens = torch.cat([prefixes, continuation], dim=1)[:, :-1]
         lengths = torch.full_like(tokens[:, 0], tokens.size(1))
         features = features_of(model, {"src_tokens": tokens, "src_lengths": lengths}, weight.size(1))[0]
         output = gated_cross_entropy(
-            features[:, prefixes.size(1) - 1 :],
+            features[:, start - 1 :],
             weight,
             continuation,
             bias=bias,
@@ -113,8 +100,10 @@ class UnlikelihoodSequenceCriterion(PenalizedCriterion):
             ignore_index=self.padding_idx,
         )
         number = repeated.numel()
-        found = {
+        measures = {
             "ul_sequence_loss": (output.unlikelihood.sum() / math.log(2), number),
             "repeated": (repeated.sum(), number),
         }
-        return self.result(weight, continuation, output, tokens=number, likelihood=False, reduce=reduce, measures=found)
+        return self.result(
+            weight, continuation, output, tokens=number, measures=measures, likelihood=False, reduce=reduce
+        )

@@ -1,7 +1,7 @@
 """Word alignments in Pharaoh format of a parallel training split that `fairseq-preprocess` wrote.
 
-Line i is of sentence pair i: `s-t` for each link between the source token at position s and the target token at
-position t, counted from 0, as in `0-0 1-2 2-1`. Source and target are those in the names of the files, X and Y in
+Line i belongs to sentence pair i. It has `s-t` for each link between the source token at position s and the target
+token at position t, counted from 0, as in `0-0 1-2 2-1`. Source and target are X and Y in the names of the files,
 train.X-Y.X.bin.
 """
 
@@ -24,27 +24,28 @@ from ..metrics import LinkCounts
 from .binarized import count_tokens, load_dictionary
 
 BLOCK_LINES = 2**15
+"""Lines that are read at a time."""
 MERGED_AT = 2**22
-"""Pairs that wait to be merged into those counted before, unless there are more of those."""
+"""How many counted pairs of new blocks are merged at once into those counted before, if those are not more."""
 
 LINE = re.compile(rb"(?:[0-9]{1,9}-[0-9]{1,9}(?:\s+|$))*")
 POSSIBLE = re.compile(r"[0-9]+[p?][0-9]+")
-NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 Link = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class ParallelSplit:
-    """The sentence pairs of a binarised training split.
+    """The sentence pairs of a binarized training split.
 
     Args:
-        path: of its files, without the language and what follows.
+        path: of its files, without the language and what follows it.
         languages: source and target, in the order of the files' names.
         source: fairseq's data set of the source side.
-        target: that of the target side, as long.
-        vocabularies: the sizes of the two sides' dictionaries.
-        eos: the token that fairseq appends to every sentence; not part of it here.
+        target: fairseq's data set of the target side, of the same length.
+        vocabularies: the sizes of the dictionaries of source and target.
+        eos: the token that fairseq appends to every sentence; `sentences` leaves it out.
     """
 
     path: Path
@@ -58,7 +59,7 @@ class ParallelSplit:
         return len(self.source)
 
     def sentences(self, side: Any, indices: Iterable[int]) -> Iterator[np.ndarray]:
-        """The tokens of some sentences of a side, `source` or `target`, each (T,) int64."""
+        """The tokens of the sentences at `indices` of a side, `source` or `target`; each (T,) int64, without eos."""
         for index in indices:
             tokens = side[index].numpy()
             yield tokens[:-1] if len(tokens) and tokens[-1] == self.eos else tokens
@@ -69,11 +70,11 @@ def training_pair(data: str | Path, source: str | None = None, target: str | Non
 
     Args:
         data: folder written by `fairseq-preprocess`.
-        source: X, where there may be several.
-        target: Y, likewise.
+        source: X; None if any will do.
+        target: Y; None if any will do.
 
     Raises:
-        UserError: there is none, or more than one.
+        UserError: there is no such pair, or more than one.
     """
     names = (re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name) for path in sorted(Path(data).glob("*.bin")))
     found = [(match[1], match[2]) for match in names if match]
@@ -97,41 +98,48 @@ def load_parallel(data: str | Path, languages: tuple[str, str]) -> ParallelSplit
         languages: as in the names of the files.
 
     Raises:
-        UserError: as `load_dictionary` and `count_tokens`; or the sides are not of the same length.
+        UserError: as `load_dictionary` and `count_tokens`; or the sides have different numbers of sentences.
     """
+    from fairseq.data import data_utils
+
     path = Path(data) / f"train.{'-'.join(languages)}"
     dictionaries = [load_dictionary(data, f"dict.{language}.txt") for language in languages]
-    sides = [_side(data, f"{path.name}.{one}", of) for one, of in zip(languages, dictionaries, strict=True)]
+    sides = []
+    for language, dictionary in zip(languages, dictionaries, strict=True):
+        count_tokens(data, dictionary, f"{path.name}.{language}")  # refuses damaged files
+        sides.append(data_utils.load_indexed_dataset(f"{path}.{language}", dictionary))
     if len(sides[0]) != len(sides[1]):
         lengths = " and ".join(f"{len(side)} of {one}" for side, one in zip(sides, languages, strict=True))
         raise UserError(f"{path}: found {lengths}; expected as many sentences on both sides; run fairseq-preprocess")
     return ParallelSplit(path, languages, *sides, tuple(map(len, dictionaries)), dictionaries[0].eos())
 
 
-def _side(data: str | Path, split: str, dictionary: Any) -> Any:
-    from fairseq.data import data_utils
-
-    count_tokens(data, dictionary, split)  # which sees that all of them can be read
-    return data_utils.load_indexed_dataset(str(Path(data) / split), dictionary)
-
-
 def read_links(path: str | Path, split: ParallelSplit) -> LinkCounts:
-    """How often each pair of tokens is linked by a file of word alignments; tokens as in the dictionaries.
+    """Counts how often each pair of a source and a target token is linked by a file of word alignments.
 
-    Memory is that of the distinct pairs and of a block of lines.
+    Memory grows with the number of distinct pairs, not with that of lines.
 
     Args:
         path: of the file in Pharaoh format, a line per sentence pair; a line may be empty.
-        split: that it aligns.
+        split: the split that the file aligns.
 
     Returns:
-        LinkCounts: each pair once.
+        LinkCounts: each pair once, its tokens as indices of the dictionaries.
 
     Raises:
         UserError: the file is not readable, has another number of lines than `split` sentence pairs, is not in
             Pharaoh format, links a position that its sentence does not have, or has no link at all.
     """
-    _check_lines(path, split)
+    try:
+        with open_file(path, "rb") as file:
+            count = sum(1 for _ in file)
+    except OSError as error:
+        raise UserError(f"{path}: unreadable ({first_line(error)}); expected alignments in Pharaoh format") from error
+    if count != len(split):
+        raise UserError(
+            f"{path}: found {count} lines; expected {len(split)}, one per sentence pair of {split.path}; align the "
+            "split as fairseq-preprocess wrote it"
+        )
     counted = _CodeCounts()
     progress = tqdm(total=len(split), desc="links", unit="pair", disable=None, leave=False)
     with open_file(path, "rb") as file, progress as bar:
@@ -146,21 +154,15 @@ def read_links(path: str | Path, split: ParallelSplit) -> LinkCounts:
     return LinkCounts(*map(torch.from_numpy, (source, target, counts)))
 
 
-def _check_lines(path: str | Path, split: ParallelSplit) -> None:
-    try:
-        with open_file(path, "rb") as file:
-            lines = sum(1 for _ in file)
-    except OSError as error:
-        raise UserError(f"{path}: unreadable ({first_line(error)}); expected alignments in Pharaoh format") from error
-    if lines != len(split):
-        raise UserError(
-            f"{path}: found {lines} lines; expected {len(split)}, one per sentence pair of {split.path}; align the "
-            "split as fairseq-preprocess wrote it"
-        )
-
-
 def _codes(lines: list[bytes], split: ParallelSplit, first: int, path: str | Path) -> np.ndarray:
-    """The linked pairs of some lines, each as source token · size of the target's dictionary + target token."""
+    """The linked pairs of a block of lines, each as one int64: source token × size of the target dictionary + target.
+
+    Args:
+        lines: the block.
+        split: that they align.
+        first: the number of the block's first line, from 0.
+        path: of the file, for errors.
+    """
     pair, positions = _positions(lines, first, path)
     indices = range(first, first + len(lines))
     sides = [list(split.sentences(side, indices)) for side in (split.source, split.target)]
@@ -173,30 +175,27 @@ def _codes(lines: list[bytes], split: ParallelSplit, first: int, path: str | Pat
             f"{path}, line {first + line + 1}: found the link {s}-{t} in a pair of {source} source and {target} target "
             f"tokens; expected positions from 0, without the eos, in {split.path} as fairseq-preprocess wrote it"
         )
-    starts = lengths.cumsum(1) - lengths  # of the sentences among the block's tokens
+    starts = lengths.cumsum(1) - lengths  # where each sentence starts among the tokens of the block
     linked = [np.concatenate(side)[starts[i, pair] + positions[i]] for i, side in enumerate(sides)]
     return linked[0] * split.vocabularies[1] + linked[1]
 
 
 def _positions(lines: list[bytes], first: int, path: str | Path) -> tuple[np.ndarray, np.ndarray]:
-    """The line, and (2, L) the positions, of every link."""
+    """The line of each link in the block, (L,), and its source and target position, (2, L)."""
     for number, line in enumerate(lines, first + 1):
         if not LINE.fullmatch(line.strip()):
-            raise UserError(_malformed(line, f"{path}, line {number}"))
+            word = next(word for word in line.split() if not LINE.fullmatch(word)).decode(errors="replace")[:40]
+            found = f"{word!r}; expected links in Pharaoh format, source-target, as 0-0 1-2"
+            if POSSIBLE.fullmatch(word):
+                found = f"the possible link {word}; expected sure links only, as {re.sub('[p?]', '-', word)}"
+            raise UserError(f"{path}, line {number}: found {found}")
     numbers = map(int, b" ".join(lines).replace(b"-", b" ").split())
     positions = np.fromiter(numbers, dtype=np.int64).reshape(-1, 2).T
     return np.repeat(np.arange(len(lines)), [line.count(b"-") for line in lines]), positions
 
 
-def _malformed(line: bytes, place: str) -> str:
-    word = next(word for word in line.split() if not LINE.fullmatch(word)).decode(errors="replace")[:40]
-    if POSSIBLE.fullmatch(word):
-        return f"{place}: found the possible link {word}; expected sure links only, as {re.sub('[p?]', '-', word)}"
-    return f"{place}: found {word!r}; expected links in Pharaoh format, source-target, as 0-0 1-2"
-
-
 class _CodeCounts:
-    """Counts of int64 codes, added in blocks: those merged, and those of the blocks since."""
+    """Counts int64 codes that are added in blocks; the counts of new blocks wait to be merged into the others."""
 
     def __init__(self) -> None:
         self.merged = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
@@ -229,16 +228,16 @@ def format_links(links: Iterable[Link]) -> str:
 
 
 def symmetrize(forward: set[Link], reverse: set[Link]) -> set[Link]:
-    """The links of both directions, by grow-diag-final-and.
+    """Joins the links of two directions by grow-diag-final-and.
 
-    From the links that both directions have, it grows: as long as there is one, a link of either direction is added
-    that is next to one already there, diagonally too, and has a word without a link. At the end come the links of
-    `forward`, then of `reverse`, both of whose words still have none. Links are gone through by source, then target
-    position, and a link's neighbours in the order of `NEIGHBOURS`.
+    It starts from the links that both directions have. "Grow-diag": as long as one is found, a link of either direction
+    is added that is next to a link already there, diagonally too, and has a word that is not linked yet. "Final-and":
+    then the links of `forward` are added, and after them those of `reverse`, if neither of their words is linked yet.
+    Links are visited by source, then by target position, and the neighbors of a link in the order of `NEIGHBORS`.
 
     Args:
-        forward: links (s, t), of an aligner from source to target.
-        reverse: links (s, t) too, of one from target to source.
+        forward: links (s, t) of an aligner from source to target.
+        reverse: links (s, t) of an aligner from target to source.
 
     Reference: Koehn et al. (2003), Sec. 3.1; diag and final-and as in Koehn et al. (2005).
     """
@@ -257,7 +256,7 @@ def symmetrize(forward: set[Link], reverse: set[Link]) -> set[Link]:
         before = len(links)
         for s, t in ordered:
             if (s, t) in links:
-                for down, right in NEIGHBOURS:
+                for down, right in NEIGHBORS:
                     near = (s + down, t + right)
                     if near in union and (near[0] not in sources or near[1] not in targets):
                         add(near)
@@ -269,6 +268,6 @@ def symmetrize(forward: set[Link], reverse: set[Link]) -> set[Link]:
 
 
 def symmetrized_lines(forward: Iterable[str], reverse: Iterable[str]) -> Iterator[str]:
-    """The lines of two directions in Pharaoh format as those of `symmetrize`."""
+    """Joins the lines of two directions, in Pharaoh format, by `symmetrize`."""
     for lines in zip(forward, reverse, strict=True):
         yield format_links(symmetrize(*map(parse_links, lines)))

@@ -1,4 +1,4 @@
-"""What `fairseq-preprocess` wrote: the dictionaries, and the token counts of a split."""
+"""Folders written by `fairseq-preprocess`: their dictionaries, their splits, and the token counts of a split."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from tqdm import tqdm
 from ..errors import UserError, first_line
 
 BLOCK_TOKENS = 2**24
+"""Tokens that are counted at a time."""
 UNREADABLE = (ValueError, RuntimeError, AssertionError, OSError, LookupError, TypeError, OverflowError, struct.error)
-"""What fairseq and numpy raise over a damaged index."""
+"""What fairseq and numpy raise for a damaged index."""
 
 
 def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
-    """fairseq's dictionary in a folder of `fairseq-preprocess`.
+    """Loads a dictionary of fairseq from a folder written by `fairseq-preprocess`.
 
     Args:
         data: the folder.
-        file: `dict.txt` of `--only-source`, or that of a language, `dict.de.txt`.
+        file: `dict.txt`, which `--only-source` writes, or that of a language, such as `dict.de.txt`.
 
     Raises:
-        UserError: there is no such folder or file, or a line of that is not a token and a count.
+        UserError: there is no such folder or file, or a line of the file is not a token and a count.
     """
     from fairseq.data import Dictionary
 
@@ -39,15 +40,15 @@ def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
         raise UserError(f"{folder}: found no {file}; expected a folder written by fairseq-preprocess{option}")
     try:
         return Dictionary.load(str(folder / file))
-    except Exception as error:  # over a bad line, or bytes that are not UTF-8, where fairseq raises a bare one
+    except Exception as error:  # fairseq raises a bare one for a bad line, and for bytes that are not UTF-8
         raise UserError(f"{folder}: found a bad {file} ({first_line(error)}); run fairseq-preprocess again") from error
 
 
 def target_splits(task: Any, split: str) -> list[Path]:
-    """The binarised files, without their suffixes, whose tokens a task is trained to predict.
+    """The binarized files, without their suffixes, whose tokens a task is trained to predict.
 
-    All folders of a sharded data set, and in each `split` with its continuations `split1`, `split2`, …, as fairseq
-    reads them; of a translation task, the target side.
+    These are in all folders of a sharded data set, and in each folder `split` with its continuations `split1`,
+    `split2`, …, as fairseq reads them; for a translation task, the files of the target side.
 
     Args:
         task: fairseq's language_modeling or translation task, or one derived from them.
@@ -64,41 +65,32 @@ def target_splits(task: Any, split: str) -> list[Path]:
             f"token counts: found the task {type(task).__name__}, which names no data; expected language_modeling or "
             "translation"
         )
+    source, target = (getattr(task.cfg, f"{side}_lang", None) for side in ("source", "target"))
+    suffixes = [f".{source}-{target}.{target}", f".{target}-{source}.{target}"] if target else [""]
     found = []
     for folder in utils.split_paths(data):
         for number in itertools.count():
-            path = next((p for p in _files(Path(folder), task, f"{split}{number or ''}") if _exists(p)), None)
+            paths = [Path(folder) / f"{split}{number or ''}{suffix}" for suffix in suffixes]
+            path = next((path for path in paths if Path(f"{path}.bin").is_file()), None)
             if path is None:
                 break
             found.append(path)
     if not found:
-        expected = " or ".join(f"{path.name}.bin" for path in _files(Path(data), task, split))
+        expected = " or ".join(f"{split}{suffix}.bin" for suffix in suffixes)
         raise UserError(f"{data}: found no {expected}; expected the training split of fairseq-preprocess")
     return found
 
 
-def _files(folder: Path, task: Any, split: str) -> list[Path]:
-    """Where a split may be, without suffix."""
-    source, target = (getattr(task.cfg, f"{side}_lang", None) for side in ("source", "target"))
-    if not target:
-        return [folder / split]
-    return [folder / f"{split}.{pair}.{target}" for pair in (f"{source}-{target}", f"{target}-{source}")]
-
-
-def _exists(path: Path) -> bool:
-    return Path(f"{path}.bin").is_file()
-
-
 def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Tensor:
-    """How often each token occurs in a split that `fairseq-preprocess` wrote.
+    """Counts how often each token occurs in a split that `fairseq-preprocess` wrote.
 
-    Read from the split itself: `dict.txt` has no counts of eos and unk, and adds the languages of a joined
-    dictionary up.
+    The split itself is read, since `dict.txt` has no counts of eos and unk, and has the sum over both languages if they
+    have a joined dictionary.
 
     Args:
         data: the folder.
         dictionary: fairseq's, V entries.
-        split: name of the split; of a parallel one with its side, `train.en-de.de`.
+        split: name of the split; for a parallel one with its side, such as `train.en-de.de`.
 
     Returns:
         (V,) int64.
@@ -123,14 +115,15 @@ def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Ten
 
 
 def _tokens(path: Path, dictionary: Any) -> np.ndarray:
+    """The tokens of a split, (T,), mapped from the file if it can be mapped; checked against the index."""
     from fairseq.data import data_utils
     from fairseq.data.indexed_dataset import MMapIndexedDataset
 
     if not Path(f"{path}.bin").is_file():
         raise UserError(
-            f"{path}.bin: found no such file; expected the binarised split, from which token frequencies are counted"
+            f"{path}.bin: found no such file; expected the binarized split, from which token frequencies are counted"
         )
-    if Path(f"{path}.bin").stat().st_size == 0:  # which cannot be mapped
+    if Path(f"{path}.bin").stat().st_size == 0:  # an empty file cannot be mapped
         raise UserError(f"{path}.bin: found an empty file; expected tokens; run fairseq-preprocess again")
     index = Path(f"{path}.idx")
     if index.exists() and not index.is_file():
@@ -138,18 +131,14 @@ def _tokens(path: Path, dictionary: Any) -> np.ndarray:
     try:
         dataset = data_utils.load_indexed_dataset(str(path), dictionary)
         if dataset is None or len(dataset) == 0:
-            raise UserError(f"{path}: found no tokens; expected the binarised split of fairseq-preprocess")
+            raise UserError(f"{path}: found no tokens; expected the binarized split of fairseq-preprocess")
         if not isinstance(dataset, MMapIndexedDataset):
             return torch.cat([dataset[index] for index in range(len(dataset))]).numpy()
         dtype = MMapIndexedDataset.Index(str(index)).dtype
     except UNREADABLE as error:
         file = getattr(error, "filename", None) or index
         raise UserError(f"{file}: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
-    return _mapped(path, dtype, int(np.sum(dataset.sizes, dtype=np.int64)))
-
-
-def _mapped(path: Path, dtype: np.dtype, expected: int) -> np.ndarray:
-    """The tokens of a split: whole numbers, as many as its index has."""
+    expected = int(np.sum(dataset.sizes, dtype=np.int64))
     if not np.issubdtype(dtype, np.integer):
         raise UserError(f"{path}.idx: found tokens of type {np.dtype(dtype)}; expected whole numbers")
     found, rest = divmod(Path(f"{path}.bin").stat().st_size, np.dtype(dtype).itemsize)

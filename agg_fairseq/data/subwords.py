@@ -1,4 +1,4 @@
-"""Words as the tokens that a model sees for them in running text, by the tokenizer that its data was encoded with."""
+"""Splits words into the tokens that a model sees for them, with the tokenizer that its data was encoded with."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ FILES = {
     "fastbpe": ("bpe_codes",),
     "subword_nmt": ("bpe_codes",),
 }
-"""The kinds of tokenizers, by fairseq's names, and the options that name the files of each, fairseq's too."""
+"""The kinds of tokenizers and the options that name their files, both with the names that fairseq gives them."""
 
 SPACE = "Ġ"
 """How GPT-2 writes the space before a word."""
 PIECES_SHARE = 0.2
-"""A dictionary is of pieces where these make up so much of it: one of words has few tokens that look like pieces."""
+"""A dictionary is taken for one of pieces if they make up so much of it: few words look like pieces."""
 CODES_SHARE = 0.05
-"""The least share of tokens that end in `@@` where there are codes: the more codes, the more words are whole."""
+"""The smallest share of tokens that end in `@@` with codes; it is small, since with many codes most words are whole."""
 PIECES = {
     "sentencepiece": ("begin with ▁", r"▁.*"),
     "gpt2": ("are pieces of GPT-2, or its ids", rf"{SPACE}.*|[0-9]+"),
     "subword_nmt or fastbpe": ("end in @@", r".*@@"),
 }
-"""By the kind of tokenizer, what pieces look like, in words and as a pattern."""
+"""What the pieces of each kind of tokenizer look like, in words and as a pattern."""
 CODES = {
     "fastbpe": ("two pieces and a count", r"[^ ]+ [^ ]+ \d+"),
     "subword_nmt": ("two pieces", r"(?!#version:)[^ ]+ [^ ]+"),
 }
-"""What a line of codes holds, in words and as a pattern."""
+"""What a line of the codes of each kind holds, in words and as a pattern."""
 
 Split = Callable[[str], list[str]]
 
@@ -51,7 +51,7 @@ class Splitter:
     Args:
         dictionary: fairseq's.
         split: a word, as people write it, into tokens.
-        readable: a token as people read it; that itself but for GPT-2's ids.
+        readable: returns a token as people read it: itself, except for GPT-2's ids.
     """
 
     dictionary: Any
@@ -59,14 +59,11 @@ class Splitter:
     readable: Callable[[str], str] = str
 
     def __call__(self, word: str) -> list[str]:
-        """The tokens of a word that follows a space; none, where there are no pieces that spell it.
-
-        They need not be in the dictionary.
-        """
+        """The tokens of a word that follows a space, in the dictionary or not; none if no pieces spell it."""
         return self.split(word)
 
     def indices(self, word: str) -> list[int]:
-        """The places of a word's tokens in the dictionary; none, where one of them is special or not in it."""
+        """The indices of a word's tokens in the dictionary; none if one of them is special or not in it."""
         found = [self.dictionary.index(token) for token in self.split(word)]
         return found if all(index >= self.dictionary.nspecial for index in found) else []
 
@@ -133,17 +130,17 @@ WORDS = Tokenizer()
 
 
 def check_words(dictionary: Any) -> None:
-    """Sees that the tokens of a dictionary look like words.
+    """Checks that the tokens of a dictionary look like words.
 
     Raises:
         UserError: many of them look like the pieces of a tokenizer.
     """
     entries = _entries(dictionary)
-    for kind, (said, pattern) in PIECES.items():
+    for kind, (look, pattern) in PIECES.items():
         pieces = sum(1 for token in entries if re.fullmatch(pattern, token))
         if pieces and pieces >= PIECES_SHARE * len(entries):
             raise UserError(
-                f"--bpe words: found {pieces:,} of the dictionary's {len(entries):,} tokens that {said}; expected "
+                f"--bpe words: found {pieces:,} of the dictionary's {len(entries):,} tokens that {look}; expected "
                 f"words; choose --bpe {kind}, as the data was encoded"
             )
 
@@ -157,12 +154,8 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _words(dictionary: Any) -> Splitter:
-    return Splitter(dictionary, lambda word: [word])
-
-
 def gpt2_tokenizer(gpt2_encoder_json: str, gpt2_vocab_bpe: str) -> Any:
-    """GPT-2's byte-level sub-words, as a `tokenizers.Tokenizer`.
+    """Loads GPT-2's byte-level sub-words as a `tokenizers.Tokenizer`.
 
     Raises:
         UserError: a file cannot be read; or the package `tokenizers` is missing.
@@ -195,7 +188,7 @@ def _gpt2(dictionary: Any, gpt2_encoder_json: str, gpt2_vocab_bpe: str) -> Split
 
 
 def _after_space(tokenizer: Any, tokens: Callable[[Any], Iterable[str]]) -> Split:
-    """In running text, a word is encoded with the space before it. Bytes that have no piece would be left out."""
+    """Splits a word as in running text, with the space before it; into nothing if a byte of it has no piece."""
 
     def split(word: str) -> list[str]:
         encoding = tokenizer.encode(f" {word}")
@@ -206,7 +199,7 @@ def _after_space(tokenizer: Any, tokens: Callable[[Any], Iterable[str]]) -> Spli
 
 
 def _share(dictionary: Any, tokens: Iterable[str]) -> float:
-    """How much of a dictionary, its special tokens aside, is among `tokens`."""
+    """The share of a dictionary, without its special tokens, that is among `tokens`."""
     entries = _entries(dictionary)
     return len(set(tokens).intersection(entries)) / max(len(entries), 1)
 
@@ -246,7 +239,7 @@ def _subword_nmt(dictionary: Any, bpe_codes: str) -> Splitter:
 
 
 _BUILDERS: dict[str, Callable[..., Splitter]] = {
-    "words": _words,
+    "words": lambda dictionary: Splitter(dictionary, lambda word: [word]),
     "gpt2": _gpt2,
     "sentencepiece": _sentencepiece,
     "fastbpe": _fastbpe,
@@ -262,7 +255,7 @@ def _package(kind: str, name: str, *, remedy: str = "pip install 'agg-fairseq[ev
 
 
 def _check_continued(kind: str, dictionary: Any) -> None:
-    """Sees that a dictionary has pieces that do not end a word."""
+    """Checks that a dictionary has pieces that do not end a word."""
     if _share(dictionary, (token for token in _entries(dictionary) if token.endswith("@@"))) < CODES_SHARE:
         raise UserError(
             f"--bpe {kind}: found few tokens that end in @@ in the dictionary; expected data encoded with it; choose "
@@ -271,8 +264,8 @@ def _check_continued(kind: str, dictionary: Any) -> None:
 
 
 def _check_codes(kind: str, path: str) -> None:
-    """Sees that a file of codes has the form of its library: both end the whole process over another."""
-    said, pattern = CODES[kind]
+    """Checks the form of a file of codes, since both libraries end the whole process if it has another form."""
+    form, pattern = CODES[kind]
     try:
         with open(path, encoding="utf-8", newline="\n") as file:
             lines = [line.strip("\r\n ") for line in file]
@@ -283,4 +276,4 @@ def _check_codes(kind: str, path: str) -> None:
         raise UserError(f"{path}: found no codes; expected those of {kind}")
     for number, line in enumerate(lines[first:], first + 1):
         if not re.fullmatch(pattern, line):
-            raise UserError(f"{path}, line {number}: found {line!r}; expected {said}, as {kind} writes them")
+            raise UserError(f"{path}, line {number}: found {line!r}; expected {form}, as {kind} writes them")

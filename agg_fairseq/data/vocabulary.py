@@ -23,7 +23,7 @@ GROUPINGS = {
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What an output embedding is over.
+    """The tokens that the rows of an output embedding stand for.
 
     Args:
         dictionary: fairseq's, V entries; that of the target side for a translation model.
@@ -60,7 +60,7 @@ class Vocabulary:
         return cls(dictionary, count_tokens(data, dictionary, split), (source, target), joined)
 
     def groups(self, grouping: str) -> FrequencyGroups:
-        """Frequent, medium and rare tokens, by one of `GROUPINGS`; pad and bos, never a target, are in no group."""
+        """Frequent, medium and rare tokens, by one of `GROUPINGS`; pad and bos, never targets, are in none."""
         excluded = (self.dictionary.pad(), self.dictionary.bos())
         of_counts = frequency_groups if grouping == "types" else relative_frequency_groups
         return of_counts(self.counts, excluded=excluded)

@@ -16,8 +16,8 @@ from ..data.binarized import count_tokens, load_dictionary
 from ..errors import UserError, first_line
 from ..files import open_file
 from ..metrics.diversity import SHORTEST_PHRASE
-from ..metrics.likeness import ABSENT
-from ..metrics.mass_groups import MASS_GROUPS, MASS_PERCENT
+from ..metrics.groups import MASS_GROUPS, MASS_PERCENT
+from ..metrics.ngrams import ABSENT
 from ..names import HUMAN
 from .result import Column, Result, Value
 

@@ -1,15 +1,13 @@
-"""Losses and gates as plain functions of tensors: no state, no fairseq."""
+"""Losses, gates and frequency classes as pure functions of tensors. Nothing here needs fairseq."""
 
 from .agg import agg_gates, rare_tokens
 from .agps import agps_gates, tokens_from_rank
 from .cosine_regularizer import cosine_regularizer
 from .decoupled import choose_class, decoupled_log_prob
-from .face import face_weights
 from .factorized_softmax import FactorizedOutput, factorized_cross_entropy, joint_log_prob
-from .freezing import freezing_gates
 from .frequency_classes import equal_frequency, equal_token, mean_efficiency, mefmax
-from .gated_cross_entropy import CrossEntropyOutput, gated_cross_entropy
-from .gates import Gates
+from .gated_cross_entropy import CrossEntropyOutput, face_weights, gated_cross_entropy
+from .gates import Gates, freezing_gates
 from .naive import gate_gradient, naive_gated_cross_entropy
 from .token_classes import TokenClasses
 from .unlikelihood import Candidates, Unlikelihood, given_tokens, previous_tokens, repeated_ngrams

@@ -21,14 +21,14 @@ def rare_tokens(
     """The rare tokens R of an update, by a threshold or by a share of the vocabulary.
 
     With `alpha`, Eq. 5: `R = {k : a[k] / updates < α}`. With `rare_fraction` F the threshold is put, at each update,
-    where a fraction F of the tokens that may be rare lies below it; tokens of equal rate are told apart by their
-    index, the higher being the rarer, since dictionaries are sorted by frequency. So R always has ⌊F·n + ½⌋ of
-    the n tokens that may be rare, also while most counts are still zero. Where more than that many have not appeared at
-    all, R holds unseen tokens only: leave out those that can never be a target through `never_rare`.
+    where a fraction F of the tokens that may be rare lies below it. Of tokens of equal rate the one with the higher
+    index counts as rarer, since dictionaries are sorted by frequency. So R always has ⌊F·n + ½⌋ of the n tokens that
+    may be rare, even while most counts are still zero. Where more than that many have not appeared at all, R holds
+    unseen tokens only: exclude those that can never be a target through `never_rare`.
 
     Args:
         appearances: (V,) a, integer, how often each token was a target in the window.
-        updates: how many updates the window holds, at least 1.
+        updates: number of updates in the window, at least 1.
         alpha: α in (0, 1), in appearances per update. Exactly one of `alpha` and `rare_fraction` is given.
         rare_fraction: F in (0, 1).
         never_rare: (V,) bool, tokens that are never rare (the special ones).
@@ -46,21 +46,16 @@ def rare_tokens(
     if alpha is not None:
         rare = appearances.double() / updates < check_open_interval("alpha", alpha)
     else:
-        rare = _lowest(appearances, check_open_interval("rare_fraction", rare_fraction), never_rare)
+        fraction, vocabulary = check_open_interval("rare_fraction", rare_fraction), len(appearances)
+        index = torch.arange(vocabulary, device=appearances.device)
+        order = appearances.long() * vocabulary + (vocabulary - 1 - index)  # V, all different
+        excluded = torch.zeros_like(order, dtype=torch.bool) if never_rare is None else never_rare
+        order = order.masked_fill(excluded, torch.iinfo(torch.int64).max)
+        # The size of R stays a tensor: to read it, the host would have to wait for a GPU.
+        size = (fraction * (~excluded).sum().double() + 0.5).floor().long()
+        highest = order.sort().values.gather(0, (size - 1).clamp(min=0)[None])
+        rare = (order <= highest) & (size > 0)
     return rare if never_rare is None else rare & ~never_rare
-
-
-def _lowest(appearances: Tensor, fraction: float, excluded: Tensor | None) -> Tensor:
-    """The given share of the tokens with the fewest appearances; how many that are, the device need not tell."""
-    vocabulary = len(appearances)
-    index = torch.arange(vocabulary, device=appearances.device)
-    order = appearances.long() * vocabulary + (vocabulary - 1 - index)  # all different
-    excluded = torch.zeros_like(order, dtype=torch.bool) if excluded is None else excluded
-    candidates = (~excluded).sum()
-    order = order.masked_fill(excluded, torch.iinfo(torch.int64).max)
-    size = (fraction * candidates.double() + 0.5).floor().long()
-    highest = order.sort().values.gather(0, (size - 1).clamp(min=0)[None])
-    return (order <= highest) & (size > 0)
 
 
 def agg_gates(
@@ -72,16 +67,16 @@ def agg_gates(
     - `g2[k] = min(a[k] / ā, 1)` with `ā` the mean of `a` over R, at positions whose target is rare. Where no rare
       token has appeared at all, none is rarer than the others, and g2 is 1.
 
-    Two choices are not the paper's. Its g1 stays below α, and jumps to 1 as a token leaves R: "faded" is
-    `g1[k] = a[k] / (α · updates)`, which meets 1 there. And its g2 knows two levels of rarity: "continuous" compares
-    each rare token with the target y itself, `min(a[k] / a[y], 1)`, in place of g2.
+    Two choices are not in the paper. The paper's g1 stays below α and jumps to 1 when a token leaves R; "faded" is
+    `g1[k] = a[k] / (α · updates)`, which reaches 1 there. And the paper's g2 compares all rare tokens with one mean;
+    "continuous" compares each rare token with the target y instead, `min(a[k] / a[y], 1)`.
 
     Args:
         appearances: (V,) a, integer.
-        updates: how many updates the window holds, at least 1.
+        updates: number of updates in the window, at least 1.
         rare: (V,) bool, R, as `rare_tokens` returns it; may be empty.
         which: "both"; "g1" or "g2" for that gate alone (Table 8); "faded" or "continuous".
-        alpha: for "faded", α of `rare_tokens`; None takes the highest rate in R, where a group was chosen by its size.
+        alpha: for "faded", α of `rare_tokens`; None takes the highest rate in R, for a group chosen by its size.
 
     Returns:
         Gates: float32.
@@ -92,31 +87,25 @@ def agg_gates(
     if which not in GATES:
         raise ValueError(f"expected gates to be one of {', '.join(GATES)}, got {which!r}")
     a = appearances.double()
+    g1 = g2 = None
     if which == "faded":
-        g1 = a / (_highest(a, rare) if alpha is None else alpha * updates)
-    else:
-        g1 = a / updates
-    g1 = None if which == "g2" else g1.clamp(max=1).float()
+        highest = a.masked_fill(~rare, 0.0).max().clamp(min=1)  # in R; the gate is 0 also where all of R is unseen
+        g1 = (a / (highest if alpha is None else alpha * updates)).clamp(max=1).float()
+    elif which != "g2":
+        g1 = (a / updates).clamp(max=1).float()
     if which == "continuous":
         return Gates(rare=rare, gate_common=g1, appearances=appearances)
-    return Gates(rare=rare, gate_common=g1, gate_rare=None if which == "g1" else _g2(a, rare))
-
-
-def _g2(a: Tensor, rare: Tensor) -> Tensor:
-    mean = a.mul(rare).sum() / rare.sum()  # NaN where R is empty, 0 where nothing in R has appeared
-    return torch.where(mean > 0, (a / mean).clamp(max=1), torch.ones_like(a)).float()
-
-
-def _highest(a: Tensor, rare: Tensor) -> Tensor:
-    """The most appearances in R, at least 1: unseen tokens fade to 0 also where all of R is unseen."""
-    return a.masked_fill(~rare, 0.0).max().clamp(min=1)
+    if which != "g1":
+        mean = a.mul(rare).sum() / rare.sum()  # NaN where R is empty, 0 where nothing in R has appeared
+        g2 = torch.where(mean > 0, (a / mean).clamp(max=1), torch.ones_like(a)).float()
+    return Gates(rare=rare, gate_common=g1, gate_rare=g2)
 
 
 def check_open_interval(name: str, value: float) -> float:
-    """The value itself where it lies in (0, 1).
+    """Returns `value`, which is in (0, 1).
 
     Raises:
-        ValueError: it does not.
+        ValueError: it is not; `name` is in the message.
     """
     if not 0 < value < 1:
         raise ValueError(f"expected {name} between 0 and 1, both excluded, got {value}")

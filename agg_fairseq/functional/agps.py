@@ -11,12 +11,12 @@ VARIANTS = ("eq15", "algorithm1")
 
 
 def tokens_from_rank(counts: Tensor, rank: int, never_rare: Tensor | None = None) -> Tensor:
-    """The tokens whose frequency rank is at least `rank`; the most frequent has rank 0, ties keep their order.
+    """The tokens whose frequency rank is at least `rank`. The most frequent has rank 0; ties are ranked by index.
 
     Args:
         counts: (V,) c, occurrences as a target in the training set.
         rank: i_r in [0, V).
-        never_rare: (V,) bool, tokens left out (the special ones), also of the ranking where they never occur.
+        never_rare: (V,) bool, tokens left out of the result (the special ones), and of the ranking if they never occur.
 
     Returns:
         (V,) bool.
@@ -38,19 +38,19 @@ def tokens_from_rank(counts: Tensor, rank: int, never_rare: Tensor | None = None
 def agps_gates(
     counts: Tensor, present: Tensor, rare: Tensor, *, mu1: float, mu2: float, variant: str = "eq15"
 ) -> Gates:
-    """The gates of AGPS for a batch: they hold on the rare tokens that are no target in it.
+    """The gates of AGPS for a batch. They differ from 1 only on the rare tokens that are not a target in the batch.
 
-    With `f1[k] = min(c[k] / μ1, 1)` and `f2[k] = min(c[k] / μ2, 1)`, such a token lets through
+    With `f1[k] = min(c[k] / μ1, 1)` and `f2[k] = min(c[k] / μ2, 1)`, the gate of such a token is
 
     - `f1` at positions whose target is not rare, in both variants;
     - at positions with another rare token as target, `f2` in Eq. 15, and `f1 + f2` in Algorithm 1 of the paper's
-      appendix, whose second loss comes on top of the first.
+      appendix, which adds the second loss to the first.
 
     Args:
         counts: (V,) c, occurrences as a target in the training set.
         present: (V,) bool, the tokens that are a target in the batch.
         rare: (V,) bool, R.
-        mu1: μ1 > 0, in occurrences; the paper takes it larger than the count of any rare token.
+        mu1: μ1 > 0, in occurrences; in the paper larger than the count of any rare token.
         mu2: μ2 > 0, in occurrences.
         variant: "eq15" or "algorithm1".
 
@@ -71,7 +71,7 @@ def agps_gates(
     f1 = (c / mu1).clamp(max=1)
     if variant == "eq15":
         gate_rare = (c / mu2).clamp(max=1)
-    else:  # its f2 is made of the counts that f1 has clipped
+    else:  # Algorithm 1 computes f2 from counts that were clipped at μ1
         gate_rare = f1 + (c.clamp(max=mu1) / mu2).clamp(max=1)
     return Gates(
         rare=rare,

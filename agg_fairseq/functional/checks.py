@@ -1,4 +1,4 @@
-"""What every cross-entropy here asks of its arguments."""
+"""Checks of the arguments of the losses. Messages say what was expected and what was found."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import math
 import torch
 from torch import Tensor
 
+from .gates import Gates
+from .token_classes import TokenClasses
+
 
 def check_arguments(
     name: str, features: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, ignore_index: int
 ) -> None:
-    """Sees that H (..., D), W (V, D), y (...) and ε fit together.
+    """Checks that H (..., D), W (V, D), y (...) and ε fit together.
 
     Args:
-        name: of the operation that asks, for the error's text.
+        name: the operation, for the error message.
         features, weight, target, label_smoothing, ignore_index: as `gated_cross_entropy` takes them.
 
     Raises:
@@ -36,15 +39,52 @@ def check_arguments(
         raise ValueError(f"{name}: expected label_smoothing in [0, 1), got {label_smoothing}")
     if label_smoothing and weight.size(0) == 1:
         raise ValueError(f"{name}: label_smoothing needs at least 2 tokens, got 1")
-    _check_range(name, target, weight.size(0), ignore_index)
+    check_targets(name, target, weight.size(0), ignore_index)
 
 
-def _check_range(name: str, target: Tensor, vocabulary: int, ignore_index: int) -> None:
-    """A GPU checks by itself, and fails later: to ask it would be to wait for it."""
+def check_targets(name: str, target: Tensor, vocabulary: int, ignore_index: int) -> None:
+    """Checks that every target is in [0, V) or ignored.
+
+    On a GPU the device checks by itself and reports later, since reading the answer would mean waiting for it.
+    """
     good = (target == ignore_index) | ((target >= 0) & (target < vocabulary))
     if target.is_cuda:
         torch._assert_async(good.all())
     elif not good.all():
         raise ValueError(
             f"{name}: expected targets in [0, {vocabulary}) or {ignore_index} (ignored), got {int(target[~good][0])}"
+        )
+
+
+def check_positions_and_tokens(
+    name: str, target: Tensor, vocabulary: int, position_weight: Tensor | None, bias: Tensor | None, gates: Gates | None
+) -> None:
+    """Checks that the weights of positions are shaped like `target`, and that bias and gates have V entries.
+
+    Raises:
+        ValueError: a shape does not fit.
+    """
+    if position_weight is not None and position_weight.shape != target.shape:
+        raise ValueError(
+            f"{name}: expected position_weight of shape {tuple(target.shape)}, got {tuple(position_weight.shape)}"
+        )
+    vectors = {"bias": bias}
+    if gates is not None:
+        vectors |= {f"gates.{field}": vector for field, vector in gates.vectors().items()}
+    for field, vector in vectors.items():
+        if vector is not None and vector.shape != (vocabulary,):
+            raise ValueError(f"{name}: expected {field} of shape ({vocabulary},), got {tuple(vector.shape)}")
+
+
+def check_classes(weight: Tensor, class_weight: Tensor, classes: TokenClasses) -> None:
+    """Checks that W is (V, D) and U (C, D), for V tokens in C classes.
+
+    Raises:
+        ValueError: a size does not fit.
+    """
+    expected = ((classes.vocabulary, weight.size(1)), (classes.number, weight.size(1)))
+    if (tuple(weight.shape), tuple(class_weight.shape)) != expected:
+        raise ValueError(
+            f"factorized softmax: expected weight of shape {expected[0]} and class_weight of shape {expected[1]}, got "
+            f"{tuple(weight.shape)} and {tuple(class_weight.shape)}"
         )

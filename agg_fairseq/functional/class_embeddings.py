@@ -1,14 +1,14 @@
 """Class embeddings for a model that was trained with the ordinary softmax (Choi et al. 2020, App. C).
 
-Keep W. Inside a class the factorised softmax is then what the ordinary one was, p2(k | c, h) = P(k | h) / Σ_c P, and
-all that can differ is the class's own probability. For every h,
+W is kept. Inside a class the factorized softmax is then equal to the ordinary one, p2(k | c, h) = P(k | h) / Σ_c P, and
+only the probability of the class can differ. For every h,
 
     KL(P ‖ p) = KL(q ‖ p1),        q_c(h) = Σ_{k in c} P(k | h)
 
-so the closest factorised distribution is a multinomial logistic regression of the soft labels q on h: convex in U,
-with gradient `(p1 − q)ᵀ H / N`. It is fitted on features of real text. It starts from the first-order answer: around
-the training frequencies f, log Σ_{k in c} exp(h·w_k) moves with h as h·ū_c does, ū_c the mean of the class's rows of W
-weighted by f.
+so the closest factorized distribution is a multinomial logistic regression of the soft labels q on h: convex in U,
+with gradient `(p1 − q)ᵀ H / N`. It is fitted on features of real text. The fit starts from the first-order solution:
+around the training frequencies f, log Σ_{k in c} exp(h·w_k) changes with h as h·ū_c does, where ū_c is the mean of the
+class's rows of W weighted by f.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .chunks import CHUNK_ELEMENTS, working_dtype
 from .factorized_softmax import class_log_prob, linear, log_sum_exp
+from .kernels.chunked import CHUNK_ELEMENTS, working_dtype
 from .token_classes import TokenClasses
 
 
 def class_log_mass(
     features: Tensor, weight: Tensor, classes: TokenClasses, *, chunk_elements: int = CHUNK_ELEMENTS
 ) -> Tensor:
-    """log q: the probability that an ordinary softmax gives to each class, normalised.
+    """log q: the probability that an ordinary softmax gives to each class, normalized.
 
     Args:
         features: (N, D) H.
@@ -42,7 +42,7 @@ def class_log_mass(
 
 
 def mean_class_embeddings(weight: Tensor, counts: Tensor, classes: TokenClasses) -> Tensor:
-    """The mean of each class's rows of W (V, D), weighted by training counts (V,); all rows alike where none occur.
+    """The mean of each class's rows of W (V, D), weighted by training counts (V,), or unweighted where none occurs.
 
     Returns:
         (C, D).
@@ -55,13 +55,13 @@ def mean_class_embeddings(weight: Tensor, counts: Tensor, classes: TokenClasses)
 
 
 def fit_class_embeddings(features: Tensor, log_mass: Tensor, start: Tensor, *, iterations: int = 200) -> Tensor:
-    """The U whose p1 is closest to the classes' mass under the ordinary softmax, by L-BFGS.
+    """Fits U by L-BFGS, so that p1 is closest to the mass of the classes under the ordinary softmax.
 
     Args:
         features: (N, D) H; N should be well above D.
         log_mass: (N, C) log q, from `class_log_mass`.
         start: (C, D) U to start from.
-        iterations: at most so many; it stops earlier where nothing moves.
+        iterations: maximum number; it stops earlier once it has converged.
 
     Returns:
         (C, D) U, in the dtype of `start`.
@@ -71,13 +71,13 @@ def fit_class_embeddings(features: Tensor, log_mass: Tensor, start: Tensor, *, i
     class_weight = start.to(dtype).clone().requires_grad_()
     optimizer = torch.optim.LBFGS([class_weight], max_iter=iterations, line_search_fn="strong_wolfe")
 
-    def _evaluate() -> Tensor:
+    def evaluate() -> Tensor:
         optimizer.zero_grad()
         loss = kl_to_classes(features, class_weight, log_q)
         loss.backward()
         return loss
 
-    optimizer.step(_evaluate)
+    optimizer.step(evaluate)
     return class_weight.detach().to(start.dtype)
 
 
@@ -94,6 +94,6 @@ def kl_to_classes(features: Tensor, class_weight: Tensor, log_mass: Tensor) -> T
 
 
 def log_mass_of_logits(logits: Tensor, classes: TokenClasses) -> Tensor:
-    """log q of an ordinary softmax's logits: (N, V) to (N, C)."""
+    """log q (N, C) from the logits (N, V) of an ordinary softmax."""
     mass = torch.stack([log_sum_exp(logits, blocks) for blocks in classes.blocks], 1)  # N x C
     return torch.log_softmax(mass, 1)

@@ -1,4 +1,4 @@
-"""Cosine regularisation: the mean cosine between the rows of an embedding, to be kept small (Gao et al. 2019)."""
+"""Cosine regularization: a penalty on the mean cosine between the rows of an embedding (Gao et al. 2019)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from torch import Tensor
 
 
 def cosine_regularizer(weight: Tensor, *, ignore_index: int | None = None) -> Tensor:
-    """`R(W) = (‖Σ_k ŵ_k‖² − V) / V²`, the mean over all pairs of rows of their cosine (Eqs. 6 and 22).
+    """`R(W) = (‖Σ_k ŵ_k‖² − V) / V²`, the mean cosine over all pairs of different rows (Eqs. 6 and 22).
 
-    With `s = Σ_k ŵ_k`, the gradient is `dR/dw_k = 2 (s − (ŵ_k·s) ŵ_k) / (V² ‖w_k‖)`. Both are linear in V: three passes
-    over W and, beyond the gradient, vectors only. Computed in float32 whatever the dtype (float64 stays).
+    With `s = Σ_k ŵ_k`, the gradient is `dR/dw_k = 2 (s − (ŵ_k·s) ŵ_k) / (V² ‖w_k‖)`. Both cost three passes over W and,
+    beyond the gradient, memory for vectors only. Computed in float32 whatever the dtype (float64 stays).
 
     Args:
         weight: (V, D) embeddings, floating point.
-        ignore_index: a row that is no token (padding): left out, also of V. fairseq starts it at zero, and the gradient
-            of a direction grows without bound as its row goes to zero. Rows of zeros are left out anyway.
+        ignore_index: a row that is not a token (padding), excluded, also from V: fairseq initializes it to zero, and
+            the gradient of a direction grows without bound as its row goes to zero. Rows of zeros are always excluded.
 
     Returns:
         Scalar in [−1, 1], float32 (float64 for float64 input).
 
     Raises:
-        ValueError: `weight` is no matrix.
+        ValueError: `weight` is not a matrix.
 
     Reference: Gao et al. (2019), Eq. 6 and Proposition 1.
     """
@@ -41,8 +41,8 @@ class _CosineRegularizer(torch.autograd.Function):
         inverse.masked_fill_(inverse.isinf(), 0.0)
         if ignore_index is not None:
             inverse[ignore_index].zero_()
-        count = (inverse > 0).sum().clamp(min=1)  # of the rows that have a direction
-        with torch.autocast(weight.device.type, enabled=False):  # in half precision V directions may overflow
+        count = (inverse > 0).sum().clamp(min=1)  # rows that have a direction: V of the formula
+        with torch.autocast(weight.device.type, enabled=False):  # a sum of V directions may overflow half precision
             direction_sum = inverse @ w  # D, s
         ctx.save_for_backward(weight, inverse, direction_sum, count)
         return (direction_sum.square().sum() - count) / count**2

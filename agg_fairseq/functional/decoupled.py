@@ -5,30 +5,31 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .factorized_softmax import check_classes, class_log_prob, linear
-from .token_classes import Block, TokenClasses
+from .checks import check_classes
+from .factorized_softmax import class_log_prob, linear
+from .token_classes import TokenClasses, indices
 
 DECODINGS = ("joint", "greedy-class", "sample-class")
-"""How the next token may be found: from the joint distribution, or with its class chosen first."""
+"""Ways to choose the next token: from the joint distribution, or its class first."""
 
 OUTSIDE = 25.0
-"""The tokens outside the chosen class keep a probability of e^-25 together: 1e-11."""
+"""All tokens outside the chosen class together keep a probability of e^-25, 1e-11."""
 LEAST_CLASS = 7.0
-"""A class that is not chosen counts with at least e^-7 of that. With 50,000 tokens the least probability is then e^-43,
-so that float32 bears a temperature of 0.5."""
+"""A class that is not chosen keeps at least e^-7 of that. With 50,000 tokens the smallest probability is then e^-43,
+which float32 can still represent after a division by a temperature of 0.5."""
 
 
 def decoupled_log_prob(
     features: Tensor, weight: Tensor, class_weight: Tensor, classes: TokenClasses, chosen: Tensor
 ) -> Tensor:
-    """log p' of every token: that inside the chosen class, and next to nothing outside (Eq. 7).
+    """log p' of every token: log p2 inside the chosen class, and almost no probability outside (Eq. 7).
 
         p'(k) = p2(k | c)                       if k is in the chosen class c
               = e^-25 p1(c(k)) / |c(k)|         otherwise
 
-    The paper has 0 outside. The remainder shows in one of 10^11 samples, and wins no search; but it keeps what a
-    generator does beside choosing well defined: a prefix that is forced, the end of the sentence at the length limit,
-    or a class all of whose tokens are forbidden. It is ordered by class only, so that no other logits are needed.
+    The paper has 0 outside. The remainder is drawn once in 10^11 samples and wins no search. But it keeps what a
+    generator does besides choosing well defined: a forced prefix, the end of the sentence at the length limit, or a
+    class all of whose tokens are forbidden. Outside, tokens are ordered by class only, so no other logits are needed.
 
     Args:
         features: (..., D) H.
@@ -59,22 +60,31 @@ def decoupled_log_prob(
     with torch.no_grad():
         shape = (*features.shape[:-1], classes.vocabulary)
         features, chosen = features.reshape(-1, features.size(-1)), chosen.reshape(-1)
-        log_probs = _outside(class_log_prob(features, class_weight), classes)  # N x V
+        # Every position first gets what its tokens have outside the chosen class, e^-25 p1(c(k)) / |c(k)|.
+        log_p1 = class_log_prob(features, class_weight)  # N x C
+        outside = log_p1.clamp(min=-LEAST_CLASS) - log_p1.new_tensor(classes.sizes).log() - OUTSIDE  # N x C
+        log_probs = outside.index_select(1, classes.of_token)  # N x V
+
+        # Then log p2 replaces it inside. Where the dictionary scatters the chosen classes, picking their rows of W
+        # would copy so much that one product over all tokens is cheaper.
         numbers = chosen.unique().tolist()
-        logits = linear(features, weight) if _are_scattered(classes, numbers) else None  # N x V
+        picked = sum(len(block) for n in numbers for block in classes.blocks[n] if not isinstance(block, slice))
+        logits = linear(features, weight) if picked > classes.vocabulary // 4 else None  # N x V
         for number in numbers:
-            rows = (chosen == number).nonzero().squeeze(1)  # n
-            blocks = classes.blocks[number]
+            rows, blocks = (chosen == number).nonzero().squeeze(1), classes.blocks[number]  # n
             if logits is None:
-                inside = [linear(features[rows], weight[block]) for block in blocks]
+                inside = [linear(features[rows], weight[block]) for block in blocks]  # n x tokens of the block, each
             else:
                 inside = [logits[rows][:, block] for block in blocks]
-            _put_inside(log_probs, rows, blocks, inside)
+            inside = [part.to(log_probs.dtype) for part in inside]
+            normalizer = torch.logsumexp(torch.cat(inside, 1), 1, keepdim=True)  # n x 1
+            for block, part in zip(blocks, inside, strict=True):
+                log_probs[rows[:, None], indices(block, rows.device)] = part - normalizer
         return log_probs.view(shape)
 
 
 def choose_class(features: Tensor, class_weight: Tensor, *, sample: bool) -> Tensor:
-    """The class of the next token, the likeliest or one drawn from p1.
+    """The class of the next token: the most probable one, or one drawn from p1.
 
     Args:
         features: (..., D) H.
@@ -89,25 +99,3 @@ def choose_class(features: Tensor, class_weight: Tensor, *, sample: bool) -> Ten
         return log_p1.argmax(-1)
     drawn = torch.multinomial(log_p1.exp().reshape(-1, log_p1.size(-1)), 1)
     return drawn.view(log_p1.shape[:-1])
-
-
-def _outside(log_p1: Tensor, classes: TokenClasses) -> Tensor:
-    """What every token would have outside the chosen class, (N, V)."""
-    sizes = log_p1.new_tensor(classes.sizes)  # C
-    per_class = log_p1.clamp(min=-LEAST_CLASS) - sizes.log() - OUTSIDE  # N x C
-    return per_class.index_select(1, classes.of_token)
-
-
-def _are_scattered(classes: TokenClasses, numbers: list[int]) -> bool:
-    """Would picking the rows of W copy so much of it that one product over all tokens is cheaper?"""
-    picked = sum(len(block) for n in numbers for block in classes.blocks[n] if not isinstance(block, slice))
-    return picked > classes.vocabulary // 4
-
-
-def _put_inside(log_probs: Tensor, rows: Tensor, blocks: tuple[Block, ...], logits: list[Tensor]) -> None:
-    """log p2 of the chosen class at some positions (n,), of its logits block by block, (n, tokens) each."""
-    logits = [part.to(log_probs.dtype) for part in logits]
-    normalizer = torch.logsumexp(torch.cat(logits, 1), 1, keepdim=True)  # n x 1
-    for block, part in zip(blocks, logits, strict=True):
-        columns = torch.arange(block.start, block.stop, device=rows.device) if isinstance(block, slice) else block
-        log_probs[rows[:, None], columns] = part - normalizer

@@ -1,16 +1,16 @@
-"""The frequency-factorised softmax: the class of the next token, then the token inside its class.
+"""The frequency-factorized softmax: the class of the next token, then the token inside its class.
 
     log p(k | h) = log p1(c(k) | h) + log p2(k | c(k), h)                                      (Eqs. 2 and 4)
     p1 = softmax over the C classes of H Uᵀ        p2 = softmax over the tokens of one class of H Wᵀ
 
-With U (C, D) and W (V, D). In training `p2` is needed only inside the target's class: position i costs
+with U (C, D) and W (V, D). In training `p2` is needed only inside the target's class: position i costs
 `C + |class of y_i|` products of length D instead of V. Where MefMax gives every class the same mass, that is V/C in
-the mean over positions. With label smoothing every token carries some of the target distribution, so every class is
-visited and the cost is that of the full softmax.
+the mean over positions. With label smoothing every token has some of the target distribution, so every class is needed
+and the cost is that of the full softmax.
 
-The class's part is a plain softmax of (N, C). The tokens' part runs through the chunked operation of
-`gated_cross_entropy`, class by class over the positions whose target is in it, with its gradients formed on the way:
-beyond inputs and gradients it holds one chunk of logits, and the rows of one class.
+The class term is a plain softmax over (N, C). The token term runs through the same kernels as `gated_cross_entropy`,
+class by class over the positions whose target is in the class, with its gradients formed on the way: beyond inputs and
+gradients it holds one chunk of logits, and the rows of one class.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .checks import check_arguments
-from .chunks import Options, Wanted, wants_gradient, working_dtype
-from .formed_gradients import scaled_gradients
-from .fused import forward_pass
+from . import kernels
+from .checks import check_arguments, check_classes
+from .kernels.chunked import Options, Wanted, scaled_gradients, wants_gradient, working_dtype
 from .token_classes import Block, TokenClasses
 
 CACHED_ELEMENTS = 2**21
-"""Logits normalised at a time: 8 MiB in float32, which a processor's cache can hold."""
+"""Logits that `joint_log_prob` normalizes at a time: 8 MiB in float32, which a processor's cache can hold."""
 LEAST_MASS = 1e-25
-"""Of a class, beside the likeliest token's 1; well above where float32 gets coarse."""
+"""Σ exp(z − max z) of a class above which float32 holds it accurately: far above the smallest numbers, 1e-38."""
 
 
 class FactorizedOutput(NamedTuple):
-    """What `factorized_cross_entropy` returns; everything in nats, zero at ignored positions."""
+    """The result of `factorized_cross_entropy`; everything in nats, zero at ignored positions."""
 
     loss: Tensor
     """Scalar, summed over positions; the only field that carries a gradient."""
@@ -59,14 +58,15 @@ def factorized_cross_entropy(
     ignore_index: int = -100,
     chunk_elements: int | None = None,
 ) -> FactorizedOutput:
-    """The negative log-likelihood of the factorised softmax.
+    """The negative log-likelihood of the factorized softmax.
 
-    In value and gradient the same as
+    Equal in value and gradient to
 
         log_probs = joint_log_prob(features, weight, class_weight, classes)
         loss = F.nll_loss(log_probs.flatten(0, -2), target.flatten(), ignore_index=ignore_index, reduction="sum")
 
-    without the logits of any class but the target's. `backward` may run once: the gradients live in the graph.
+    without the logits of any class but the target's. `backward` may run once, since the graph holds the gradients
+    themselves.
 
     Args:
         features: (..., D) H, floating point.
@@ -99,13 +99,30 @@ def factorized_cross_entropy(
     check_classes(weight, class_weight, classes)
     shape = target.shape
     features, target = features.reshape(-1, features.size(-1)), target.reshape(-1)
-    share = label_smoothing / max(classes.vocabulary - 1, 1)  # of the target distribution, to every token
-    smoothing = Smoothing(1 - label_smoothing - share, share)
-    rows_of_class = _by_class(target, classes, ignore_index)
+
+    # The positions of each class, without the ignored ones, which are sorted behind the last class. To learn how many
+    # there are is the only time that a GPU is waited for; `bincount` would wait once more.
+    ignored = target == ignore_index
+    target_class = classes.of_token[target.masked_fill(ignored, 0)].masked_fill(ignored, classes.number)  # N
+    numbers = _class_sizes(target_class, classes.number + 1).tolist()
+    rows_of_class = list(torch.argsort(target_class, stable=True).split(numbers))[: classes.number]
     kept = torch.cat(rows_of_class)  # n <= N
-    class_nll, class_terms = _class_part(features, class_weight, target, kept, classes, smoothing)
+
+    # The class term. Of the target distribution Q a class holds `share` for each of its tokens, and the target's class
+    # `at_target` more.
+    share = label_smoothing / max(classes.vocabulary - 1, 1)
+    smoothing = Smoothing(1 - label_smoothing - share, share)
+    log_p1 = class_log_prob(features[kept], class_weight)  # n x C
+    nll = -log_p1.gather(1, classes.of_token[target[kept]][:, None]).squeeze(1)  # n
+    terms = nll
+    if share:
+        sizes = _class_sizes(classes.of_token, classes.number)  # C, tokens
+        terms = smoothing.at_target * nll - share * (log_p1 * sizes).sum(1)
+    zeros = log_p1.new_zeros(len(target))
+    class_nll, class_terms = zeros.index_add(0, kept, nll), zeros.index_add(0, kept, terms)
+
     wanted = (wants_gradient(features), wants_gradient(weight))
-    token_loss, token_nll, token_terms = _TokenPart.apply(
+    token_loss, token_nll, token_terms = _TokenTerm.apply(
         features, weight, target, rows_of_class, classes, smoothing, wanted, chunk_elements
     )
     loss = class_terms.sum() + token_loss
@@ -115,41 +132,15 @@ def factorized_cross_entropy(
 
 
 class Smoothing(NamedTuple):
-    """Q: `share` at every token, and `at_target` more at the target."""
+    """The target distribution Q: `share` at every token, and `at_target` more at the target."""
 
     at_target: float
     share: float
 
 
-def _by_class(target: Tensor, classes: TokenClasses, ignore_index: int) -> list[Tensor]:
-    """The positions of each class, without the ignored ones: the only wait for a device, which has to count them."""
-    target_class = classes.of_token[target.masked_fill(target == ignore_index, 0)]  # N
-    target_class = target_class.masked_fill(target == ignore_index, classes.number)
-    numbers = _sizes(target_class, classes.number + 1).tolist()
-    return list(torch.argsort(target_class, stable=True).split(numbers))[: classes.number]
-
-
-def _sizes(class_of: Tensor, classes: int) -> Tensor:
-    """How many of (n,) are in each class: (C,) int64. As `bincount` has it, which waits for a device by itself."""
+def _class_sizes(class_of: Tensor, classes: int) -> Tensor:
+    """How many of (n,) are in each class: (C,) int64. Unlike `bincount`, it does not make the host wait for a GPU."""
     return class_of.new_zeros(classes).index_add_(0, class_of, torch.ones_like(class_of))
-
-
-def _class_part(
-    features: Tensor, class_weight: Tensor, target: Tensor, kept: Tensor, classes: TokenClasses, smoothing: Smoothing
-) -> tuple[Tensor, Tensor]:
-    """−log p1 of each target's class, and its share of the loss, each (N,) and differentiable.
-
-    A class holds `share` for each of its tokens, the target's class `at_target` more. `kept` (n,) are the positions
-    that count.
-    """
-    log_probs = class_log_prob(features[kept], class_weight)  # n x C
-    nll = -log_probs.gather(1, classes.of_token[target[kept]][:, None]).squeeze(1)  # n
-    terms = nll
-    if smoothing.share:
-        sizes = _sizes(classes.of_token, classes.number)  # C, tokens
-        terms = smoothing.at_target * nll - smoothing.share * (log_probs * sizes).sum(1)
-    zeros = log_probs.new_zeros(len(target))
-    return zeros.index_add(0, kept, nll), zeros.index_add(0, kept, terms)
 
 
 def class_log_prob(features: Tensor, class_weight: Tensor) -> Tensor:
@@ -159,7 +150,7 @@ def class_log_prob(features: Tensor, class_weight: Tensor) -> Tensor:
         return F.log_softmax(F.linear(features.to(dtype), class_weight.to(dtype)), dim=-1)
 
 
-class _TokenPart(torch.autograd.Function):
+class _TokenTerm(torch.autograd.Function):
     """−log p2, class by class; the gradients are formed in the forward pass and scaled in the backward pass."""
 
     @staticmethod
@@ -177,7 +168,8 @@ class _TokenPart(torch.autograd.Function):
         """Of H (N, D), W (V, D) and y (N,): the loss, the NLL (N,) and the summands of the loss (N,)."""
         work = _ClassByClass(features, weight, classes, wanted, chunk_elements)
         work.run(target, rows_of_class, smoothing)
-        ctx.gradients = work.gradients()
+        pairs = ((work.grad_features, features.dtype), (work.grad_weight, weight.dtype))
+        ctx.gradients = [None if gradient is None else (gradient, dtype) for gradient, dtype in pairs]
         ctx.mark_non_differentiable(work.nll, work.terms)
         return work.terms.sum(), work.nll, work.terms
 
@@ -189,7 +181,7 @@ class _TokenPart(torch.autograd.Function):
 
 
 class _ClassByClass:
-    """One forward pass of the tokens' part: outputs and gradients, filled class by class."""
+    """One forward pass of the token term: outputs and gradients, filled class by class."""
 
     def __init__(
         self,
@@ -207,25 +199,24 @@ class _ClassByClass:
         self.grad_weight = torch.zeros_like(weight, dtype=dtype) if wanted[1] else None  # V x D
 
     def run(self, target: Tensor, rows_of_class: list[Tensor], smoothing: Smoothing) -> None:
-        """The positions of each class that has any; with smoothing, every one of them in every class."""
+        """The positions of each class that has any; with smoothing, every position in every class."""
         kept = sum(map(len, rows_of_class))
         for number, rows in enumerate(rows_of_class):
-            size = self.classes.sizes[number]
-            if size == 1:  # p2 is 1, whatever the logit
+            if self.classes.sizes[number] == 1:  # p2 is 1, whatever the logit
                 continue
             weight = self.classes.rows(self.weight.detach(), number)  # size x D
             if len(rows):
-                self.nll[rows] = self._run(number, weight, rows, self.classes.place[target[rows]], smoothing)
+                self.nll[rows] = self._run_class(number, weight, rows, self.classes.place[target[rows]], smoothing)
             if smoothing.share and len(rows) < kept:
                 others = torch.cat([other for i, other in enumerate(rows_of_class) if i != number])
-                anywhere = torch.zeros_like(others)  # no mass is at "the target" of these
-                self._run(number, weight, others, anywhere, Smoothing(0.0, smoothing.share))
+                anywhere = torch.zeros_like(others)  # these positions have no target in the class: at_target is 0
+                self._run_class(number, weight, others, anywhere, Smoothing(0.0, smoothing.share))
 
-    def _run(self, number: int, weight: Tensor, rows: Tensor, place: Tensor, smoothing: Smoothing) -> Tensor:
-        """Some positions in one class; returns −log p2 at `place`, (n,).
+    def _run_class(self, number: int, weight: Tensor, rows: Tensor, place: Tensor, smoothing: Smoothing) -> Tensor:
+        """Adds the positions `rows` (n,) in one class, whose rows of W are `weight`; returns −log p2 at `place`, (n,).
 
-        The class's part of Q sums to ω = at_target + share·size, so that the loss is ω times a cross-entropy whose
-        label smoothing leaves share/ω to each token.
+        Inside the class Q sums to ω = at_target + share·size. So the loss is ω times a cross-entropy whose label
+        smoothing leaves share/ω to each token.
         """
         size = len(weight)
         omega = smoothing.at_target + smoothing.share * size
@@ -239,33 +230,26 @@ class _ClassByClass:
             predict=False,
         )
         wanted = Wanted(self.grad_features is not None, self.grad_weight is not None, False)
-        part = forward_pass(self.features, options).start(self.features[rows], weight, None, place, options, wanted)
+        form = kernels.select(self.features, options)
+        part = form.start(self.features[rows], weight, None, place, options, wanted)
         part.run()
         self.terms[rows] += part.outputs.terms
         if self.grad_features is not None:
             self.grad_features[rows] += part.grad_features
         if self.grad_weight is not None:
-            self._add_to_weight(number, part.grad_weight)
+            start = 0
+            for block in self.classes.blocks[number]:
+                length = block.stop - block.start if isinstance(block, slice) else len(block)
+                gradient, start = part.grad_weight[start : start + length], start + length
+                if isinstance(block, slice):
+                    self.grad_weight[block].add_(gradient)
+                else:
+                    self.grad_weight.index_add_(0, block, gradient)
         return part.outputs.nll
-
-    def gradients(self) -> list[tuple[Tensor, torch.dtype] | None]:
-        """The gradients of features and weight, each with the dtype it is wanted in."""
-        pairs = ((self.grad_features, self.features), (self.grad_weight, self.weight))
-        return [None if gradient is None else (gradient, wanted.dtype) for gradient, wanted in pairs]
-
-    def _add_to_weight(self, number: int, gradient: Tensor) -> None:
-        start = 0
-        for block in self.classes.blocks[number]:
-            size = block.stop - block.start if isinstance(block, slice) else len(block)
-            part, start = gradient[start : start + size], start + size
-            if isinstance(block, slice):
-                self.grad_weight[block].add_(part)
-            else:
-                self.grad_weight.index_add_(0, block, part)
 
 
 def joint_log_prob(features: Tensor, weight: Tensor, class_weight: Tensor, classes: TokenClasses) -> Tensor:
-    """log p of every token: `log p1 + log p2`, normalised over the vocabulary.
+    """log p of every token: `log p1 + log p2`, normalized over the vocabulary.
 
     Args: as those of `factorized_cross_entropy`.
 
@@ -275,8 +259,8 @@ def joint_log_prob(features: Tensor, weight: Tensor, class_weight: Tensor, class
     Raises:
         ValueError: a size does not fit.
 
-    Cost: that of a softmax over V, with one more pass over the logits. The logits are formed in the wider dtype of
-    features and weight, as an output layer of that dtype forms them, and normalised in float32.
+    Cost: that of a softmax over V, and one more pass over the logits. The logits are formed in the wider dtype of
+    features and weight, as an output layer of that dtype forms them, and normalized in float32.
     """
     check_classes(weight, class_weight, classes)
     shape = (*features.shape[:-1], classes.vocabulary)
@@ -287,14 +271,24 @@ def joint_log_prob(features: Tensor, weight: Tensor, class_weight: Tensor, class
 
 
 class _JointLogProb(torch.autograd.Function):
-    """Normalises the logits inside each class and adds log p1, in the memory of the logits."""
+    """Normalizes the logits inside each class and adds log p1, in the memory of the logits."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, log_p1: Tensor, classes: TokenClasses) -> Tensor:
-        """Of (N, V) and (N, C): (N, V)."""
+        """Joint log-probabilities (N, V) of logits (N, V) and log p1 (N, C), in place."""
         rows = max(1, CACHED_ELEMENTS // classes.vocabulary)
         for part, log_p1_of_part in zip(logits.split(rows), log_p1.split(rows), strict=True):
-            shifts = (log_p1_of_part - _normalizers(part, classes)).split(1, 1)  # C times n x 1
+            # The log-sum-exp of each class. One exponential below the largest of all logits serves all classes, unless
+            # a class is so far below it that float32 loses the class; then each has a log-sum-exp of its own.
+            largest = part.amax(1, keepdim=True)  # n x 1
+            mass = torch.sub(part, largest).exp_()  # n x V
+            sums = torch.stack([sum(mass[:, block].sum(1) for block in blocks) for blocks in classes.blocks], 1)
+            if sums.numel() and sums.amin() > LEAST_MASS:
+                normalizers = sums.log_().add_(largest)  # n x C
+            else:
+                normalizers = torch.stack([log_sum_exp(part, blocks) for blocks in classes.blocks], 1)
+            del mass
+            shifts = (log_p1_of_part - normalizers).split(1, 1)  # C times n x 1
             for blocks, shift in zip(classes.blocks, shifts, strict=True):
                 for block in blocks:
                     if isinstance(block, slice):
@@ -321,19 +315,6 @@ class _JointLogProb(torch.autograd.Function):
         return grad_logits, grad_log_p1, None
 
 
-def _normalizers(logits: Tensor, classes: TokenClasses) -> Tensor:
-    """The log-sum-exp of each class: (n, V) to (n, C).
-
-    With one exponential of all logits below their largest; a class so far below it that float32 loses it has its own.
-    """
-    largest = logits.amax(1, keepdim=True)  # n x 1
-    mass = torch.sub(logits, largest).exp_()  # n x V
-    sums = torch.stack([sum(mass[:, block].sum(1) for block in blocks) for blocks in classes.blocks], 1)  # n x C
-    if sums.numel() and sums.amin() > LEAST_MASS:
-        return sums.log_().add_(largest)
-    return torch.stack([log_sum_exp(logits, blocks) for blocks in classes.blocks], 1)
-
-
 def linear(features: Tensor, weight: Tensor) -> Tensor:
     """H Wᵀ in the wider dtype of the two."""
     dtype = torch.promote_types(features.dtype, weight.dtype)
@@ -341,16 +322,6 @@ def linear(features: Tensor, weight: Tensor) -> Tensor:
 
 
 def log_sum_exp(logits: Tensor, blocks: tuple[Block, ...]) -> Tensor:
-    """Over the columns of one class: (N,)."""
+    """The log-sum-exp (N,) of logits (N, V) over the columns of one class."""
     sums = [torch.logsumexp(logits[:, block], 1) for block in blocks]
     return sums[0] if len(sums) == 1 else torch.logsumexp(torch.stack(sums, 1), 1)
-
-
-def check_classes(weight: Tensor, class_weight: Tensor, classes: TokenClasses) -> None:
-    """Raises a ValueError where the sizes of W (V, D), U (C, D) and the classes differ."""
-    expected = ((classes.vocabulary, weight.size(1)), (classes.number, weight.size(1)))
-    if (tuple(weight.shape), tuple(class_weight.shape)) != expected:
-        raise ValueError(
-            f"factorised softmax: expected weight of shape {expected[0]} and class_weight of shape {expected[1]}, got "
-            f"{tuple(weight.shape)} and {tuple(class_weight.shape)}"
-        )

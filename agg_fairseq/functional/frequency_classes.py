@@ -1,8 +1,8 @@
 """Assigning tokens to frequency classes: MefMax (Choi et al. 2020, Algorithm 1) and its two ablations.
 
-Tokens are sorted by decreasing count, equal counts by index; a class is a stretch of that order. With the counts
-summed up along it, cut-off k of K stands behind the first token at which the sum exceeds k/K of the total. MefMax
-tries every K up to 1 / p_max and keeps the one of the highest mean efficiency (Eq. 5).
+Tokens are sorted by decreasing count, equal counts by index, and a class is a contiguous part of that order. Cut-off k
+of K comes after the first token at which the cumulative count exceeds k/K of the total. MefMax tries every K up to
+1 / p_max and keeps the one of the highest mean efficiency (Eq. 5).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from torch import Tensor
 ASSIGNMENTS = ("mefmax", "equal-frequency", "equal-token")
 
 PERFECT = 2.0
-"""The highest mean efficiency: classes of equal mass, and tokens of equal count in each."""
+"""The highest possible mean efficiency: classes of equal mass, each with tokens of equal count."""
 
 
 def mefmax(counts: Tensor) -> Tensor:
     """The classes of the highest mean efficiency among those that cut the frequency mass into equal parts.
 
-    Each number of classes K costs a binary search per cut-off, K log V; sorting and summing up are done once. That is
-    milliseconds for 50,000 tokens of a language; where all counts are nearly equal, so that K goes up to V, it is
-    quadratic.
+    Each number of classes K costs a binary search per cut-off, K log V; sorting and cumulative sums are done once. That
+    takes milliseconds for 50,000 tokens of a language. Where all counts are nearly equal, so that K goes up to V, the
+    cost is quadratic.
 
     Args:
         counts: (V,) occurrences in the training set, not negative and not all zero. A token that does not occur is
@@ -39,7 +39,7 @@ def mefmax(counts: Tensor) -> Tensor:
         tensor([2, 0, 2, 2, 0, 1, 2, 2, 2])
 
     Reference: Choi et al. (2020), "F²-Softmax", Sec. 3.3, Eqs. 5–6, Algorithm 1. Of equal efficiencies the smallest
-    number of classes is kept, as there. A last class that would be empty is none.
+    number of classes is kept, as in the paper. A last class that would be empty is dropped.
     """
     ranked, cumulative = _ranked(counts)
     sums = _EntropySums(cumulative)
@@ -59,13 +59,13 @@ def equal_frequency(counts: Tensor, number: int) -> Tensor:
 
     Args:
         counts: as for `mefmax`.
-        number: C, from 1 to ⌊1 / p_max⌋, beyond which a frequent token would take the mass of several classes.
+        number: C, from 1 to ⌊1 / p_max⌋; with more, one frequent token would have the mass of several classes.
 
     Returns:
         (V,) int64 in [0, C).
 
     Raises:
-        ValueError: as `mefmax`; or a class would stay empty.
+        ValueError: as `mefmax`; or a class would be empty.
 
     Reference: Choi et al. (2020), Sec. 4.4.1.
     """
@@ -110,11 +110,11 @@ def equal_token(counts: Tensor, number: int) -> Tensor:
 
 
 def assign_classes(assignment: str, number: int, counts: Tensor) -> Tensor:
-    """The assignment of that name, as options give it.
+    """The classes by the name of the assignment, as `--f2-assignment` and `--f2-classes` give it.
 
     Args:
         assignment: one of `ASSIGNMENTS`.
-        number: C; 0 for `mefmax`, which finds it.
+        number: C; 0 for `mefmax`, which finds the number itself.
         counts: as for `mefmax`.
 
     Returns:
@@ -134,14 +134,14 @@ def assign_classes(assignment: str, number: int, counts: Tensor) -> Tensor:
 
 
 def mean_efficiency(counts: Tensor, class_of_token: Tensor) -> float:
-    """Eq. 5, of any assignment: the uniformity of the classes, plus the mean uniformity of the tokens within each.
+    """Eq. 5 for any assignment: the uniformity of the classes, plus the mean uniformity of the tokens within each.
 
     Args:
         counts: (V,) occurrences.
         class_of_token: (V,) int64 in [0, C).
 
     Returns:
-        Between 0 and 2. A set of one member, and a class without an occurrence, has efficiency 1.
+        In [0, 2]. A set of one member, and a class without an occurrence, have efficiency 1.
     """
     class_of_token = class_of_token.cpu()
     ranked = torch.argsort(class_of_token, stable=True)
@@ -150,25 +150,23 @@ def mean_efficiency(counts: Tensor, class_of_token: Tensor) -> float:
 
 
 class _EntropySums:
-    """Sums along an order of tokens, from which the entropy of any stretch is read off."""
+    """Cumulative sums along an order of tokens, from which the entropy of any contiguous part follows."""
 
     def __init__(self, cumulative: np.ndarray) -> None:
-        """Of counts summed up along the order (V,)."""
+        """`cumulative` (V,) are the counts summed up along the order."""
         p = np.diff(cumulative, prepend=0) / cumulative[-1]
         p_log_p = p * np.log(p, out=np.zeros_like(p), where=p > 0)
         self.mass = np.concatenate([[0.0], np.cumsum(p)])  # V + 1
         self.p_log_p = np.concatenate([[0.0], np.cumsum(p_log_p)])  # V + 1
 
     def mean_efficiency(self, ends: np.ndarray) -> float:
-        """Of the classes that end before the given places (C,).
-
-        With m a class's mass, its entropy is −Σ (p/m) log(p/m) = log m − (1/m) Σ p log p.
-        """
+        """Eq. 5 for the classes that end before the places `ends` (C,)."""
         starts = np.concatenate([[0], ends[:-1]])
         mass, sizes = self.mass[ends] - self.mass[starts], ends - starts  # C
         inner = self.p_log_p[ends] - self.p_log_p[starts]  # C, Σ p log p
         occurs, several = mass > 0, sizes > 1
         log_mass = np.log(mass, out=np.zeros_like(mass), where=occurs)
+        # With m the mass of a class, its entropy is −Σ (p/m) log(p/m) = log m − (1/m) Σ p log p.
         entropy = log_mass - np.divide(inner, mass, out=np.zeros_like(mass), where=occurs)
         within = np.where(occurs & several, np.maximum(entropy, 0) / np.log(np.maximum(sizes, 2)), 1.0)
         between = -(mass * log_mass).sum() / np.log(len(ends)) if len(ends) > 1 else 1.0
@@ -176,6 +174,7 @@ class _EntropySums:
 
 
 def _checked(counts: Tensor) -> Tensor:
+    """The counts (V,) as int64 on the CPU, after their checks."""
     if counts.dim() != 1 or counts.is_floating_point():
         raise ValueError(
             f"frequency classes: expected whole counts of shape (V,), got {counts.dtype} of shape {tuple(counts.shape)}"
@@ -189,17 +188,17 @@ def _checked(counts: Tensor) -> Tensor:
 
 
 def _ranked(counts: Tensor) -> tuple[Tensor, np.ndarray]:
-    """Tokens by decreasing count (V,), and the counts summed up along that order (V,), exactly."""
+    """Tokens by decreasing count (V,), and the cumulative counts along that order (V,), in whole numbers."""
     counts = _checked(counts)
     ranked = torch.argsort(counts, descending=True, stable=True)
     return ranked, counts[ranked].cumsum(0).numpy()
 
 
 def _equal_mass_ends(cumulative: np.ndarray, number: int) -> np.ndarray:
-    """Where each class ends (C,): behind the first token at which the sum exceeds k/K, in whole numbers.
+    """Where each class ends (C,): after the first token at which the cumulative count exceeds k/K of the total.
 
-    As no token has more than 1/K of the mass, each cut-off is behind the one before it; only the last class may be
-    empty, and is left out.
+    Since no token has more than 1/K of the mass, each cut-off comes after the one before it. Only the last class may be
+    empty, and it is dropped.
     """
     limits = np.arange(1, number) * cumulative[-1] // number
     ends = np.searchsorted(cumulative, limits, side="right") + 1
@@ -208,5 +207,6 @@ def _equal_mass_ends(cumulative: np.ndarray, number: int) -> np.ndarray:
 
 
 def _classes(ranked: Tensor, ends: np.ndarray) -> Tensor:
+    """The class of each token (V,), from the tokens in order of rank (V,) and where each class ends (C,)."""
     places = np.searchsorted(ends, np.arange(len(ranked)), side="right")
     return torch.empty_like(ranked).scatter_(0, ranked, torch.from_numpy(places))

@@ -11,19 +11,19 @@ freezing) changes is how much of the gradient reaches each row of the output emb
               = gate_common[k]   if y_i is not rare
               = gate_rare[k]     if y_i is rare
 
-`G` depends on the row only through "is y_i rare" and "is k the target", so it is never written down. On a CPU
-(`chunks.py`) the rows are ordered by kind. Over the common rows the gate factors out of the sum,
-`gate_common ⊙ Σ_i …`: one pass over (V, D). Over the rare rows, which are few, the entries of `P − Q` themselves are
-gated. A target entry of a common row belongs to a common token, whose gate is 1; one of a rare row is put back after
-gating. On a GPU (`fused.py`) a kernel gates every entry where it forms it.
+`G` depends on the position only through "is y_i rare" and "is k the target", so it is never stored as (N, V). On a CPU
+(`kernels/chunked.py`) the positions are sorted by kind. Over those with a common target the gate factors out of the
+sum, `gate_common ⊙ Σ_i …`: one pass over (V, D). Over those with a rare target, which are few, the entries of `P − Q`
+themselves are gated. The target's entry is never gated: at a common target that is so because its gate is 1, and at a
+rare target the entry is put back after gating. On a GPU (`kernels/fused.py`) a kernel gates every entry as it forms it.
 
-The likelihood of a position may carry a weight (FACE), and an unlikelihood penalty may be added to it; the gates then
-apply to the gradient of the whole. What each adds to the gradient is in `chunks.py` and `unlikelihood.py`.
+The likelihood of a position may have a weight (FACE), and an unlikelihood penalty may be added to it; the gates then
+apply to the gradient of the sum. `ChunkedLoss` lists what each term adds to the gradient.
 
 Cost: the three products of plain cross-entropy (6·N·V·D operations) and, beyond inputs and gradients, a chunk of logits
 or two. The gradients are formed during the forward pass, summed in float32 (float64 for float64 input), and rescaled in
-the backward pass; so the logits are computed only once, and what underflows in half precision does so under a scale of
-our own, or not at all.
+the backward pass. So the logits are computed only once, and half precision does not make gradients underflow before the
+loss scale is applied.
 """
 
 from __future__ import annotations
@@ -33,27 +33,26 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .checks import check_arguments
-from .chunks import Options, Wanted, wants_gradient
-from .formed_gradients import scaled_gradients
-from .fused import forward_pass
+from . import kernels
+from .checks import check_arguments, check_positions_and_tokens
 from .gates import Gates
+from .kernels.chunked import Options, Wanted, scaled_gradients, wants_gradient
 from .unlikelihood import Unlikelihood
 
 
 class CrossEntropyOutput(NamedTuple):
-    """What `gated_cross_entropy` returns; everything in nats, zero at ignored positions."""
+    """The result of `gated_cross_entropy`; everything in nats, zero at ignored positions."""
 
     loss: Tensor
     """Scalar, summed over positions; the only field that carries a gradient."""
     nll: Tensor
     """Like `target`: −log P[i, y_i]."""
     terms: Tensor
-    """Like `target`: the summands of `loss`: smoothed, weighted, with the penalty. Else equal to `nll`."""
+    """Like `target`: the summands of `loss`, that is `nll` with label smoothing, weight and penalty, if any."""
     unlikelihood: Tensor
     """Like `target`: the penalty before its weight; zero without one."""
     prediction: Tensor | None = None
-    """Like `target`: the arg-max of P, int64, where it was asked for."""
+    """Like `target`: the arg-max of P, int64; None without `predict`."""
 
 
 def gated_cross_entropy(
@@ -70,30 +69,30 @@ def gated_cross_entropy(
     predict: bool = False,
     chunk_elements: int | None = None,
 ) -> CrossEntropyOutput:
-    """Cross-entropy of `softmax(features weightᵀ + bias)`, gated where it flows into `weight`.
+    """Cross-entropy of `softmax(features weightᵀ + bias)` whose gradient into `weight` is gated.
 
-    In value the same as
+    Equal in value to
 
         logits = features @ weight.T + bias
         loss = F.cross_entropy(logits.flatten(0, -2), target.flatten(), ignore_index=ignore_index, reduction="sum")
 
-    and in gradient the same as `agg_fairseq.functional.naive_gated_cross_entropy`, without ever holding the logits
-    of more than one chunk of positions. `backward` may run once: the gradients live in the graph.
+    and in gradient to `agg_fairseq.functional.naive_gated_cross_entropy`, without ever holding the logits of more than
+    one chunk of positions. `backward` may run once, since the graph holds the gradients themselves.
 
     Args:
         features: (..., D) H, floating point.
         weight: (V, D) W, the output embedding.
         target: (...) y, int64 in [0, V), or `ignore_index`.
         bias: (V,) b, added to the logits; its gradient is not gated.
-        gates: which rows receive how much; None is plain likelihood.
+        gates: how much of the gradient each row of W receives; None is plain likelihood.
         label_smoothing: ε in [0, 1). As fairseq does it, ε/(V−1) goes to every token but the target.
-        position_weight: like `target`, what the likelihood of each position counts; None is 1. No gradient flows into
-            it.
+        position_weight: like `target`, the weight of the likelihood of each position, for example
+            `face_weights(frequency)[target]`; None is 1. It receives no gradient.
         unlikelihood: a penalty on tokens that should not follow; its positions are those of the flattened `target`.
         ignore_index: target value of the positions that contribute nothing (padding).
         predict: also return the arg-max of P.
-        chunk_elements: logits held at a time, at least one row of V; None is 2^23 (32 MiB in float32), and 256 MiB
-            of them on a GPU.
+        chunk_elements: logits held at a time, at least one row of V; None is 2^23 on a CPU (32 MiB in float32), and
+            as many as fit in 256 MiB on a GPU.
 
     Returns:
         CrossEntropyOutput: the loss, and its summands per position.
@@ -112,8 +111,7 @@ def gated_cross_entropy(
     term of equal value that only routes gradients; here the value is the likelihood's, once.
     """
     check_arguments("gated_cross_entropy", features, weight, target, label_smoothing, ignore_index)
-    _check(weight, target, bias, gates, position_weight)
-    size = target.shape
+    check_positions_and_tokens("gated_cross_entropy", target, weight.size(0), position_weight, bias, gates)
     options = Options(
         gates=gates,
         label_smoothing=label_smoothing,
@@ -127,7 +125,7 @@ def gated_cross_entropy(
     loss, *outputs = _GatedCrossEntropy.apply(
         features.reshape(-1, features.size(-1)), weight, bias, target.reshape(-1), options, wanted
     )
-    return CrossEntropyOutput(loss, *(None if output is None else output.view(size) for output in outputs))
+    return CrossEntropyOutput(loss, *(None if output is None else output.view(target.shape) for output in outputs))
 
 
 class _GatedCrossEntropy(torch.autograd.Function):
@@ -143,8 +141,8 @@ class _GatedCrossEntropy(torch.autograd.Function):
         options: Options,
         wanted: Wanted,
     ) -> tuple[Tensor | None, ...]:
-        """The loss of H (N, D), W (V, D), b (V,) or None and y (N,): a scalar, then `chunks.Outputs`."""
-        work = forward_pass(features, options).start(features, weight, bias, target, options, wanted)
+        """The loss of H (N, D), W (V, D), b (V,) or None and y (N,): a scalar, then the fields of `Outputs`."""
+        work = kernels.select(features, options).start(features, weight, bias, target, options, wanted)
         work.run()
         ctx.gradients = work.gradients()
         ctx.mark_non_differentiable(*(output for output in work.outputs if output is not None))
@@ -161,19 +159,22 @@ class _GatedCrossEntropy(torch.autograd.Function):
         return (*scaled_gradients(ctx, grad_loss, "gated_cross_entropy"), None, None, None)
 
 
-def _check(
-    weight: Tensor, target: Tensor, bias: Tensor | None, gates: Gates | None, position_weight: Tensor | None
-) -> None:
-    if position_weight is not None and position_weight.shape != target.shape:
-        raise ValueError(
-            f"gated_cross_entropy: expected position_weight of shape {tuple(target.shape)}, "
-            f"got {tuple(position_weight.shape)}"
-        )
-    vectors = {"bias": bias}
-    if gates is not None:
-        vectors |= {f"gates.{name}": vector for name, vector in gates.vectors().items()}
-    for name, vector in vectors.items():
-        if vector is not None and vector.shape != weight.shape[:1]:
-            raise ValueError(
-                f"gated_cross_entropy: expected {name} of shape ({weight.size(0)},), got {tuple(vector.shape)}"
-            )
+def face_weights(frequency: Tensor) -> Tensor:
+    """The weight of each token in frequency-aware cross-entropy (FACE): `1 − f[k] / max f`, scaled to a mean of 1.
+
+    This is the variant with pre-weight. The most frequent token has weight 0, one that was never output the highest.
+
+    Args:
+        frequency: (V,) f, not negative: how often each token was output (OPR) or is in the training set.
+
+    Returns:
+        (V,) float32, the weight of the likelihood at positions with that target. All 1 where nothing was output yet,
+        or all tokens equally often.
+
+    Reference: Jiang et al. (2019), "Improving Neural Response Diversity with Frequency-Aware Cross-Entropy Loss";
+    FACE-OPR in the tables of Choi et al. (2020).
+    """
+    f = frequency.double()
+    weight = 1 - f / f.max().clamp(min=1)
+    total = weight.sum()
+    return torch.where(total > 0, weight * (len(f) / total), torch.ones_like(weight)).float()

@@ -1,15 +1,19 @@
-"""How much of the gradient of a softmax loss reaches each row of the output embedding."""
+"""Gates: how much of the gradient of a softmax loss reaches each row of the output embedding."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+PARTS = ("b", "c", "bc")
+"""The parts of Eq. 4 (Yu et al. 2022) that `freezing_gates` can freeze."""
 
 
 @dataclass(frozen=True)
 class Gates:
-    """The gates G of an update, by what kind of token the target is.
+    """The gates G of an update, by the kind of the target.
 
     Args:
         rare: (V,) bool, the rare tokens R. Outside R every gate is 1, whatever the vectors below hold.
@@ -31,24 +35,45 @@ class Gates:
             raise ValueError("Gates: expected gate_rare or appearances, got both")
 
     def vectors(self) -> dict[str, Tensor]:
-        """The vectors that are given, by name; each (V,)."""
-        named = vars(self)
-        return {name: vector for name, vector in named.items() if vector is not None}
+        """The vectors (V,) that are given, by name."""
+        return {name: vector for name, vector in vars(self).items() if vector is not None}
 
     def at_common_targets(self, like: Tensor) -> Tensor | None:
         """(V,) in the dtype of `like`, or None where every gate is 1."""
-        return None if self.gate_common is None else self._ones_outside_rare(self.gate_common.to(like))
+        return None if self.gate_common is None else self.gate_common.to(like).masked_fill(~self.rare, 1.0)
 
     def at_rare_targets(self, target: Tensor, like: Tensor) -> Tensor | None:
         """(V,), or one row for each rare `target` (C,): (C, V); in the dtype of `like`, None where every gate is 1."""
         if self.gate_rare is not None:
-            return self._ones_outside_rare(self.gate_rare.to(like))
+            return self.gate_rare.to(like).masked_fill(~self.rare, 1.0)
         if self.appearances is None:
             return None
         a = self.appearances.to(like)
         of_target = a[target][:, None]  # C x 1
         ratio = (a / of_target.clamp(min=1)).clamp_(max=1)  # C x V
-        return self._ones_outside_rare(ratio.masked_fill_(of_target == 0, 1.0))  # no token is rarer than an unseen one
+        ratio.masked_fill_(of_target == 0, 1.0)  # no token is rarer than a target that was never seen
+        return ratio.masked_fill(~self.rare, 1.0)
 
-    def _ones_outside_rare(self, gate: Tensor) -> Tensor:
-        return gate.masked_fill(~self.rare, 1.0)
+
+def freezing_gates(rare: Tensor, parts: str) -> Gates:
+    """Gates that freeze parts of Eq. 4 on the rare tokens: 0 on a part that is frozen, 1 on the others.
+
+    Part (a) pulls a rare token towards the features whose target it is, and is never frozen here; (b) pushes it away
+    from the features of targets that are not rare, (c) from those of the other rare ones.
+
+    Args:
+        rare: (V,) bool, R.
+        parts: "b", "c" or "bc".
+
+    Returns:
+        Gates: float32.
+
+    Raises:
+        ValueError: `parts` is none of the three.
+
+    Reference: Yu et al. (2022), Sec. 3.3, Eq. 4 and Table 2.
+    """
+    if parts not in PARTS:
+        raise ValueError(f"expected parts to be one of {', '.join(PARTS)}, got {parts!r}")
+    closed = torch.zeros_like(rare, dtype=torch.float32)
+    return Gates(rare=rare, gate_common=closed if "b" in parts else None, gate_rare=closed if "c" in parts else None)

@@ -1,4 +1,4 @@
-"""The gated loss as the papers write it, in plain autograd: for reading, and for testing the fast one against."""
+"""The gated loss as the papers write it, in plain autograd: to read, and to test the fast forms against."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .unlikelihood import Unlikelihood
 
 
 def gate_gradient(value: Tensor, gate: Tensor) -> Tensor:
-    """Eq. 6: equal to `value`, while only `gate` times the gradient flows back into it.
+    """Eq. 6: equal to `value`, with its gradient multiplied by `gate`.
 
     Args:
         value: any shape.
@@ -35,13 +35,13 @@ def naive_gated_cross_entropy(
     unlikelihood: Unlikelihood | None = None,
     ignore_index: int = -100,
 ) -> Tensor:
-    """The loss of `gated_cross_entropy` by the three logits of Eqs. 9–10. Holds several (N, V) tensors.
+    """The loss of `gated_cross_entropy`, from the three logits of Eqs. 9–10. Holds several (N, V) tensors.
 
     Args: as those of `gated_cross_entropy`.
 
     Returns:
-        Scalar in nats: the value of the likelihood, with the gradients of the paper's sum. The paper's own value
-        is twice that, since its second term repeats the first; the repetition is subtracted without a gradient.
+        Scalar in nats: the value of the likelihood, with the gradients of the paper's sum. The paper's own value is
+        twice that, since its second term equals the first; the second value is subtracted without its gradient.
     """
     features, target = features.reshape(-1, features.size(-1)), target.reshape(-1)
     position = (target != ignore_index).nonzero().squeeze(1)
@@ -50,25 +50,30 @@ def naive_gated_cross_entropy(
     offset = 0 if bias is None else bias
 
     def loss(logits: Tensor) -> Tensor:
-        log_probs = F.log_softmax(logits, dim=1)
-        terms = importance * _smoothed_cross_entropy(log_probs, target, label_smoothing)
-        if unlikelihood is not None:
-            terms = terms + unlikelihood.weight * _unlikelihood(log_probs, target, position, unlikelihood)
+        """The summands (n,) of the loss."""
+        log_probs = F.log_softmax(logits, dim=1)  # n x V
+        nll = -log_probs.gather(1, target[:, None]).squeeze(1)
+        share = label_smoothing / max(log_probs.size(1) - 1, 1)
+        terms = importance * ((1 - label_smoothing - share) * nll - share * log_probs.sum(1))
+        if unlikelihood is not None:  # the token-level objective of Welleck et al. (2020)
+            tokens, is_candidate = unlikelihood.candidates.at(position)  # n x U
+            if unlikelihood.spare_target:
+                is_candidate = is_candidate & (tokens != target[:, None])
+            penalty = -torch.log1p(-log_probs.exp().gather(1, tokens))
+            terms = terms + unlikelihood.weight * penalty.masked_fill(~is_candidate, 0.0).sum(1)
         return terms
 
-    gate = _gate_matrix(gates, target, weight)  # N x V: G of the paper, g1 or g2 by row, 1 at the target
+    # Eq. 9: z⁰ carries the gradient into the features; z¹ and z² the gradient into W, where the gates hold back the
+    # entries of H Wᵀ.
+    gate = _gate_matrix(gates, target, weight)  # n x V: G, g1 or g2 by row, 1 at the target
     z0 = features @ weight.detach().t() + offset
-    z12 = _gated_product(features.detach(), weight, gate) + (0 if bias is None else bias.detach())
+    z12 = gate_gradient(features.detach() @ weight.t(), gate) + (0 if bias is None else bias.detach())
     embedding_term = loss(z12)
     return (loss(z0) + embedding_term - embedding_term.detach()).sum()
 
 
-def _gated_product(features: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
-    """Eq. 9, z¹ and z²: the gate holds back the entries of H Wᵀ on their way into W."""
-    return gate_gradient(features @ weight.t(), gate)
-
-
 def _gate_matrix(gates: Gates | None, target: Tensor, weight: Tensor) -> Tensor:
+    """G (n, V) of the paper, for targets (n,) and W (V, D)."""
     matrix = torch.ones(len(target), weight.size(0), dtype=weight.dtype, device=weight.device)
     if gates is None:
         return matrix
@@ -79,22 +84,7 @@ def _gate_matrix(gates: Gates | None, target: Tensor, weight: Tensor) -> Tensor:
         matrix[target_is_rare] = gates.gate_rare.to(weight.dtype)
     if gates.appearances is not None:
         a = gates.appearances.to(weight.dtype)
-        ratio = a[None, :] / a[target[target_is_rare]][:, None]  # 0 / 0: none is rarer than an unseen target
+        ratio = a[None, :] / a[target[target_is_rare]][:, None]  # 0 / 0: no token is rarer than an unseen target
         matrix[target_is_rare] = ratio.nan_to_num(nan=1.0).clamp(max=1)
     matrix[:, ~gates.rare] = 1.0
     return matrix.scatter(1, target[:, None], 1.0)
-
-
-def _smoothed_cross_entropy(log_probs: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
-    share = label_smoothing / max(log_probs.size(1) - 1, 1)
-    nll = -log_probs.gather(1, target[:, None]).squeeze(1)
-    return (1 - label_smoothing - share) * nll - share * log_probs.sum(1)
-
-
-def _unlikelihood(log_probs: Tensor, target: Tensor, position: Tensor, unlikelihood: Unlikelihood) -> Tensor:
-    """The token-level objective of Welleck et al. (2020), at each position."""
-    tokens, is_candidate = unlikelihood.candidates.at(position)
-    if unlikelihood.spare_target:
-        is_candidate = is_candidate & (tokens != target[:, None])
-    penalty = -torch.log1p(-log_probs.exp().gather(1, tokens))
-    return penalty.masked_fill(~is_candidate, 0.0).sum(1)

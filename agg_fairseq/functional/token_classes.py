@@ -1,4 +1,4 @@
-"""A partition of the vocabulary into classes, and where the tokens of each stand in the dictionary."""
+"""A partition of the vocabulary into classes, and the places of the tokens of each class in the dictionary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 RUN = 1024
-"""Tokens that stand side by side in this number or more are addressed as a slice, which copies nothing."""
+"""This many consecutive tokens or more are addressed as a slice, which copies nothing."""
 
 Block = slice | Tensor
 
@@ -56,15 +56,19 @@ class TokenClasses:
                 else f"TokenClasses: got the class {classes.min()}"
             )
         device = class_of_token.device
-        order = np.argsort(classes, kind="stable")
-        members = np.split(order, np.cumsum(sizes)[:-1])
-        blocks = [_blocks(tokens) for tokens in members]
-        place = torch.empty(len(classes), dtype=torch.int64)
-        for pieces in blocks:
-            tokens = torch.cat([_indices(piece) for piece in pieces])
-            place[tokens] = torch.arange(len(tokens))
-        moved = tuple(tuple(p if isinstance(p, slice) else p.to(device) for p in pieces) for pieces in blocks)
-        return cls(class_of_token, place.to(device), tuple(map(int, sizes)), moved)
+        members = np.split(np.argsort(classes, kind="stable"), np.cumsum(sizes)[:-1])
+        place, blocks = torch.empty(len(classes), dtype=torch.int64), []
+        for tokens in members:  # ascending
+            # Long runs of consecutive tokens become slices; all others follow them in one piece of indices.
+            runs = np.split(tokens, np.nonzero(np.diff(tokens) != 1)[0] + 1)
+            is_long = [len(run) >= RUN or len(runs) == 1 for run in runs]
+            pieces = [slice(int(run[0]), int(run[-1]) + 1) for run, long in zip(runs, is_long, strict=True) if long]
+            rest = [run for run, long in zip(runs, is_long, strict=True) if not long]
+            if rest:
+                pieces.append(torch.from_numpy(np.concatenate(rest)).to(device))
+            blocks.append(tuple(pieces))
+            place[torch.cat([indices(piece, "cpu") for piece in pieces])] = torch.arange(len(tokens))
+        return cls(class_of_token, place.to(device), tuple(map(int, sizes)), tuple(blocks))
 
     @property
     def number(self) -> int:
@@ -85,14 +89,6 @@ class TokenClasses:
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
 
-def _blocks(tokens: np.ndarray) -> tuple[Block, ...]:
-    """Ascending tokens as slices for the long runs, then the others as indices."""
-    runs = np.split(tokens, np.nonzero(np.diff(tokens) != 1)[0] + 1)
-    is_long = [len(run) >= RUN or len(runs) == 1 for run in runs]
-    slices = [slice(int(run[0]), int(run[-1]) + 1) for run, long in zip(runs, is_long, strict=True) if long]
-    rest = [run for run, long in zip(runs, is_long, strict=True) if not long]
-    return (*slices, *([torch.from_numpy(np.concatenate(rest))] if rest else []))
-
-
-def _indices(block: Block) -> Tensor:
-    return torch.arange(block.start, block.stop) if isinstance(block, slice) else block
+def indices(block: Block, device: torch.device | str) -> Tensor:
+    """The tokens of a block as indices (n,) on the device."""
+    return torch.arange(block.start, block.stop, device=device) if isinstance(block, slice) else block.to(device)

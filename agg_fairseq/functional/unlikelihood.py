@@ -6,9 +6,9 @@ With `w[c] = P[c] / (1 − P[c])` on the candidates and `s = Σ_c w[c]`, its gra
 
     dL/dz[k] = w[k]·1(k ∈ C) − s·P[k]
 
-which is bounded, although w is not: for the likeliest candidate the two terms cancel, so that entry is formed as
-`P[c] (1 − Σ_{c' ≠ c} w[c'])`, and `1 − P[c]` as the sum of the other probabilities. The work is one gather and one
-scatter over the candidates, beside the passes over P that likelihood needs anyway.
+which is bounded, although w is not: for the likeliest token the two terms cancel. So the entry of that token is formed
+as `P[c] (1 − Σ_{c' ≠ c} w[c'])`, and its `1 − P[c]` as the sum of the other probabilities. The cost is one gather and
+one scatter over the candidates, besides the passes over P that the likelihood needs anyway.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import torch
 from torch import Tensor
 
 SMALLEST_COMPLEMENT = 1e-30
-"""What `1 − P[c]` is taken for where it is even less: α·w stays finite, and the penalty of a token below 70 nats."""
+"""Lower bound of `1 − P[c]`: it keeps α·w finite, and the penalty of a token below 70 nats."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """For each position, the tokens that should not follow. The rows of a position are shared by its sequence.
+    """For each position, the tokens that should not follow. All positions of a sequence share a row.
 
     Args:
-        tokens: (B, U) int64, the distinct tokens of each of B sequences, filled up with anything.
-        since: (B, U) int64, the first step at which the token is a candidate; fillings have a step that never comes.
+        tokens: (B, U) int64, the distinct tokens of each of B sequences, padded with any token.
+        since: (B, U) int64, the first step at which the token is a candidate; for padding a step beyond the last.
         steps: T, so that position i is step `i % T` of sequence `i // T`.
     """
 
@@ -38,7 +38,7 @@ class Candidates:
     steps: int
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """The candidates at positions (C,) of the flattened (B, T): tokens and "is one", both (C, U)."""
+        """At positions (C,) of the flattened (B, T): tokens (C, U), and whether each is a candidate there (C, U)."""
         sequence = torch.div(positions, self.steps, rounding_mode="floor")
         return self.tokens[sequence], self.since[sequence] <= (positions % self.steps)[:, None]
 
@@ -50,7 +50,7 @@ class Unlikelihood:
     Args:
         weight: α >= 0.
         candidates: which tokens at which positions.
-        spare_target: the target is no candidate, as at the token level; False keeps it, as at the sequence level.
+        spare_target: exclude the target from the candidates, as at the token level; False for the sequence level.
     """
 
     weight: float
@@ -63,13 +63,16 @@ class Unlikelihood:
         Args:
             positions: (C,) int64, in the flattened (B, T).
             target: (C,) int64.
-            probabilities: (C, V) P; changed and restored in passing.
+            probabilities: (C, V) P; changed temporarily, and restored.
         """
         tokens, is_candidate = self.candidates.at(positions)  # C x U
         if self.spare_target:
             is_candidate = is_candidate & (tokens != target[:, None])
         likeliest = probabilities.max(1, keepdim=True)  # C x 1
-        others = _sum_without(probabilities, likeliest.indices)  # C x 1, 1 − P of the likeliest, accurate near 0
+        # 1 − P of the likeliest token, which may be close to 0: the sum of all other probabilities has no cancellation.
+        probabilities.scatter_(1, likeliest.indices, 0.0)
+        others = probabilities.sum(1, keepdim=True)  # C x 1
+        probabilities.scatter_(1, likeliest.indices, likeliest.values)
         p = probabilities.gather(1, tokens)  # C x U
         is_likeliest = tokens == likeliest.indices
         complement = torch.where(is_likeliest, others, 1 - p).clamp_(min=SMALLEST_COMPLEMENT)
@@ -92,20 +95,20 @@ class PenaltyTerms(NamedTuple):
     tokens: Tensor
     """(C, U)."""
     odds: Tensor
-    """(C, U) w, 0 where there is no candidate."""
+    """(C, U) w, 0 where a token is not a candidate."""
     likeliest: Tensor
-    """(C, 1) the arg-max of P."""
+    """(C, 1) int64, the arg-max of P."""
     at_likeliest: Tensor
-    """(C, 1) the gradient at the arg-max, where that is a candidate."""
+    """(C, 1) the gradient into the logit of the arg-max, if that is a candidate."""
     has_likeliest: Tensor
-    """(C, 1) bool, the arg-max is a candidate."""
+    """(C, 1) bool, whether the arg-max is a candidate."""
 
     def add_gradient_(self, residual: Tensor, at_likeliest: Tensor, weight: float) -> None:
         """Adds `weight · w` to the candidates of a gradient (C, V) that already holds `−weight · s·P`.
 
         Args:
             residual: (C, V), changed in place.
-            at_likeliest: (C, 1), what the loss without the penalty has at the arg-max.
+            at_likeliest: (C, 1), the gradient of the other terms of the loss at the arg-max.
             weight: α.
         """
         residual.scatter_add_(1, self.tokens, weight * self.odds)
@@ -116,24 +119,25 @@ class PenaltyTerms(NamedTuple):
 
 
 def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
-    """The candidates of the token level: what occurred earlier in the same sequence, less the target.
+    """The candidates of the token level: the tokens that occurred earlier in the same sequence, except the target.
 
     Args:
         target: (B, T) int64.
         ignore_index: padding, never a candidate.
 
     Returns:
-        Candidates: for U, the most distinct tokens that a sequence has. Each comes up the step after its first.
+        Candidates: U is the largest number of distinct tokens in a sequence. A token is a candidate from the step after
+            its first occurrence on.
 
-    Reference: Welleck et al. (2020), the token-level objective. In their code the candidates of one sequence
-    get into the others of a batch.
+    Reference: Welleck et al. (2020), the token-level objective. In their code the candidates of one sequence leak into
+    the other sequences of a batch.
     """
     batch, steps = target.shape
     ordered, order = target.sort(dim=1, stable=True)
     is_first = torch.ones_like(ordered, dtype=torch.bool)
     is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     is_first &= ordered != ignore_index
-    place = is_first.cumsum(1) - 1  # where a token goes in its row
+    place = is_first.cumsum(1) - 1  # B x T, the column of a token in its row of candidates
     width = int(is_first.sum(1).max().clamp(min=1)) if target.numel() else 1
     tokens = target.new_zeros(batch, width)
     since = target.new_full((batch, width), steps)
@@ -144,7 +148,7 @@ def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
 
 
 def repeated_ngrams(tokens: Tensor, n: int) -> Tensor:
-    """Which tokens are part of an n-gram that the same row holds earlier already.
+    """Which tokens are part of an n-gram that occurred earlier in the same row.
 
     Args:
         tokens: (B, T) int64.
@@ -156,7 +160,7 @@ def repeated_ngrams(tokens: Tensor, n: int) -> Tensor:
     Raises:
         ValueError: `n` below 1.
 
-    Reference: Welleck et al. (2020), the sequence-level objective (n = 4). Their code leaves out the last
+    Reference: Welleck et al. (2020), the sequence-level objective (n = 4). Their code omits the last
     n-gram of a row.
     """
     if n < 1:
@@ -182,12 +186,3 @@ def given_tokens(tokens: Tensor, is_candidate: Tensor) -> Candidates:
     never = torch.iinfo(torch.int64).max
     since = torch.zeros_like(tokens).masked_fill_(~is_candidate, never)
     return Candidates(tokens.reshape(-1, 1), since.reshape(-1, 1), steps=1)
-
-
-def _sum_without(values: Tensor, left_out: Tensor) -> Tensor:
-    """The row sums of `values` (C, V) less one entry of each row; `left_out` and the result are (C, 1)."""
-    kept = values.gather(1, left_out)
-    values.scatter_(1, left_out, 0.0)
-    total = values.sum(1, keepdim=True)
-    values.scatter_(1, left_out, kept)
-    return total

@@ -1,9 +1,15 @@
-"""The papers' measures: plain functions of tensors and of texts, no fairseq."""
+"""The papers' measures as pure functions of tensors and of texts. Nothing here needs fairseq."""
 
 from .align_sim import LinkCounts, align_sim, group_means, orthogonal_align_sim
 from .bleu import Bleu, corpus_bleu, split_compounds, tokenized_bleu
-from .diversity import distinct, repetition, unique_tokens
-from .groups import FrequencyGroups, frequency_groups, relative_frequency_groups
+from .diversity import distinct, repetition, self_bleu, unique_tokens
+from .groups import (
+    FrequencyGroups,
+    frequency_groups,
+    frequency_mass_groups,
+    group_shares,
+    relative_frequency_groups,
+)
 from .isotropy import (
     isotropy,
     mean_cosine,
@@ -12,11 +18,9 @@ from .isotropy import (
     principal_projection,
     singular_values,
 )
-from .likeness import kl_divergence, ms_jaccard
-from .mass_groups import frequency_mass_groups, group_shares
 from .neighbors import nearest_neighbors
 from .next_token import NextTokenStatistics
-from .self_bleu import self_bleu
+from .ngrams import kl_divergence, ms_jaccard
 from .word_similarity import WordSimilarity, word_similarity, word_vectors
 
 __all__ = [
@@ -38,8 +42,8 @@ __all__ = [
     "mean_cosine_between",
     "mean_inner_product",
     "ms_jaccard",
-    "orthogonal_align_sim",
     "nearest_neighbors",
+    "orthogonal_align_sim",
     "principal_projection",
     "relative_frequency_groups",
     "repetition",

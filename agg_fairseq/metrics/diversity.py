@@ -1,20 +1,24 @@
-"""How varied texts are, each by itself and together: Distinct, Repetition, Uniq."""
+"""How diverse texts are, each by itself and together: Distinct, Repetition, Uniq, Self-BLEU."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from .ngrams import Text, check_texts, ngrams
 
 SHORTEST_PHRASE = 3
+"""Tokens of the shortest phrase that counts in `repetition`."""
+SMOOTHING = 0.1
+"""Matches that Self-BLEU counts where an order has none: method 1 of Chen and Cherry (2014), with NLTK's ε."""
 
 
 def distinct(texts: Sequence[Text], max_order: int = 3) -> list[float]:
     """Distinct-n: the mean over texts of the number of distinct n-grams, divided by the number of tokens.
 
-    Of h tokens there are h − n + 1 n-grams, so a text that repeats nothing has 1 − (n − 1)/h. A text shorter than n
-    contributes 0, an empty one too.
+    A text of h tokens has h − n + 1 n-grams, so one that repeats nothing has a value of 1 − (n − 1)/h. A text shorter
+    than n, or empty, has 0.
 
     Args:
         texts: lists of tokens.
@@ -27,7 +31,7 @@ def distinct(texts: Sequence[Text], max_order: int = 3) -> list[float]:
         ValueError: there is no text, or `max_order` is below 1.
         TypeError: a text is a string.
 
-    Reference: Li et al. (2016), who take all texts together; text by text, Choi et al. (2020), Sec. 4.1.6.
+    Reference: Li et al. (2016), who count in all texts together; per text, Choi et al. (2020), Sec. 4.1.6.
     """
     check_texts(texts, max_order)
     scores = []
@@ -38,17 +42,17 @@ def distinct(texts: Sequence[Text], max_order: int = 3) -> list[float]:
 
 
 def repetition(texts: Sequence[Text], *, shortest_phrase: int = SHORTEST_PHRASE) -> float:
-    """The share of texts that end in a phrase said at least twice in a row.
+    """The share of texts that end in a phrase repeated at least twice in a row.
 
-    The authors' released script takes, of all phrase lengths, the one repeated most often and asks whether that is
-    3 or more tokens; here any phrase of 3 or more will do, such as `a b a b` of a text that ends in four `a b`.
+    The authors' released script finds the phrase length that is repeated most often, and tests whether that is 3 tokens
+    or more. Here any phrase of 3 tokens or more counts, such as `a b a b` in a text that ends in four times `a b`.
 
     Args:
         texts: lists of tokens.
-        shortest_phrase: tokens that a phrase has at least, 1 or more.
+        shortest_phrase: minimum number of tokens of a phrase, at least 1.
 
     Returns:
-        In [0, 1]; a text with fewer than two phrases' tokens repeats nothing.
+        In [0, 1]; a text shorter than two phrases repeats nothing.
 
     Raises:
         ValueError: there is no text, or `shortest_phrase` is below 1.
@@ -59,7 +63,11 @@ def repetition(texts: Sequence[Text], *, shortest_phrase: int = SHORTEST_PHRASE)
     check_texts(texts)
     if shortest_phrase < 1:
         raise ValueError(f"expected phrases of 1 token or more, got {shortest_phrase}")
-    return sum(_ends_in_repetition(text, shortest_phrase) for text in texts) / len(texts)
+    repeating = 0
+    for text in texts:
+        lengths = range(shortest_phrase, len(text) // 2 + 1)
+        repeating += any(text[-length:] == text[-2 * length : -length] for length in lengths)
+    return repeating / len(texts)
 
 
 def unique_tokens(texts: Sequence[Text]) -> int:
@@ -75,6 +83,75 @@ def unique_tokens(texts: Sequence[Text]) -> int:
     return len(set().union(*texts))
 
 
-def _ends_in_repetition(text: Text, shortest_phrase: int) -> bool:
-    lengths = range(shortest_phrase, len(text) // 2 + 1)
-    return any(text[-length:] == text[-2 * length : -length] for length in lengths)
+def self_bleu(texts: Sequence[Text], max_order: int = 3) -> list[float]:
+    """Self-BLEU-n: the mean over texts of BLEU-n of a text with all others as its references.
+
+    BLEU-n = min(1, exp(1 − r/h)) · (Π_{k=1}^{n} p_k)^(1/n) for each text, with h its length, r the length of another
+    text that is closest to h (the shorter of two), and p_k its clipped k-gram precision. Where no k-gram matches, 0.1
+    match is counted, out of 1 where the text is shorter than k; where no token matches, BLEU is 0. This is NLTK's
+    `sentence_bleu(others, text, (1/n,) * n, SmoothingFunction().method1)`, in time linear in the tokens of all texts.
+
+    Args:
+        texts: at least two lists of tokens.
+        max_order: N, at least 1.
+
+    Returns:
+        Self-BLEU-1, …, Self-BLEU-N, each in [0, 1]; 1 where the texts are the same.
+
+    Raises:
+        ValueError: there are fewer than two texts, or `max_order` is below 1.
+        TypeError: a text is a string.
+
+    Reference: Zhu et al. (2018); Papineni et al. (2002).
+    """
+    check_texts(texts, max_order)
+    if len(texts) < 2:
+        raise ValueError("expected at least two texts, since each is compared with the others, got one")
+    lengths = [len(text) for text in texts]
+    closest = _closest_lengths(lengths)
+    matches = [_clipped_matches(texts, order) for order in range(1, max_order + 1)]  # N lists, a number per text
+    scores = []
+    for order in range(1, max_order + 1):
+        of_text = zip(lengths, *matches[:order], strict=True)
+        scores.append(math.fsum(_bleu(found, h, closest[h]) for h, *found in of_text) / len(texts))
+    return scores
+
+
+def _clipped_matches(texts: Sequence[Text], order: int) -> list[int]:
+    """For each text, the number of its k-grams that match, each clipped at its highest count in any other text.
+
+    The other texts need not be compared one by one. A k-gram that occurs c times in a text is clipped at the highest
+    count among the others. That is c or more if some text has more than c, or if two texts have c; otherwise this text
+    alone has the highest count of all, and the limit is the second highest.
+    """
+    counts = [Counter(ngrams(text, order)) for text in texts]
+    highest: dict[tuple[str | None, ...], int] = {}
+    second: dict[tuple[str | None, ...], int] = {}  # equal to the highest where two texts have that
+    for of_text in counts:
+        for gram, count in of_text.items():
+            best = highest.get(gram, 0)
+            if count > best:
+                highest[gram], second[gram] = count, best
+            elif count > second[gram]:
+                second[gram] = count
+    return [sum(count if count < highest[g] else second[g] for g, count in of_text.items()) for of_text in counts]
+
+
+def _closest_lengths(lengths: Sequence[int]) -> dict[int, int]:
+    """For each length, the closest length of another text; of two that are equally close the shorter."""
+    occurrences = Counter(lengths)
+    ranked = sorted(occurrences)
+    closest = {}
+    for index, length in enumerate(ranked):
+        others = [length] if occurrences[length] > 1 else ranked[max(0, index - 1) : index] + ranked[index + 1 :][:1]
+        closest[length] = min(others, key=lambda other: abs(other - length))
+    return closest
+
+
+def _bleu(matches: Sequence[int], length: int, reference_length: int) -> float:
+    """BLEU of one text from its matches of orders 1, …, n."""
+    if matches[0] == 0:
+        return 0.0
+    precisions = [(found or SMOOTHING) / max(1, length - shorter) for shorter, found in enumerate(matches)]
+    brevity = min(1.0, math.exp(1 - reference_length / length))
+    return brevity * math.exp(math.fsum(map(math.log, precisions)) / len(precisions))

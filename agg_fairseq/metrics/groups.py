@@ -1,4 +1,4 @@
-"""Tokens by training frequency: frequent, medium, rare."""
+"""Groups of tokens by training frequency, as each paper defines them, and the share of each group in a text."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from torch import Tensor
 GROUPS = ("frequent", "medium", "rare")
 AGG_SHARES = (0.3, 0.5, 0.2)
 AGPS_FREQUENCIES = (1e-5, 1e-6)
+MASS_GROUPS = ("frequent", "medium", "rare", "very rare")
+MASS_PERCENT = (40, 30, 20, 10)
 
 
 @dataclass(frozen=True)
 class FrequencyGroups:
-    """Which frequency group each token is in.
+    """The frequency group of each token.
 
     Args:
-        of_token: (V,) int64, an index into `names`, or −1 for a token in no group.
+        of_token: (V,) int64, an index into `names`, or −1 for a token that is in no group.
         names: from the most frequent group to the rarest.
     """
 
@@ -25,20 +27,18 @@ class FrequencyGroups:
     names: tuple[str, ...] = GROUPS
 
     def members(self, name: str) -> Tensor:
-        """The tokens of a group, as indices."""
+        """The tokens of a group (n,), as ascending indices."""
         return (self.of_token == self.names.index(name)).nonzero().squeeze(1)
 
     def sizes(self) -> dict[str, int]:
-        """How many tokens each group has."""
+        """The number of tokens in each group."""
         return {name: len(self.members(name)) for name in self.names}
 
 
 def frequency_groups(
     counts: Tensor, *, shares: tuple[float, ...] = AGG_SHARES, excluded: tuple[int, ...] = ()
 ) -> FrequencyGroups:
-    """The first 30%, next 50% and last 20% of the vocabulary by training frequency.
-
-    Tokens of equal count keep the order of their indices.
+    """The first 30%, next 50% and last 20% of the vocabulary by training frequency; ties are ranked by index.
 
     Args:
         counts: (V,) occurrences in the training set.
@@ -46,7 +46,7 @@ def frequency_groups(
         excluded: tokens in no group (those that are never a target: pad and bos).
 
     Returns:
-        FrequencyGroups: every group but the excluded tokens.
+        FrequencyGroups: of all tokens except the excluded ones.
 
     Raises:
         ValueError: `shares` are not three positive numbers that sum to 1.
@@ -70,15 +70,15 @@ def frequency_groups(
 def relative_frequency_groups(
     counts: Tensor, *, frequencies: tuple[float, float] = AGPS_FREQUENCIES, excluded: tuple[int, ...] = ()
 ) -> FrequencyGroups:
-    """The tokens that each make up at least 1e-5 of the training text, at least 1e-6, and less.
+    """Tokens that each make up at least 1e-5 of the training text (frequent), at least 1e-6 (medium), or less (rare).
 
     Args:
         counts: (V,) occurrences in the training set.
-        frequencies: from which on a token is frequent, and from which on it is medium, shares of all occurrences.
+        frequencies: lowest relative frequency of a frequent token, and of a medium one.
         excluded: tokens in no group (those that are never a target: pad and bos).
 
     Returns:
-        FrequencyGroups: every token but the excluded ones.
+        FrequencyGroups: of all tokens except the excluded ones.
 
     Raises:
         ValueError: `counts` are all zero, or `frequencies` are not two descending shares.
@@ -93,3 +93,54 @@ def relative_frequency_groups(
     of_token = sum((counts.double() < frequency * total).long() for frequency in frequencies)
     of_token[list(excluded)] = -1
     return FrequencyGroups(of_token)
+
+
+def frequency_mass_groups(counts: Tensor) -> FrequencyGroups:
+    """The tokens that make up the top 40%, next 30%, next 20% and last 10% of the training text.
+
+    Tokens are ranked by decreasing count, ties by index. If the text is sorted by that rank, a token is in the group of
+    the part in which its occurrences begin, so the most frequent token is always frequent. Tokens that were never seen
+    are very rare.
+
+    Args:
+        counts: (V,) occurrences in the training set, whole numbers.
+
+    Returns:
+        FrequencyGroups: of all tokens, with the names `MASS_GROUPS`.
+
+    Raises:
+        ValueError: `counts` is not a vector, has a negative number, or is all zero.
+
+    Reference: Choi et al. (2020), Sec. 4.3 and Fig. 2, which give the top 40% and the bottom 10%.
+    """
+    if counts.dim() != 1 or counts.lt(0).any() or not counts.any():
+        found = f"{counts.tolist()[:6]} of shape {tuple(counts.shape)}"
+        raise ValueError(f"expected counts of shape (V,), none negative and not all zero, got {found}")
+    ranked = torch.argsort(counts, descending=True, stable=True)  # V
+    sorted_counts = counts[ranked].long()
+    before = sorted_counts.cumsum(0) - sorted_counts  # V, occurrences of the tokens of lower rank
+    percent = torch.tensor(MASS_PERCENT).cumsum(0)[:-1]  # 40, 70, 90
+    of_token = torch.empty(len(counts), dtype=torch.int64)
+    of_token[ranked] = (100 * before[:, None] >= percent * counts.long().sum()).sum(1)
+    return FrequencyGroups(of_token, MASS_GROUPS)
+
+
+def group_shares(tokens: Tensor, groups: FrequencyGroups) -> dict[str, float]:
+    """The share of each group in the tokens of a text.
+
+    Args:
+        tokens: (N,) indices, N >= 1.
+        groups: the group of each token of the vocabulary.
+
+    Returns:
+        Share by group, in [0, 1].
+
+    Raises:
+        ValueError: there are no tokens.
+
+    Reference: Choi et al. (2020), Fig. 2.
+    """
+    if tokens.numel() == 0:
+        raise ValueError("expected at least one token, got none")
+    of_token = groups.of_token[tokens]  # N
+    return {name: of_token.eq(index).double().mean().item() for index, name in enumerate(groups.names)}

@@ -1,34 +1,37 @@
-"""How evenly the token embeddings point in all directions."""
+"""Isotropy: how evenly the token embeddings point in all directions. All measures are computed in float64."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from .embeddings import check_embeddings, eigenvectors, row_chunks
+CHUNK_ROWS = 8192
+"""Rows that are converted to float64 at a time: a copy of the whole embedding would be twice the model."""
 
 
 def isotropy(weight: Tensor, *, both_signs: bool = False) -> float:
     """I(W) = min Z(a) / max Z(a), `Z(a) = Σ_k exp(w_k · a)`, over the unit eigenvectors a of WᵀW.
 
-    Computed in float64 and log space.
+    Computed in log space.
 
     Args:
         weight: (V, D) embeddings, V >= 1.
-        both_signs: take a and −a of each eigenvector. An eigenvector has no sign of its own, but Z(a) is not Z(−a), so
-            that this is the number that does not depend on the library; without it the signs are those that
+        both_signs: use a and −a of each eigenvector. The sign of an eigenvector is arbitrary, but Z(a) differs from
+            Z(−a), so only this value does not depend on the library. Without it the signs are those that
             `torch.linalg.eigh` returns, as in the papers' tables.
 
     Returns:
         In [0, 1]; 1 is perfectly isotropic.
 
     Raises:
-        ValueError: `weight` is no matrix, has no rows, or holds a value that is not finite.
+        ValueError: `weight` is not a matrix, has no rows, or holds a value that is not finite.
 
     Reference: Mu and Viswanath (2018); Yu et al. (2022), Eq. 3.
     """
     w = check_embeddings(weight)
-    directions = eigenvectors(w)[1]  # D x D, a column each
+    directions = eigenvectors(w)[1]  # D x D, one in each column
     if both_signs:
         directions = torch.cat([directions, -directions], dim=1)  # D x 2D
     log_z = torch.stack([torch.logsumexp(rows @ directions, dim=0) for rows in row_chunks(w)]).logsumexp(0)
@@ -38,7 +41,7 @@ def isotropy(weight: Tensor, *, both_signs: bool = False) -> float:
 def mean_cosine(weight: Tensor) -> float:
     """S(W) = (‖Σ_k ŵ_k‖² − V) / V²: the mean cosine between embeddings, in O(V·D).
 
-    Rows of zeros (padding) have no direction and are left out, also of V.
+    Rows of zeros (padding) have no direction and are excluded, also from V.
 
     Args:
         weight: (V, D) embeddings.
@@ -101,8 +104,8 @@ def singular_values(weight: Tensor) -> Tensor:
 def principal_projection(weight: Tensor, dimensions: int = 2) -> Tensor:
     """`weight` (V, D) in the coordinates of its leading right singular vectors: (V, dimensions).
 
-    Not centred, so that a common direction of all embeddings shows. Each axis is turned so that the mean of the
-    rows is not negative on it.
+    Not centered, so that a common direction of all embeddings is visible. The sign of each axis is chosen so that the
+    mean of the rows is not negative on it.
 
     Raises:
         ValueError: as `isotropy`.
@@ -116,7 +119,7 @@ def principal_projection(weight: Tensor, dimensions: int = 2) -> Tensor:
 
 
 def _sum_of_directions(weight: Tensor) -> tuple[Tensor, int]:
-    """Σ_k ŵ_k (D,), over the rows that are not zero, and how many these are."""
+    """Σ_k ŵ_k (D,) over the rows that are not zero, and the number of these rows."""
     w = check_embeddings(weight)
     total, count = torch.zeros(w.shape[1], dtype=torch.float64, device=w.device), 0
     for rows in row_chunks(w):
@@ -127,3 +130,30 @@ def _sum_of_directions(weight: Tensor) -> tuple[Tensor, int]:
     if not count:
         raise ValueError("expected embeddings that are not all zero")
     return total, count
+
+
+def check_embeddings(weight: Tensor) -> Tensor:
+    """The embeddings (V, D), detached, after their checks.
+
+    Raises:
+        ValueError: `weight` is not a matrix, has no rows, or holds a value that is not finite.
+    """
+    if weight.dim() != 2 or len(weight) == 0:
+        raise ValueError(f"expected embeddings of shape (V, D) with V >= 1, got {tuple(weight.shape)}")
+    w = weight.detach()
+    if not all(rows.isfinite().all() for rows in w.split(CHUNK_ROWS)):
+        raise ValueError("expected finite embeddings, got an infinity or NaN")
+    return w
+
+
+def row_chunks(w: Tensor) -> Iterator[Tensor]:
+    """The rows in order, in float64, at most 8,192 at a time."""
+    return (rows.double() for rows in w.split(CHUNK_ROWS))
+
+
+def eigenvectors(w: Tensor) -> tuple[Tensor, Tensor]:
+    """The eigenvalues (D,) of WᵀW, ascending, and its unit eigenvectors (D, D), one in each column, in float64."""
+    gram = torch.zeros(w.shape[1], w.shape[1], dtype=torch.float64, device=w.device)  # D x D
+    for rows in row_chunks(w):
+        gram += rows.t() @ rows
+    return torch.linalg.eigh(gram)

@@ -1,4 +1,4 @@
-"""Which embeddings lie in the direction of another."""
+"""Nearest neighbors of embeddings by cosine."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ CHUNK_ROWS = 8192
 def nearest_neighbors(
     weight: Tensor, queries: Tensor, k: int, excluded: Sequence[Collection[int]]
 ) -> list[list[tuple[int, float]]]:
-    """The k rows of `weight` with the largest cosine to each query; of equal ones, the first.
+    """The k rows of `weight` with the largest cosine to each query; ties go to the first row.
 
-    In float64, a chunk of rows at a time. Cosines are rounded to 12 decimals, so that rows of one direction tie.
+    Computed in float64, a chunk of rows at a time. Cosines are rounded to 12 decimals, so that rows of the same
+    direction tie.
 
     Args:
-        weight: (V, D) embeddings; rows of zeros are nobody's neighbours.
-        queries: (Q, D) vectors, none of zeros.
-        k: 1 or more.
-        excluded: for each query, the rows that are not its neighbours.
+        weight: (V, D) embeddings; rows of zeros are never neighbors.
+        queries: (Q, D) vectors, none of them zero.
+        k: number of neighbors, at least 1.
+        excluded: for each query, the rows that are not returned.
 
     Returns:
         For each query, at most k pairs of a row and its cosine, in [−1, 1], the nearest first.
@@ -40,7 +41,8 @@ def nearest_neighbors(
     rows = torch.empty(len(queries), 0, dtype=torch.int64, device=best.device)
     for start in range(0, len(weight), CHUNK_ROWS):
         cosines = _cosines(directions, weight[start : start + CHUNK_ROWS].detach().double())  # Q x chunk
-        _exclude(cosines, excluded, start)
+        for of_query, barred in zip(cosines, excluded, strict=True):
+            of_query[[row - start for row in barred if start <= row < start + len(of_query)]] = -torch.inf
         indices = torch.arange(start, start + cosines.shape[1], device=best.device).expand_as(cosines)
         ranked = torch.cat([best, cosines], dim=1).sort(dim=1, descending=True, stable=True)
         best = ranked.values[:, :k]
@@ -50,7 +52,7 @@ def nearest_neighbors(
 
 
 def _cosines(directions: Tensor, rows: Tensor) -> Tensor:
-    """(Q, n) of unit vectors (Q, D) and rows (n, D); −∞ for rows of zeros."""
+    """Cosines (Q, n) of unit vectors (Q, D) and rows (n, D); −∞ for rows of zeros."""
     if not rows.isfinite().all():
         raise ValueError("expected finite embeddings, got an infinity or NaN")
     cosines = (directions @ _directions(rows).t()).round(decimals=DECIMALS).clamp(-1, 1)
@@ -58,14 +60,8 @@ def _cosines(directions: Tensor, rows: Tensor) -> Tensor:
 
 
 def _directions(rows: Tensor) -> Tensor:
-    """(n, D) of length 1, however short; zeros stay."""
+    """The rows (n, D) scaled to length 1; rows of zeros stay zero."""
     return rows / rows.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
-
-
-def _exclude(cosines: Tensor, excluded: Sequence[Collection[int]], start: int) -> None:
-    """Sets the excluded rows of a chunk that starts at `start` to −∞."""
-    for of_query, barred in zip(cosines, excluded, strict=True):
-        of_query[[row - start for row in barred if start <= row < start + len(of_query)]] = -torch.inf
 
 
 def _check(weight: Tensor, queries: Tensor, k: int, excluded: Sequence[Collection[int]]) -> None:
@@ -73,7 +69,7 @@ def _check(weight: Tensor, queries: Tensor, k: int, excluded: Sequence[Collectio
         shapes = f"{tuple(weight.shape)} and {tuple(queries.shape)}"
         raise ValueError(f"expected embeddings (V, D) and queries (Q, D), got {shapes}")
     if k < 1:
-        raise ValueError(f"expected 1 neighbour or more, got {k}")
+        raise ValueError(f"expected 1 neighbor or more, got {k}")
     if len(excluded) != len(queries):
         raise ValueError(f"expected excluded rows for each of {len(queries)} queries, got {len(excluded)}")
     beyond = [row for barred in excluded for row in barred if not 0 <= row < len(weight)]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .groups import FrequencyGroups
 
-Measured = TypeVar("Measured")
+T = TypeVar("T")
 
 
 class NextTokenStatistics:
@@ -24,7 +24,7 @@ class NextTokenStatistics:
 
     def __init__(self, groups: FrequencyGroups, vocabulary: int) -> None:
         self.groups = groups
-        self._nll = torch.zeros(vocabulary, dtype=torch.float64)  # V, summed over the positions with that target
+        self._nll = torch.zeros(vocabulary, dtype=torch.float64)  # V, sum over the positions with that target
         self._targets = torch.zeros(vocabulary, dtype=torch.int64)
         self._predicted = torch.zeros(vocabulary, dtype=torch.bool)
 
@@ -43,28 +43,29 @@ class NextTokenStatistics:
 
     @property
     def tokens(self) -> int:
-        """Positions added."""
+        """The number of positions added."""
         return int(self._targets.sum())
 
     def perplexity(self) -> dict[str, float | None]:
         """exp of the mean NLL over the targets of each group, and over all as `total`; None without targets."""
-        return self._by_group(lambda tokens: _perplexity(self._nll[tokens].sum(), self._targets[tokens].sum()))
+
+        def perplexity(tokens: Tensor | slice) -> float | None:
+            targets = self._targets[tokens].sum()
+            if targets == 0:
+                return None
+            mean = (self._nll[tokens].sum() / targets).item()
+            return math.exp(mean) if mean < 700 else math.inf  # exp overflows above 709
+
+        return self._by_group(perplexity)
 
     def unique_predictions(self) -> dict[str, int]:
-        """Uniq: distinct arg-max predictions, by the group of the prediction, and all as `total`."""
+        """Uniq: the number of distinct arg-max predictions, by the group of the prediction, and all as `total`."""
         return self._by_group(lambda tokens: int(self._predicted[tokens].sum()))
 
     def unique_targets(self) -> dict[str, int]:
-        """Uniq of the human text: distinct targets."""
+        """Uniq of the human text: the number of distinct targets."""
         return self._by_group(lambda tokens: int((self._targets[tokens] > 0).sum()))
 
-    def _by_group(self, measure: Callable[[Tensor | slice], Measured]) -> dict[str, Measured]:
+    def _by_group(self, measure: Callable[[Tensor | slice], T]) -> dict[str, T]:
         everything = slice(None)
         return {name: measure(self.groups.members(name)) for name in self.groups.names} | {"total": measure(everything)}
-
-
-def _perplexity(nll: Tensor, tokens: Tensor) -> float | None:
-    if tokens == 0:
-        return None
-    mean = (nll / tokens).item()
-    return math.exp(mean) if mean < 700 else math.inf

@@ -1,13 +1,16 @@
-"""n-grams of texts: what the measures of generated text are made of."""
+"""n-grams of texts, and how close those of generated texts are to the references': KL divergence and MS-Jaccard."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 Text = Sequence[str]
 PADDING = None
-"""Stands beside the ends of a padded text; no token equals it."""
+"""Padding symbol at both ends of a padded text; no token equals it."""
+ABSENT = 1e-10
+"""Probability in `kl_divergence` of a token that the texts of one side lack."""
 
 
 def ngrams(text: Sequence[str | None], order: int) -> Iterator[tuple[str | None, ...]]:
@@ -22,7 +25,7 @@ def ngrams(text: Sequence[str | None], order: int) -> Iterator[tuple[str | None,
 
 
 def count_ngrams(texts: Iterable[Text], order: int, *, padded: bool = False) -> Counter[tuple[str | None, ...]]:
-    """How often each n-gram occurs in all texts together.
+    """The number of occurrences of each n-gram in all texts together.
 
     Args:
         texts: lists of tokens.
@@ -40,10 +43,10 @@ def count_ngrams(texts: Iterable[Text], order: int, *, padded: bool = False) -> 
 
 
 def check_texts(texts: Sequence[Text], max_order: int = 1) -> None:
-    """What all measures ask of their texts.
+    """Checks the texts that a measure is given.
 
     Raises:
-        TypeError: a text is a string: it is not cut into tokens yet.
+        TypeError: a text is a string, which is not split into tokens yet.
         ValueError: there is no text, or `max_order` is below 1.
     """
     if max_order < 1:
@@ -53,3 +56,73 @@ def check_texts(texts: Sequence[Text], max_order: int = 1) -> None:
     string = next((text for text in [texts, *texts] if isinstance(text, str)), None)
     if string is not None:
         raise TypeError(f"expected texts that are lists of tokens, got the string {string[:40]!r}")
+
+
+def kl_divergence(generated: Sequence[Text], references: Sequence[Text]) -> float:
+    """KLD = Σ_v p_ref(v) log(p_ref(v) / p_gen(v)), where p are the relative frequencies of tokens on each side.
+
+    The sum is over the tokens of either side. On a side that lacks a token its probability is 1e-10; the other
+    probabilities are not changed.
+
+    Args:
+        generated: lists of tokens.
+        references: lists of tokens; the number of texts may differ.
+
+    Returns:
+        In nats; 0 where the frequencies agree, at most log(1e10), about 23.
+
+    Raises:
+        ValueError: there are no texts on a side, or they have no token.
+        TypeError: a text is a string.
+
+    Reference: Choi et al. (2020), Sec. 4.1.6.
+    """
+    p_gen, p_ref = _frequencies(generated), _frequencies(references)
+    pairs = [(p_ref.get(token, ABSENT), p_gen.get(token, ABSENT)) for token in p_ref.keys() | p_gen.keys()]
+    return math.fsum(ref * math.log(ref / gen) for ref, gen in pairs)
+
+
+def ms_jaccard(generated: Sequence[Text], references: Sequence[Text], max_order: int = 3) -> list[float]:
+    """MS-Jaccard-n: the geometric mean, over k = 1, …, n, of J_k = Σ_g min(C_gen, C_ref) / Σ_g max(C_gen, C_ref).
+
+    C(g) of a side is the number of occurrences of the k-gram g in all its texts, divided by the number of its texts.
+    The sums are over the k-grams of either side. Each text has k − 1 padding symbols at both ends, so that texts
+    shorter than k count too. J_k is computed in whole numbers.
+
+    Args:
+        generated: lists of tokens.
+        references: lists of tokens; the number of texts may differ.
+        max_order: N, at least 1.
+
+    Returns:
+        MS-Jaccard-1, …, MS-Jaccard-N, each in [0, 1]; 1 where the k-grams agree.
+
+    Raises:
+        ValueError: there are no texts on a side, neither side has a token, or `max_order` is below 1.
+        TypeError: a text is a string.
+
+    Reference: Alihosseini et al. (2019); Choi et al. (2020), Sec. 4.1.6. Neither says whether texts are padded.
+    """
+    check_texts(generated, max_order)
+    check_texts(references)
+    if not any(map(len, [*generated, *references])):
+        raise ValueError("expected texts with at least one token, got empty texts only")
+    scores = []
+    for order in range(1, max_order + 1):
+        c_gen, c_ref = (count_ngrams(texts, order, padded=True) for texts in (generated, references))
+        # Both fractions C times the number of texts of both sides are whole numbers.
+        pairs = [
+            (c_gen.get(g, 0) * len(references), c_ref.get(g, 0) * len(generated)) for g in c_gen.keys() | c_ref.keys()
+        ]
+        scores.append(sum(map(min, pairs)) / sum(map(max, pairs)))
+    return [math.prod(scores[:order]) ** (1 / order) for order in range(1, max_order + 1)]
+
+
+def _frequencies(texts: Sequence[Text]) -> dict[tuple[str | None, ...], float]:
+    """The relative frequency of each unigram."""
+    check_texts(texts)
+    counts = count_ngrams(texts, 1)
+    total = sum(counts.values())
+    if total == 0:
+        raise ValueError("expected texts with at least one token, got empty texts only")
+    return {token: count / total for token, count in counts.items()}

@@ -1,24 +1,30 @@
-"""A transformer decoder whose output layer is the factorised softmax."""
+"""A transformer decoder whose output layer is the factorized softmax, and its frequency classes."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
-from ..errors import fail
+from ..checkpoint import Checkpoint
+from ..data.training_counts import training_counts
+from ..errors import UserError, fail
+from ..fairseq_glue.resume import restored_checkpoint
 from ..functional.decoupled import DECODINGS
+from ..functional.frequency_classes import assign_classes, mean_efficiency
 from ..modules.factorized_softmax import FactorizedSoftmax
-from .f2_classes import classes_or_placeholder
+
+logger = logging.getLogger(__name__)
 
 MARK = "log_prob_of_first_token"
-"""Where the decoder notes the first column of what it returns, to see later whether it is still that."""
+"""Under this name the decoder keeps the first column of what it returns, to see later whether it was changed."""
 
 
 class F2TransformerDecoder(TransformerDecoderBase):
-    """Yields joint log-probabilities in the place of logits, which are their own log-softmax.
+    """Returns joint log-probabilities in the place of logits, which are their own log-softmax.
 
     So every criterion, scorer and generator of fairseq works as it is. While generating, that is, with an incremental
     state, `f2_decoding` may choose the class first (Eq. 7).
@@ -49,28 +55,26 @@ class F2TransformerDecoder(TransformerDecoderBase):
         )
         if features_only:
             return features, extra
-        log_probs = self._log_probs(features, is_generating=incremental_state is not None)
+        layer = self.output_projection
+        if incremental_state is None or self.f2_decoding == "joint":
+            log_probs = self.output_layer(features)
+        else:
+            chosen = layer.predict_class(features, sample=self.f2_decoding == "sample-class")
+            log_probs = layer.decoupled_log_prob(features, chosen)
         return log_probs, {**extra, MARK: log_probs[..., :1].detach().clone()}
 
-    def _log_probs(self, features: Tensor, *, is_generating: bool) -> Tensor:
-        if not is_generating or self.f2_decoding == "joint":
-            return self.output_layer(features)
-        layer = self.output_projection
-        chosen = layer.predict_class(features, sample=self.f2_decoding == "sample-class")
-        return layer.decoupled_log_prob(features, chosen)
-
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
-        """As they are, unless somebody has scaled them: fairseq's generator divides by its temperature, in place."""
+        """The output itself, unless it was scaled since: fairseq's generator divides by its temperature, in place."""
         found, mark = net_output[0], (net_output[1] or {}).get(MARK)
         if mark is None or not torch.equal(mark[:, -found.size(1) :], found[..., :1]):
             return super().get_normalized_probs(net_output, log_probs, sample)
         return found if log_probs else found.exp()
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> dict[str, Any]:
-        """What fairseq calls before it loads a checkpoint's state."""
+        """Called by fairseq before it loads a checkpoint's state."""
         if f"{name}.output_projection.class_of_token" not in state_dict:
             fail(
-                "found a checkpoint of a model with an ordinary softmax; expected one with the factorised output "
+                "found a checkpoint of a model with an ordinary softmax; expected one with the factorized output "
                 "layer; make one of it: agg-fairseq convert-to-f2"
             )
         self.missing_classes = None
@@ -99,18 +103,43 @@ def factorize(model: nn.Module, options: Any, task: Any) -> nn.Module:
     weight = decoder.output_projection.weight
     decoder.output_projection = FactorizedSoftmax(classes, weight.size(1), weight)
     decoder.f2_decoding, decoder.missing_classes = str(options.f2_decoding), missing
-    decoder.__class__ = F2TransformerDecoder  # fairseq's builders name the class of their decoder in their midst
+    decoder.__class__ = F2TransformerDecoder  # fairseq's builders name the class of their decoder inside
     return model
 
 
-def refuse_adaptive_softmax(options: Any, architecture: str) -> None:
-    """The factorised layer takes the place of every other output layer.
+def classes_or_placeholder(options: Any, task: Any) -> tuple[Tensor, str | None]:
+    """The classes of the checkpoint that training will start from, else those made from the training data.
 
-    Raises:
-        SystemExit: with status 2, after one line.
+    If there is neither, one class of all tokens, until a checkpoint's take its place: beside a checkpoint that is only
+    evaluated there may be no training data, or other data, from which its number of classes could not be made.
+
+    Args:
+        options: those of `F2Options`, and `train_subset`, `save_dir`, `restore_file`, `finetune_from_model`.
+        task: fairseq's language_modeling or translation task.
+
+    Returns:
+        The class of each token (V,) int64; and the reason why they are only a placeholder, or None.
     """
-    if getattr(options, "adaptive_softmax_cutoff", None) is not None:
-        fail(
-            f"--arch {architecture}: found --adaptive-softmax-cutoff {options.adaptive_softmax_cutoff}; expected "
-            "none, since the factorised output layer takes its place"
-        )
+    vocabulary = len(task.target_dictionary)
+    checkpoint = restored_checkpoint(options)
+    try:
+        parameters = {} if checkpoint is None else Checkpoint(checkpoint).parameters
+    except UserError as error:  # fairseq opens it next, and says what is wrong
+        logger.warning(f"could not read the frequency classes of the checkpoint: {error}")
+        parameters = {}
+    found = parameters.get("decoder.output_projection.class_of_token")
+    if found is not None and len(found) == vocabulary:
+        return found.long(), None
+
+    assignment = str(options.f2_assignment)
+    try:
+        counts = training_counts(task, options.train_subset, None)
+        classes = assign_classes(assignment, options.f2_classes, counts)
+    except (UserError, ValueError) as error:  # no training data; a number of classes that does not go with it
+        return torch.zeros(vocabulary, dtype=torch.int64), str(error)
+    sizes = torch.bincount(classes).tolist()
+    logger.info(
+        f"{assignment}: {len(sizes)} frequency classes of {', '.join(map(str, sizes))} tokens, mean efficiency "
+        f"{mean_efficiency(counts, classes):.4f} of 2"
+    )
+    return classes, None

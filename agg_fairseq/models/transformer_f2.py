@@ -1,14 +1,77 @@
-"""`--arch transformer_f2…`: fairseq's translation transformer with the factorised output layer."""
+"""`--arch transformer_lm_f2…` and `--arch transformer_f2…`: fairseq's transformers with the factorized output layer.
 
-from typing import Any
+Each has every architecture that fairseq knows of its parent, with the same sizes: `transformer_lm_f2_gpt2_small` is
+`transformer_lm_gpt2_small`, `transformer_f2_wmt_en_de_big` is `transformer_wmt_en_de_big`.
+"""
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import register_model
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    ARCH_MODEL_INV_REGISTRY,
+    ARCH_MODEL_REGISTRY,
+    register_model,
+    register_model_architecture,
+)
 from fairseq.models.transformer import TransformerModel
+from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
+from omegaconf import II
 
-from .f2_architectures import register_architectures
-from .f2_decoder import factorize, refuse_adaptive_softmax
-from .f2_options import F2Options
+from ..errors import fail
+from ..functional.decoupled import DECODINGS
+from ..functional.frequency_classes import ASSIGNMENTS
+from .f2_decoder import factorize
+
+
+@dataclass
+class F2Options(FairseqDataclass):
+    """How tokens are assigned to frequency classes, and how the next one is found."""
+
+    f2_assignment: ChoiceEnum(ASSIGNMENTS) = field(
+        default="mefmax",
+        metadata={
+            "help": "how tokens are assigned to frequency classes, by target-side training counts: mefmax also finds "
+            "their number (Choi et al. 2020, Algorithm 1); the others are the paper's ablations"
+        },
+    )
+    f2_classes: int = field(
+        default=0, metadata={"help": "number of classes for equal-frequency and equal-token; mefmax finds its own"}
+    )
+    f2_decoding: str = field(  # no ChoiceEnum: --model-overrides would fail with a traceback
+        default="joint",
+        metadata={
+            "help": f"how generation uses the classes, {', '.join(DECODINGS)}: the joint distribution, or a class "
+            "chosen first, the likeliest or a sampled one (decoupled decoding, Eq. 7); scoring always uses the joint "
+            "distribution"
+        },
+    )
+
+
+@dataclass
+class TransformerLanguageModelF2Config(TransformerLanguageModelConfig, F2Options):
+    """Options of `transformer_lm`, and those of the factorized layer."""
+
+    train_subset: str = II("dataset.train_subset")
+    save_dir: str = II("checkpoint.save_dir")
+    restore_file: str = II("checkpoint.restore_file")
+    checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
+    continue_once: Optional[str] = II("checkpoint.continue_once")  # noqa: UP045 — fairseq reads it
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")  # noqa: UP045
+
+
+@register_model("transformer_lm_f2", dataclass=TransformerLanguageModelF2Config)
+class TransformerLanguageModelF2(TransformerLanguageModel):
+    """`transformer_lm` with F²-Softmax."""
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> "TransformerLanguageModelF2":
+        """Called by fairseq."""
+        _refuse_adaptive_softmax(args, "transformer_lm_f2")
+        return factorize(super().build_model(args, task), args, task)
 
 
 @register_model("transformer_f2")
@@ -17,15 +80,41 @@ class TransformerF2Model(TransformerModel):
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
-        """The options of `transformer`, and those of the factorised layer."""
+        """Adds the options of `transformer`, and those of the factorized layer."""
         super().add_args(parser)
         gen_parser_from_dataclass(parser, F2Options())
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "TransformerF2Model":
-        """What fairseq calls."""
-        refuse_adaptive_softmax(args, "transformer_f2")
+        """Called by fairseq."""
+        _refuse_adaptive_softmax(args, "transformer_f2")
         return factorize(super().build_model(args, task), args, task)
 
 
-register_architectures("transformer", "transformer_f2")
+def _refuse_adaptive_softmax(options: Any, architecture: str) -> None:
+    """Ends in one line and status 2: the factorized layer takes the place of every other output layer."""
+    if getattr(options, "adaptive_softmax_cutoff", None) is not None:
+        fail(
+            f"--arch {architecture}: found --adaptive-softmax-cutoff {options.adaptive_softmax_cutoff}; expected "
+            "none, since the factorized output layer takes its place"
+        )
+
+
+def _without_adaptive_softmax(configure: Callable[[Any], None]) -> Callable[[Any], None]:
+    """The sizes of an architecture without its adaptive softmax, if it ends in one."""
+
+    def configured(options: Any) -> None:
+        given = getattr(options, "adaptive_softmax_cutoff", None)
+        configure(options)
+        options.adaptive_softmax_cutoff = given  # what the user gives stays, and is refused
+        if given is None:
+            options.tie_adaptive_weights = options.tie_adaptive_proj = False
+
+    return configured
+
+
+for _parent, _child in (("transformer_lm", "transformer_lm_f2"), ("transformer", "transformer_f2")):
+    for _name in list(ARCH_MODEL_INV_REGISTRY[_parent]):
+        _architecture = _child + _name.removeprefix(_parent)
+        if _name.startswith(_parent) and _architecture not in ARCH_MODEL_REGISTRY:
+            register_model_architecture(_child, _architecture)(_without_adaptive_softmax(ARCH_CONFIG_REGISTRY[_name]))

@@ -1,4 +1,4 @@
-"""What has a state: plain PyTorch, no fairseq."""
+"""Modules with state, in plain PyTorch: they work without fairseq."""
 
 from .factorized_softmax import FactorizedSoftmax
 from .frozen_rows import FrozenRows

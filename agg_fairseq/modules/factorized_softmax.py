@@ -1,4 +1,4 @@
-"""The factorised output layer as a module: W, U and the class of each token."""
+"""The factorized output layer as a module: W, U and the class of each token."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..functional.token_classes import TokenClasses
 class FactorizedSoftmax(nn.Module):
     """F²-Softmax: `p(k | h) = p1(c(k) | h) · p2(k | c(k), h)`, for any training loop.
 
-    Its state holds the class of each token beside the weights, so that it is restored without the counts that the
-    classes were made from; a state of another number of classes replaces the classes that it was built with.
+    Its state holds the class of each token beside the weights, so that it can be restored without the counts that the
+    classes were made from. A state with another number of classes replaces the classes that the module was built with.
 
     Args:
         class_of_token: (V,) int64 in [0, C), every class with a token; from `mefmax` of the training counts.
@@ -64,7 +64,7 @@ class FactorizedSoftmax(nn.Module):
         return self._classes
 
     def forward(self, features: Tensor) -> Tensor:
-        """`log_prob`: what stands where a model would return logits, and is its own log-softmax."""
+        """The same as `log_prob`. It can take the place of logits, since it equals its own log-softmax."""
         return self.log_prob(features)
 
     def loss(
@@ -85,7 +85,7 @@ class FactorizedSoftmax(nn.Module):
         )
 
     def log_prob(self, features: Tensor) -> Tensor:
-        """The joint log-probability of every token: (..., D) to (..., V), normalised."""
+        """The joint log-probability of every token: (..., D) to (..., V), normalized."""
         return joint_log_prob(features, self.weight, self.class_weight, self.classes)
 
     def predict_class(self, features: Tensor, *, sample: bool = False) -> Tensor:
@@ -97,10 +97,10 @@ class FactorizedSoftmax(nn.Module):
         return decoupled_log_prob(features, self.weight, self.class_weight, self.classes, chosen)
 
     def assign(self, class_of_token: Tensor) -> None:
-        """Takes other classes; U keeps its values where their number stays, and starts anew where it does not.
+        """Replaces the classes. U keeps its values if their number stays the same, and is drawn anew if it does not.
 
-        Another number changes the shape of U: do it before an optimiser has taken a step or a wrapper for several
-        workers has been put around the model.
+        Another number changes the shape of U: do this before an optimizer has taken a step, and before the model is
+        wrapped for several workers.
 
         Raises:
             ValueError: as the constructor; or of another number of tokens.
@@ -119,12 +119,12 @@ class FactorizedSoftmax(nn.Module):
             self.class_weight.grad = None
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        """The classes as float32, exact up to 2^24 of them: what averages states takes every entry for weights."""
+        """Saves the classes as float32 (exact up to 2^24 classes): tools that average states average every entry."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[f"{prefix}class_of_token"] = self.class_of_token.float()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Takes the classes of the state before its weights, whose number of rows depends on them."""
+        """Loads the classes before the weights, whose number of rows depends on them."""
         key = f"{prefix}class_of_token"
         found = state_dict.get(key)
         if found is not None and found.shape == self.class_of_token.shape:
@@ -139,5 +139,5 @@ class FactorizedSoftmax(nn.Module):
 
 
 def _normal(rows: int, dimension: int) -> Tensor:
-    """As fairseq starts an output embedding."""
+    """Drawn as fairseq initializes an output embedding: a standard deviation of 1/√D."""
     return torch.empty(rows, dimension).normal_(0, dimension**-0.5)

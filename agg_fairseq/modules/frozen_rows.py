@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 
 class FrozenRows:
-    """Keeps some rows of a parameter at the values they have when this is made, bit by bit.
+    """Keeps some rows of a parameter at their present values, bit by bit.
 
-    Their gradient is zero from now on, so that momentum does not build up and a norm for clipping does not see them;
-    and `restore`, after each step of the optimiser, undoes what moves a row without a gradient: weight decay.
+    From its construction on the gradient of these rows is zero, so that momentum does not build up and they do not
+    enter the norm for gradient clipping. `restore`, to be called after each step of the optimizer, undoes what moves a
+    row without a gradient: weight decay.
 
     Args:
         weight: (V, D), a leaf that requires a gradient.
@@ -31,14 +32,11 @@ class FrozenRows:
         self.weight = weight
         self.rows = rows.nonzero().squeeze(1) if rows.dtype == torch.bool else rows
         self.values = weight.detach()[self.rows].clone()  # R x D
-        self._hook = weight.register_hook(self._without_rows)
-
-    def _without_rows(self, gradient: Tensor) -> Tensor:
-        return gradient.index_fill(0, self.rows, 0.0)
+        self._hook = weight.register_hook(lambda gradient: gradient.index_fill(0, self.rows, 0.0))
 
     @torch.no_grad()
     def restore(self, masters: Iterable[Tensor] = ()) -> None:
-        """Puts the values back into the parameter, and into copies of it (V, D) that an optimiser keeps."""
+        """Puts the values back into the parameter, and into copies of it (V, D) that an optimizer keeps."""
         for tensor in (self.weight, *masters):
             tensor[self.rows] = self.values.to(tensor.dtype)
 

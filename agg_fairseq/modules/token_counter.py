@@ -1,4 +1,4 @@
-"""How often each token was a target during the last K updates, exactly."""
+"""How often each token was seen during the last K updates, exactly."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-from .host_copy import HostCopy, to_device
 
 
 class TokenCounter(nn.Module):
@@ -21,14 +19,17 @@ class TokenCounter(nn.Module):
         counter.close(all_reduce)      # the update's tokens are complete: sum them over the workers
         counter.commit()               # the update took place; or counter.discard(): it was skipped
 
+    Where updates are numbered, and a skipped one is attempted again under the same number, `counter.begin(number)` at
+    the start of each attempt takes the place of the third step.
+
     The window holds one slot per update, as the distinct tokens and their counts: memory grows with the tokens in
     the window and not with K·V. Committing costs O(V + tokens of the update), whatever K is. The slots are kept on the
-    CPU, and travel to and from a GPU without waiting for it. The state is part of `state_dict()`, tensors and numbers
-    only.
+    CPU, and are copied to and from a GPU without waiting for it. Without a window there are no slots. The state is part
+    of `state_dict()`, tensors and numbers only.
 
     Args:
         vocabulary: V, the number of tokens.
-        window: K >= 1, how many updates are remembered.
+        window: K >= 1, how many updates are remembered; None: all of them.
         ignore_index: an index that is not counted (padding); None counts all.
 
     Raises:
@@ -44,24 +45,29 @@ class TokenCounter(nn.Module):
     """
 
     appearances: Tensor
-    """(V,) int64, a: the sum over the slots."""
+    """(V,) int64, a: the sum over the window."""
     current: Tensor
     """(V,) int64: the tokens of the update under way, not yet in the window."""
+    open_update: int | None
+    """The number that the update under way was begun with; not part of `state_dict()`."""
 
-    def __init__(self, vocabulary: int, window: int, ignore_index: int | None = None) -> None:
+    def __init__(self, vocabulary: int, window: int | None, ignore_index: int | None = None) -> None:
         super().__init__()
         if vocabulary < 1:
             raise ValueError(f"TokenCounter: expected a vocabulary of at least 1, got {vocabulary}")
         self.ignore_index = ignore_index
+        self.open_update = None
         self.register_buffer("appearances", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
         self.register_buffer("current", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
         self._slots: deque[tuple[Tensor, Tensor]] = deque()  # per update: tokens and counts, int32, on the CPU
-        self._leaving: HostCopy | None = None  # the newest update, on its way there
-        self.resize(window)
+        self._leaving: _HostCopy | None = None  # the newest update, on its way there
+        self.window = window
+        if window is not None:
+            self.resize(window)
 
     @property
     def updates(self) -> int:
-        """How many updates are in the window: at most K, fewer while it fills."""
+        """How many updates are in the window: at most K, fewer while it fills; 0 without a window."""
         return len(self._slots) + (self._leaving is not None)
 
     def resize(self, window: int) -> None:
@@ -75,11 +81,30 @@ class TokenCounter(nn.Module):
         self.window = window
         self._evict()
 
-    def add(self, tokens: Tensor) -> None:
-        """Counts tokens, of any shape and in [0, V), into the update under way."""
+    def begin(self, update: int) -> None:
+        """Starts an attempt at update number `update`, which settles what became of the one before it.
+
+        With a higher number, the previous update took place and is committed. With the same number, it was skipped (its
+        gradient overflowed) and is attempted again: its tokens are discarded. A lower number discards them too.
+        """
+        if self.open_update is not None and update > self.open_update:
+            self.commit()
+        else:
+            self.discard()
+        self.open_update = update
+
+    def add(self, tokens: Tensor, positions: Tensor | None = None) -> None:
+        """Counts tokens into the update under way.
+
+        Args:
+            tokens: any shape, int64 in [0, V).
+            positions: bool, like `tokens`: which of them to count; None counts all but `ignore_index`.
+        """
         tokens = tokens.reshape(-1)
         ones = torch.ones_like(tokens, dtype=torch.int64)
-        if self.ignore_index is not None:
+        if positions is not None:
+            ones = positions.reshape(-1).long()
+        elif self.ignore_index is not None:
             ones = (tokens != self.ignore_index).long()
         self.current.index_add_(0, tokens, ones)
 
@@ -89,60 +114,68 @@ class TokenCounter(nn.Module):
             reduce(self.current)
 
     def commit(self) -> None:
-        """Moves the update under way into the window, and the oldest out of it where the window is full."""
-        self._store_leaving()
-        self._leaving = HostCopy(self.current)
+        """Moves the update under way into the window, and the oldest out of it if the window is full."""
+        if self.window is not None:
+            self._store_leaving()
+            self._leaving = _HostCopy(self.current)
         self.appearances += self.current
         self.current.zero_()
         self._evict()
-
-    def _store_leaving(self) -> None:
-        """Makes a slot of the newest update; a device had the whole time since then to hand it over."""
-        if self._leaving is not None:
-            counts, self._leaving = self._leaving.wait(), None
-            tokens = counts.nonzero().squeeze(1)
-            self._slots.append((tokens.int(), counts[tokens].int()))
 
     def discard(self) -> None:
         """Forgets the update under way (it was skipped)."""
         self.current.zero_()
 
+    def _store_leaving(self) -> None:
+        """Makes a slot of the newest update; a device has had the whole time since then to copy it to the host."""
+        if self._leaving is not None:
+            counts, self._leaving = self._leaving.wait(), None
+            tokens = counts.nonzero().squeeze(1)
+            self._slots.append((tokens.int(), counts[tokens].int()))
+
     def _evict(self) -> None:
-        while self.updates > self.window:
-            tokens, counts = (to_device(t, self.appearances.device).long() for t in self._slots.popleft())
+        device = self.appearances.device
+        while self.window is not None and self.updates > self.window:
+            slot = self._slots.popleft()
+            if device.type == "cuda":  # from pinned memory the copy does not wait for the device
+                slot = tuple(part.pin_memory() for part in slot)
+            tokens, counts = (part.to(device, non_blocking=True).long() for part in slot)
             self.appearances.index_add_(0, tokens, -counts)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies of the module, which cannot hold what is under way."""
+        """For copies of the module, which cannot hold a copy that is under way."""
         self._store_leaving()
         return self.__dict__
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The window and the update under way; the sums are rebuilt from them."""
+        """The window and the update under way; the sums are rebuilt from them. Without a window: the sums."""
         self._store_leaving()
+        state = {"vocabulary": len(self.appearances), "window": self.window, "current": self.current.cpu().clone()}
+        if self.window is None:
+            return state | {"appearances": self.appearances.cpu().clone()}
         empty = torch.empty(0, dtype=torch.int32)
         tokens, counts = zip(*self._slots, strict=True) if self._slots else ((empty,), (empty,))
-        return {
-            "vocabulary": len(self.appearances),
-            "window": self.window,
+        return state | {
             "sizes": torch.tensor([len(slot[0]) for slot in self._slots], dtype=torch.int64),
             "tokens": torch.cat(tokens),
             "counts": torch.cat(counts),
-            "current": self.current.cpu().clone(),
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_extra_state` returned.
+        """Restores what `get_extra_state` of a counter, with a window if this one has one, returned.
 
         Raises:
-            ValueError: the state is that of another vocabulary, or none that a counter has saved.
+            ValueError: the state is that of another vocabulary, or none that such a counter has saved.
         """
-        _check_state(state, len(self.appearances))
+        _check_state(state, len(self.appearances), has_window=self.window is not None)
+        self._leaving = None
+        self.current.copy_(state["current"])
+        if self.window is None:
+            self.appearances.copy_(state["appearances"])
+            return
         sizes = state["sizes"].tolist()
         slots = zip(state["tokens"].split(sizes), state["counts"].split(sizes), strict=True)
         self._slots = deque((tokens.clone(), counts.clone()) for tokens, counts in slots)  # no views of the whole
-        self._leaving = None
-        self.current.copy_(state["current"])
         self.appearances.zero_()
         self.appearances.index_add_(
             0, state["tokens"].to(self.appearances.device).long(), state["counts"].to(self.appearances.device).long()
@@ -150,12 +183,17 @@ class TokenCounter(nn.Module):
         self.resize(state["window"])
 
 
-def _check_state(state: dict[str, Any], vocabulary: int) -> None:
-    """Refuses a state that would restore something else than counts."""
+def _check_state(state: Any, vocabulary: int, has_window: bool) -> None:
+    """Raises ValueError for a state that would restore something other than counts."""
     if not isinstance(state, dict):
         raise ValueError(f"TokenCounter: expected a state that it has saved, got {type(state).__name__}")
     if state.get("vocabulary") != vocabulary:
         raise ValueError(f"TokenCounter: expected a state over {vocabulary} tokens, got {state.get('vocabulary')}")
+    if not has_window:
+        for counts in (state.get("appearances"), state.get("current")):
+            if not _is_row_of_numbers(counts) or len(counts) != vocabulary or (counts < 0).any():
+                raise ValueError("TokenCounter: expected a state that it has saved, got numbers that are no counts")
+        return
     sizes, tokens, counts, current = (state.get(name) for name in ("sizes", "tokens", "counts", "current"))
     are_numbers = all(_is_row_of_numbers(part) for part in (sizes, tokens, counts, current))
     if not are_numbers or (sizes < 0).any() or not int(sizes.sum()) == len(tokens) == len(counts):
@@ -170,3 +208,26 @@ def _check_state(state: dict[str, Any], vocabulary: int) -> None:
 
 def _is_row_of_numbers(part: Any) -> bool:
     return isinstance(part, Tensor) and part.dim() == 1 and part.dtype in (torch.int32, torch.int64)
+
+
+class _HostCopy:
+    """A copy of a tensor on the CPU, which is under way until it is waited for; neither GPU nor CPU waits before.
+
+    Args:
+        source: on any device; it may be changed as soon as this returns.
+    """
+
+    def __init__(self, source: Tensor) -> None:
+        self._arrived: torch.cuda.Event | None = None
+        if source.is_cuda:
+            self._copy = torch.empty_like(source, device="cpu", pin_memory=True).copy_(source, non_blocking=True)
+            self._arrived = torch.cuda.Event()
+            self._arrived.record(torch.cuda.current_stream(source.device))
+        else:
+            self._copy = source.clone()
+
+    def wait(self) -> Tensor:
+        """The copy, complete."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._copy

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..data.binarized import count_tokens, load_dictionary
 from ..errors import UserError
-from ..metrics.mass_groups import MASS_GROUPS
+from ..metrics.groups import MASS_GROUPS
 from ..names import HUMAN
 from . import style
 from .measurements import Evaluations, Measurements, human_measurements, measurements_of

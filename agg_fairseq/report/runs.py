@@ -43,6 +43,8 @@ NOT_SETTINGS = frozenset(
     "device_id distributed_rank no_progress_bar log_format log_interval num_workers no_epoch_checkpoints".split()
 )
 """Options that say where files are and what is printed: they differ between any two runs, and affect no number."""
+TERMS = frozenset(("ul_alpha", "cosreg_gamma"))
+"""Weights of the terms that every criterion of this package takes. Without the option, or with 0, there is no term."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def different_settings(states: Sequence[Mapping[str, Any]]) -> list[tuple[str, l
             for key, value in options.items() if isinstance(options, dict) else ():
                 name = key if key != "_name" else "arch" if section == "model" else section
                 is_default = (name, value) == ("restore_file", "checkpoint_last.pt")  # the run goes on from itself
-                if name not in NOT_SETTINGS and not is_default:
+                if name not in NOT_SETTINGS and not is_default and (value or name not in TERMS):
                     text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
                     settings[-1].setdefault(f"--{name.replace('_', '-')}", text)
     names = dict.fromkeys(name for of_state in settings for name in of_state)

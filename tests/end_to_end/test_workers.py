@@ -1,8 +1,10 @@
 """Two real workers over gloo: they train as one process with the joined batch, and stay the same bit by bit."""
 
+import contextlib
 import functools
 import itertools
 import sys
+import types
 from typing import NamedTuple
 
 import pytest
@@ -240,18 +242,33 @@ def test_the_command_line_by_two_workers(lm_data, tmp_path, name):
     check_close(two["model"], one["model"])
 
 
+@pytest.fixture
+def fairscale(monkeypatch):
+    """Stands for fairscale as far as fairseq uses it before it builds the criterion."""
+    nn = types.ModuleType("fairscale.nn")
+    nn.enable_wrap, nn.wrap = lambda **options: contextlib.nullcontext(), lambda module, **options: module
+    monkeypatch.setitem(sys.modules, "fairscale", types.ModuleType("fairscale"))
+    monkeypatch.setitem(sys.modules, "fairscale.nn", nn)
+
+
 @pytest.mark.parametrize("backend", ["fully_sharded", "slowmo"])
 @pytest.mark.parametrize("name", CRITERIONS)
-def test_workers_without_a_whole_model_are_refused(lm_data, monkeypatch, name, backend):
-    """Also without fairscale, which fairseq needs for both."""
-    monkeypatch.setitem(sys.modules, "fairscale.nn", None)
+def test_workers_without_a_whole_model_are_refused(lm_data, fairscale, name, backend):
     status, _, _, error = call("train", lm_data, *Case(name).options(), "--no-save", "--ddp-backend", backend)
     assert status == 2 and error.count("\n") == 1
     assert f"found --ddp-backend {backend}" in error and "expected --ddp-backend pytorch_ddp or legacy_ddp" in error
 
 
-def test_sharded_parameters_of_other_criterions_are_left_alone(lm_data, monkeypatch):
+def test_slowmo_is_refused_without_fairscale_too(lm_data, monkeypatch):
     monkeypatch.setitem(sys.modules, "fairscale.nn", None)
-    options = [*Case("mle").options(), "--no-save", "--criterion", "cross_entropy", "--ddp-backend", "fully_sharded"]
+    status, _, _, error = call("train", lm_data, *Case("agg").options(), "--no-save", "--ddp-backend", "slowmo")
+    assert status == 2 and error.count("\n") == 1 and "found --ddp-backend slowmo" in error
+
+
+@pytest.mark.parametrize("criterion", ["cross_entropy", "mle"])
+def test_without_fairscale_sharded_parameters_end_in_fairseqs_own_error(lm_data, monkeypatch, criterion):
+    """It wraps the model before it builds the criterion."""
+    monkeypatch.setitem(sys.modules, "fairscale.nn", None)
+    options = [*Case("mle").options(), "--no-save", "--criterion", criterion, "--ddp-backend", "fully_sharded"]
     with pytest.raises(ImportError, match="fairscale"):
         call("train", lm_data, *options)

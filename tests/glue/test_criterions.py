@@ -2,6 +2,7 @@
 
 import copy
 import math
+import types
 
 import pytest
 import torch
@@ -74,7 +75,7 @@ def test_value_and_logs_equal_fairseq(lm_data, mt_data, base, smoothing, ours):
     logs, expected_logs = [], []
     for number, batch in enumerate(batches(cfg, task)[:4]):
         if hasattr(criterion, "counter"):
-            criterion.on_train_step(number, False)
+            criterion.begin_update(number)
         loss, size, log = criterion(model, batch)
         expected, expected_size, expected_log = reference(model, batch)
         torch.testing.assert_close(loss, expected)
@@ -98,9 +99,9 @@ def test_tied_and_untied_gradients_are_gated(lm_data):
         cfg, task, model, criterion = build(lm_data, "--criterion", "agg", "--agg-rare-fraction", 0.5, *tied)
         weight = model.decoder.output_projection.weight
         batch, other = batches(cfg, task)[:2]
-        criterion.on_train_step(0, False)
+        criterion.begin_update(0)
         criterion(model, other)
-        criterion.on_train_step(1, False)
+        criterion.begin_update(1)
         gated = torch.autograd.grad(criterion(model, batch)[0], weight)[0]
         counter = criterion.counter
         rare = rare_tokens(counter.appearances, 1, rare_fraction=0.5, never_rare=criterion.never_rare)
@@ -206,7 +207,7 @@ def test_skipped_updates_are_not_counted(lm_data):
     trainer.train_step([data[0]])
     attempt = trainer.task.train_step
     for batch, update in ((data[1], 1), (data[2], 1), (data[3], 2)):  # data[1] is skipped
-        trainer.criterion.train()
+        trainer.zero_grad()
         attempt(
             sample=batch,
             model=trainer.model,
@@ -392,9 +393,10 @@ def test_the_criterion_follows_the_model_to_its_device(lm_data):
     """The distributed trainer moves a criterion only if it has parameters; `meta` stands for a GPU here."""
     _, task, model, criterion = build(lm_data, "--criterion", "agg")
     seen = []
-    criterion.on_train_step = lambda update_num, is_dummy: seen.append(criterion.counter.current.device.type)
+    criterion.begin_update = lambda update_num: seen.append(criterion.counter.current.device.type)
+    optimizer = types.SimpleNamespace(zero_grad=lambda: None)
     with pytest.raises(Exception):  # noqa: B017 — whatever the model says of a batch on another device
-        task.train_step({"net_input": {}}, model.to("meta"), criterion, None, 0)
+        task.train_step({"net_input": {}}, model.to("meta"), criterion, optimizer, 0)
     assert seen == ["meta"] and criterion.never_rare.device.type == "meta"
 
 
@@ -402,8 +404,7 @@ def test_a_retried_update_logs_its_statistics(lm_data):
     trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--embedding-stats-interval", 2)
     batch = batches(trainer.cfg, trainer.task)[0]
     for _ in range(2):  # the first attempt overflowed
-        trainer.criterion.train()
-        trainer.criterion.on_train_step(2, False)
+        trainer.criterion.begin_update(2)
         assert trainer.criterion(trainer.model, batch)[2]["isotropy_number"] == 1
 
 
@@ -431,7 +432,7 @@ def test_one_gate_alone(lm_data, which):
 
 
 def test_registering_twice_is_no_error():
-    from agg_fairseq.criterions.registration import register
+    from agg_fairseq.criterions.base import register
 
     known = fairseq_criterions.CRITERION_REGISTRY["agg"]
     again = type("AggCriterion", (fairseq_criterions.FairseqCriterion,), {})

@@ -14,7 +14,7 @@ from fairseq.logging import metrics
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY
 
 import agg_fairseq.models  # noqa: F401 — registers
-from agg_fairseq.functional import mefmax
+from agg_fairseq.functional import cosine_regularizer, mefmax
 from agg_fairseq.modules import FactorizedSoftmax
 from tests.glue.test_criterions import LM, MT, batches, build, configuration, logged, trainer_for
 
@@ -222,13 +222,31 @@ def test_embedding_statistics_and_the_largest_batch_of_padding(lm_data):
         lm_data, "--criterion", "f2_softmax", "--embedding-stats-interval", 2, base=F2_LM
     )
     batch = batches(cfg, task)[0]
-    criterion.on_train_step(0, False)
+    criterion.begin_update(0)
     log = criterion(model, batch)[2]
     assert log["isotropy_number"] == 1 and 0 < log["isotropy"] <= 1
     batch["target"] = torch.full_like(batch["target"], PAD)
     loss, _, _ = criterion(model, batch)
     loss.backward()
     assert loss == 0 and all(p.grad is None or not p.grad.any() for p in model.parameters())
+
+
+def test_the_cosine_regularizer_is_taken_and_terms_of_positions_are_not(lm_data, capsys):
+    """It needs W alone; unlikelihood needs the probabilities of tokens of other classes."""
+    options = ("--criterion", "f2_softmax", "--share-decoder-input-output-embed")
+    cfg, task, model, criterion = build(lm_data, *options, "--cosreg-gamma", 3, base=F2_LM)
+    batch, weight = batches(cfg, task)[0], model.decoder.output_projection.weight
+    loss, size, log = criterion(model, batch)
+    plain, _, plain_log = task.build_criterion(configuration(lm_data, *options, base=F2_LM).criterion)(model, batch)
+    value = cosine_regularizer(weight, ignore_index=PAD)
+    torch.testing.assert_close(loss, plain + 3 * size * value)
+    found, expected = torch.autograd.grad(loss, weight)[0], torch.autograd.grad(plain + 3 * size * value, weight)[0]
+    torch.testing.assert_close(found, expected)
+    values = logged(criterion, [log])
+    assert values["cosreg"] == pytest.approx(value.item(), abs=1e-4) and "cosreg" not in logged(criterion, [plain_log])
+    with pytest.raises(SystemExit):
+        build(lm_data, *options, "--ul-alpha", 1, base=F2_LM)
+    assert "unrecognized arguments: --ul-alpha" in capsys.readouterr().err
 
 
 EVERY_DECODING = ("joint", "greedy-class", "sample-class")

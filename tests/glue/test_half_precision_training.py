@@ -176,8 +176,8 @@ def test_predictions_of_skipped_updates_are_not_counted(lm_data, mode):
     trainer, _ = small_trainer(lm_data, *OBJECTIVES["face"], *MODES[mode])
     criterion, total, skipped = trainer.criterion, 0, 0
     for _, happened in attempts(trainer, 6, at_overflow=3, scale=SCALES[mode], frequency=1):
-        assert torch.equal(criterion.frequency, torch.zeros_like(criterion.frequency) + total)
-        total, skipped = total + criterion.current * happened, skipped + (not happened)
+        assert torch.equal(criterion.counter.appearances, torch.zeros_like(criterion.counter.appearances) + total)
+        total, skipped = total + criterion.counter.current * happened, skipped + (not happened)
     assert skipped >= 1
 
 

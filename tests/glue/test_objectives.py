@@ -10,12 +10,14 @@ import torch
 
 from agg_fairseq import decoding
 from agg_fairseq.criterions import agps as agps_module
-from agg_fairseq.criterions.freeze_rare import _masters
+from agg_fairseq.criterions.base import EMBEDDING_TERMS, POSITION_TERMS
 from agg_fairseq.data.binarized import count_tokens, load_dictionary
 from agg_fairseq.data.training_counts import FILE, training_counts
+from agg_fairseq.fairseq_glue.output_layer import float32_copies
 from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens, repeated_ngrams
 from agg_fairseq.functional.unlikelihood import Unlikelihood
 from agg_fairseq.metrics import frequency_groups
+from agg_fairseq.report.runs import TERMS, different_settings
 from tests.conftest import run_command
 from tests.glue.test_criterions import LM, MT, batches, build, logged, trainer_for
 
@@ -33,7 +35,7 @@ OBJECTIVES = {
 def gradients(trainer, batch, update=0):
     """Of a training micro-batch, as the trainer asks for them."""
     trainer.criterion.train()
-    trainer.criterion.on_train_step(update, False)
+    trainer.criterion.begin_update(update)
     loss, _, log = trainer.criterion(trainer.model, batch)
     return torch.autograd.grad(loss, list(trainer.model.parameters())), log
 
@@ -81,7 +83,7 @@ def test_a_batch_is_the_sum_of_its_sentences(mt_data, name, training):
     batch = next(b for b in data if (b["target"] == pad).any() and len(b["target"]) > 2)
     criterion.train(training)
     if training:
-        criterion.on_train_step(2, False)
+        criterion.begin_update(2)
 
     def loss(sample):
         return trainer.criterion(trainer.model, sample)[0].detach()
@@ -145,6 +147,57 @@ def test_unlikelihood_and_gates_compose(lm_data):
     whole = naive + 2 * sample["ntokens"] * cosine_regularizer(weight, ignore_index=pad)
     torch.testing.assert_close(found, torch.autograd.grad(whole, weight)[0], rtol=1e-4, atol=1e-4)
     assert 0 < criterion._gates.gate_common[criterion._gates.rare].mean() < 1
+
+
+@pytest.mark.parametrize(("name", "options"), [("unlikelihood", ("--ul-alpha", 1)), ("cosreg", ("--cosreg-gamma", 1))])
+def test_a_term_under_its_own_name_is_mle_with_its_option(lm_data, name, options):
+    batch = first_batch(lm_data, LM)
+    found, log = gradients(trainer_for(lm_data, "--criterion", name)[0], batch)
+    expected, plain = gradients(trainer_for(lm_data, "--criterion", "mle", *options)[0], batch)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert log.keys() == plain.keys() and log["loss"] == plain["loss"]
+
+
+def test_a_report_leaves_out_terms_that_are_left_out():
+    """Whether a run says 0, or has no such option, as those of version 0.1.0 and of other criterions."""
+    assert {term.option for term in (*POSITION_TERMS, *EMBEDDING_TERMS)} == TERMS
+    found = different_settings([
+        {"cfg": {"criterion": {"_name": "mle", "ul_alpha": 0.0, "cosreg_gamma": 0.0}}},
+        {"cfg": {"criterion": {"_name": "mle"}}},
+        {"cfg": {"criterion": {"_name": "mle", "ul_alpha": 0.5, "cosreg_gamma": 0.0}}},
+    ])  # fmt: skip
+    assert found == [("--ul-alpha", [None, None, "0.5"])]
+
+
+EVERY_CRITERION = {
+    **{name: ("--criterion", name) for name in ("mle", "agg", "face", "cosreg", "unlikelihood")},
+    "agps": AGPS,
+    "freeze_rare": ("--criterion", "freeze_rare"),
+    "freeze_rare bc": ("--criterion", "freeze_rare", "--freeze-parts", "bc"),
+    "unlikelihood_sequence": (
+        "--criterion", "unlikelihood_sequence", "--ul-prefix-length", 5, "--ul-completion-length", 9,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EVERY_CRITERION)
+def test_every_criterion_takes_every_term(lm_data, name):
+    """Its loss is that without them, and each at its weight; without them nothing of them is logged."""
+    without, _ = trainer_for(lm_data, *EVERY_CRITERION[name], "--ul-alpha", 0, "--cosreg-gamma", 0)
+    with_them, _ = trainer_for(lm_data, *EVERY_CRITERION[name], "--ul-alpha", 0.5, "--cosreg-gamma", 3)
+    for batch in batches(without.cfg, without.task)[:2]:
+        without.train_step([batch])
+        with_them.train_step([batch])
+    with_them.model.load_state_dict(without.model.state_dict())
+    batch = first_batch(lm_data, LM)
+    log, plain = gradients(with_them, batch, update=2)[1], gradients(without, batch, update=2)[1]
+    found, expected = logged(with_them.criterion, [log]), logged(without.criterion, [plain])
+    assert not {"ul_loss", "cosreg"} & expected.keys()
+    assert found["nll_loss"] == pytest.approx(expected["nll_loss"], abs=2e-3)
+    if name != "face":  # whose weights depend on what the two models have output before
+        terms = 0.5 * found["ul_loss"] + 3 * found["cosreg"] / math.log(2)
+        assert found["loss"] == pytest.approx(expected["loss"] + terms, abs=2e-3)
+    assert found["ul_loss"] > 0
 
 
 @pytest.mark.parametrize("which", ["faded", "continuous"])
@@ -269,10 +322,10 @@ def test_parts_freeze_by_gates(lm_data, parts):
     batch = batches(trainer.cfg, trainer.task)[0]
     criterion = trainer.criterion
     criterion.train()
-    criterion.on_train_step(0, False)
+    criterion.begin_update(0)
     gates = criterion.gates(batch["target"])
     assert (gates.gate_common is None) == ("b" not in parts) and (gates.gate_rare is None) == ("c" not in parts)
-    criterion.on_train_step(1, False)
+    criterion.begin_update(1)
     assert criterion.gates(batch["target"]) is None
 
 
@@ -296,12 +349,12 @@ def test_masters_of_a_half_precision_optimizer(form):
     flat = torch.cat([c.view(-1) for c in copies])
     fp32 = {"flat": flat, "dict": {0: flat}, "list": [torch.nn.Parameter(c) for c in copies]}[form]
     optimizer = types.SimpleNamespace(fp16_params=parameters, fp32_params=fp32, has_flat_params=form != "list")
-    (found,) = _masters(optimizer, parameters[1])
+    (found,) = float32_copies(optimizer, parameters[1])
     assert found.shape == (4, 2) and (found == 4).all()
     found[0] = 9
-    again = next(_masters(optimizer, parameters[1]))
+    again = next(float32_copies(optimizer, parameters[1]))
     assert (again[0] == 9).all(), "a view, not a copy"
-    assert list(_masters(types.SimpleNamespace(), parameters[0])) == []
+    assert list(float32_copies(types.SimpleNamespace(), parameters[0])) == []
 
 
 def test_face_counts_its_own_predictions(lm_data):
@@ -312,17 +365,17 @@ def test_face_counts_its_own_predictions(lm_data):
     with torch.no_grad():
         predicted = trainer.model(**data[0]["net_input"])[0].argmax(-1)
     trainer.train_step([data[0], {}])
-    assert not criterion.frequency.any()
+    assert not criterion.counter.appearances.any()
     trainer.train_step([data[1]])
     expected = torch.bincount(predicted[data[0]["target"] != pad], minlength=criterion.vocabulary)
-    assert torch.equal(criterion.frequency, expected)
+    assert torch.equal(criterion.counter.appearances, expected)
     weights = 1 - expected / expected.max()
     torch.testing.assert_close(criterion._weights, weights * len(weights) / weights.sum())
     saved = copy.deepcopy(trainer.task.get_checkpoint_dict()["LanguageModelingTask"])
     other, _ = trainer_for(lm_data, "--criterion", "face")
     other.task.set_checkpoint_dict(saved)
-    assert torch.equal(other.criterion.frequency, criterion.frequency)
-    assert torch.equal(other.criterion.current, criterion.current) and criterion.current.any()
+    assert torch.equal(other.criterion.counter.appearances, criterion.counter.appearances)
+    assert torch.equal(other.criterion.counter.current, criterion.counter.current) and criterion.counter.current.any()
 
 
 SEQUENCE = (
@@ -334,7 +387,7 @@ def test_sequence_updates_alternate(lm_data):
     trainer, _ = trainer_for(lm_data, *SEQUENCE, "--ul-sequence-rate", 0.25)
     kinds = []
     for update in range(8):
-        trainer.criterion.on_train_step(update, False)
+        trainer.criterion.begin_update(update)
         kinds.append(trainer.criterion._continues)
     assert kinds == [False, False, False, True] * 2
 
@@ -361,7 +414,7 @@ def test_sequence_loss_equals_the_paper(lm_data):
     batch = first_batch(lm_data, LM)
     model, criterion = trainer.model.double(), trainer.criterion
     criterion.train()
-    criterion.on_train_step(0, False)
+    criterion.begin_update(0)
     loss, size, log = criterion(model, batch)
     found = torch.autograd.grad(loss, list(model.parameters()))
     prefixes = criterion._prefixes(batch["net_input"]["src_tokens"])
@@ -434,8 +487,7 @@ def test_missing_training_files_are_one_line(lm_data, tmp_path, capsys):
 SEVENTH = """
 from dataclasses import dataclass, field
 
-from agg_fairseq.criterions.base import LikelihoodCriterion, LikelihoodCriterionConfig
-from agg_fairseq.criterions.registration import register
+from agg_fairseq.criterions.base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
 @dataclass

@@ -5,10 +5,9 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 import agg_fairseq.criterions  # noqa: F401 — registers
-from agg_fairseq.functional.fused import FusedLoss
 from agg_fairseq.modules import FactorizedSoftmax, TokenCounter
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
-from tests.waiting import WaitsForTheDevice, use
+from tests.waiting import WaitsForTheDevice, leave_out_what_only_a_cpu_reads, use
 
 VOCABULARY, FEATURES = 64, 8
 CASES = {
@@ -28,13 +27,10 @@ CASES = {
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch):
     """The fused form, whose kernel does not wait and is left out; no check that a CPU alone makes."""
-    triton_rows = pytest.importorskip("agg_fairseq.functional.triton_rows", exc_type=ImportError)
-    monkeypatch.setattr(triton_rows, "form_residuals_", lambda *arguments, **options: None)
-    monkeypatch.setattr("agg_fairseq.functional.checks._check_range", lambda *arguments: None)
-    monkeypatch.setattr(
-        "agg_fairseq.functional.formed_gradients._scaled_", lambda gradient, scale: gradient and gradient[0]
-    )
-    use(FusedLoss, monkeypatch)
+    fused = pytest.importorskip("agg_fairseq.functional.kernels.fused", exc_type=ImportError)
+    monkeypatch.setattr(fused.triton_rows, "form_residuals_", lambda *arguments, **options: None)
+    leave_out_what_only_a_cpu_reads(monkeypatch)
+    use(fused.FusedLoss, monkeypatch)
     store = TokenCounter._store_leaving
 
     def on_the_host(counter):
@@ -45,7 +41,7 @@ def as_on_a_gpu(monkeypatch):
 
 
 def steps(name, options, layer=None, updates=5):
-    """The waits of each update: forward, backward, and what the criterion does as the optimiser takes its step."""
+    """The waits of each update: forward, backward, and what the criterion does as the optimizer takes its step."""
     task = OutputLayerTask(VOCABULARY)
     model, objective = OutputLayerModel(FEATURES, VOCABULARY, layer), criterion(name, task, **options)
     objective.train()
@@ -53,7 +49,7 @@ def steps(name, options, layer=None, updates=5):
     for update in range(updates):
         sample = batch(16, FEATURES, VOCABULARY, "cpu", steps=8)
         with WaitsForTheDevice() as mode:
-            objective.on_train_step(update, False)
+            objective.begin_update(update)
             objective(model, sample)[0].backward()
             objective.on_optimizer_step()
         found.append(mode.found)

@@ -127,7 +127,7 @@ def test_continuous_compares_with_the_target():
 
 
 def test_continuous_with_equal_counts_is_g1_alone():
-    """Among equally rare tokens none is rarer: nothing is held back at rare targets."""
+    """Where all rare tokens are equally rare, every gate at rare targets is 1."""
     gates = agg_gates(torch.full((4,), 2), 100, torch.ones(4, dtype=torch.bool), which="continuous")
     assert (gates.at_rare_targets(torch.arange(4), like=torch.ones(1)) == 1).all()
 

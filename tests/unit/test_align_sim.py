@@ -19,7 +19,7 @@ def link_counts(*triples):
 
 
 def dense_align_sim(weight, links, temperature):
-    """Eqs. 16–17, word for word."""
+    """Eqs. 16–17, one word after the other."""
     vocabulary = len(weight)
     label = torch.zeros(vocabulary, vocabulary, dtype=torch.float64)
     for source, target, count in zip(links.source, links.target, links.count, strict=True):
@@ -63,7 +63,7 @@ def test_against_the_equations(pairs, temperature, dimensions):
 
 @pytest.mark.parametrize("block", [1, 200, 130 * 7, 10**6])
 def test_blocks_of_rows_change_nothing(monkeypatch, block):
-    """Also where most tokens are linked, and some, in the middle, are not."""
+    """Including a case where most tokens are linked, but some in between are not."""
     module = sys.modules["agg_fairseq.metrics.align_sim"]  # in the package, its function has its name
     monkeypatch.setattr(module, "BLOCK_COSINES", block)
     tokens = torch.cat([torch.arange(50), torch.arange(70, 130)])
@@ -92,7 +92,7 @@ def test_properties(pairs, order):
 
 
 def test_rows_of_zeros_are_left_out():
-    """As if neither they nor their links were there; token 4 has no other link."""
+    """The result is as if neither they nor their links existed; token 4 has no other link."""
     weight = torch.randn(5, 3)
     weight[1] = 0
     values = align_sim(weight, link_counts((0, 2, 2), (0, 1, 5), (1, 1, 3), (1, 4, 1), (3, 2, 1)))
@@ -104,7 +104,7 @@ def test_rows_of_zeros_are_left_out():
 
 @pytest.mark.parametrize("temperature", [1e-300, 1e-6, 700, 1e6, 1e300])
 def test_any_temperature(temperature):
-    """Towards 0 all words are alike; towards infinity there is only the word itself."""
+    """As τ goes to 0 all words have the same weight; as it goes to infinity only the word itself has any."""
     links = link_counts((0, 0, 3), (0, 1, 8), (2, 3, 1))
     values = align_sim(torch.randn(4, 3), links, temperature=temperature)
     if temperature < 1:  # a(0) = (6, 8, 0, 0), â(0) = (1, 1, 1, 1) / 4
@@ -115,7 +115,7 @@ def test_any_temperature(temperature):
 
 
 def test_equal_embeddings_at_any_temperature():
-    """Cosines of 1, but for rounding: â = (1, 1) / 2."""
+    """Cosines are 1 up to rounding: â = (1, 1) / 2."""
     weight = torch.tensor([[0.1, 0.2, 0.3]]).repeat(2, 1)
     assert align_sim(weight, link_counts((0, 1, 1)), temperature=1e6).tolist() == pytest.approx([0.5**0.5] * 2)
 
@@ -168,7 +168,7 @@ def test_bad_links():
 
 
 def test_memory_does_not_grow_with_the_vocabulary(monkeypatch):
-    """300 of 100,000 tokens are linked: a chunk of their cosines takes 128 MiB or less, of 240."""
+    """300 of 100,000 tokens are linked: a chunk of their cosines takes at most 128 MiB; all take 240."""
     module = sys.modules["agg_fairseq.metrics.align_sim"]
     seen, softmax = [], module._softmax
     monkeypatch.setattr(module, "_softmax", lambda cosines, t: seen.append(tuple(cosines.shape)) or softmax(cosines, t))
@@ -179,7 +179,7 @@ def test_memory_does_not_grow_with_the_vocabulary(monkeypatch):
 
 
 def test_progress(monkeypatch):
-    """It is given all chunks of tokens at once, and one after the other as they are measured."""
+    """`progress` is given all chunks at once, and each is measured when it is yielded."""
     monkeypatch.setattr(sys.modules["agg_fairseq.metrics.align_sim"], "BLOCK_COSINES", 3 * V)
     links, weight, seen = link_counts(*((token, token, 1) for token in range(V))), torch.randn(V, 3), []
 

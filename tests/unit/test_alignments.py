@@ -30,7 +30,7 @@ def write_side(folder, pair, language, sentences, words=6):
 
 
 def write_data(folder, pairs=PAIRS, languages=("en", "de")):
-    """A binarised parallel training split: tokens 4 to 9, and eos."""
+    """A binarized parallel training split: tokens 4 to 9, and eos."""
     for side, language in enumerate(languages):
         write_side(folder, "-".join(languages), language, [pair[side] for pair in pairs])
     return folder

@@ -57,8 +57,8 @@ def test_fit_is_the_minimum():
     assert joint_divergence(h, w, elsewhere, classes) == pytest.approx(least, abs=1e-8)
 
 
-def test_softmax_that_is_factorised_already_is_found_exactly():
-    """Classes whose tokens are alike: the softmax is the factorised one, with U their common row and log sizes in
+def test_softmax_that_is_factorized_already_is_found_exactly():
+    """Classes whose tokens are alike: the softmax is the factorized one, with U their common row and log sizes in
     the direction of a constant feature."""
     h = torch.cat([torch.randn(300, 3, dtype=torch.float64), torch.ones(300, 1, dtype=torch.float64)], 1)
     rows = torch.randn(3, 4, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Cosine regularisation against Eq. 6, pair by pair."""
+"""Cosine regularization against Eq. 6, pair by pair."""
 
 import pytest
 import torch

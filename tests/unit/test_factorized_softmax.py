@@ -1,4 +1,4 @@
-"""The factorised softmax against Eqs. 2–4 and 7 written out in float64."""
+"""The factorized softmax against Eqs. 2–4 and 7 written out in float64."""
 
 import itertools
 
@@ -18,7 +18,7 @@ from agg_fairseq.functional import (
     joint_log_prob,
     token_classes,
 )
-from agg_fairseq.functional.chunks import ChunkedLoss
+from agg_fairseq.functional.kernels.chunked import ChunkedLoss
 from agg_fairseq.modules import FactorizedSoftmax
 
 PAD = 1
@@ -36,7 +36,7 @@ def paper_log_prob(h, w, u, class_of_token):
 
 
 def paper_loss(log_prob, y, epsilon=0.0):
-    """fairseq's label smoothing over the joint distribution; padding counts nothing."""
+    """fairseq's label smoothing over the joint distribution; padding contributes nothing."""
     kept = y != PAD
     q = torch.full_like(log_prob, epsilon / max(log_prob.size(1) - 1, 1))
     q.scatter_(1, y[:, None], 1 - epsilon)
@@ -112,8 +112,8 @@ def test_joint_probabilities_sum_to_one_for_any_layout(raw, scale):
 
 
 @pytest.mark.parametrize("offset", [0.0, 50.0, 90.0, 500.0])
-def test_classes_far_below_the_largest_logit_are_normalised_exactly(offset, monkeypatch):
-    """Nothing in training keeps the logits of different classes at one level: only those of a class compete."""
+def test_classes_far_below_the_largest_logit_are_normalized_exactly(offset, monkeypatch):
+    """In training, only the logits of one class compete, so those of different classes may differ by any amount."""
     monkeypatch.setattr(factorized_softmax, "CACHED_ELEMENTS", 40)  # rows by twos
     w = torch.randn(17, 5, dtype=torch.float64)
     h, u = torch.cat([torch.randn(7, 4), torch.ones(7, 1)], 1).double(), torch.randn(3, 5, dtype=torch.float64)
@@ -172,7 +172,7 @@ def test_what_stands_at_ignored_positions_does_not_matter(epsilon):
 
 
 def test_no_gradient_is_formed_where_none_is_wanted(monkeypatch):
-    """In validation neither of H nor of W: their products are most of the cost."""
+    """In validation neither the gradient of H nor that of W is formed: their products are most of the cost."""
     h, w, u, y = problem(layout("shuffled"))
     wanted = []
     start = ChunkedLoss.start
@@ -219,7 +219,7 @@ def test_only_rows_of_the_targets_classes_move():
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.float16, 1e-3), (torch.bfloat16, 1e-2)])
 def test_precision_is_no_worse_than_that_of_the_joint_in_the_same_dtype(dtype, tolerance):
-    """Truth: float64. Baseline: fairseq's way, logits in the dtype, a log-softmax in float32, plain autograd."""
+    """The truth is float64; the baseline is fairseq's: logits in the dtype, log-softmax in float32, plain autograd."""
     class_of_token = layout("specials-first", 300)
     h, w, u, y = problem(class_of_token, n=64, d=16)
     classes = TokenClasses.of(class_of_token)
@@ -371,7 +371,7 @@ class TestModule:
             self.layer().assign(layout("sorted", 20))
 
     def test_learns(self):
-        """A frequency distribution is learnt to within a hundredth of a nat."""
+        """A frequency distribution is learned to within a hundredth of a nat."""
         counts = torch.tensor([400 >> (k // 2) for k in range(17)], dtype=torch.float32)
         layer = FactorizedSoftmax(layout("shuffled"), 6)
         features = torch.ones(1, 6)

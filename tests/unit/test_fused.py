@@ -1,4 +1,4 @@
-"""The GPU's form of the gated loss against the same oracle as the plain one; without a GPU, in Triton's interpreter."""
+"""The fused form against the same oracle as the chunked one; without a GPU, in Triton's interpreter."""
 
 import sys
 from types import SimpleNamespace
@@ -7,12 +7,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agg_fairseq.functional import Gates, factorized_cross_entropy, gated_cross_entropy, naive_gated_cross_entropy
-from agg_fairseq.functional.chunks import ChunkedLoss
-from agg_fairseq.functional.fused import FusedLoss, autocast_dtype, forward_pass
+from agg_fairseq.functional import (
+    Gates,
+    factorized_cross_entropy,
+    gated_cross_entropy,
+    kernels,
+    naive_gated_cross_entropy,
+)
+from agg_fairseq.functional.kernels.chunked import ChunkedLoss
 from agg_fairseq.functional.token_classes import TokenClasses
 from tests.conftest import ROOT, run_command
-from tests.waiting import WaitsForTheDevice, use
+from tests.waiting import WaitsForTheDevice, leave_out_what_only_a_cpu_reads, use
+
+pytest.importorskip("triton")
+from agg_fairseq.functional.kernels.fused import FusedLoss, autocast_dtype
+
+select = kernels.select  # the tests replace it in its module
 
 PAD = 1
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -22,21 +32,20 @@ GATES = ["none", "common", "rare", "both", "ratio"]
 @pytest.fixture(autouse=True)
 def rows():
     """The module of the kernel."""
-    pytest.importorskip("triton")
-    from agg_fairseq.functional import triton_rows
+    from agg_fairseq.functional.kernels import triton_rows
 
     return triton_rows
 
 
 @pytest.fixture(params=[16, 4096])
 def block(request, rows, monkeypatch):
-    """Logits that a program holds: several blocks, the last of them not full, or one."""
+    """Logits that a program holds at a time: several blocks, of which the last is not full, or one block."""
     monkeypatch.setattr(rows, "BLOCK", request.param)
 
 
 @pytest.fixture(autouse=True)
 def fused(monkeypatch):
-    """Also on a CPU."""
+    """Selects the fused form on a CPU too."""
     use(FusedLoss, monkeypatch)
 
 
@@ -93,14 +102,12 @@ def test_equals_the_paper(block, kind, smoothing):
         torch.testing.assert_close(found.grad.double(), right.grad, rtol=1e-5, atol=1e-6)
 
 
-def test_values_and_predictions_equal_the_plain_form(block, monkeypatch):
-    """At every position, in every field."""
+def test_values_and_predictions_equal_the_chunked_form(block, monkeypatch):
+    """Every field is equal at every position."""
     h, w, b, y, importance = problem()
     arguments = {"bias": b, "label_smoothing": 0.1, "position_weight": importance, "ignore_index": PAD, "predict": True}
     found = gated_cross_entropy(h, w, y, **arguments)
-    monkeypatch.setattr(
-        sys.modules["agg_fairseq.functional.gated_cross_entropy"], "forward_pass", lambda *_: ChunkedLoss
-    )
+    use(ChunkedLoss, monkeypatch)
     for name, ours, plain in zip(found._fields, found, gated_cross_entropy(h, w, y, **arguments), strict=True):
         torch.testing.assert_close(ours, plain, msg=lambda text, name=name: f"{name}: {text}")
 
@@ -113,7 +120,7 @@ def fairseq_loss(h, w, y):
 
 @pytest.fixture
 def rounding(monkeypatch):
-    """The interpreter cuts float32 off where a GPU rounds to the nearest bfloat16."""
+    """Makes the interpreter round float32 to the nearest bfloat16, as a GPU does; by itself it truncates."""
     if DEVICE == "cuda":
         return
     from triton.runtime import interpreter
@@ -177,7 +184,7 @@ def test_which_tensors_receive_a_gradient(rows, wanted):
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # of the interpreter
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_what_is_not_a_number_shows(rows, bad):
+def test_nan_and_infinity_reach_the_loss(rows, bad):
     """In the loss and in the gradients of its position, as in a plain softmax."""
     h, w, _, y, _ = problem(pads=0)
     with torch.no_grad():
@@ -190,7 +197,7 @@ def test_what_is_not_a_number_shows(rows, bad):
 
 
 def test_factorized_softmax_takes_it_too(rows):
-    """Class by class: the value and gradients of the plain form."""
+    """Class by class, with the value and gradients of the chunked form."""
     h, w, _, y, _ = problem()
     u = torch.randn(3, 8, device=DEVICE)
     classes = TokenClasses.of(torch.arange(37, device=DEVICE) % 3)
@@ -207,9 +214,9 @@ def test_factorized_softmax_takes_it_too(rows):
 
 @pytest.mark.parametrize("kind", GATES)
 def test_waits_for_no_device(rows, monkeypatch, kind):
-    """With a kernel that does nothing, since the interpreter works on the host."""
+    """The kernel is replaced by one that does nothing, since the interpreter works on the host."""
     monkeypatch.setattr(rows, "form_residuals_", lambda *arguments, **options: None)
-    monkeypatch.setattr("agg_fairseq.functional.checks._check_range", lambda *arguments: None)  # of a CPU only
+    leave_out_what_only_a_cpu_reads(monkeypatch)
     h, w, b, y, _ = problem()
     with WaitsForTheDevice() as mode:
         loss = gated_cross_entropy(h, w, y, bias=b, gates=gates_of(kind), ignore_index=PAD).loss
@@ -239,7 +246,7 @@ def strided(vector):
 
 
 def test_operands_of_any_stride(rows):
-    """The kernel goes by addresses; views, and single numbers expanded to V, are laid out first."""
+    """The kernel reads addresses, so views and numbers expanded to V are made contiguous first."""
     h, w, b, y, importance = problem()
     gates = gates_of("both")
     views = Gates(strided(gates.rare), strided(gates.gate_common), torch.zeros(1, device=DEVICE).expand(37))
@@ -258,7 +265,7 @@ def test_operands_of_any_stride(rows):
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # of the interpreter
 def test_a_block_without_a_finite_logit(rows, monkeypatch):
-    """Tokens that a bias of −∞ rules out."""
+    """A bias of −∞ excludes tokens."""
     monkeypatch.setattr(rows, "BLOCK", 16)
     h, w, b, y, _ = problem(pads=0)
     with torch.no_grad():
@@ -280,7 +287,7 @@ def test_large_weights_of_positions_do_not_overflow(rows, dtype):
 
 
 def test_padding_adds_nothing_whatever_its_features(rows):
-    """As where attention had nothing to attend to."""
+    """Features of padding may be NaN, for example where attention had no position to attend to."""
     h, w, _, y, _ = problem()
     clean, spoilt = leaves(h, w), leaves(h, w)
     with torch.no_grad():
@@ -294,7 +301,7 @@ def test_padding_adds_nothing_whatever_its_features(rows):
 def test_autocast_decides_the_products(rows, monkeypatch):
     """As for a linear layer; the gradients come in the dtype of their tensors."""
     h, w, _, y, _ = problem()
-    monkeypatch.setattr("agg_fairseq.functional.fused.autocast_dtype", lambda: torch.bfloat16)
+    monkeypatch.setattr("agg_fairseq.functional.kernels.fused.autocast_dtype", lambda: torch.bfloat16)
     gated_cross_entropy(h, w, y, ignore_index=PAD).loss.backward()
     halves = leaves(h.bfloat16(), w.bfloat16())
     gated_cross_entropy(*halves, y, ignore_index=PAD).loss.backward()
@@ -325,7 +332,7 @@ def test_which_form(is_cuda, dtype, penalty, form):
 
 
 def form_for(is_cuda=True, dtype=torch.float32, penalty=None):
-    return forward_pass(SimpleNamespace(is_cuda=is_cuda, dtype=dtype), SimpleNamespace(unlikelihood=penalty))
+    return select(SimpleNamespace(is_cuda=is_cuda, dtype=dtype), SimpleNamespace(unlikelihood=penalty))
 
 
 def test_where_triton_or_its_compiler_is_missing(monkeypatch):
@@ -333,7 +340,7 @@ def test_where_triton_or_its_compiler_is_missing(monkeypatch):
     assert form_for() is ChunkedLoss
     monkeypatch.setenv("AGG_FAIRSEQ_TRITON", "1")
     assert form_for() is FusedLoss
-    monkeypatch.setattr("agg_fairseq.functional.fused.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("agg_fairseq.functional.kernels.importlib.util.find_spec", lambda name: None)
     assert form_for() is ChunkedLoss
 
 
@@ -350,7 +357,7 @@ COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from agg_fairseq.functional.triton_rows import BLOCK, _form_residuals as kernel
+from agg_fairseq.functional.kernels.triton_rows import BLOCK, _form_residuals as kernel
 
 types = dict(target="*i64", rare="*u8", prediction="*i64", start="i32", vocabulary="i32", width="i32",
              ignore_index="i32", epsilon="fp32", share="fp32", scale="fp32", logits="*{dtype}", gated="*{dtype}")
@@ -366,7 +373,7 @@ print(len(compiled.asm["cubin"]) > 0)
 @pytest.mark.skipif(sys.platform != "linux", reason="Triton compiles on Linux")
 @pytest.mark.parametrize(("dtype", "by_ratio", "capability"), [("bf16", False, 90), ("fp16", True, 80)])
 def test_compiles_for_gpus(rows, dtype, by_ratio, capability, tmp_path):
-    """To machine code, for which no GPU is needed; in a process that does not interpret."""
+    """Compiles to machine code, which needs no GPU, in a process that does not use the interpreter."""
     program = COMPILE.format(dtype=dtype, by_ratio=by_ratio, capability=capability)
     (tmp_path / "compile.py").write_text(program)
     environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
@@ -376,7 +383,7 @@ def test_compiles_for_gpus(rows, dtype, by_ratio, capability, tmp_path):
 @pytest.mark.skipif(DEVICE == "cpu", reason="there is no GPU")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_on_the_gpu_at_full_size(rows, dtype):
-    """V = 44,256: close to float64, and without a wait."""
+    """V = 44,256: close to float64, and without waiting for the device."""
     h, w, _, y, _ = problem(512, 44_256, 256, dtype=dtype, scale=0.25)
     gates = gates_of("both", 44_256)
     ours, truth = leaves(h, w), leaves(h, w, dtype=torch.float64)

@@ -197,7 +197,7 @@ def test_large_logits_stay_finite():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_gated_half_precision(dtype):
-    """The float64 truth on the same rounded numbers; the error is that of rounding the result once."""
+    """Compared with float64 on the same rounded inputs, the error is that of rounding the result once."""
     h, w, y, rare, g1, g2 = problem(n=40, v=301, d=16, pads=5)
     h, w = (t.detach().to(dtype) for t in (h, w))
     truth = [t.double().requires_grad_() for t in (h, w)]

@@ -55,7 +55,7 @@ def cross_entropy(h, w, y, smoothing=0.0):
 
 
 def gradients(loss_of, leaves, dtypes, scale=1.0):
-    """Of the scaled loss, as they are handed to the optimiser: in the dtypes of the leaves."""
+    """Gradients of the scaled loss as the optimizer receives them, in the dtypes of the leaves."""
     copies = [leaf.detach().to(dtype).requires_grad_() for leaf, dtype in zip(leaves, dtypes, strict=True)]
     return torch.autograd.grad(loss_of(*copies) * scale, copies)
 
@@ -67,7 +67,7 @@ def errors(found, truth, scale, kept):
 
 
 def assert_no_worse(ours_of, theirs_of, leaves, dtype, scales, dtypes=None):
-    """Where fairseq's gradient is finite so is ours, and no further from the truth.
+    """Where fairseq's gradient is finite, ours is finite and not further from the truth.
 
     Nor is it required to be nearer than the truth itself, rounded once to the dtype of the gradient, nor to be finite
     where that is not. Where a gradient stays in float32, as under autocast, both are sums of float32 in some order.
@@ -190,7 +190,7 @@ def test_factorized_under_autocast(features):
 
 
 def test_cosine_regularizer_under_autocast():
-    """In float32 whatever autocast says, its backward pass included, which fairseq runs outside of it."""
+    """Computed in float32 under autocast too, as is the backward pass, which fairseq runs outside of autocast."""
     weight = torch.randn(3000, 16) + 0.3
     expected = weight.clone().requires_grad_()
     cosine_regularizer(expected).backward()

@@ -27,3 +27,13 @@ def test_does_not_load_fairseq():
     assert (
         subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "False\n"
     )
+
+
+def test_a_cpu_loads_neither_the_fused_form_nor_triton():
+    program = """
+import sys, torch
+from agg_fairseq.functional import gated_cross_entropy
+gated_cross_entropy(torch.ones(2, 3), torch.ones(4, 3, requires_grad=True), torch.tensor([1, 3])).loss.backward()
+print([name for name in sys.modules if name.endswith("kernels.fused") or name.split(".")[0] == "triton"])
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "[]\n"

@@ -1,4 +1,4 @@
-"""Nearest neighbours: by hand, against all cosines sorted, and degenerate embeddings."""
+"""Nearest neighbors: by hand, against all cosines sorted, and degenerate embeddings."""
 
 import math
 
@@ -18,7 +18,7 @@ def rows(found):
 
 @pytest.fixture(params=[1, 4, 8192])
 def chunk_rows(request, monkeypatch):
-    """The rows at a time."""
+    """Number of rows in a chunk."""
     monkeypatch.setattr(neighbors, "CHUNK_ROWS", request.param)
 
 
@@ -61,7 +61,7 @@ def slow_neighbors(weight, query, k, excluded):
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 25), st.integers(1, 12), st.integers(0, 1000), st.data())
 def test_against_all_cosines_sorted(size, k, seed, data):
-    """Small whole numbers, so that many rows are zeros, equal or of one direction."""
+    """Small whole numbers, so that many rows are zero, equal, or of the same direction."""
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randint(-1, 3, (size, 2), generator=generator).float()
     queries = torch.randn(3, 2, generator=generator)
@@ -86,7 +86,7 @@ def test_half_precision_is_measured_in_double():
     [
         ({"weight": torch.ones(3)}, r"\(V, D\) and queries \(Q, D\), got \(3,\) and \(1, 2\)"),
         ({"queries": torch.ones(1, 3)}, "got \\(6, 2\\) and \\(1, 3\\)"),
-        ({"k": 0}, "1 neighbour or more, got 0"),
+        ({"k": 0}, "1 neighbor or more, got 0"),
         ({"excluded": []}, "for each of 1 queries, got 0"),
         ({"excluded": [[6]]}, "from 0 to 5, got 6"),
         ({"excluded": [[-1]]}, "from 0 to 5, got -1"),
@@ -114,7 +114,7 @@ def test_lengths_do_not_matter(scale):
 
 
 def test_memory_does_not_grow_with_the_vocabulary(monkeypatch):
-    """100,000 rows, which come 16,384 at a time or fewer."""
+    """100,000 rows are processed at most 16,384 at a time."""
     seen, cosines = [], neighbors._cosines
     monkeypatch.setattr(neighbors, "_cosines", lambda queries, rows: seen.append(len(rows)) or cosines(queries, rows))
     nearest_neighbors(torch.randn(100_000, 2), torch.ones(1, 2), 3, [[]])

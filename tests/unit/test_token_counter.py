@@ -1,5 +1,6 @@
 """The counter against a window recounted from scratch."""
 
+import collections
 import copy
 import io
 import pickle
@@ -156,3 +157,49 @@ def test_copies_of_the_module():
         copied.commit()
         assert copied.appearances.tolist() == [1, 1, 0, 2, 0] and copied.updates == 2
     assert counter.updates == 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(numbers=st.lists(st.integers(0, 1), max_size=12), window=st.none() | st.integers(1, 3))
+def test_a_higher_number_commits_and_the_same_one_discards(numbers, window):
+    """Each attempt counts a token of its own; only the last attempt at each number remains."""
+    counter, update, done = TokenCounter(100, window), 0, {}
+    for attempt, is_new in enumerate(numbers):
+        update += is_new
+        counter.begin(update)
+        counter.add(torch.tensor([attempt]))
+        done[update] = attempt
+    counter.begin(update + 1)
+    expected = sorted(done.values())[-(window or len(done)) :] if done else []
+    assert counter.appearances.nonzero().flatten().tolist() == expected
+    assert counter.open_update == update + 1 and not counter.current.any()
+
+
+def test_a_number_that_starts_again_discards():
+    """As after --reset-optimizer, with which fairseq counts its updates from 0."""
+    counter = TokenCounter(V, 3)
+    counter.begin(7)
+    counter.add(torch.tensor([2]))
+    counter.begin(0)
+    assert counter.updates == 0 and not counter.appearances.any() and not counter.current.any()
+
+
+def test_without_a_window_all_updates_are_remembered():
+    counter = TokenCounter(V, None)
+    for tokens in ([0, 0, 3], [3], [1]):
+        counter.add(torch.tensor(tokens))
+        counter.commit()
+    counter.add(torch.tensor([4]))
+    assert counter.appearances.tolist() == [2, 1, 0, 2, 0] and counter._slots == collections.deque()
+    copied = TokenCounter(V, None)
+    copied.load_state_dict(counter.state_dict())
+    assert copied.appearances.tolist() == [2, 1, 0, 2, 0] and copied.current.tolist() == [0, 0, 0, 0, 1]
+    for damage in ({"appearances": None}, {"current": torch.tensor([-1] * V)}, {"vocabulary": 2}):
+        with pytest.raises(ValueError, match="TokenCounter: expected"):
+            copied.set_extra_state(counter.get_extra_state() | damage)
+
+
+def test_positions_choose_what_is_counted():
+    counter = TokenCounter(V, 1)
+    counter.add(torch.tensor([[0, 2], [2, 2]]), positions=torch.tensor([[True, True], [False, True]]))
+    assert counter.current.tolist() == [1, 0, 2, 0, 0]

@@ -65,7 +65,7 @@ def test_equals_the_paper(alpha, chunk_elements):
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("rare_gate", ["g2", "appearances"])
 def test_gates_apply_to_the_whole_gradient(rare_gate, smoothing):
-    """UL + AGG: the penalty is pushed into rare rows through the same gates as the likelihood."""
+    """UL + AGG: the gradient of the penalty passes the same gates into rare rows as that of the likelihood."""
     h, w, y = problem()
     bias = torch.randn(len(w), dtype=w.dtype, requires_grad=True)
     rare = torch.arange(len(w)) >= 5
@@ -89,7 +89,7 @@ def test_gates_apply_to_the_whole_gradient(rare_gate, smoothing):
 
 
 def test_candidates_do_not_leak_between_sequences():
-    """The loss of a batch is the sum over its sentences, each without its padding and neighbours."""
+    """The loss of a batch is the sum over its sentences, each without its padding and neighbors."""
     h, w, y = problem()
 
     def loss(h, y):
@@ -162,7 +162,7 @@ def test_gradient_is_the_derivative_of_the_value(at):
 
 
 def test_target_as_candidate():
-    """The sequence level: the token itself is punished, and the likelihood weighs nothing."""
+    """The sequence level: the target itself is penalized, and the likelihood has weight 0."""
     h, w, y = problem()
     y = y.clamp(min=2)
     punished = torch.rand(y.shape, generator=torch.Generator().manual_seed(1)) < 0.5

@@ -38,7 +38,7 @@ def test_ties_by_hand():
 
 
 def test_pairs_that_are_not_covered():
-    """No token, one of zeros, or tokens whose mean is zero, on either side."""
+    """A word of no token, of a token of zeros, or of tokens whose mean is zero, on either side."""
     first = [[0], [], [0], [4], [0], [0, 3], [0], [0]]
     second = [[1], [0], [], [0], [1, 4], [1], [2], [3]]
     found = word_similarity(ANGLES, first, second, [5, 9, 9, 9, 9, 9, 1, 3])
@@ -60,14 +60,14 @@ def test_what_is_not_defined(first, second, scores, covered):
 
 
 def test_embeddings_on_one_line_are_all_alike():
-    """Their cosines differ in the last bit."""
+    """Cosines that differ only in the last bit are tied."""
     line = torch.rand(20, 1) * torch.rand(1, 7)
     words = [[index] for index in range(20)]
     assert word_similarity(line, words, words[::-1], range(20)).spearman is None
 
 
 def ranks(values):
-    """One, and how many are less, and half of the others that are the same."""
+    """The rank of a value: 1, plus the number of smaller ones, plus half the number of other equal ones."""
     return [1 + sum(o < v for o in values) + (sum(o == v for o in values) - 1) / 2 for v in values]
 
 
@@ -99,7 +99,7 @@ def test_against_a_slow_form(pairs):
 @settings(max_examples=100, deadline=None)
 @given(PAIRS)
 def test_what_changes_nothing(pairs):
-    """The other order of words and of pairs, another scale, the length of the embeddings of whole words."""
+    """The order of words and of pairs, the scale of the scores, and the lengths of embeddings of whole words."""
     weight = torch.randn(6, 3, generator=torch.Generator().manual_seed(2))
     pairs = [(first[:1], second[:1], score) for first, second, score in pairs]
     first, second, scores = zip(*pairs, strict=True)

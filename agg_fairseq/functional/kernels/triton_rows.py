@@ -1,14 +1,14 @@
-"""The element-wise part of the gated loss as one Triton kernel: logits in, likelihood and both residuals out.
+"""The element-wise part of the fused form as one Triton kernel: logits in, likelihood and both residuals out.
 
-One program works through one position. Its first pass over the V logits finds their maximum and the sum of their
+One program handles one position. Its first pass over the V logits finds their maximum and the sum of their
 exponentials; the second forms
 
     r[k] = ω (P[k] − Q[k])          for the features, in the memory of the logits
     g[k] = G[k] r[k]                for the output embedding, in a buffer of its own
 
 with Q label-smoothed, ω the weight of the position and G its gates. An element is read twice and written twice (once
-without gates): 8 bytes of traffic in half precision, beside the 4 bytes of its gate, which the cache holds. Which
-positions are padding, and which have a rare target, is decided where they are: nothing waits for the device.
+without gates): 8 bytes of traffic in half precision, and the 4 bytes of its gate, which the cache holds. The kernel
+itself decides which positions are padding and which have a rare target, so the host never waits for the device.
 """
 
 from __future__ import annotations
@@ -20,17 +20,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .gates import Gates
+from ..gates import Gates
 
 BLOCK = 4096
 """Logits that a program holds at a time."""
 ALIGNMENT = 16
-"""Rows of logits are a multiple of so many wide, so that they can be read 16 bytes at a time."""
+"""The width of a row of logits is a multiple of this, so that it can be read 16 bytes at a time."""
 
 
-class Rows(NamedTuple):
-    """What the kernel reads beside the logits; every tensor contiguous, since it goes by addresses."""
+class Operands(NamedTuple):
+    """What the kernel reads beside the logits, for all N positions. It reads addresses, so every tensor is contiguous.
 
+    Vectors over the vocabulary are `width` long, as the rows of logits are: V, rounded up to a multiple of `ALIGNMENT`.
+    """
+
+    width: int
     target: Tensor
     """(N,) int64 y."""
     bias: Tensor | None
@@ -46,46 +50,40 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(
-        cls, target: Tensor, bias: Tensor | None, importance: Tensor | None, gates: Gates | None, width: int
-    ) -> Rows:
-        """In the form that the kernel reads; `width` is at least V."""
+        cls, target: Tensor, bias: Tensor | None, importance: Tensor | None, gates: Gates | None, *, vocabulary: int
+    ) -> Operands:
+        """Lays out target (N,), bias (V,), importance (N,) and gates as the kernel reads them."""
+        width = -(-vocabulary // ALIGNMENT) * ALIGNMENT
+
+        def padded(vector: Tensor, value: float) -> Tensor:
+            wide = vector.new_full((width,), value)
+            wide[:vocabulary] = vector
+            return wide
+
+        table = None
+        if gates is not None:
+            ones = torch.ones_like(gates.rare, dtype=torch.float32)
+            at_common = gates.at_common_targets(like=ones)
+            if gates.appearances is not None:
+                at_rare = gates.appearances.float().masked_fill(~gates.rare, float("inf"))
+            else:
+                at_rare = gates.at_rare_targets(torch.zeros_like(gates.rare[:0], dtype=torch.int64), like=ones)
+            table = torch.stack([padded(ones if row is None else row, 1.0) for row in (at_common, at_rare)])
         return cls(
+            width=width,
             target=target.contiguous(),
-            bias=None if bias is None else _padded(bias.float(), width, 0.0),
+            bias=None if bias is None else padded(bias.float(), 0.0),
             importance=None if importance is None else importance.float().contiguous(),
             rare=None if gates is None else gates.rare.to(torch.uint8).contiguous(),
-            gates=None if gates is None else _gate_table(gates, width),
+            gates=table,
             by_ratio=gates is not None and gates.appearances is not None,
         )
-
-
-def _gate_table(gates: Gates, width: int) -> Tensor:
-    ones = torch.ones_like(gates.rare, dtype=torch.float32)
-    at_common = gates.at_common_targets(like=ones)
-    if gates.appearances is not None:
-        at_rare = gates.appearances.float().masked_fill(~gates.rare, float("inf"))
-    else:
-        at_rare = gates.at_rare_targets(torch.zeros_like(gates.rare[:0], dtype=torch.int64), like=ones)
-    rows = (ones if row is None else row for row in (at_common, at_rare))
-    return torch.stack([_padded(row, width, 1.0) for row in rows])
-
-
-def _padded(vector: Tensor, width: int, value: float) -> Tensor:
-    """(V,) to (width,), in memory of its own."""
-    padded = vector.new_full((width,), value)
-    padded[: len(vector)] = vector
-    return padded
-
-
-def aligned(vocabulary: int) -> int:
-    """The width of a row of logits."""
-    return -(-vocabulary // ALIGNMENT) * ALIGNMENT
 
 
 def form_residuals_(
     logits: Tensor,
     gated: Tensor | None,
-    rows: Rows,
+    operands: Operands,
     start: int,
     nll: Tensor,
     terms: Tensor,
@@ -102,27 +100,27 @@ def form_residuals_(
     Args:
         logits: (C, width), contiguous, any floating dtype, −∞ beyond V; holds `scale · r` afterwards, where `write`.
         gated: (C, width), like `logits`; receives `scale · g`. Needed with gates.
-        rows: of all N positions.
+        operands: of all N positions.
         start: the chunk's first position.
         nll: (N,) float32, receives −log P[y], in nats.
         terms: (N,) float32, receives the summands of the loss.
-        prediction: (N,) int64, receives the arg-max, the first of equals; None is not asked for.
+        prediction: (N,) int64, receives the arg-max, the first of equal ones; None where it is not needed.
         vocabulary: V.
         label_smoothing: ε.
         ignore_index: positions with this target get zeros everywhere.
         scale: what the residuals are multiplied by before they are rounded to their dtype.
-        write: are residuals wanted at all?
+        write: whether residuals are needed at all.
     """
-    anything = logits  # in place of what is absent; never read
+    anything = logits  # stands for tensors that are absent, and is never read through their arguments
     with torch.cuda.device_of(logits):  # Triton launches on the current device, which may be another
         _form_residuals[(logits.size(0),)](
             logits,
             anything if gated is None else gated,
-            rows.target,
-            anything if rows.bias is None else rows.bias,
-            anything if rows.importance is None else rows.importance,
-            anything if gated is None else rows.rare,
-            anything if gated is None else rows.gates,
+            operands.target,
+            anything if operands.bias is None else operands.bias,
+            anything if operands.importance is None else operands.importance,
+            anything if gated is None else operands.rare,
+            anything if gated is None else operands.gates,
             nll,
             terms,
             anything if prediction is None else prediction,
@@ -133,10 +131,10 @@ def form_residuals_(
             label_smoothing,
             label_smoothing / max(vocabulary - 1, 1),
             scale,
-            HAS_BIAS=rows.bias is not None,
-            HAS_IMPORTANCE=rows.importance is not None,
+            HAS_BIAS=operands.bias is not None,
+            HAS_IMPORTANCE=operands.importance is not None,
             HAS_GATES=gated is not None,
-            BY_RATIO=rows.by_ratio,
+            BY_RATIO=operands.by_ratio,
             PREDICT=prediction is not None,
             WRITE=write,
             BLOCK=min(BLOCK, triton.next_power_of_2(logits.size(1))),
@@ -178,28 +176,33 @@ def _form_residuals(
     y = tl.where(counts, y, 0)
     logits += row * width
     gated += row * width
+
+    # First pass: the value of the position. −log P[y] = (max z − z[y]) + log Σ exp(z − max z), where the logits come
+    # first because they cancel exactly at the maximum.
     z_at_target = tl.load(logits + y).to(tl.float32)
     if HAS_BIAS:
         z_at_target += tl.load(bias + y)
     tl.debug_barrier()  # all warps have read it before one of them writes there
-    largest, total, logits_sum, best = _normaliser(logits, bias, vocabulary, width, HAS_BIAS, PREDICT, BLOCK)
+    largest, total, logits_sum, best = _normalizer(logits, bias, vocabulary, width, HAS_BIAS, PREDICT, BLOCK)
     weight = 1.0
     if HAS_IMPORTANCE:
         weight = tl.load(importance + position)
-    value = (largest - z_at_target) + tl.log(total)  # the logits first: they cancel exactly at the maximum
+    value = (largest - z_at_target) + tl.log(total)
     uniform = vocabulary * (largest + tl.log(total)) - logits_sum  # −Σ_k log P[k]
     smoothed = (1 - epsilon - share) * value + share * uniform
     tl.store(nll + position, tl.where(counts, value, 0.0))
     tl.store(terms + position, tl.where(counts, weight * tl.where(epsilon > 0, smoothed, value), 0.0))
     if PREDICT:
         tl.store(prediction + position, tl.where(counts, best, 0))
+
+    # Second pass: the residuals, over the logits, which are read again.
     if WRITE:
         target_is_rare = False
         of_target = 1.0
         if HAS_GATES:
             target_is_rare = tl.load(rare + y) != 0
             of_target = tl.load(gates + width + y)
-            gates += tl.where(target_is_rare, width, 0)
+            gates += tl.where(target_is_rare, width, 0)  # the row of the table for targets of this kind
         for first in range(0, width, BLOCK):
             k = first + tl.arange(0, BLOCK)
             z = _logits_at(logits, bias, k, width, HAS_BIAS)
@@ -209,7 +212,7 @@ def _form_residuals(
             tl.store(logits + k, residual, mask=k < width)
             if HAS_GATES:
                 gate = tl.load(gates + k, mask=k < width, other=1.0)
-                if BY_RATIO:
+                if BY_RATIO:  # a[k] / a[y], where the table has a at rare targets
                     ratio = tl.minimum(gate / tl.maximum(of_target, 1.0), 1.0)
                     ratio = tl.where(of_target > 0, ratio, 1.0)  # no token is rarer than an unseen one
                     gate = tl.where(target_is_rare, ratio, gate)
@@ -218,6 +221,7 @@ def _form_residuals(
 
 @triton.jit
 def _logits_at(logits, bias, k, width, HAS_BIAS: tl.constexpr):
+    """A block of one row of logits, with the bias, in float32; −∞ beyond the row."""
     z = tl.load(logits + k, mask=k < width, other=-float("inf")).to(tl.float32)
     if HAS_BIAS:
         z += tl.load(bias + k, mask=k < width, other=0.0)
@@ -225,9 +229,9 @@ def _logits_at(logits, bias, k, width, HAS_BIAS: tl.constexpr):
 
 
 @triton.jit
-def _normaliser(logits, bias, vocabulary, width, HAS_BIAS: tl.constexpr, PREDICT: tl.constexpr, BLOCK: tl.constexpr):
-    """max z, Σ exp(z − max z), Σ z, and where the maximum is."""
-    largest = -3.4e38  # finite: a block may hold nothing but −∞
+def _normalizer(logits, bias, vocabulary, width, HAS_BIAS: tl.constexpr, PREDICT: tl.constexpr, BLOCK: tl.constexpr):
+    """max z, Σ exp(z − max z), Σ z and arg-max z of one row, in one pass: Σ is rescaled whenever the maximum grows."""
+    largest = -3.4e38  # finite, since a block may hold nothing but −∞
     total = 0.0
     logits_sum = 0.0
     best = 0

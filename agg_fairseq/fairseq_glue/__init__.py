@@ -1,0 +1,44 @@
+"""All that reaches into the inside of fairseq and torch, and the complete list of what is replaced or wrapped.
+
+`import agg_fairseq` adds names to fairseq's registries, and one class to a list of torch's; it replaces nothing. All
+else happens when a criterion of this package is built (C) or trains (T), or when a model with the factorized output
+layer is built (M).
+
+    what                                where             when  for how long            why
+    registries of criterions, models,   criterions/base,  import                        --criterion agg,
+    architectures (added to)            models/                                         --arch transformer_lm_f2
+    torch.serialization: safe globals   checkpoint        import, each opening of a     resume and generation from
+    (argparse.Namespace added)                            checkpoint                    checkpoints with a Namespace
+    task.get_batch_iterator             hooks             C     the task instance       length of an epoch; a resume
+                                                                                        sees the same batches
+    task.train_step                     hooks             C     the task instance       update number, dummy batches,
+                                                                                        buffers on the model's device
+    task.optimizer_step                 hooks             C     the task instance       counts are complete; frozen
+                                                                                        rows are put back
+    task.get_checkpoint_dict,           hooks             C     the task instance       the criterion's state in
+    task.set_checkpoint_dict (added)                                                    checkpoints
+    optimizer.zero_grad                 hooks             T     the optimizer instance  an attempt at an update begins
+    checkpoint_utils.load_checkpoint    resume            C     the process             a resume that cannot work ends
+                                                                                        in one line
+    checkpoint_utils.PathManager        checkpoints       T     the process, once a     a killed training leaves no
+                                                                training saves          truncated checkpoint
+    decoder.output_layer                output_layer      T     a call of forward, for  features without the logits
+                                                                LSTMs and the like
+    atexit: destroy_process_group       distributed       T     trainings over gloo     torch may abort the process
+    gradient hook on W; rows of W and   freeze_rare,      T     while rows are frozen   rows that do not move at all
+    its float32 copies, after a step    output_layer
+    decoder.output_projection,          models/           M     the decoder instance    fairseq's builders name the
+    decoder.__class__                   f2_decoder                                      class of their decoder inside
+
+If the user's fairseq differs from the tested version:
+
+- `get_checkpoint_dict` is not called (before 0.12): after a resume the counts start empty. The log says so, and
+  `agg-fairseq doctor` reports such a version.
+- `task.train_step` is called without `update_num`, or `task.optimizer_step` without `model` and `update_num`: a
+  TypeError ends the first update.
+- `optimizer.zero_grad()` is not called at the start of an attempt: the tokens of an update that overflowed and is
+  attempted again are counted twice. Nothing else depends on it.
+- `load_checkpoint` or `PathManager` is not looked up in `checkpoint_utils`: checkpoints are written as fairseq writes
+  them, and a resume that cannot work ends in fairseq's own error.
+- A decoder without `features_only` that is none of fairseq's LSTMs is refused in one line.
+"""

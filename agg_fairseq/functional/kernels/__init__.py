@@ -1,0 +1,40 @@
+"""The forms that gated cross-entropy takes, and the choice between them.
+
+| form | file | where |
+|---|---|---|
+| chunked | `chunked.py` | CPUs; GPUs without Triton, in float64, or with an unlikelihood penalty |
+| fused | `fused.py`, its kernel in `triton_rows.py` | GPUs with Triton, in float32 and half precision |
+
+All forms are classes with the interface of `ChunkedLoss`: `start` allocates, `run` fills the outputs and the gradients,
+`gradients` hands these over. They compute the same numbers up to rounding, and `naive_gated_cross_entropy` is what both
+are tested against.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import torch
+from torch import Tensor
+
+from .chunked import ChunkedLoss, Options
+
+SWITCH = "AGG_FAIRSEQ_TRITON"
+"""Environment variable; 0 selects the chunked form on GPUs too, for example where Triton finds no C compiler."""
+
+
+def select(features: Tensor, options: Options) -> type[ChunkedLoss]:
+    """The form for features (N, D) on their device: fused on a GPU where it can run, chunked everywhere else.
+
+    The fused form, and with it Triton, is imported only where it is selected.
+    """
+    if not features.is_cuda or os.environ.get(SWITCH) == "0" or importlib.util.find_spec("triton") is None:
+        return ChunkedLoss
+    if options.unlikelihood is not None:  # gathers and scatters over candidates, which the kernel does not do
+        return ChunkedLoss
+
+    from .fused import FusedLoss, has_wide_products
+
+    dtype = FusedLoss.product_dtype(features)
+    return FusedLoss if dtype != torch.float64 and has_wide_products(dtype) else ChunkedLoss

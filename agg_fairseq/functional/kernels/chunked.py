@@ -1,0 +1,280 @@
+"""The chunked form of gated cross-entropy: a chunk of logits at a time, with the gradients formed on the way.
+
+It runs everywhere, and is the form for CPUs. What the fused form has in common with it is here too: the options, the
+outputs, and how gradients that the forward pass has formed reach autograd.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..gates import Gates
+from ..unlikelihood import Unlikelihood
+
+CHUNK_ELEMENTS = 2**23
+"""Logits held at a time: 32 MiB in float32."""
+
+
+class Options(NamedTuple):
+    """The arguments of `gated_cross_entropy`, apart from the tensors that carry a gradient."""
+
+    gates: Gates | None
+    label_smoothing: float
+    position_weight: Tensor | None  # (N,)
+    unlikelihood: Unlikelihood | None
+    ignore_index: int
+    chunk_elements: int | None  # logits held at a time; None is the default of the form
+    predict: bool
+
+
+class Wanted(NamedTuple):
+    """Which gradients are needed."""
+
+    features: bool
+    weight: bool
+    bias: bool
+
+
+class Outputs(NamedTuple):
+    """Values at each position, zero at the ignored ones."""
+
+    nll: Tensor  # (N,) −log P[i, y_i]
+    terms: Tensor  # (N,) the summands of the loss
+    unlikelihood: Tensor  # (N,) before its weight
+    prediction: Tensor | None  # (N,) int64
+
+
+@dataclass
+class ChunkedLoss:
+    """One forward pass: the inputs in the dtype of the products, outputs and gradients filled chunk by chunk."""
+
+    features: Tensor  # (N, D)
+    weight: Tensor  # (V, D)
+    bias: Tensor | None  # (V,)
+    target: Tensor  # (N,)
+    options: Options
+    dtypes: tuple[torch.dtype, torch.dtype, torch.dtype | None]  # of features, weight and bias as they were given
+    outputs: Outputs
+    grad_features: Tensor | None  # (N, D)
+    grad_weight: Tensor | None  # (V, D)
+    grad_bias: Tensor | None  # (V,)
+
+    @classmethod
+    def start(
+        cls,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        target: Tensor,
+        options: Options,
+        wanted: Wanted,
+    ) -> ChunkedLoss:
+        """Allocates outputs and gradients. They start as zeros, which is what ignored positions are to have."""
+        dtype = working_dtype(features)
+        zeros = features.new_zeros(target.shape, dtype=dtype)
+
+        def gradient(tensor: Tensor | None, is_wanted: bool) -> Tensor | None:
+            return torch.zeros_like(tensor, dtype=dtype) if tensor is not None and is_wanted else None
+
+        return cls(
+            features=features.detach(),
+            weight=weight.detach().to(cls.product_dtype(features)),
+            bias=None if bias is None else bias.detach().to(dtype),
+            target=target,
+            options=options,
+            dtypes=(features.dtype, weight.dtype, None if bias is None else bias.dtype),
+            outputs=Outputs(
+                nll=zeros,
+                terms=zeros.clone(),
+                unlikelihood=zeros.clone() if options.unlikelihood else zeros.new_zeros(()).expand_as(zeros),
+                prediction=torch.zeros_like(target) if options.predict else None,
+            ),
+            grad_features=gradient(features, wanted.features),
+            grad_weight=gradient(weight, wanted.weight),
+            grad_bias=gradient(bias, wanted.bias),
+        )
+
+    @staticmethod
+    def product_dtype(features: Tensor) -> torch.dtype:
+        """The dtype in which the matrix products are formed."""
+        return working_dtype(features)
+
+    def run(self) -> None:
+        """Fills outputs and gradients. Autocast is off in here: the form itself chooses its dtypes."""
+        with torch.autocast(self.features.device.type, enabled=False):
+            self._run()
+
+    def _run(self) -> None:
+        gates = self.options.gates
+        rows = (self.target != self.options.ignore_index).nonzero().squeeze(1)  # n <= N
+        if gates is None:
+            return self._run_rows(rows)
+        # Positions with a common target come first. Their gate does not depend on the position, so it factors out of
+        # Σ_i G[i, k] (P − Q)[i, k] H[i] and is applied once to the finished sum, before the rare positions are added.
+        is_rare = gates.rare[self.target[rows]]  # n
+        self._run_rows(rows[~is_rare])
+        if self.grad_weight is not None:
+            gate = gates.at_common_targets(like=self.grad_weight)
+            if gate is not None:
+                self.grad_weight.mul_(gate[:, None])
+        self._run_rows(rows[is_rare], gates)
+
+    def _run_rows(self, rows: Tensor, gates: Gates | None = None) -> None:
+        """Runs the positions `rows` in chunks; with `gates`, the rare ones, whose residuals are gated one by one."""
+        if not len(rows):
+            return
+        chunk_rows = self._chunk_rows(len(rows), CHUNK_ELEMENTS)
+        buffer = self.weight.new_empty(chunk_rows, self.weight.size(0))  # C x V
+        for chunk in rows.split(chunk_rows):
+            self._run_chunk(chunk, buffer[: len(chunk)], gates)
+
+    def _chunk_rows(self, rows: int, default_elements: int) -> int:
+        """C, the positions of a chunk: at least one, at most all."""
+        elements = default_elements if self.options.chunk_elements is None else self.options.chunk_elements
+        return min(max(1, elements // self.weight.size(0)), rows)
+
+    def _run_chunk(self, rows: Tensor, buffer: Tensor, gates: Gates | None) -> None:
+        """Adds the positions `rows` (C,) to outputs and gradients; their logits take the memory of `buffer` (C, V)."""
+        features = self.features[rows].to(self.weight.dtype)  # C x D
+        target = self.target[rows]  # C
+        logits = torch.mm(features, self.weight.t(), out=buffer)  # C x V
+        if self.bias is not None:
+            logits.add_(self.bias)
+        residual = self._residual_(rows, target, logits)  # C x V, in the memory of the logits
+        if residual is None:
+            return
+        if self.grad_features is not None:
+            self.grad_features[rows] = residual @ self.weight
+        if self.grad_bias is not None:
+            self.grad_bias += residual.sum(0)
+        if self.grad_weight is not None:
+            gate = None if gates is None else gates.at_rare_targets(target, like=residual)
+            if gate is not None:  # on all but the target's entry, which is put back
+                at_target = residual.gather(1, target[:, None])
+                residual.mul_(gate).scatter_(1, target[:, None], at_target)
+            self.grad_weight.addmm_(residual.t(), features)
+
+    def _residual_(self, rows: Tensor, target: Tensor, logits: Tensor) -> Tensor | None:
+        """Stores the values of a chunk and turns its logits z (C, V) into dL/dz, in place; None where none is wanted.
+
+        The loss of a position is a sum of terms. Each has a value, and a gradient into the logits that is a multiple of
+        P plus entries at a few tokens (or the same number at all tokens):
+
+            term            value                            dL/dz
+            likelihood      −ω Σ_k Q[k] log P[k]             ω P − ω Q
+            unlikelihood    −α Σ_{c in C} log(1 − P[c])      −α s P + α w      (w and s: see `unlikelihood.py`)
+
+        with ω the weight of the position and Q the label-smoothed target. So with m the sum of the multiples, the
+        gradient is formed as m P − ω Q + α w in the memory of P. A further term adds its value to `outputs.terms` and
+        its multiple to m: γ·logsumexp(z)², for example, adds 2γ·logsumexp(z). A term that changes logits, such as a
+        margin on the target's, does so before anything is read from them.
+        """
+        options, outputs, vocabulary = self.options, self.outputs, logits.size(1)
+        epsilon = options.label_smoothing
+        omega = None if options.position_weight is None else options.position_weight[rows].to(logits.dtype)  # C
+
+        at_target = logits.gather(1, target[:, None]).squeeze(1)  # C
+        if outputs.prediction is None:
+            largest = logits.amax(1)  # C
+        else:
+            largest, outputs.prediction[rows] = logits.max(1)
+        logits_sum = logits.sum(1) if epsilon else None  # C
+        probabilities = torch.softmax(logits, 1, out=logits)  # C x V, P
+
+        # The largest probability is exp(max z − logsumexp z), and at least 1/V, so its logarithm is accurate. In
+        # −log P[y] = (max z − z[y]) − log max P the logits come first: they cancel exactly where y is the arg-max.
+        log_largest = probabilities.amax(1).log()  # C
+        logsumexp = largest - log_largest  # C
+        nll = (largest - at_target) - log_largest
+        outputs.nll[rows] = nll
+        terms = nll
+        if logits_sum is not None:
+            share = epsilon / (vocabulary - 1)  # Q at every token but the target, as in fairseq
+            uniform = vocabulary * logsumexp - logits_sum  # −Σ_k log P[k]
+            terms = (1 - epsilon - share) * nll + share * uniform
+        outputs.terms[rows] = terms if omega is None else terms * omega
+
+        multiple = penalty = None  # m (C,), where another term than the likelihood has a part in it
+        weight = torch.ones_like(nll) if omega is None else omega  # C
+        if options.unlikelihood is not None:
+            penalty = options.unlikelihood.terms(rows, target, probabilities)
+            outputs.unlikelihood[rows] = penalty.value
+            outputs.terms[rows] += options.unlikelihood.weight * penalty.value
+            multiple = weight - options.unlikelihood.weight * penalty.odds.sum(1)  # ω − α s
+
+        if self.grad_features is None and self.grad_weight is None and self.grad_bias is None:
+            return None
+        if multiple is None:  # m = ω: one multiplication of P − Q
+            residual = _subtract_targets_(probabilities, target, epsilon)
+            return residual if omega is None else residual.mul_(omega[:, None])
+        if penalty is not None:
+            # At the likeliest token −α s P and α w may be huge and cancel, so this entry is formed separately. The part
+            # of the other terms is read here, while the memory still holds P; the penalty's is in `PenaltyTerms`.
+            elsewhere = probabilities.new_tensor(epsilon / max(vocabulary - 1, 1))
+            q = torch.where(penalty.likeliest == target[:, None], 1 - epsilon, elsewhere)  # C x 1
+            at_likeliest = weight[:, None] * (probabilities.gather(1, penalty.likeliest) - q)
+        residual = _subtract_targets_(probabilities.mul_(multiple[:, None]), target, epsilon, omega)
+        if penalty is not None:
+            penalty.add_gradient_(residual, at_likeliest, options.unlikelihood.weight)
+        return residual
+
+    def gradients(self) -> list[tuple[Tensor, torch.dtype] | None]:
+        """The gradients of features, weight and bias, each with the dtype that autograd expects of it."""
+        found = (self.grad_features, self.grad_weight, self.grad_bias)
+        return [None if g is None else (g, dtype) for g, dtype in zip(found, self.dtypes, strict=True)]
+
+
+def _subtract_targets_(p: Tensor, target: Tensor, label_smoothing: float, omega: Tensor | None = None) -> Tensor:
+    """Turns p (C, V) into p − ω Q in place. Q is 1 − ε at the target, ε/(V−1) at all other tokens; ω is (C,) or 1."""
+    share = label_smoothing / (p.size(1) - 1) if label_smoothing else 0.0
+    weight = p.new_ones(len(target), 1) if omega is None else omega[:, None]  # C x 1
+    if label_smoothing:
+        p.sub_(share * weight)
+    return p.scatter_add_(1, target[:, None], (share + label_smoothing - 1) * weight)
+
+
+def working_dtype(features: Tensor) -> torch.dtype:
+    """The dtype of values and gradients: float32, or float64 for float64 features."""
+    return torch.float64 if features.dtype == torch.float64 else torch.float32
+
+
+def wants_gradient(tensor: Tensor | None) -> bool:
+    """Whether a backward pass will ask for the gradient of `tensor`.
+
+    To be asked before `autograd.Function.apply`: inside, under `torch.no_grad()` as in validation,
+    `ctx.needs_input_grad` still says yes.
+    """
+    return tensor is not None and tensor.requires_grad and torch.is_grad_enabled()
+
+
+def scaled_gradients(ctx: Any, scale: Tensor, name: str) -> list[Tensor | None]:
+    """The result of `backward`: the gradients that the forward pass formed, times the gradient of the loss.
+
+    Args:
+        ctx: context of the `torch.autograd.Function`; `ctx.gradients` is a list of None or (gradient, wanted dtype).
+            They are scaled in their own memory, and `ctx.gradients` is None afterwards.
+        scale: the gradient of the loss, a scalar: 1, or a loss scale.
+        name: the operation, for the error message.
+
+    Raises:
+        RuntimeError: a second call; the first has used the gradients up.
+    """
+    if ctx.gradients is None:
+        raise RuntimeError(
+            f"{name}: backward ran twice over the same loss, but its gradients are used up after the first; compute "
+            "the loss again"
+        )
+    gradients, ctx.gradients = ctx.gradients, None
+    if not _is_one(scale):
+        for gradient, _ in filter(None, gradients):
+            gradient.mul_(scale.to(gradient.dtype))
+    return [None if pair is None else pair[0].to(pair[1]) for pair in gradients]
+
+
+def _is_one(scale: Tensor) -> bool:
+    """Whether to save a pass over the gradients. On a GPU never: to read the scale is to wait for the device."""
+    return not scale.is_cuda and scale.item() == 1
