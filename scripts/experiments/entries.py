@@ -9,10 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agg_fairseq.metrics.mass_groups import MASS_GROUPS
-
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import Result
+from agg_fairseq.metrics.groups import MASS_GROUPS
 from agg_fairseq.names import HUMAN
 
 from ..data.prepared_folder import MANIFEST, SPLITS
