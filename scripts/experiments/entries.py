@@ -269,7 +269,9 @@ def multi30k(options: Options) -> list[Experiment]:
         "checkpoint.keep_interval_updates=1",
         *(() if dimension == 128 else size),
     )
-    factorized = ("model._name=transformer_f2", "criterion._name=f2_softmax")
+    # All options of the layer: fairseq-hydra-train knows no defaults of translation models.
+    layer = ("model.f2_assignment=mefmax", "model.f2_classes=0", "model.f2_decoding=joint")
+    factorized = ("model._name=transformer_f2", "criterion._name=f2_softmax", *layer)
     models = {
         name: Model(name, "wmt14_en_de/agg-base-mle", corpus, (*shared, *overrides), averaged=0)
         for name, overrides in {"mle": (), "f2": factorized}.items()

@@ -102,19 +102,18 @@ def train_all(trainings: Sequence[Training], jobs: int) -> None:
     with ThreadPoolExecutor(jobs) as pool:
         try:
             while todo:
-                waiting = {(workspace.folder(model), model.name) for workspace, model in todo}
+                waiting = {workspace.folder(model) for workspace, model in todo}
                 ready = [
                     (workspace, model)
                     for workspace, model in todo
-                    if model.start is None or (workspace.folder(model.start), model.start.name) not in waiting
+                    if model.start is None or workspace.folder(model.start) not in waiting
                 ]
                 futures = [pool.submit(_train, *training, jobs, running, stop) for training in ready]
                 wait(futures, return_when=FIRST_EXCEPTION)
+                if not all(future.done() for future in futures):  # one has failed
+                    stop.set()
                 for future in futures:
-                    future.cancel()
-                for future in futures:
-                    if not future.cancelled():
-                        future.result()
+                    future.result()  # raises its error
                 todo = [training for training in todo if training not in ready]
         except (KeyboardInterrupt, SystemExit):
             stop.set()
