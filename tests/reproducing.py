@@ -1,5 +1,13 @@
 """Runs scripts/reproduce.sh with models of a few updates."""
 
+import contextlib
+import io
+import os
+import sys
+from subprocess import CompletedProcess
+
+from scripts.command import run
+from scripts.experiments import __main__ as experiments
 from tests.conftest import ROOT, run_command
 
 SCRIPT = ROOT / "scripts" / "reproduce.sh"
@@ -19,6 +27,20 @@ def run_entry(*arguments, check=True, cwd=ROOT, timeout=300):
     """What the script starts, without its set-up, which takes seconds."""
     command = ("python", ROOT / "scripts" / "run.py", "scripts.experiments")
     return run_command(*command, *arguments, check=check, cwd=cwd, env={"OMP_NUM_THREADS": "1"}, timeout=timeout)
+
+
+def run_entry_here(*arguments, cwd=ROOT):
+    """The same in this process, for what ends before anything is trained: starting Python and torch takes seconds."""
+    out, err, argv, before = io.StringIO(), io.StringIO(), sys.argv, os.getcwd()
+    sys.argv = ["reproduce", *map(str, arguments)]
+    os.chdir(cwd)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = run("reproduce", experiments.main)
+    finally:
+        os.chdir(before)
+        sys.argv = argv
+    return CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
 
 
 def rows(text):

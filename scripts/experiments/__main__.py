@@ -23,7 +23,6 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,7 +30,7 @@ from agg_fairseq.errors import UserError
 
 from ..command import run
 from .entries import EXPERIMENTS, OURS, Options
-from .experiment import SCALES, Experiment, Workspace, check_path
+from .experiment import SCALES, Experiment, Model, Workspace, check_path
 from .tables import show
 from .training import check_settings, train_all
 
@@ -48,37 +47,73 @@ def main() -> None:
     """
     arguments = _parser().parse_intermixed_args()
     if arguments.list:
-        titles = {key: experiment.title for key, experiment in EXPERIMENTS.items()}
-        for paper in ("agg", "agps", "f2", "cosreg"):
-            for key in [key for key in titles if key.startswith(f"{paper}-")]:
-                print(f"{key:<16} {titles[key]}")
+        for key, experiment in EXPERIMENTS.items():
+            print(f"{key:<16} {experiment.title}")
         for key, entry in OURS.items():
             print(f"{key:<16} ours: {entry.title}")
         return
-    entries, overrides = _entries_and_overrides(arguments.words)
     if arguments.show and arguments.dry_run:
         raise UserError("found --show and --dry-run; expected one of them: with --show, nothing is trained")
-    plan = [one for key in entries for one in _plan(key, arguments, overrides, len(entries) > 1)]
-    workspaces = [workspace for _, _, of_seeds in plan for workspace in of_seeds]
-    for workspace in workspaces:
-        check_path(workspace.output)
-    if not arguments.show:
-        for _, experiment, _ in plan:
-            if experiment.check is not None:
-                experiment.check()
-    trainings = [(one, model) for _, experiment, of_seeds in plan for one in of_seeds for model in experiment.models()]
-    trainings = list({workspace.folder(model): (workspace, model) for workspace, model in reversed(trainings)}.values())
-    trainings.reverse()
+    plan = _plan(arguments)
+    trainings: dict[Path, tuple[Workspace, Model]] = {}
+    for _, experiment, workspaces in plan:
+        if experiment.check is not None and not arguments.show:
+            experiment.check()
+        for workspace in workspaces:
+            check_path(workspace.output)
+            for model in experiment.models():
+                trainings.setdefault(workspace.folder(model), (workspace, model))
     if not arguments.dry_run:
-        for workspace, model in trainings:
-            check_settings(workspace, model)
+        for training in trainings.values():
+            check_settings(*training)
     if not arguments.show:
-        train_all(trainings, arguments.jobs)
-    if not arguments.dry_run:
-        for number, (key, experiment, of_seeds) in enumerate(plan):
-            if number:
-                print()
-            show(of_seeds, key, experiment)
+        train_all(list(trainings.values()), 1 if arguments.dry_run else arguments.jobs)
+    for number, (key, experiment, workspaces) in enumerate([] if arguments.dry_run else plan):
+        if number:
+            print()
+        show(workspaces, key, experiment)
+
+
+def _plan(arguments: argparse.Namespace) -> list[tuple[str, Experiment, list[Workspace]]]:
+    """The experiments of all entries, with the name of the entry and a workspace per seed."""
+    entries, overrides = _entries_and_overrides(arguments.words)
+    options = {name: getattr(arguments, name) for name in vars(Options()) if name != "data"}
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        if not any(name in OURS[key].accepts for key in entries if key in OURS):
+            option = {"models": "model"}.get(name, name).replace("_", "-")
+            raise UserError(f"--{option}: found it with {', '.join(entries)}, which cannot take it; see --help")
+    data = arguments.data and arguments.data.absolute()
+    seeds, prepared, plan = arguments.seeds or [None], {}, []
+    for key in entries:
+        if key in OURS:
+            entry, scale = OURS[key], "tiny"
+            accepted = {name: value for name, value in given.items() if name in entry.accepts}
+            experiments = entry.build(Options(data=data, **{**entry.defaults, **accepted}))
+            output = arguments.output or Path(entry.output)
+            if len(entries) > 1 and arguments.output is not None:
+                output = arguments.output / key  # each has a corpus of its own
+        else:
+            experiments, scale = [EXPERIMENTS[key]], arguments.scale
+            output = arguments.output or Path("runs/reproduction") / scale
+        if data is not None and not data.is_dir():
+            raise UserError(f"--data: found no folder {arguments.data}; expected one of text, or one that was prepared")
+        workspaces = [
+            Workspace(
+                scale=scale,
+                output=output.absolute(),
+                data=data,
+                overrides=tuple(overrides),
+                train=not arguments.show,
+                dry=arguments.dry_run,
+                seed=seed,
+                models=f"seed-{seed}" if len(seeds) > 1 else "",
+                prepared=prepared,
+            )
+            for seed in seeds
+        ]
+        plan += [(key, experiment, workspaces) for experiment in experiments]
+    return plan
 
 
 def _entries_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -96,38 +131,6 @@ def _entries_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
         if found[1] in OWN:
             raise UserError(f"found {override!r}; expected --scale, --data or --output for that")
     return list(dict.fromkeys(entries)), overrides
-
-
-def _plan(
-    key: str, arguments: argparse.Namespace, overrides: Sequence[str], several: bool
-) -> list[tuple[str, Experiment, list[Workspace]]]:
-    """The experiments of an entry, each with a workspace per seed."""
-    given = {name: getattr(arguments, name) for name in vars(Options()) if name != "data"}
-    data = arguments.data and arguments.data.absolute()
-    if arguments.data is not None and not str(arguments.data):
-        raise UserError("--data: found ''; expected a folder")
-    if key in OURS:
-        experiments = OURS[key].experiments(Options(data=data, **given))
-        scale, output = "tiny", arguments.output or Path(OURS[key].output)
-        if several and arguments.output is not None:
-            output = arguments.output / key  # each has a corpus of its own
-    else:
-        for name in [name for name, value in given.items() if value is not None]:
-            option = {"models": "model"}.get(name, name).replace("_", "-")
-            raise UserError(f"--{option}: found it with {key}; expected it with {', '.join(OURS)} only; see --help")
-        experiments = [EXPERIMENTS[key]]
-        scale = arguments.scale
-        output = arguments.output or Path("runs/reproduction") / scale
-    if data is not None and not data.is_dir():
-        raise UserError(f"--data: found no folder {arguments.data}; expected one of text, or one that was prepared")
-    workspace = Workspace(
-        scale, output.absolute(), data, tuple(overrides), train=not arguments.show, dry=arguments.dry_run
-    )
-    seeds = arguments.seeds or [None]
-    workspaces = [
-        replace(workspace, seed=seed, models=f"seed-{seed}" if len(seeds) > 1 else "", signatures={}) for seed in seeds
-    ]
-    return [(key, experiment, workspaces) for experiment in experiments]
 
 
 class _Parser(argparse.ArgumentParser):

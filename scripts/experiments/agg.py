@@ -30,14 +30,6 @@ def _mt(row: str) -> Model:
     return model_of(f"wmt14_en_de/agg-{row}", WMT14, scales=scales)
 
 
-def _when(name: str, **values: Sequence[object]) -> list[dict[str, tuple[str, ...]]]:
-    """Overrides that set an option, by scale; one dictionary for each value of a sweep."""
-    return [
-        {scale: (f"{name}={value}",) for scale, value in zip(values, row, strict=True)}
-        for row in zip(*values.values(), strict=True)
-    ]
-
-
 STUDY_MLE = _lm("study-mle")
 STUDY_FREEZE = _lm("study-freeze")
 MLE, AGG = _lm("mle"), _lm("agg")
@@ -65,33 +57,34 @@ FIRST_UPDATES = Model(
         "tiny": ("optimization.max_update=300",),
     },
 )
-SHARES = ("an-eighth", "a-quarter", "half", "three-quarters")
-UNTIL = [
-    _lm("study-freeze-until", suffix=f"-{share}", scaled=scaled)
-    for share, scaled in zip(
-        SHARES,
-        _when(
-            "criterion.freeze_until",
-            paper=(5000, 10000, 20000, 30000),
-            small=(1250, 2500, 5000, 7500),
-            tiny=(75, 150, 300, 450),
-        ),
-        strict=True,
+FROZEN = {  # updates at each scale, by the share of the training
+    "an-eighth": {"paper": 5000, "small": 1250, "tiny": 75},
+    "a-quarter": {"paper": 10000, "small": 2500, "tiny": 150},
+    "half": {"paper": 20000, "small": 5000, "tiny": 300},
+    "three-quarters": {"paper": 30000, "small": 7500, "tiny": 450},
+}
+UNTIL = {
+    share: _lm(
+        "study-freeze-until",
+        suffix=f"-{share}",
+        scaled={scale: (f"criterion.freeze_until={updates}",) for scale, updates in by_scale.items()},
     )
-]
+    for share, by_scale in FROZEN.items()
+}
 ALPHAS = (0.01, 0.02, 0.03, 0.04, 0.05)
+# A share of the vocabulary replaces α only where that has its default, so at tiny α is 0.03.
 SWEEP = [
-    _lm("alpha", suffix=f"-{alpha}", scaled={"paper": by_alpha, "small": by_alpha, "tiny": by_share})
-    for alpha, by_alpha, by_share in (
-        (
-            alpha,
-            (f"criterion.agg_alpha={alpha}",),
-            ("criterion.agg_alpha=0.03", f"++criterion.agg_rare_fraction={share}"),
-        )
-        for alpha, share in zip(ALPHAS, (0.02, 0.05, 0.1, 0.2, 0.4), strict=True)
+    _lm(
+        "alpha",
+        suffix=f"-{alpha}",
+        scaled={
+            "paper": (f"criterion.agg_alpha={alpha}",),
+            "small": (f"criterion.agg_alpha={alpha}",),
+            "tiny": ("criterion.agg_alpha=0.03", f"++criterion.agg_rare_fraction={share}"),
+        },
     )
+    for alpha, share in zip(ALPHAS, (0.02, 0.05, 0.1, 0.2, 0.4), strict=True)
 ]
-"""A share of the vocabulary replaces α only where that has its default."""
 
 LM_WORDS = ("homepage", "Werewolf", "policymakers")
 LM_NEIGHBORS = {
@@ -274,7 +267,7 @@ EXPERIMENTS = {
     ),
     "agg-figure-2": Experiment(
         "Yu et al. 2022, Figure 2: isotropy while rare embeddings are frozen, and after",
-        [Method(f"frozen for {share} of the training", model) for share, model in zip(SHARES, UNTIL, strict=True)],
+        [Method(f"frozen for {share} of the training", model) for share, model in UNTIL.items()],
         pictures=[over_updates("isotropy")],
         note="The paper does not say until which updates it froze: ours are an eighth, a quarter, a half and three "
         "quarters of the training.",

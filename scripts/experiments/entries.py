@@ -9,10 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agg_fairseq.metrics.mass_groups import MASS_GROUPS
-
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import Result
+from agg_fairseq.metrics.groups import MASS_GROUPS
 from agg_fairseq.names import HUMAN
 
 from ..data.prepared_folder import MANIFEST, SPLITS
@@ -118,20 +117,6 @@ class Entry:
     build: Callable[[Options], list[Experiment]]
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
-    def experiments(self, options: Options) -> list[Experiment]:
-        """The experiments with these options.
-
-        Raises:
-            UserError: the entry does not take one of them, or a value does not fit.
-        """
-        given = {name: value for name, value in vars(options).items() if value is not None}
-        if unknown := [name for name in given if name not in self.accepts]:
-            option = {"models": "model"}.get(unknown[0], unknown[0]).replace("_", "-")
-            raise UserError(f"--{option}: found it for an entry that does not take it; see --help")
-        return self.build(
-            replace(options, **{name: self.defaults[name] for name in self.defaults if name not in given})
-        )
-
 
 def _language_models(options: Options, models: Mapping[str, tuple[str, ...]]) -> list[Model]:
     """Models of configs/demo/mle.yaml, on the text that the options say.
@@ -231,7 +216,7 @@ def f2_softmax(options: Options) -> list[Experiment]:
     Raises:
         UserError: an option does not fit.
     """
-    models = _language_models(replace(options, corpus="wikitext"), F2_MODELS)
+    models = _language_models(options, F2_MODELS)
     mle, mefmax, *fixed = models
     topk = options.topk or 3
     rows = {
@@ -284,7 +269,9 @@ def multi30k(options: Options) -> list[Experiment]:
         "checkpoint.keep_interval_updates=1",
         *(() if dimension == 128 else size),
     )
-    factorized = ("model._name=transformer_f2", "criterion._name=f2_softmax")
+    # All options of the layer: fairseq-hydra-train knows no defaults of translation models.
+    layer = ("model.f2_assignment=mefmax", "model.f2_classes=0", "model.f2_decoding=joint")
+    factorized = ("model._name=transformer_f2", "criterion._name=f2_softmax", *layer)
     models = {
         name: Model(name, "wmt14_en_de/agg-base-mle", corpus, (*shared, *overrides), averaged=0)
         for name, overrides in {"mle": (), "f2": factorized}.items()

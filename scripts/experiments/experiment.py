@@ -117,7 +117,8 @@ class Workspace:
 
 def say(text: str) -> None:
     """Prints a line of progress to standard error."""
-    print(f"reproduce: {text}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"reproduce: {text}\n")  # one call, so that trainings side by side do not share a line
+    sys.stderr.flush()
 
 
 def check_path(folder: Path) -> None:

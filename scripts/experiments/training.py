@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -61,9 +62,10 @@ def check_settings(workspace: Workspace, model: Model) -> None:
         UserError: it does.
     """
     folder = workspace.folder(model)
-    path, wanted = folder / SETTINGS, settings_of(workspace, model)
+    path = folder / SETTINGS
     if not (folder / LAST).is_file():
         return
+    wanted = settings_of(workspace, model)
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -96,32 +98,45 @@ def train_all(trainings: Sequence[Training], jobs: int) -> None:
         elif not is_trained(workspace, model):
             todo.append((workspace, model))
     running: set[subprocess.Popen[bytes]] = set()
+    stop = threading.Event()
     with ThreadPoolExecutor(jobs) as pool:
         try:
             while todo:
-                waiting = {(workspace.folder(model), model.name) for workspace, model in todo}
+                waiting = {workspace.folder(model) for workspace, model in todo}
                 ready = [
                     (workspace, model)
                     for workspace, model in todo
-                    if model.start is None or (workspace.folder(model.start), model.start.name) not in waiting
+                    if model.start is None or workspace.folder(model.start) not in waiting
                 ]
-                futures = [pool.submit(_train, *training, jobs, running) for training in ready]
+                futures = [pool.submit(_train, *training, jobs, running, stop) for training in ready]
                 wait(futures, return_when=FIRST_EXCEPTION)
+                if not all(future.done() for future in futures):  # one has failed
+                    stop.set()
                 for future in futures:
-                    future.cancel()
-                for future in futures:
-                    if not future.cancelled():
-                        future.result()
+                    future.result()  # raises its error
                 todo = [training for training in todo if training not in ready]
         except (KeyboardInterrupt, SystemExit):
+            stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             for training in list(running):
                 training.terminate()
             raise
 
 
-def _train(workspace: Workspace, model: Model, jobs: int, running: set[subprocess.Popen[bytes]]) -> None:
-    """Trains one model. If another run is training it, that is waited for."""
+def _train(
+    workspace: Workspace, model: Model, jobs: int, running: set[subprocess.Popen[bytes]], stop: threading.Event
+) -> None:
+    """Trains one model, unless another one has failed. If another run is training it, that is waited for.
+
+    Args:
+        workspace: where the model is trained.
+        model: the model.
+        jobs: number of trainings side by side, which share the cores.
+        running: gets the process for as long as it runs.
+        stop: is set if the training fails; if it is set before, nothing is started.
+    """
+    if stop.is_set():
+        return
     folder = workspace.folder(model)
     if workspace.dry:
         print(shlex.join(["bash", str(ROOT / "scripts" / "train.sh"), *_arguments(workspace, model)]))
@@ -152,6 +167,7 @@ def _train(workspace: Workspace, model: Model, jobs: int, running: set[subproces
                 status = training.wait()
                 running.discard(training)
         if status:
+            stop.set()
             raise failed(f"training {workspace.name(model)}", status, log)
         (folder / DONE).touch()
 

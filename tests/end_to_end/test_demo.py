@@ -6,7 +6,7 @@ import xml.etree.ElementTree
 import pytest
 
 from tests.conftest import ROOT, run_command
-from tests.reproducing import run_entry
+from tests.reproducing import run_entry, run_entry_here
 
 SCRIPT = ROOT / "scripts" / "demo.sh"
 
@@ -60,7 +60,7 @@ def test_demo_in_small(tmp_path):
         (("--fast",), "--fast"),
         (("--seed",), "expected at least one argument"),
         (("--dimension", "30"), "multiple of 4"),
-        (("--topk", "3"), "--topk: found it for an entry that does not take it"),
+        (("--topk", "3"), "--topk: found it with demo, which cannot take it"),
         (("--output", ""), "--output: found ''"),
         (("--model", "mle"), "then options with --criterion"),
         (("--model", "-n --criterion mle"), "expected a name"),
@@ -69,7 +69,7 @@ def test_demo_in_small(tmp_path):
     ],
 )
 def test_bad_options_are_one_line(arguments, words, tmp_path):
-    result = run_entry("demo", *arguments, cwd=tmp_path, check=False)
+    result = run_entry_here("demo", *arguments, cwd=tmp_path)
     assert result.returncode == 2 and words in result.stderr and result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.conftest import ROOT, run_command
-from tests.reproducing import rows, run_entry
+from tests.reproducing import rows, run_entry_here
 
 F2 = ROOT / "scripts" / "f2_softmax.sh"
 MULTI30K = ROOT / "scripts" / "multi30k.sh"
@@ -27,7 +27,7 @@ MULTI30K = ROOT / "scripts" / "multi30k.sh"
     ],
 )
 def test_bad_options_are_one_line(entry, arguments, words, tmp_path):
-    result = run_entry(entry, *arguments, cwd=tmp_path, check=False)
+    result = run_entry_here(entry, *arguments, cwd=tmp_path)
     assert result.returncode == 2 and words in result.stderr and result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 

@@ -1,4 +1,4 @@
-"""scripts/reproduce.sh at --scale tiny: the factorised output layer and its baselines, with models of a few updates."""
+"""scripts/reproduce.sh at --scale tiny: the factorized output layer and its baselines, with models of a few updates."""
 
 import pytest
 

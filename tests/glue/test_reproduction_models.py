@@ -50,8 +50,8 @@ def text(tmp_path):
 
 @pytest.mark.parametrize("key", OURS)
 def test_models_of_our_own_experiments_compose(key, text):
-    options = Options(data=text, updates=50, dimension=32)
-    models = [model for experiment in OURS[key].experiments(options) for model in experiment.models()]
+    options = Options(data=text, **{**OURS[key].defaults, "updates": 50, "dimension": 32})
+    models = [model for experiment in OURS[key].build(options) for model in experiment.models()]
     assert len(models) >= 2
     for model in models:
         cfg = configuration(model, "tiny", text)
@@ -62,7 +62,7 @@ def test_models_of_our_own_experiments_compose(key, text):
 
 def test_the_demo_trains_the_files_of_configs_demo(tmp_path):
     """The second is the example of a configuration in the README."""
-    (experiment,) = OURS["demo"].experiments(Options())
+    (experiment,) = OURS["demo"].build(Options())
     for model, file in zip(experiment.models(), ("mle", "agg"), strict=True):
         trained = configuration(model, "tiny", tmp_path)
         given = [f"task.data={tmp_path}", "checkpoint.save_dir=/run", "++dataset.required_batch_size_multiple=8"]

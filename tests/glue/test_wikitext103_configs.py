@@ -50,7 +50,7 @@ CRITERIONS = {
     "f2-equal-token": {"_name": "f2_softmax"},
     "f2-transfer": {"_name": "f2_softmax"},
 }
-LAYERS = {  # of the factorised files
+LAYERS = {  # of the factorized files
     "f2-f2": ("mefmax", 0),
     "f2-equal-frequency": ("equal-frequency", 8),
     "f2-equal-token": ("equal-token", 8),
@@ -81,7 +81,7 @@ def test_every_file_is_checked():
 
 @pytest.mark.parametrize("name", CRITERIONS)
 def test_paper_size(name):
-    dimensions, tokens, optimisation = PAPERS[paper_of(name)]
+    dimensions, tokens, optimization = PAPERS[paper_of(name)]
     cfg = configured(FOLDER, name)
     model, optimizer = cfg.model, cfg.optimizer
     assert model._name == ("transformer_lm_f2" if name in LAYERS else "transformer_lm")
@@ -90,10 +90,10 @@ def test_paper_size(name):
     assert (*found, model.decoder_attention_heads, model.dropout) == dimensions
     assert tokens_per_update(cfg) == tokens and cfg.dataset.max_tokens % cfg.task.tokens_per_sample == 0
     if name in FINE_TUNED:  # Choi et al. (2020), Table 7
-        optimisation = (1e-5, 1500, *optimisation[2:])
-    assert list(cfg.optimization.lr) == [optimisation[0]] and cfg.optimization.max_update == optimisation[1]
-    assert optimizer._name == "adam" and optimizer.weight_decay == optimisation[2]
-    assert (cfg.optimization.clip_norm, optimizer.adam_betas, optimizer.adam_eps) == optimisation[3:]
+        optimization = (1e-5, 1500, *optimization[2:])
+    assert list(cfg.optimization.lr) == [optimization[0]] and cfg.optimization.max_update == optimization[1]
+    assert optimizer._name == "adam" and optimizer.weight_decay == optimization[2]
+    assert (cfg.optimization.clip_norm, optimizer.adam_betas, optimizer.adam_eps) == optimization[3:]
     schedule = (cfg.lr_scheduler._name, cfg.lr_scheduler.warmup_updates)
     assert schedule == SCHEDULES.get(paper_of(name), schedule)
     assert not cfg.common.cpu

@@ -33,7 +33,7 @@ CRITERIONS = {
     "cosreg-de-en-base-cosreg": COSREG,
 }
 DIMENSIONS = {"base": (6, 512, 2048, 8, 0.1), "big": (6, 1024, 4096, 16, 0.3)}  # as Vaswani et al. (2017), Table 3
-OPTIMISATION = {
+OPTIMIZATION = {
     # tokens per update; learning rate, its warm-up, updates; weight decay, Adam's betas and epsilon
     "agg-base": (65536, (1e-3, 4000, 190000), (0.01, "(0.9,0.98)", 1e-8)),  # Table 12
     "agg-big": (65536, (1e-3, 4000, 190000), (0.01, "(0.9,0.98)", 1e-8)),
@@ -59,14 +59,14 @@ def paper_of(name):
 
 def test_every_file_is_checked():
     assert ALL_FILES[FOLDER] == set(CRITERIONS)
-    of_papers = {paper.replace("cosreg", "vaswani") for paper in OPTIMISATION}
+    of_papers = {paper.replace("cosreg", "vaswani") for paper in OPTIMIZATION}
     assert sizes(FOLDER) == {*of_papers, "small", "tiny"}
 
 
 @pytest.mark.parametrize("name", CRITERIONS)
 def test_paper_size(name):
     layers, hidden, projection, heads, dropout = DIMENSIONS[paper_of(name).split("-")[1]]
-    tokens, (rate, warmup, updates), adam = OPTIMISATION[paper_of(name)]
+    tokens, (rate, warmup, updates), adam = OPTIMIZATION[paper_of(name)]
     cfg = configured(FOLDER, name)
     assert cfg.model._name == "transformer" and cfg.model.share_all_embeddings
     for side in ("encoder", "decoder"):

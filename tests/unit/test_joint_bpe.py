@@ -29,7 +29,7 @@ ODD = [
 
 @pytest.fixture
 def written(tmp_path):
-    """Texts of two languages, and where codes learnt on both go."""
+    """Texts of two languages, and where codes learned on both go."""
     (tmp_path / "en").write_text("low lower low\nlow\n\n", encoding="utf-8")
     (tmp_path / "de").write_text("lower löwe\n", encoding="utf-8")
     return tmp_path
@@ -64,7 +64,7 @@ def test_codes_of_fastbpe(tmp_path):
 
 
 def test_both_libraries_agree(tmp_path, shared_data):
-    """On real text, on text that the merges were not learnt on, and on odd text."""
+    """On real text, on text that the merges were not learned on, and on odd text."""
     files = [shared_data / "multi30k" / f"valid.{language}" for language in ("en", "de")]
     learn(count_words(files), 700, tmp_path / "codes")
     write_fastbpe(tmp_path / "codes", tmp_path / "codes.fastbpe")

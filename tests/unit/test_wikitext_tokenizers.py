@@ -29,8 +29,8 @@ def real_lines(shared_data):
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("learnt")
+def learned(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("learned")
     sentencepiece_bpe.learn(sample_text(0).splitlines(), 150, 1, folder)
     return str(folder / sentencepiece_bpe.MODEL)
 
@@ -91,22 +91,24 @@ def test_gpt2_files_are_downloaded_and_kept(shared_data, tmp_path, monkeypatch):
     assert {path.name: sha256(path) for path in (tmp_path / "tokenizer").iterdir()} == gpt2_bpe.FILES
 
 
-def test_sentencepiece_spells_the_text(learnt):
+def test_sentencepiece_spells_the_text(learned):
     lines = sample_text(0).splitlines()
-    encoded = sentencepiece_bpe.encode(learnt, lines)
+    encoded = sentencepiece_bpe.encode(learned, lines)
     assert ["".join(line.split()).replace("▁", " ").strip() for line in encoded] == [line.strip() for line in lines]
     assert len({token for line in encoded for token in line.split()}) <= 150
 
 
-def test_sentencepiece_knows_every_character_of_its_text(learnt):
+def test_sentencepiece_knows_every_character_of_its_text(learned):
     """The brackets of <unk> too, which sentencepiece skips while it learns."""
-    model = sentencepiece_bpe._processor(learnt)
-    pieces = {token for line in sentencepiece_bpe.encode(learnt, sample_text(0).splitlines()) for token in line.split()}
+    model = sentencepiece_bpe._processor(learned)
+    pieces = {
+        token for line in sentencepiece_bpe.encode(learned, sample_text(0).splitlines()) for token in line.split()
+    }
     assert all(model.piece_to_id(piece) != model.unk_id() for piece in pieces)
 
 
-def test_sentencepiece_keeps_empty_lines_and_plain_spaces(learnt):
-    lines = sentencepiece_bpe.encode(learnt, ["", " ", "a\u00a0role\u3000@-@"])
+def test_sentencepiece_keeps_empty_lines_and_plain_spaces(learned):
+    lines = sentencepiece_bpe.encode(learned, ["", " ", "a\u00a0role\u3000@-@"])
     assert lines[:2] == ["", ""]
     assert lines[2].split(" ") == lines[2].split()
 
@@ -119,6 +121,6 @@ def test_a_vocabulary_that_does_not_fit_is_one_line(tmp_path, vocabulary):
     assert not list(tmp_path.iterdir())
 
 
-def test_long_lines_are_learnt_from(tmp_path):
+def test_long_lines_are_learned_from(tmp_path):
     sentencepiece_bpe.learn(["abcdef " * 3000, "x y"], 20, 1, tmp_path)
     assert sentencepiece_bpe.encode(str(tmp_path / sentencepiece_bpe.MODEL), ["abcdef"]) == ["▁abcdef"]
