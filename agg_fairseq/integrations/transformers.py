@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..files import write_whole
+from ..modules import FactorizedSoftmax
 from .objective import IGNORED, GatedObjective
 
 try:
@@ -104,9 +105,15 @@ class GatedLoss(TrainerCallback):
     ) -> None:
         _check_model(model)
         self.model = model
-        self.head: nn.Linear = model.get_output_embeddings()
+        self.head: nn.Linear | FactorizedSoftmax = model.get_output_embeddings()
         options.setdefault("never_rare", _special_tokens(model, self.head.weight.size(0)))
         self.objective = GatedObjective(self.head.weight.size(0), method, **options)
+        if isinstance(self.head, FactorizedSoftmax) and (
+            method != "mle" or self.objective.ul_alpha or self.objective.cosreg_gamma
+        ):
+            raise ValueError(
+                "a factorized output layer is trained with method='mle', without ul_alpha and cosreg_gamma"
+            )
         self.resume_from = resume_from
         self._window_is_given = options.get("agg_window") is not None
         self._run = uuid.uuid4().hex
@@ -183,7 +190,11 @@ class GatedLoss(TrainerCallback):
                 f"GatedLoss: found features at positions {tuple(features.shape[:-1])} and labels of shape "
                 f"{tuple(target.shape)}; expected the same, so leave out logits_to_keep in training"
             )
-        step.loss = self.objective.loss(features, weight, target, self.head.bias)
+        if isinstance(self.head, FactorizedSoftmax):
+            step.loss = self.head.loss(features, target, label_smoothing=self.objective.label_smoothing).loss
+            self.objective.micro_batches += 1
+        else:
+            step.loss = self.objective.loss(features, weight, target, self.head.bias)
         # In float32, so that `logits.float()` in the model does not copy it, and expanded, so that it takes no memory.
         placeholder = torch.full((1,), PLACEHOLDER, device=features.device, dtype=torch.float32)
         step.placeholder = placeholder.expand(*target.shape, self.objective.vocabulary)
@@ -349,7 +360,7 @@ def _check_model(model: Any) -> None:
         raise UserError(
             f"GatedLoss: expected a decoder-only language model with transformers' own loss (…ForCausalLM), got {name}"
         )
-    if type(head) is not nn.Linear:
+    if type(head) not in (nn.Linear, FactorizedSoftmax):
         raise UserError(f"GatedLoss: expected {name} to end in an nn.Linear, found {type(head).__name__}")
     if (getattr(model, "tp_size", None) or 1) > 1:
         raise UserError("GatedLoss: tensor parallelism is not supported; load the model without tp_plan")
