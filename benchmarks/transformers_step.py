@@ -23,7 +23,7 @@ SIZES = {  # device: layers, dimension, heads, steps of a sequence, sequences
 VARIANTS: dict[str, dict[str, Any] | None] = {
     "transformers": None,
     "mle": {"method": "mle"},
-    "agg": {"method": "agg", "agg_rare_fraction": 0.2},
+    "agg": {"method": "agg", "agg_rare_fraction": 0.2, "agg_window": 8},
     "agps": {"method": "agps"},
 }
 VOCABULARY = 50_257
@@ -92,7 +92,6 @@ def make_trainer(name: str, device: str, vocabulary: int, folder: str) -> Any:
     trainer.model_wrapped = trainer.accelerator.prepare(trainer.model)
     trainer.create_optimizer()
     trainer.batch = next(iter(trainer.get_train_dataloader()))
-    trainer.control = trainer.callback_handler.on_train_begin(arguments, trainer.state, trainer.control)
     return trainer
 
 

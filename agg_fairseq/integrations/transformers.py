@@ -290,7 +290,7 @@ class GatedLoss(TrainerCallback):
         """Sets the window, and restores it where Trainer resumes from a checkpoint."""
         if not self._hooks:
             raise UserError("GatedLoss: it was removed from its model; take it out of the callbacks of Trainer")
-        if self.model not in (*kwargs["model"].modules(),):
+        if all(module is not self.model for module in kwargs["model"].modules()):
             raise UserError("GatedLoss: Trainer trains another model than the one it was made with; give both the same")
         if self.objective.counter is None:
             return
