@@ -1,15 +1,18 @@
 """A step of transformers' Trainer with its own loss beside the same step with `GatedLoss`.
 
-    python -m benchmarks.transformers_step [--device cpu|cuda] [--json FILE]
+    python -m benchmarks.transformers_step [--device cpu|cuda] [--processor-time] [--json FILE]
 
 Each variant is a GPT-2 of transformers with random weights, on random text under Zipf's law: `Trainer.training_step`
 (forward and backward pass), clipping, AdamW and the callbacks of an update. In each of `--repeats` rounds, every
 variant trains one update; times are medians over the rounds, and ratios are medians of the ratios within a round. The
 peak is what one training step allocates beyond what is in use before it, in a process of its own for each variant.
+`--processor-time` measures the time that the process computes, in place of wall-clock time, for a busy machine.
 """
 
 import argparse
+import statistics
 import tempfile
+import time
 from typing import Any
 
 import torch
@@ -35,6 +38,7 @@ def main() -> None:
     made.add_argument("--device", help="cpu or cuda (default: cpu, and cuda where there is one)")
     made.add_argument("--repeats", type=int, default=9, help="timed rounds (default: 9)")
     made.add_argument("--vocabulary", type=int, default=VOCABULARY, metavar="V", help=f"default: {VOCABULARY}")
+    made.add_argument("--processor-time", action="store_true", help="in place of wall-clock time, on a CPU")
     made.add_argument("--json", metavar="FILE", help="also write the numbers to FILE")
     made.add_argument("--peak", metavar="VARIANT", help=argparse.SUPPRESS)  # a process that measures memory
     options = made.parse_args()
@@ -46,7 +50,11 @@ def main() -> None:
     for device in devices(options.device):
         with tempfile.TemporaryDirectory() as folder:
             trained = {name: make_trainer(name, device, options.vocabulary, folder) for name in VARIANTS}
-            times = interleaved({name: update_of(one) for name, one in trained.items()}, options.repeats, device)
+            updates = {name: update_of(one) for name, one in trained.items()}
+            if options.processor_time:
+                times = interleaved_processor_time(updates, options.repeats)
+            else:
+                times = interleaved(updates, options.repeats, device)
         layers, dimension, heads, steps, sequences = SIZES[device]
         print(
             f"\n{machine(device)}, V = {options.vocabulary:,}, {layers} layers of {dimension}, "
@@ -62,6 +70,26 @@ def main() -> None:
         from agg_fairseq.files import write_json
 
         write_json(options.json, {"results": results, "machines": [machine(d) for d in devices(options.device)]})
+
+
+def interleaved_processor_time(steps: dict[str, Step], repeats: int) -> dict[str, tuple[float, float]]:
+    """As `measuring.interleaved`: seconds, and the ratio to the first step, but of processor time."""
+    rounds = []
+    for _ in range(repeats + 1):  # the first is not counted
+        times = {}
+        for name, step in steps.items():
+            started = time.process_time()
+            step()
+            times[name] = time.process_time() - started
+        rounds.append(times)
+    base = next(iter(steps))
+    return {
+        name: (
+            statistics.median(times[name] for times in rounds[1:]),
+            statistics.median(times[name] / times[base] for times in rounds[1:]),
+        )
+        for name in steps
+    }
 
 
 def make_trainer(name: str, device: str, vocabulary: int, folder: str) -> Any:
