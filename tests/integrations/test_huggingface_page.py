@@ -50,7 +50,8 @@ def test_table_of_objectives():
     from agg_fairseq.integrations import label_counts
     from agg_fairseq.integrations.transformers import GatedLoss
 
-    calls = re.findall(r"^\| `(GatedLoss\(.*?\))` \|", PAGES[0].read_text(), re.MULTILINE)
+    section = PAGES[0].read_text().split("## Objectives")[1].split("\n## ")[0]
+    calls = re.findall(r"^\| `(GatedLoss\(.*?\))` \|", section, re.MULTILINE)
     assert len(calls) == 6
     for call in calls:
         names = {"model": gpt2(), "train": dataset(), "V": VOCABULARY, "R": 20, "label_counts": label_counts}
