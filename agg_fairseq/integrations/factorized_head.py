@@ -1,0 +1,81 @@
+"""F²-Softmax as the output layer of a causal language model of Hugging Face transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ..errors import UserError
+from ..modules import FactorizedSoftmax
+
+Model = TypeVar("Model", bound=PreTrainedModel)
+
+
+def factorize_head(model: PreTrainedModel, class_of_token: Tensor) -> FactorizedSoftmax:
+    """Replaces the output layer of a model by the frequency-factorized one of Choi et al. (2020).
+
+    The embedding W is kept, with its tie to the input embedding where there is one, and the class embedding U is new.
+    The model then returns log-probabilities in place of logits; their softmax and cross-entropy are the same, so that
+    evaluation and `generate` work as before. Train it with `GatedLoss(model, "mle")`, made after this, which computes
+    the loss at a fraction of the full softmax's cost.
+
+    Args:
+        model: a causal language model that ends in an `nn.Linear` without bias.
+        class_of_token: (V,) int64 in [0, C), the class of each token; from `functional.mefmax` of the training counts.
+
+    Returns:
+        The new output layer.
+
+    Raises:
+        UserError: the model ends in another layer, or the classes are not V.
+
+    Example::
+
+        model = GPT2LMHeadModel(config)
+        factorize_head(model, mefmax(label_counts(train, config.vocab_size)))
+        Trainer(model, args, train_dataset=train, callbacks=[GatedLoss(model, "mle")]).train()
+        model.save_pretrained(folder)
+        model = load_factorized(GPT2LMHeadModel, folder)
+    """
+    head = model.get_output_embeddings()
+    if type(head) is not nn.Linear or head.bias is not None:
+        found = "one with a bias" if type(head) is nn.Linear else type(head).__name__
+        raise UserError(f"factorize_head: expected {type(model).__name__} to end in a plain nn.Linear, found {found}")
+    if len(class_of_token) != head.weight.size(0):
+        raise UserError(
+            f"factorize_head: expected the classes of {head.weight.size(0)} tokens, got those of {len(class_of_token)}"
+        )
+    layer = FactorizedSoftmax(class_of_token.to(head.weight.device), head.weight.size(1), weight=head.weight)
+    model.set_output_embeddings(layer.to(head.weight))
+    return layer
+
+
+def load_factorized(model_class: type[Model], folder: str | Path) -> Model:
+    """Loads a model with a factorized output layer from where its `save_pretrained` has saved it.
+
+    `from_pretrained` alone builds the output layer of the configuration, which knows nothing of classes.
+
+    Args:
+        model_class: as for `from_pretrained`, e.g. `GPT2LMHeadModel`.
+        folder: with `config.json` and `model.safetensors`, not in shards.
+
+    Raises:
+        UserError: there is no such file, or no factorized layer in it.
+    """
+    path = Path(folder) / "model.safetensors"
+    try:
+        state = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"load_factorized: cannot read {path}: {error}") from error
+    classes = [name for name in state if name.endswith(".class_of_token")]
+    if len(classes) != 1:
+        raise UserError(f"load_factorized: found no factorized output layer in {path}; use from_pretrained")
+    model = model_class.from_pretrained(folder)
+    factorize_head(model, state[classes[0]].round().long())
+    model.load_state_dict(state, strict=False)  # tied weights are in the file once
+    return model

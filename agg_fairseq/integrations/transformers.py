@@ -1,0 +1,405 @@
+"""Gated training of a causal language model of Hugging Face transformers, with its Trainer or in a loop.
+
+    Trainer(model, args, train_dataset=data, callbacks=[GatedLoss(model, agg_rare_fraction=0.05)])
+
+A transformers model computes `logits = lm_head(features)`, then `loss = loss_function(logits, labels, …)`. The logits
+are too late for gates, which treat the gradients into features and embedding differently. So in a training step
+
+- a forward pre-hook of the model notes the labels;
+- the output layer computes the gated loss from its input, the features, and returns a placeholder for the logits;
+- `loss_function` returns that loss, divided as transformers divides its own.
+
+The placeholder also guards against models that change the logits afterwards (scaled or soft-capped logits): their loss
+is not that of `lm_head(features)`, and they are refused, because the placeholder does not arrive as it was sent.
+
+Outside of training steps, in `model.eval()`, under `torch.no_grad()` or without labels, nothing is changed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..files import write_whole
+from ..modules import FactorizedSoftmax
+from .objective import IGNORED, GatedObjective
+
+try:
+    from transformers import PreTrainedModel, TrainerCallback
+    from transformers.loss.loss_utils import ForCausalLMLoss
+except ImportError as error:
+    raise ImportError(
+        f"agg_fairseq.integrations.transformers needs transformers 5 and accelerate ({error}); "
+        "pip install 'agg-fairseq[transformers]'"
+    ) from error
+
+logger = logging.getLogger(__name__)
+
+STATE_FILE = "agg_fairseq.pt"
+"""The token counts, in the folder of each checkpoint of Trainer."""
+MARK = "agg_fairseq"
+"""Key in Trainer's own state: this run writes `STATE_FILE` into its checkpoints."""
+PLACEHOLDER = 1000.0
+"""The value of the placeholder for the logits: large, so that every soft cap changes it."""
+
+
+@dataclass
+class _Step:
+    """A forward pass of a training step."""
+
+    labels: Tensor
+    shift_labels: Tensor | None
+    target: Tensor  # (B, T), the labels as they are predicted at each position
+    loss: Tensor | None = None  # summed over the targets
+    placeholder: Tensor | None = None  # (B, T, V), without memory of its own
+    logits: Tensor | None = None  # what the model made of the placeholder: the same
+    is_delivered: bool = False
+
+
+class GatedLoss(TrainerCallback):
+    """Trains a causal language model of transformers with a gated objective; a callback of Trainer.
+
+    Creating it attaches it to the model, and `remove` takes it off again. Parameters, names and saved files of the
+    model stay as they are. In training steps `output.logits` is None.
+
+    With Trainer, the window of AGG is one epoch unless `agg_window` is given. The counts are saved as `agg_fairseq.pt`
+    in each checkpoint and restored on resume. In a loop of your own, call `end_update` after each step of the
+    optimizer, and keep `state_dict` in the checkpoint; the window is 1,000 updates unless `agg_window` is given.
+
+    Args:
+        model: a decoder-only language model that ends in an `nn.Linear`, tied to the input embedding or not, with or
+            without bias, whose logits are not changed afterwards.
+        method: "agg", "agps" or "mle".
+        resume_from: the folder of a checkpoint, for Trainer to restore the counts from where it resumes from a
+            checkpoint outside of its `output_dir`.
+        **options: as those of `GatedObjective`. `never_rare` is by default the special tokens of the model's
+            configuration (padding, begin and end of a sequence).
+
+    Raises:
+        UserError: the model is of a kind for which the gated loss would not be right. Some kinds are recognized in the
+            first training step.
+        ValueError: as `GatedObjective`.
+
+    Example, in a loop::
+
+        gated = GatedLoss(model, agg_rare_fraction=0.05)
+        for batch in batches:
+            model(**batch).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            gated.end_update()
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, method: str = "agg", *, resume_from: str | Path | None = None, **options: Any
+    ) -> None:
+        _check_model(model)
+        self.model = model
+        self.head: nn.Linear | FactorizedSoftmax = model.get_output_embeddings()
+        options.setdefault("never_rare", _special_tokens(model, self.head.weight.size(0)))
+        self.objective = GatedObjective(self.head.weight.size(0), method, **options)
+        if isinstance(self.head, FactorizedSoftmax) and (
+            method != "mle" or self.objective.ul_alpha or self.objective.cosreg_gamma
+        ):
+            raise ValueError(
+                "a factorized output layer is trained with method='mle', without ul_alpha and cosreg_gamma"
+            )
+        self.resume_from = resume_from
+        self._window_is_given = options.get("agg_window") is not None
+        self._run = uuid.uuid4().hex
+        self._step: _Step | None = None
+        self._signature = inspect.signature(type(model).forward)
+        self._bound_before = {  # attributes of the instances, which hide those of their classes
+            "head": self.head.__dict__.get("forward"),
+            "model": model.__dict__.get("_loss_function"),
+        }
+        self._head_forward, self._model_loss = self.head.forward, model.loss_function
+        self.head.forward = self._forward_of_head
+        model.loss_function = self._loss_of_model
+        self._hooks = [
+            model.register_forward_pre_hook(self._before_forward, with_kwargs=True),
+            model.register_forward_hook(self._after_forward, always_call=True),
+        ]
+
+    def remove(self) -> None:
+        """Takes the objective off the model, which is then as it was before; a second call does nothing."""
+        if not self._hooks:
+            return
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        for module, name, before in (
+            (self.head, "forward", self._bound_before["head"]),
+            (self.model, "_loss_function", self._bound_before["model"]),
+        ):
+            delattr(module, name)
+            if before is not None:
+                setattr(module, name, before)
+
+    # A training step, in the order in which the methods are called
+
+    def _before_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Notes the labels of a training step."""
+        self._step = None
+        if model is not self.model:  # a replica of nn.DataParallel, whose threads would share this object
+            raise UserError(
+                "GatedLoss: found several GPUs in one process (DataParallel); start one process per GPU with torchrun"
+            )
+        if not model.training or not torch.is_grad_enabled():
+            return
+        given = {**self._signature.bind_partial(model, *args).arguments, **kwargs}
+        labels, shift_labels = given.get("labels"), given.get("shift_labels")
+        if labels is None:
+            return
+        # Position t predicts label t + 1, unless the caller has shifted the labels already.
+        target = F.pad(labels, (0, 1), value=IGNORED)[..., 1:] if shift_labels is None else shift_labels
+        self._step = _Step(labels, shift_labels, target)
+
+    def _forward_of_head(self, features: Tensor) -> Tensor:
+        """The gated loss, and a placeholder for the logits (B, T, V); the logits themselves outside of training."""
+        step = self._step
+        if step is None:
+            return self._head_forward(features)
+        name, weight = type(self.model).__name__, self.head.weight
+        expected = (self.objective.vocabulary, features.size(-1))
+        if step.loss is not None:
+            raise UserError(f"GatedLoss: {name} uses its output layer more than once per step; expected once")
+        if weight.shape != expected or hasattr(weight, "device_mesh"):
+            raise UserError(
+                f"GatedLoss: expected an output embedding of shape {expected}, got {tuple(weight.shape)}; resize the "
+                "vocabulary before GatedLoss is made, and do not shard this layer"
+            )
+        if self.objective.method != "mle" and not weight.requires_grad:
+            raise UserError(
+                "GatedLoss: the output embedding does not train (requires_grad is False), so that there is no gradient "
+                "to gate; unfreeze it, or use method='mle'"
+            )
+        target = step.target.to(features.device)
+        if target.shape != features.shape[:-1]:
+            raise UserError(
+                f"GatedLoss: found features at positions {tuple(features.shape[:-1])} and labels of shape "
+                f"{tuple(target.shape)}; expected the same, so leave out logits_to_keep in training"
+            )
+        if isinstance(self.head, FactorizedSoftmax):
+            step.loss = self.head.loss(features, target, label_smoothing=self.objective.label_smoothing).loss
+            self.objective.micro_batches += 1
+        else:
+            step.loss = self.objective.loss(features, weight, target, self.head.bias)
+        # In float32, so that `logits.float()` in the model does not copy it, and expanded, so that it takes no memory.
+        placeholder = torch.full((1,), PLACEHOLDER, device=features.device, dtype=torch.float32)
+        step.placeholder = placeholder.expand(*target.shape, self.objective.vocabulary)
+        return step.placeholder
+
+    def _loss_of_model(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        vocab_size: int | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        ignore_index: int = IGNORED,
+        shift_labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        """What stands in the place of `loss_function`; the arguments are those of `ForCausalLMLoss`."""
+        step = self._step
+        if step is None:
+            return self._model_loss(
+                logits,
+                labels,
+                vocab_size=vocab_size,
+                num_items_in_batch=num_items_in_batch,
+                ignore_index=ignore_index,
+                shift_labels=shift_labels,
+                **kwargs,
+            )
+        name = type(self.model).__name__
+        if step.loss is None or step.is_delivered:
+            raise UserError(
+                f"GatedLoss: {name} does not compute its loss from its output layer, once; it is not supported"
+            )
+        if not _is_placeholder(logits, step.placeholder):
+            raise UserError(
+                f"GatedLoss: {name} changes its logits after the output layer (scaled, soft-capped or cut), which the "
+                "gated loss does not; it is not supported"
+            )
+        if (
+            not _is_same(labels, step.labels)
+            or not _is_same(shift_labels, step.shift_labels)
+            or ignore_index != IGNORED
+        ):
+            raise UserError(
+                f"GatedLoss: {name} computes its loss from other labels than it was given, or ignores another label "
+                f"than {IGNORED}; it is not supported"
+            )
+        step.logits, step.is_delivered = logits, True
+        if num_items_in_batch is None:
+            return step.loss / (step.target != IGNORED).sum().to(step.loss.device)
+        if torch.is_tensor(num_items_in_batch):
+            num_items_in_batch = num_items_in_batch.to(step.loss.device)
+        return step.loss / num_items_in_batch
+
+    def _after_forward(self, model: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        """Takes the placeholder out of the output, where it would pass for logits."""
+        step, self._step = self._step, None
+        if step is None or output is None:  # None: the forward pass raised an error
+            return None
+        if not step.is_delivered:
+            raise UserError(
+                f"GatedLoss: {type(model).__name__} computed its loss by itself (without its output layer or "
+                "loss_function, as fused losses such as Liger's do); switch that off, or this model is not supported"
+            )
+        if isinstance(output, tuple):
+            return tuple(None if part is step.logits else part for part in output)
+        return type(output)(**{key: value for key, value in output.items() if value is not step.logits})
+
+    # The updates of a training
+
+    def end_update(self, skipped: bool = False) -> None:
+        """Ends an update in a loop of your own, after the step of the optimizer; Trainer needs no such call.
+
+        Args:
+            skipped: the step did not take place, because a gradient overflowed in half precision.
+        """
+        self.objective.end_update(skipped)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counts, for the checkpoint of a loop of your own: tensors and numbers only."""
+        return self.objective.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores what `state_dict` returned.
+
+        Raises:
+            ValueError: the state is that of another vocabulary, or none that a GatedLoss has saved.
+        """
+        self.objective.load_state_dict(state)
+
+    # The events of Trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Sets the window, and restores it where Trainer resumes from a checkpoint."""
+        if not self._hooks:
+            raise UserError("GatedLoss: it was removed from its model; take it out of the callbacks of Trainer")
+        if all(module is not self.model for module in kwargs["model"].modules()):
+            raise UserError("GatedLoss: Trainer trains another model than the one it was made with; give both the same")
+        if self.objective.counter is None:
+            return
+        self.objective.discard_update()
+        if not self._window_is_given:
+            self.objective.counter.resize(_updates_per_epoch(kwargs["train_dataloader"], args))
+        mark = state.stateful_callbacks.get(MARK)
+        if state.global_step > 0 and mark is None:
+            logger.warning("GatedLoss: the checkpoint was made without GatedLoss; the window of counts starts empty")
+        elif state.global_step > 0:
+            self._restore(args, state.global_step, mark["attributes"]["run"])
+        state.stateful_callbacks[MARK] = {"args": {}, "attributes": {"run": self._run}}
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Begins an update."""
+        self.objective.discard_update()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Ends an update."""
+        if self.objective.micro_batches == 0:
+            raise UserError(
+                "GatedLoss: Trainer computes the loss outside of the model; leave out compute_loss_func, an overridden "
+                "compute_loss, and label_smoothing_factor, in place of which GatedLoss takes label_smoothing"
+            )
+        self.end_update(skipped=getattr(kwargs.get("optimizer"), "step_was_skipped", False))
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Writes the counts beside the checkpoint."""
+        if self.objective.counter is None or not args.should_save:
+            return
+        folder = _checkpoint_folder(args, state.global_step)
+        if not folder.is_dir():  # the trials of a hyperparameter search have folders that callbacks are not told
+            logger.warning(f"GatedLoss: found no {folder}; the token counts are not saved")
+            return
+        saved = {"run": self._run, "state": self.state_dict()}
+        write_whole(folder / STATE_FILE, lambda temporary: torch.save(saved, temporary))
+
+    def _restore(self, args: Any, update: int, run: str) -> None:
+        """Loads the counts that belong to the checkpoint which Trainer has loaded."""
+        folder = self.resume_from or args.resume_from_checkpoint or _checkpoint_folder(args, update)
+        path = Path(folder) / STATE_FILE
+        remedy = "give GatedLoss(…, resume_from=FOLDER), the folder of the checkpoint that Trainer resumes from"
+        if not path.is_file():
+            raise UserError(f"GatedLoss: found no {path} to restore the token counts from; {remedy}")
+        try:
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+            saved_run, saved_state = saved["run"], saved["state"]
+            if saved_run == run:
+                self.load_state_dict(saved_state)
+        except Exception as error:  # of whatever kind a damaged file causes
+            raise UserError(
+                f"GatedLoss: cannot restore the token counts from {path}: {error}".split("\n")[0]
+            ) from error
+        if saved_run != run:
+            raise UserError(f"GatedLoss: {path} belongs to another training than the checkpoint; {remedy}")
+
+
+def _check_model(model: Any) -> None:
+    """Refuses the models for which the gated loss would not be the loss of the model, as far as it can be told."""
+    name = type(model).__name__
+    if not isinstance(model, PreTrainedModel):
+        raise UserError(f"GatedLoss: expected a model of transformers, got {name}")
+    head = model.get_output_embeddings()
+    if isinstance(getattr(model.__dict__.get("_loss_function"), "__self__", None), GatedLoss):
+        raise UserError(f"GatedLoss: this {name} already has one; remove() it first")
+    if model.config.is_encoder_decoder or head is None or model.loss_function is not ForCausalLMLoss:
+        raise UserError(
+            f"GatedLoss: expected a decoder-only language model with transformers' own loss (…ForCausalLM), got {name}"
+        )
+    if type(head) not in (nn.Linear, FactorizedSoftmax):
+        raise UserError(f"GatedLoss: expected {name} to end in an nn.Linear, found {type(head).__name__}")
+    if (getattr(model, "tp_size", None) or 1) > 1:
+        raise UserError("GatedLoss: tensor parallelism is not supported; load the model without tp_plan")
+
+
+def _special_tokens(model: PreTrainedModel, vocabulary: int) -> list[int]:
+    """The tokens of the configuration that mark padding and the begin and end of a sequence."""
+    config = model.config.get_text_config()
+    found: set[int] = set()
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        value = getattr(config, name, None)
+        found.update(value if isinstance(value, (list, tuple)) else [value])
+    return sorted(token for token in found - {None} if 0 <= token < vocabulary)
+
+
+def _is_placeholder(logits: Tensor, placeholder: Tensor) -> bool:
+    """Does the model hand the placeholder on with its values and shape as they were?"""
+    if logits.shape != placeholder.shape:
+        return False
+    return logits.data_ptr() == placeholder.data_ptr() or bool((logits == PLACEHOLDER).all())
+
+
+def _is_same(given: Tensor | None, expected: Tensor | None) -> bool:
+    if given is None or expected is None:
+        return given is expected
+    return given is expected or torch.equal(given, expected.to(given.device))
+
+
+def _updates_per_epoch(dataloader: Any, args: Any) -> int:
+    """The updates in which Trainer goes through its data once."""
+    try:
+        batches = len(dataloader)
+    except TypeError:
+        raise UserError(
+            "GatedLoss: the training data has no length to take the window of one epoch from; give agg_window=K, in "
+            "updates"
+        ) from None
+    return max(1, math.ceil(batches / args.gradient_accumulation_steps))
+
+
+def _checkpoint_folder(args: Any, update: int) -> Path:
+    return Path(args.output_dir) / f"checkpoint-{update}"

@@ -1,0 +1,111 @@
+"""A small GPT-2 trained from scratch with the Trainer of Hugging Face transformers: likelihood beside AGG.
+
+    python examples/huggingface.py [--data DIR] [--updates 400] [--rare-fraction 0.2] [--output runs/huggingface]
+
+Needs `pip install 'agg-fairseq[transformers]'` and the `wiki.*.tokens` files of WikiText-2 (or WikiText-103) in DIR.
+Trains a byte-level BPE on the training text, then the same model twice with the same seed, and prints perplexity by
+frequency group, isotropy I(W) and mean cosine S(W) of the embeddings. The models are saved in the output folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import torch
+from tokenizers import ByteLevelBPETokenizer
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
+
+from agg_fairseq.errors import UserError, fail
+from agg_fairseq.integrations import label_counts
+from agg_fairseq.integrations.transformers import GatedLoss
+from agg_fairseq.metrics import FrequencyGroups, NextTokenStatistics, frequency_groups, isotropy, mean_cosine
+
+DATA = Path(os.environ.get("AGG_DATA", "../shared/data")) / "wikitext-2"
+LAYERS, DIMENSION, HEADS = 2, 128, 4
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Trains both models and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=DATA, help=f"folder of wiki.*.tokens (default: {DATA})")
+    parser.add_argument("--output", type=Path, default=Path("runs/huggingface"), help="default: runs/huggingface")
+    parser.add_argument("--vocabulary", type=int, default=8000, help="sub-words of the BPE (default: 8000)")
+    parser.add_argument("--updates", type=int, default=400, help="default: 400, of 2,048 tokens each")
+    parser.add_argument("--block", type=int, default=128, help="tokens per example (default: 128)")
+    parser.add_argument("--batch", type=int, default=16, help="examples per update (default: 16)")
+    parser.add_argument("--rare-fraction", type=float, default=0.2, help="--agg-rare-fraction of AGG (default: 0.2)")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args(arguments)
+    try:
+        compare(options)
+    except (UserError, ValueError) as error:
+        fail(str(error))
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Prepares the data, trains the model without and with AGG, and prints a row for each."""
+    files = {split: options.data / f"wiki.{split}.tokens" for split in ("train", "test")}
+    for path in files.values():
+        if not path.is_file():
+            raise UserError(f"found no {path}; expected WikiText-2 there, give --data DIR or set AGG_DATA")
+    bpe = ByteLevelBPETokenizer()
+    bpe.train([str(files["train"])], vocab_size=options.vocabulary, show_progress=False)
+    train, test = (blocks(bpe, path, options.block) for path in files.values())
+    vocabulary = bpe.get_vocab_size()
+    groups = frequency_groups(label_counts(train, vocabulary))
+    print(f"{len(train) * options.block:,} training tokens, vocabulary of {vocabulary:,}, {options.updates} updates")
+    rows = []
+    for name in ("MLE", "AGG"):
+        set_seed(options.seed)
+        model = GPT2LMHeadModel(
+            GPT2Config(
+                vocab_size=vocabulary, n_layer=LAYERS, n_embd=DIMENSION, n_head=HEADS, n_positions=options.block,
+                bos_token_id=None, eos_token_id=None,
+            )
+        )  # fmt: skip
+        # The one line that makes it AGG:
+        callbacks = [GatedLoss(model, agg_rare_fraction=options.rare_fraction)] if name == "AGG" else []
+        training = TrainingArguments(
+            output_dir=str(options.output / name.lower()), max_steps=options.updates, seed=options.seed,
+            per_device_train_batch_size=options.batch, learning_rate=0.003, lr_scheduler_type="inverse_sqrt",
+            warmup_steps=min(100, options.updates // 2), adam_beta2=0.98, weight_decay=0.01,
+            logging_steps=max(1, options.updates // 10), save_strategy="no", report_to=[], disable_tqdm=True,
+            dataloader_pin_memory=torch.cuda.is_available(),
+        )  # fmt: skip
+        Trainer(model, training, train_dataset=train, callbacks=callbacks).train()
+        model.save_pretrained(options.output / name.lower())
+        perplexity = evaluate(model, test, groups)
+        weight = model.lm_head.weight.detach().cpu()
+        cells = [*(f"{value:,.2f}" if value else "—" for value in perplexity.values())]
+        cells += [f"{isotropy(weight):.3f}", f"{mean_cosine(weight):.3f}"]
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    print("\n| | PPL frequent | PPL medium | PPL rare | PPL total | I(W) | S(W) |\n|:--|--:|--:|--:|--:|--:|--:|")
+    print("\n".join(rows))
+
+
+def blocks(bpe: ByteLevelBPETokenizer, path: Path, size: int) -> list[dict[str, torch.Tensor]]:
+    """The tokens of a text in examples of `size`, for Trainer; a rest at the end is left out."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    tokens = torch.tensor([token for line in bpe.encode_batch(lines) for token in line.ids])
+    whole = len(tokens) // size
+    return [{"input_ids": block, "labels": block} for block in tokens[: whole * size].view(whole, size)]
+
+
+@torch.no_grad()
+def evaluate(model: GPT2LMHeadModel, examples: list[dict[str, torch.Tensor]], groups: FrequencyGroups) -> dict:
+    """Perplexity over the targets of each frequency group, and over all as `total`."""
+    model.eval()
+    statistics = NextTokenStatistics(groups, model.config.vocab_size)
+    for start in range(0, len(examples), 16):
+        tokens = torch.stack([example["input_ids"] for example in examples[start : start + 16]]).to(model.device)
+        log_probs = model(input_ids=tokens).logits[:, :-1].float().log_softmax(-1).flatten(0, 1)  # N x V
+        target = tokens[:, 1:].flatten()  # N
+        nll = -log_probs.gather(1, target[:, None]).squeeze(1)
+        statistics.add(nll, target, log_probs.argmax(1))
+    return statistics.perplexity()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""F²-Softmax as the output layer of a transformers model."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like, trainer
+
+pytest.importorskip("transformers", reason="needs transformers 5: pip install 'agg-fairseq[transformers]'")
+
+from agg_fairseq.errors import UserError
+from agg_fairseq.functional import mefmax
+from agg_fairseq.integrations import label_counts
+from agg_fairseq.integrations.factorized_head import factorize_head, load_factorized
+from agg_fairseq.integrations.transformers import GatedLoss
+
+
+def classes():
+    return mefmax(label_counts(dataset(), VOCABULARY) + 1)
+
+
+@pytest.mark.parametrize("make", [gpt2, lambda: llama_like("Llama", tie_word_embeddings=False)], ids=["tied", "untied"])
+def test_trains_with_the_gradients_of_the_joint_log_probabilities(make):
+    model, given = make(), batch(ignored=[(1, 4)])
+    layer = factorize_head(model, classes())
+    logits = model(input_ids=given["input_ids"]).logits
+    torch.testing.assert_close(logits.exp().sum(-1), torch.ones(3, 12))
+    expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), given["labels"][:, 1:].flatten())
+    expected.backward()
+    gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    GatedLoss(model, "mle")
+    found = model(**given).loss
+    found.backward()
+    torch.testing.assert_close(found, expected)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name], rtol=1e-5, atol=1e-6, msg=name)
+    assert layer.class_weight.grad.abs().sum() > 0
+    model.eval()
+    torch.testing.assert_close(model(**given).loss, expected)
+
+
+def test_trains_with_trainer_is_saved_and_loaded(tmp_path):
+    model = gpt2()
+    tied = model.transformer.wte.weight
+    factorize_head(model, classes())
+    assert model.lm_head.weight is tied
+    trainer(model, tmp_path / "run", GatedLoss(model, "mle"), num_train_epochs=1).train()
+    model.save_pretrained(tmp_path / "saved")
+    loaded = load_factorized(type(model), tmp_path / "saved")
+    assert loaded.lm_head.weight is loaded.transformer.wte.weight
+    model.eval(), loaded.eval()
+    assert loaded(**batch()).logits.equal(model(**batch()).logits)
+    prompt = batch()["input_ids"][:, :3]
+    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    assert loaded.generate(prompt, **options).equal(model.generate(prompt, **options))
+
+
+def test_refuses(tmp_path):
+    with pytest.raises(UserError, match="the classes of 61 tokens, got those of 3"):
+        factorize_head(gpt2(), torch.tensor([0, 1, 1]))
+    with pytest.raises(UserError, match="found one with a bias"):
+        factorize_head(llama_like("Phi", head_dim="default"), classes())
+    model = gpt2()
+    model.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="found no factorized output layer"):
+        load_factorized(type(model), tmp_path)
+    with pytest.raises(UserError, match="cannot read"):
+        load_factorized(type(model), tmp_path / "missing")
+    factorize_head(model, classes())
+    with pytest.raises(ValueError, match="is trained with method='mle'"):
+        GatedLoss(model, agg_rare_fraction=0.2)

@@ -1,0 +1,59 @@
+"""What docs/huggingface.md shows, run as it is pasted."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, trainer
+
+pytest.importorskip("transformers", reason="needs transformers 5: pip install 'agg-fairseq[transformers]'")
+pytest.importorskip("accelerate", reason="needs accelerate: pip install 'agg-fairseq[transformers]'")
+
+PAGES = [Path(__file__).resolve().parents[2] / name for name in ("docs/huggingface.md", "README.md")]
+TEXT = "\n".join(page.read_text() for page in PAGES)
+DIFFS = {diff for diff in re.findall(r"```diff\n(.*?)```", TEXT, re.DOTALL) if "GatedLoss" in diff}
+
+
+def sides(diff):
+    """The program before and after."""
+    lines = diff.splitlines()
+    return ("\n".join(line[1:] for line in lines if not line.startswith(sign)) for sign in "+-")
+
+
+@pytest.mark.parametrize("diff", sorted(DIFFS), ids=lambda diff: "loop" if "end_update" in diff else "Trainer")
+def test_diffs(diff, tmp_path):
+    found = []
+    for program in sides(diff):
+        model = gpt2()
+        args = trainer(model, tmp_path).args
+        names = {"model": model, "args": args, "train": dataset(), "batches": [batch(seed=seed) for seed in range(4)]}
+        names["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
+        exec("from agg_fairseq.integrations.transformers import GatedLoss\n" + program, names)
+        found.append(model.lm_head.weight.detach())
+    assert not found[0].equal(found[1])
+    torch.testing.assert_close(found[0], found[1], rtol=0.3, atol=0.3)
+
+
+def test_factorized_head(tmp_path):
+    from transformers import Trainer
+
+    model = gpt2()
+    names = {"model": model, "train": dataset(), "vocabulary": VOCABULARY, "folder": tmp_path / "saved"}
+    names |= {"Trainer": Trainer, "args": trainer(model, tmp_path).args}
+    exec(re.search(r"```python\n(.*?)```", PAGES[0].read_text(), re.DOTALL)[1], names)
+    assert names["model"] is not model
+
+
+def test_table_of_objectives():
+    from agg_fairseq.integrations import label_counts
+    from agg_fairseq.integrations.transformers import GatedLoss
+
+    section = PAGES[0].read_text().split("## Objectives")[1].split("\n## ")[0]
+    calls = re.findall(r"^\| `(GatedLoss\(.*?\))` \|", section, re.MULTILINE)
+    assert len(calls) == 6
+    for call in calls:
+        names = {"model": gpt2(), "train": dataset(), "V": VOCABULARY, "R": 20, "label_counts": label_counts}
+        eval(call, {"GatedLoss": GatedLoss, **names})
+        names["model"](**batch()).loss.backward()

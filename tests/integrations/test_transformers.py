@@ -1,0 +1,585 @@
+"""Gated training of transformers models: against the naive three logits, and against transformers' own loss."""
+
+import copy
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like, trainer
+
+pytest.importorskip("transformers", reason="needs transformers 5: pip install 'agg-fairseq[transformers]'")
+pytest.importorskip("accelerate", reason="needs accelerate: pip install 'agg-fairseq[transformers]'")
+
+from agg_fairseq.errors import UserError
+from agg_fairseq.functional import (
+    Unlikelihood,
+    agg_gates,
+    agps_gates,
+    cosine_regularizer,
+    naive_gated_cross_entropy,
+    previous_tokens,
+    rare_tokens,
+    tokens_from_rank,
+)
+from agg_fairseq.integrations import label_counts
+from agg_fairseq.integrations.transformers import STATE_FILE, GatedLoss
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = {
+    "tied": gpt2,
+    "untied": lambda: llama_like("Llama", tie_word_embeddings=False),
+    "bias": lambda: llama_like("Phi", head_dim="default"),
+    "mixture of experts": lambda: llama_like("Mixtral", output_router_logits=True, num_local_experts=2),
+}
+
+
+def shifted(labels):
+    return F.pad(labels, (0, 1), value=-100)[:, 1:]
+
+
+def gradients(model, loss):
+    model.zero_grad()
+    loss.backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+def assert_close(found, expected, tolerance):
+    assert found.keys() == expected.keys()
+    for name in expected:
+        torch.testing.assert_close(
+            found[name], expected[name], rtol=tolerance, atol=tolerance, msg=lambda m, name=name: f"{name}: {m}"
+        )
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("items", [None, 17, torch.tensor(17)], ids=["mean", "number", "tensor"])
+def test_plain_likelihood_is_that_of_transformers(kind, items):
+    model = MODELS[kind]()
+    given = batch(ignored=[(0, 3), (0, 4), (2, 11)])
+    more = {} if items is None else {"num_items_in_batch": items}
+    expected = model(**given, **more).loss
+    expected_gradients = gradients(model, expected)
+    GatedLoss(model, "mle")
+    found = model(**given, **more).loss
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    assert_close(gradients(model, found), expected_gradients, 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["tied", "untied", "bias"])
+@pytest.mark.parametrize("gates", ["both", "g1", "continuous"])
+def test_agg_has_the_gradients_of_the_three_logits(kind, gates):
+    """With an update in the window; labels are −100 in places."""
+    model = MODELS[kind]().double()
+    gated = GatedLoss(model, agg_rare_fraction=0.3, agg_gates=gates, never_rare=[0, 2])
+    first, second = batch(seed=1), batch(ignored=[(0, 0), (1, 5)], seed=2)
+    model(**first).loss.backward()
+    gated.end_update()
+    found = model(**second).loss
+    found_gradients = gradients(model, found)
+
+    appearances = torch.bincount(first["labels"][:, 1:].flatten(), minlength=VOCABULARY)
+    never_rare = torch.zeros(VOCABULARY, dtype=torch.bool)
+    never_rare[[0, 2]] = True
+    rare = rare_tokens(appearances, 1, rare_fraction=0.3, never_rare=never_rare)
+    assert gated.objective.rare.equal(rare)
+    head, target = model.get_output_embeddings(), shifted(second["labels"])
+    features = model.base_model(input_ids=second["input_ids"]).last_hidden_state
+    naive = naive_gated_cross_entropy(
+        features, head.weight, target, bias=head.bias, gates=agg_gates(appearances, 1, rare, which=gates)
+    )
+    naive = naive / (target != -100).sum()
+    torch.testing.assert_close(found.double(), naive, rtol=1e-6, atol=1e-6)
+    expected = gradients(model, naive)
+    assert_close(found_gradients, expected, 1e-9)
+    weight = "transformer.wte.weight" if kind == "tied" else "lm_head.weight"
+    gated.remove()
+    plain = gradients(model, model(**second).loss)
+    assert (plain[weight] - expected[weight])[rare].abs().max() > 1e-5  # the gates did something
+    assert (plain[weight] - expected[weight])[~rare].abs().max() < 1e-6  # the model's own loss is in float32
+
+
+def test_first_update_is_not_gated():
+    model = gpt2()
+    expected = gradients(model, model(**batch()).loss)
+    GatedLoss(model, agg_rare_fraction=0.3)
+    assert_close(gradients(model, model(**batch()).loss), expected, 1e-6)
+
+
+def test_agps_has_the_gradients_of_the_three_logits():
+    model = gpt2().double()
+    counts = label_counts(dataset(), VOCABULARY)
+    GatedLoss(model, "agps", agps_counts=counts, agps_rare_rank=20, agps_mu1=30, agps_mu2=4, never_rare=[0])
+    given = batch(seed=3)
+    found = gradients(model, model(**given).loss)
+    target = shifted(given["labels"])
+    never_rare = torch.arange(VOCABULARY) == 0
+    present = torch.bincount(target[target != -100], minlength=VOCABULARY) > 0
+    gates = agps_gates(counts, present, tokens_from_rank(counts, 20, never_rare), mu1=30, mu2=4)
+    features = model.transformer(input_ids=given["input_ids"]).last_hidden_state
+    naive = naive_gated_cross_entropy(features, model.lm_head.weight, target, gates=gates) / (target != -100).sum()
+    assert_close(found, gradients(model, naive), 1e-9)
+
+
+def test_penalties_over_the_micro_batches_of_an_update():
+    """The likelihood of an update is the mean over its targets; the cosine regularizer counts once."""
+    model = gpt2().double()
+    GatedLoss(model, "mle", label_smoothing=0.1, ul_alpha=0.5, cosreg_gamma=2.0)
+    parts = batch(rows=1, seed=1), batch(rows=2, seed=2)
+    targets = [shifted(part["labels"]) for part in parts]
+    items = sum((target != -100).sum() for target in targets)
+    found = gradients(model, sum(model(**part, num_items_in_batch=items).loss for part in parts))
+
+    weight = model.lm_head.weight
+    expected = 2.0 * cosine_regularizer(weight)
+    for part, target in zip(parts, targets, strict=True):
+        features = model.transformer(input_ids=part["input_ids"]).last_hidden_state
+        penalty = Unlikelihood(0.5, previous_tokens(target, -100))
+        naive = naive_gated_cross_entropy(features, weight, target, label_smoothing=0.1, unlikelihood=penalty)
+        expected = expected + naive / items
+    assert_close(found, gradients(model, expected), 1e-9)
+
+
+def test_labels_shifted_by_the_caller():
+    model = gpt2()
+    given = batch(ignored=[(1, 4)])
+    expected = gradients(model, model(**given).loss)
+    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    found = model(**given, shift_labels=shifted(given["labels"])).loss
+    assert_close(gradients(model, found), expected, 1e-6)
+    gated.end_update()
+    target = shifted(given["labels"])
+    assert gated.objective.counter.appearances.equal(torch.bincount(target[target != -100], minlength=VOCABULARY))
+
+
+def test_labels_given_by_position():
+    """`labels` is not always a keyword."""
+    model, given = gpt2(), batch()
+    expected = model(**given).loss
+    GatedLoss(model, "mle")
+    found = model(given["input_ids"], None, None, None, None, None, None, None, given["labels"]).loss
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-3), (torch.float16, 2e-4)], ids=str)
+def test_autocast(dtype, tolerance):
+    """As near to the gradients of float32 as transformers' own loss comes under the same autocast."""
+    model = llama_like("Llama")
+    truth = gradients(model, model(**batch()).loss)
+    with torch.autocast("cpu", dtype=dtype):
+        loss = model(**batch()).loss
+    baseline = gradients(model, loss)
+    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    with torch.autocast("cpu", dtype=dtype):
+        loss = model(**batch()).loss
+    found = gradients(model, loss)
+    assert loss.dtype == torch.float32
+    for name, expected in truth.items():
+        assert (found[name] - expected).abs().max() <= (baseline[name] - expected).abs().max() + tolerance, name
+    gated.end_update()
+    with torch.autocast("cpu", dtype=dtype):  # now with gates
+        gradients(model, model(**batch(seed=4)).loss)
+    assert gated.objective.rare.sum() > 0
+
+
+def test_gradient_checkpointing():
+    model = llama_like("Llama", num_hidden_layers=2)
+    expected = gradients(model, model(**batch()).loss)
+    model.gradient_checkpointing_enable()
+    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    assert_close(gradients(model, model(**batch()).loss), expected, 1e-6)
+    assert gated.objective.micro_batches == 1
+
+
+def test_everything_but_training_steps_is_untouched():
+    model, given = gpt2(), batch()
+    keys = list(model.state_dict())
+    model.eval()
+    prompt = given["input_ids"][:, :4]
+    expected = model(**given), model.generate(prompt, max_new_tokens=5, do_sample=False, pad_token_id=0)
+    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    found = model(**given), model.generate(prompt, max_new_tokens=5, do_sample=False, pad_token_id=0)
+    assert found[0].loss.equal(expected[0].loss) and found[0].logits.equal(expected[0].logits)
+    assert found[1].equal(expected[1])
+    model.train()
+    assert model(input_ids=given["input_ids"]).logits.equal(expected[0].logits)  # no labels
+    with torch.no_grad():
+        assert model(**given).loss.equal(expected[0].loss)
+    assert gated.objective.micro_batches == 0
+    assert list(model.state_dict()) == keys
+    assert model(**given).logits is None  # nothing that would pass for logits
+    loss, *rest = model(**given, return_dict=False)
+    assert loss.requires_grad and rest[0] is None
+
+
+def test_remove():
+    model, given = gpt2(), batch()
+    expected = gradients(model, model(**given).loss)
+    before = set(model.__dict__), set(model.lm_head.__dict__)
+    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    with pytest.raises(UserError, match="already has one"):
+        GatedLoss(model)
+    gated.remove()
+    gated.remove()
+    output = model(**given)
+    assert output.logits.shape == (3, 12, VOCABULARY)
+    found = gradients(model, output.loss)
+    assert all(found[name].equal(expected[name]) for name in expected)
+    assert (set(model.__dict__), set(model.lm_head.__dict__)) == before
+    GatedLoss(model, "mle")  # another one may follow
+
+
+def test_a_step_that_fails_leaves_the_model_usable():
+    model, given = gpt2(), batch()
+    GatedLoss(model, agg_rare_fraction=0.3)
+    with pytest.raises(ValueError, match="expected targets"):
+        model(input_ids=given["input_ids"], labels=torch.full_like(given["labels"], VOCABULARY))
+    assert model(input_ids=given["input_ids"]).logits.shape == (3, 12, VOCABULARY)
+
+
+def test_save_pretrained_round_trip(tmp_path):
+    model = gpt2()
+    GatedLoss(model, agg_rare_fraction=0.3)
+    gradients(model, model(**batch()).loss)
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    model.eval(), loaded.eval()
+    assert loaded(**batch()).logits.equal(model(**batch()).logits)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("Gemma2", {"final_logit_softcapping": 30.0}),
+        ("Granite", {"logits_scaling": 8.0}),
+        ("Cohere", {"logit_scale": 0.0625}),
+        ("Cohere2", {"logit_scale": 0.25}),
+    ],
+)
+def test_refuses_logits_that_are_changed_after_the_head(kind, options):
+    model = llama_like(kind, **options)
+    GatedLoss(model, agg_rare_fraction=0.3)
+    with pytest.raises(UserError, match=f"{kind}ForCausalLM changes its logits after the output layer"):
+        model(**batch())
+
+
+def test_takes_such_models_where_they_change_nothing():
+    model = llama_like("Gemma2", final_logit_softcapping=None)
+    expected = gradients(model, model(**batch()).loss)
+    GatedLoss(model, "mle")
+    assert_close(gradients(model, model(**batch()).loss), expected, 1e-6)
+
+
+def other_model(name, **options):
+    import transformers
+
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    sizes |= {"num_attention_heads": 2, **options}
+    kind = name.split("For")[0].replace("LMHeadModel", "").replace("Model", "")
+    return getattr(transformers, name)(getattr(transformers, f"{kind}Config")(**sizes))
+
+
+@pytest.mark.parametrize(
+    "name", ["BertForMaskedLM", "BertModel", "BertForSequenceClassification", "T5ForConditionalGeneration"]
+)
+def test_refuses_models_of_other_kinds(name):
+    options = {"d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 2, "d_kv": 8} if name.startswith("T5") else {}
+    with pytest.raises(UserError, match=f"expected a decoder-only language model.*got {name}"):
+        GatedLoss(other_model(name, **options))
+
+
+def test_refuses_what_is_no_model_of_transformers():
+    with pytest.raises(UserError, match="expected a model of transformers, got Linear"):
+        GatedLoss(torch.nn.Linear(2, 2))
+
+
+def test_refuses_a_head_that_is_no_linear_layer():
+    model = gpt2()
+    model.lm_head = torch.nn.Sequential(torch.nn.Linear(16, VOCABULARY))
+    with pytest.raises(UserError, match="expected GPT2LMHeadModel to end in an nn.Linear, found Sequential"):
+        GatedLoss(model)
+
+
+def test_refuses_a_model_that_computes_its_loss_by_itself(monkeypatch):
+    model = gpt2()
+    GatedLoss(model, agg_rare_fraction=0.3)
+    own = type(model).forward
+
+    def forward(self, input_ids=None, labels=None, **kwargs):
+        output = own(self, input_ids=input_ids, **kwargs)
+        output.loss = output.logits.sum()
+        return output
+
+    monkeypatch.setattr(type(model), "forward", forward)
+    with pytest.raises(UserError, match="computed its loss by itself"):
+        model(**batch())
+
+
+def test_refuses_an_embedding_that_has_been_resized_or_does_not_train():
+    model = gpt2()
+    GatedLoss(model, agg_rare_fraction=0.3)
+    model.lm_head.weight.requires_grad_(False)
+    with pytest.raises(UserError, match="does not train"):
+        model(**batch())
+    model.lm_head.weight = torch.nn.Parameter(torch.zeros(VOCABULARY + 3, 16))
+    with pytest.raises(UserError, match="expected an output embedding of shape"):
+        model(**batch())
+
+
+def test_refuses_data_parallelism_by_threads():
+    """nn.DataParallel runs shallow copies of the model, which share their hooks."""
+    model = gpt2()
+    GatedLoss(model, "mle")
+    with pytest.raises(UserError, match="one process per GPU with torchrun"):
+        copy.copy(model)(**batch())
+
+
+def test_refuses_logits_to_keep_in_training():
+    model = gpt2()
+    GatedLoss(model, "mle")
+    with pytest.raises(UserError, match="leave out logits_to_keep"):
+        model(**batch(), logits_to_keep=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "f2"}, "expected method to be one of"),
+        ({"agg_alpha": 0.1, "agg_rare_fraction": 0.1}, "got both"),
+        ({"agg_alpha": 1.5}, "between 0 and 1"),
+        ({"agg_gates": "none"}, "expected gates to be one of"),
+        ({"agg_window": 0}, "at least 1 update"),
+        ({"method": "mle", "agg_alpha": 0.1}, "begin with agg_"),
+        ({"method": "agps", "agps_rare_rank": 3}, "needs agps_counts"),
+        ({"method": "agps", "agps_rare_rank": 3, "agps_counts": torch.ones(4)}, "of shape"),
+        ({"ul_alpha": -1.0}, "ul_alpha of at least 0"),
+        ({"label_smoothing": 1.0}, "label_smoothing in"),
+        ({"never_rare": [VOCABULARY]}, "never_rare tokens in"),
+    ],
+)
+def test_refuses_options(options, message):
+    model = gpt2()
+    with pytest.raises(ValueError, match=message):
+        GatedLoss(model, **options)
+    assert model(**batch()).logits is not None  # nothing is left on the model
+
+
+# With Trainer
+
+
+def test_trainer_counts_one_slot_per_update(tmp_path):
+    """22 examples in batches of 2, 3 of them per update, the last update of an epoch with 2: 4 updates per epoch."""
+    model = gpt2()
+    gated = GatedLoss(model, agg_rare_fraction=0.2)
+    training = trainer(model, tmp_path, gated, num_train_epochs=1)
+    training.train()
+    counter = gated.objective.counter
+    assert (counter.window, counter.updates) == (4, 4)
+    assert counter.appearances.equal(label_counts(dataset(), VOCABULARY))
+    training.evaluate()
+    assert (counter.updates, gated.objective.micro_batches) == (4, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "tolerance"),
+    [({}, 1e-4), ({"bf16": True, "optim": "sgd", "learning_rate": 0.1}, 1e-2)],
+    ids=["float32", "bf16"],
+)
+def test_trainer_trains_as_with_its_own_loss(tmp_path, options, tolerance):
+    """Plain likelihood through all of Trainer, with gradient accumulation and clipping."""
+    own, ours = gpt2(), gpt2()
+    losses = [
+        trainer(own, tmp_path / "own", **options).train().training_loss,
+        trainer(ours, tmp_path / "ours", GatedLoss(ours, "mle"), **options).train().training_loss,
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=tolerance / 10)
+    assert_close(ours.state_dict(), own.state_dict(), tolerance)
+
+
+def test_trainer_resumes_bit_for_bit(tmp_path):
+    """With gradient accumulation and dropout, from the middle of the second epoch."""
+    dropout = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1}
+    model = gpt2(**dropout)
+    gated = GatedLoss(model, agg_rare_fraction=0.2)
+    trainer(model, tmp_path, gated, save_strategy="steps", save_steps=5).train()
+    assert (tmp_path / "checkpoint-5" / STATE_FILE).is_file()
+
+    resumed = gpt2(**dropout)
+    again = GatedLoss(resumed, agg_rare_fraction=0.2)
+    training = trainer(resumed, tmp_path, again, save_strategy="steps", save_steps=5)
+    training.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
+    assert training.state.global_step == 8
+    for name, expected in model.state_dict().items():
+        assert resumed.state_dict()[name].equal(expected), name
+    found, expected = again.state_dict()["counter"], gated.state_dict()["counter"]
+    assert all(found[name].equal(expected[name]) for name in ("sizes", "tokens", "counts", "current"))
+
+    without_counts = gpt2(**dropout)
+    fresh = GatedLoss(without_counts, agg_rare_fraction=0.2)
+    (tmp_path / "checkpoint-5" / STATE_FILE).rename(tmp_path / STATE_FILE)
+    with pytest.raises(UserError, match="found no .*checkpoint-5.*resume_from"):
+        trainer(without_counts, tmp_path, fresh).train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
+    fresh.resume_from = tmp_path  # where the file is now
+    trainer(without_counts, tmp_path, fresh).train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
+    assert without_counts.lm_head.weight.equal(model.lm_head.weight)
+
+    damaged = copy.deepcopy(torch.load(tmp_path / STATE_FILE, weights_only=True))
+    damaged["state"]["counter"]["counts"] -= 1
+    torch.save(damaged, tmp_path / "checkpoint-5" / STATE_FILE)
+    for content, message in ((None, "numbers that are no counts"), (b"no torch file", "cannot restore")):
+        if content is not None:
+            (tmp_path / "checkpoint-5" / STATE_FILE).write_bytes(content)
+        last = gpt2(**dropout)
+        with pytest.raises(UserError, match=message) as error:
+            trainer(last, tmp_path, GatedLoss(last)).train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
+        assert "\n" not in str(error.value)
+
+
+def test_a_checkpoint_of_another_training_is_not_taken(tmp_path):
+    """Trainer resumes from the folder of one training, while its `output_dir` has the same update of another."""
+    for name in ("one", "other"):
+        model = gpt2()
+        gated = GatedLoss(model, agg_rare_fraction=0.2)
+        trainer(model, tmp_path / name, gated, max_steps=2, save_strategy="steps", save_steps=2).train()
+    model = gpt2()
+    gated = GatedLoss(model, agg_rare_fraction=0.2)
+    training = trainer(model, tmp_path / "one", gated)
+    with pytest.raises(UserError, match="belongs to another training"):
+        training.train(resume_from_checkpoint=str(tmp_path / "other" / "checkpoint-2"))
+
+
+def test_a_checkpoint_without_counts_starts_an_empty_window(tmp_path, caplog):
+    model = gpt2()
+    trainer(model, tmp_path, max_steps=2, save_strategy="steps", save_steps=2).train()
+    gated = GatedLoss(model, agg_rare_fraction=0.2)
+    trainer(model, tmp_path, gated).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert gated.objective.counter.updates == 4  # of the 6 updates, the window of 4
+
+
+@pytest.mark.parametrize("options", [{"label_smoothing_factor": 0.1}, {"compute_loss_func": True}], ids=str)
+def test_trainer_refuses_a_loss_outside_of_the_model(tmp_path, options):
+    model = gpt2()
+    gated = GatedLoss(model, agg_rare_fraction=0.2)
+    smoothing = options.get("label_smoothing_factor", 0.0)
+    training = trainer(model, tmp_path, gated, label_smoothing_factor=smoothing)
+    if "compute_loss_func" in options:
+        training.compute_loss_func = lambda outputs, labels, num_items_in_batch: outputs.logits.float().mean()
+    with pytest.raises(UserError, match="computes the loss outside of the model"):
+        training.train()
+
+
+def test_trainer_refuses_another_model_and_data_without_length(tmp_path):
+    gated = GatedLoss(gpt2(), agg_rare_fraction=0.2)
+    with pytest.raises(UserError, match="another model"):
+        trainer(gpt2(), tmp_path, gated).train()
+
+    class Endless(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield from dataset()
+
+    with pytest.raises(UserError, match="has no length.*agg_window=K"):
+        trainer(gated.model, tmp_path, gated, Endless(), max_steps=3).train()
+    gated.remove()
+    model = gated.model
+    gated = GatedLoss(model, agg_rare_fraction=0.2, agg_window=2)
+    trainer(model, tmp_path, gated, Endless(), max_steps=3).train()
+    assert gated.objective.counter.updates == 2
+
+
+def test_a_skipped_update_is_forgotten():
+    model = gpt2()
+    gated = GatedLoss(model, agg_rare_fraction=0.2)
+    model(**batch(seed=1)).loss.backward()
+    gated.end_update(skipped=True)
+    assert gated.objective.counter.updates == 0
+    model(**batch(seed=1)).loss.backward()
+    gated.on_optimizer_step(None, None, None, optimizer=SimpleNamespace(step_was_skipped=True))  # as Trainer says it
+    assert gated.objective.counter.updates == 0
+    model(**batch(seed=2)).loss.backward()
+    gated.end_update()
+    assert gated.objective.counter.appearances.sum() == 33
+
+
+def test_loop_of_ones_own_resumes_in_the_middle_of_an_update():
+    model = gpt2()
+    gated = GatedLoss(model, agg_rare_fraction=0.2)
+    assert gated.objective.counter.window == 1000
+    for seed in (1, 2):
+        model(**batch(seed=seed)).loss.backward()
+        gated.end_update()
+    model(**batch(seed=3)).loss.backward()
+    resumed = GatedLoss(gpt2(), agg_rare_fraction=0.2)
+    resumed.load_state_dict(gated.state_dict())
+    for one in (gated, resumed):
+        one.model.zero_grad()
+        one.model(**batch(seed=4)).loss.backward()
+        one.end_update()
+    assert gated.model.lm_head.weight.grad.equal(resumed.model.lm_head.weight.grad)
+    assert gated.objective.counter.appearances.equal(resumed.objective.counter.appearances)
+
+
+WORKER = """
+import os
+import sys
+import torch
+sys.path.insert(0, sys.argv[1])
+from tests.small_transformers import VOCABULARY, dataset, gpt2, trainer
+from agg_fairseq.integrations import label_counts
+from agg_fairseq.integrations.transformers import GatedLoss
+
+folder, rows = sys.argv[2], int(sys.argv[3])
+examples = dataset(24)
+methods = {
+    "agg": {"agg_rare_fraction": 0.3},
+    "agps": {"agps_counts": label_counts(examples, VOCABULARY), "agps_rare_rank": 20, "agps_mu1": 60, "agps_mu2": 8},
+}
+found = {}
+for method, options in methods.items():
+    model = gpt2()
+    gated = GatedLoss(model, method, **options)
+    training = trainer(
+        model, folder, gated, examples, per_device_train_batch_size=rows, gradient_accumulation_steps=2,
+        learning_rate=0.1, optim="sgd", **({"ddp_backend": "gloo"} if "RANK" in os.environ else {}),
+    )
+    training.train()
+    found[method] = {"weights": model.state_dict(), "counts": gated.state_dict()}
+if training.is_world_process_zero():
+    torch.save(found, f"{folder}/{rows}.pt")
+"""
+
+
+def test_two_workers_train_as_one(tmp_path):
+    """Two processes over gloo with batches of 2 take the same updates as one process with batches of 4."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1]), "WORLD_SIZE": "2"}
+    environments = [{}, {**address, "RANK": "0", "LOCAL_RANK": "0"}, {**address, "RANK": "1", "LOCAL_RANK": "1"}]
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(ROOT), str(tmp_path), "2" if environment else "4"],
+            env={**os.environ, **environment}, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for environment in environments
+    ]  # fmt: skip
+    try:
+        for worker in workers:
+            output, _ = worker.communicate(timeout=300)
+            assert worker.returncode == 0, output[-3000:]
+    finally:
+        for worker in workers:
+            worker.kill()
+    alone, together = (torch.load(tmp_path / f"{rows}.pt", weights_only=True) for rows in (4, 2))
+    for method in ("agg", "agps"):
+        assert_close(together[method]["weights"], alone[method]["weights"], 1e-5)
+    for name in ("sizes", "tokens", "counts"):
+        assert together["agg"]["counts"]["counter"][name].equal(alone["agg"]["counts"]["counter"][name])
+    assert (alone["agg"]["weights"]["lm_head.weight"] - alone["agps"]["weights"]["lm_head.weight"]).abs().max() > 1e-3

@@ -1,0 +1,69 @@
+"""Small causal language models of transformers with random weights, and data for them."""
+
+import sys
+
+import torch
+
+try:
+    import torchaudio  # noqa: F401 — a requirement of fairseq; transformers imports it where it is installed
+except (ImportError, OSError):  # missing, or built for another torch: transformers could not be imported with it
+    sys.modules["torchaudio"] = None
+
+VOCABULARY = 61
+
+
+def gpt2(**options):
+    """Tied to the input embedding."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    sizes = {"n_layer": 1, "n_head": 2, "n_embd": 16, "n_positions": 32, "vocab_size": VOCABULARY}
+    dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    special = {"bos_token_id": 0, "eos_token_id": 0}
+    return GPT2LMHeadModel(GPT2Config(**{**sizes, **dropout, **special, **options})).train()
+
+
+def llama_like(kind, **options):
+    """A model whose configuration takes the names of Llama's: "Llama", "Gemma2", …; "default" leaves a value out."""
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {
+        "vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 32, "head_dim": 8,
+        "pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0,
+    }  # fmt: skip
+    given = {name: value for name, value in {**sizes, **options}.items() if value != "default"}
+    config = getattr(transformers, f"{kind}Config")(**given)
+    return getattr(transformers, f"{kind}ForCausalLM")(config).train()
+
+
+def batch(rows=3, length=12, ignored=(), seed=0):
+    """Token indices and labels, under something like Zipf's law; `ignored` positions have the label −100."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = 1 / torch.arange(1, VOCABULARY + 1.0)
+    ids = torch.multinomial(weights, rows * length, replacement=True, generator=generator).view(rows, length)
+    labels = ids.clone()
+    for row, position in ignored:
+        labels[row, position] = -100
+    return {"input_ids": ids, "labels": labels}
+
+
+def dataset(rows=22, length=12, seed=1):
+    """Examples for Trainer."""
+    ids = batch(rows, length, seed=seed)["input_ids"]
+    return [{"input_ids": row, "labels": row.clone()} for row in ids]
+
+
+def trainer(model, folder, gated=None, examples=None, **options):
+    """A Trainer on the CPU, with little output."""
+    from transformers import Trainer, TrainingArguments
+
+    given = {
+        "output_dir": str(folder), "use_cpu": True, "report_to": [], "disable_tqdm": True, "seed": 5,
+        "per_device_train_batch_size": 2, "gradient_accumulation_steps": 3, "num_train_epochs": 2,
+        "learning_rate": 0.01, "save_strategy": "no", "logging_strategy": "no", "dataloader_pin_memory": False,
+    }  # fmt: skip
+    arguments = TrainingArguments(**{**given, **options})
+    examples = dataset() if examples is None else examples
+    return Trainer(model, arguments, train_dataset=examples, eval_dataset=examples, callbacks=[gated] if gated else [])
