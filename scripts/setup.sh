@@ -68,6 +68,9 @@ echo "setup: 2/3 fairseq and fastBPE (compiled, a few minutes)"
 pip install --constraint "$constraints" --no-build-isolation fairseq-fixed==0.12.3.1 fastBPE
 echo "setup: 3/3 this package with its tools"
 pip install --constraint "$constraints" --no-build-isolation --editable '.[fairseq,eval,data,dev]'
+# fairseq asks for torchaudio, which it needs for speech alone. The one of a torch with CUDA cannot be loaded beside a
+# torch without it, and then transformers cannot be imported either.
+"$venv/bin/python" -c 'import torchaudio' 2>/dev/null || pip uninstall --yes torchaudio
 printf '%s\n' "$torch" > "$venv/.torch"
 stamp > "$venv/.installed"
 echo "setup: done"
