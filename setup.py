@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent
 SUBWORDS = ["sacremoses", "sentencepiece", "subword-nmt", "tokenizers"]
 TRANSFORMERS = ["accelerate>=1", "transformers>=5,<6"]
 EXTRAS = {
-    # upstream fairseq of January 2024, with dataclasses that Python >= 3.11 accepts; if you have a working fairseq, keep it
+    # upstream fairseq of January 2024, with dataclasses that Python >= 3.11 accepts; a working fairseq can be kept
     "fairseq": ["fairseq-fixed==0.12.3.1", "tensorboardX"],
     "transformers": TRANSFORMERS,
     "eval": ["jinja2", "matplotlib", "sacrebleu", "scipy", *SUBWORDS],

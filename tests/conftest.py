@@ -1,4 +1,4 @@
-"""Shared by all tests: seeds, real text where it is at hand, and small binarised data."""
+"""Shared by all tests: seeds, real text where it is at hand, and small binarized data."""
 
 import contextlib
 import importlib
@@ -138,7 +138,7 @@ def zipf_text(lines, words=60, seed=0, prefix="w"):
 
 @pytest.fixture(scope="session")
 def lm_data(tmp_path_factory):
-    """A binarised monolingual corpus of 60 words."""
+    """A binarized monolingual corpus of 60 words."""
     folder = tmp_path_factory.mktemp("lm")
     for index, (split, lines) in enumerate({"train": 120, "valid": 20, "test": 20}.items()):
         (folder / split).write_text("\n".join(zipf_text(lines, seed=index)) + "\n")
@@ -165,7 +165,7 @@ def prepared_data(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def mt_data(tmp_path_factory):
-    """A binarised parallel corpus with a joined dictionary: the target says the source backwards."""
+    """A binarized parallel corpus with a joined dictionary: the target says the source backwards."""
     folder = tmp_path_factory.mktemp("mt")
     for index, (split, lines) in enumerate({"train": 80, "valid": 12, "test": 12}.items()):
         source = zipf_text(lines, words=30, seed=index)

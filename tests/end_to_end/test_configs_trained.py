@@ -129,7 +129,7 @@ def test_wikitext2(name, lm_data, folder):
     assert "decoder.layers.0.weight_hh" in last["model"]
 
 
-def test_wikitext2_with_the_papers_optimiser(lm_data, folder):
+def test_wikitext2_with_the_papers_optimizer(lm_data, folder):
     """SGD under fairseq-hydra-train, and a learning rate that falls where the validation loss does not."""
     paper = ("optimization.max_update=6", "common.cpu=true", "size=paper", *LSTM)
     arguments = [

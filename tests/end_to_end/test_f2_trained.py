@@ -1,4 +1,4 @@
-"""The models with the factorised output layer through the real command lines: train, resume, evaluate, generate."""
+"""The models with the factorized output layer through the real command lines: train, resume, evaluate, generate."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""A trained model with the ordinary softmax becomes one with the factorised layer, and goes on training."""
+"""A trained model with the ordinary softmax becomes one with the factorized layer, and goes on training."""
 
 import json
 import shutil

@@ -2,7 +2,7 @@
 
 fairseq runs bf16 on a CPU, and `--memory-efficient-fp16` and `--fp16 --fp16-no-flatten-grads` until a gradient
 overflows. What it asks of CUDA by name beyond that `without_cuda` puts in its place, torch's own `GradScaler` and
-`autocast` of the CPU among it: fairseq's trainer and optimisers themselves run as they are.
+`autocast` of the CPU among it: fairseq's trainer and optimizers themselves run as they are.
 """
 
 import copy
@@ -183,7 +183,7 @@ def test_predictions_of_skipped_updates_are_not_counted(lm_data, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_frozen_rows_stay_bit_identical(lm_data, mode):
-    """In the model and in the float32 copies of fairseq's optimiser, over overflows too."""
+    """In the model and in the float32 copies of fairseq's optimizer, over overflows too."""
     trainer, _ = small_trainer(lm_data, *OBJECTIVES["freeze_rare"], *MODES[mode])
     before = rare_rows(trainer)
     for _ in attempts(trainer, 6, at_overflow=3 if mode in SCALES else -1, scale=SCALES.get(mode), frequency=1):
@@ -194,7 +194,7 @@ def test_frozen_rows_stay_bit_identical(lm_data, mode):
 
 
 def float32_copies(trainer):
-    """The copy of the output embedding that the optimiser trains, taken out by its place among the parameters."""
+    """The copy of the output embedding that the optimizer trains, taken out by its place among the parameters."""
     optimizer = trainer.optimizer
     if not hasattr(optimizer, "fp32_params"):
         return []
@@ -206,7 +206,7 @@ def float32_copies(trainer):
         if parameter is weight:
             return [flat[start : start + weight.numel()].view_as(weight)]
         start += parameter.numel()
-    raise AssertionError("the optimiser does not train the output embedding")
+    raise AssertionError("the optimizer does not train the output embedding")
 
 
 def poison(trainer, value):

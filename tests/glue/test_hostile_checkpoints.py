@@ -84,7 +84,7 @@ RUNNING_CODE = {
     "tar": lambda evil: legacy_tar(pickle.dumps(evil, protocol=2)),
     "numpy": lambda evil: saved(checkpoint(extra_state={"array": objects(evil)})),
     "namespace": lambda evil: saved(checkpoint(cfg=None, args=Namespace(criterion=evil))),
-    "optimiser": lambda evil: saved(checkpoint(last_optimizer_state=[evil])),
+    "optimizer": lambda evil: saved(checkpoint(last_optimizer_state=[evil])),
     "key": lambda evil: saved(checkpoint(model={"weight": evil})),
 }
 

@@ -125,7 +125,7 @@ def test_likelihood_is_logged_apart(lm_data, name):
 
 
 def test_unlikelihood_and_gates_compose(lm_data):
-    """UL + AGG: the gradient into W is that of the whole loss, gated; the regulariser's comes on top, ungated."""
+    """UL + AGG: the gradient into W is that of the whole loss, gated; the regularizer's comes on top, ungated."""
     trainer, _ = trainer_for(lm_data, *OBJECTIVES["agg with both"])
     data = batches(trainer.cfg, trainer.task)
     for batch in data[2:6]:
@@ -559,7 +559,7 @@ def test_the_resume_check_lets_validation_and_checkpoints_without_optimizer_pass
     shutil.copy(save / "checkpoint_last.pt", tmp_path / "mle.pt")
     run_command("fairseq-train", *base, "--criterion", "cosreg", "--max-update", 2, "--reset-dataloader")
     refused = run_command("fairseq-train", *base, "--criterion", "mle", "--max-update", 3, check=False)
-    assert refused.returncode == 2, "now there is an optimiser in the folder, of another criterion"
+    assert refused.returncode == 2, "now there is an optimizer in the folder, of another criterion"
     printed = run_command(
         "fairseq-validate", lm_data, "--user-dir", "agg_fairseq", "--path", tmp_path / "mle.pt", "--cpu",
         "--task", "language_modeling", "--max-tokens", 64,
