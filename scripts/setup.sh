@@ -42,7 +42,7 @@ is_of_wanted_python() { [ -z "${PYTHON:-}" ] || [ "$(version "$PYTHON")" = "$(ve
 wait_in_turn
 torch=${TORCH:-$(cat "$venv/.torch" 2>/dev/null || grep '^torch==' constraints.txt)}
 if [ "$(cat "$venv/.installed" 2>/dev/null)" = "$(stamp)" ] && is_of_wanted_python &&
-  "$venv/bin/python" -c 'import torch, fairseq' 2>/dev/null; then
+  "$venv/bin/python" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "fairseq"))))'; then
   echo "setup: .venv is up to date"
   exit 0
 fi

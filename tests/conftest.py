@@ -24,6 +24,20 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # Triton asks as it is imported
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Marks the cases of a test with the mark `grid(n)` as slow, but for n of them, evenly spread."""
+    grids = {}
+    for item in items:
+        if (mark := item.get_closest_marker("grid")) is not None:
+            grids.setdefault((item.path, item.originalname), (mark.args[0], []))[1].append(item)
+    for quick, cases in grids.values():
+        kept = {(2 * part + 1) * len(cases) // (2 * quick) for part in range(quick)}
+        for number, case in enumerate(cases):
+            if number not in kept:
+                case.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def _seed():
     random.seed(0)

@@ -60,6 +60,7 @@ def test_an_architecture_that_ends_in_an_adaptive_softmax(lm_data):
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     "base, options, tied",
     [
@@ -138,6 +139,7 @@ def test_the_other_assignments(data_of, base, assignment, number):
         assert (mass / mass.sum() - 1 / number).abs().max() <= counts.max() / counts.sum()
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("base", [F2_LM, F2_MT], ids=["lm", "mt"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("options", [(), ("--sentence-avg", "--share-decoder-input-output-embed")], ids=["", "tied"])
@@ -278,6 +280,7 @@ def hand_made_classes(name, size):
     return classes
 
 
+@pytest.mark.grid(5)
 @pytest.mark.parametrize("decoding", EVERY_DECODING)
 @pytest.mark.parametrize("name", ["few tokens", "eos alone", "one token", "pad and bos", "a class for each"])
 def test_generators_with_classes_that_leave_little_choice(mt_data, name, decoding):

@@ -81,6 +81,7 @@ CLOSE = [
 ]
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(("name", "mode"), CLOSE)
 def test_training_is_close_to_that_in_float32(lm_data, name, mode):
     found = trained(small_trainer(lm_data, *OBJECTIVES[name], *MODES[mode])[0], 9)
@@ -140,6 +141,7 @@ def counts_of(trainer, updates):
 SCALES = {"fp16": 2.0**22, "fp16 not flat": 2.0**22, "memory-efficient fp16": 2.0**22, "amp": 2.0**127}
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(("frequency", "current"), [(1, ()), (2, ()), (2, ("--agg-count-current-batch",))])
 @pytest.mark.parametrize("mode", SCALES)
 def test_updates_that_overflow_are_not_counted(lm_data, mode, frequency, current):
@@ -289,6 +291,7 @@ def test_a_resume_after_nan_counts_what_took_place(lm_data, tmp_path, caplog, mo
 RESUMED = [mode for mode in MODES if mode.startswith("memory-efficient")]
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("mode", RESUMED)
 def test_a_resume_goes_on_bit_for_bit(lm_data, tmp_path, mode):
     """Where fairseq saves all that it trains: not the float32 copies of `--fp16`, nor the scaler of `--amp`."""

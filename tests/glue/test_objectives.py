@@ -40,6 +40,7 @@ def gradients(trainer, batch, update=0):
     return torch.autograd.grad(loss, list(trainer.model.parameters())), log
 
 
+@pytest.mark.grid(5)
 @pytest.mark.parametrize("base", [LM, MT], ids=["lm", "mt"])
 @pytest.mark.parametrize(
     "options",
@@ -551,6 +552,7 @@ def test_learned_positions_must_reach_over_the_continuation(lm_data, capsys):
     assert "16 learned positions; expected at least 64" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_resume_check_lets_validation_and_checkpoints_without_optimizer_pass(lm_data, tmp_path):
     """fairseq-validate builds the criterion from the options of a checkpoint, and resumes nothing."""
     save = tmp_path / "run"
