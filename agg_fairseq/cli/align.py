@@ -1,10 +1,10 @@
 """Aligns the words of a parallel training split, as `align-sim` needs them.
 
-The split is the binarized one of DATA, so that positions are those of the model's sub-words. The aligner is eflomal,
-which `pip install 'agg-fairseq[align]'` installs. It aligns both directions, whose links are joined by
-grow-diag-final-and. FILE gets a line for each sentence pair, `0-0 1-2 …`: for each link the positions, from 0, of a
-source and a target token. A sentence of more than 1023 tokens gets no links. eflomal draws random numbers without a
-seed: a second run finds somewhat different links.
+The binarized split of DATA is aligned, so the positions are those of the model's sub-words. The aligner is eflomal,
+which `pip install 'agg-fairseq[align]'` installs. It aligns both directions, and the links of the two are combined by
+grow-diag-final-and. FILE has a line for each sentence pair, `0-0 1-2 …`, with the positions, from 0, of a source and a
+target token for each link. Sentences of more than 1023 tokens have no links. eflomal cannot be seeded: a second run
+finds slightly different links.
 
     agg-fairseq align data-bin/wmt14.en-de --output wmt14.en-de.align
 """
@@ -29,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         choices=tuple(MODELS),
         default=3,
-        help=f"of eflomal: {', '.join(f'{number} ({name})' for number, name in MODELS.items())}; default: %(default)s",
+        help="model of eflomal: "
+        f"{', '.join(f'{number} ({name})' for number, name in MODELS.items())}; default: %(default)s",
     )
 
 

@@ -1,18 +1,18 @@
 """Averages checkpoints of a run into one, as Vaswani et al. (2017) did before they translated.
 
-INPUT is the folder of a run, with --last, or the checkpoints themselves. In a folder, the last by epoch are
-checkpoint<epoch>.pt, those by update checkpoint_<epoch>_<update>.pt, which --save-interval-updates leaves. The result
-is an ordinary checkpoint for fairseq-generate, fairseq-eval-lm, --finetune-from-model and the commands here.
+INPUT is the folder of a run, together with --last, or the checkpoints themselves. In a folder, checkpoints by epoch are
+named checkpoint<epoch>.pt, and those by update, which --save-interval-updates writes, checkpoint_<epoch>_<update>.pt.
+The result is an ordinary checkpoint for fairseq-generate, fairseq-eval-lm, --finetune-from-model and the commands here.
 
-Parameters are summed in float64 and saved in their own dtype; tied ones stay tied. All else is taken from the newest
-checkpoint, or from the first INPUT, except what only that run could go on from: the state of the optimizer, a moving
-average of the weights (--store-ema) and the token counts of a criterion. The classes of a factorized softmax, and
-everything that is no floating-point number, must be the same in all checkpoints; so must the architecture, the options
-that change a model but not the shapes of its weights, and the task with its languages.
+Parameters are summed in float64 and saved in their own dtype; tied parameters stay tied. Everything else is taken from
+the newest checkpoint, or from the first INPUT, except for what is only needed to resume that run: the state of the
+optimizer, a moving average of the weights (--store-ema) and the token counts of a criterion. The classes of a
+factorized softmax, and all values that are not floating-point numbers, must be the same in all checkpoints. So must the
+architecture, the options that change a model but not the shapes of its weights, and the task with its languages.
 
-Memory: about twice the model, for any number of checkpoints, if torch can map their files. It cannot map files from
-before torch 1.6: it reads these whole, one at a time, and the weights of all are kept. Measured for five models of
-76 MiB with the state of Adam: a peak of 88 to 168 MiB, and of 534 MiB for unmapped files.
+Memory: about twice the model, for any number of checkpoints, if torch can memory-map the files. It cannot map files
+that were written before torch 1.6. These are read completely, one at a time, and the weights of all are kept in memory.
+Measured for five models of 76 MiB with the state of Adam: a peak of 88 to 168 MiB, and of 534 MiB for unmapped files.
 
     agg-fairseq average-checkpoints runs/agg --last 5 --output runs/agg/average.pt
     agg-fairseq average-checkpoints runs/agg --last 20 --by update --output runs/agg/average.pt
@@ -32,8 +32,8 @@ from ..errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="the folder of a run, or checkpoints")
-    parser.add_argument("--last", type=int, metavar="N", help="how many checkpoints of the folder: the last N")
-    parser.add_argument("--by", choices=tuple(NAMES), help="what the last ones are counted by (default: epoch)")
+    parser.add_argument("--last", type=int, metavar="N", help="average the last N checkpoints of the folder")
+    parser.add_argument("--by", choices=tuple(NAMES), help="which checkpoints of the folder are used (default: epoch)")
     parser.add_argument("--output", required=True, metavar="FILE", help="checkpoint to write")
 
 

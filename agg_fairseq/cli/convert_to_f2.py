@@ -1,9 +1,11 @@
-"""Makes a model with the factorized output layer of one that was trained with the ordinary softmax.
+"""Converts a model that was trained with the ordinary softmax into one with the factorized output layer.
 
-The embeddings of the tokens stay, so that inside each frequency class the new model predicts what the old one did. The
-embeddings of the classes are fitted on text of the training split, so that the joint distribution starts as close to
-the softmax as it can (in KL divergence, a convex problem). The table shows how close it is on the validation split;
-`mean`, the mean of each class's tokens, is where the fit starts. Continue to train the result with
+The embeddings of the tokens are kept, so that inside each frequency class the new model predicts the same probabilities
+as the old one. The embeddings of the classes are fitted on text of the training split, so that the joint distribution
+is as close to the softmax as possible in KL divergence (a convex problem). The table shows how close it is on the
+validation split; the row `mean`, with the mean of each class's tokens, is the starting point of the fit.
+
+To convert a model and continue training it, run
 
     agg-fairseq convert-to-f2 --path runs/mle/checkpoint_best.pt --data data-bin/wikitext-2 --output f2.pt
     fairseq-train data-bin/wikitext-2 --user-dir "$(agg-fairseq user-dir)" --finetune-from-model f2.pt \\

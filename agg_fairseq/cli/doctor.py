@@ -1,6 +1,6 @@
-"""Prints the versions that matter and every known incompatibility with its remedy.
+"""Prints the versions of the relevant packages, and every known incompatibility with its remedy.
 
-Exits with status 1 where training could not start.
+The exit status is 1 if training cannot start.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def known_problems(versions: dict[str, str | None]) -> Iterator[Problem]:
         )
     if _has_gpu() and not importlib.util.find_spec("triton"):
         yield Problem(
-            "found a GPU but no Triton: the loss takes the form for CPUs, whose products run in float32, which is slow "
-            "in half precision; pip install triton (torch for Linux brings it)",
+            "found a GPU but no Triton: the loss uses the implementation for CPUs, which computes in float32 and is "
+            "slow for training in half precision; pip install triton (torch for Linux brings it)",
             False,
         )
     if versions["fairseq"] is None:

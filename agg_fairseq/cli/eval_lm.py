@@ -1,9 +1,9 @@
 """Evaluates language models side by side, by frequency group of the tokens.
 
-Each group, frequent, medium and rare tokens by their frequency in the binarized training split (see --groups), has its
-perplexity (PPL) over the targets in it, and the number of different tokens in it that are ever the model's first choice
-(Uniq). `I(W)` is the isotropy of the output embedding (1 is isotropic), `S(W)` its mean cosine (0 is isotropic). The
-total perplexity is that of fairseq-eval-lm with the same options.
+Tokens are frequent, medium or rare by their frequency in the binarized training split (see --groups). For each group,
+the table has the perplexity over its targets (PPL), and the number of its tokens that the model predicts with the
+highest probability at some position (Uniq). `I(W)` is the isotropy of the output embedding (1 is isotropic), and `S(W)`
+is its mean cosine (0 is isotropic). The total perplexity equals that of fairseq-eval-lm with the same options.
 
     agg-fairseq eval-lm data-bin/wikitext-2 --path runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt
 """
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--context-window", type=int, default=0, metavar="C", help="tokens of context before each block (default: 0)"
     )
     parser.add_argument(
-        "--max-tokens", type=int, metavar="N", help="tokens per batch (default: 2048, or T where that is more)"
+        "--max-tokens", type=int, metavar="N", help="tokens per batch (default: 2048, or T if it is larger)"
     )
     add_grouping(parser)
     add_json(parser)

@@ -1,9 +1,9 @@
 """Continues the prefixes of a split with a language model, and writes a JSON object per line.
 
-The split is one stream of tokens, with its line ends, that is cut into blocks of a prefix and its reference; what is
-left over at the end is dropped. Each prefix is continued by as many tokens as its reference has, which may be line ends
-too. `prefix`, `continuation` and `reference` hold the symbols of the dictionary, separated by spaces. The defaults are
-the setting of F²-Softmax (EMNLP 2020, Sec. 4.1.5) with greedy decoding.
+The split is read as one stream of tokens, including its line ends, and cut into blocks of a prefix and its reference;
+an incomplete block at the end is dropped. Each prefix is continued by as many tokens as its reference has, which may
+include line ends. `prefix`, `continuation` and `reference` contain tokens of the dictionary, separated by spaces. The
+defaults are the setting of F²-Softmax (EMNLP 2020, Sec. 4.1.5) with greedy decoding.
 
     agg-fairseq generate-lm data-bin/wikitext-103 --path runs/mle/checkpoint_best.pt --output mle.jsonl
     agg-fairseq generate-lm data-bin/wikitext-103 --path runs/mle/checkpoint_best.pt --output top10.jsonl --topk 10
@@ -38,13 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--topk",
         type=int,
         metavar="K",
-        help="draw each token from the K tokens of highest probability (default: take the one of the highest)",
+        help="draw each token from the K most probable tokens (default: take the most probable one)",
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the random numbers (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the random numbers (default: 1)")
     parser.add_argument(
         "--f2-decoding",
         choices=DECODINGS,
-        help="how a factorized output layer goes from class to token (default: as the checkpoint says)",
+        help="how a factorized output layer uses the classes (default: as set in the checkpoint)",
     )
     parser.add_argument("--batch-size", type=int, default=64, metavar="B", help="texts at a time (default: 64)")
     parser.add_argument("--json", metavar="FILE", help="also write signature and counts to FILE")

@@ -1,12 +1,12 @@
-"""Measures how evenly the output embeddings of checkpoints point in all directions.
+"""Measures how evenly the output embeddings of checkpoints are distributed over all directions.
 
-`I(W)` is the isotropy of all embeddings and, with --data, of each frequency group by itself (1 is isotropic). It sums
-over the eigenvectors of WᵀW, each of which has two directions: `I(W)` takes the one that the linear-algebra library
-returns, `I(W) ±` takes both, so that it is the same on every machine. `S(W)` is the mean cosine between two embeddings
-(0 is isotropic), `cos(rare, frequent)` the mean cosine between a rare and a frequent one. The last columns are singular
-values as a share of the largest: the second, the tenth, the median and the smallest. All are computed in float64 over
-all rows of the embedding; those of special tokens are included, but are in no group. The frequencies of a translation
-model are those of the target side. --json has all singular values.
+`I(W)` is the isotropy of all embeddings and, with --data, of each frequency group by itself (1 is isotropic). It is
+computed from the eigenvectors of WᵀW, each of which has two directions. `I(W)` uses the one that the linear-algebra
+library returns; `I(W) ±` uses both, so that it is the same on every machine. `S(W)` is the mean cosine between two
+embeddings (0 is isotropic), and `cos(rare, frequent)` is the mean cosine between a rare and a frequent one. The last
+columns are singular values divided by the largest: the second, the tenth, the median and the smallest. All values are
+computed in float64 over all rows of the embedding, including those of special tokens, which are in no group. For a
+translation model, frequencies are those of the target side. --json has all singular values.
 
     agg-fairseq isotropy runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
 """

@@ -20,12 +20,12 @@ COMMANDS = {
     "bleu": ("bleu", "tokenized BLEU and sacreBLEU of what fairseq-generate printed"),
     "isotropy": ("isotropy", "isotropy, mean cosines and singular values of output embeddings, by frequency group"),
     "align": ("align", "word alignments of a parallel training split, by eflomal"),
-    "align-sim": ("align_sim", "whether embeddings of translation models know which words were aligned, by group"),
+    "align-sim": ("align_sim", "similarity of the embeddings of aligned words in translation models, by group"),
     "word-similarity": ("word_similarity", "agreement of output embeddings with human scores of pairs of words"),
     "neighbors": ("neighbors", "the tokens whose output embeddings are nearest to those of given words"),
     "convert-to-f2": (
         "convert_to_f2",
-        "a model with the factorized output layer, made of one with the ordinary softmax",
+        "conversion of a model with the ordinary softmax to the factorized output layer",
     ),
     "average-checkpoints": ("average_checkpoints", "the mean of the last checkpoints of a run, as a checkpoint"),
     "report": ("report", "one HTML page that compares runs: settings, curves, all measures and pictures, texts"),
@@ -67,7 +67,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """Only the sub-command that is asked for is imported: `doctor` must run where the others' needs are missing."""
     parser = argparse.ArgumentParser(
         prog="agg-fairseq",
-        description="Measures and pictures of token embeddings; the training objectives are fairseq criterions, "
+        description="Measures and plots token embeddings. The training objectives are fairseq criterions, "
         'used as: fairseq-train --user-dir "$(agg-fairseq user-dir)" --criterion agg …',
     )
     parser.add_argument("--version", action="version", version=f"agg-fairseq {__version__}")

@@ -1,11 +1,11 @@
 """Shows the tokens whose output embeddings are nearest to that of a word, by cosine.
 
-A row for each word and checkpoint has the nearest tokens in order, each with its cosine; `†` marks tokens that are rare
-in the training split. The vector of a word of several tokens is the mean of their embeddings. The tokens of the word
-itself, special tokens and the entries that fairseq pads a dictionary with are no neighbors of it. The dictionary of a
-translation model is that of the target side; with a joined dictionary, words of both languages can be looked up and
-found. Without --words, three words are shown: the most frequent of the rare tokens that are whole words of four letters
-or more.
+The table has a row for each word and checkpoint, with the nearest tokens in order and the cosine of each; `†` marks
+tokens that are rare in the training split. The vector of a word of several tokens is the mean of their embeddings. The
+tokens of the word itself, special tokens and the entries by which fairseq pads a dictionary are left out. The
+dictionary of a translation model is that of the target side; with a joined dictionary, words of both languages can be
+looked up and found. Without --words, three words are shown: the most frequent rare tokens that are whole words of four
+letters or more.
 
     agg-fairseq neighbors runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2 \\
         --words homepage Werewolf policymakers

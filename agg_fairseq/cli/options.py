@@ -27,7 +27,7 @@ def add_names(parser: argparse.ArgumentParser, what: str = "checkpoint", default
 
 def add_grouping(parser: argparse.ArgumentParser, default: str | None = "types") -> None:
     """`--groups`, one of `GROUPINGS`."""
-    shown = "%(default)s" if default else "that of each measure"
+    shown = "%(default)s" if default else "the default of each measure"
     parser.add_argument(
         "--groups",
         choices=tuple(GROUPINGS),

@@ -1,13 +1,15 @@
 """Compares runs of fairseq-train on one page: settings, learning curves, all measures, all pictures, samples of text.
 
-RUN is the --save-dir of a training; its checkpoint_best.pt is measured (or checkpoint_last.pt where it has no best) and
-its `train.log` read, which `fairseq-train --log-format json --log-file RUN/train.log` writes. Language models get
-perplexity, isotropy, neighbors, continuations of the split's prefixes and their measures; translation models get BLEU
-of logs of fairseq-generate and the similarity of aligned words, if these files are given. What cannot be shown is
-listed at the end, with the reason; if that is an error, the page is written all the same, and the exit status is 2.
+RUN is the --save-dir of a training. Its checkpoint_best.pt is measured (checkpoint_last.pt, if there is no best one),
+and its `train.log` is read, which `fairseq-train --log-format json --log-file RUN/train.log` writes. For language
+models, the page has perplexity, isotropy, neighbors, continuations of the split's prefixes and their measures. For
+translation models, it has BLEU of logs of fairseq-generate and the similarity of aligned words, if these files are
+given. What cannot be shown is listed at the end, with the reason. If the reason is an error, the page is written
+nevertheless, and the exit status is 2.
 
-FILE is one HTML page with all pictures in it: it opens without a network, on a phone, and prints. Results and generated
-texts are kept in the folder FILE-files, and are made again only where a checkpoint, the data or an option has changed.
+FILE is one HTML page that contains all pictures. It needs no network, can be read on a phone, and can be printed.
+Results and generated texts are stored in the folder FILE-files, and are computed again only if a checkpoint, the data
+or an option has changed.
 
     agg-fairseq report runs/mle runs/agg --data data-bin/wikitext-2 --output report.html
 """
@@ -36,24 +38,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokens-per-sample", type=int, metavar="T", help="tokens per block (default: as in the training)"
     )
     parser.add_argument(
-        "--words", nargs="+", metavar="WORD", help="whose nearest neighbors are shown (default: three rare words)"
+        "--words", nargs="+", metavar="WORD", help="words whose nearest neighbors are shown (default: three rare words)"
     )
     parser.add_argument(
-        "--datasets", nargs="+", metavar="WHAT", help="data sets of word similarity, as of word-similarity --help"
+        "--datasets", nargs="+", metavar="WHAT", help="data sets of word similarity: see word-similarity --help"
     )
     add_tokenizer(parser)
-    parser.add_argument("--prefix-length", type=int, default=50, metavar="P", help="tokens given (default: 50)")
+    parser.add_argument("--prefix-length", type=int, default=50, metavar="P", help="tokens of a prefix (default: 50)")
     parser.add_argument("--length", type=int, default=100, metavar="L", help="tokens to continue by (default: 100)")
     parser.add_argument("--max-texts", type=int, metavar="N", help="continue only the first N prefixes (default: all)")
     parser.add_argument(
         "--topk",
         type=int,
         metavar="K",
-        help="draw from the K tokens of the highest probability (default: take the token of the highest)",
+        help="draw each token from the K most probable tokens (default: take the most probable one)",
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the random numbers (default: 1)")
-    parser.add_argument("--translations", nargs="+", metavar="LOG", help="output of fairseq-generate, one per run")
-    parser.add_argument("--reference", metavar="FILE", help="untokenized references of these, for sacreBLEU")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the random numbers (default: 1)")
+    parser.add_argument("--translations", nargs="+", metavar="LOG", help="outputs of fairseq-generate, one per run")
+    parser.add_argument("--reference", metavar="FILE", help="untokenized references of the translations, for sacreBLEU")
     parser.add_argument("--moses", metavar="LANG", help="detokenize the translations: see bleu --help")
     parser.add_argument("--alignments", metavar="FILE", help="word alignments of the training split, for AlignSim")
     add_device(parser)

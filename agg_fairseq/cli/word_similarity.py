@@ -1,11 +1,11 @@
-"""Measures whether the output embeddings of checkpoints find the same words similar as people do.
+"""Compares the similarity of words in the output embeddings of checkpoints with human scores.
 
 The table has Spearman's rank correlation × 100 between human scores and the cosine of the two words' vectors, for each
-data set; --json has the correlation itself. The vector of a word is the mean of the embeddings of its tokens. A word is
-looked up as it is written and, if the dictionary lacks a token of it, in lower case. Pairs with a word that is found in
-neither form, or with a token whose embedding is all zeros, are left out; the last row says how many pairs remain. The
-correlation is undefined for fewer than two pairs, and where all cosines or all scores are the same. A data set is a
-file with a line `word<TAB>word<TAB>score` for each pair.
+data set; --json has the correlation without the factor. The vector of a word is the mean of the embeddings of its
+tokens. A word is looked up as it is written and, if the dictionary lacks one of its tokens, in lower case. Pairs with a
+word that is found in neither form, or with a token whose embedding is all zeros, are left out; the last row has the
+number of remaining pairs. The correlation is undefined for fewer than two pairs, and if all cosines or all scores are
+the same. A data set is a file with a line `word<TAB>word<TAB>score` for each pair.
 
     agg-fairseq word-similarity runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt \\
         --data data-bin/wikitext-2 --datasets MEN WS353 RG65 RW

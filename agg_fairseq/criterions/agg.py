@@ -46,15 +46,15 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
     agg_count_current_batch: bool = field(
         default=False,
         metadata={
-            "help": "also count the current batch, and the update's batches before it, as the authors' code does; "
-            "costs a reduction over the workers per batch"
+            "help": "also count the current batch and the earlier batches of the update, as the authors' code does; "
+            "needs a reduction over the workers per batch"
         },
     )
     agg_gates: ChoiceEnum(GATES) = field(  # type: ignore[valid-type]
         default="both",
         metadata={
-            "help": "which gates to use: both; g1 or g2 alone (the paper's Table 8); faded: a g1 that meets 1 at the "
-            "threshold; continuous: each rare token against the rare target itself, in place of g2"
+            "help": "which gates to use: both; g1 or g2 alone (the paper's Table 8); faded: a g1 that equals 1 at "
+            "the threshold; continuous: instead of g2, each rare token is compared with the rare target itself"
         },
     )
     agg_static_after_epoch: int = field(

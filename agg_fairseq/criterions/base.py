@@ -68,7 +68,7 @@ class CriterionConfig(FairseqDataclass):
     embedding_stats_interval: int = field(
         default=0,
         metadata={
-            "help": "log isotropy I(W) and mean_cosine S(W) of the output embedding every this many updates; "
+            "help": "interval, in updates, of logging isotropy I(W) and mean_cosine S(W) of the output embedding; "
             "0: only at validation, where they are always logged"
         },
     )

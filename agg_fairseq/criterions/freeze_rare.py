@@ -25,8 +25,9 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
     freeze_parts: ChoiceEnum([ALL, *PARTS]) = field(  # type: ignore[valid-type]
         default=ALL,
         metadata={
-            "help": "all: the embeddings of rare tokens stay as initialized (Table 1); b, c, bc: the parts of "
-            "their gradient (Eq. 4) that come from targets that are not rare, are rare, or both (Table 2)"
+            "help": "all: the embeddings of rare tokens keep their initial values (Table 1); b, c, bc: the parts of "
+            "their gradient (Eq. 4) that come from targets that are not rare, from other rare targets, or both, are "
+            "set to zero (Table 2)"
         },
     )
     freeze_fraction: float = field(

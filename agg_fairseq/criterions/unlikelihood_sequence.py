@@ -21,7 +21,7 @@ class UnlikelihoodSequenceCriterionConfig(LikelihoodCriterionConfig):
     ul_sequence_rate: float = field(
         default=0.5, metadata={"help": "share of the updates that are made on continuations, in [0, 1]"}
     )
-    ul_ngram: int = field(default=4, metadata={"help": "length of the n-grams whose repetition is punished"})
+    ul_ngram: int = field(default=4, metadata={"help": "length of the n-grams whose repetition is penalized"})
     ul_prefix_length: int = field(default=50, metadata={"help": "tokens of a prefix"})
     ul_completion_length: int = field(default=100, metadata={"help": "tokens of its greedy continuation"})
 

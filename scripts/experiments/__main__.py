@@ -1,17 +1,18 @@
 """Runs tables and figures of the papers, and experiments of our own, from the data to the table.
 
-What is missing of data, trainings and measures is made first. The paper's numbers stand beside ours: `not run` marks
-models that are not trained (yet, or at this scale), and a dash what is not part of this package or not defined. Run it
-again to go on with what was interrupted. Everything is kept in --output: a folder per model, with its checkpoints, log
-and results, and `tables` with the table, its numbers as JSON and its pictures. The tables of an output folder share
-their models.
+Missing data is prepared, missing models are trained, and missing numbers are measured. The table shows the paper's
+numbers next to ours: `not run` marks models that are not trained (yet, or at this scale), and a dash marks a value that
+is undefined, or not part of this package. To continue after an interruption, run the same command again. All output is
+in the folder --output: a folder per model with its checkpoints, log and results, and a folder `tables` with the table,
+its numbers as JSON and its pictures. The tables of an output folder share their models.
 
   tiny    minutes on 2 CPU cores for each model: language models on the documentation of Python, translation models on
           the {train,valid,test}.{en,de} of --data, such as Multi30k
   small   the paper's data with a smaller model and fewer updates, for one GPU of 24 GB
   paper   the published setting
 
-Our own experiments (demo, objectives, f2, multi30k) have one size, which options change, and an output folder each.
+Our own experiments (demo, objectives, f2, multi30k) have one size, which can be changed by options, and each has an
+output folder of its own.
 """
 
 from __future__ import annotations
@@ -171,25 +172,35 @@ def _parser() -> argparse.ArgumentParser:
         "prints all. KEY=VALUE changes the configuration of every training",
     )  # fmt: skip
     parser.add_argument("--list", action="store_true", help="print all entries")
-    parser.add_argument("--scale", choices=SCALES, default="paper", help="of tables and figures (default: paper)")
+    parser.add_argument("--scale", choices=SCALES, default="paper", help="scale of tables and figures (default: paper)")
     parser.add_argument(
         "--data", type=_folder, metavar="DIR",
-        help="text: {train,valid,test}.{en,de}, wiki.{train,valid,test}.tokens; or a folder made by a prepare.sh "
-        "(default: at tiny and for the demo the documentation of Python, else data/…, downloaded if it is missing)",
+        help="folder of text, {train,valid,test}.{en,de} or wiki.{train,valid,test}.tokens, or a folder made by a "
+        "prepare.sh (default: the documentation of Python at tiny and for the demo, otherwise data/…, downloaded if it "
+        "is missing)",
     )  # fmt: skip
     parser.add_argument(
-        "--output", type=_folder, metavar="DIR", help="(default: runs/reproduction/SCALE; for ours, runs/demo, …)"
+        "--output",
+        type=_folder,
+        metavar="DIR",
+        help="output folder (default: runs/reproduction/SCALE; runs/demo, … for our own)",
     )
     parser.add_argument(
         "--seeds", "--seed", dest="seeds", type=_number, nargs="+", metavar="N",
-        help="random seeds of all models (default: that of the configurations, 1). With several, each has a folder "
-        "seed-N of models, and tables have mean ± standard deviation",
+        help="random seeds of all models (default: that of the configurations, 1). With several seeds, the models of "
+        "each are in a folder seed-N, and tables have mean ± standard deviation",
     )  # fmt: skip
     parser.add_argument(
-        "--jobs", type=_number, default=1, metavar="N", help="trainings side by side, sharing the cores (default: 1)"
+        "--jobs",
+        type=_number,
+        default=1,
+        metavar="N",
+        help="trainings at the same time, sharing the cores (default: 1)",
     )
-    parser.add_argument("--show", action="store_true", help="train nothing: measure and print what is there")
-    parser.add_argument("--dry-run", action="store_true", help="print the trainings that are missing, and start none")
+    parser.add_argument("--show", action="store_true", help="train nothing: measure and print the existing models")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the commands of missing trainings, and start none"
+    )
     ours = parser.add_argument_group("options of our own experiments")
     ours.add_argument(
         "--corpus", choices=("python", "wikitext"),
@@ -198,20 +209,20 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     ours.add_argument(
         "--updates", type=_number, metavar="N",
-        help="of each model (default: demo 600, on wikitext 1000; objectives and f2 2200; multi30k 1000)",
+        help="updates of each model (default: demo 600, on wikitext 1000; objectives and f2 2200; multi30k 1000)",
     )  # fmt: skip
     ours.add_argument(
         "--vocabulary", type=_number, metavar="N",
-        help="sub-words, or most frequent words, that are kept (default: demo 8000, on wikitext 16000; objectives "
-        "10000; multi30k 6000)",
+        help="number of sub-words, or of most frequent words (default: demo 8000, on wikitext 16000; objectives 10000; "
+        "multi30k 6000)",
     )  # fmt: skip
     ours.add_argument(
         "--dimension", type=_dimension, metavar="N",
-        help="size of embeddings and layers, a multiple of 4 (default: 128, of objectives 64)",
+        help="size of embeddings and layers, a multiple of 4 (default: 128; objectives 64)",
     )  # fmt: skip
     ours.add_argument(
         "--rare-fractions", type=_fractions, metavar='"F …"',
-        help="of demo: shares of the vocabulary that agg treats as rare, a model for each (default: 0.05)",
+        help="of demo: fractions of the vocabulary that agg treats as rare, with a model for each (default: 0.05)",
     )  # fmt: skip
     ours.add_argument(
         "--model", dest="models", action="append", metavar='"NAME OPTION …"',
@@ -219,7 +230,7 @@ def _parser() -> argparse.ArgumentParser:
         'entry\'s own models: --model "mle --criterion mle" --model "ul --criterion unlikelihood"',
     )  # fmt: skip
     ours.add_argument(
-        "--topk", type=_number, metavar="K", help="of f2: sampled texts draw from the K likeliest tokens (default: 3)"
+        "--topk", type=_number, metavar="K", help="of f2: sample from the K most probable tokens (default: 3)"
     )
     ours.add_argument(
         "--max-texts", type=_number, metavar="N", help="of f2: continue only the first N prefixes (default: all)"

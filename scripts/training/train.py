@@ -3,14 +3,14 @@
     bash scripts/train.sh configs/wikitext103/agg-agg \\
       task.data=data/wikitext103-gpt2/data-bin checkpoint.save_dir=runs/agg-agg
 
-CONFIG is a file of configs/, with or without .yaml, or any other for fairseq-hydra-train. KEY=VALUE replaces one of its
-options, or adds one of fairseq's: size=small, optimization.max_update=100, common.fp16=true. A training that was
-interrupted goes on from its last checkpoint when the same command is given again.
+CONFIG is a file of configs/, with or without .yaml, or any other configuration for fairseq-hydra-train. KEY=VALUE
+replaces one of its options, or adds one of fairseq's: size=small, optimization.max_update=100, common.fp16=true. To
+resume an interrupted training from its last checkpoint, run the same command again.
 
-A configuration is written for one GPU. On several, each reads the less per update the more they are, so that the
-training is the same: max_tokens (of a batch) x update_freq (batches per update) x GPUs is kept. Where you set
-dataset.max_tokens or optimization.update_freq, that is what each GPU reads. Several machines: give all of them the same
-command with --nodes, --node-rank and --master, or start it through Slurm:
+A configuration is written for one GPU. On several GPUs, each reads fewer tokens per update, so that the training is the
+same: the product max_tokens (of a batch) x update_freq (batches per update) x GPUs does not change. If you set
+dataset.max_tokens or optimization.update_freq, this value applies to each GPU. To use several machines, run the same
+command on all of them with --nodes, --node-rank and --master, or start it through Slurm:
 
     srun --ntasks-per-node=1 bash scripts/train.sh CONFIG KEY=VALUE …
 """
@@ -40,11 +40,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("config", metavar="CONFIG", help="such as configs/wikitext103/agg-agg")
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="options of the configuration")
-    parser.add_argument("--gpus", type=int, metavar="N", help="of this machine (default: all that are visible); "
-                        "processes, where the configuration is for a CPU (default: 1)")  # fmt: skip
-    parser.add_argument("--nodes", type=int, metavar="N", help="machines (default: 1, or those of the Slurm job)")
-    parser.add_argument("--node-rank", type=int, metavar="R", help="which of them this is, from 0")
-    parser.add_argument("--master", metavar="HOST:PORT", help="the first of them, and a port that is free there")
+    parser.add_argument("--gpus", type=int, metavar="N", help="number of GPUs of this machine (default: all visible "
+                        "ones); for a CPU, number of processes (default: 1)")  # fmt: skip
+    parser.add_argument(
+        "--nodes", type=int, metavar="N", help="number of machines (default: 1, or as in the Slurm job)"
+    )
+    parser.add_argument("--node-rank", type=int, metavar="R", help="index of this machine, from 0")
+    parser.add_argument("--master", metavar="HOST:PORT", help="the first machine, and a free port on it")
     parser.add_argument("--dry-run", action="store_true", help="print the command, and do nothing")
     return parser
 
