@@ -269,8 +269,12 @@ def multi30k(options: Options) -> list[Experiment]:
         "checkpoint.keep_interval_updates=1",
         *(() if dimension == 128 else size),
     )
-    # All options of the layer: fairseq-hydra-train knows no defaults of translation models.
-    layer = ("model.f2_assignment=mefmax", "model.f2_classes=0", "model.f2_decoding=joint")
+    # All options that the layer reads: fairseq-hydra-train knows no defaults of translation models.
+    layer = (
+        "model.f2_assignment=mefmax", "model.f2_classes=0", "model.f2_decoding=joint",
+        "model.train_subset=${dataset.train_subset}", "model.save_dir=${checkpoint.save_dir}",
+        "model.restore_file=${checkpoint.restore_file}",
+    )  # fmt: skip
     factorized = ("model._name=transformer_f2", "criterion._name=f2_softmax", *layer)
     models = {
         name: Model(name, "wmt14_en_de/agg-base-mle", corpus, (*shared, *overrides), averaged=0)
