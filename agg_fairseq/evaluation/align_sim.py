@@ -107,7 +107,7 @@ def align_sim(
         ),
         details={
             "groups": members.sizes(),
-            "labelled": labeled,
+            "labelled": labeled,  # spelled as in files of version 0.1.0
             "orthogonal": orthogonal,
             "checkpoints": measured,
         },

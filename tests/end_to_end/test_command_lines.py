@@ -107,6 +107,7 @@ def test_stock_generate_continues_text(lm_data, agg_run):
     assert len(re.findall(r"^H-\d+", printed, re.M)) == len(re.findall(r"^S-\d+", printed, re.M)) > 10
 
 
+@pytest.mark.slow
 def test_translation_trains_resumes_and_generates(mt_data, tmp_path):
     """With --user-dir, since under torch >= 2.6 fairseq alone cannot open what fairseq-train saves of such models."""
     save = tmp_path / "mt"
@@ -117,6 +118,7 @@ def test_translation_trains_resumes_and_generates(mt_data, tmp_path):
     assert "BLEU4 = " in printed
 
 
+@pytest.mark.slow
 def test_stock_generate_translates_what_hydra_train_saved(mt_data, tmp_path):
     """Without --user-dir."""
     save = tmp_path / "mt"
@@ -166,6 +168,7 @@ def test_option_errors_of_fairseq_train(lm_data, tmp_path):
         assert result.returncode == 2 and words in result.stderr and "Traceback" not in result.stderr
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("form", ["relative", "trailing slash", "symlink", "installed"])
 def test_user_dir_in_every_form(form, lm_data, tmp_path):
     """From another folder than the checkout; a link has another name than the package."""

@@ -87,6 +87,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("runs of all")
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", ORDINARY)
 def test_wikitext103(name, lm_data, folder):
     last = train("wikitext103", name, lm_data, folder / name, *LM)
@@ -95,6 +96,7 @@ def test_wikitext103(name, lm_data, folder):
     assert ("decoder.output_projection.class_weight" in last["model"]) == (name[:4] == "f2-f" or "equal" in name)
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("name", STARTS)
 def test_wikitext103_from_a_model(name, lm_data, folder):
     """It goes on from the weights of another, not from its schedule."""
@@ -116,12 +118,14 @@ def test_wikitext103_from_a_model(name, lm_data, folder):
         torch.testing.assert_close(last["model"][key], value, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("name", TRANSLATION)
 def test_wmt14(name, mt_data, folder):
     last = train("wmt14_en_de", name, mt_data, folder / name, *MT)
     assert last["cfg"]["task"]["source_lang"] == ("de" if "de-en" in name else "en")
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("name", sorted(ALL_FILES["wikitext2"]))
 def test_wikitext2(name, lm_data, folder):
     last = train("wikitext2", name, lm_data, folder / f"lstm-{name}", *LSTM)
@@ -129,7 +133,7 @@ def test_wikitext2(name, lm_data, folder):
     assert "decoder.layers.0.weight_hh" in last["model"]
 
 
-def test_wikitext2_with_the_papers_optimiser(lm_data, folder):
+def test_wikitext2_with_the_papers_optimizer(lm_data, folder):
     """SGD under fairseq-hydra-train, and a learning rate that falls where the validation loss does not."""
     paper = ("optimization.max_update=6", "common.cpu=true", "size=paper", *LSTM)
     arguments = [

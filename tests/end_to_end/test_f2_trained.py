@@ -1,4 +1,4 @@
-"""The models with the factorised output layer through the real command lines: train, resume, evaluate, generate."""
+"""The models with the factorized output layer through the real command lines: train, resume, evaluate, generate."""
 
 import argparse
 import json
@@ -140,6 +140,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("decoding", EVERY_DECODING)
 def test_generate_translates(mt_data, mt_run, decoding):
     for name, options in SEARCHES.items():
@@ -191,6 +192,7 @@ def test_references_are_scored_by_the_joint_distribution(mt_data, mt_run):
         assert scores[index] == pytest.approx(sum(expected) / len(expected) / math.log(2), abs=0.001)
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("decoding", EVERY_DECODING)
 def test_generate_continues_text(lm_data, lm_run, tmp_path, decoding):
     """fairseq's own tool, with forced prefixes that lie in any class; and ours."""
@@ -251,6 +253,7 @@ def test_translation_without_the_training_data(mt_data, mt_run, tmp_path):
     assert found == expected and len(found) == 12
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(lm_data, mt_data, tmp_path):
     for name, data, base in (("lm", lm_data, [*F2_LM, "--update-freq", 2]), ("mt", mt_data, F2_MT)):
         options = ("--dropout", 0.1)
@@ -355,6 +358,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", CASES)
 def test_options_that_do_not_fit(lm_data, tmp_path, name):
     """One line and status 2."""
@@ -374,6 +378,7 @@ def check_refusal(status, err, words):
     assert words in last and "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_translation_options_that_do_not_fit(mt_data, tmp_path):
     for options, words in (
         (("--adaptive-softmax-cutoff", "20,40"), "--arch transformer_f2: found --adaptive-softmax-cutoff"),
@@ -388,6 +393,7 @@ def test_translation_options_that_do_not_fit(mt_data, tmp_path):
         check_refusal(status, err, words)
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("kind", ["lm", "mt"])
 def test_an_unknown_decoding_by_override(lm_data, mt_data, lm_run, mt_run, kind):
     data, path = {"lm": (lm_data, lm_run[0] / "checkpoint_last.pt"), "mt": (mt_data, mt_run[0])}[kind]
@@ -399,6 +405,7 @@ def test_an_unknown_decoding_by_override(lm_data, mt_data, lm_run, mt_run, kind)
     check_refusal(status, err, "greedy")
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("option", ["--restore-file", "--finetune-from-model"])
 @pytest.mark.parametrize("kind", ["lm", "mt"])
 def test_checkpoints_of_an_ordinary_softmax_are_refused(lm_data, mt_data, tmp_path, option, kind):

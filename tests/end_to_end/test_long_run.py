@@ -200,6 +200,7 @@ def test_the_work_of_an_update_does_not_depend_on_the_window():
     assert len(found) == 1, found
 
 
+@pytest.mark.slow
 def test_a_window_of_fifty_thousand_updates_holds_its_tokens_and_no_more():
     """Eight bytes for each distinct token of an update, and no storage shared with a larger one."""
     counter = filled_counter(50_000)
@@ -215,6 +216,7 @@ def test_a_window_of_fifty_thousand_updates_holds_its_tokens_and_no_more():
     assert torch.equal(counter.appearances, recount) and recount.sum() == 50_000 * 20
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("name", ["agg", "face", "agps"])
 def test_the_work_of_a_training_step_is_flat(lm_data, name):
     """The same batch at update 25 and at update 75, with a window long full: the same elements touched."""

@@ -73,7 +73,7 @@ def differences(found, expected, path=""):
 
 
 def assert_equal_trainings(found, expected, log="log"):
-    """Weights, optimiser, schedule, counts, position in the data and what of the meters lasts; the logged numbers."""
+    """Weights, optimizer, schedule, counts, position in the data and what of the meters lasts; the logged numbers."""
     assert differences(lasting(saved(found)), lasting(saved(expected))) == []
     assert logged(f"{found}.{log}") == logged(f"{expected}.{log}") != {}
 

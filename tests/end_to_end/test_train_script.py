@@ -69,6 +69,7 @@ def test_two_processes_train_what_one_does(place):
     assert {path.name for path in place.iterdir()} == given | {"läufe", "one"}
 
 
+@pytest.mark.slow
 def test_the_tokens_that_are_told_are_trained(place):
     """Each of two processes reads ten sequences: no multiple of 8, to which fairseq would cut them."""
     (place / "own.yaml").write_text(CONFIG.replace("max_tokens: 32", "max_tokens: 160"))

@@ -80,6 +80,7 @@ def encoded(folder):
     }
 
 
+@pytest.mark.slow
 def test_the_script_from_its_first_line(given, tmp_path):
     """Paths are those of where the user is; what is done is not done again; the tokenizer's files are where it says."""
     options = ("--from", given.name, "--tokenizer=sentencepiece", "--vocabulary=150", "--output=-out ü", "--workers=2")
@@ -154,6 +155,7 @@ def test_downloaded_text_and_a_dictionary_that_is_not_the_papers(here, tmp_path,
     assert f"warning: found a dictionary of {manifest['dictionary']:,}; the paper's has 44,256" in said
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(given, here, tmp_path):
     """Killed at every stage in turn, as far as a test can time it: what there is afterwards is whole or not there."""
     output = tmp_path / "out"

@@ -22,7 +22,7 @@ TRAINING = (
     "--cpu --seed 3 --num-workers 0 --disable-validation --optimizer sgd --momentum 0.9 --lr 0.5 --max-update 6 "
     "--required-batch-size-multiple 1 --curriculum 100 --no-epoch-checkpoints"
 ).split()
-"""Batches keep their order, so that a batch of each worker makes up one of a single process. The optimiser is SGD: Adam
+"""Batches keep their order, so that a batch of each worker makes up one of a single process. The optimizer is SGD: Adam
 divides what is nearly nothing by what is nearly nothing."""
 
 CRITERIONS = {

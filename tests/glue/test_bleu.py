@@ -304,7 +304,7 @@ def test_a_file_is_not_written_over(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_what_fairseq_generate_prints(mt_data, capsys, tmp_path):
-    """For a model that has learnt nothing; with several hypotheses for a sentence."""
+    """For a model that has learned nothing; with several hypotheses for a sentence."""
     trainer = Trainer(*build(mt_data, "--criterion", "cross_entropy", "-s", "en", "-t", "de", base=MT))
     trainer.consolidate_optimizer()
     trainer.save_checkpoint(str(tmp_path / "checkpoint.pt"), {"train_iterator": {"epoch": 1}})

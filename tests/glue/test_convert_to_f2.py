@@ -1,4 +1,4 @@
-"""A trained model with the ordinary softmax becomes one with the factorised layer, and goes on training."""
+"""A trained model with the ordinary softmax becomes one with the factorized layer, and goes on training."""
 
 import json
 import shutil
@@ -78,6 +78,7 @@ def test_language_model(lm_checkpoint, lm_data, tmp_path, capsys):
     assert "class_nll" in result.stdout + result.stderr
 
 
+@pytest.mark.slow
 def test_translation_model(mt_checkpoint, mt_data, tmp_path, capsys):
     output = tmp_path / "f2.pt"
     assert convert(mt_checkpoint, mt_data, output, "--f2-assignment", "equal-token", "--f2-classes", "3") == 0

@@ -62,6 +62,7 @@ def logged(criterion, logs):
     return aggregator.get_smoothed_values()
 
 
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("base", [LM, MT], ids=["lm", "mt"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("ours", ["mle", "agg"])
@@ -360,6 +361,7 @@ LSTM = (
 )
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     "base",
     [

@@ -1,4 +1,4 @@
-"""Models with the factorised output layer inside fairseq's own task, trainer and generator."""
+"""Models with the factorized output layer inside fairseq's own task, trainer and generator."""
 
 import argparse
 import copy
@@ -46,7 +46,7 @@ def test_every_architecture_of_the_parent_has_its_sizes(parent, child):
 
 
 def test_an_architecture_that_ends_in_an_adaptive_softmax(lm_data):
-    """Its input stays adaptive, and its output layer is the factorised one."""
+    """Its input stays adaptive, and its output layer is the factorized one."""
     small = (
         "--decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 --decoder-output-dim 16 --max-tokens 64 "
         "--decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --tokens-per-sample 16 --adaptive-input-cutoff 20,40"
@@ -60,6 +60,7 @@ def test_an_architecture_that_ends_in_an_adaptive_softmax(lm_data):
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     "base, options, tied",
     [
@@ -138,6 +139,7 @@ def test_the_other_assignments(data_of, base, assignment, number):
         assert (mass / mass.sum() - 1 / number).abs().max() <= counts.max() / counts.sum()
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("base", [F2_LM, F2_MT], ids=["lm", "mt"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("options", [(), ("--sentence-avg", "--share-decoder-input-output-embed")], ids=["", "tied"])
@@ -278,6 +280,7 @@ def hand_made_classes(name, size):
     return classes
 
 
+@pytest.mark.grid(5)
 @pytest.mark.parametrize("decoding", EVERY_DECODING)
 @pytest.mark.parametrize("name", ["few tokens", "eos alone", "one token", "pad and bos", "a class for each"])
 def test_generators_with_classes_that_leave_little_choice(mt_data, name, decoding):
@@ -288,12 +291,12 @@ def test_generators_with_classes_that_leave_little_choice(mt_data, name, decodin
     cfg, task, model, _ = build(mt_data, "--criterion", "f2_softmax", "--f2-decoding", decoding, base=F2_MT)
     batch = batches(cfg, task, "test")[0]
     for strength in (1.5,) if decoding == "joint" else (1.5, 20):
-        favour_the_first_class(model, cfg, task, hand_made_classes(name, len(task.target_dictionary)), strength)
+        favor_the_first_class(model, cfg, task, hand_made_classes(name, len(task.target_dictionary)), strength)
         for options in GENERATORS.values():
             check_hypotheses(task, model, batch, **options)
 
 
-def favour_the_first_class(model, cfg, task, classes, strength):
+def favor_the_first_class(model, cfg, task, classes, strength):
     """Gives the layer these classes, and U a first row along the features: their log p1 differs by 8 x strength."""
     layer = model.decoder.output_projection
     layer.assign(classes)
@@ -345,12 +348,12 @@ def test_temperatures_where_the_chosen_class_is_forbidden(mt_data, decoding, tem
     """The end of the sentence is alone in its class, often the first chosen, and a sentence has to have a word."""
     cfg, task, model, _ = build(mt_data, "--criterion", "f2_softmax", "--f2-decoding", decoding, base=F2_MT)
     batch = batches(cfg, task, "test")[0]
-    favour_the_first_class(model, cfg, task, hand_made_classes("eos alone", len(task.target_dictionary)), 1.0)
+    favor_the_first_class(model, cfg, task, hand_made_classes("eos alone", len(task.target_dictionary)), 1.0)
     check_hypotheses(task, model, batch, beam=2, sampling=True, temperature=temperature)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
-def test_probabilities_are_normalised_whatever_the_temperature(lm_data, temperature):
+def test_probabilities_are_normalized_whatever_the_temperature(lm_data, temperature):
     """fairseq's generator divides what the decoder returned, in place, and then asks for probabilities."""
     cfg, task, model, _ = build(lm_data, "--criterion", "f2_softmax", base=F2_LM)
     tokens = batches(cfg, task)[0]["net_input"]["src_tokens"]

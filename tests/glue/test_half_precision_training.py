@@ -2,7 +2,7 @@
 
 fairseq runs bf16 on a CPU, and `--memory-efficient-fp16` and `--fp16 --fp16-no-flatten-grads` until a gradient
 overflows. What it asks of CUDA by name beyond that `without_cuda` puts in its place, torch's own `GradScaler` and
-`autocast` of the CPU among it: fairseq's trainer and optimisers themselves run as they are.
+`autocast` of the CPU among it: fairseq's trainer and optimizers themselves run as they are.
 """
 
 import copy
@@ -81,6 +81,7 @@ CLOSE = [
 ]
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(("name", "mode"), CLOSE)
 def test_training_is_close_to_that_in_float32(lm_data, name, mode):
     found = trained(small_trainer(lm_data, *OBJECTIVES[name], *MODES[mode])[0], 9)
@@ -140,6 +141,7 @@ def counts_of(trainer, updates):
 SCALES = {"fp16": 2.0**22, "fp16 not flat": 2.0**22, "memory-efficient fp16": 2.0**22, "amp": 2.0**127}
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(("frequency", "current"), [(1, ()), (2, ()), (2, ("--agg-count-current-batch",))])
 @pytest.mark.parametrize("mode", SCALES)
 def test_updates_that_overflow_are_not_counted(lm_data, mode, frequency, current):
@@ -183,7 +185,7 @@ def test_predictions_of_skipped_updates_are_not_counted(lm_data, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_frozen_rows_stay_bit_identical(lm_data, mode):
-    """In the model and in the float32 copies of fairseq's optimiser, over overflows too."""
+    """In the model and in the float32 copies of fairseq's optimizer, over overflows too."""
     trainer, _ = small_trainer(lm_data, *OBJECTIVES["freeze_rare"], *MODES[mode])
     before = rare_rows(trainer)
     for _ in attempts(trainer, 6, at_overflow=3 if mode in SCALES else -1, scale=SCALES.get(mode), frequency=1):
@@ -194,7 +196,7 @@ def test_frozen_rows_stay_bit_identical(lm_data, mode):
 
 
 def float32_copies(trainer):
-    """The copy of the output embedding that the optimiser trains, taken out by its place among the parameters."""
+    """The copy of the output embedding that the optimizer trains, taken out by its place among the parameters."""
     optimizer = trainer.optimizer
     if not hasattr(optimizer, "fp32_params"):
         return []
@@ -206,7 +208,7 @@ def float32_copies(trainer):
         if parameter is weight:
             return [flat[start : start + weight.numel()].view_as(weight)]
         start += parameter.numel()
-    raise AssertionError("the optimiser does not train the output embedding")
+    raise AssertionError("the optimizer does not train the output embedding")
 
 
 def poison(trainer, value):
@@ -289,6 +291,7 @@ def test_a_resume_after_nan_counts_what_took_place(lm_data, tmp_path, caplog, mo
 RESUMED = [mode for mode in MODES if mode.startswith("memory-efficient")]
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("mode", RESUMED)
 def test_a_resume_goes_on_bit_for_bit(lm_data, tmp_path, mode):
     """Where fairseq saves all that it trains: not the float32 copies of `--fp16`, nor the scaler of `--amp`."""

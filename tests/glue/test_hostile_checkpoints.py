@@ -84,7 +84,7 @@ RUNNING_CODE = {
     "tar": lambda evil: legacy_tar(pickle.dumps(evil, protocol=2)),
     "numpy": lambda evil: saved(checkpoint(extra_state={"array": objects(evil)})),
     "namespace": lambda evil: saved(checkpoint(cfg=None, args=Namespace(criterion=evil))),
-    "optimiser": lambda evil: saved(checkpoint(last_optimizer_state=[evil])),
+    "optimizer": lambda evil: saved(checkpoint(last_optimizer_state=[evil])),
     "key": lambda evil: saved(checkpoint(model={"weight": evil})),
 }
 
@@ -175,6 +175,7 @@ def said(capsys, command):
     return status, err
 
 
+@pytest.mark.grid(5)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_command_runs_what_a_checkpoint_says(name, place, tmp_path, capsys):
     path, commands = place
@@ -198,6 +199,7 @@ def refused_training(data, *options):
     return err
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("option", ["--restore-file", "--finetune-from-model"])
 def test_no_training_runs_what_a_checkpoint_says(option, lm_data, tmp_path):
     path = tmp_path / "hostile.pt"
@@ -221,6 +223,7 @@ def test_no_training_starts_from_what_is_no_checkpoint(lm_data, tmp_path):
         assert "checkpoint_last.pt" in refused_training(lm_data, "--save-dir", folder), kind
 
 
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_is_no_model_is_refused_in_one_line(name, place, capsys):
     path, commands = place

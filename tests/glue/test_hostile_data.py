@@ -1,4 +1,4 @@
-"""Damaged dictionaries, binarised splits, kept counts and archives: right, or refused in one line."""
+"""Damaged dictionaries, binarized splits, kept counts and archives: right, or refused in one line."""
 
 import io
 import tarfile

@@ -40,6 +40,7 @@ def gradients(trainer, batch, update=0):
     return torch.autograd.grad(loss, list(trainer.model.parameters())), log
 
 
+@pytest.mark.grid(5)
 @pytest.mark.parametrize("base", [LM, MT], ids=["lm", "mt"])
 @pytest.mark.parametrize(
     "options",
@@ -125,7 +126,7 @@ def test_likelihood_is_logged_apart(lm_data, name):
 
 
 def test_unlikelihood_and_gates_compose(lm_data):
-    """UL + AGG: the gradient into W is that of the whole loss, gated; the regulariser's comes on top, ungated."""
+    """UL + AGG: the gradient into W is that of the whole loss, gated; the regularizer's comes on top, ungated."""
     trainer, _ = trainer_for(lm_data, *OBJECTIVES["agg with both"])
     data = batches(trainer.cfg, trainer.task)
     for batch in data[2:6]:
@@ -551,6 +552,7 @@ def test_learned_positions_must_reach_over_the_continuation(lm_data, capsys):
     assert "16 learned positions; expected at least 64" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_resume_check_lets_validation_and_checkpoints_without_optimizer_pass(lm_data, tmp_path):
     """fairseq-validate builds the criterion from the options of a checkpoint, and resumes nothing."""
     save = tmp_path / "run"
@@ -559,7 +561,7 @@ def test_the_resume_check_lets_validation_and_checkpoints_without_optimizer_pass
     shutil.copy(save / "checkpoint_last.pt", tmp_path / "mle.pt")
     run_command("fairseq-train", *base, "--criterion", "cosreg", "--max-update", 2, "--reset-dataloader")
     refused = run_command("fairseq-train", *base, "--criterion", "mle", "--max-update", 3, check=False)
-    assert refused.returncode == 2, "now there is an optimiser in the folder, of another criterion"
+    assert refused.returncode == 2, "now there is an optimizer in the folder, of another criterion"
     printed = run_command(
         "fairseq-validate", lm_data, "--user-dir", "agg_fairseq", "--path", tmp_path / "mle.pt", "--cpu",
         "--task", "language_modeling", "--max-tokens", 64,

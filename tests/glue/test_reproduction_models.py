@@ -30,6 +30,7 @@ def configuration(model, scale, folder, *overrides):
     return composed(locate(f"configs/{model.config}"), with_plugin([readable(override) for override in given]))
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_composes_at_every_scale(name, tmp_path):
     model = MODELS[name]

@@ -84,7 +84,7 @@ def test_json(tmp_path, capsys):
 
 
 def slow_groups(data):
-    """The group of each word of a binarised corpus, from its text."""
+    """The group of each word of a binarized corpus, from its text."""
     text = (data.parent / "train").read_text().splitlines()
     counts = Counter([word for line in text for word in [*line.split(), "</s>"]])
     vocabulary = ["</s>", *(line.split()[0] for line in (data / "dict.txt").read_text().splitlines())]

@@ -79,6 +79,7 @@ def test_every_file_is_checked():
     assert sizes(FOLDER) == {*PAPERS, "small", "tiny"}
 
 
+@pytest.mark.grid(6)
 @pytest.mark.parametrize("name", CRITERIONS)
 def test_paper_size(name):
     dimensions, tokens, optimization = PAPERS[paper_of(name)]
@@ -101,6 +102,7 @@ def test_paper_size(name):
     assert cfg.criterion.label_smoothing == 0
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", LAYERS)
 def test_factorized_layer(name):
     for size in ("f2", "small", "tiny"):
@@ -115,6 +117,7 @@ def test_sequences_of_choi_et_al():
     assert cfg.model.attention_dropout == 0 and not cfg.model.share_decoder_input_output_embed
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", CRITERIONS)
 @pytest.mark.parametrize("size", ["small", "tiny"])
 def test_other_sizes(name, size):

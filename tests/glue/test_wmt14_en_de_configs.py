@@ -63,6 +63,7 @@ def test_every_file_is_checked():
     assert sizes(FOLDER) == {*of_papers, "small", "tiny"}
 
 
+@pytest.mark.grid(6)
 @pytest.mark.parametrize("name", CRITERIONS)
 def test_paper_size(name):
     layers, hidden, projection, heads, dropout = DIMENSIONS[paper_of(name).split("-")[1]]
@@ -87,6 +88,7 @@ def test_paper_size(name):
     assert (cfg.task.source_lang, cfg.task.target_lang) == languages
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", CRITERIONS)
 @pytest.mark.parametrize("size", ["small", "tiny"])
 def test_other_sizes(name, size):

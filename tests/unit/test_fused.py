@@ -81,6 +81,7 @@ def leaves(*tensors, dtype=None):
     return [t.detach().to(dtype or t.dtype).requires_grad_() for t in tensors]
 
 
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("kind", GATES)
 def test_equals_the_paper(block, kind, smoothing):
@@ -102,6 +103,7 @@ def test_equals_the_paper(block, kind, smoothing):
         torch.testing.assert_close(found.grad.double(), right.grad, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.grid(1)
 def test_values_and_predictions_equal_the_chunked_form(block, monkeypatch):
     """Every field is equal at every position."""
     h, w, b, y, importance = problem()
@@ -135,6 +137,7 @@ def rounding(monkeypatch):
     monkeypatch.setattr(interpreter, "_convert_float", convert)
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("loss_scale", [1.0, 2.0**15])
 @pytest.mark.parametrize("spread", [1.0, 10.0])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -370,6 +373,7 @@ print(len(compiled.asm["cubin"]) > 0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Triton compiles on Linux")
 @pytest.mark.parametrize(("dtype", "by_ratio", "capability"), [("bf16", False, 90), ("fp16", True, 80)])
 def test_compiles_for_gpus(rows, dtype, by_ratio, capability, tmp_path):

@@ -98,6 +98,7 @@ GRID = [
 ]
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(("dtype", "largest", "scales"), GRID)
 def test_gated_cross_entropy(dtype, largest, scales):
     h, w, y = problem(largest)
@@ -108,6 +109,7 @@ def test_gated_cross_entropy(dtype, largest, scales):
     )  # fmt: skip
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("dtype", HALF)
 def test_label_smoothing(dtype):
     h, w, y = problem(10)
@@ -128,6 +130,7 @@ def paper_loss(h, w, y, gates):
     return sum(fairseq_loss(F.log_softmax(logits, dim=-1, dtype=dtype), y) for logits in (plain, routed))
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("dtype", HALF)
 def test_gates(dtype):
     h, w, y = problem(10)
@@ -146,6 +149,7 @@ def classes_by_zipf():
     return TokenClasses.of(equal_frequency(counts, 4))
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(("dtype", "largest", "scales"), GRID)
 def test_factorized_cross_entropy(dtype, largest, scales):
     """Against fairseq's criterion over the joint log-probabilities of the same model."""

@@ -153,7 +153,7 @@ def test_sentencepiece(sentencepiece_model):
 
 @pytest.mark.parametrize("kind", ["fastbpe", "subword_nmt"])
 def test_codes_by_hand(codes, kind):
-    """`slow`: lo is merged first, then low at the end of a word, for which `s low` was not learnt; so s@@ and low."""
+    """`slow`: lo is merged first, then low at the end of a word, for which `s low` was not learned; so s@@ and low."""
     if kind == "fastbpe":
         pytest.importorskip("fastBPE")
     split = splitter(kind, dictionary_of("low", "lower", "s@@"), bpe_codes=codes[kind])
