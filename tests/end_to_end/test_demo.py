@@ -74,6 +74,7 @@ def test_bad_options_are_one_line(arguments, words, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_folder_of_an_earlier_version_is_refused(tmp_path):
     """Its models were trained by other means."""
     (tmp_path / "data-bin").mkdir()

@@ -95,6 +95,7 @@ def test_the_log_has_both_parts_of_the_loss(lm_data, lm_run):
     assert "mefmax: " in lm_run[1] and "frequency classes of" in lm_run[1]
 
 
+@pytest.mark.slow
 def test_perplexity_is_that_of_eval_lm_theirs_and_ours(lm_data, tmp_path):
     """With a sentence a block: of others, fairseq-eval-lm does not show the model the token before."""
     save, blocks = tmp_path / "run", ("--sample-break-mode", "eos", "--required-batch-size-multiple", 1)
@@ -461,6 +462,7 @@ assert {"agg_fairseq.models", "plugin.models"} <= set(sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_the_folder_under_another_name_beside_the_package(lm_data, tmp_path):
     """Registered twice is no error; and the criterion knows the model's layer."""
     (tmp_path / "plugin").symlink_to(ROOT / "agg_fairseq")

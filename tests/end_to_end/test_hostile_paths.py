@@ -151,6 +151,7 @@ def is_unfit(place):
     return any(part in place.name for part in UNFIT)
 
 
+@pytest.mark.slow
 def test_a_dry_training_says_the_folders_as_they_are_or_refuses_them_in_one_line(places):
     for place in places():
         folders = [str(place.folder / place.name / "data-bin"), str(place.folder / place.name / "model")]

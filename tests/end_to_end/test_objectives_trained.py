@@ -79,6 +79,7 @@ def test_language_models(lm_data, tmp_path, monkeypatch):
     assert not any(torch.equal(models[0], other) for other in models[1:]), "each objective trains another model"
 
 
+@pytest.mark.slow
 def test_cosreg_on_an_lstm(lm_data, tmp_path, monkeypatch):
     """The model of its paper; fairseq saves its options in a form that torch >= 2.6 opens with the plug-in only."""
     checkpoint = train_and_resume(monkeypatch, lm_data, tmp_path, LSTM, "lstm", ("cosreg",))

@@ -87,6 +87,7 @@ def test_a_figure_of_the_same_models(table_3, prepared_data):
     assert all(os.path.getsize(path) > 1000 for path in pictures)
 
 
+@pytest.mark.slow
 def test_a_dry_run_prints_the_trainings_and_starts_none(prepared_data, tmp_path):
     printed = reproduce(
         "agg-3", "--scale", "tiny", "--data", prepared_data, "--output", tmp_path / "new", "--dry-run"

@@ -229,6 +229,7 @@ def test_a_lost_file_of_a_stage(given, here, tmp_path):
     assert (tmp_path / "out" / "manifest.json").exists()
 
 
+@pytest.mark.slow
 def test_fairseq_preprocess_fails(tmp_path):
     """Only its last line is told."""
     with pytest.raises(

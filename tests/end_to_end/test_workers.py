@@ -251,6 +251,7 @@ def fairscale(monkeypatch):
     monkeypatch.setitem(sys.modules, "fairscale.nn", nn)
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("backend", ["fully_sharded", "slowmo"])
 @pytest.mark.parametrize("name", CRITERIONS)
 def test_workers_without_a_whole_model_are_refused(lm_data, fairscale, name, backend):
