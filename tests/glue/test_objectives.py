@@ -40,7 +40,7 @@ def gradients(trainer, batch, update=0):
     return torch.autograd.grad(loss, list(trainer.model.parameters())), log
 
 
-@pytest.mark.grid(5)
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("base", [LM, MT], ids=["lm", "mt"])
 @pytest.mark.parametrize(
     "options",
@@ -183,7 +183,7 @@ EVERY_CRITERION = {
 }  # fmt: skip
 
 
-@pytest.mark.grid(4)
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", EVERY_CRITERION)
 def test_every_criterion_takes_every_term(lm_data, name):
     """Its loss is that without them, and each at its weight; without them nothing of them is logged."""
