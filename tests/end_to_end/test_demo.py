@@ -65,6 +65,9 @@ def test_demo_in_small(tmp_path):
         (("--model", "mle"), "then options with --criterion"),
         (("--model", "-n --criterion mle"), "expected a name"),
         (("--model", "a --criterion mle", "--model", "a --criterion agg"), "the name 'a' twice"),
+        (("--model", "human --criterion mle"), "it is taken"),
+        (("--model", "seed-2 --criterion mle"), "it is taken"),
+        (("--model", ""), "expected a name"),
         (("--model", "data-bin --criterion mle"), "it is taken"),
     ],
 )
