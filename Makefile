@@ -12,11 +12,13 @@ check: setup     ## lint and formatting
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 
-test: check      ## lint, then all tests that take seconds
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-test-slow: setup ## the tests that take minutes
-	$(PY) -m pytest -q -m slow
+test: check      ## lint, then the tests that take seconds
+	$(PYTEST)
+
+test-slow: setup ## the rest of the tests: command lines, the widest grids
+	$(PYTEST) -m slow
 
 demo: setup      ## train mle and agg on a small corpus and compare them, in minutes on a CPU
 	@bash scripts/demo.sh

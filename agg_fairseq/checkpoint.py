@@ -8,6 +8,7 @@ tensors are mapped from the file where torch can do so, so that an optimizer's s
 from __future__ import annotations
 
 import argparse
+import copy
 import inspect
 import pickle
 import zipfile
@@ -73,6 +74,7 @@ class Checkpoint:
     Attributes:
         path: of the file.
         state: the contents: `model`, `cfg` or `args`, `extra_state`, `optimizer_history`, …
+        fingerprint: path, size and time of change of the file that was read.
 
     Raises:
         UnreadableCheckpoint: the file is truncated, or of another kind.
@@ -89,7 +91,9 @@ class Checkpoint:
 
     def __init__(self, path: str | Path, *, training_state: bool = True) -> None:
         self.path = Path(path)
+        status = self.path.stat() if self.path.is_file() else None  # before it is read: a training may replace the file
         self.state: dict[str, Any] = _load(self.path)
+        self.fingerprint = (str(self.path.resolve()), status and status.st_size, status and status.st_mtime_ns)
         _check_model(self.path, self.state)
         if training_state:
             _check_training_state(self.path, self.state)
@@ -167,9 +171,9 @@ class Checkpoint:
         Raises:
             UserError: what it says is no whole number.
         """
-        history = self.state.get("optimizer_history") or [{}]
-        last = history[-1] if isinstance(history, list) else None
-        updates = last.get("num_updates", 0) if isinstance(last, dict) else history
+        history = self.state.get("optimizer_history")
+        last = history[-1] if isinstance(history, list) and history else {}
+        updates = last.get("num_updates", 0) if isinstance(last, dict) else last
         if not isinstance(updates, int):
             raise UserError(f"{self.path}: found {updates!r} for the number of its updates; expected a whole number")
         return updates
@@ -238,7 +242,7 @@ class Checkpoint:
             UserError: fairseq cannot build the model that the checkpoint describes.
         """
         from fairseq import checkpoint_utils, tasks
-        from fairseq.dataclass.utils import convert_namespace_to_omegaconf, overwrite_args_by_name
+        from fairseq.dataclass.utils import overwrite_args_by_name
         from omegaconf import OmegaConf
 
         from . import models  # noqa: F401 — importing registers those with the factorized output layer
@@ -247,10 +251,9 @@ class Checkpoint:
         try:
             if state.get("cfg") is not None:
                 state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
-            else:
-                state["cfg"] = convert_namespace_to_omegaconf(state["args"])
+            state["args"] = copy.deepcopy(state.get("args"))
+            state = checkpoint_utils._upgrade_state_dict(state)  # makes `cfg` of `args`, so the overrides come after it
             overwrite_args_by_name(state["cfg"], {"data": str(data), **(overrides or {})})
-            state = checkpoint_utils._upgrade_state_dict(state)
             task = tasks.setup_task(state["cfg"].task, from_checkpoint=True)
             model = task.build_model(state["cfg"].model)
             model.load_state_dict(dict(state["model"]), strict=True, model_cfg=state["cfg"].model)

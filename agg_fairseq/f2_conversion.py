@@ -93,7 +93,10 @@ def convert_to_f2(
     token_classes = TokenClasses.of(of_token.to(place))
     with torch.no_grad():
         batches = _batches(model, task, "train", positions, max_tokens)
-        features = torch.cat([features for features, _ in batches])[:positions]  # N x D
+        found = [features for features, _ in batches]
+    if not found:
+        raise UserError(f"{data}: found no example of train that fits the model; expected some; raise --max-tokens")
+    features = torch.cat(found)[:positions]  # N x D
     start = mean_class_embeddings(weight, counts.to(place), token_classes)
     fitted = fit_class_embeddings(features, class_log_mass(features, weight, token_classes), start)
     fitted_on = len(features)

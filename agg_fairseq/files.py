@@ -89,7 +89,7 @@ def _unwritable(target: Path, error: OSError) -> str:
 def write_json(path: str | Path, value: Any) -> None:
     """Writes a value as indented JSON, whole or not at all; a number that is not finite becomes null."""
     text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_whole(path, lambda temporary: temporary.write_text(text, "utf-8", "backslashreplace"))
 
 
 def _finite(value: Any) -> Any:

@@ -10,6 +10,7 @@ import random
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,17 @@ from tests.forking import ENTRY_POINTS, run_forked
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
+STARTED = time.monotonic()
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # Triton asks as it is imported
+
+
+def pytest_runtest_setup():
+    """Skips what is left after TEST_MINUTES, where that is set."""
+    minutes = float(os.environ.get("TEST_MINUTES", "inf"))
+    if time.monotonic() - STARTED > 60 * minutes:
+        pytest.skip(f"more than {minutes:g} minutes have passed (TEST_MINUTES)")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ..errors import first_line
-from ..fairseq_glue.distributed import is_first_worker
 from ..files import write_whole
 from .binarized import count_tokens, target_splits
 
@@ -50,6 +49,8 @@ def training_counts(task: Any, split: str, folder: str | Path | None) -> Tensor:
         counts = occurrences[: len(dictionary)].clone()
         counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
         logger.info(f"counted {int(counts.sum()):,} target tokens")
+        from ..fairseq_glue.distributed import is_first_worker  # imports fairseq
+
         if cache is not None and is_first_worker():
             write_whole(cache, lambda temporary: np.savez(temporary, source=source, counts=counts.numpy()))
     return counts

@@ -56,7 +56,7 @@ class Cache:
         result = function(*arguments, **options).to_dict()
         entry = {"key": key, "digest": _digest(json.dumps(result).encode()), "result": result}
         text = json.dumps(entry, ensure_ascii=False)
-        write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        write_whole(path, lambda temporary: temporary.write_text(text, "utf-8", "backslashreplace"))
         return Result.from_dict(json.loads(text)["result"])  # as it will be read the next time
 
     def file(self, name: str, function: Callable[..., Result], *arguments: Any, **options: Any) -> Path:
@@ -95,25 +95,27 @@ def _identity_and_key(
     signature = inspect.signature(function)
     bound = signature.bind(*arguments, **options)
     bound.apply_defaults()
-    files: list[Path] = []
+    files: list[Any] = []
     values = {}
     for name, value in bound.arguments.items():
         takes_paths = "Path" in str(signature.parameters[name].annotation)
         values[name] = _as_json(value, files, takes_paths=takes_paths)
     name = f"{function.__module__}.{function.__qualname__}"
     identity = hashlib.sha256(json.dumps([name, values]).encode()).hexdigest()[:16]
-    return identity, json.loads(json.dumps([__version__, name, values, [_fingerprint(path) for path in files]]))
+    return identity, json.loads(json.dumps([__version__, name, values, files]))
 
 
-def _as_json(value: Any, files: list[Path], *, takes_paths: bool) -> Any:
-    """An argument as plain values; the files that it names are added to `files`."""
+def _as_json(value: Any, files: list[Any], *, takes_paths: bool) -> Any:
+    """An argument as plain values; the fingerprints of the files that it names are added to `files`."""
     if isinstance(value, str) and takes_paths and os.path.exists(value):
         value = Path(value)
-    if isinstance(value, Checkpoint | Path):
-        path = value.path if isinstance(value, Checkpoint) else value
-        inside = sorted(one for one in path.iterdir() if one.suffix in DATA_ENDINGS) if path.is_dir() else [path]
-        files += inside
-        return str(path.resolve())
+    if isinstance(value, Checkpoint):
+        files.append(value.fingerprint)  # of what was read, whatever lies there by now
+        return str(value.path.resolve())
+    if isinstance(value, Path):
+        inside = sorted(one for one in value.iterdir() if one.suffix in DATA_ENDINGS) if value.is_dir() else [value]
+        files += map(_fingerprint, inside)
+        return str(value.resolve())
     if isinstance(value, _Output):
         return value.name
     if dataclasses.is_dataclass(value):

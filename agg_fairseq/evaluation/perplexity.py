@@ -77,6 +77,11 @@ def perplexity(
             f"found models trained on {', '.join(map(str, lengths))} tokens per block; give --tokens-per-sample, "
             "since perplexities over blocks of different lengths do not compare"
         )
+    for checkpoint in checkpoints.values():  # before the first model is scored
+        if not checkpoint.output_embedding.saved.any():
+            raise UserError(
+                f"{checkpoint}: found only zeros in {checkpoint.output_embedding.name}; expected a trained model"
+            )
     length = lengths[0] if tokens_per_sample is None else tokens_per_sample
     place = find_device(device)
     members = load_vocabulary(checkpoints, data).groups(groups)
@@ -91,7 +96,13 @@ def perplexity(
         statistics = NextTokenStatistics(members, len(task.target_dictionary))
         for sample in tqdm(batches, desc=name, unit="batch", disable=None, leave=False):
             if "net_input" in sample:
-                statistics.add(*_score(model, task, sample))
+                try:
+                    statistics.add(*_score(model, task, sample))
+                except torch.cuda.OutOfMemoryError as error:
+                    raise UserError(
+                        f"--max-tokens: found {sample['ntokens']} tokens too many for the GPU's memory; lower it, or "
+                        "choose --device cpu"
+                    ) from error
         weight = checkpoint.output_embedding.weight
         by_group = {group: members.members(group) for group in GROUPS}
         found: dict[str, Any] = {

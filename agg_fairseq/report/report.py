@@ -89,5 +89,5 @@ def write_report(
         footer=f"agg-fairseq {__version__} report, {time.strftime('%Y-%m-%d %H:%M')}; data: {data}; "
         f"split: {options.split}",
     )
-    write_whole(output, lambda temporary: temporary.write_text(html, encoding="utf-8"))
+    write_whole(output, lambda temporary: temporary.write_text(html, "utf-8", "backslashreplace"))
     return WrittenReport(output, len(sections), left_out, errors)

@@ -181,11 +181,14 @@ def binarize(text: Path, folder: Path, workers: int, options: Sequence[str]) -> 
         UserError: it failed; the message has the last line that it printed.
     """
     program = Path(sys.executable).with_name("fairseq-preprocess")
-    prefixes = [f"--{split}pref={text / split}" for split in SPLITS]
-    command = [str(program), *prefixes, f"--destdir={folder}", f"--workers={workers}", *options]
+    # Relative paths, because it splits those of validation and test at commas.
+    prefixes = [f"--{split}pref={text.name}/{split}" for split in SPLITS]
+    command = [str(program), *prefixes, f"--destdir={folder.absolute()}", f"--workers={workers}", *options]
     try:
         # The process inherits the lock of the run, so that the next run waits for what is left of one that was killed.
-        result = subprocess.run(command, capture_output=True, text=True, errors="replace", close_fds=False)
+        result = subprocess.run(
+            command, cwd=text.absolute().parent, capture_output=True, text=True, errors="replace", close_fds=False
+        )
     except FileNotFoundError as error:
         raise UserError(f"found no {program}; expected fairseq in this environment; run scripts/setup.sh") from error
     if result.returncode:

@@ -69,10 +69,19 @@ def main() -> None:
             check_settings(*training)
     if not arguments.show:
         train_all(list(trainings.values()), 1 if arguments.dry_run else arguments.jobs)
+    failed = []
     for number, (key, experiment, workspaces) in enumerate([] if arguments.dry_run else plan):
         if number:
             print()
-        show(workspaces, key, experiment)
+        try:
+            show(workspaces, key, experiment)
+        except UserError as error:
+            if len(plan) == 1:
+                raise
+            print(f"reproduce: {key}: error: {' '.join(str(error).split())}", file=sys.stderr)  # the others are shown
+            failed.append(key)
+    if failed:
+        raise UserError(f"found errors in {', '.join(failed)}, see above; mend them and run it again")
 
 
 def _plan(arguments: argparse.Namespace) -> list[tuple[str, Experiment, list[Workspace]]]:
@@ -85,7 +94,7 @@ def _plan(arguments: argparse.Namespace) -> list[tuple[str, Experiment, list[Wor
             option = {"models": "model"}.get(name, name).replace("_", "-")
             raise UserError(f"--{option}: found it with {', '.join(entries)}, which cannot take it; see --help")
     data = arguments.data and arguments.data.absolute()
-    seeds, prepared, plan = arguments.seeds or [None], {}, []
+    seeds, prepared, plan = list(dict.fromkeys(arguments.seeds or [None])), {}, []
     for key in entries:
         if key in OURS:
             entry, scale = OURS[key], "tiny"

@@ -26,8 +26,8 @@ from .pictures import projection, rare_tokens, singular_values
 LARGE = 100_000_000
 """Bytes of a training split that is taken for that of WikiText-103 (541 MB) and not of WikiText-2 (11 MB)."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-TAKEN = {"data-bin", "encoded", "text", "tokenizer", "results", "tables"}
-"""Folders of an output folder that are no models."""
+TAKEN = {"data-bin", "encoded", "text", "tokenizer", "results", "tables", HUMAN}
+"""Names that no model may have: folders of an output folder, and the row of the human text."""
 COLUMNS = {
     **{f"PPL {group}": 2 for group in ("frequent", "medium", "rare", "total")},
     **{f"Uniq {group}": 0 for group in ("frequent", "medium", "rare", "total")},
@@ -186,8 +186,8 @@ def demo(options: Options) -> list[Experiment]:
     if options.models:
         models = {}
         for given in options.models:
-            name, *words = given.split()
-            if name in TAKEN or name in models:
+            name, *words = given.split() or [""]
+            if name in TAKEN or name in models or re.fullmatch(r"seed-\d+", name):
                 raise UserError(f"--model: found the name '{name}' twice, or it is taken; expected another for each")
             if "\n" in given or not NAME.fullmatch(name) or not words or "--criterion" not in words:
                 raise UserError(
@@ -269,8 +269,12 @@ def multi30k(options: Options) -> list[Experiment]:
         "checkpoint.keep_interval_updates=1",
         *(() if dimension == 128 else size),
     )
-    # All options of the layer: fairseq-hydra-train knows no defaults of translation models.
-    layer = ("model.f2_assignment=mefmax", "model.f2_classes=0", "model.f2_decoding=joint")
+    # All options that the layer reads: fairseq-hydra-train knows no defaults of translation models.
+    layer = (
+        "model.f2_assignment=mefmax", "model.f2_classes=0", "model.f2_decoding=joint",
+        "model.train_subset=${dataset.train_subset}", "model.save_dir=${checkpoint.save_dir}",
+        "model.restore_file=${checkpoint.restore_file}",
+    )  # fmt: skip
     factorized = ("model._name=transformer_f2", "criterion._name=f2_softmax", *layer)
     models = {
         name: Model(name, "wmt14_en_de/agg-base-mle", corpus, (*shared, *overrides), averaged=0)

@@ -123,7 +123,12 @@ def token_of(workspace: Workspace, model: Model, words: Sequence[str], word: int
     Raises:
         UserError: the word is split into several tokens.
     """
-    found = neighbors(workspace, model, words=words).details["words"][word]
+    listed = neighbors(workspace, model, words=words).details["words"]
+    if word >= len(listed):
+        raise UserError(
+            f"found {len(listed)} rare words in this corpus; expected {word + 1}; its cosines cannot be drawn"
+        )
+    found = listed[word]
     if len(found["tokens"]) > 1:
         pieces = " ".join(token["token"] for token in found["tokens"])
         raise UserError(f"{found['word']!r} is several tokens of this corpus, {pieces}; its cosines cannot be drawn")
@@ -232,11 +237,13 @@ def neighbor_measures(words: Sequence[str]) -> list[Measure]:
     """Each word and its 5 nearest tokens, with † after rare ones."""
 
     def word(number: int, result: Result) -> Value:
-        return result.details["words"][number]["word"]
+        found = result.details["words"][number : number + 1]  # a small corpus may have fewer rare words
+        return found[0]["word"] if found else None
 
     def neighbor(number: int, rank: int, result: Result) -> Value:
-        found = result.details["words"][number]["checkpoints"][0]["neighbors"][rank]
-        return found["readable"] + "†" * (found["group"] == "rare")
+        words = result.details["words"][number : number + 1]
+        found = words[0]["checkpoints"][0]["neighbors"][rank : rank + 1] if words else []
+        return found[0]["readable"] + "†" * (found[0]["group"] == "rare") if found else None
 
     evaluate, measures = partial(neighbors, words=words), []
     for number in range(len(words)):

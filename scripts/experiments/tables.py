@@ -65,7 +65,7 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
     for workspace in workspaces:
         for line in _draw(workspace, stem, experiment):
             print(line)
-    if experiment.report:
+    if experiment.report and any(is_trained(one, model) for one in workspaces for model in experiment.models()):
         print(_report_command(workspaces, experiment))
 
 

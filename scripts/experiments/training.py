@@ -142,6 +142,7 @@ def _train(
         print(shlex.join(["bash", str(ROOT / "scripts" / "train.sh"), *_arguments(workspace, model)]))
         return
     with only_run_in(folder) as lock:
+        check_settings(workspace, model)  # again: another run may have trained here while this one waited
         if is_trained(workspace, model):
             return
         write_json(folder / SETTINGS, settings_of(workspace, model))
@@ -184,7 +185,7 @@ def _arguments(workspace: Workspace, model: Model) -> list[str]:
                 options = ["--path", checkpoint, "--data", data, "--output", converted]
                 print(shlex.join(map(str, [BIN / "agg-fairseq", "convert-to-f2", *options])))
             elif not converted.exists():
-                convert_to_f2(Checkpoint(checkpoint), data, converted)
+                convert_to_f2(Checkpoint(checkpoint, training_state=False), data, converted)
             checkpoint = converted
         start = [f"checkpoint.finetune_from_model={checkpoint}"]
     return [

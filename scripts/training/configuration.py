@@ -209,7 +209,13 @@ def _check_model(model: Any) -> None:
         return
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     MODEL_REGISTRY[name].add_args(parser)
-    known = {action.dest for action in parser._actions} | {"_name", "criterion"}  # lstm_lm asks for the latter
+    known = {action.dest for action in parser._actions} | {"_name"}
+    known |= {
+        "criterion",
+        "train_subset",
+        "save_dir",
+        "restore_file",
+    }  # lstm_lm reads the first, transformer_f2 the others
     unknown = sorted(set(model) - known)
     if unknown:
         raise UserError(f"model.{unknown[0]}: found no such option of {name}; expected {', '.join(sorted(known))}")

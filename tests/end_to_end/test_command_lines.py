@@ -44,22 +44,23 @@ def agg_run(lm_data, tmp_path_factory):
     return save
 
 
-def test_checkpoint_works_in_stock_eval_lm_and_ours_agrees(lm_data, agg_run, tmp_path):
+@pytest.mark.grid(1)
+@pytest.mark.parametrize("options", [(), ("--sample-break-mode", "eos"), ("--context-window", "8")])
+def test_checkpoint_works_in_stock_eval_lm_and_ours_agrees(lm_data, agg_run, tmp_path, options):
     """Without --user-dir; total perplexity is the same to the digits that fairseq-eval-lm prints."""
     checkpoint = agg_run / "checkpoint_best.pt"
-    for options in ((), ("--sample-break-mode", "eos"), ("--context-window", "8")):
-        stock = run_command(
-            "fairseq-eval-lm", lm_data, "--path", checkpoint, "--gen-subset", "test", "--tokens-per-sample", "16",
-            "--max-tokens", "64", "--cpu", *options,
-        )  # fmt: skip
-        expected = float(re.search(r"Perplexity: ([\d.]+)", stock.stdout + stock.stderr)[1])
-        output = tmp_path / "eval.json"
-        run_command(
-            "agg-fairseq", "eval-lm", lm_data, "--path", checkpoint, "--tokens-per-sample", "16", "--max-tokens",
-            "64", "--json", output, *options,
-        )  # fmt: skip
-        found = json.loads(output.read_text())["checkpoints"][0]["perplexity"]["total"]
-        assert found == pytest.approx(expected, abs=0.006)
+    stock = run_command(
+        "fairseq-eval-lm", lm_data, "--path", checkpoint, "--gen-subset", "test", "--tokens-per-sample", "16",
+        "--max-tokens", "64", "--cpu", *options,
+    )  # fmt: skip
+    expected = float(re.search(r"Perplexity: ([\d.]+)", stock.stdout + stock.stderr)[1])
+    output = tmp_path / "eval.json"
+    run_command(
+        "agg-fairseq", "eval-lm", lm_data, "--path", checkpoint, "--tokens-per-sample", "16", "--max-tokens",
+        "64", "--json", output, *options,
+    )  # fmt: skip
+    found = json.loads(output.read_text())["checkpoints"][0]["perplexity"]["total"]
+    assert found == pytest.approx(expected, abs=0.006)
 
 
 def test_eval_lm_compares_checkpoints(lm_data, agg_run, tmp_path):

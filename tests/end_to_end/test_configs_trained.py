@@ -11,6 +11,8 @@ from agg_fairseq.evaluation.training_log import read_log
 from tests.configs import ALL_FILES
 from tests.conftest import ROOT, called
 
+pytestmark = pytest.mark.slow  # command lines: processes of their own
+
 UPDATES = 6
 SHORT = (
     f"optimization.max_update={UPDATES}", "lr_scheduler.warmup_updates=2", "common.log_interval=1",
@@ -87,7 +89,6 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("runs of all")
 
 
-@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", ORDINARY)
 def test_wikitext103(name, lm_data, folder):
     last = train("wikitext103", name, lm_data, folder / name, *LM)
@@ -96,7 +97,6 @@ def test_wikitext103(name, lm_data, folder):
     assert ("decoder.output_projection.class_weight" in last["model"]) == (name[:4] == "f2-f" or "equal" in name)
 
 
-@pytest.mark.grid(1)
 @pytest.mark.parametrize("name", STARTS)
 def test_wikitext103_from_a_model(name, lm_data, folder):
     """It goes on from the weights of another, not from its schedule."""
@@ -118,14 +118,12 @@ def test_wikitext103_from_a_model(name, lm_data, folder):
         torch.testing.assert_close(last["model"][key], value, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.grid(1)
 @pytest.mark.parametrize("name", TRANSLATION)
 def test_wmt14(name, mt_data, folder):
     last = train("wmt14_en_de", name, mt_data, folder / name, *MT)
     assert last["cfg"]["task"]["source_lang"] == ("de" if "de-en" in name else "en")
 
 
-@pytest.mark.grid(1)
 @pytest.mark.parametrize("name", sorted(ALL_FILES["wikitext2"]))
 def test_wikitext2(name, lm_data, folder):
     last = train("wikitext2", name, lm_data, folder / f"lstm-{name}", *LSTM)

@@ -65,6 +65,9 @@ def test_demo_in_small(tmp_path):
         (("--model", "mle"), "then options with --criterion"),
         (("--model", "-n --criterion mle"), "expected a name"),
         (("--model", "a --criterion mle", "--model", "a --criterion agg"), "the name 'a' twice"),
+        (("--model", "human --criterion mle"), "it is taken"),
+        (("--model", "seed-2 --criterion mle"), "it is taken"),
+        (("--model", ""), "expected a name"),
         (("--model", "data-bin --criterion mle"), "it is taken"),
     ],
 )
@@ -74,6 +77,7 @@ def test_bad_options_are_one_line(arguments, words, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_folder_of_an_earlier_version_is_refused(tmp_path):
     """Its models were trained by other means."""
     (tmp_path / "data-bin").mkdir()

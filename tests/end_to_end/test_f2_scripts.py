@@ -7,6 +7,8 @@ import pytest
 from tests.conftest import ROOT, run_command
 from tests.reproducing import rows, run_entry_here
 
+pytestmark = pytest.mark.slow  # command lines: processes of their own
+
 F2 = ROOT / "scripts" / "f2_softmax.sh"
 MULTI30K = ROOT / "scripts" / "multi30k.sh"
 
@@ -36,7 +38,6 @@ def head_of(source, target, lines):
     target.write_text("\n".join(source.read_text(encoding="utf-8").split("\n")[:lines]) + "\n", encoding="utf-8")
 
 
-@pytest.mark.slow
 def test_f2_softmax_on_the_first_lines_of_wikitext(shared_data, tmp_path):
     """Trains all, continues all, measures all; then again: what is done is not done again."""
     data = tmp_path / "the data"
@@ -56,7 +57,6 @@ def test_f2_softmax_on_the_first_lines_of_wikitext(shared_data, tmp_path):
     assert others.stderr.count("continuing the test split with") == 10 and "mle-top5" in others.stdout
 
 
-@pytest.mark.slow
 def test_multi30k_says_that_a_training_failed(shared_data, tmp_path):
     """The first of two side by side: no score is printed."""
     options = ("--data", shared_data / "multi30k", "--output", "out", "--updates", "2", "--vocabulary", "500")
@@ -66,7 +66,6 @@ def test_multi30k_says_that_a_training_failed(shared_data, tmp_path):
     assert failed.returncode == 2 and "error" in failed.stderr and "BLEU" not in failed.stdout
 
 
-@pytest.mark.slow
 def test_multi30k_in_small(shared_data, tmp_path):
     data = tmp_path / "the data"
     data.mkdir()

@@ -20,6 +20,8 @@ from tests.conftest import ROOT, call, called, run_command, train_by_two_workers
 from tests.end_to_end.test_command_lines import COMMON, LM, MT
 from tests.glue.test_f2_models import EVERY_DECODING, target_counts
 
+pytestmark = pytest.mark.slow  # command lines: processes of their own
+
 F2_LM = [*LM, "--arch", "transformer_lm_f2", "--dropout", "0"]
 F2_MT = [*MT, "--arch", "transformer_f2_tiny", "--dropout", "0"]
 F2 = ("--criterion", "f2_softmax")
@@ -140,7 +142,6 @@ SEARCHES = {
 }
 
 
-@pytest.mark.grid(1)
 @pytest.mark.parametrize("decoding", EVERY_DECODING)
 def test_generate_translates(mt_data, mt_run, decoding):
     for name, options in SEARCHES.items():
@@ -192,7 +193,6 @@ def test_references_are_scored_by_the_joint_distribution(mt_data, mt_run):
         assert scores[index] == pytest.approx(sum(expected) / len(expected) / math.log(2), abs=0.001)
 
 
-@pytest.mark.grid(1)
 @pytest.mark.parametrize("decoding", EVERY_DECODING)
 def test_generate_continues_text(lm_data, lm_run, tmp_path, decoding):
     """fairseq's own tool, with forced prefixes that lie in any class; and ours."""
@@ -253,7 +253,6 @@ def test_translation_without_the_training_data(mt_data, mt_run, tmp_path):
     assert found == expected and len(found) == 12
 
 
-@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(lm_data, mt_data, tmp_path):
     for name, data, base in (("lm", lm_data, [*F2_LM, "--update-freq", 2]), ("mt", mt_data, F2_MT)):
         options = ("--dropout", 0.1)
@@ -358,7 +357,6 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", CASES)
 def test_options_that_do_not_fit(lm_data, tmp_path, name):
     """One line and status 2."""
@@ -378,7 +376,6 @@ def check_refusal(status, err, words):
     assert words in last and "Traceback" not in err
 
 
-@pytest.mark.slow
 def test_translation_options_that_do_not_fit(mt_data, tmp_path):
     for options, words in (
         (("--adaptive-softmax-cutoff", "20,40"), "--arch transformer_f2: found --adaptive-softmax-cutoff"),
@@ -393,7 +390,6 @@ def test_translation_options_that_do_not_fit(mt_data, tmp_path):
         check_refusal(status, err, words)
 
 
-@pytest.mark.grid(1)
 @pytest.mark.parametrize("kind", ["lm", "mt"])
 def test_an_unknown_decoding_by_override(lm_data, mt_data, lm_run, mt_run, kind):
     data, path = {"lm": (lm_data, lm_run[0] / "checkpoint_last.pt"), "mt": (mt_data, mt_run[0])}[kind]
@@ -405,7 +401,6 @@ def test_an_unknown_decoding_by_override(lm_data, mt_data, lm_run, mt_run, kind)
     check_refusal(status, err, "greedy")
 
 
-@pytest.mark.grid(1)
 @pytest.mark.parametrize("option", ["--restore-file", "--finetune-from-model"])
 @pytest.mark.parametrize("kind", ["lm", "mt"])
 def test_checkpoints_of_an_ordinary_softmax_are_refused(lm_data, mt_data, tmp_path, option, kind):
@@ -471,7 +466,6 @@ def test_the_folder_under_another_name_beside_the_package(lm_data, tmp_path):
     assert "(output_projection): FactorizedSoftmax(" in printed.stderr and '"class_nll"' in printed.stderr
 
 
-@pytest.mark.slow
 def test_two_workers_train_as_one_with_the_joined_batch(lm_data, tmp_path):
     """Batches are dealt round-robin, so that two micro-batches of one worker are those of two workers."""
     options = (*F2, "--max-update", "6", "--disable-validation")

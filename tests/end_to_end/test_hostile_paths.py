@@ -16,6 +16,8 @@ from scripts.training.configuration import readable
 from tests.conftest import ROOT, run_command
 from tests.reproducing import run_entry
 
+pytestmark = pytest.mark.slow  # command lines: processes of their own
+
 NAMES = (
     "a b", " leading", "trailing ", "-o", "--help", "-", "läufe-☃", "*", "?[a]", "$(touch marker)", "`touch marker`",
     ";touch marker", "|touch marker", "&", "#", "~", "%s%n", "{}", "{a,b}", "a,b", "[a]", "a=b", 'a"b', "a\\b", "!!",
@@ -64,7 +66,6 @@ ENTRIES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [NASTY, "new\nline", "a:b"])
 def test_the_demo_trains_in_a_folder_of_any_name_or_refuses_it_in_one_line(name, tmp_path, shared_data):
     """Relative paths, from data to pictures; nothing is written beside the output."""

@@ -11,6 +11,8 @@ from agg_fairseq.checkpoint import Checkpoint
 from tests.conftest import ROOT, run_command
 from tests.end_to_end.test_command_lines import COMMON, LM, MT
 
+pytestmark = pytest.mark.slow  # command lines: processes of their own
+
 OBJECTIVES = {
     "mle": ("mle",),
     "agps": ("agps", "--agps-rare-rank", "20", "--agps-mu1", "30", "--agps-mu2", "5", "--agps-variant", "algorithm1"),
@@ -63,7 +65,6 @@ def train_and_resume(monkeypatch, data, folder, base, name, criterion):
     return folder / name / "checkpoint_last.pt"
 
 
-@pytest.mark.slow
 def test_language_models(lm_data, tmp_path, monkeypatch):
     """Resumed, they equal an uninterrupted run bit for bit; the stock fairseq-eval-lm loads them without --user-dir."""
     checkpoints = []
@@ -89,7 +90,6 @@ def test_cosreg_on_an_lstm(lm_data, tmp_path, monkeypatch):
     assert float(re.search(r"Perplexity: ([\d.]+)", stock.stdout + stock.stderr)[1]) < 80
 
 
-@pytest.mark.slow
 def test_translation_models(mt_data, tmp_path, monkeypatch):
     """With a joined dictionary; the plug-in lets fairseq-generate open what fairseq-train saves of these."""
     checkpoints = [
@@ -114,7 +114,6 @@ def test_frozen_rows_survive_a_resume(lm_data, tmp_path, monkeypatch):
     assert (tmp_path / "run" / "target-token-counts.npz").is_file()
 
 
-@pytest.mark.grid(1)
 @pytest.mark.parametrize("by", ["save-dir", "restore-file"])
 def test_another_criterion_needs_a_new_optimizer(lm_data, tmp_path, monkeypatch, capsys, by):
     """One line with the remedy, status 2; and the remedy works."""

@@ -18,6 +18,8 @@ from tests.conftest import ROOT, run_command
 from tests.wmt_archives import sentences as wmt_sentences
 from tests.wmt_archives import write_archives
 
+pytestmark = pytest.mark.slow  # command lines: processes of their own
+
 SPLITS = {"train": 700, "valid": 60, "test": 80}
 """Sentences of Multi30k that each split here has."""
 NAMES = [f"{split}.{language}" for split in SPLITS for language in ("en", "de")]
@@ -151,7 +153,6 @@ def test_again(corpus, prepared):
     assert "other settings ({'merges': 500})" in error("--from", corpus, "--output", prepared, "--merges", 501)
 
 
-@pytest.mark.slow
 def test_interrupted_and_run_again(corpus, prepared, tmp_path):
     """Killed in the middle of a stage: that is not taken for done, and the next run ends with the same files."""
     options = ["--from", corpus, "--output", tmp_path / "out", "--merges", "500"]
@@ -217,7 +218,6 @@ def test_wrong_numbers(tmp_path, option, value):
     assert f"argument {option}: invalid whole number from 1" in error(f"{option}={value}", cwd=tmp_path)
 
 
-@pytest.mark.slow
 def test_archives_of_wmt(tmp_path):
     """All five, whose warnings say that they are not the real ones; the members' sentences come in WMT's order."""
     archives = write_archives(tmp_path / "archives")

@@ -9,6 +9,8 @@ import pytest
 from tests.reproducing import LM, reproduce, rows, run_entry_here
 from tests.reproducing import run_entry as started
 
+pytestmark = pytest.mark.slow  # command lines: processes of their own
+
 
 @pytest.fixture(scope="module")
 def table_3(prepared_data, tmp_path_factory):
@@ -18,7 +20,6 @@ def table_3(prepared_data, tmp_path_factory):
     return output, printed
 
 
-@pytest.mark.slow
 def test_table_3_has_the_papers_numbers_beside_ours(table_3):
     output, printed = table_3
     table = rows(printed.stdout)
@@ -34,7 +35,6 @@ def test_table_3_has_the_papers_numbers_beside_ours(table_3):
     assert "training agg-mle" in printed.stderr and "6/6" in printed.stderr
 
 
-@pytest.mark.slow
 def test_what_is_done_is_not_done_again(table_3, prepared_data):
     """Neither trainings nor measures; another table of the same models finds them."""
     output, first = table_3
@@ -48,7 +48,6 @@ def test_what_is_done_is_not_done_again(table_3, prepared_data):
     assert "training" not in shown.stderr
 
 
-@pytest.mark.slow
 def test_a_run_with_other_settings_is_refused(table_3, prepared_data):
     output, _ = table_3
     result = started(
@@ -57,7 +56,6 @@ def test_a_run_with_other_settings_is_refused(table_3, prepared_data):
     assert result.returncode == 2 and "holds a model of other settings (overrides: " in result.stderr.splitlines()[-1]
 
 
-@pytest.mark.slow
 def test_another_corpus_at_the_same_place_is_refused(table_3, prepared_data, tmp_path):
     """Its numbers would be those of the old one; the old one may lie elsewhere."""
     output, first = table_3
@@ -76,7 +74,6 @@ def test_text_of_two_languages_is_refused_for_a_language_model(mt_data, tmp_path
     assert result.returncode == 2 and "found text of two languages" in result.stderr.splitlines()[-1]
 
 
-@pytest.mark.slow
 def test_a_figure_of_the_same_models(table_3, prepared_data):
     output, _ = table_3
     printed = started("agg-figure-3", "--scale", "tiny", "--data", prepared_data, "--output", output, *LM)
@@ -123,7 +120,6 @@ def test_all_entries_are_listed():
     assert len(listed) == 39 and listed[-4:] == ["demo", "objectives", "f2", "multi30k"]
 
 
-@pytest.mark.slow
 def test_several_entries_and_seeds_side_by_side(prepared_data, tmp_path):
     """A folder per seed; each model once, though both entries have it; then nothing is trained or measured again."""
     arguments = ("--scale", "tiny", "--data", prepared_data, "--output", tmp_path, "--seeds", "1", "2", "--jobs", "2")
@@ -143,7 +139,6 @@ def test_several_entries_and_seeds_side_by_side(prepared_data, tmp_path):
     assert "training" not in again.stderr and "measuring" not in again.stderr
 
 
-@pytest.mark.slow
 def test_a_training_that_fails_is_named_and_starts_no_other(prepared_data, tmp_path):
     arguments = ("--scale", "tiny", "--data", prepared_data, "--output", tmp_path, *LM, "criterion.label_smoothing=7")
     failed = started("agg-8", *arguments, check=False)

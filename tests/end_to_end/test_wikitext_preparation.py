@@ -22,6 +22,8 @@ from tests.conftest import ROOT, called, run_command
 from tests.serving import serving
 from tests.wikitext_sample import corpus_of, sample_texts, write_files, write_parquet, write_zip
 
+pytestmark = pytest.mark.slow  # command lines: processes of their own
+
 TEXTS = sample_texts()
 FOLDERS = ["data-bin", "encoded", "text", "tokenizer"]
 
@@ -80,7 +82,6 @@ def encoded(folder):
     }
 
 
-@pytest.mark.slow
 def test_the_script_from_its_first_line(given, tmp_path):
     """Paths are those of where the user is; what is done is not done again; the tokenizer's files are where it says."""
     options = ("--from", given.name, "--tokenizer=sentencepiece", "--vocabulary=150", "--output=-out ü", "--workers=2")
@@ -155,7 +156,6 @@ def test_downloaded_text_and_a_dictionary_that_is_not_the_papers(here, tmp_path,
     assert f"warning: found a dictionary of {manifest['dictionary']:,}; the paper's has 44,256" in said
 
 
-@pytest.mark.slow
 def test_a_killed_run_goes_on(given, here, tmp_path):
     """Killed at every stage in turn, as far as a test can time it: what there is afterwards is whole or not there."""
     output = tmp_path / "out"

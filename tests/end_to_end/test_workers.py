@@ -14,6 +14,8 @@ from agg_fairseq.data.binarized import load_dictionary
 from tests.conftest import ROOT, call, called, train_by_two_workers
 from tests.workers import trained, trained_by_two
 
+pytestmark = pytest.mark.slow  # command lines: processes of their own
+
 MODEL = (
     "--task language_modeling --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 --decoder-output-dim 16 "
     "--decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --tokens-per-sample 16 --dropout 0"
@@ -228,7 +230,6 @@ def test_agps_survives_a_worker_without_memory(trainings, case):
     assert all(weight.isfinite().all() for weight in first["updates"][-1]["weights"].values())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["agps", "face", "unlikelihood_sequence"])
 def test_the_command_line_by_two_workers(lm_data, tmp_path, name):
     """The other criterions' stand beside what else they are tested for."""

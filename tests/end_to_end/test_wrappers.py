@@ -6,6 +6,8 @@ import pytest
 
 from tests.conftest import ROOT, run_command
 
+pytestmark = pytest.mark.slow  # command lines: processes of their own
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -16,7 +18,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("script", ["reproduce.sh", "wikitext2/prepare.sh", "wmt14_en_de/prepare.sh"])
 def test_from_any_folder(folder, script):
     assert run_command("bash", ROOT / "scripts" / script, "--help", cwd=folder).stdout.startswith("usage: ")

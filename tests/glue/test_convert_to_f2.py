@@ -48,6 +48,7 @@ def perplexities(output):
     return [float(row[3].replace(",", "")) for row in rows]
 
 
+@pytest.mark.slow
 def test_language_model(lm_checkpoint, lm_data, tmp_path, capsys):
     """It starts where the softmax stood, says so, and fairseq-train goes on from there."""
     output = tmp_path / "f2.pt"

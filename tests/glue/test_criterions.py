@@ -319,6 +319,7 @@ def test_warns_once_where_half_the_vocabulary_is_rare(lm_data, caplog):
         assert sum("of the vocabulary is rare" in record.message for record in caplog.records) == (number >= 2)
 
 
+@pytest.mark.grid(5)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

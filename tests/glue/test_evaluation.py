@@ -3,8 +3,11 @@
 import inspect
 import json
 import logging
+import os
 import re
+import shutil
 import typing
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -260,6 +263,51 @@ def test_a_file_that_changes_is_read_again(runs, lm_data, pairs, tmp_path, as_te
     pairs.unlink()
     with pytest.raises(UserError, match="found no file|expected a file to be measured"):
         cache.result(counted, runs, lm_data, given)
+
+
+def test_a_result_is_of_the_file_that_was_read(lm_runs, tmp_path):
+    """A training may replace a checkpoint that is open already."""
+    path, cache = tmp_path / "run" / "checkpoint_last.pt", Cache(tmp_path / "kept")
+    path.parent.mkdir()
+    shutil.copy(lm_runs / "mle" / "checkpoint_last.pt", path)
+    before = open_checkpoints([path])
+    shutil.copy(lm_runs / "agg" / "checkpoint_last.pt", tmp_path / "new.pt")
+    os.replace(tmp_path / "new.pt", path)
+    old = cache.result(isotropy, before)
+    new = cache.result(isotropy, open_checkpoints([path]))
+    assert new.rows == isotropy(open_checkpoints([path])).rows != old.rows
+
+
+def test_options_of_a_namespace_can_be_replaced(lm_runs, lm_data, tmp_path):
+    """As older checkpoints have them; what is opened stays as it was."""
+    state = torch.load(lm_runs / "mle" / "checkpoint_last.pt", weights_only=True)
+    flat = {**state["cfg"]["model"], **state["cfg"]["task"], "task": "language_modeling", "arch": "transformer_lm"}
+    options = {**flat, "criterion": "mle", "optimizer": "adam", "lr_scheduler": "fixed", "lr": [0.1], "data": "gone"}
+    torch.save({**state, "cfg": None, "args": Namespace(**options)}, tmp_path / "old.pt")
+    checkpoint = Checkpoint(tmp_path / "old.pt")
+    _, task = checkpoint.build_model(lm_data, {"tokens_per_sample": 8, "sample_break_mode": "eos"})
+    assert (task.args.tokens_per_sample, task.args.sample_break_mode, task.args.data) == (8, "eos", str(lm_data))
+    assert vars(checkpoint.state["args"]) == options
+
+
+def test_an_embedding_of_zeros_is_refused_before_anything_is_scored(lm_runs, lm_data, tmp_path):
+    state = torch.load(lm_runs / "mle" / "checkpoint_last.pt", weights_only=True)
+    for name in ("decoder.output_projection.weight", "decoder.embed_tokens.weight"):
+        state["model"][name] = torch.zeros_like(state["model"][name])
+    torch.save(state, tmp_path / "zero.pt")
+    with pytest.raises(UserError, match="found only zeros"):
+        perplexity(open_checkpoints([tmp_path / "zero.pt"]), lm_data, device="cpu")
+
+
+def test_a_folder_whose_name_is_not_utf8(lm_runs, tmp_path, capsys):
+    folder = tmp_path / os.fsdecode(b"r\xff")
+    folder.mkdir()
+    shutil.copy(lm_runs / "mle" / "checkpoint_last.pt", folder)
+    path = folder / "checkpoint_last.pt"
+    assert main(["isotropy", str(path), "--json", str(tmp_path / "o.json")]) == 0
+    assert json.loads((tmp_path / "o.json").read_text())["checkpoints"][0]["path"] == str(path)
+    cache = Cache(tmp_path / "kept")
+    assert cache.result(isotropy, open_checkpoints([path])) == cache.result(isotropy, open_checkpoints([path]))
 
 
 def test_a_file_is_kept(runs, lm_data, tmp_path, monkeypatch):

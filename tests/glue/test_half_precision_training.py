@@ -249,6 +249,7 @@ def crash(lm_data, save, caplog, criterion, mode, value, where):
 NAN, INFINITY = float("nan"), float("inf")
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     ("name", "mode", "value", "where"),
     [
@@ -310,6 +311,7 @@ def test_a_resume_goes_on_bit_for_bit(lm_data, tmp_path, mode):
     assert torch.equal(resumed.criterion.counter.appearances, whole.criterion.counter.appearances)
 
 
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("value", [NAN, INFINITY])
 @pytest.mark.parametrize("mode", SCALES)
 def test_nan_under_loss_scaling_is_a_skipped_update(lm_data, mode, value):

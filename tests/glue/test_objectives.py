@@ -40,7 +40,7 @@ def gradients(trainer, batch, update=0):
     return torch.autograd.grad(loss, list(trainer.model.parameters())), log
 
 
-@pytest.mark.grid(5)
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("base", [LM, MT], ids=["lm", "mt"])
 @pytest.mark.parametrize(
     "options",
@@ -72,6 +72,7 @@ def first_batch(data, base):
     return batches(cfg, task)[0]
 
 
+@pytest.mark.grid(7)
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("training", [True, False])
 def test_a_batch_is_the_sum_of_its_sentences(mt_data, name, training):
@@ -108,6 +109,7 @@ def sentences(batch, pad):
         yield sample
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", [name for name in OBJECTIVES if name != "face"])
 def test_likelihood_is_logged_apart(lm_data, name):
     """nll_loss and ppl are those of plain likelihood; what is added stands in loss and in a column of its own."""
@@ -181,6 +183,7 @@ EVERY_CRITERION = {
 }  # fmt: skip
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", EVERY_CRITERION)
 def test_every_criterion_takes_every_term(lm_data, name):
     """Its loss is that without them, and each at its weight; without them nothing of them is logged."""
@@ -444,6 +447,7 @@ def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data):
     assert log["nll_tokens"] == short["ntokens"] and log["repeated_number"] == 0
 
 
+@pytest.mark.grid(6)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -509,6 +513,7 @@ class LastTokenCriterion(LikelihoodCriterion):
 """
 
 
+@pytest.mark.slow
 def test_a_seventh_method_is_one_short_file(lm_data, tmp_path):
     """In a folder of its own, through --user-dir, trained by the real command."""
     plugin = tmp_path / "seventh_method"

@@ -118,6 +118,7 @@ WORDS = {
 }
 
 
+@pytest.mark.grid(6)
 @pytest.mark.parametrize("picture", PICTURES)
 def test_every_picture(picture, inputs, tmp_path, capsys):
     """Its words are in the SVG; drawn again it is the same file; PNG works too."""
@@ -241,6 +242,7 @@ def test_updates_of_an_unreadable_run(tmp_path):
 LONG = [f"wikitext-2-transformer-lm-adaptive-gradient-gating-run-number-{number}-lr-0.0005" for number in range(6)]
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(
     ("picture", "rows"),
     {"projection": 2, "inner-products": 2, "similarity": 4, "singular-values": 1, "learning-curves": 1}.items(),

@@ -118,6 +118,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_kept_files_are_made_again(damage, written, options, tmp_path):
     copied = tmp_path / "report.html"
@@ -203,6 +204,7 @@ def test_an_error_in_a_section_does_not_cost_the_others(lm_runs, lm_data, tmp_pa
     assert f"error: --datasets: found no file {tmp_path / 'none.txt'}" in path.read_text()
 
 
+@pytest.mark.slow
 def test_a_changed_data_set_is_measured_again(lm_runs, lm_data, tmp_path):
     """The cosines stay, the human scores are turned around: the correlation changes its sign."""
     pairs, path = tmp_path / "P.txt", tmp_path / "r.html"

@@ -49,6 +49,7 @@ def text(tmp_path):
     return tmp_path
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("key", OURS)
 def test_models_of_our_own_experiments_compose(key, text):
     options = Options(data=text, **{**OURS[key].defaults, "updates": 50, "dimension": 32})

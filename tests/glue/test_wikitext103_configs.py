@@ -156,6 +156,7 @@ def test_tokens_of_small():
     assert (tokens_per_update(cfg), cfg.task.tokens_per_sample, cfg.optimization.max_update) == (32768, 512, 10000)
 
 
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("name", CRITERIONS)
 def test_paths_must_be_given_and_the_readme_launches_the_file(name):
     start = {"checkpoint.finetune_from_model"} if name in STARTS_FROM_A_MODEL else set()

@@ -110,6 +110,7 @@ def test_other_sizes(name, size):
     assert cfg == configured(FOLDER, name.replace("-big-", "-base-"), f"size={size}")
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", CRITERIONS)
 def test_paths_must_be_given_and_the_readme_launches_the_file(name):
     assert missing_keys(as_written(FOLDER, name)) == ["checkpoint.save_dir", "common.user_dir", "task.data"]

@@ -557,6 +557,7 @@ if training.is_world_process_zero():
 """
 
 
+@pytest.mark.slow
 def test_two_workers_train_as_one(tmp_path):
     """Two processes over gloo with batches of 2 take the same updates as one process with batches of 4."""
     with socket.socket() as probe:
