@@ -41,7 +41,8 @@ def options(key, pairs):
 
 
 @pytest.mark.parametrize("key", EXPERIMENTS)
-def test_every_table_and_figure(key, output, pairs):
+def test_every_table_and_figure(key, output, pairs, shared_data, monkeypatch):
+    monkeypatch.setenv("AGG_DATA", str(shared_data))  # for the pairs of words
     printed = reproduce(key, "--scale", "tiny", "--output", output, *options(key, pairs), timeout=1800)
     experiment = EXPERIMENTS[key]
     table = rows(printed.stdout)
