@@ -99,6 +99,7 @@ def test_eval_lm_refuses_another_vocabulary(mt_data, lm_data, agg_run, tmp_path)
     assert "Traceback" not in result.stderr and not (tmp_path / "x.json").exists()
 
 
+@pytest.mark.slow
 def test_stock_generate_continues_text(lm_data, agg_run):
     printed = run_command(
         "fairseq-generate", lm_data, "--task", "language_modeling", "--path", agg_run / "checkpoint_best.pt",
@@ -200,6 +201,7 @@ def test_statistics_reach_the_log_and_tensorboard(lm_data, tmp_path):
     assert b"isotropy" in written and b"rare_tokens" in written and b"mean_cosine" in written
 
 
+@pytest.mark.slow
 def test_hydra_train_with_a_config(lm_data, tmp_path):
     run_command(
         "fairseq-hydra-train", "--config-dir", ROOT / "configs" / "demo", "--config-name", "agg",

@@ -189,6 +189,7 @@ def one_update(counter, tokens):
     counter.commit()
 
 
+@pytest.mark.slow
 def test_the_work_of_an_update_does_not_depend_on_the_window():
     """Nor on how many updates went before: the elements touched are the same for K = 5 and K = 50,000."""
     tokens, found = torch.arange(20), set()
@@ -216,7 +217,7 @@ def test_a_window_of_fifty_thousand_updates_holds_its_tokens_and_no_more():
     assert torch.equal(counter.appearances, recount) and recount.sum() == 50_000 * 20
 
 
-@pytest.mark.grid(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["agg", "face", "agps"])
 def test_the_work_of_a_training_step_is_flat(lm_data, name):
     """The same batch at update 25 and at update 75, with a window long full: the same elements touched."""

@@ -115,6 +115,7 @@ FAST = {
 }  # fmt: skip
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize(
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in MOMENTS]
 )
@@ -255,6 +256,7 @@ def test_a_start_says_that_the_counts_are_left_out(lm_data, whole, tmp_path):
     assert "agg: the window of token counts starts empty at update 13" in empty
 
 
+@pytest.mark.slow
 def test_a_start_says_what_it_fine_tunes(lm_data, whole, tmp_path):
     """Of whatever criterion: fairseq takes the weights alone; later starts go on from its own checkpoint."""
     run, more = tmp_path / "run", ("--criterion", "mle", "--finetune-from-model", whole / "checkpoint_best.pt")
@@ -302,6 +304,7 @@ def test_a_checkpoint_without_counts_starts_with_an_empty_window(lm_data, whole,
     assert len(counts(saved(run))["counter"]["sizes"]) == 1
 
 
+@pytest.mark.slow
 def test_fine_tuning_from_mle_starts_with_an_empty_window(lm_data, tmp_path):
     run = tmp_path / "run"
     assert train(options(lm_data, run, "--criterion", "mle", "--max-update", "3"), f"{run}.log") == 0
@@ -314,6 +317,7 @@ def test_fine_tuning_from_mle_starts_with_an_empty_window(lm_data, tmp_path):
     assert '"rare_tokens": "18"' in open(f"{run}.log").read()
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize(("others", "criterion"), [("whole ones", AGG), ("none", F2)], ids=["some", "none"])
 def test_a_truncated_checkpoint_names_the_newest_whole_one(criterion, others, lm_data, whole, tmp_path):
     run = tmp_path / "run"

@@ -107,6 +107,7 @@ WORDS = "configs/wikitext103/"
 TRANSLATION = "configs/wmt14_en_de/"
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(
     ("config", "gpus", "max_tokens", "update_freq"),
     [
@@ -157,6 +158,7 @@ def test_several_machines(launch):
     assert command[start : start + len(placed)] == placed
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", ["one,two", "choice(1,2)", "1..2", "a b'c", "ü=1"])
 def test_a_folder_of_any_name(launch, tmp_path, name):
     (tmp_path / name).mkdir()
@@ -200,6 +202,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.grid(5)
 @pytest.mark.parametrize(("config", "arguments", "message"), MISTAKES)
 def test_mistakes_are_one_line(launch, config, arguments, message):
     status, command, said = launch(config, *arguments)
@@ -226,5 +229,5 @@ def test_no_gpu(launch):
 
 def test_help_teaches():
     said = run_command("bash", SCRIPT, "--help").stdout
-    for word in ("CONFIG", "KEY=VALUE", "--gpus", "--node-rank", "--dry-run", "srun", "size=small", "goes on"):
+    for word in ("CONFIG", "KEY=VALUE", "--gpus", "--node-rank", "--dry-run", "srun", "size=small", "resume"):
         assert word in said

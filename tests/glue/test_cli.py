@@ -283,6 +283,7 @@ def test_table():
     assert "| a\\|b c |" in format_table(["", "a"], [["a|b\nc", "1"]])
 
 
+@pytest.mark.slow
 def test_a_terminal_of_another_encoding(good_checkpoint):
     """σ in the table, and no character for it."""
     program = f"from agg_fairseq.cli.main import main; main(['isotropy', {str(good_checkpoint)!r}])"
@@ -315,6 +316,7 @@ def test_doctor_misses_triton_on_a_gpu(capsys, monkeypatch):
     assert "note: found a GPU but no Triton" in capsys.readouterr().out
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("missing", ["torch", "numpy", "fairseq"])
 def test_doctor_runs_where_things_are_missing(missing):
     program = f"import sys; sys.modules[{missing!r}] = None\n"

@@ -277,6 +277,7 @@ def test_state_goes_through_fairseqs_checkpoint_hooks(lm_data):
         torch.testing.assert_close(whole.criterion._gates.gate_common, second.criterion._gates.gate_common)
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     ("criterion", "state", "words"),
     [

@@ -194,6 +194,7 @@ def test_what_each_part_of_the_loss_is(data_of, base):
     torch.testing.assert_close(loss.view(target.shape).double(), -of_target * kept, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("base", [F2_LM, F2_MT], ids=["lm", "mt"])
 def test_training_equals_that_under_fairseqs_criterion(data_of, base):
     """Some updates of two micro-batches, by sentences; and validation after them."""
@@ -280,7 +281,7 @@ def hand_made_classes(name, size):
     return classes
 
 
-@pytest.mark.grid(5)
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("decoding", EVERY_DECODING)
 @pytest.mark.parametrize("name", ["few tokens", "eos alone", "one token", "pad and bos", "a class for each"])
 def test_generators_with_classes_that_leave_little_choice(mt_data, name, decoding):

@@ -52,6 +52,7 @@ print(json.dumps([registered, all(name in before for name in watched), replaced(
     assert registered and complete and found == []
 
 
+@pytest.mark.slow
 def test_a_training_replaces_what_the_table_says_and_no_more(lm_data, tmp_path):
     """Two names of `checkpoint_utils` for the process; attributes of the task and of the optimizer."""
     program = """

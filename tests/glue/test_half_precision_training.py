@@ -91,6 +91,7 @@ def test_training_is_close_to_that_in_float32(lm_data, name, mode):
         assert found == pytest.approx(expected, rel=3e-3 if mode in FP16 else 3e-2)
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("name", ["agg with both", "unlikelihood_sequence", "f2_softmax"])
 def test_every_parameter_of_an_amp_update_has_a_gradient(lm_data, name):
     """Also where the criterion has run the model without gradients first, whose casts autocast may remember."""
@@ -183,6 +184,7 @@ def test_predictions_of_skipped_updates_are_not_counted(lm_data, mode):
     assert skipped >= 1
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("mode", MODES)
 def test_frozen_rows_stay_bit_identical(lm_data, mode):
     """In the model and in the float32 copies of fairseq's optimizer, over overflows too."""
@@ -276,6 +278,7 @@ def test_nan_is_reported_as_fairseq_reports_it(lm_data, tmp_path, caplog, name, 
         assert torch.equal(trainer.criterion.counter.appearances, counts_of(trainer, [[b] for b in data[:3]]))
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("mode", CRASHING)
 def test_a_resume_after_nan_counts_what_took_place(lm_data, tmp_path, caplog, mode):
     _, _, crashed = crash(lm_data, tmp_path, caplog, OBJECTIVES["agg"], mode, NAN, "features")
@@ -332,6 +335,7 @@ def test_nan_under_loss_scaling_is_a_skipped_update(lm_data, mode, value):
     assert all(tensor.isfinite().all() for tensor in trainer.model.parameters())
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", ["agg with both", "face", "unlikelihood_sequence", "f2_softmax"])
 def test_validation_with_nan_is_logged_and_changes_nothing(lm_data, name):
     """As with `cross_entropy`, the loss is NaN; the counts stay, and training goes on once the weights are well."""

@@ -199,7 +199,7 @@ def refused_training(data, *options):
     return err
 
 
-@pytest.mark.grid(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--restore-file", "--finetune-from-model"])
 def test_no_training_runs_what_a_checkpoint_says(option, lm_data, tmp_path):
     path = tmp_path / "hostile.pt"
@@ -215,6 +215,7 @@ NO_TRAININGS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_training_starts_from_what_is_no_checkpoint(lm_data, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()

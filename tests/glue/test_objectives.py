@@ -152,6 +152,7 @@ def test_unlikelihood_and_gates_compose(lm_data):
     assert 0 < criterion._gates.gate_common[criterion._gates.rare].mean() < 1
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize(("name", "options"), [("unlikelihood", ("--ul-alpha", 1)), ("cosreg", ("--cosreg-gamma", 1))])
 def test_a_term_under_its_own_name_is_mle_with_its_option(lm_data, name, options):
     batch = first_batch(lm_data, LM)
@@ -537,6 +538,7 @@ def test_rows_are_held_also_if_the_first_batch_is_a_dummy_one(lm_data):
     assert torch.equal(rare_rows(trainer), before)
 
 
+@pytest.mark.slow
 def test_cosreg_counts_in_updates_on_continuations_too(lm_data):
     options = (*SEQUENCE, "--ul-sequence-rate", 1, "--ul-alpha", 0.5)
     with_it, _ = trainer_for(lm_data, *options, "--cosreg-gamma", 3)

@@ -135,6 +135,7 @@ def test_every_picture(picture, inputs, tmp_path, capsys):
         assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
+@pytest.mark.slow
 def test_pictures_from_python(lm_runs, lm_data, eval_json):
     """The functions draw what the commands draw, also from Results, and leave pyplot alone."""
     names = ("mle", "agg")

@@ -93,6 +93,7 @@ def calls(monkeypatch):
     return made
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_not_measured_again(written, options, lm_runs, calls, tmp_path):
     """The same page without a measurement; another option, or a changed checkpoint, is measured again."""
     before = text_of(written)
@@ -131,6 +132,7 @@ def test_damaged_kept_files_are_made_again(damage, written, options, tmp_path):
     assert text_of(copied) == text_of(written)
 
 
+@pytest.mark.slow
 def test_each_checkpoint_is_opened_once(options, lm_runs, tmp_path, monkeypatch):
     """All sections and pictures of two runs with three checkpoints each, that with the changes over the updates too."""
     files = ("checkpoint_1_2.pt", "checkpoint_1_4.pt", "checkpoint_best.pt")
@@ -182,6 +184,7 @@ def test_without_jinja(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
     assert "jinja2 is missing; pip install 'agg-fairseq[eval]'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_names_are_text(lm_runs, lm_data, tmp_path):
     """A name is never taken for HTML; one run is compared with nothing."""
     path = tmp_path / "r.html"
@@ -346,6 +349,7 @@ def test_a_kept_file_never_bears_the_key_of_another(tmp_path, monkeypatch):
     assert cache.file("t", write, "a").read_text() == "of a"
 
 
+@pytest.mark.slow
 def test_help_without_matplotlib():
     """Read before anything is installed."""
     program = "import sys; sys.modules['matplotlib'] = None\n"

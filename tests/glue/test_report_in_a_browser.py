@@ -11,6 +11,8 @@ import pytest
 
 from agg_fairseq.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 NAMES = [
     "wikitext-2-transformer-lm-adaptive-gradient-gating-run-number-1-lr-0.0005",
     "wikitext_2_transformer_lm_adaptive_gradient_gating_run_number_2_lr_0.0005",

@@ -79,7 +79,7 @@ def test_every_file_is_checked():
     assert sizes(FOLDER) == {*PAPERS, "small", "tiny"}
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", CRITERIONS)
 def test_paper_size(name):
     dimensions, tokens, optimization = PAPERS[paper_of(name)]
@@ -102,7 +102,7 @@ def test_paper_size(name):
     assert cfg.criterion.label_smoothing == 0
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("name", LAYERS)
 def test_factorized_layer(name):
     for size in ("f2", "small", "tiny"):
@@ -156,7 +156,7 @@ def test_tokens_of_small():
     assert (tokens_per_update(cfg), cfg.task.tokens_per_sample, cfg.optimization.max_update) == (32768, 512, 10000)
 
 
-@pytest.mark.grid(4)
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", CRITERIONS)
 def test_paths_must_be_given_and_the_readme_launches_the_file(name):
     start = {"checkpoint.finetune_from_model"} if name in STARTS_FROM_A_MODEL else set()

@@ -63,7 +63,7 @@ def test_every_file_is_checked():
     assert sizes(FOLDER) == {*of_papers, "small", "tiny"}
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", CRITERIONS)
 def test_paper_size(name):
     layers, hidden, projection, heads, dropout = DIMENSIONS[paper_of(name).split("-")[1]]

@@ -405,6 +405,7 @@ def test_trainer_trains_as_with_its_own_loss(tmp_path, options, tolerance):
     assert_close(ours.state_dict(), own.state_dict(), tolerance)
 
 
+@pytest.mark.slow
 def test_trainer_resumes_bit_for_bit(tmp_path):
     """With gradient accumulation and dropout, from the middle of the second epoch."""
     dropout = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1}
@@ -477,6 +478,7 @@ def test_trainer_refuses_a_loss_outside_of_the_model(tmp_path, options):
         training.train()
 
 
+@pytest.mark.slow
 def test_trainer_refuses_another_model_and_data_without_length(tmp_path):
     gated = GatedLoss(gpt2(), agg_rare_fraction=0.2)
     with pytest.raises(UserError, match="another model"):

@@ -222,6 +222,7 @@ def test_languages_with_a_hyphen(tmp_path, languages):
     assert links_of(tmp_path, b"\n0-0\n\n", languages) == {(5, 7): 1}
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_lines(tmp_path, monkeypatch):
     """100,000 pairs of one sentence, of which 65,536 or fewer are in memory."""
 

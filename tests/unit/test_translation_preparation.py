@@ -35,6 +35,7 @@ def by_fastbpe(source, tmp_path_factory):
     return prepared_text(source, tmp_path_factory.mktemp("fastbpe"), 1)
 
 
+@pytest.mark.slow
 def test_number_of_processes_makes_no_difference(source, by_fastbpe, tmp_path):
     assert prepared_text(source, tmp_path, 3) == by_fastbpe
 
