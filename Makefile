@@ -12,13 +12,13 @@ check: setup     ## lint and formatting
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 
-PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q --numprocesses auto --maxprocesses 8
 
 test: check      ## lint, then the tests that take seconds
-	$(PYTEST)
+	$(PYTEST) --dist worksteal
 
 test-slow: setup ## the rest of the tests: command lines, the widest grids
-	$(PYTEST) -m slow
+	$(PYTEST) --dist loadfile --no-loadscope-reorder -m slow
 
 demo: setup      ## train mle and agg on a small corpus and compare them, in minutes on a CPU
 	@bash scripts/demo.sh
