@@ -214,6 +214,7 @@ def test_hydra_train_with_a_config(lm_data, tmp_path):
     assert saved["optimizer_history"][-1]["num_updates"] == 2
 
 
+@pytest.mark.slow
 def test_example_runs_without_fairseq():
     program = "import sys; sys.modules['fairseq'] = None; import runpy; runpy.run_path('examples/training_loop.py')"
     printed = run_command("python", "-c", program).stdout

@@ -62,7 +62,7 @@ def logged(criterion, logs):
     return aggregator.get_smoothed_values()
 
 
-@pytest.mark.grid(4)
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("base", [LM, MT], ids=["lm", "mt"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("ours", ["mle", "agg"])
@@ -363,7 +363,7 @@ LSTM = (
 )
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(1)
 @pytest.mark.parametrize(
     "base",
     [

@@ -60,7 +60,7 @@ def test_an_architecture_that_ends_in_an_adaptive_softmax(lm_data):
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(
     "base, options, tied",
     [
@@ -139,7 +139,7 @@ def test_the_other_assignments(data_of, base, assignment, number):
         assert (mass / mass.sum() - 1 / number).abs().max() <= counts.max() / counts.sum()
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("base", [F2_LM, F2_MT], ids=["lm", "mt"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("options", [(), ("--sentence-avg", "--share-decoder-input-output-embed")], ids=["", "tied"])

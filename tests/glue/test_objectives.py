@@ -72,7 +72,7 @@ def first_batch(data, base):
     return batches(cfg, task)[0]
 
 
-@pytest.mark.grid(7)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("training", [True, False])
 def test_a_batch_is_the_sum_of_its_sentences(mt_data, name, training):
@@ -109,7 +109,7 @@ def sentences(batch, pad):
         yield sample
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("name", [name for name in OBJECTIVES if name != "face"])
 def test_likelihood_is_logged_apart(lm_data, name):
     """nll_loss and ppl are those of plain likelihood; what is added stands in loss and in a column of its own."""
@@ -184,7 +184,7 @@ EVERY_CRITERION = {
 }  # fmt: skip
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", EVERY_CRITERION)
 def test_every_criterion_takes_every_term(lm_data, name):
     """Its loss is that without them, and each at its weight; without them nothing of them is logged."""

@@ -153,6 +153,7 @@ def test_each_checkpoint_is_opened_once(options, lm_runs, tmp_path, monkeypatch)
     assert opened == {Path(run, file): 1 for run in ("mle", "agg") for file in files}
 
 
+@pytest.mark.slow
 def test_from_python(lm_runs, lm_data, tmp_path):
     runs = {"one": lm_runs / "agg"}
     options = ReportOptions(max_texts=1, words=["w3"], datasets=[tmp_path / "none.txt"])
@@ -222,6 +223,7 @@ def test_a_changed_data_set_is_measured_again(lm_runs, lm_data, tmp_path):
     assert found[0] == -found[1] != 0
 
 
+@pytest.mark.slow
 def test_other_sections_bear_what_one_cannot(lm_runs, lm_data, tmp_path, capsys):
     """An interrupted save costs the curves over the updates only; no token is rare by frequency, which costs none."""
     run, path = tmp_path / "-run", tmp_path / "r.html"

@@ -389,6 +389,7 @@ def test_trainer_counts_one_slot_per_update(tmp_path):
     assert (counter.updates, gated.objective.micro_batches) == (4, 0)
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize(
     ("options", "tolerance"),
     [({}, 1e-4), ({"bf16": True, "optim": "sgd", "learning_rate": 0.1}, 1e-2)],
