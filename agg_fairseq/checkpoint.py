@@ -353,15 +353,13 @@ def _load(path: Path) -> dict[str, Any]:
         ) from error
     except Exception as error:  # a damaged pickle makes torch fail in as many ways as it has instructions
         raise UnreadableCheckpoint(unreadable) from error
-    if not isinstance(state, dict) or "model" not in state or not _has_any_options(state):
+    has_options = isinstance(state, dict) and any(  # a tensor, whose truth value may not be defined, is none
+        not isinstance(state.get(key), Tensor) and bool(state.get(key)) for key in ("cfg", "args")
+    )
+    if not has_options or "model" not in state:
         found = ", ".join(map(str, list(state)[:5])) if isinstance(state, dict) else type(state).__name__
         raise UserError(f"{path}: found {found}; expected a fairseq checkpoint, with its `model` and its `cfg`")
     return state
-
-
-def _has_any_options(state: dict[str, Any]) -> bool:
-    """Is there a `cfg` or an `args` that is not empty? A tensor, whose truth value may not be defined, is none."""
-    return any(not isinstance(state.get(key), Tensor) and bool(state.get(key)) for key in ("cfg", "args"))
 
 
 def _check_model(path: Path, state: dict[str, Any]) -> None:
