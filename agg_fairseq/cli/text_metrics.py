@@ -30,6 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", metavar="DATA", help="folder written by fairseq-preprocess, with the training split, for the shares"
     )
+    parser.add_argument(
+        "--padded",
+        action="store_true",
+        help="put n - 1 padding symbols on each side of each text for MS-Jaccard-n, as version 0.1.0 did; the code of "
+        "the measure's authors does not (default: no padding)",
+    )
     add_json(parser)
 
 
@@ -37,5 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Measures every file and the references, prints the table and writes the JSON file."""
     check_json(arguments.json, [*arguments.files, arguments.data])
     names = unique_names(arguments.files, arguments.name, "stem")
-    result = text_metrics(dict(zip(names, map(Path, arguments.files), strict=True)), arguments.data)
+    result = text_metrics(
+        dict(zip(names, map(Path, arguments.files), strict=True)), arguments.data, padded=arguments.padded
+    )
     print_result(result, arguments.json)

@@ -5,7 +5,8 @@ data set; --json has the correlation without the factor. The vector of a word is
 tokens. A word is looked up as it is written and, if the dictionary lacks one of its tokens, in lower case. Pairs with a
 word that is found in neither form, or with a token whose embedding is all zeros, are left out; the last row has the
 number of remaining pairs. The correlation is undefined for fewer than two pairs, and if all cosines or all scores are
-the same. A data set is a file with a line `word<TAB>word<TAB>score` for each pair.
+the same. With --as-published, words are split and looked up as in the released code of Yu et al. (2022). A data set is
+a file with a line `word<TAB>word<TAB>score` for each pair.
 
     agg-fairseq word-similarity runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt \\
         --data data-bin/wikitext-2 --datasets MEN WS353 RG65 RW
@@ -35,6 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"them, or one of the names {', '.join(DATASETS)}, whose file is looked for in $AGG_DATA/word-similarity",
     )
     add_tokenizer(parser)
+    parser.add_argument(
+        "--as-published",
+        action="store_true",
+        help="follow the released code of Yu et al. (2022): split words without a space before them (--bpe gpt2), "
+        "replace tokens that the dictionary lacks by <unk>, do not look words up in lower case, and keep all pairs",
+    )
     add_json(parser)
 
 
@@ -47,5 +54,6 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.data,
         arguments.datasets,
         tokenizer=tokenizer_of(arguments),
+        as_published=arguments.as_published,
     )
     print_result(result, arguments.json)

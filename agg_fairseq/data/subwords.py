@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -59,7 +60,7 @@ class Splitter:
     readable: Callable[[str], str] = str
 
     def __call__(self, word: str) -> list[str]:
-        """The tokens of a word that follows a space, in the dictionary or not; none if no pieces spell it."""
+        """The tokens of a word, in the dictionary or not; none if no pieces spell it."""
         return self.split(word)
 
     def indices(self, word: str) -> list[int]:
@@ -78,6 +79,8 @@ class Tokenizer:
         gpt2_vocab_bpe: vocab.bpe of "gpt2".
         sentencepiece_model: model of "sentencepiece".
         bpe_codes: codes of "fastbpe" and of "subword_nmt".
+        after_space: whether "gpt2" splits a word as in running text, after a space (`Ġsea`), or as at the beginning of
+            a text (`sea`). The other kinds have one form only.
     """
 
     kind: str = "words"
@@ -85,6 +88,7 @@ class Tokenizer:
     gpt2_vocab_bpe: Path | None = None
     sentencepiece_model: Path | None = None
     bpe_codes: Path | None = None
+    after_space: bool = True
 
     @property
     def files(self) -> dict[str, Path]:
@@ -122,7 +126,8 @@ class Tokenizer:
                     "rename the file"
                 )
             paths[name] = path
-        return _BUILDERS[self.kind](dictionary, **paths)
+        options = {"space": " " if self.after_space else ""} if self.kind == "gpt2" else {}
+        return _BUILDERS[self.kind](dictionary, **paths, **options)
 
 
 WORDS = Tokenizer()
@@ -173,29 +178,25 @@ def gpt2_tokenizer(gpt2_encoder_json: str, gpt2_vocab_bpe: str) -> Any:
     return tokenizer
 
 
-def _gpt2(dictionary: Any, gpt2_encoder_json: str, gpt2_vocab_bpe: str) -> Splitter:
+def _gpt2(dictionary: Any, gpt2_encoder_json: str, gpt2_vocab_bpe: str, space: str) -> Splitter:
+    """Splits a word with `space` before it; into nothing if a byte of it has no piece."""
     tokenizer = gpt2_tokenizer(gpt2_encoder_json, gpt2_vocab_bpe)
     pieces = {str(index): piece for piece, index in tokenizer.get_vocab().items()}
+
+    def split(word: str, tokens: Callable[[Any], Iterable[str]]) -> list[str]:
+        encoding = tokenizer.encode(space + word)
+        spelled = "".join(part for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(space + word))
+        return list(tokens(encoding)) if "".join(encoding.tokens) == spelled else []
+
     if _share(dictionary, pieces) >= PIECES_SHARE:
-        by_id = _after_space(tokenizer, lambda encoding: map(str, encoding.ids))
+        by_id = partial(split, tokens=lambda encoding: map(str, encoding.ids))
         return Splitter(dictionary, by_id, lambda token: pieces.get(token, token))
     if _share(dictionary, (piece for piece in pieces.values() if piece.startswith(SPACE))) >= PIECES_SHARE:
-        return Splitter(dictionary, _after_space(tokenizer, lambda encoding: encoding.tokens))
+        return Splitter(dictionary, partial(split, tokens=lambda encoding: encoding.tokens))
     raise UserError(
         f"--bpe gpt2: found few of the pieces of {gpt2_encoder_json} in the dictionary, neither as ids (15496) nor as "
         f"strings ({SPACE}homepage); expected data encoded with it; choose another --bpe"
     )
-
-
-def _after_space(tokenizer: Any, tokens: Callable[[Any], Iterable[str]]) -> Split:
-    """Splits a word as in running text, with the space before it; into nothing if a byte of it has no piece."""
-
-    def split(word: str) -> list[str]:
-        encoding = tokenizer.encode(f" {word}")
-        spelled = "".join(part for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(f" {word}"))
-        return list(tokens(encoding)) if "".join(encoding.tokens) == spelled else []
-
-    return split
 
 
 def _share(dictionary: Any, tokens: Iterable[str]) -> float:

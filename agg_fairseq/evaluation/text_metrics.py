@@ -15,7 +15,7 @@ from .. import __version__, metrics
 from ..data.binarized import count_tokens, load_dictionary
 from ..errors import UserError, first_line
 from ..files import open_file
-from ..metrics.diversity import SHORTEST_PHRASE
+from ..metrics.diversity import OFTEN, SHORTEST_PHRASE
 from ..metrics.groups import MASS_GROUPS, MASS_PERCENT
 from ..metrics.ngrams import ABSENT
 from ..names import HUMAN
@@ -28,7 +28,7 @@ Texts = list[list[str]]
 """The tokens of each text."""
 
 
-def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None) -> Result:
+def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None, *, padded: bool = False) -> Result:
     """The measures of the F²-Softmax paper for continuations, and for their references as `human`.
 
     KLD is the KL divergence of the distributions of single tokens, MSJ-n is MS-Jaccard, SB-n Self-BLEU, Dist-n the
@@ -41,6 +41,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         data: folder written by `fairseq-preprocess`, with the training split, for the shares of frequent, medium, rare
             and very rare tokens: those that make up the top 40%, next 30%, next 20% and last 10% of that text. None
             leaves the shares out.
+        padded: pad the texts for MS-Jaccard, see `metrics.ms_jaccard`.
 
     Returns:
         Result: a row per file, and the row `human`; all but KLD and Uniq × 100. Details: `groups`, their sizes or None;
@@ -82,7 +83,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     measured = {}
     everything = {**sides["continuation"], HUMAN: references}
     for name, of_row in tqdm(everything.items(), desc="measuring", unit="file", disable=None, leave=False):
-        measured[name] = _measure(of_row, None if name == HUMAN else references, shares)
+        measured[name] = _measure(of_row, None if name == HUMAN else references, shares, padded)
 
     rows: dict[str | tuple[str, ...], list[Value]] = {}
     for name, found in measured.items():
@@ -111,10 +112,10 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
                 f"texts:{len(references)}",
                 f"tokens:{measured[HUMAN]['tokens']}",
                 "self-bleu:method1,closest",
-                "ms-jaccard:counts-per-text,padded",
+                f"ms-jaccard:counts-per-text,{'padded' if padded else 'unpadded'}",
                 f"kld:{ABSENT:g},nats",
                 "distinct:per-token",
-                f"rep:{SHORTEST_PHRASE}-or-more-twice",
+                f"rep:most-repeated,{SHORTEST_PHRASE}-or-more-tokens-or-over-{OFTEN}-times",
                 *([] if groups is None else [f"groups:{percents_of_mass}-of-mass"]),
                 f"version:{__version__}",
             ]
@@ -124,14 +125,15 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
 
 
 def _measure(
-    texts: Texts, references: Texts | None, shares: Callable[[Texts], dict[str, float] | None] | None
+    texts: Texts, references: Texts | None, shares: Callable[[Texts], dict[str, float] | None] | None, padded: bool
 ) -> dict[str, Any]:
     """The measures of one row; without references, those of the human texts."""
     tokens = [any(texts), any(references or [])]
+    jaccard = metrics.ms_jaccard(texts, references, MAX_ORDER, padded=padded) if references and any(tokens) else None
     return {
         "tokens": sum(map(len, texts)),
         "kld": metrics.kl_divergence(texts, references) if references and all(tokens) else None,
-        "ms_jaccard": metrics.ms_jaccard(texts, references, MAX_ORDER) if references and any(tokens) else None,
+        "ms_jaccard": jaccard,
         "self_bleu": metrics.self_bleu(texts, MAX_ORDER) if len(texts) > 1 else None,
         "distinct": metrics.distinct(texts, MAX_ORDER),
         "repetition": metrics.repetition(texts),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +28,7 @@ def word_similarity(
     datasets: Sequence[str | Path],
     *,
     tokenizer: Tokenizer = WORDS,
+    as_published: bool = False,
 ) -> Result:
     """Spearman's rank correlation of human scores and the cosine of the vectors of two words.
 
@@ -35,11 +36,15 @@ def word_similarity(
     dictionary lacks a token of it, in lower case. Pairs with a word that is found in neither form, or with a token
     whose embedding is all zeros, are left out.
 
+    The released code of Yu et al. (2022), `eval_emb.py`, differs: GPT-2's tokenizer splits a word without the space
+    that precedes it in running text, each token that the dictionary lacks becomes `<unk>`, and no pair is left out.
+
     Args:
         checkpoints: models over one vocabulary, by the names of their rows.
         data: folder written by `fairseq-preprocess`, with the training split.
         datasets: files, folders and names of data sets, as of `data.word_pairs.dataset_files`.
         tokenizer: how words are split into tokens of the dictionary.
+        as_published: follow that code. A pair is left out only if the cosine of its vectors is undefined.
 
     Returns:
         Result: a row per checkpoint with the correlation × 100 for each data set, None where fewer than two pairs are
@@ -67,10 +72,12 @@ def word_similarity(
     dictionary = load_embedding_vocabulary(checkpoints, data).dictionary
     if tokenizer.kind == "words":
         check_words(dictionary)
-    splitter = tokenizer.splitter(dictionary)
+    splitter = replace(tokenizer, after_space=not as_published).splitter(dictionary)
 
     @cache
     def tokens(word: str) -> list[int]:
+        if as_published:
+            return [dictionary.index(token) for token in splitter(word)]  # that of <unk> for a missing token
         return splitter.indices(word) or splitter.indices(word.lower())
 
     tokens_of = {name: (list(map(tokens, of.first)), list(map(tokens, of.second))) for name, of in pairs_of.items()}
@@ -97,8 +104,11 @@ def word_similarity(
                 f"datasets:{','.join(names)}",
                 f"bpe:{tokenizer.kind}",
                 "word:mean-of-tokens",
-                "case:as-written,else-lower",
-                "uncovered-pairs:left-out",
+                *(
+                    ["split:without-space", "case:as-written", "missing-tokens:<unk>"]
+                    if as_published
+                    else ["case:as-written,else-lower", "uncovered-pairs:left-out"]
+                ),
                 "cosine,spearman",
                 f"version:{__version__}",
             ]

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 from .ngrams import Text, check_texts, ngrams
 
-SHORTEST_PHRASE = 3
-"""Tokens of the shortest phrase that counts in `repetition`."""
+SHORTEST_PHRASE, LONGEST_PHRASE = 3, 90
+"""Number of tokens of the phrases that `repetition` looks for. Shorter ones count if they are repeated often enough."""
+OFTEN = 50
+"""A phrase that is repeated more often than this counts in `repetition`, however short it is."""
 SMOOTHING = 0.1
 """Matches that Self-BLEU counts where an order has none: method 1 of Chen and Cherry (2014), with NLTK's ε."""
 
@@ -41,32 +43,37 @@ def distinct(texts: Sequence[Text], max_order: int = 3) -> list[float]:
     return scores
 
 
-def repetition(texts: Sequence[Text], *, shortest_phrase: int = SHORTEST_PHRASE) -> float:
-    """The share of texts that end in a phrase repeated at least twice in a row.
+def repetition(texts: Sequence[Text]) -> float:
+    """The share of texts that end in a repeated phrase, by the rule of Holtzman et al.'s released script.
 
-    The authors' released script finds the phrase length that is repeated most often, and tests whether that is 3 tokens
-    or more. Here any phrase of 3 tokens or more counts, such as `a b a b` in a text that ends in four times `a b`.
+    For each length n from 1 to 90 tokens, r_n is the number of times that the last n tokens of the text occur in a row
+    at its end. Let n* be the length with the largest r_n, the smallest of several. The text repeats itself if r_n* ≥ 2
+    and either n* ≥ 3 or r_n* > 50. So `a b c a b c` does. `a a a a a a` does not, because n* = 1: the phrase `a a a`
+    also occurs twice, but `a` occurs six times, which is not more than 50.
 
     Args:
         texts: lists of tokens.
-        shortest_phrase: minimum number of tokens of a phrase, at least 1.
 
     Returns:
-        In [0, 1]; a text shorter than two phrases repeats nothing.
+        In [0, 1]. A text shorter than two phrases of 3 tokens does not repeat itself.
 
     Raises:
-        ValueError: there is no text, or `shortest_phrase` is below 1.
+        ValueError: there is no text.
         TypeError: a text is a string.
 
-    Reference: Holtzman et al. (2020).
+    Reference: Holtzman et al. (2020), `metrics/repetition.py` of their code.
     """
     check_texts(texts)
-    if shortest_phrase < 1:
-        raise ValueError(f"expected phrases of 1 token or more, got {shortest_phrase}")
     repeating = 0
     for text in texts:
-        lengths = range(shortest_phrase, len(text) // 2 + 1)
-        repeating += any(text[-length:] == text[-2 * length : -length] for length in lengths)
+        most, best = 1, 0  # r_n* and n*
+        for length in range(1, min(LONGEST_PHRASE, len(text) // 2) + 1):
+            phrase, times = text[-length:], 1
+            while text[-(times + 1) * length : -times * length] == phrase:
+                times += 1
+            if times > most:
+                most, best = times, length
+        repeating += most > 1 and (best >= SHORTEST_PHRASE or most > OFTEN)
     return repeating / len(texts)
 
 

@@ -82,40 +82,47 @@ def kl_divergence(generated: Sequence[Text], references: Sequence[Text]) -> floa
     return math.fsum(ref * math.log(ref / gen) for ref, gen in pairs)
 
 
-def ms_jaccard(generated: Sequence[Text], references: Sequence[Text], max_order: int = 3) -> list[float]:
+def ms_jaccard(
+    generated: Sequence[Text], references: Sequence[Text], max_order: int = 3, *, padded: bool = False
+) -> list[float | None]:
     """MS-Jaccard-n: the geometric mean, over k = 1, …, n, of J_k = Σ_g min(C_gen, C_ref) / Σ_g max(C_gen, C_ref).
 
     C(g) of a side is the number of occurrences of the k-gram g in all its texts, divided by the number of its texts.
-    The sums are over the k-grams of either side. Each text has k − 1 padding symbols at both ends, so that texts
-    shorter than k count too. J_k is computed in whole numbers.
+    The sums are over the k-grams of either side. J_k is computed in whole numbers.
 
     Args:
         generated: lists of tokens.
         references: lists of tokens; the number of texts may differ.
         max_order: N, at least 1.
+        padded: put k − 1 padding symbols on each side of each text, so that every token is in k of its k-grams. This
+            raises the value: a k-gram of padding and one or two tokens is shared more often than one of k tokens.
 
     Returns:
-        MS-Jaccard-1, …, MS-Jaccard-N, each in [0, 1]; 1 where the k-grams agree.
+        MS-Jaccard-1, …, MS-Jaccard-N, each in [0, 1]; 1 where the k-grams agree. None for the orders k at which no text
+        of either side has a k-gram, which cannot happen with padding.
 
     Raises:
         ValueError: there are no texts on a side, neither side has a token, or `max_order` is below 1.
         TypeError: a text is a string.
 
-    Reference: Alihosseini et al. (2019); Choi et al. (2020), Sec. 4.1.6. Neither says whether texts are padded.
+    Reference: Alihosseini et al. (2019), whose released code does not pad; Choi et al. (2020), Sec. 4.1.6.
     """
     check_texts(generated, max_order)
     check_texts(references)
     if not any(map(len, [*generated, *references])):
         raise ValueError("expected texts with at least one token, got empty texts only")
-    scores = []
+    scores: list[float] = []
     for order in range(1, max_order + 1):
-        c_gen, c_ref = (count_ngrams(texts, order, padded=True) for texts in (generated, references))
+        c_gen, c_ref = (count_ngrams(texts, order, padded=padded) for texts in (generated, references))
         # Both fractions C times the number of texts of both sides are whole numbers.
         pairs = [
             (c_gen.get(g, 0) * len(references), c_ref.get(g, 0) * len(generated)) for g in c_gen.keys() | c_ref.keys()
         ]
+        if not pairs:  # all texts are shorter than this order, and than all higher ones
+            break
         scores.append(sum(map(min, pairs)) / sum(map(max, pairs)))
-    return [math.prod(scores[:order]) ** (1 / order) for order in range(1, max_order + 1)]
+    means: list[float | None] = [math.prod(scores[:order]) ** (1 / order) for order in range(1, len(scores) + 1)]
+    return means + [None] * (max_order - len(scores))
 
 
 def _frequencies(texts: Sequence[Text]) -> dict[tuple[str | None, ...], float]:

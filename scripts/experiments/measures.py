@@ -104,10 +104,11 @@ def isotropy(workspace: Workspace, model: Model) -> Result:
 
 
 def word_similarity(workspace: Workspace, model: Model) -> Result:
-    """Spearman × 100 with human scores of pairs of words, by data set."""
+    """Spearman × 100 with human scores of pairs of words, by data set, as Yu et al. (2022) compute it."""
     models, corpus = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus)
     files, tokenizer = dataset_files(DATASETS), corpus.tokenizer()
-    return _kept(workspace, model, evaluation.word_similarity, models, corpus.binarized, files, tokenizer=tokenizer)
+    options = {"tokenizer": tokenizer, "as_published": True}
+    return _kept(workspace, model, evaluation.word_similarity, models, corpus.binarized, files, **options)
 
 
 def neighbors(workspace: Workspace, model: Model, *, words: Sequence[str]) -> Result:

@@ -188,6 +188,40 @@ def test_word_similarity_by_subwords(tmp_path, capsys):
     )
 
 
+def test_word_similarity_as_published(tmp_path, capsys):
+    """Words without a space before them, `<unk>` for missing tokens, no second look in lower case, every pair.
+
+    The oracle is `eval_emb.py` of Yu et al. (2022), written out. Of `low`, `lower`, `Low` and `l`, split as `low`,
+    `low er`, `L ow` and `l`, the dictionary has no `L`. In our own protocol, only `low` has a token, `Ġlow`.
+    """
+    pieces = [*"Ġlowers", "L", "ow", "low", "er", "Ġl", "Ġlow"]
+    (tmp_path / "encoder.json").write_text(json.dumps({piece: 100 + index for index, piece in enumerate(pieces)}))
+    (tmp_path / "vocab.bpe").write_text("#version: 0.2\no w\nl ow\ne r\nĠ l\nĠl ow\n", encoding="utf-8")
+    ids = {piece: str(100 + index) for index, piece in enumerate(pieces)}
+    text = " ".join(ids[piece] for piece in ("low", "er", "ow", "l", "Ġlow"))
+    dictionary = build_dictionary(text)
+    dictionary.save(str(tmp_path / "dict.txt"))
+    write_split(tmp_path / "train", text, dictionary)
+    weight = torch.randn(len(dictionary), 4, generator=torch.Generator().manual_seed(1))
+    path = write_checkpoint(tmp_path / "m" / "c.pt", weight, LANGUAGE_MODEL)
+    pairs = [("low", "lower", 5.0), ("low", "Low", 1), ("Low", "l", 2), ("lower", "l", 4), ("low", "l", 3)]
+    (tmp_path / "pairs.txt").write_text("".join(f"{one}\t{other}\t{score}\n" for one, other, score in pairs))
+
+    def vector(word):
+        split = {"low": ["low"], "lower": ["low", "er"], "Low": ["L", "ow"], "l": ["l"]}[word]
+        rows = [weight[dictionary.indices.get(ids[piece], dictionary.indices["<unk>"])] for piece in split]
+        return torch.stack(rows).double().mean(0)
+
+    cosines = [torch.cosine_similarity(vector(one), vector(other), dim=0).item() for one, other, _ in pairs]
+    expected = 100 * spearmanr(cosines, [score for *_, score in pairs]).statistic
+    files = ("--gpt2-encoder-json", tmp_path / "encoder.json", "--gpt2-vocab-bpe", tmp_path / "vocab.bpe")
+    start = ("word-similarity", path, "--data", tmp_path, "--datasets", tmp_path / "pairs.txt", "--bpe", "gpt2", *files)
+    printed = run_command(capsys, *start, "--as-published")
+    assert table(printed)[1] == [["m", f"{expected:.2f}"], ["pairs", "5/5"]]
+    assert "|split:without-space|case:as-written|missing-tokens:<unk>|" in printed
+    assert table(run_command(capsys, *start))[1] == [["m", "—"], ["pairs", "0/5"]]
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -53,7 +53,20 @@ def test_table(tmp_path, capsys):
     assert table["human"].items() >= expected.items()
     assert table["model"].items() >= {"KLD": "0.05", "MSJ-1": "66.7", "Rep (%)": "33.33", "Uniq": "3"}.items()
     signature = printed.splitlines()[-1].split("|")
+    assert "ms-jaccard:counts-per-text,unpadded" in signature
     assert signature[:2] == ["texts:3", "tokens:8"] and signature[-1] == f"version:{__version__}"
+
+
+def test_padding(tmp_path, capsys):
+    """2-grams: ab 3, aa 1, bc 1 in the references; ab 3, aa 1, bc 3, ca 2 in as many continuations: 5 / 9.
+
+    With padding, ·a 3 and 2, ·b 0 and 1, b· 2 and 1, c· 1 and 1, a· 0 and 1 too: (5 + 4) / (9 + 3 + 1 + 2 + 1 + 1).
+    """
+    path = write_texts(tmp_path / "model.jsonl")
+    assert cells(run_text_metrics(capsys, path))["model"]["MSJ-2"] == f"{100 * (2 / 3 * 5 / 9) ** 0.5:.1f}"
+    printed = run_text_metrics(capsys, path, "--padded")
+    assert cells(printed)["model"]["MSJ-2"] == f"{100 * (2 / 3 * 9 / 17) ** 0.5:.1f}"
+    assert "|ms-jaccard:counts-per-text,padded|" in printed
 
 
 def test_files_side_by_side(tmp_path, capsys):

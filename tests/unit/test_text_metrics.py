@@ -53,11 +53,14 @@ def test_ms_jaccard_by_hand():
     """One generated text, `a b`, and two references, whose counts are halved; · is padding.
 
     1: a 1 and 1, b 1 and ½, c 0 and ½: (1 + ½) / (1 + 1 + ½) = 3/5.
-    2: ·a 1 and 1; ab, b· 1 and ½; ac, c· 0 and ½: 2 / 4.
-    3: ··a 1 and 1; ·ab, ab·, b·· 1 and ½; ·ac, ac·, c·· 0 and ½: 2.5 / 5.5 = 5/11.
+    2: ab 1 and ½, ac 0 and ½: ½ / 1½ = 1/3. No text has a 3-gram.
+    Padded, 2: ·a 1 and 1; ab, b· 1 and ½; ac, c· 0 and ½: 2 / 4.
+    Padded, 3: ··a 1 and 1; ·ab, ab·, b·· 1 and ½; ·ac, ac·, c·· 0 and ½: 2.5 / 5.5 = 5/11.
     """
+    texts = cut("a b"), cut("a b", "a c")
+    assert ms_jaccard(*texts) == [pytest.approx(0.6), pytest.approx((0.6 / 3) ** (1 / 2)), None]
     expected = [0.6, (0.6 * 0.5) ** (1 / 2), (0.6 * 0.5 * 5 / 11) ** (1 / 3)]
-    assert ms_jaccard(cut("a b"), cut("a b", "a c")) == pytest.approx(expected, rel=1e-12)
+    assert ms_jaccard(*texts, padded=True) == pytest.approx(expected, rel=1e-12)
 
 
 def test_self_bleu_by_hand():
@@ -94,16 +97,39 @@ def test_distinct_by_hand():
         ("a b c a b c x", False),
         ("a b c x a b c", False),
         ("x a b a b", False),
-        ("a b a b a b a b", True),  # a b a b, twice
-        ("a a a a a", False),
-        ("a a a a a a", True),
+        ("a b a b a b a b", False),  # `a b` four times, and `a b a b` only twice
+        ("x a b c x a b c x a b c", True),
+        ("a " * 50, False),
+        ("a " * 51, True),
+        ("x" + " a b" * 50, False),
+        ("x" + " a b" * 51, True),
+        (" ".join(map(str, range(90))) + " " + " ".join(map(str, range(90))), True),
+        (" ".join(map(str, range(91))) + " " + " ".join(map(str, range(91))), False),  # phrases have 90 tokens or fewer
         ("", False),
     ],
 )
 def test_repetition(text, repeats):
     assert repetition(cut(text)) == repeats
     assert repetition(cut(text, "a", "b", "c")) == repeats / 4
-    assert repetition(cut(text, text), shortest_phrase=10) == 0
+
+
+def repeats_by_the_script(text):
+    """The rule of Holtzman et al.'s metrics/repetition.py: counts from the end, and takes the first largest count."""
+    reverse, counts = text[::-1], []
+    for n in range(1, 91):
+        count = 1
+        while len(reverse[n * count : n * (count + 1)]) == n and reverse[n * count : n * (count + 1)] == reverse[:n]:
+            count += 1
+        counts.append(count)
+    n = counts.index(max(counts)) + 1
+    return max(counts) > 1 and (n >= 3 or max(counts) > 50)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from("ab"), max_size=4), st.lists(st.sampled_from("abc"), max_size=5), st.integers(0, 55))
+def test_repetition_against_the_rule_of_the_script(start, phrase, times):
+    text = start + phrase * times
+    assert repetition([text]) == repeats_by_the_script(text)
 
 
 def test_unique_tokens():
@@ -187,15 +213,18 @@ def slow_kl_divergence(generated, references):
     return sum(ref.get(v, 1e-10) * math.log(ref.get(v, 1e-10) / gen.get(v, 1e-10)) for v in {**ref, **gen})
 
 
-def slow_ms_jaccard(generated, references, order):
+def slow_ms_jaccard(generated, references, order, padded):
     product = 1
     for k in range(1, order + 1):
         of_side = []
         for side in (generated, references):
-            padded = [["·"] * (k - 1) + text + ["·"] * (k - 1) for text in side]
-            grams = Counter(tuple(text[i : i + k]) for text in padded for i in range(len(text) - k + 1))
+            border = ["·"] * (k - 1) * padded
+            texts = [border + text + border for text in side]
+            grams = Counter(tuple(text[i : i + k]) for text in texts for i in range(len(text) - k + 1))
             of_side.append({gram: count / len(side) for gram, count in grams.items()})
         pairs = [[side.get(gram, 0) for side in of_side] for gram in {**of_side[0], **of_side[1]}]
+        if not pairs:
+            return None
         product *= sum(map(min, pairs)) / sum(map(max, pairs))
     return product ** (1 / order)
 
@@ -204,8 +233,10 @@ def slow_ms_jaccard(generated, references, order):
 @given(TEXTS.filter(any), TEXTS.filter(any))
 def test_likeness_against_slow_forms(generated, references):
     assert kl_divergence(generated, references) == pytest.approx(slow_kl_divergence(generated, references), abs=1e-9)
-    expected = [slow_ms_jaccard(generated, references, order) for order in (1, 2, 3, 4)]
-    assert ms_jaccard(generated, references, 4) == pytest.approx(expected, abs=1e-9)
+    for padded in (False, True):
+        expected = [slow_ms_jaccard(generated, references, order, padded) for order in (1, 2, 3, 4)]
+        expected = [None if score is None else pytest.approx(score, abs=1e-9) for score in expected]
+        assert ms_jaccard(generated, references, 4, padded=padded) == expected
 
 
 @settings(max_examples=100, deadline=None)
@@ -223,10 +254,17 @@ def test_order_of_the_texts_changes_nothing(texts, references, chance):
 @settings(max_examples=100, deadline=None)
 @given(TEXTS.filter(any), TEXTS.filter(any))
 def test_ranges(texts, references):
-    scores = [*self_bleu(texts), *distinct(texts), repetition(texts), *ms_jaccard(texts, references)]
+    likeness = ms_jaccard(texts, references)
+    scores = [
+        *self_bleu(texts),
+        *distinct(texts),
+        repetition(texts),
+        *(score for score in likeness if score is not None),
+    ]
     assert all(0 <= score <= 1 + 1e-12 for score in scores)
-    assert ms_jaccard(texts, references) == ms_jaccard(references, texts)
-    assert ms_jaccard(texts, texts) == [1, 1, 1]
+    assert likeness == ms_jaccard(references, texts)
+    assert ms_jaccard(texts, texts, padded=True) == [1, 1, 1]
+    assert ms_jaccard(texts, texts) == [1 if any(len(text) >= n for text in texts) else None for n in (1, 2, 3)]
     assert kl_divergence(texts, texts) == 0
     assert kl_divergence(texts, references) < math.log(1e10) + 1e-9
 
@@ -239,7 +277,7 @@ def test_ranges(texts, references):
         # shorter than n: 0.1 match of 1
         (cut("a", "a"), [1, 0.1 ** (1 / 2), 0.01 ** (1 / 3)], [1, 0, 0], 0, 1),
         # all tokens the same: 6 of a, 5 of aa, 4 of aaa
-        (cut(*["a a a a a a"] * 3), [1, 1, 1], [1 / 6, 1 / 6, 1 / 6], 1, 1),
+        (cut(*["a a a a a a"] * 3), [1, 1, 1], [1 / 6, 1 / 6, 1 / 6], 0, 1),
         # an empty text has BLEU 0, and is no reference that helps
         (cut("a b c", "a b c", ""), [2 / 3, 2 / 3, 2 / 3], [2 / 3, 4 / 9, 2 / 9], 0, 3),
     ],
@@ -254,13 +292,14 @@ def test_degenerate_texts(texts, bleu, varied, repeats, uniq):
 def test_one_text():
     """Of `a b`: a, b of 2 tokens, and ab; with nothing to be compared to."""
     assert distinct(cut("a b")) == [1, 0.5, 0]
-    assert ms_jaccard(cut("a b"), cut("a b")) == [1, 1, 1]
+    assert ms_jaccard(cut("a b"), cut("a b")) == [1, 1, None]
     with pytest.raises(ValueError, match="at least two texts"):
         self_bleu(cut("a b"))
 
 
 def test_likeness_to_empty_texts():
-    assert ms_jaccard(cut(""), cut("a b")) == [0, 0, 0]
+    assert ms_jaccard(cut(""), cut("a b")) == [0, 0, None]
+    assert ms_jaccard(cut(""), cut("a b"), padded=True) == [0, 0, 0]
     for measure in OF_PAIRS:
         with pytest.raises(ValueError, match="at least one token"):
             measure(cut(""), cut("", ""))
@@ -297,8 +336,6 @@ def test_bad_orders():
         ms_jaccard(cut("a b"), cut("a c"), 0)
     with pytest.raises(ValueError, match="order 1 or more, got 0"):
         ngrams(["a"], 0)
-    with pytest.raises(ValueError, match="1 token or more, got 0"):
-        repetition(cut("a b"), shortest_phrase=0)
 
 
 @pytest.mark.parametrize("counts", [[], [0, 0], [3, -1], [[1, 2]]])
