@@ -1,14 +1,18 @@
 """All that reaches into the inside of fairseq and torch, and the complete list of what is replaced or wrapped.
 
-`import agg_fairseq` adds names to fairseq's registries, and one class to a list of torch's; it replaces nothing. All
-else happens when a criterion of this package is built (C) or trains (T), or when a model with the factorized output
-layer is built (M).
+`import agg_fairseq` adds names to fairseq's registries, and one class to a list of torch's. It replaces one method of
+fairseq's trainer, which then does what it did before unless an optimizer of this package is chosen. All else happens
+when a criterion of this package is built (C) or trains (T), or when a model with the factorized output layer is built
+(M).
 
     what                                where             when  for how long            why
     registries of criterions, models,   criterions/base,  import                        --criterion agg,
-    architectures (added to)            models/                                         --arch transformer_lm_f2
+    architectures, optimizers           models/, optim/                                 --arch transformer_lm_f2,
+    (added to)                                                                          --optimizer coupled_adam
     torch.serialization: safe globals   checkpoint        import, each opening of a     resume and generation from
     (argparse.Namespace added)                            checkpoint                    checkpoints with a Namespace
+    Trainer._build_optimizer            optimizers        import        the process     an optimizer learns which
+                                                                                        parameter is W
     task.get_batch_iterator             hooks             C     the task instance       length of an epoch; a resume
                                                                                         sees the same batches
     task.train_step                     hooks             C     the task instance       update number, dummy batches,
@@ -40,5 +44,6 @@ If the user's fairseq differs from the tested version:
   attempted again are counted twice. Nothing else depends on it.
 - `load_checkpoint` or `PathManager` is not looked up in `checkpoint_utils`: checkpoints are written as fairseq writes
   them, and a resume that cannot work ends in fairseq's own error.
+- `Trainer._build_optimizer` is not called: `--optimizer coupled_adam` is plain Adam, and the log lacks its line.
 - A decoder without `features_only` that is none of fairseq's LSTMs is refused in one line.
 """

@@ -139,6 +139,7 @@ VARIANTS = {
     "f2_softmax": F2,
     "freeze_rare": ("--criterion", "freeze_rare", "--freeze-fraction", "0.4", "--weight-decay", "0.1"),
     "two batches per update": (*AGG, "--update-freq", "2"),
+    "coupled adam": (*AGG, "--optimizer", "coupled_adam", "--weight-decay", "0.1"),
     "static group, current batch": (*AGG, "--agg-static-after-epoch", "1", "--agg-count-current-batch"),
     "schedule, sparse log": (*AGG, "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "4", "--log-interval", "3"),
     "seed of the epoch": (*AGG, "--update-ordered-indices-seed"),

@@ -14,6 +14,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
+import agg_fairseq.optim.fairseq_optimizers  # noqa: F401 — registers
 from agg_fairseq.functional import agg_gates, rare_tokens
 from tests.glue.test_criterions import LM, batches, build
 from tests.glue.test_f2_models import F2_LM
@@ -34,6 +35,9 @@ OBJECTIVES = {
         "--criterion", "unlikelihood_sequence", "--ul-prefix-length", 5, "--ul-completion-length", 9, "--ul-ngram", 2,
     ),
     "f2_softmax": ("--criterion", "f2_softmax"),
+    "agg, coupled adam": (
+        "--criterion", "agg", "--agg-rare-fraction", 0.4, "--agg-window", 3, "--optimizer", "coupled_adam",
+    ),
 }  # fmt: skip
 FP16 = {
     "fp16": ("--fp16",),
@@ -296,10 +300,11 @@ RESUMED = [mode for mode in MODES if mode.startswith("memory-efficient")]
 
 
 @pytest.mark.grid(1)
+@pytest.mark.parametrize("name", ["agg", "agg, coupled adam"])
 @pytest.mark.parametrize("mode", RESUMED)
-def test_a_resume_goes_on_bit_for_bit(lm_data, tmp_path, mode):
+def test_a_resume_goes_on_bit_for_bit(lm_data, tmp_path, mode, name):
     """Where fairseq saves all that it trains: not the float32 copies of `--fp16`, nor the scaler of `--amp`."""
-    options = (*OBJECTIVES["agg"], *MODES[mode])
+    options = (*OBJECTIVES[name], *MODES[mode])
     whole, iterator = small_trainer(lm_data, *options, save=tmp_path)
     trained(whole, 4)
     whole.cfg.checkpoint.no_save = False

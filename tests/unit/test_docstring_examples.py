@@ -17,6 +17,7 @@ import torch
         "functional.gated_cross_entropy",
         "modules.factorized_softmax",
         "modules.token_counter",
+        "optim.coupled_adam",
     ],
 )
 def test_examples(name):

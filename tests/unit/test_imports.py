@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 PURE = (
-    *("", "functional", "modules", "metrics", "integrations", "cli.main", "checkpoint", "averaging", "f2_conversion"),
-    *("data.binarized", "data.training_counts", "data.vocabulary", "evaluation", "plots", "report"),
+    *("", "functional", "modules", "optim", "metrics", "integrations", "cli.main", "checkpoint", "averaging"),
+    *("f2_conversion", "data.binarized", "data.training_counts", "data.vocabulary", "evaluation", "plots", "report"),
 )
 
 

@@ -1,0 +1,118 @@
+"""`--optimizer coupled_adam`: the optimizers of this package for fairseq. Importing this module registers them."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, List
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.optim import OPTIMIZER_REGISTRY, FairseqOptimizer, register_optimizer
+from omegaconf import II, OmegaConf
+
+from ..errors import fail
+from ..fairseq_glue.optimizers import attach_optimizers
+from .coupled_adam import CoupledAdam
+
+logger = logging.getLogger(__name__)
+
+
+def register(name: str, dataclass: type[FairseqDataclass]) -> Callable[[type], type]:
+    """`fairseq.optim.register_optimizer`, but a second import of the same class is no error."""
+
+    def registered(cls: type[FairseqOptimizer]) -> type[FairseqOptimizer]:
+        known = OPTIMIZER_REGISTRY.get(name)
+        if known is not None and known.__name__ == cls.__name__:
+            return known
+        return register_optimizer(name, dataclass=dataclass)(cls)
+
+    return registered
+
+
+@dataclass
+class CoupledAdamConfig(FairseqDataclass):
+    """Options of `--optimizer coupled_adam`: those of fairseq's `adam`."""
+
+    adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "betas for Adam optimizer"})
+    adam_eps: float = field(default=1e-8, metadata={"help": "epsilon for Adam optimizer"})
+    weight_decay: float = field(default=0.0, metadata={"help": "decoupled weight decay"})
+    lr: List[float] = II("optimization.lr")
+
+
+@register("coupled_adam", dataclass=CoupledAdamConfig)
+class FairseqCoupledAdam(FairseqOptimizer):
+    """fairseq's `adam`, with one second moment for all rows of the output embedding.
+
+    fairseq tells an optimizer nothing of the model, so that `attach` adds what it needs once the trainer has built it.
+    """
+
+    def __init__(self, cfg: Any, params: Any) -> None:
+        super().__init__(cfg)
+        try:
+            self._optimizer = CoupledAdam(params, **self.optimizer_config)
+        except ValueError as error:
+            fail(f"--optimizer coupled_adam: {error}")
+
+    @property
+    def optimizer_config(self) -> dict[str, Any]:
+        """The options of `CoupledAdam` that replace those in a checkpoint, so that a resume can change them."""
+        lr, betas = self.cfg.lr, self.cfg.adam_betas
+        if isinstance(betas, str):  # "(0.9, 0.98)", from a command line
+            try:
+                betas = [float(beta) for beta in betas.strip("()[] ").split(",")]
+            except ValueError:
+                betas = []
+        elif OmegaConf.is_config(betas):
+            betas = OmegaConf.to_container(betas)
+        if len(betas) != 2:
+            fail(f"--adam-betas: expected two numbers such as '(0.9, 0.98)', got {self.cfg.adam_betas!r}")
+        return {
+            "lr": lr if isinstance(lr, float) else lr[0],
+            "betas": tuple(betas),
+            "eps": self.cfg.adam_eps,
+            "weight_decay": self.cfg.weight_decay,
+        }
+
+    @property
+    def supports_memory_efficient_fp16(self) -> bool:
+        """The update of half-precision parameters is in float32."""
+        return True
+
+    @property
+    def supports_flat_params(self) -> bool:
+        """One flat tensor of all parameters has no rows."""
+        return False
+
+    def attach(self, model: Any, criterion: Any) -> None:
+        """Couples the rows of the output embedding, which is the input embedding too where the two are tied.
+
+        Args:
+            model: the model that is trained.
+            criterion: its criterion, which may have parameters too.
+
+        Raises:
+            SystemExit: with status 2, after one line: the model has no such matrix.
+        """
+        decoder = getattr(model, "decoder", None)
+        tied = decoder.embed_tokens if getattr(decoder, "share_input_output_embed", False) else None
+        layer = getattr(decoder, "output_projection", getattr(decoder, "fc_out", tied))
+        weight = getattr(layer, "weight", None)
+        if weight is None or getattr(decoder, "adaptive_softmax", None) is not None:
+            fail(
+                f"--optimizer coupled_adam: found {type(model).__name__} without a single output embedding; expected a "
+                "decoder that ends in a linear layer over the target tokens (without --adaptive-softmax-cutoff)"
+            )
+        # fairseq's optimizers for half precision train float32 copies, in the order of the parameters.
+        trained = [p for p in chain(model.parameters(), criterion.parameters()) if p.requires_grad]
+        group = self._optimizer.param_groups[0]
+        position = next((number for number, parameter in enumerate(trained) if parameter is weight), None)
+        if position is None:
+            logger.info("coupled_adam: the output embedding is not trained, so that no second moment is averaged")
+            return
+        coupled = group["params"].pop(position)
+        self._optimizer.add_param_group({**group, "params": [coupled], "coupled": True})
+        rows, columns = coupled.shape
+        logger.info(f"coupled_adam: the {rows} rows of the output embedding share a second moment of {columns} numbers")
+
+
+attach_optimizers()

@@ -1,0 +1,109 @@
+"""`--optimizer coupled_adam` in fairseq's trainer: which matrix is coupled, and that all else is fairseq's Adam."""
+
+import pytest
+import torch
+from fairseq.optim.adam import Adam
+
+import agg_fairseq.models
+import agg_fairseq.optim.fairseq_optimizers  # noqa: F401 — registers
+from agg_fairseq.optim import CoupledAdam
+from tests.conftest import ROOT, call, run_command
+from tests.glue.test_criterions import LM, MT, batches, trainer_for
+from tests.glue.test_half_precision_training import small_trainer
+
+COUPLED = ("--optimizer", "coupled_adam", "--adam-betas", "(0.9, 0.98)", "--weight-decay", 0.1)
+LSTM = (
+    "--task language_modeling --arch lstm_lm --decoder-embed-dim 8 --decoder-hidden-size 8 --decoder-out-embed-dim 8 "
+    "--decoder-layers 1 --dropout 0 --tokens-per-sample 16 --max-tokens 64"
+).split()
+F2 = ["transformer_lm_f2" if option == "transformer_lm" else option for option in LM]
+
+
+@pytest.mark.parametrize(
+    ("base", "options", "name"),
+    [
+        (LM, (), "decoder.output_projection.weight"),
+        (LM, ("--share-decoder-input-output-embed",), "decoder.embed_tokens.weight"),
+        (MT, ("--share-all-embeddings",), "encoder.embed_tokens.weight"),
+        (LSTM, (), "decoder.fc_out.weight"),
+        (LSTM, ("--share-decoder-input-output-embed",), "decoder.embed_tokens.weight"),
+        (F2, ("--criterion", "f2_softmax"), "decoder.output_projection.weight"),
+    ],
+    ids=["untied", "tied", "translation", "lstm", "tied lstm", "f2"],
+)
+def test_couples_the_output_embedding_alone(lm_data, mt_data, base, options, name):
+    criterion = () if "--criterion" in options else ("--criterion", "mle")
+    trainer, _ = trainer_for(mt_data if base is MT else lm_data, *COUPLED, *criterion, *options, base=base)
+    trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
+    optimizer = trainer.optimizer.optimizer
+    assert isinstance(optimizer, CoupledAdam)
+    rest, coupled = optimizer.param_groups
+    assert (rest["coupled"], coupled["coupled"]) == (False, True)
+    [found] = coupled["params"]
+    weight = dict(trainer.model.named_parameters())[name]
+    assert found.dtype == torch.float32 and torch.equal(found.to(weight.dtype), weight)
+    assert optimizer.state[found]["exp_avg_sq"].shape == weight.shape[1:]
+    assert len(rest["params"]) + 1 == len(list(trainer.model.parameters()))
+    assert rest["lr"] == coupled["lr"] == trainer.get_lr()
+
+
+def test_couples_the_float32_copy(lm_data):
+    trainer, _ = small_trainer(lm_data, *COUPLED, "--criterion", "mle", "--bf16")
+    trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
+    [copy] = trainer.optimizer.optimizer.param_groups[1]["params"]
+    weight = trainer.model.decoder.output_projection.weight
+    assert copy.dtype == torch.float32 and weight.dtype == torch.bfloat16 and torch.equal(copy.bfloat16(), weight)
+    assert trainer.optimizer.optimizer.state[copy]["exp_avg_sq"].shape == weight.shape[1:]
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.1])
+def test_everything_else_is_the_adam_of_fairseq_bit_for_bit(lm_data, clip):
+    """fairseq's Adam on copies, with the gradients that the trainer leaves; the coupled matrix parts from it."""
+    trainer, _ = trainer_for(
+        lm_data, *COUPLED, "--criterion", "agg", "--agg-rare-fraction", 0.4, "--clip-norm", clip,
+        "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 3,
+    )  # fmt: skip
+    parameters = dict(trainer.model.named_parameters())
+    copies = {name: torch.nn.Parameter(parameter.detach().clone()) for name, parameter in parameters.items()}
+    adam = Adam(copies.values(), betas=(0.9, 0.98), eps=1e-8, weight_decay=0.1)
+    for batch in batches(trainer.cfg, trainer.task)[:5]:
+        adam.param_groups[0]["lr"] = trainer.get_lr()
+        trainer.train_step([batch])
+        for name, parameter in parameters.items():
+            copies[name].grad = parameter.grad
+        adam.step()
+    different = [name for name in parameters if not torch.equal(parameters[name], copies[name])]
+    assert different == ["decoder.output_projection.weight"]
+
+
+def test_an_adaptive_softmax_is_refused_in_one_line(lm_data, tmp_path):
+    status, _, _, error = call(
+        "train", lm_data, "--user-dir", ROOT / "agg_fairseq", *LM, *COUPLED, "--lr", 0.01, "--cpu", "--max-update", 2,
+        "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp", "--adaptive-softmax-cutoff", "10,20",
+        "--save-dir", tmp_path,
+    )  # fmt: skip
+    assert status == 2
+    assert "coupled_adam: found TransformerLanguageModel without a single output embedding" in error
+    assert not list(tmp_path.glob("*.pt"))
+
+
+@pytest.mark.slow
+def test_hydra_train(lm_data, tmp_path):
+    (tmp_path / "coupled.yaml").write_text(
+        f"""# @package _group_
+common: {{user_dir: {ROOT}/agg_fairseq, cpu: true, seed: 3}}
+task: {{_name: language_modeling, data: {lm_data}, tokens_per_sample: 16}}
+dataset: {{max_tokens: 64, num_workers: 0}}
+criterion: {{_name: mle}}
+optimizer: {{_name: coupled_adam, adam_betas: "(0.9, 0.98)", weight_decay: 0.01}}
+lr_scheduler: {{_name: fixed}}
+optimization: {{max_update: 4, lr: [0.01]}}
+checkpoint: {{save_dir: {tmp_path}/run}}
+model: {{_name: transformer_lm, decoder_layers: 1, decoder_embed_dim: 16, decoder_ffn_embed_dim: 16,
+  decoder_attention_heads: 2, share_decoder_input_output_embed: true}}
+"""
+    )
+    run_command("fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "coupled", cwd=tmp_path)
+    state = torch.load(tmp_path / "run" / "checkpoint_last.pt", weights_only=False)
+    groups = state["last_optimizer_state"]["param_groups"]
+    assert [(group["coupled"], group["betas"]) for group in groups] == [(False, (0.9, 0.98)), (True, (0.9, 0.98))]

@@ -1,0 +1,113 @@
+"""Coupled Adam against the equations of its paper."""
+
+import copy
+import io
+
+import pytest
+import torch
+
+from agg_fairseq.optim import CoupledAdam
+
+OPTIONS = {"lr": 0.01, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.1}
+
+
+def oracle(weight, gradients, coupled, *, lr, betas, eps, weight_decay):
+    """Adam with decoupled weight decay; the corrected second moments of all rows are replaced by their average."""
+    (beta1, beta2), m, v = betas, torch.zeros_like(weight), torch.zeros_like(weight)
+    for step, gradient in enumerate(gradients, start=1):
+        m = beta1 * m + (1 - beta1) * gradient
+        v = beta2 * v + (1 - beta2) * gradient**2
+        m_hat, v_hat = m / (1 - beta1**step), v / (1 - beta2**step)
+        if coupled:
+            v_hat = torch.stack([v_hat.sum(0) / len(v_hat)] * len(v_hat))
+        weight = weight - lr * weight_decay * weight - lr * m_hat / (v_hat.sqrt() + eps)
+    return weight
+
+
+def trained(weight, gradients, coupled, **options):
+    parameter = torch.nn.Parameter(weight.clone())
+    optimizer = CoupledAdam([{"params": [parameter], "coupled": coupled}], **options)
+    for gradient in gradients:
+        parameter.grad = gradient.clone()
+        optimizer.step()
+    return parameter.detach(), optimizer
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_equations(coupled):
+    """With rows whose gradients have different sizes, and one that never gets a gradient."""
+    weight = torch.randn(7, 3, dtype=torch.float64)
+    sizes = torch.tensor([1, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 0]).double()[:, None]
+    gradients = [torch.randn(7, 3, dtype=torch.float64) * sizes for _ in range(30)]
+    options = {**OPTIONS, "eps": 0} if coupled else {**OPTIONS, "eps": 1e-30}  # the row of zeros: 0/0
+    found, optimizer = trained(weight, gradients, coupled, **options)
+    torch.testing.assert_close(found, oracle(weight, gradients, coupled, **options), rtol=1e-12, atol=1e-12)
+    [state] = optimizer.state.values()
+    assert state["exp_avg_sq"].shape == ((3,) if coupled else (7, 3))
+
+
+def test_the_mean_row_stays_where_gradients_sum_to_zero():
+    """As those of a softmax do; Adam moves it."""
+    weight, h = torch.randn(9, 4, dtype=torch.float64), torch.randn(20, 5, 4, dtype=torch.float64)
+    targets = torch.randint(3, (20, 5))  # three of the nine tokens, so that Adam drives the others one way
+    means = {}
+    for coupled in (True, False):
+        parameter = torch.nn.Parameter(weight.clone())
+        optimizer = CoupledAdam([{"params": [parameter], "coupled": coupled}], lr=0.1)
+        for features, target in zip(h, targets, strict=True):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(features @ parameter.t(), target).backward()
+            optimizer.step()
+        means[coupled] = (parameter.detach() - weight).mean(0).abs().max()
+    assert means[True] < 1e-14 < 1e-2 < means[False]
+
+
+def test_other_parameters_are_trained_as_by_adamw():
+    weight, gradients = torch.randn(5, 6).double(), torch.randn(30, 5, 6).double()
+    reference = torch.nn.Parameter(weight.clone())
+    adamw = torch.optim.AdamW([reference], **{**OPTIONS, "eps": 1e-16})
+    for gradient in gradients:
+        reference.grad = gradient
+        adamw.step()
+    found, _ = trained(weight, gradients, False, **{**OPTIONS, "eps": 1e-16})
+    torch.testing.assert_close(found, reference.detach(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_goes_on_bit_for_bit_from_its_state(dtype):
+    """Half-precision weights are updated in float32, and the state is float32."""
+    weight, gradients = torch.randn(8, 4).to(dtype), torch.randn(20, 8, 4).to(dtype)
+    expected, optimizer = trained(weight, gradients, True, **OPTIONS)
+    half, before = trained(weight, gradients[:10], True, **OPTIONS)
+    assert {state[name].dtype for state in before.state.values() for name in ("exp_avg", "exp_avg_sq")} == {
+        torch.float32
+    }
+    file = io.BytesIO()
+    torch.save(before.state_dict(), file)
+    file.seek(0)
+    parameter = torch.nn.Parameter(half.clone())
+    after = CoupledAdam([{"params": [parameter], "coupled": True}], lr=1.0)
+    saved = torch.load(file)
+    after.load_state_dict(copy.deepcopy(saved))
+    if dtype != torch.float32:  # torch casts the state to the dtype of the weights; fairseq puts it back like this
+        after.state[parameter] = saved["state"][0]
+    for gradient in gradients[10:]:
+        parameter.grad = gradient.clone()
+        after.step()
+    assert torch.equal(parameter, expected)
+    one, _ = trained(weight.float(), [gradients[0].float()], True, **OPTIONS)
+    assert torch.equal(trained(weight, gradients[:1], True, **OPTIONS)[0], one.to(dtype))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"betas": (0.9, 1.0)}, r"betas: expected two numbers in \[0, 1\), got \(0.9, 1.0\)"),
+        ({"lr": -1.0}, "lr: expected a value of at least 0, got -1.0"),
+        ({"shape": (3,)}, r"expected coupled parameters of shape \(V, D\), got \(3,\)"),
+    ],
+)
+def test_errors(options, message):
+    shape = options.pop("shape", (3, 2))
+    with pytest.raises(ValueError, match=message):
+        CoupledAdam([{"params": [torch.nn.Parameter(torch.zeros(shape))], "coupled": True}], **options)
