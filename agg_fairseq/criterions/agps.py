@@ -54,7 +54,9 @@ class AgpsCriterion(LikelihoodCriterion):
         if not 0 <= cfg.agps_rare_rank < self.vocabulary:
             raise ValueError(
                 f"--agps-rare-rank: expected a rank in [0, {self.vocabulary}), the size of the vocabulary, got "
-                f"{cfg.agps_rare_rank}; the paper's 25000 of 44256 is --agps-rare-rank {round(0.565 * self.vocabulary)}"
+                f"{cfg.agps_rare_rank}; the paper's 25,000 of the 267,735 words of WikiText-103 are in proportion "
+                f"--agps-rare-rank {round(25_000 / 267_735 * self.vocabulary)}, and its 27,000 of the 40,624 sub-words "
+                f"of WMT14 {round(27_000 / 40_624 * self.vocabulary)}"
             )
         self.task = task
         self.register_buffer("counts", torch.zeros(self.vocabulary, dtype=torch.int64), persistent=False)

@@ -1,13 +1,15 @@
 """`--criterion freeze_rare`: the freezing study of Yu et al. (2022), Sec. 3, and (2021), Sec. 2.2."""
 
+import logging
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
 from ..data.training_counts import training_counts
+from ..errors import fail
 from ..fairseq_glue.output_layer import float32_copies, output_layer
 from ..functional import Gates, freezing_gates, tokens_from_rank
 from ..functional.agg import check_open_interval
@@ -15,7 +17,10 @@ from ..functional.gates import PARTS
 from ..modules import FrozenRows
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register, special_tokens
 
+logger = logging.getLogger(__name__)
+
 ALL = "all"
+DEFAULT_FRACTION = 0.2
 
 
 @dataclass
@@ -31,7 +36,15 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
         },
     )
     freeze_fraction: float = field(
-        default=0.2, metadata={"help": "the fraction of the vocabulary, by training frequency, that is rare, in (0, 1)"}
+        default=DEFAULT_FRACTION,
+        metadata={"help": "the fraction of the vocabulary, by training frequency, that is rare, in (0, 1)"},
+    )
+    freeze_below: Optional[float] = field(  # noqa: UP045 — fairseq reads the annotation
+        default=None,
+        metadata={
+            "help": "instead of --freeze-fraction: tokens whose share of the target tokens of the training split is "
+            "below this are rare, in (0, 1); Yu et al. (2021) have 1e-6"
+        },
     )
     freeze_until: int = field(
         default=0, metadata={"help": "freeze only during this many updates (Fig. 2); 0: to the end"}
@@ -51,6 +64,13 @@ class FreezeRareCriterion(LikelihoodCriterion):
     def __init__(self, cfg: FreezeRareCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
         check_open_interval("--freeze-fraction", cfg.freeze_fraction)
+        if cfg.freeze_below is not None:
+            check_open_interval("--freeze-below", cfg.freeze_below)
+            if cfg.freeze_fraction != DEFAULT_FRACTION:
+                raise ValueError(
+                    f"found both --freeze-fraction {cfg.freeze_fraction} and --freeze-below {cfg.freeze_below}, which "
+                    "replaces it; drop one of them"
+                )
         if cfg.freeze_until < 0:
             raise ValueError(f"--freeze-until: expected a number of updates or 0 (to the end), got {cfg.freeze_until}")
         self.task = task
@@ -63,9 +83,19 @@ class FreezeRareCriterion(LikelihoodCriterion):
         if self.train_iterator is None:
             counts = training_counts(self.task, self.cfg.train_subset, None if self.cfg.no_save else self.cfg.save_dir)
             special = special_tokens(self.task.target_dictionary)
-            tokens = self.vocabulary - int((special & (counts == 0)).sum())
-            rank = min(round((1 - self.cfg.freeze_fraction) * tokens), self.vocabulary - 1)
-            self.rare = tokens_from_rank(counts, rank, special)
+            if self.cfg.freeze_below is not None:
+                self.rare = (counts.double() < self.cfg.freeze_below * counts.sum()) & ~special
+                if not self.rare.any():
+                    fail(
+                        f"--freeze-below: found no token whose share is below {self.cfg.freeze_below} of the "
+                        f"{int(counts.sum()):,} target tokens; expected some to freeze; raise it, or use "
+                        "--freeze-fraction"
+                    )
+            else:
+                tokens = self.vocabulary - int((special & (counts == 0)).sum())
+                rank = min(round((1 - self.cfg.freeze_fraction) * tokens), self.vocabulary - 1)
+                self.rare = tokens_from_rank(counts, rank, special)
+            logger.info(f"freeze_rare: {int(self.rare.sum()):,} of {self.vocabulary:,} tokens are rare")
         super().on_train_iterator(iterator)
 
     def begin_update(self, update_num: int) -> None:

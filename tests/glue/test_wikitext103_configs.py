@@ -63,7 +63,7 @@ PAPERS = {
     # clipping, betas, epsilon; what the papers say, and what size/*.yaml says is ours
     "agg-study": ((6, 512, 2048, 8, 0.1), 32768, (7e-4, 40000, 0.01, 0.0, "(0.9,0.98)", 1e-8)),
     "agg": ((24, 1024, 4096, 16, 0.1), 32768, (7e-4, 50000, 0.01, 0.0, "(0.9,0.98)", 1e-8)),
-    "agps": ((6, 512, 2048, 8, 0.1), 4096, (5e-4, 400000, 0.01, 0.0, "(0.9,0.999)", 1e-8)),
+    "agps": ((6, 512, 2048, 8, 0.1), 32768, (5e-4, 50000, 0.01, 0.0, "(0.9,0.999)", 1e-8)),
     "f2": ((12, 512, 2048, 8, 0.1), 8 * 1024, (1e-4, 200000, 0.001, 0.25, "(0.9,0.999)", 1e-8)),
 }
 SCHEDULES = {"agg-study": ("inverse_sqrt", 4000), "agg": ("inverse_sqrt", 4000), "f2": ("fixed", 0)}
@@ -98,6 +98,7 @@ def test_paper_size(name):
     schedule = (cfg.lr_scheduler._name, cfg.lr_scheduler.warmup_updates)
     assert schedule == SCHEDULES.get(paper_of(name), schedule)
     assert not cfg.common.cpu
+    assert model.decoder_normalize_before  # fairseq 0.9 forces it for every transformer_lm
     check_criterion(cfg, CRITERIONS[name])
     assert cfg.criterion.label_smoothing == 0
 
@@ -125,7 +126,7 @@ def test_other_sizes(name, size):
     cfg, plain = configured(FOLDER, name, f"size={size}"), configured(FOLDER, "agg-mle", f"size={size}")
     adapted = {
         ("tiny", "agg"): {"agg_alpha": 0.03, "agg_rare_fraction": 0.05},
-        ("tiny", "agps"): {"agps_rare_rank": 4800, "agps_mu1": 40, "agps_mu2": 8},
+        ("tiny", "agps"): {"agps_rare_rank": 750, "agps_mu1": 200, "agps_mu2": 20},
         ("tiny", "agg-study-freeze-until"): {"freeze_until": 150},
         ("small", "agg-study-freeze-until"): {"freeze_until": 2500},
     }
@@ -134,7 +135,7 @@ def test_other_sizes(name, size):
         expected = expected | adapted.get((size, expected["_name"]), {}) | adapted.get((size, name), {})
     check_criterion(cfg, expected)
     options = ("decoder_layers", "decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_attention_heads", "dropout")
-    assert values(cfg.model, options) == values(plain.model, options)
+    assert values(cfg.model, options) == values(plain.model, options) and cfg.model.decoder_normalize_before
     assert cfg.lr_scheduler._name == "inverse_sqrt" and cfg.optimizer._name == "adam"
     assert (cfg.common.cpu, cfg.common.fp16) == ((True, False) if size == "tiny" else (False, True))
     if name in FINE_TUNED:

@@ -21,7 +21,7 @@ MLE = {"_name": "mle"}
 COSREG = {"_name": "cosreg", "cosreg_gamma": 1.0}
 AGG = {"_name": "agg", "agg_alpha": 0.08, "agg_gates": "both", "agg_window": 0}
 AGPS = {"_name": "agps", "agps_rare_rank": 27000, "agps_mu1": 1500, "agps_mu2": 400, "agps_variant": "eq15"}
-FREEZE = {"_name": "freeze_rare", "freeze_parts": "all", "freeze_fraction": 0.2}
+FREEZE = {"_name": "freeze_rare", "freeze_parts": "all", "freeze_below": 1e-6}  # Yu et al. (2021), Sec. 2.1
 CRITERIONS = {
     **{f"{paper}-{size}-mle": MLE for paper in ("agg", "agps", "cosreg") for size in ("base", "big")},
     **{f"{paper}-{size}-cosreg": COSREG for paper in ("agg", "agps", "cosreg") for size in ("base", "big")},
@@ -37,8 +37,9 @@ OPTIMIZATION = {
     # tokens per update; learning rate, its warm-up, updates; weight decay, Adam's betas and epsilon
     "agg-base": (65536, (1e-3, 4000, 190000), (0.01, "(0.9,0.98)", 1e-8)),  # Table 12
     "agg-big": (65536, (1e-3, 4000, 190000), (0.01, "(0.9,0.98)", 1e-8)),
-    "agps-base": (8192, (1e-3, 4000, 305000), (0.01, "(0.9,0.999)", 1e-8)),  # Tables 6 and 7; warm-up, updates: ours
-    "agps-big": (8192, (1e-3, 4000, 915000), (0.01, "(0.9,0.999)", 1e-8)),
+    # Tables 6 and 7; 8 batches per update: inferred; warm-up, updates: ours
+    "agps-base": (65536, (1e-3, 4000, 38000), (0.01, "(0.9,0.999)", 1e-8)),
+    "agps-big": (65536, (1e-3, 4000, 114000), (0.01, "(0.9,0.999)", 1e-8)),
     "cosreg-base": (25000, (512**-0.5 * 4000**-0.5, 4000, 100000), (0.0, "(0.9,0.98)", 1e-9)),  # Vaswani et al., Sec. 5
     "cosreg-big": (25000, (1024**-0.5 * 4000**-0.5, 4000, 300000), (0.0, "(0.9,0.98)", 1e-9)),
 }
@@ -46,7 +47,7 @@ AVERAGED = {"cosreg-big": 20}  # Vaswani et al., Sec. 6.1; 5 elsewhere
 ADAPTED = {
     ("small", "agg"): {"agg_alpha": 0.04},
     ("tiny", "agg"): {"agg_alpha": 0.03, "agg_rare_fraction": 0.3},
-    ("tiny", "agps"): {"agps_rare_rank": 3000, "agps_mu1": 50, "agps_mu2": 15},
+    ("tiny", "agps"): {"agps_rare_rank": 4000, "agps_mu1": 50, "agps_mu2": 15},
     ("small", "agps-base-freeze-until"): {"freeze_until": 4000},
     ("tiny", "agps-base-freeze-until"): {"freeze_until": 100},
 }
