@@ -93,8 +93,8 @@ def check_json(json: str | None, inputs: Sequence[str | Path | None]) -> None:
     check_writable(json)
 
 
-def print_result(result: Result, json: str | None) -> None:
+def print_result(result: Result, json: str | None, *, transposed: bool = False) -> None:
     """Prints the table and the signature, and writes the numbers to the file `json`, if one is given."""
-    print(f"{result.table()}\n\n{result.signature}")
+    print(f"{result.table(transposed=transposed)}\n\n{result.signature}")
     if json is not None:
         write_json(json, result.json())

@@ -48,7 +48,7 @@ from ..fairseq_glue.hooks import TaskListener, listen
 from ..fairseq_glue.output_layer import features_of, output_layer
 from ..fairseq_glue.resume import check_resume, listen_to_restoring
 from ..functional import Gates, Unlikelihood, cosine_regularizer, gated_cross_entropy, previous_tokens
-from ..metrics import isotropy, mean_cosine
+from ..metrics import Geometry, geometry
 
 Measure = tuple[Any, Any]
 """A sum, and the number of what it is summed over; their quotient is logged."""
@@ -68,7 +68,8 @@ class CriterionConfig(FairseqDataclass):
     embedding_stats_interval: int = field(
         default=0,
         metadata={
-            "help": "interval, in updates, of logging isotropy I(W) and mean_cosine S(W) of the output embedding; "
+            "help": "interval, in updates, of logging the statistics of the output embedding: isotropy I(W), "
+            "mean_cosine S(W), both of W minus its mean row (…_centered), mean_share and isoscore; "
             "0: only at validation, where they are always logged"
         },
     )
@@ -153,7 +154,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
     name: ClassVar[str]
     position_terms: ClassVar[tuple[PositionTerm, ...]] = POSITION_TERMS
     embedding_terms: ClassVar[tuple[EmbeddingTerm, ...]] = EMBEDDING_TERMS
-    averages: ClassVar[dict[str, int]] = {"isotropy": 4, "mean_cosine": 4}
+    averages: ClassVar[dict[str, int]] = dict.fromkeys(Geometry._fields, 4)
     """What is logged beside loss, nll_loss, ppl and the terms, with its decimals."""
     predicts: ClassVar[bool] = False
     """Does `count_predictions` need the arg-max predictions?"""
@@ -303,15 +304,18 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         return loss, sample_size, logging_output
 
     def _embedding_statistics(self, weight: Tensor) -> dict[str, Measure]:
-        """I(W) and S(W) if they are due: at the interval in training, and in validation, computed once."""
+        """The measures of `Geometry` that are defined, if they are due; all are NaN if W is not finite.
+
+        They are due at the interval in training, and in validation, where they are computed once.
+        """
         if self.training and not self._statistics_are_due:
             return {}
         if not self.training and self._validation_statistics is not None:
             return self._validation_statistics
         if weight.isfinite().all():
-            found = {"isotropy": (isotropy(weight), 1), "mean_cosine": (mean_cosine(weight), 1)}
+            found = {name: (value, 1) for name, value in geometry(weight)._asdict().items() if not math.isnan(value)}
         else:
-            found = {"isotropy": (math.nan, 1), "mean_cosine": (math.nan, 1)}
+            found = dict.fromkeys(Geometry._fields, (math.nan, 1))
         if self.training:
             self._statistics_are_due = False
         else:

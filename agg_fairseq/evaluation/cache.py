@@ -19,14 +19,17 @@ from .result import Result
 
 DATA_ENDINGS = (".bin", ".idx", ".txt")
 """Of the files in a folder of fairseq-preprocess."""
+REVISION = 2
+"""Of what the evaluations return. To be raised if one returns other columns or details, or measures them in another
+way, so that results of the same version of the package that were kept before are made again."""
 
 
 class Cache:
     """A folder of results.
 
-    A result depends on the version of the package, the function, all its arguments, and the files among them, by size
-    and time of change. A `Checkpoint` and a `pathlib.Path` are files or folders that are read; so is a `str` that names
-    one, for a parameter whose annotation mentions `Path`. A damaged entry is made again.
+    A result depends on the version of the package and `REVISION`, the function, all its arguments, and the files among
+    them, by size and time of change. A `Checkpoint` and a `pathlib.Path` are files or folders that are read; so is a
+    `str` that names one, for a parameter whose annotation mentions `Path`. A damaged entry is made again.
 
     Args:
         folder: is made when something is kept.
@@ -102,7 +105,7 @@ def _identity_and_key(
         values[name] = _as_json(value, files, takes_paths=takes_paths)
     name = f"{function.__module__}.{function.__qualname__}"
     identity = hashlib.sha256(json.dumps([name, values]).encode()).hexdigest()[:16]
-    return identity, json.loads(json.dumps([__version__, name, values, files]))
+    return identity, json.loads(json.dumps([__version__, REVISION, name, values, files]))
 
 
 def _as_json(value: Any, files: list[Any], *, takes_paths: bool) -> Any:

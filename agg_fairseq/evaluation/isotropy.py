@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
+from torch import Tensor
 from tqdm import tqdm
 
 from .. import __version__, metrics
@@ -16,6 +18,10 @@ from .inputs import load_embedding_vocabulary, matrix_signature
 from .result import Column, Result
 
 COLUMNS = (*GROUPS, "total")
+BY_GROUP = {"I(W)": "isotropy", "I(W−μ)": "isotropy_centered", "IsoScore": "isoscore"}
+"""The fields of `metrics.Geometry` that the table has for each group, by their titles."""
+TOTALS = {"S(W)": "mean_cosine", "S(W−μ)": "mean_cosine_centered", "mean share": "mean_share"}
+"""Those that it has for the whole matrix."""
 
 
 def isotropy(checkpoints: Mapping[str, Checkpoint], data: str | Path | None = None, *, groups: str = "types") -> Result:
@@ -23,7 +29,10 @@ def isotropy(checkpoints: Mapping[str, Checkpoint], data: str | Path | None = No
 
     I(W) is the isotropy (1 is isotropic), with each eigenvector of WᵀW in the direction that the solver returns; I(W) ±
     takes both directions of each, so that it does not depend on the solver. S(W) is the mean cosine between two
-    embeddings (0 is isotropic). The rows of special tokens are included in W and are in no group.
+    embeddings (0 is isotropic). I(W−μ) and S(W−μ) are the same after the mean row μ of W has been subtracted, the mean
+    share is ‖μ‖ / mean ‖w‖, and IsoScore is the share of the dimensions that the rows use evenly. The rows of special
+    tokens are included in W and in μ, and are in no group. μ is that of the whole matrix also for I(W−μ) and S(W−μ) of
+    a group; the mean share and IsoScore of a group are of its own mean.
 
     Args:
         checkpoints: language models or translation models, by the names of their rows.
@@ -34,14 +43,15 @@ def isotropy(checkpoints: Mapping[str, Checkpoint], data: str | Path | None = No
     Returns:
         Result: a row per checkpoint. The last columns are the second, the tenth, the median and the smallest singular
         value as a share of the largest. Details: `groups`, their sizes or None; and `checkpoints`, for each `name`,
-        `path`, `matrix`, `rows` (V), `isotropy` by group, `isotropy_both_signs`, `mean_cosine`, `rare_frequent_cosine`
-        (the mean cosine between a rare and a frequent embedding) and `singular_values` (D, largest first, divided by
-        the largest). A number is None if it needs a group that is empty or not known.
+        `path`, `matrix`, `rows` (V), `geometry` as of `geometry_by_group`, `isotropy` by group, `isotropy_both_signs`,
+        `mean_cosine`, `rare_frequent_cosine` (the mean cosine between a rare and a frequent embedding) and
+        `singular_values` (D, largest first, divided by the largest). A number is None if it needs a group that is empty
+        or not known.
 
     Raises:
         UserError: a checkpoint has no output embedding, or one of zeros; with `data`, as `load_embedding_vocabulary`.
 
-    Reference: Yu et al. (2022), Eq. 3, Tables 10 and 11; Gao et al. (2019), Fig. 2b.
+    Reference: Yu et al. (2022), Eq. 3, Tables 10 and 11; Gao et al. (2019), Fig. 2b; Rudman et al. (2022).
     """
     if data is None:
         sizes, members = None, {}
@@ -57,28 +67,31 @@ def isotropy(checkpoints: Mapping[str, Checkpoint], data: str | Path | None = No
         if not weight.any():
             raise UserError(f"{checkpoint}: found only zeros in {embedding.name}; expected a trained model")
         of_group = {group: weight[tokens] for group, tokens in members.items() if len(tokens)}
-        by_group = {group: metrics.isotropy(of_group[group]) if group in of_group else None for group in GROUPS}
+        geometry = geometry_by_group(weight, members)
         ends = [of_group[group] for group in ("rare", "frequent") if group in of_group and of_group[group].any()]
         singular_values = metrics.singular_values(weight).tolist()
         found = {
             "path": str(checkpoint),
             "matrix": embedding.description,
             "rows": len(weight),
-            "isotropy": {**by_group, "total": metrics.isotropy(weight)},
+            "geometry": geometry,
+            "isotropy": {column: geometry[column]["isotropy"] for column in COLUMNS},
             "isotropy_both_signs": metrics.isotropy(weight, both_signs=True),
-            "mean_cosine": metrics.mean_cosine(weight),
+            "mean_cosine": geometry["total"]["mean_cosine"],
             "rare_frequent_cosine": metrics.mean_cosine_between(*ends) if len(ends) == 2 else None,
             "singular_values": singular_values,
         }
         measured.append({"name": name, **found})
         shown = (1, 9, len(singular_values) // 2, len(singular_values) - 1)
         rows[name] = [
-            *(found["isotropy"][column] for column in COLUMNS),
-            *(found[measure] for measure in ("isotropy_both_signs", "mean_cosine", "rare_frequent_cosine")),
+            *(geometry[column][measure] for measure in BY_GROUP.values() for column in COLUMNS),
+            *(geometry["total"][measure] for measure in TOTALS.values()),
+            *(found[measure] for measure in ("isotropy_both_signs", "rare_frequent_cosine")),
             *(singular_values[index] if index < len(singular_values) else None for index in shown),
         ]
     sizes_of_rows = dict.fromkeys(str(one["rows"]) for one in measured)
-    titles = [*(f"I(W) {column}" for column in COLUMNS), "I(W) ±", "S(W)", "cos(rare, frequent)"]
+    titles = [*(f"{title} {column}" for title in BY_GROUP for column in COLUMNS), *TOTALS]
+    titles += ["I(W) ±", "cos(rare, frequent)"]
     return Result(
         columns=[Column(title, digits=3) for title in (*titles, "σ2", "σ10", "median σ", "smallest σ")],
         rows=rows,
@@ -93,3 +106,22 @@ def isotropy(checkpoints: Mapping[str, Checkpoint], data: str | Path | None = No
         ),
         details={"groups": sizes, "checkpoints": measured},
     )
+
+
+def geometry_by_group(weight: Tensor, members: Mapping[str, Tensor]) -> dict[str, dict[str, float | None]]:
+    """`metrics.geometry` of the rows (V, D) of each group, centered at the mean row of all, and of all as `total`.
+
+    Args:
+        weight: (V, D).
+        members: the tokens of each of `GROUPS`; a group may be missing.
+
+    Returns:
+        For each of `COLUMNS` the fields of `metrics.Geometry`; None where one is not defined, as those of no rows.
+    """
+    center, found = metrics.mean_row(weight), {}
+    for column in COLUMNS:
+        rows = weight if column == "total" else weight[members[column]] if column in members else weight[:0]
+        measured = metrics.geometry(rows, center=center)._asdict() if len(rows) else {}
+        values = {name: measured.get(name, math.nan) for name in metrics.Geometry._fields}
+        found[column] = {name: None if math.isnan(value) else value for name, value in values.items()}
+    return found

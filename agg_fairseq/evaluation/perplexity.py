@@ -14,15 +14,20 @@ from .. import __version__
 from ..checkpoint import Checkpoint
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError, first_line
-from ..metrics import NextTokenStatistics, isotropy, mean_cosine
+from ..metrics import NextTokenStatistics
 from ..metrics.groups import GROUPS
 from ..names import HUMAN
 from .inputs import check_language_models, check_split, find_device, load_vocabulary
+from .isotropy import geometry_by_group
 from .result import Column, Result
 
 BREAK_MODES = ("none", "complete", "complete_doc", "eos")
 """How fairseq cuts a split into blocks."""
 COLUMNS = (*GROUPS, "total")
+TOTALS = {
+    "S(W)": "mean_cosine", "I(W−μ)": "isotropy_centered", "mean share": "mean_share", "IsoScore": "isoscore",
+}  # fmt: skip
+"""Columns of the whole embedding, and the fields of `metrics.Geometry` that they show."""
 
 
 def perplexity(
@@ -40,7 +45,8 @@ def perplexity(
     """Scores a split with each model, over the targets (perplexity) or the arg-max predictions (Uniq) of each group.
 
     The total perplexity is that of fairseq-eval-lm with the same options. I(W) is the isotropy of the output embedding
-    (1 is isotropic) and S(W) its mean cosine (0 is isotropic), over all rows, those of special tokens included.
+    (1 is isotropic) and S(W) its mean cosine (0 is isotropic), over all rows, those of special tokens included; I(W−μ),
+    the mean share and IsoScore are as of `isotropy`.
 
     Args:
         checkpoints: language models, by the names of their rows.
@@ -56,7 +62,8 @@ def perplexity(
     Returns:
         Result: a row per model, and the row `human` with the distinct targets. Details: `groups`, their sizes;
         `human_uniq`; and `checkpoints`, for each `name`, `path`, `embedding`, `perplexity`, `uniq` and `isotropy` by
-        group, `mean_cosine`, `tokens` (targets scored) and `criterion` (the options that it was trained with).
+        group, `geometry` as of `geometry_by_group`, `mean_cosine`, `tokens` (targets scored) and `criterion` (the
+        options that it was trained with).
 
     Raises:
         UserError: a checkpoint is no language model over the dictionary of `data`; the models were trained on blocks of
@@ -103,32 +110,30 @@ def perplexity(
                         f"--max-tokens: found {sample['ntokens']} tokens too many for the GPU's memory; lower it, or "
                         "choose --device cpu"
                     ) from error
-        weight = checkpoint.output_embedding.weight
         by_group = {group: members.members(group) for group in GROUPS}
+        geometry = geometry_by_group(checkpoint.output_embedding.weight, by_group)
         found: dict[str, Any] = {
             "path": str(checkpoint),
             "embedding": checkpoint.output_embedding.name,
             "perplexity": statistics.perplexity(),
             "uniq": statistics.unique_predictions(),
-            "isotropy": {
-                **{group: isotropy(weight[tokens]) if len(tokens) else None for group, tokens in by_group.items()},
-                "total": isotropy(weight),
-            },
-            "mean_cosine": mean_cosine(weight),
+            "geometry": geometry,
+            "isotropy": {column: geometry[column]["isotropy"] for column in COLUMNS},
+            "mean_cosine": geometry["total"]["mean_cosine"],
             "tokens": statistics.tokens,
             "criterion": checkpoint.criterion_options,
         }
         human = statistics.unique_targets()
         evaluated.append({"name": name, **found})
         measures = [found[measure][column] for measure in ("perplexity", "uniq", "isotropy") for column in COLUMNS]
-        rows[name] = [*measures, found["mean_cosine"]]
-    rows[HUMAN] = [*[None] * 4, *(human[column] for column in COLUMNS), *[None] * 5]
+        rows[name] = [*measures, *(geometry["total"][measure] for measure in TOTALS.values())]
+    rows[HUMAN] = [*[None] * 4, *(human[column] for column in COLUMNS), *[None] * (4 + len(TOTALS))]
     return Result(
         columns=[
             *(Column(f"PPL {column}") for column in COLUMNS),
             *(Column(f"Uniq {column}", "tokens", 0) for column in COLUMNS),
             *(Column(f"I(W) {column}", digits=3) for column in COLUMNS),
-            Column("S(W)", digits=3),
+            *(Column(title, digits=3) for title in TOTALS),
         ],
         rows=rows,
         signature="|".join(

@@ -65,10 +65,12 @@ class Result:
         """
         return dict(zip((column.title for column in self.columns), self.rows[row], strict=True))
 
-    def table(self) -> str:
-        """The values as a table in Markdown, rounded."""
-        header = [*self.labels, *(column.title for column in self.columns)]
-        return format_table(header, [[*names, *cells] for names, cells in self.formatted()])
+    def table(self, *, transposed: bool = False) -> str:
+        """The values as a table in Markdown, rounded; `transposed`: a line for each column."""
+        lines = [[*self.labels, *(column.title for column in self.columns)]]
+        lines += [[*names, *cells] for names, cells in self.formatted()]
+        header, *rows = map(list, zip(*lines, strict=True)) if transposed else lines
+        return format_table(header, rows)
 
     def formatted(self) -> list[tuple[tuple[str, ...], list[str | None]]]:
         """The names of each row, and its values as the table shows them."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,11 +33,7 @@ def isotropy(weight: Tensor, *, both_signs: bool = False) -> float:
     Reference: Mu and Viswanath (2018); Yu et al. (2022), Eq. 3.
     """
     w = check_embeddings(weight)
-    directions = eigenvectors(w)[1]  # D x D, one in each column
-    if both_signs:
-        directions = torch.cat([directions, -directions], dim=1)  # D x 2D
-    log_z = torch.stack([torch.logsumexp(rows @ directions, dim=0) for rows in row_chunks(w)]).logsumexp(0)
-    return (log_z.min() - log_z.max()).exp().item()
+    return _isotropy(w, _gram(w), both_signs=both_signs)
 
 
 def mean_cosine(weight: Tensor) -> float:
@@ -54,8 +52,10 @@ def mean_cosine(weight: Tensor) -> float:
 
     Reference: Gao et al. (2019), Eq. 6; Wang et al. (2020).
     """
-    total, count = _sum_of_directions(weight)
-    return ((total.square().sum() - count) / count**2).item()
+    value = _mean_cosine(check_embeddings(weight))
+    if math.isnan(value):
+        raise ValueError("expected embeddings that are not all zero")
+    return value
 
 
 def mean_cosine_between(first: Tensor, second: Tensor) -> float:
@@ -66,7 +66,9 @@ def mean_cosine_between(first: Tensor, second: Tensor) -> float:
 
     Reference: Yu et al. (2022), Fig. 2 (rare against frequent embeddings).
     """
-    (one, ones), (other, others) = _sum_of_directions(first), _sum_of_directions(second)
+    (one, ones), (other, others) = (_sum_of_directions(check_embeddings(weight)) for weight in (first, second))
+    if not ones or not others:
+        raise ValueError("expected embeddings that are not all zero")
     return (one @ other / (ones * others)).item()
 
 
@@ -87,6 +89,94 @@ def mean_inner_product(weight: Tensor) -> float:
     total = sum(rows.sum(0) for rows in row_chunks(w))  # D
     squares = sum(rows.square().sum() for rows in row_chunks(w))
     return ((total.square().sum() - squares) / (len(w) * (len(w) - 1))).item()
+
+
+def mean_row(weight: Tensor) -> Tensor:
+    """The mean μ (D,) of the rows of `weight` (V, D), in float64. If all rows are equal, it is exactly that row.
+
+    Raises:
+        ValueError: as `isotropy`.
+    """
+    return _mean_row(check_embeddings(weight))
+
+
+def isoscore(weight: Tensor) -> float:
+    """IsoScore: the share of the D dimensions that the rows use evenly, whatever their mean and scale.
+
+    The paper's algorithm takes the variances λ (D,) of the rows along their principal axes (steps 1–3), scales them to
+    λ̂ = √D λ / ‖λ‖ (step 4), measures the isotropy defect δ = ‖λ̂ − 1‖ / √(2 (D − √D)) (step 5), and maps it to
+    φ = (D − δ² (D − √D))² / D² (step 6) and (D φ − 1) / (D − 1) (step 7). Since ‖λ̂‖² = D,
+
+        δ² (D − √D) = D − √D Σλ / ‖λ‖,   D φ = (Σλ)² / ‖λ‖² = tr(C)² / ‖C‖²,
+
+    so that only the covariance C of the rows is needed, and neither its eigenvalues nor its scale.
+
+    Args:
+        weight: (V, D) embeddings. Rows of zeros are points like any others.
+
+    Returns:
+        In [0, 1]: (k − 1) / (D − 1) if the variance is spread evenly over k of the D dimensions. With fewer rows than
+        dimensions, it is at most (V − 2) / (D − 1), since V points span at most V − 1 dimensions. 0 if all rows are
+        equal; otherwise 1 if D = 1, because the only dimension is used.
+
+    Raises:
+        ValueError: as `isotropy`.
+
+    Reference: Rudman et al. (2022), Algorithm 1.
+    """
+    w = check_embeddings(weight)
+    return _isoscore(_gram(w, _mean_row(w)))
+
+
+class Geometry(NamedTuple):
+    """Measures of embeddings W with mean row μ; NaN where a measure is not defined."""
+
+    isotropy: float
+    """I(W), in [0, 1], as `isotropy`."""
+    isotropy_centered: float
+    """I(W − μ), in [0, 1]: `isotropy` after μ has been subtracted from each row."""
+    mean_cosine: float
+    """S(W), in [−1, 1], as `mean_cosine`; not defined if all rows are zero."""
+    mean_cosine_centered: float
+    """S(W − μ), in [−1, 1]; not defined if all rows are equal to μ."""
+    mean_share: float
+    """‖μ‖ / mean_k ‖w_k‖, in [0, 1]: 1 if all rows are multiples of one direction; not defined if all are zero."""
+    isoscore: float
+    """IsoScore, in [0, 1], as `isoscore`; it is the same for W and for W − μ."""
+
+
+def geometry(weight: Tensor, *, center: Tensor | None = None) -> Geometry:
+    """All measures of `Geometry`, from one matrix WᵀW.
+
+    Beyond `isotropy`, this costs one product of (V, D) with (D, D), that for I(W − μ), and one eigendecomposition.
+
+    Args:
+        weight: (V, D) embeddings.
+        center: (D,) the vector that the centered measures subtract, such as `mean_row` of the whole matrix if `weight`
+            is a group of its rows; None: the mean row of `weight`.
+
+    Raises:
+        ValueError: as `isotropy`.
+    """
+    w = check_embeddings(weight)
+    mean = _mean_row(w)
+    center = mean if center is None else center.to(mean)
+    gram = _gram(w)
+    # Σ_k (w_k − μ)(w_k − μ)ᵀ = WᵀW − V μμᵀ. In a narrow cone the two terms cancel. If a millionth of the trace is left,
+    # 10 of 16 digits are still right; if less is left, the sum is formed directly.
+    scatter = gram - len(w) * mean.outer(mean)
+    if scatter.trace() < 1e-6 * gram.trace():
+        scatter = _gram(w, mean)
+    offset = mean - center
+    norm = sum(rows.norm(dim=1).sum() for rows in row_chunks(w)) / len(w)
+    return Geometry(
+        isotropy=_isotropy(w, gram),
+        isotropy_centered=_isotropy(w, scatter + len(w) * offset.outer(offset), center),
+        mean_cosine=_mean_cosine(w),
+        mean_cosine_centered=_mean_cosine(w, center),
+        mean_share=(mean.norm() / norm).clamp(max=1).item(),
+        isoscore=_isoscore(scatter),
+    )
 
 
 def singular_values(weight: Tensor) -> Tensor:
@@ -118,20 +208,6 @@ def principal_projection(weight: Tensor, dimensions: int = 2) -> Tensor:
     return projected * torch.where(projected.mean(0) < 0, -1.0, 1.0)
 
 
-def _sum_of_directions(weight: Tensor) -> tuple[Tensor, int]:
-    """Σ_k ŵ_k (D,) over the rows that are not zero, and the number of these rows."""
-    w = check_embeddings(weight)
-    total, count = torch.zeros(w.shape[1], dtype=torch.float64, device=w.device), 0
-    for rows in row_chunks(w):
-        norms = rows.norm(dim=1, keepdim=True)
-        kept = norms.squeeze(1) > 0
-        total += (rows[kept] / norms[kept]).sum(0)
-        count += int(kept.sum())
-    if not count:
-        raise ValueError("expected embeddings that are not all zero")
-    return total, count
-
-
 def check_embeddings(weight: Tensor) -> Tensor:
     """The embeddings (V, D), detached, after their checks.
 
@@ -146,14 +222,65 @@ def check_embeddings(weight: Tensor) -> Tensor:
     return w
 
 
-def row_chunks(w: Tensor) -> Iterator[Tensor]:
-    """The rows in order, in float64, at most 8,192 at a time."""
-    return (rows.double() for rows in w.split(CHUNK_ROWS))
+def row_chunks(w: Tensor, center: Tensor | None = None) -> Iterator[Tensor]:
+    """The rows in order, in float64, at most 8,192 at a time; minus `center` (D,) if it is given."""
+    return (rows.double() if center is None else rows.double() - center for rows in w.split(CHUNK_ROWS))
 
 
 def eigenvectors(w: Tensor) -> tuple[Tensor, Tensor]:
     """The eigenvalues (D,) of WᵀW, ascending, and its unit eigenvectors (D, D), one in each column, in float64."""
-    gram = torch.zeros(w.shape[1], w.shape[1], dtype=torch.float64, device=w.device)  # D x D
-    for rows in row_chunks(w):
+    return torch.linalg.eigh(_gram(w))
+
+
+# The functions below take embeddings (V, D) that are checked, and measure their rows minus `center` (D,), if given.
+
+
+def _mean_row(w: Tensor) -> Tensor:
+    """μ (D,). It is summed up as a difference from the first row, so that equal rows differ from it by exactly zero."""
+    first = w[0].double()
+    return first + sum(rows.sum(0) for rows in row_chunks(w, first)) / len(w)
+
+
+def _gram(w: Tensor, center: Tensor | None = None) -> Tensor:
+    """Σ_k w_k w_kᵀ (D, D)."""
+    gram = torch.zeros(w.shape[1], w.shape[1], dtype=torch.float64, device=w.device)
+    for rows in row_chunks(w, center):
         gram += rows.t() @ rows
-    return torch.linalg.eigh(gram)
+    return gram
+
+
+def _isotropy(w: Tensor, gram: Tensor, center: Tensor | None = None, *, both_signs: bool = False) -> float:
+    """min Z / max Z over the eigenvectors of `gram` (D, D), which is `_gram(w, center)`."""
+    directions = torch.linalg.eigh(gram)[1]  # D x D, one in each column
+    if both_signs:
+        directions = torch.cat([directions, -directions], dim=1)  # D x 2D
+    log_z = torch.stack([torch.logsumexp(rows @ directions, dim=0) for rows in row_chunks(w, center)]).logsumexp(0)
+    return (log_z.min() - log_z.max()).exp().item()
+
+
+def _sum_of_directions(w: Tensor, center: Tensor | None = None) -> tuple[Tensor, int]:
+    """Σ_k ŵ_k (D,) over the rows that are not zero, and the number of these rows."""
+    total, count = torch.zeros(w.shape[1], dtype=torch.float64, device=w.device), 0
+    for rows in row_chunks(w, center):
+        norms = rows.norm(dim=1, keepdim=True)
+        kept = norms.squeeze(1) > 0
+        total += (rows[kept] / norms[kept]).sum(0)
+        count += int(kept.sum())
+    return total, count
+
+
+def _mean_cosine(w: Tensor, center: Tensor | None = None) -> float:
+    """(‖Σ_k ŵ_k‖² − V) / V² over the rows that are not zero; NaN if there are none."""
+    total, count = _sum_of_directions(w, center)
+    return ((total.square().sum() - count) / count**2).item() if count else math.nan
+
+
+def _isoscore(scatter: Tensor) -> float:
+    """IsoScore from a multiple of the covariance (D, D)."""
+    variance, dimension = scatter.trace(), len(scatter)
+    if not variance > 0:
+        return 0.0
+    if dimension == 1:
+        return 1.0
+    used = 1 / (scatter / variance).square().sum()  # tr(C)² / ‖C‖², in [1, D]
+    return ((used - 1) / (dimension - 1)).clamp(0, 1).item()

@@ -154,7 +154,7 @@ def language_model(report: ReportInputs) -> list[Block]:
         device=report.options.device,
         **report.groups,
     )
-    return [Table.of_result(result, left_out=("I(W)", "S(W)"))]
+    return [Table.of_result(result, left_out=("I(W", "S(W", "mean share", "IsoScore"))]
 
 
 def translations(report: ReportInputs) -> list[Block]:

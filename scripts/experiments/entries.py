@@ -32,7 +32,7 @@ COLUMNS = {
     **{f"PPL {group}": 2 for group in ("frequent", "medium", "rare", "total")},
     **{f"Uniq {group}": 0 for group in ("frequent", "medium", "rare", "total")},
     **{f"I(W) {group}": 3 for group in ("frequent", "medium", "rare", "total")},
-    "S(W)": 3,
+    **dict.fromkeys(("S(W)", "I(W−μ)", "mean share", "IsoScore"), 3),
 }
 """The columns of `agg-fairseq eval-lm`, with their digits."""
 RARE = "criterion.agg_rare_fraction=0.3"

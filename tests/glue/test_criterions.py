@@ -3,6 +3,7 @@
 import copy
 import math
 import types
+import warnings
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from fairseq.trainer import Trainer
 
 import agg_fairseq.criterions  # noqa: F401 — registers
 from agg_fairseq.functional import agg_gates, rare_tokens
+from agg_fairseq.metrics import Geometry, mean_cosine
 
 LM = (
     "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 "
@@ -190,7 +192,25 @@ def test_validation_leaves_the_counter_alone(lm_data):
     after = trainer.criterion.checkpoint_state()
     assert torch.equal(before["counter"]["current"], after["counter"]["current"])
     assert before["open_update"] == after["open_update"]
-    assert 0 < log["isotropy"] <= 1 and "rare_tokens" not in log
+    assert 0 < log["isotropy"] <= 1 and 0 <= log["isoscore"] <= 1 and "rare_tokens" not in log
+
+
+@pytest.mark.parametrize(
+    ("rows", "missing"), [(1, set()), (None, {"mean_cosine", "mean_cosine_centered", "mean_share"})]
+)
+def test_statistics_of_rows_of_zeros(lm_data, rows, missing):
+    """They have no direction: S(W) is of the other rows, and is not logged if there are none."""
+    _, _, _, criterion = build(lm_data, "--criterion", "mle")
+    weight = torch.randn(12, 4)
+    weight[:rows] = 0
+    criterion.eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = criterion._embedding_statistics(weight)
+    assert set(Geometry._fields) - set(found) == missing
+    if rows:
+        assert found["mean_cosine"] == (pytest.approx(mean_cosine(weight[1:])), 1)
+    assert all(math.isfinite(value) for value, _ in found.values())
 
 
 def test_dummy_batches_are_not_counted(lm_data):

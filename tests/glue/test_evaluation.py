@@ -31,6 +31,7 @@ from agg_fairseq.evaluation import (
     word_similarity,
 )
 from agg_fairseq.f2_conversion import convert_to_f2
+from scripts.experiments.entries import COLUMNS
 from tests.conftest import ROOT
 from tests.glue.test_align_commands import links, model  # noqa: F401 — fixtures
 
@@ -65,6 +66,9 @@ def test_perplexity(runs, lm_data):
         result["human"]["PPL total"] is None and result["human"]["Uniq total"] == result.details["human_uniq"]["total"]
     )
     assert result.json()["signature"].startswith("split:valid|") and "| mle " in result.table()
+    geometry = result.details["checkpoints"][0]["geometry"]
+    assert mle["IsoScore"] == geometry["total"]["isoscore"] and mle["I(W) rare"] == geometry["rare"]["isotropy"]
+    assert [column.title for column in result.columns] == list(COLUMNS)
 
 
 def test_perplexity_of_a_model_called_human(runs, lm_data):
@@ -76,7 +80,7 @@ def test_isotropy(runs, lm_data):
     alone, grouped = isotropy(runs), isotropy(runs, lm_data)
     assert alone["agg"]["I(W) total"] == grouped["agg"]["I(W) total"]
     assert alone["agg"]["I(W) rare"] is None and grouped["agg"]["I(W) rare"] > 0
-    assert [column.digits for column in alone.columns] == [3] * 11
+    assert [column.digits for column in alone.columns] == [3] * 21
     assert alone.details["checkpoints"][1]["matrix"] == runs["agg"].output_embedding.description
 
 
@@ -142,7 +146,7 @@ def test_every_function_has_the_defaults_of_its_command(lm_runs, lm_data, pairs,
         assert main(list(map(str, command))) == 0
         options = {"words": ["w1"]} if function is neighbors else {}
         result = function(*arguments, **options)
-        assert capsys.readouterr().out == f"{result.table()}\n\n{result.signature}\n"
+        assert capsys.readouterr().out == f"{result.table(transposed=function is isotropy)}\n\n{result.signature}\n"
 
 
 @pytest.mark.parametrize("name", [name for name in evaluation.__all__ if name[0].islower()])
@@ -211,7 +215,7 @@ def test_averaging_and_conversion(runs, lm_data, tmp_path):
 
 def test_the_page_as_it_is_pasted(lm_runs, lm_data, tmp_path, monkeypatch, capsys):
     """The section "From Python" of docs/evaluation.md, for a word that this corpus has."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "evaluation.md").read_text(), re.S)
+    blocks = re.findall(r"```python\n([^>].*?)```", (ROOT / "docs" / "evaluation.md").read_text(), re.S)
     (tmp_path / "data-bin").mkdir()
     (tmp_path / "runs").symlink_to(lm_runs)
     (tmp_path / "data-bin" / "wikitext-2").symlink_to(lm_data)
@@ -248,6 +252,15 @@ def test_a_kept_result_is_the_result(runs, lm_data, tmp_path):
     cache.result(counted, dict(reversed(runs.items())), lm_data)  # the order of the rows is another
     assert counted.calls == 4
     assert cache.result(counted, runs, str(lm_data), groups="types") == results[0] and counted.calls == 4
+
+
+def test_a_result_of_an_earlier_revision_is_made_again(runs, lm_data, tmp_path, monkeypatch):
+    """With other columns, in the same version of the package."""
+    cache, counted = Cache(tmp_path / "cache"), Counted(isotropy)
+    monkeypatch.setattr("agg_fairseq.evaluation.cache.REVISION", 1)
+    cache.result(counted, runs)
+    monkeypatch.undo()
+    assert cache.result(counted, runs)["mle"]["IsoScore total"] > 0 and counted.calls == 2
 
 
 @pytest.mark.parametrize("as_text", [False, True])

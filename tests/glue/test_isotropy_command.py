@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 
 import numpy as np
@@ -16,6 +17,7 @@ from agg_fairseq.data.vocabulary import Vocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
 from tests.glue.test_criterions import MT, build
+from tests.unit.test_geometry import algorithm_1
 
 
 def isotropy(*arguments):
@@ -37,6 +39,7 @@ def test_numbers_are_those_of_numpy(lm_runs, lm_data, tmp_path, capsys):
     checkpoints = [lm_runs / name / "checkpoint_last.pt" for name in ("mle", "agg")]
     assert isotropy(*checkpoints, "--data", lm_data, "--json", tmp_path / "i.json") == 0
     printed = capsys.readouterr().out
+    assert re.search(r"\| IsoScore rare +\| +[01]\.\d{3} \| +[01]\.\d{3} \|\n", printed)
     assert "matrix:decoder.output_projection.weight(tied)|" in printed and "specials-included" in printed
     found = json.loads((tmp_path / "i.json").read_text())
     for path, one in zip(checkpoints, found["checkpoints"], strict=True):
@@ -46,13 +49,15 @@ def test_numbers_are_those_of_numpy(lm_runs, lm_data, tmp_path, capsys):
         assert one["isotropy_both_signs"] == pytest.approx(z.min() / z.max(), rel=1e-9)
         assert one["isotropy"]["total"] >= one["isotropy_both_signs"]
         values = np.linalg.svd(w, compute_uv=False)
+        assert one["geometry"]["total"]["isoscore"] == pytest.approx(algorithm_1(w), rel=1e-6)
+        assert one["geometry"]["rare"]["isotropy"] == one["isotropy"]["rare"]
         assert one["singular_values"] == pytest.approx(values / values[0], abs=1e-7)
     assert sum(found["groups"].values()) == len(w) - 2  # all but pad and bos
 
 
 def test_groups_need_data(lm_runs, tmp_path, capsys):
     assert isotropy(lm_runs / "mle" / "checkpoint_last.pt", "--json", tmp_path / "i.json") == 0
-    assert capsys.readouterr().out.count("— |") == 4  # three groups, and the cosine between two of them
+    assert capsys.readouterr().out.count("— |") == 10  # three measures of three groups, and a cosine
     found = json.loads((tmp_path / "i.json").read_text())
     assert found["groups"] is None and found["checkpoints"][0]["isotropy"]["rare"] is None
     assert found["checkpoints"][0]["rare_frequent_cosine"] is None
