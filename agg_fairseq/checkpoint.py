@@ -25,6 +25,8 @@ from .errors import UserError, first_line
 from .names import unique_names
 
 OUTPUT_NAMES = ("decoder.output_projection.weight", "decoder.fc_out.weight")
+UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"
+"""What `UnigramLinear` adds to the parameters."""
 INPUT_NAME = "decoder.embed_tokens.weight"
 TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
 """The options of models whose output embedding is the input embedding."""
@@ -44,11 +46,13 @@ class OutputEmbedding:
         name: of the parameter in the checkpoint.
         tied: is it the input embedding too?
         saved: W (V, D) in the dtype of the file, all rows, those of special tokens included; finite.
+        has_log_unigram: does the model add a log-unigram bias to the logits `H Wᵀ`?
     """
 
     name: str
     tied: bool
     saved: Tensor
+    has_log_unigram: bool = False
 
     @property
     def weight(self) -> Tensor:
@@ -58,8 +62,8 @@ class OutputEmbedding:
 
     @property
     def description(self) -> str:
-        """The name, and whether it is tied, as signatures say it."""
-        return f"{self.name}{'(tied)' if self.tied else ''}"
+        """The name, whether it is tied, and a log-unigram bias beside it, as signatures say it."""
+        return f"{self.name}{'(tied)' if self.tied else ''}{'+log-unigram' if self.has_log_unigram else ''}"
 
 
 class Checkpoint:
@@ -192,7 +196,7 @@ class Checkpoint:
             raise UserError(f"{self.path}: found no output embedding; expected {OUTPUT_NAMES[0]} or a tied one")
         saved = self._matrix(name)
         tied = INPUT_NAME in self.parameters and torch.equal(self._matrix(INPUT_NAME).float(), saved.float())
-        return OutputEmbedding(name, tied, saved)
+        return OutputEmbedding(name, tied, saved, has_log_unigram=UNIGRAM_COUNTS_NAME in self.parameters)
 
     def _matrix(self, name: str) -> Tensor:
         value: Any = self.parameters[name]

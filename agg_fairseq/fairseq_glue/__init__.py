@@ -2,8 +2,8 @@
 
 `import agg_fairseq` adds names to fairseq's registries, and one class to a list of torch's. It replaces one method of
 fairseq's trainer, which then does what it did before unless an optimizer of this package is chosen. All else happens
-when a criterion of this package is built (C) or trains (T), or when a model with the factorized output layer is built
-(M).
+when a criterion of this package is built (C) or trains (T), or when a model with an output layer of this package is
+built (M).
 
     what                                where             when  for how long            why
     registries of criterions, models,   criterions/base,  import                        --criterion agg,
@@ -32,7 +32,7 @@ when a criterion of this package is built (C) or trains (T), or when a model wit
     gradient hook on W; rows of W and   freeze_rare,      T     while rows are frozen   rows that do not move at all
     its float32 copies, after a step    output_layer
     decoder.output_projection,          models/           M     the decoder instance    fairseq's builders name the
-    decoder.__class__                   f2_decoder                                      class of their decoder inside
+    decoder.__class__                                                                   class of their decoder inside
 
 If the user's fairseq differs from the tested version:
 

@@ -8,6 +8,7 @@ from .factorized_softmax import FactorizedOutput, factorized_cross_entropy, join
 from .frequency_classes import equal_frequency, equal_token, mean_efficiency, mefmax
 from .gated_cross_entropy import CrossEntropyOutput, face_weights, gated_cross_entropy
 from .gates import Gates, freezing_gates
+from .log_unigram import log_unigram
 from .naive import gate_gradient, naive_gated_cross_entropy
 from .token_classes import TokenClasses
 from .unlikelihood import Candidates, Unlikelihood, given_tokens, previous_tokens, repeated_ngrams
@@ -33,6 +34,7 @@ __all__ = [
     "gated_cross_entropy",
     "given_tokens",
     "joint_log_prob",
+    "log_unigram",
     "mean_efficiency",
     "mefmax",
     "naive_gated_cross_entropy",

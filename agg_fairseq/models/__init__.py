@@ -1,3 +1,3 @@
-"""fairseq models with the factorized output layer. Importing this package registers them and their architectures."""
+"""fairseq models with other output layers. Importing this package registers them and their architectures."""
 
-from . import transformer_f2  # noqa: F401 — importing registers
+from . import transformer_f2, transformer_unigram  # noqa: F401 — importing registers

@@ -4,26 +4,19 @@ Each has every architecture that fairseq knows of its parent, with the same size
 `transformer_lm_gpt2_small`, `transformer_f2_wmt_en_de_big` is `transformer_wmt_en_de_big`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import (
-    ARCH_CONFIG_REGISTRY,
-    ARCH_MODEL_INV_REGISTRY,
-    ARCH_MODEL_REGISTRY,
-    register_model,
-    register_model_architecture,
-)
+from fairseq.models import register_model
 from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 from omegaconf import II
 
-from ..errors import fail
 from ..functional.decoupled import DECODINGS
 from ..functional.frequency_classes import ASSIGNMENTS
+from .architectures import refuse_adaptive_softmax, register_sizes
 from .f2_decoder import factorize
 
 
@@ -70,7 +63,7 @@ class TransformerLanguageModelF2(TransformerLanguageModel):
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "TransformerLanguageModelF2":
         """Called by fairseq."""
-        _refuse_adaptive_softmax(args, "transformer_lm_f2")
+        refuse_adaptive_softmax(args, "transformer_lm_f2", "factorized output layer")
         return factorize(super().build_model(args, task), args, task)
 
 
@@ -87,34 +80,9 @@ class TransformerF2Model(TransformerModel):
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "TransformerF2Model":
         """Called by fairseq."""
-        _refuse_adaptive_softmax(args, "transformer_f2")
+        refuse_adaptive_softmax(args, "transformer_f2", "factorized output layer")
         return factorize(super().build_model(args, task), args, task)
 
 
-def _refuse_adaptive_softmax(options: Any, architecture: str) -> None:
-    """Ends in one line and status 2: the factorized layer takes the place of every other output layer."""
-    if getattr(options, "adaptive_softmax_cutoff", None) is not None:
-        fail(
-            f"--arch {architecture}: found --adaptive-softmax-cutoff {options.adaptive_softmax_cutoff}; expected "
-            "none, since the factorized output layer takes its place"
-        )
-
-
-def _without_adaptive_softmax(configure: Callable[[Any], None]) -> Callable[[Any], None]:
-    """The sizes of an architecture without its adaptive softmax, if it ends in one."""
-
-    def configured(options: Any) -> None:
-        given = getattr(options, "adaptive_softmax_cutoff", None)
-        configure(options)
-        options.adaptive_softmax_cutoff = given  # what the user gives stays, and is refused
-        if given is None:
-            options.tie_adaptive_weights = options.tie_adaptive_proj = False
-
-    return configured
-
-
-for _parent, _child in (("transformer_lm", "transformer_lm_f2"), ("transformer", "transformer_f2")):
-    for _name in list(ARCH_MODEL_INV_REGISTRY[_parent]):
-        _architecture = _child + _name.removeprefix(_parent)
-        if _name.startswith(_parent) and _architecture not in ARCH_MODEL_REGISTRY:
-            register_model_architecture(_child, _architecture)(_without_adaptive_softmax(ARCH_CONFIG_REGISTRY[_name]))
+register_sizes("transformer_lm", "transformer_lm_f2")
+register_sizes("transformer", "transformer_f2")

@@ -15,9 +15,11 @@ import torch
         "functional.factorized_softmax",
         "functional.frequency_classes",
         "functional.gated_cross_entropy",
+        "functional.log_unigram",
         "modules.factorized_softmax",
         "modules.token_counter",
         "optim.coupled_adam",
+        "modules.unigram_linear",
     ],
 )
 def test_examples(name):

@@ -1,0 +1,70 @@
+"""An output layer with a log-unigram bias, for any training loop."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..functional.log_unigram import log_unigram
+
+
+class UnigramLinear(nn.Linear):
+    """`H Wᵀ + b`, with a bias that starts at the log of the training frequencies (`log_unigram`).
+
+    A learned bias is `b = log_unigram(counts) + s`, where the shift `s` starts at 0 and is the parameter. So weight
+    decay pulls the bias towards the training frequencies; it would pull a bias that was the parameter itself towards 0,
+    that is, towards equal frequencies. The gradient of `s` is that of `b`. A fixed bias has no parameter.
+
+    The state holds the counts, as integers: in half precision, `log p` itself would be rounded to a multiple of 1/128
+    (float16) or of 1/16 (bfloat16) for most tokens.
+
+    Args:
+        weight: (V, D) W, an existing parameter: of its own, or that of the input embedding, to tie the two.
+        counts: (V,) how often each token is a target in the training data.
+        learned: False keeps the bias as it starts.
+
+    Raises:
+        ValueError: the counts are not (V,), or one is negative.
+
+    Example:
+        >>> embedding = nn.Embedding(3, 8)
+        >>> layer = UnigramLinear(embedding.weight, torch.tensor([6, 2, 0]))
+        >>> (layer(torch.zeros(1, 8)).detach().softmax(-1) * 11).round()
+        tensor([[7., 3., 1.]])
+
+    Reference: Meister et al. (2022), "A Natural Bias for Language Generation Models".
+    """
+
+    counts: Tensor
+    """(V,) int64."""
+    bias_shift: nn.Parameter | None
+    """(V,) s; None if the bias is fixed."""
+
+    def __init__(self, weight: nn.Parameter, counts: Tensor, *, learned: bool = True) -> None:
+        nn.Module.__init__(self)  # nn.Linear's own would make a weight, and a bias that is a parameter
+        if tuple(counts.shape) != (len(weight),) or (counts < 0).any():
+            found = (
+                f"shape {tuple(counts.shape)}" if len(counts) != len(weight) else f"{counts.min().item()} among them"
+            )
+            raise ValueError(f"UnigramLinear: expected the counts of {len(weight)} tokens, got {found}")
+        self.out_features, self.in_features = weight.shape
+        self.weight = weight
+        self.register_buffer("counts", counts.to(weight.device, torch.int64, copy=True))
+        shift = nn.Parameter(torch.zeros(len(weight), device=weight.device, dtype=weight.dtype)) if learned else None
+        self.register_parameter("bias_shift", shift)
+
+    @property
+    def bias(self) -> Tensor:
+        """(V,) b, in float32, or in float64 where W is."""
+        start = log_unigram(self.counts).to(torch.promote_types(self.weight.dtype, torch.float32))
+        return start if self.bias_shift is None else start + self.bias_shift
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(…, D) to (…, V) logits."""
+        return F.linear(features, self.weight, self.bias.to(features.dtype))
+
+    def extra_repr(self) -> str:
+        """For `print(model)`."""
+        kind = "fixed" if self.bias_shift is None else "learned"
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={kind}"

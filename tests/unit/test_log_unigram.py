@@ -1,0 +1,81 @@
+"""The log-unigram bias by hand, and the output layer that starts with it."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from agg_fairseq.functional import gated_cross_entropy, log_unigram
+from agg_fairseq.modules import UnigramLinear
+
+COUNTS = torch.tensor([50, 30, 0, 15, 5, 0])
+
+
+def test_by_hand():
+    """One occurrence is added to each of the 6 tokens; 100 were counted."""
+    expected = [math.log(smoothed / 106) for smoothed in (51, 31, 1, 16, 6, 1)]
+    assert log_unigram(COUNTS).tolist() == pytest.approx(expected)
+    assert log_unigram(torch.zeros(4, dtype=torch.int64)).tolist() == pytest.approx([-math.log(4)] * 4)
+    assert log_unigram(torch.tensor([2**40, 0])).tolist() == pytest.approx([0, -40 * math.log(2)], abs=1e-6)
+
+
+def layer_of(dtype=torch.float32, **options):
+    torch.manual_seed(0)
+    return UnigramLinear(nn.Parameter(torch.randn(6, 3, dtype=dtype)), COUNTS, **options)
+
+
+def test_the_layer_is_a_linear_layer_with_that_bias():
+    layer, features = layer_of(torch.float64), torch.randn(4, 3, dtype=torch.float64)
+    torch.testing.assert_close(layer(features), features @ layer.weight.T + log_unigram(COUNTS))
+    with torch.no_grad():
+        layer.bias_shift += torch.arange(6)
+    torch.testing.assert_close(
+        layer(features), features @ layer.weight.T + log_unigram(COUNTS) + torch.arange(6), check_dtype=False
+    )
+    assert "bias=learned" in repr(layer) and "bias=fixed" in repr(layer_of(learned=False))
+
+
+def test_the_shift_has_the_gradient_of_the_bias():
+    layer, features = layer_of(torch.float64), torch.randn(7, 3, dtype=torch.float64)
+    target = torch.tensor([0, 0, 1, 3, 0, 4, 2])
+    gated_cross_entropy(features, layer.weight, target, bias=layer.bias).loss.backward()
+    residual = (features @ layer.weight.T + log_unigram(COUNTS)).softmax(1)
+    residual[range(7), target] -= 1
+    torch.testing.assert_close(layer.bias_shift.grad, residual.sum(0), check_dtype=False)
+
+
+def test_weight_decay_pulls_the_bias_back_to_the_training_frequencies():
+    layer = layer_of()
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1, weight_decay=0.5)
+    with torch.no_grad():
+        layer.bias_shift += 2
+    for _ in range(100):
+        layer.bias_shift.grad = torch.zeros(6)
+        optimizer.step()
+    torch.testing.assert_close(layer.bias, log_unigram(COUNTS) + 2 * 0.95**100)
+
+
+def test_a_fixed_bias_is_no_parameter():
+    layer = layer_of(learned=False)
+    assert [name for name, _ in layer.named_parameters()] == ["weight"]
+    assert torch.equal(layer.bias, log_unigram(COUNTS)) and not layer.bias.requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_does_not_round_the_bias(dtype):
+    layer = layer_of().to(dtype)
+    assert torch.equal(layer.bias, log_unigram(COUNTS)) and layer.bias.dtype == torch.float32
+    assert layer(torch.ones(1, 3, dtype=dtype)).dtype == dtype
+
+
+def test_the_state_brings_its_counts():
+    layer = UnigramLinear(nn.Parameter(torch.zeros(6, 3)), torch.zeros(6, dtype=torch.int64))
+    layer.load_state_dict(layer_of().state_dict())
+    assert torch.equal(layer.bias, log_unigram(COUNTS)) and torch.equal(layer.weight, layer_of().weight)
+
+
+@pytest.mark.parametrize("counts, found", [(COUNTS[:5], "shape \\(5,\\)"), (COUNTS - 1, "-1 among them")])
+def test_counts_that_are_none(counts, found):
+    with pytest.raises(ValueError, match=f"expected the counts of 6 tokens, got {found}"):
+        UnigramLinear(nn.Parameter(torch.zeros(6, 3)), counts)
