@@ -65,7 +65,7 @@ def test_evaluation_needs_no_training_data(lm_data, tmp_path, capsys):
     found = json.loads((tmp_path / "eval.json").read_text())["checkpoints"][0]["perplexity"]["total"]
     assert found == pytest.approx(expected, abs=0.011)
     assert "embed_tokens" not in capsys.readouterr().out
-    assert agg_main(["isotropy", "--path", str(checkpoint)]) == 0
+    assert agg_main(["isotropy", str(checkpoint), "--data", str(lm_data)]) == 0
     assert f"{LAYER}.weight(tied)+log-unigram" in capsys.readouterr().out
     texts = tmp_path / "texts"
     run_command(
