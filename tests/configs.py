@@ -53,7 +53,7 @@ def check_criterion(config, expected):
     name = expected["_name"]
     assert name in CRITERION_DATACLASS_REGISTRY, f"--criterion {name} is not registered"
     assert values(config.criterion, expected) == expected
-    penalties = ("ul_alpha", "cosreg_gamma")
+    penalties = ("ul_alpha", "z_loss", "cosreg_gamma", "mu_loss", "center_output")
     others = {key: config.criterion[key] for key in penalties if key in config.criterion and key not in expected}
     assert not any(others.values())
 

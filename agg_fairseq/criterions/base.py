@@ -21,7 +21,11 @@ Every criterion takes every term, each with its own weight; 0 leaves it out, als
 
     term                          option           logged   formed
     token-level unlikelihood      --ul-alpha       ul_loss  by the operation, at each position (not for f2_softmax)
+    z-loss, squared logsumexp     --z-loss         z_loss   by the operation, at each position (not for f2_softmax)
     cosine regularizer            --cosreg-gamma   cosreg   from W alone, once per update
+    squared length of mean row    --mu-loss        mu_loss  from W alone, once per update
+
+And every criterion takes `--center-output`: after each step the mean row is subtracted from all rows of W.
 
 To add a term: its weight as an option of `LikelihoodCriterionConfig` (or of `CriterionConfig`, if f2_softmax takes it
 too), and an entry in `POSITION_TERMS` or `EMBEDDING_TERMS`, from which its range, its gradient and its place in the log
@@ -39,15 +43,23 @@ from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion, register_cr
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from omegaconf import II
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import UserError, fail
 from ..fairseq_glue.checkpoints import write_checkpoints_whole
 from ..fairseq_glue.distributed import check_ddp_backend, close_process_group_at_exit
 from ..fairseq_glue.hooks import TaskListener, listen
-from ..fairseq_glue.output_layer import features_of, output_layer
+from ..fairseq_glue.output_layer import features_of, float32_copies, output_layer
 from ..fairseq_glue.resume import check_resume, listen_to_restoring
-from ..functional import Gates, Unlikelihood, cosine_regularizer, gated_cross_entropy, previous_tokens
+from ..functional import (
+    Gates,
+    Unlikelihood,
+    center_rows_,
+    cosine_regularizer,
+    gated_cross_entropy,
+    mean_row_penalty,
+    previous_tokens,
+)
 from ..metrics import Geometry, geometry
 
 Measure = tuple[Any, Any]
@@ -64,6 +76,19 @@ class CriterionConfig(FairseqDataclass):
     cosreg_gamma: float = field(
         default=0.0,
         metadata={"help": "weight of the mean cosine between output embeddings (Gao et al. 2019: 1.0); 0: none"},
+    )
+    mu_loss: float = field(
+        default=0.0,
+        metadata={
+            "help": "weight of the squared length of the mean output embedding (Stollenwerk et al. 2026); 0: none"
+        },
+    )
+    center_output: bool = field(
+        default=False,
+        metadata={
+            "help": "after each step of the optimizer, subtract the mean output embedding from all output embeddings "
+            "(Stollenwerk et al. 2026)"
+        },
     )
     embedding_stats_interval: int = field(
         default=0,
@@ -98,6 +123,10 @@ class LikelihoodCriterionConfig(CriterionConfig):
             "(Welleck et al. 2020: 1.0); 0: none"
         },
     )
+    z_loss: float = field(
+        default=0.0,
+        metadata={"help": "weight of the mean squared logsumexp of the logits (Chowdhery et al. 2022: 1e-4); 0: none"},
+    )
 
 
 class PositionTerm(NamedTuple):
@@ -106,13 +135,15 @@ class PositionTerm(NamedTuple):
     option: str
     """Name of its weight in the config."""
     logged: str
-    """Name in the log, in bits per token, before the weight."""
+    """Name in the log, per token, before the weight."""
     digits: int
     """Decimals in the log."""
     argument: str
-    """The keyword argument of the operation that asks for the term, and the field of its output, (B, T) nats."""
+    """The keyword argument of the operation that asks for the term, and the field of its output, (B, T)."""
     value: Callable[[float, Tensor, int], Any]
     """The value of that argument, from the weight, the targets (B, T) and the index of padding."""
+    unit: float = math.log(2)
+    """What the field is divided by in the log: log 2 from nats to bits."""
 
 
 class EmbeddingTerm(NamedTuple):
@@ -136,8 +167,21 @@ POSITION_TERMS = (
         argument="unlikelihood",
         value=lambda alpha, target, padding: Unlikelihood(alpha, previous_tokens(target, padding)),
     ),
+    PositionTerm(
+        option="z_loss",
+        logged="z_loss",
+        digits=3,
+        argument="z_loss",
+        value=lambda gamma, target, padding: gamma,
+        unit=1.0,  # nats²
+    ),
 )
-EMBEDDING_TERMS = (EmbeddingTerm(option="cosreg_gamma", logged="cosreg", digits=4, value=cosine_regularizer),)
+EMBEDDING_TERMS = (
+    EmbeddingTerm(option="cosreg_gamma", logged="cosreg", digits=4, value=cosine_regularizer),
+    EmbeddingTerm(  # the mean is that of all rows, padding too: see `functional/centering.py`
+        option="mu_loss", logged="mu_loss", digits=6, value=lambda weight, ignore_index: mean_row_penalty(weight)
+    ),
+)
 
 
 class LikelihoodCriterion(TaskListener, FairseqCriterion):
@@ -258,7 +302,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         """
         terms = [term for term in self.position_terms if getattr(self.cfg, term.option)]
         tokens = (target != self.padding_idx).sum() if terms else 0
-        return {term.logged: (getattr(output, term.argument).sum() / math.log(2), tokens) for term in terms}
+        return {term.logged: (getattr(output, term.argument).sum() / term.unit, tokens) for term in terms}
 
     def result(
         self,
@@ -322,6 +366,10 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
             self._validation_statistics = found
         return found
 
+    def output_embedding(self, model: Any) -> nn.Parameter:
+        """W (V, D) of a model, wrapped or not."""
+        return output_layer(model, self.vocabulary, self.name)[0]
+
     # Called by the hooks on the task (`TaskListener` lists all of them), and by the one on fairseq's load_checkpoint.
 
     def on_train_iterator(self, iterator: Any) -> None:
@@ -339,6 +387,12 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
     def on_micro_batch(self, is_dummy: bool) -> None:
         """Notes whether the next micro-batch is a dummy one."""
         self.is_dummy = is_dummy
+
+    def on_weights_changed(self, optimizer: Any, model: Any) -> None:
+        """Subtracts the mean row of W, also in the float32 copies that an optimizer for half precision trains."""
+        if self.cfg.center_output:
+            weight = self.output_embedding(model)
+            center_rows_(weight, float32_copies(optimizer, weight))
 
     def before_restoring(self) -> None:
         """fairseq-train is about to look for a checkpoint to go on from: refuses one that it cannot go on from."""

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import fail
 from ..fairseq_glue.output_layer import factorized_layer, features_of, unwrapped
@@ -21,9 +21,10 @@ class F2SoftmaxCriterionConfig(CriterionConfig):
 class F2SoftmaxCriterion(LikelihoodCriterion):
     """What fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost.
 
-    It takes no terms of positions (`--ul-alpha`): they need the probabilities of tokens outside the target's class,
-    and not to compute those is what this criterion is for. A term of the embedding (`--cosreg-gamma`) needs W alone,
-    and works as everywhere; W has one row per token here too.
+    It takes no terms of positions (`--ul-alpha`, `--z-loss`): they need the logits of tokens outside the target's
+    class, and not to compute those is what this criterion is for. A term of the embedding (`--cosreg-gamma`,
+    `--mu-loss`) needs W alone, and works as everywhere; W has one row per token here too. `--center-output` changes no
+    probability here either: the logits inside a class all change by the same number.
     """
 
     name: ClassVar[str] = "f2_softmax"
@@ -45,6 +46,10 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
         )
         measures = self.measures(target, output)
         return self.result(layer.weight, target, output, tokens=sample["ntokens"], measures=measures, reduce=reduce)
+
+    def output_embedding(self, model: Any) -> nn.Parameter:
+        """W (V, D). The class embeddings have no part in it: the rows of a class are compared with each other only."""
+        return factorized_layer(unwrapped(model)).weight
 
     def measures(self, target: Tensor, output: FactorizedOutput) -> dict[str, Measure]:
         """`class_nll` and `token_nll`, bits per token: they sum to `nll_loss`."""

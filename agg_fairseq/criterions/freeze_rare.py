@@ -73,6 +73,11 @@ class FreezeRareCriterion(LikelihoodCriterion):
                 )
         if cfg.freeze_until < 0:
             raise ValueError(f"--freeze-until: expected a number of updates or 0 (to the end), got {cfg.freeze_until}")
+        if cfg.center_output and str(cfg.freeze_parts) == ALL:
+            raise ValueError(
+                "found --center-output, which moves all rows of the output embedding, and --freeze-parts all, which "
+                "holds some of them; drop --center-output, or freeze parts of the gradient (b, c, bc)"
+            )
         self.task = task
         self.register_buffer("rare", torch.zeros(self.vocabulary, dtype=torch.bool), persistent=False)
         self._is_frozen = False  # in this update
@@ -118,7 +123,8 @@ class FreezeRareCriterion(LikelihoodCriterion):
         parts = str(self.cfg.freeze_parts)
         return freezing_gates(self.rare, parts) if self._is_frozen and parts != ALL else None
 
-    def on_weights_changed(self, optimizer: Any) -> None:
+    def on_weights_changed(self, optimizer: Any, model: Any) -> None:
         """Puts the rows back, also in the float32 copies that an optimizer for half precision keeps."""
+        super().on_weights_changed(optimizer, model)
         if self._rows is not None:
             self._rows.restore(float32_copies(optimizer, self._rows.weight))

@@ -18,7 +18,8 @@ built (M).
     task.train_step                     hooks             C     the task instance       update number, dummy batches,
                                                                                         buffers on the model's device
     task.optimizer_step                 hooks             C     the task instance       counts are complete; frozen
-                                                                                        rows are put back
+                                                                                        rows are put back, or all
+                                                                                        rows centered
     task.get_checkpoint_dict,           hooks             C     the task instance       the criterion's state in
     task.set_checkpoint_dict (added)                                                    checkpoints
     optimizer.zero_grad                 hooks             T     the optimizer instance  an attempt at an update begins
@@ -31,6 +32,8 @@ built (M).
     atexit: destroy_process_group       distributed       T     trainings over gloo     torch may abort the process
     gradient hook on W; rows of W and   freeze_rare,      T     while rows are frozen   rows that do not move at all
     its float32 copies, after a step    output_layer
+    W and its float32 copies, after a   base,             T     with --center-output    a mean row of zero
+    step                                output_layer
     decoder.output_projection,          models/           M     the decoder instance    fairseq's builders name the
     decoder.__class__                                                                   class of their decoder inside
 

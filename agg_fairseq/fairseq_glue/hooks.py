@@ -39,8 +39,8 @@ class TaskListener:
     def on_optimizer_step(self) -> None:
         """All workers have seen all micro-batches of the update. (With --amp the gradient may still overflow.)"""
 
-    def on_weights_changed(self, optimizer: Any) -> None:
-        """The optimizer has taken its step."""
+    def on_weights_changed(self, optimizer: Any, model: Any) -> None:
+        """The optimizer has taken its step over the parameters of the model, wrapped or not."""
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Tensors and plain values to be saved; the same on every worker."""
@@ -161,7 +161,7 @@ def _hook_updates(task: Any, listener: Any) -> None:
         begin_update_if_due(update_num)  # if this worker ran out of memory in its last micro-batch
         listener.on_optimizer_step()
         result = original_optimizer_step(optimizer, model=model, update_num=update_num, **kwargs)
-        listener.on_weights_changed(optimizer)
+        listener.on_weights_changed(optimizer, model)
         return result
 
     task.train_step, task.optimizer_step = train_step, optimizer_step

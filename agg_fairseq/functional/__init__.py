@@ -2,6 +2,7 @@
 
 from .agg import agg_gates, rare_tokens
 from .agps import agps_gates, tokens_from_rank
+from .centering import center_rows_, mean_row_penalty
 from .cosine_regularizer import cosine_regularizer
 from .decoupled import choose_class, decoupled_log_prob
 from .factorized_softmax import FactorizedOutput, factorized_cross_entropy, joint_log_prob
@@ -22,6 +23,7 @@ __all__ = [
     "Unlikelihood",
     "agg_gates",
     "agps_gates",
+    "center_rows_",
     "choose_class",
     "cosine_regularizer",
     "decoupled_log_prob",
@@ -36,6 +38,7 @@ __all__ = [
     "joint_log_prob",
     "log_unigram",
     "mean_efficiency",
+    "mean_row_penalty",
     "mefmax",
     "naive_gated_cross_entropy",
     "previous_tokens",

@@ -17,8 +17,8 @@ sum, `gate_common ⊙ Σ_i …`: one pass over (V, D). Over those with a rare ta
 themselves are gated. The target's entry is never gated: at a common target that is so because its gate is 1, and at a
 rare target the entry is put back after gating. On a GPU (`kernels/fused.py`) a kernel gates every entry as it forms it.
 
-The likelihood of a position may have a weight (FACE), and an unlikelihood penalty may be added to it; the gates then
-apply to the gradient of the sum. `ChunkedLoss` lists what each term adds to the gradient.
+The likelihood of a position may have a weight (FACE), and an unlikelihood penalty and a z-loss may be added to it; the
+gates then apply to the gradient of the sum. `ChunkedLoss` lists what each term adds to the gradient.
 
 Cost: the three products of plain cross-entropy (6·N·V·D operations) and, beyond inputs and gradients, a chunk of logits
 or two. The gradients are formed during the forward pass, summed in float32 (float64 for float64 input), and rescaled in
@@ -28,6 +28,7 @@ loss scale is applied.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -41,16 +42,18 @@ from .unlikelihood import Unlikelihood
 
 
 class CrossEntropyOutput(NamedTuple):
-    """The result of `gated_cross_entropy`; everything in nats, zero at ignored positions."""
+    """The result of `gated_cross_entropy`; in nats where not said otherwise, zero at ignored positions."""
 
     loss: Tensor
     """Scalar, summed over positions; the only field that carries a gradient."""
     nll: Tensor
     """Like `target`: −log P[i, y_i]."""
     terms: Tensor
-    """Like `target`: the summands of `loss`, that is `nll` with label smoothing, weight and penalty, if any."""
+    """Like `target`: the summands of `loss`, that is `nll` with label smoothing, weight and penalties, if any."""
     unlikelihood: Tensor
     """Like `target`: the penalty before its weight; zero without one."""
+    z_loss: Tensor
+    """Like `target`: (log Σ_k exp z[k])² before its weight, in nats²; zero without a z-loss."""
     prediction: Tensor | None = None
     """Like `target`: the arg-max of P, int64; None without `predict`."""
 
@@ -65,6 +68,7 @@ def gated_cross_entropy(
     label_smoothing: float = 0.0,
     position_weight: Tensor | None = None,
     unlikelihood: Unlikelihood | None = None,
+    z_loss: float = 0.0,
     ignore_index: int = -100,
     predict: bool = False,
     chunk_elements: int | None = None,
@@ -89,6 +93,8 @@ def gated_cross_entropy(
         position_weight: like `target`, the weight of the likelihood of each position, for example
             `face_weights(frequency)[target]`; None is 1. It receives no gradient.
         unlikelihood: a penalty on tokens that should not follow; its positions are those of the flattened `target`.
+        z_loss: γ >= 0, adds `γ log²Z` at each position, with log Z the logsumexp of its logits (Chowdhery et al. 2022,
+            "PaLM", Sec. 5: γ = 1e-4). It is not multiplied by `position_weight`.
         ignore_index: target value of the positions that contribute nothing (padding).
         predict: also return the arg-max of P.
         chunk_elements: logits held at a time, at least one row of V; None is 2^23 on a CPU (32 MiB in float32), and
@@ -112,6 +118,8 @@ def gated_cross_entropy(
     """
     check_arguments("gated_cross_entropy", features, weight, target, label_smoothing, ignore_index)
     check_positions_and_tokens("gated_cross_entropy", target, weight.size(0), position_weight, bias, gates)
+    if not 0 <= z_loss < math.inf:
+        raise ValueError(f"gated_cross_entropy: expected z_loss of at least 0, got {z_loss}")
     options = Options(
         gates=gates,
         label_smoothing=label_smoothing,
@@ -120,6 +128,7 @@ def gated_cross_entropy(
         ignore_index=ignore_index,
         chunk_elements=chunk_elements,
         predict=predict,
+        z_loss=z_loss,
     )
     wanted = Wanted(*map(wants_gradient, (features, weight, bias)))
     loss, *outputs = _GatedCrossEntropy.apply(

@@ -33,6 +33,7 @@ def naive_gated_cross_entropy(
     label_smoothing: float = 0.0,
     position_weight: Tensor | None = None,
     unlikelihood: Unlikelihood | None = None,
+    z_loss: float = 0.0,
     ignore_index: int = -100,
 ) -> Tensor:
     """The loss of `gated_cross_entropy`, from the three logits of Eqs. 9–10. Holds several (N, V) tensors.
@@ -61,6 +62,8 @@ def naive_gated_cross_entropy(
                 is_candidate = is_candidate & (tokens != target[:, None])
             penalty = -torch.log1p(-log_probs.exp().gather(1, tokens))
             terms = terms + unlikelihood.weight * penalty.masked_fill(~is_candidate, 0.0).sum(1)
+        if z_loss:  # Chowdhery et al. (2022), Sec. 5
+            terms = terms + z_loss * logits.logsumexp(1).square()
         return terms
 
     # Eq. 9: z⁰ carries the gradient into the features; z¹ and z² the gradient into W, where the gates hold back the

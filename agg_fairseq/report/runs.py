@@ -43,8 +43,8 @@ NOT_SETTINGS = frozenset(
     "device_id distributed_rank no_progress_bar log_format log_interval num_workers no_epoch_checkpoints".split()
 )
 """Options that say where files are and what is printed: they differ between any two runs, and affect no number."""
-TERMS = frozenset(("ul_alpha", "cosreg_gamma"))
-"""Weights of the terms that every criterion of this package takes. Without the option, or with 0, there is no term."""
+TERMS = frozenset(("ul_alpha", "z_loss", "cosreg_gamma", "mu_loss", "center_output"))
+"""What every criterion of this package can add to its training. Without the option, or with 0, nothing is added."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ OBJECTIVES = {
     "freeze-bc": ("freeze_rare", "--freeze-parts", "bc", "--freeze-until", "3"),
     "unlikelihood": ("unlikelihood",),
     "face": ("face",),
+    "centered": ("mle", "--center-output", "--z-loss", "1e-2", "--mu-loss", "0.1"),
     "ul-agg": ("agg", "--agg-alpha", "0.5", "--agg-gates", "continuous", "--ul-alpha", "1", "--cosreg-gamma", "1"),
 }
 SEQUENCE = (

@@ -234,6 +234,22 @@ def test_embedding_statistics_and_the_largest_batch_of_padding(lm_data):
     assert loss == 0 and all(p.grad is None or not p.grad.any() for p in model.parameters())
 
 
+def test_the_output_embedding_is_centered(lm_data):
+    """No probability changes, since the logits inside a class all change by the same number."""
+    options = ("--criterion", "f2_softmax", "--center-output", "--mu-loss", 1)
+    cfg, task, model, criterion = build(lm_data, *options, base=F2_LM)
+    batch, weight = batches(cfg, task)[0], model.decoder.output_projection.weight
+    with torch.no_grad():
+        weight.add_(torch.linspace(-1, 1, weight.size(1)))
+    model.double().eval()
+    before, log = model.get_normalized_probs(model(**batch["net_input"]), True), criterion(model, batch)[2]
+    assert log["mu_loss"] > 1
+    criterion.on_weights_changed(None, model)
+    after = model.get_normalized_probs(model(**batch["net_input"]), True)
+    assert weight.mean(0).abs().max() < 1e-15
+    assert (before.exp() - after.exp()).abs().max() < 1e-12
+
+
 def test_the_cosine_regularizer_is_taken_and_terms_of_positions_are_not(lm_data, capsys):
     """It needs W alone; unlikelihood needs the probabilities of tokens of other classes."""
     options = ("--criterion", "f2_softmax", "--share-decoder-input-output-embed")

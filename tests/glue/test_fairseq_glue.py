@@ -134,7 +134,7 @@ def test_a_criterion_that_does_not_train_is_not_told(lm_data):
     for name, criterion in (("trains", trainer.criterion), ("other", other)):
         criterion.begin_update = told[name].append
         criterion.on_optimizer_step = lambda name=name: told[name].append("step")
-        criterion.on_weights_changed = lambda optimizer, name=name: told[name].append("changed")
+        criterion.on_weights_changed = lambda optimizer, model, name=name: told[name].append("changed")
     trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
     assert told == {"trains": [0, "step", "changed"], "other": []}
 

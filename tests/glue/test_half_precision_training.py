@@ -25,6 +25,9 @@ OBJECTIVES = {
     "mle": ("--criterion", "mle"),
     "agg": ("--criterion", "agg", "--agg-rare-fraction", 0.4, "--agg-window", 3),
     "agg with both": ("--criterion", "agg", "--agg-rare-fraction", 0.4, "--ul-alpha", 0.5, "--cosreg-gamma", 2),
+    "agg with the others": (
+        "--criterion", "agg", "--agg-rare-fraction", 0.4, "--z-loss", 0.01, "--mu-loss", 0.5, "--center-output",
+    ),
     "agps": AGPS,
     "cosreg": ("--criterion", "cosreg"),
     "freeze_rare": ("--criterion", "freeze_rare", "--weight-decay", 0.1),
@@ -186,6 +189,22 @@ def test_predictions_of_skipped_updates_are_not_counted(lm_data, mode):
         assert torch.equal(criterion.counter.appearances, torch.zeros_like(criterion.counter.appearances) + total)
         total, skipped = total + criterion.counter.current * happened, skipped + (not happened)
     assert skipped >= 1
+
+
+@pytest.mark.grid(2)
+@pytest.mark.parametrize("mode", MODES)
+def test_the_output_embedding_is_centered(lm_data, mode):
+    """In the model and in the float32 copies of fairseq's optimizer, over overflows too."""
+    trainer, _ = small_trainer(lm_data, "--criterion", "mle", "--center-output", *MODES[mode])
+    rounding = 1e-3 if "16" in mode else 1e-7
+    for _, happened in attempts(
+        trainer, 6, at_overflow=3 if mode in SCALES else -1, scale=SCALES.get(mode), frequency=1
+    ):
+        weight = trainer.model.decoder.output_projection.weight.detach()
+        assert not happened or weight.float().mean(0).abs().max() < rounding
+        for masters in float32_copies(trainer):
+            assert not happened or masters.mean(0).abs().max() < 1e-7
+            assert torch.equal(masters.to(weight.dtype), weight)
 
 
 @pytest.mark.grid(2)

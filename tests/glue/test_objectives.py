@@ -166,13 +166,13 @@ def test_a_term_under_its_own_name_is_mle_with_its_option(lm_data, name, options
 
 def test_a_report_leaves_out_terms_that_are_left_out():
     """Whether a run says 0, or has no such option, as those of version 0.1.0 and of other criterions."""
-    assert {term.option for term in (*POSITION_TERMS, *EMBEDDING_TERMS)} == TERMS
+    assert {term.option for term in (*POSITION_TERMS, *EMBEDDING_TERMS)} | {"center_output"} == TERMS
     found = different_settings([
-        {"cfg": {"criterion": {"_name": "mle", "ul_alpha": 0.0, "cosreg_gamma": 0.0}}},
+        {"cfg": {"criterion": {"_name": "mle", "ul_alpha": 0.0, "cosreg_gamma": 0.0, "center_output": False}}},
         {"cfg": {"criterion": {"_name": "mle"}}},
-        {"cfg": {"criterion": {"_name": "mle", "ul_alpha": 0.5, "cosreg_gamma": 0.0}}},
+        {"cfg": {"criterion": {"_name": "mle", "ul_alpha": 0.5, "cosreg_gamma": 0.0, "center_output": True}}},
     ])  # fmt: skip
-    assert found == [("--ul-alpha", [None, None, "0.5"])]
+    assert found == [("--ul-alpha", [None, None, "0.5"]), ("--center-output", [None, None, "True"])]
 
 
 EVERY_CRITERION = {
@@ -190,8 +190,9 @@ EVERY_CRITERION = {
 @pytest.mark.parametrize("name", EVERY_CRITERION)
 def test_every_criterion_takes_every_term(lm_data, name):
     """Its loss is that without them, and each at its weight; without them nothing of them is logged."""
+    terms = ("--ul-alpha", 0.5, "--z-loss", 0.1, "--cosreg-gamma", 3, "--mu-loss", 5)
     without, _ = trainer_for(lm_data, *EVERY_CRITERION[name], "--ul-alpha", 0, "--cosreg-gamma", 0)
-    with_them, _ = trainer_for(lm_data, *EVERY_CRITERION[name], "--ul-alpha", 0.5, "--cosreg-gamma", 3)
+    with_them, _ = trainer_for(lm_data, *EVERY_CRITERION[name], *terms)
     for batch in batches(without.cfg, without.task)[:2]:
         without.train_step([batch])
         with_them.train_step([batch])
@@ -199,12 +200,36 @@ def test_every_criterion_takes_every_term(lm_data, name):
     batch = first_batch(lm_data, LM)
     log, plain = gradients(with_them, batch, update=2)[1], gradients(without, batch, update=2)[1]
     found, expected = logged(with_them.criterion, [log]), logged(without.criterion, [plain])
-    assert not {"ul_loss", "cosreg"} & expected.keys()
+    assert not {"ul_loss", "z_loss", "cosreg", "mu_loss"} & expected.keys()
     assert found["nll_loss"] == pytest.approx(expected["nll_loss"], abs=2e-3)
     if name != "face":  # whose weights depend on what the two models have output before
-        terms = 0.5 * found["ul_loss"] + 3 * found["cosreg"] / math.log(2)
-        assert found["loss"] == pytest.approx(expected["loss"] + terms, abs=2e-3)
-    assert found["ul_loss"] > 0
+        nats = 0.1 * found["z_loss"] + 3 * found["cosreg"] + 5 * found["mu_loss"]
+        assert found["loss"] == pytest.approx(expected["loss"] + 0.5 * found["ul_loss"] + nats / math.log(2), abs=2e-3)
+    assert found["ul_loss"] > 0 and found["z_loss"] > 1 and found["mu_loss"] > 0
+
+
+CENTERED = {name: options for name, options in EVERY_CRITERION.items() if name != "freeze_rare"}
+
+
+@pytest.mark.grid(2)
+@pytest.mark.parametrize("tied", [(), ("--share-decoder-input-output-embed",)], ids=["untied", "tied"])
+@pytest.mark.parametrize("name", CENTERED)
+def test_the_output_embedding_is_centered_after_each_step(lm_data, name, tied):
+    """All rows, padding too. The step itself is that of a training without it: the first update differs by μ alone."""
+    options = (*CENTERED[name], *tied, "--weight-decay", 0.1)
+    plain, _ = trainer_for(lm_data, *options)
+    trainer, _ = trainer_for(lm_data, *options, "--center-output")
+    data = batches(trainer.cfg, trainer.task)
+    for number, batch in enumerate(data[:3]):
+        trainer.train_step([batch, {}])
+        plain.train_step([batch, {}])
+        weight, other = (t.model.decoder.output_projection.weight.detach() for t in (trainer, plain))
+        assert weight.mean(0).abs().max() < 1e-7
+        if number == 0:
+            torch.testing.assert_close(weight, other - other.mean(0))
+            assert other.mean(0).norm() > 1e-3
+            same = trainer.model.decoder.embed_tokens.weight is trainer.model.decoder.output_projection.weight
+            assert same == bool(tied)
 
 
 @pytest.mark.parametrize("which", ["faded", "continuous"])
@@ -488,6 +513,9 @@ def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data):
         (("freeze_rare", "--freeze-until", -1), "--freeze-until"),
         (("freeze_rare", "--freeze-below", 1), "--freeze-below between 0 and 1"),
         (("freeze_rare", "--freeze-below", 1e-6, "--freeze-fraction", 0.3), "found both --freeze-fraction 0.3 and"),
+        (("freeze_rare", "--center-output"), "found --center-output, which moves all rows"),
+        (("mle", "--z-loss", -1), "--z-loss: expected a weight of at least 0, got -1"),
+        (("mle", "--mu-loss", "nan"), "--mu-loss"),
         (("unlikelihood_sequence", "--ul-sequence-rate", 2), "--ul-sequence-rate"),
         (("unlikelihood_sequence", "--ul-prefix-length", 5, "--ul-ngram", 0), "--ul-ngram"),
         (("unlikelihood_sequence",), "--ul-prefix-length: expected at most --tokens-per-sample 16, got 50"),

@@ -326,7 +326,8 @@ def test_autocast_of_a_gpu():
         (True, torch.bfloat16, None, FusedLoss),
         (True, torch.float32, None, FusedLoss),
         (True, torch.float64, None, ChunkedLoss),
-        (True, torch.float32, "penalty", ChunkedLoss),
+        (True, torch.float32, "unlikelihood", ChunkedLoss),
+        (True, torch.float32, "z-loss", ChunkedLoss),
         (False, torch.bfloat16, None, ChunkedLoss),
     ],
 )
@@ -335,7 +336,9 @@ def test_which_form(is_cuda, dtype, penalty, form):
 
 
 def form_for(is_cuda=True, dtype=torch.float32, penalty=None):
-    return select(SimpleNamespace(is_cuda=is_cuda, dtype=dtype), SimpleNamespace(unlikelihood=penalty))
+    has_z = penalty == "z-loss"
+    options = SimpleNamespace(unlikelihood=None if has_z else penalty, z_loss=1e-4 if has_z else 0.0)
+    return select(SimpleNamespace(is_cuda=is_cuda, dtype=dtype), options)
 
 
 def test_where_triton_or_its_compiler_is_missing(monkeypatch):

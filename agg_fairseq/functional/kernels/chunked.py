@@ -29,6 +29,7 @@ class Options(NamedTuple):
     ignore_index: int
     chunk_elements: int | None  # logits held at a time; None is the default of the form
     predict: bool
+    z_loss: float = 0.0
 
 
 class Wanted(NamedTuple):
@@ -45,6 +46,7 @@ class Outputs(NamedTuple):
     nll: Tensor  # (N,) −log P[i, y_i]
     terms: Tensor  # (N,) the summands of the loss
     unlikelihood: Tensor  # (N,) before its weight
+    z_loss: Tensor  # (N,) before its weight
     prediction: Tensor | None  # (N,) int64
 
 
@@ -77,6 +79,9 @@ class ChunkedLoss:
         dtype = working_dtype(features)
         zeros = features.new_zeros(target.shape, dtype=dtype)
 
+        def values(are_wanted: bool) -> Tensor:
+            return zeros.clone() if are_wanted else zeros.new_zeros(()).expand_as(zeros)
+
         def gradient(tensor: Tensor | None, is_wanted: bool) -> Tensor | None:
             return torch.zeros_like(tensor, dtype=dtype) if tensor is not None and is_wanted else None
 
@@ -90,7 +95,8 @@ class ChunkedLoss:
             outputs=Outputs(
                 nll=zeros,
                 terms=zeros.clone(),
-                unlikelihood=zeros.clone() if options.unlikelihood else zeros.new_zeros(()).expand_as(zeros),
+                unlikelihood=values(options.unlikelihood is not None),
+                z_loss=values(options.z_loss > 0),
                 prediction=torch.zeros_like(target) if options.predict else None,
             ),
             grad_features=gradient(features, wanted.features),
@@ -167,11 +173,12 @@ class ChunkedLoss:
             term            value                            dL/dz
             likelihood      −ω Σ_k Q[k] log P[k]             ω P − ω Q
             unlikelihood    −α Σ_{c in C} log(1 − P[c])      −α s P + α w      (w and s: see `unlikelihood.py`)
+            z-loss          γ log²Z,  log Z = logsumexp z    2γ log Z · P      (d log Z / dz = P)
 
         with ω the weight of the position and Q the label-smoothed target. So with m the sum of the multiples, the
         gradient is formed as m P − ω Q + α w in the memory of P. A further term adds its value to `outputs.terms` and
-        its multiple to m: γ·logsumexp(z)², for example, adds 2γ·logsumexp(z). A term that changes logits, such as a
-        margin on the target's, does so before anything is read from them.
+        its multiple to m. A term that changes logits, such as a margin on the target's, does so before anything is
+        read from them.
         """
         options, outputs, vocabulary = self.options, self.outputs, logits.size(1)
         epsilon = options.label_smoothing
@@ -198,13 +205,19 @@ class ChunkedLoss:
             terms = (1 - epsilon - share) * nll + share * uniform
         outputs.terms[rows] = terms if omega is None else terms * omega
 
-        multiple = penalty = None  # m (C,), where another term than the likelihood has a part in it
+        multiple = penalty = at_z = None  # m (C,), where another term than the likelihood has a part in it
         weight = torch.ones_like(nll) if omega is None else omega  # C
         if options.unlikelihood is not None:
             penalty = options.unlikelihood.terms(rows, target, probabilities)
             outputs.unlikelihood[rows] = penalty.value
             outputs.terms[rows] += options.unlikelihood.weight * penalty.value
             multiple = weight - options.unlikelihood.weight * penalty.odds.sum(1)  # ω − α s
+        if options.z_loss:
+            squared = logsumexp.square()
+            outputs.z_loss[rows] = squared
+            outputs.terms[rows] += options.z_loss * squared
+            at_z = 2 * options.z_loss * logsumexp  # C
+            multiple = (weight if multiple is None else multiple) + at_z
 
         if self.grad_features is None and self.grad_weight is None and self.grad_bias is None:
             return None
@@ -216,7 +229,10 @@ class ChunkedLoss:
             # of the other terms is read here, while the memory still holds P; the penalty's is in `PenaltyTerms`.
             elsewhere = probabilities.new_tensor(epsilon / max(vocabulary - 1, 1))
             q = torch.where(penalty.likeliest == target[:, None], 1 - epsilon, elsewhere)  # C x 1
-            at_likeliest = weight[:, None] * (probabilities.gather(1, penalty.likeliest) - q)
+            p = probabilities.gather(1, penalty.likeliest)  # C x 1
+            at_likeliest = weight[:, None] * (p - q)
+            if at_z is not None:
+                at_likeliest += at_z[:, None] * p
         residual = _subtract_targets_(probabilities.mul_(multiple[:, None]), target, epsilon, omega)
         if penalty is not None:
             penalty.add_gradient_(residual, at_likeliest, options.unlikelihood.weight)
