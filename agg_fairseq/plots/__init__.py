@@ -15,6 +15,7 @@ from .over_updates import inner_products_over_updates, isotropy_over_updates, le
 from .style import save
 from .sweeps import alpha_sweep, class_sweep
 from .tokens import frequencies, token_shares
+from .trade_off import trade_off
 
 __all__ = [
     "alpha_sweep",
@@ -29,4 +30,5 @@ __all__ = [
     "similarity",
     "singular_values",
     "token_shares",
+    "trade_off",
 ]

@@ -163,6 +163,16 @@ def points(axis: Axes, index: int, x: Sequence[float], y: Sequence[float], label
     axis.scatter(x[::step], y[::step], s=7, linewidths=0.6, alpha=0.5, label=label, rasterized=True, **style)
 
 
+def point(axis: Axes, index: int, x: float, y: float, bars: Sequence[float | None], label: str) -> None:
+    """Draws one large point, the number `index`, with its name beside it and error bars of these half lengths."""
+    color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
+    axis.errorbar(
+        x, y, xerr=bars[0], yerr=bars[1], color=color, marker=marker, linestyle="", markersize=6, capsize=2,
+        label=_legend_label(label),
+    )  # fmt: skip
+    axis.annotate(label, (x, y), xytext=(5, 4), textcoords="offset points", fontsize=7, color="0.3", parse_math=False)
+
+
 def bars(axis: Axes, index: int | None, x: Sequence[float], heights: Sequence[float], width: float, label: str) -> None:
     """Draws the bars of the run number `index`, centered at `x`; of the reference, without hatch, where it is None."""
     style = {"color": REFERENCE}

@@ -11,8 +11,8 @@ its numbers as JSON and its pictures. The tables of an output folder share their
   small   the paper's data with a smaller model and fewer updates, for one GPU of 24 GB
   paper   the published setting
 
-Our own experiments (demo, objectives, f2, multi30k) have one size, which can be changed by options, and each has an
-output folder of its own.
+Our own experiments (demo, objectives, f2, multi30k, cures) have one size, which can be changed by options, and each has
+an output folder of its own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def main() -> None:
         for workspace in workspaces:
             check_path(workspace.output)
             for model in experiment.models():
-                trainings.setdefault(workspace.folder(model), (workspace, model))
+                if model.every_seed or workspace is workspaces[0]:
+                    trainings.setdefault(workspace.folder(model), (workspace, model))
     if not arguments.dry_run:
         for training in trainings.values():
             check_settings(*training)
@@ -218,12 +219,13 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     ours.add_argument(
         "--updates", type=_number, metavar="N",
-        help="updates of each model (default: demo 600, on wikitext 1000; objectives and f2 2200; multi30k 1000)",
+        help="updates of each model (default: demo 600, on wikitext 1000; objectives and f2 2200; multi30k 1000; cures "
+        "20400, ten epochs)",
     )  # fmt: skip
     ours.add_argument(
         "--vocabulary", type=_number, metavar="N",
-        help="number of sub-words, or of most frequent words (default: demo 8000, on wikitext 16000; objectives 10000; "
-        "multi30k 6000)",
+        help="number of sub-words, or of most frequent words (default: demo 8000, on wikitext 16000; objectives and "
+        "cures 10000; multi30k 6000)",
     )  # fmt: skip
     ours.add_argument(
         "--dimension", type=_dimension, metavar="N",
@@ -242,7 +244,10 @@ def _parser() -> argparse.ArgumentParser:
         "--topk", type=_number, metavar="K", help="of f2: sample from the K most probable tokens (default: 3)"
     )
     ours.add_argument(
-        "--max-texts", type=_number, metavar="N", help="of f2: continue only the first N prefixes (default: all)"
+        "--max-texts",
+        type=_number,
+        metavar="N",
+        help="of f2 and cures: continue only the first N prefixes (default: f2 all, cures 300)",
     )
     return parser
 

@@ -17,7 +17,7 @@ from agg_fairseq.names import HUMAN
 from ..data.prepared_folder import MANIFEST, SPLITS
 from ..data.wikitext_corpora import tokens_file
 from ..training.configuration import overrides_of_options
-from . import agg, agps, cosreg, f2
+from . import agg, agps, cosreg, cures, f2
 from .corpora import DOCUMENTATION, WIKITEXT2_WORDS, WIKITEXT103_WORDS, WMT14
 from .experiment import Corpus, Experiment, Measure, Method, Model, Workspace
 from .measures import bleu, perplexity, texts
@@ -291,6 +291,15 @@ def multi30k(options: Options) -> list[Experiment]:
     ]
 
 
+def _cures(options: Options) -> list[Experiment]:
+    """The cures of degenerate embeddings side by side.
+
+    Raises:
+        UserError: an option does not fit.
+    """
+    return cures.cures(_text(options, wikitext=True), options.updates or 20400, options.max_texts or 300)
+
+
 def _beam_5(workspace: Workspace, model: Model) -> Result:
     options = ["--beam", "5", "--batch-size", "64", "--remove-bpe", "sentencepiece"]
     if model.decoding is None:
@@ -333,6 +342,13 @@ OURS: dict[str, Entry] = {
         "runs/multi30k",
         (*SIZES, "data", "vocabulary"),
         multi30k,
+    ),
+    "cures": Entry(
+        "every cure of degenerate embeddings, and what it costs, on a small language model",
+        "runs/cures",
+        ("updates", "data", "vocabulary", "max_texts"),
+        _cures,
+        {"corpus": "wikitext", "vocabulary": 10000},
     ),
 }
 """Our own experiments, by the names that the command line takes."""

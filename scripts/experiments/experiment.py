@@ -58,6 +58,7 @@ class Model:
         decoding: of texts by a factorized output layer: `decoupled`, `joint`, or as for an ordinary one.
         greedy: whether texts always take the likeliest token, also in a table of sampled texts.
         averaged: number of the last checkpoints of a translation model that are averaged; 0: the best one is used.
+        every_seed: whether it is trained with each of several seeds, or with the first one alone.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Model:
     decoding: str | None = None
     greedy: bool = False
     averaged: int = 5
+    every_seed: bool = True
 
 
 def model_of(config: str, corpus: Corpus, *overrides: str, suffix: str = "", **options: Any) -> Model:
@@ -204,6 +206,8 @@ class Experiment:
         methods: that are compared.
         measures: of each method; none for a figure without numbers.
         pictures: of all models.
+        trade_off: labels of the measures of one more picture, of all seeds: that of its horizontal axis, then those of
+            the vertical axes, a panel for each.
         note: how our setting differs from the paper's, and what else to know.
         check: checks, before anything is trained, that everything that is needed to measure is there.
         name: of the files of one of our own experiments. None: one of the papers, whose files are named after its entry
@@ -216,6 +220,7 @@ class Experiment:
     methods: Sequence[Method]
     measures: Sequence[Measure] = ()
     pictures: Sequence[Picture] = ()
+    trade_off: Sequence[str] = ()
     note: str = ""
     check: Callable[[], object] | None = None
     name: str | None = None

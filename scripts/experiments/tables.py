@@ -65,6 +65,11 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
     for workspace in workspaces:
         for line in _draw(workspace, stem, experiment):
             print(line)
+    if experiment.trade_off:
+        path = stem.with_name(f"{stem.name}-trade-off.png")
+        figure = plots.trade_off(_points(experiment, cells), experiment.trade_off)
+        write_whole(path, lambda temporary: plots.save(figure, temporary, "png"))
+        print(path)
     if experiment.report and any(is_trained(one, model) for one in workspaces for model in experiment.models()):
         print(_report_command(workspaces, experiment))
 
@@ -133,6 +138,16 @@ def _shown(values: Sequence[Value], digits: int) -> str | None:
     if len(numbers) > 1:
         shown = f"{shown} ± {format_value(statistics.stdev(numbers), digits)}"
     return shown if len(numbers) == len(values) else f"{shown} (n = {len(numbers)})"
+
+
+def _points(experiment: Experiment, cells: Cells) -> dict[str, list[list[float]]]:
+    """By method, the measures of its trade-off for each seed that it was trained with."""
+    places = [[measure.label for measure in experiment.measures].index(label) for label in experiment.trade_off]
+    points = {}
+    for method, row in zip(experiment.methods, cells, strict=True):
+        by_seed = zip(*(row[place] for place in places), strict=True)
+        points[method.label] = [list(seed) for seed in by_seed if all(isinstance(value, float) for value in seed)]
+    return {name: found for name, found in points.items() if found}
 
 
 def _draw(workspace: Workspace, stem: Path, experiment: Experiment) -> list[str]:

@@ -117,7 +117,7 @@ def test_mistakes_are_told_in_one_line(arguments, message):
 def test_all_entries_are_listed():
     """35 tables and figures, those of a paper together, then our own experiments."""
     listed = [line.split()[0] for line in reproduce("--list").stdout.splitlines()]
-    assert len(listed) == 39 and listed[-4:] == ["demo", "objectives", "f2", "multi30k"]
+    assert len(listed) == 40 and listed[-5:] == ["demo", "objectives", "f2", "multi30k", "cures"]
 
 
 def test_several_entries_and_seeds_side_by_side(prepared_data, tmp_path):

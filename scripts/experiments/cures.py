@@ -1,0 +1,87 @@
+"""The cures of degenerate embeddings side by side, on one small language model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from agg_fairseq.names import HUMAN
+
+from .experiment import Corpus, Experiment, Measure, Method, Model
+from .measures import perplexity, texts, word_similarity
+
+WINDOW = "criterion.agg_window=200"
+"""In updates of 1,024 tokens: a tenth of an epoch of WikiText-2."""
+AGG = ("criterion._name=agg", WINDOW)
+AGG_30 = (*AGG, "criterion.agg_rare_fraction=0.3")
+FADED_60 = (*AGG, "criterion.agg_rare_fraction=0.6", "criterion.agg_gates=faded")
+BIAS = ("model._name=transformer_lm_unigram",)
+CENTERING = ("criterion.center_output=true",)
+COUPLED = ("optimizer._name=coupled_adam",)
+
+CURES: Mapping[str, tuple[str, ...]] = {
+    "mle": (),
+    "agg-0.3": AGG_30,
+    "bias": BIAS,
+    "bias-agg-0.3": (*BIAS, *AGG_30),
+    "cosreg": ("criterion._name=cosreg",),
+    "agps": (
+        "criterion._name=agps", "criterion.agps_rare_rank=900", "criterion.agps_mu1=200", "criterion.agps_mu2=20",
+    ),
+    "agg-0.1": (*AGG, "criterion.agg_rare_fraction=0.1"),
+    "agg-faded-0.6": FADED_60,
+    "centering": CENTERING,
+    "coupled-adam": COUPLED,
+}  # fmt: skip
+"""Overrides of configs/cures/mle.yaml by the name of the model: those that are trained with every seed."""
+ONCE: Mapping[str, tuple[str, ...]] = {
+    "bias-faded-0.6": (*BIAS, *FADED_60),
+    "agg-0.3-coupled-adam": (*AGG_30, *COUPLED),
+    "agg-0.3-centering": (*AGG_30, *CENTERING),
+    "bias-coupled-adam": (*BIAS, *COUPLED),
+    "bias-fixed": (*BIAS, "model.unigram_bias_fixed=true"),
+    "mu-loss": ("criterion.mu_loss=1",),
+    "z-loss": ("criterion.z_loss=1e-4",),
+    "agg-0.3-epoch": ("criterion._name=agg", "criterion.agg_rare_fraction=0.3"),
+}
+"""Those that are trained with the first seed alone."""
+
+
+def cures(corpus: Corpus, updates: int, max_texts: int) -> list[Experiment]:
+    """Every cure, and the combinations that make sense, at equal compute.
+
+    Args:
+        corpus: in words or sub-words.
+        updates: of each training; the learning rate falls linearly over them.
+        max_texts: number of prefixes of the test split that each model continues.
+    """
+    shared = (f"optimization.max_update={updates}",)
+    models = [Model(name, "cures/mle", corpus, (*shared, *overrides)) for name, overrides in CURES.items()]
+    models += [
+        Model(name, "cures/mle", corpus, (*shared, *overrides), every_seed=False) for name, overrides in ONCE.items()
+    ]
+    drawn = partial(texts, topk=40, max_texts=max_texts)
+    measures = [
+        *(Measure(f"PPL {group}", perplexity, f"PPL {group}") for group in ("total", "frequent", "medium", "rare")),
+        Measure("Uniq", perplexity, "Uniq total", 0),
+        Measure("I(W)", perplexity, "I(W) total", 3),
+        Measure("I(W−μ)", perplexity, "I(W−μ)", 3),
+        Measure("IsoScore", perplexity, "IsoScore", 3),
+        Measure("S(W)", perplexity, "S(W)", 3),
+        *(Measure(name, word_similarity, name) for name in ("MEN", "RW")),
+        Measure("KLD", drawn, "KLD"),
+        Measure("Self-BLEU-2", drawn, "SB-2", 1),
+    ]
+    return [
+        Experiment(
+            "The cures of degenerate embeddings, same model, data and updates; test split",
+            [*(Method(model.name, model) for model in models), Method(HUMAN, models[0], human=True)],
+            measures,
+            trade_off=("PPL total", "PPL rare", "IsoScore"),
+            note="Word similarity: Spearman × 100. KLD (nats) and Self-BLEU (%): of continuations of the test split "
+            "that are drawn from the 40 likeliest tokens.",
+            name="cures",
+            wide=True,
+            report=True,
+        ),
+    ]
