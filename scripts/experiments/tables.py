@@ -67,7 +67,7 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
             print(line)
     if experiment.trade_off:
         path = stem.with_name(f"{stem.name}-trade-off.png")
-        figure = plots.trade_off(_points(experiment, cells), experiment.trade_off)
+        figure = plots.trade_off(points_of(experiment, cells), experiment.trade_off)
         write_whole(path, lambda temporary: plots.save(figure, temporary, "png"))
         print(path)
     if experiment.report and any(is_trained(one, model) for one in workspaces for model in experiment.models()):
@@ -140,7 +140,7 @@ def _shown(values: Sequence[Value], digits: int) -> str | None:
     return shown if len(numbers) == len(values) else f"{shown} (n = {len(numbers)})"
 
 
-def _points(experiment: Experiment, cells: Cells) -> dict[str, list[list[float]]]:
+def points_of(experiment: Experiment, cells: Cells) -> dict[str, list[list[float]]]:
     """By method, the measures of its trade-off for each seed that it was trained with."""
     places = [[measure.label for measure in experiment.measures].index(label) for label in experiment.trade_off]
     points = {}
