@@ -84,6 +84,7 @@ def overrides_of_options(words: Sequence[str]) -> tuple[str, ...]:
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
     from agg_fairseq import criterions, models  # noqa: F401 — registers
+    from agg_fairseq.optim import fairseq_optimizers  # noqa: F401 — registers
 
     # What the configuration says. If the options say the same, there is nothing to override.
     configured = {
@@ -176,6 +177,7 @@ def _with_defaults(config: Any) -> Any:
     from fairseq.dataclass.initialize import add_defaults
 
     from agg_fairseq import criterions, models  # noqa: F401 — registers
+    from agg_fairseq.optim import fairseq_optimizers  # noqa: F401 — registers
 
     whole = OmegaConf.merge(OmegaConf.structured(FairseqConfig), config)
     if Path(whole.common.user_dir) != PLUGIN:
