@@ -69,7 +69,8 @@ def main() -> None:
         for training in trainings.values():
             check_settings(*training)
     if not arguments.show:
-        train_all(list(trainings.values()), 1 if arguments.dry_run else arguments.jobs)
+        default = max(OURS[key].jobs if key in OURS else 1 for key, _, _ in plan)
+        train_all(list(trainings.values()), 1 if arguments.dry_run else arguments.jobs or default)
     failed = []
     for number, (key, experiment, workspaces) in enumerate([] if arguments.dry_run else plan):
         if number:
@@ -203,9 +204,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--jobs",
         type=_number,
-        default=1,
         metavar="N",
-        help="trainings at the same time, sharing the cores (default: 1)",
+        help="trainings at the same time, sharing the cores (default: 1; demo: 2, if there are as many cores)",
     )
     parser.add_argument("--show", action="store_true", help="train nothing: measure and print the existing models")
     parser.add_argument(
@@ -220,7 +220,7 @@ def _parser() -> argparse.ArgumentParser:
     ours.add_argument(
         "--updates", type=_number, metavar="N",
         help="updates of each model (default: demo 600, on wikitext 1000; objectives and f2 2200; multi30k 1000; cures "
-        "20400, ten epochs)",
+        "4080, two epochs)",
     )  # fmt: skip
     ours.add_argument(
         "--vocabulary", type=_number, metavar="N",
@@ -233,7 +233,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     ours.add_argument(
         "--rare-fractions", type=_fractions, metavar='"F …"',
-        help="of demo: fractions of the vocabulary that agg treats as rare, with a model for each (default: 0.05)",
+        help="of demo: fractions of the vocabulary that agg treats as rare, with a model for each (default: 0.2)",
     )  # fmt: skip
     ours.add_argument(
         "--model", dest="models", action="append", metavar='"NAME OPTION …"',

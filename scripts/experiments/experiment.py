@@ -152,12 +152,14 @@ class Measure:
         evaluate: the evaluation of a model that it is read from.
         column: title of the column of the Result; or a function that reads the value from the Result.
         digits: decimals of our number.
+        relative: whether changes of it are given in percent; otherwise as differences.
     """
 
     label: str
     evaluate: Callable[[Workspace, Model], Result]
     column: str | Callable[[Result], Value]
     digits: int = 2
+    relative: bool = False
 
     def value(self, workspace: Workspace, model: Model, row: str) -> Value:
         """The value in the row of the model, or in that of the human text; None where there is none."""
@@ -213,7 +215,8 @@ class Experiment:
         name: of the files of one of our own experiments. None: one of the papers, whose files are named after its entry
             and lie in the folder `tables`.
         wide: whether each method has a row, however many measures there are; otherwise more than 4 measures have rows.
-        report: whether to print the command that makes a report of the models.
+        changes: whether a wide table also has a row for each further model with its changes from the first one.
+        report: whether to write a report of the models, `report.html`.
     """
 
     title: str
@@ -225,6 +228,7 @@ class Experiment:
     check: Callable[[], object] | None = None
     name: str | None = None
     wide: bool = False
+    changes: bool = False
     report: bool = False
 
     def models(self) -> list[Model]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import statistics
 import textwrap
 from collections.abc import Sequence
@@ -13,9 +12,10 @@ from agg_fairseq import plots
 from agg_fairseq.evaluation.result import format_table, format_value
 from agg_fairseq.files import write_json, write_whole
 from agg_fairseq.names import HUMAN
+from agg_fairseq.report import ReportOptions, write_report
 
 from .corpora import prepare
-from .experiment import BIN, Experiment, Measure, Method, Value, Workspace
+from .experiment import Experiment, Measure, Method, Value, Workspace, say
 from .measures import NotRun
 from .training import is_trained
 
@@ -46,7 +46,7 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
             [[_value(workspace, method, measure) for workspace in workspaces] for measure in experiment.measures]
             for method in experiment.methods
         ]
-        table = render(experiment.methods, experiment.measures, cells, wide=experiment.wide)
+        table = render(experiment.methods, experiment.measures, cells, wide=experiment.wide, changes=experiment.changes)
         _write_numbers(stem, workspaces, experiment, cells)
     notes = []
     if experiment.name is None:
@@ -70,8 +70,17 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
         figure = plots.trade_off(points_of(experiment, cells), experiment.trade_off)
         write_whole(path, lambda temporary: plots.save(figure, temporary, "png"))
         print(path)
-    if experiment.report and any(is_trained(one, model) for one in workspaces for model in experiment.models()):
-        print(_report_command(workspaces, experiment))
+    if experiment.report:
+        runs = {
+            workspace.name(model): workspace.folder(model)
+            for workspace in workspaces
+            for model in experiment.models()
+            if is_trained(workspace, model)
+        }
+        if runs:
+            data = prepare(workspaces[0], experiment.models()[0].corpus).binarized
+            say("writing the report")
+            print(write_report(runs, data, stem.with_name("report.html"), ReportOptions(max_texts=100)).path)
 
 
 def _value(workspace: Workspace, method: Method, measure: Measure) -> Value:
@@ -98,7 +107,9 @@ def _write_numbers(stem: Path, workspaces: Sequence[Workspace], experiment: Expe
     write_json(stem.with_name(f"{stem.name}.json"), numbers)
 
 
-def render(methods: Sequence[Method], measures: Sequence[Measure], cells: Cells, *, wide: bool = False) -> str:
+def render(
+    methods: Sequence[Method], measures: Sequence[Measure], cells: Cells, *, wide: bool = False, changes: bool = False
+) -> str:
     """A table in Markdown, with a column of the paper's numbers beside each of ours, if the paper has any.
 
     Args:
@@ -106,6 +117,7 @@ def render(methods: Sequence[Method], measures: Sequence[Measure], cells: Cells,
         measures: one per column of `cells`.
         cells: the values of each seed; of several, the table has mean ± standard deviation.
         wide: whether methods have rows in any case.
+        changes: whether the row of each further model is followed by its changes from the first one, seed by seed.
     """
     ours = [[_shown(values, measure.digits) for values, measure in zip(row, measures, strict=True)] for row in cells]
     papers = [[dict(enumerate(method.paper)).get(index) for index in range(len(measures))] for method in methods]
@@ -113,6 +125,13 @@ def render(methods: Sequence[Method], measures: Sequence[Measure], cells: Cells,
     if len(measures) > MOST_COLUMNS and not wide:
         names, labels = labels, names
         ours, papers = _transposed(ours), _transposed(papers)
+    elif changes:
+        compared = [place for place, method in enumerate(methods) if place and not method.human]
+        for place in reversed(compared):
+            pairs = zip(measures, cells[0], cells[place], strict=True)
+            names.insert(place + 1, f"Δ {methods[place].label}")
+            ours.insert(place + 1, [_change(measure, *values) for measure, *values in pairs])
+            papers.insert(place + 1, [None] * len(measures))
     header, columns = [""], [names]
     for label, paper, own in zip(labels, _transposed(papers), _transposed(ours), strict=True):
         if any(cell is not None for cell in paper):
@@ -125,6 +144,21 @@ def render(methods: Sequence[Method], measures: Sequence[Measure], cells: Cells,
 
 def _transposed(rows: Sequence[Sequence[str | None]]) -> list[list[str | None]]:
     return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _change(measure: Measure, before: Sequence[Value], after: Sequence[Value]) -> str | None:
+    """A cell: how a measure changes between two models of the same seeds."""
+    pairs = [
+        (float(b), float(a))
+        for b, a in zip(before, after, strict=True)
+        if isinstance(b, float | int) and isinstance(a, float | int) and (b or not measure.relative)
+    ]
+    if not pairs:
+        return None
+    changes = [100 * (a / b - 1) if measure.relative else a - b for b, a in pairs]
+    digits, unit = (1, "%") if measure.relative else (measure.digits, "")
+    shown = f"{statistics.fmean(changes):+,.{digits}f}{unit}"
+    return f"{shown} ± {statistics.stdev(changes):,.{digits}f}" if len(changes) > 1 else shown
 
 
 def _shown(values: Sequence[Value], digits: int) -> str | None:
@@ -167,15 +201,3 @@ def _draw(workspace: Workspace, stem: Path, experiment: Experiment) -> list[str]
         write_whole(path, lambda temporary, figure=figure: plots.save(figure, temporary, "png"))
         lines.append(str(path))
     return lines
-
-
-def _report_command(workspaces: Sequence[Workspace], experiment: Experiment) -> str:
-    """Says where everything is, and how to make a page of it."""
-    output = workspaces[0].output
-    folders = [workspace.folder(model) for workspace in workspaces for model in experiment.models()]
-    data = prepare(workspaces[0], experiment.models()[0].corpus).binarized
-    command = [BIN / "agg-fairseq", "report", *folders, "--data", data, "--output", output / "report.html"]
-    return (
-        f"The table, the logs and the pictures are in {output}. All of it on one page, with texts:\n"
-        f"{shlex.join(map(str, command))}"
-    )

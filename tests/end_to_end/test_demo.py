@@ -27,9 +27,10 @@ def test_demo_in_small(tmp_path):
     output = tmp_path / "the demo"
     options = ("--updates", "12", "--vocabulary", "400", "--output", output.name)
     first = run_command("bash", SCRIPT, *options, cwd=tmp_path)
-    assert "| agg-0.05 |" in first.stdout and "12/12" in first.stderr
-    assert "agg-fairseq report " in first.stdout.splitlines()[-1] and "the demo/data-bin" in first.stdout
-    check(output, ["mle", "agg-0.05"])
+    assert "| agg-0.2 |" in first.stdout and "12/12" in first.stderr
+    assert "| Δ agg-0.2 |" in first.stdout and first.stdout.splitlines()[-1] == str(output / "report.html")
+    assert "<h1>" in (output / "report.html").read_text(encoding="utf-8")
+    check(output, ["mle", "agg-0.2"])
     between_epochs = [path.name for path in (output / "mle").glob("checkpoint_*_*.pt")]
     assert len(between_epochs) == 1  # of which an interrupted training goes on
     again = run_command("bash", SCRIPT, *options, cwd=tmp_path)
@@ -90,5 +91,5 @@ def test_a_folder_of_an_earlier_version_is_refused(tmp_path):
 def test_demo_on_wikitext(shared_data, tmp_path):
     options = ("--corpus", "wikitext", "--data", shared_data / "wikitext-2", "--updates", "5", "--vocabulary", "2000")
     run_command("bash", SCRIPT, *options, "--output", tmp_path / "out", timeout=900)
-    check(tmp_path / "out", ["mle", "agg-0.05"])
+    check(tmp_path / "out", ["mle", "agg-0.2"])
     assert len((tmp_path / "out" / "data-bin" / "dict.txt").read_text(encoding="utf-8").splitlines()) <= 2000

@@ -126,6 +126,18 @@ def test_several_seeds():
     ]
 
 
+def test_changes_are_of_the_same_seed():
+    """By hand: 100 to 110 and 200 to 210 are +10% and +5%; their mean is 7.5, their sample deviation 5/√2."""
+    columns = [Measure("PPL", None, "PPL", relative=True), Measure("I(W)", None, "I(W)", 3)]
+    rows = [[[100, 200], [0.25, 0.5]], [[110, 210], [0.5, "not run"]], [[None] * 2, [None] * 2]]
+    methods = [Method("a", None), Method("b", None), Method("human", None, human=True)]
+    table = render(methods, columns, rows, wide=True, changes=True).splitlines()
+    assert [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[4:]] == [
+        ["Δ b", "+7.5% ± 3.5", "+0.250"],
+        ["human", "—", "—"],
+    ]
+
+
 def test_a_measure_reads_the_row_of_the_model_or_of_the_human_text():
     result = Result([Column("PPL")], {"mle": [2.0], HUMAN: [None]}, "")
     model, by_title = Model("mle", "c", TEXT), Measure("m", lambda workspace, model: result, "PPL")
