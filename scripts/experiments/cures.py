@@ -39,7 +39,7 @@ ONCE: Mapping[str, tuple[str, ...]] = {
     "agg-0.3-coupled-adam": (*AGG_30, *COUPLED),
     "agg-0.3-centering": (*AGG_30, *CENTERING),
     "bias-coupled-adam": (*BIAS, *COUPLED),
-    "bias-fixed": (*BIAS, "model.unigram_bias_fixed=true"),
+    "bias-fixed": (*BIAS, "model.unigram_bias=fixed"),
     "mu-loss": ("criterion.mu_loss=1",),
     "z-loss": ("criterion.z_loss=1e-4",),
     "agg-0.3-epoch": ("criterion._name=agg", "criterion.agg_rare_fraction=0.3"),
