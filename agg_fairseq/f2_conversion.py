@@ -146,8 +146,6 @@ def _batches(
     """Features (n, D) and targets (n,) of shuffled batches of a split, until there are `positions`."""
     from fairseq import utils
 
-    from .fairseq_glue.output_layer import features_of
-
     try:
         task.load_dataset(split)
         batches = task.get_batch_iterator(
@@ -163,11 +161,11 @@ def _batches(
             "fairseq-preprocess again, or raise --max-tokens"
         ) from error
     device, pad = next(model.parameters()).device, task.target_dictionary.pad()
-    width, seen = model.decoder.output_projection.weight.size(1), 0
+    seen = 0
     with tqdm(total=positions, desc=f"reading {split}", unit="position", disable=None, leave=False) as bar:
         for sample in batches:
             sample = utils.move_to_cuda(sample, device=device) if device.type == "cuda" else sample
-            features = features_of(model, sample["net_input"], width)[0]  # B x T x D
+            features = model(**sample["net_input"], features_only=True)[0]  # B x T x D
             kept = sample["target"] != pad  # B x T
             yield features[kept], sample["target"][kept]
             seen += int(kept.sum())

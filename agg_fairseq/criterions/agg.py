@@ -74,6 +74,7 @@ class AggCriterion(LikelihoodCriterion):
     """
 
     name: ClassVar[str] = "agg"
+    counts_tokens: ClassVar[bool] = True
     averages: ClassVar[dict[str, int]] = LikelihoodCriterion.averages | {"rare_tokens": 1, "rare_share": 4}
 
     def __init__(self, cfg: AggCriterionConfig, task: Any) -> None:

@@ -45,6 +45,7 @@ class AgpsCriterion(LikelihoodCriterion):
     """
 
     name: ClassVar[str] = "agps"
+    counts_tokens: ClassVar[bool] = True
 
     def __init__(self, cfg: AgpsCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)

@@ -45,11 +45,12 @@ from fairseq.logging import metrics
 from omegaconf import II
 from torch import Tensor, nn
 
+from ..data.binarized import task_name
 from ..errors import UserError, fail
 from ..fairseq_glue.checkpoints import write_checkpoints_whole
 from ..fairseq_glue.distributed import check_ddp_backend, close_process_group_at_exit
 from ..fairseq_glue.hooks import TaskListener, listen
-from ..fairseq_glue.output_layer import features_of, float32_copies, output_layer
+from ..fairseq_glue.output_layer import OutputLayer, features_of, float32_copies, output_layer, trained_embeddings
 from ..fairseq_glue.resume import check_resume, listen_to_restoring
 from ..functional import (
     Gates,
@@ -200,6 +201,8 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
     embedding_terms: ClassVar[tuple[EmbeddingTerm, ...]] = EMBEDDING_TERMS
     averages: ClassVar[dict[str, int]] = dict.fromkeys(Geometry._fields, 4)
     """What is logged beside loss, nll_loss, ppl and the terms, with its decimals."""
+    counts_tokens: ClassVar[bool] = False
+    """Does the criterion keep a number for each token? Then all target languages must have the same dictionary."""
     predicts: ClassVar[bool] = False
     """Does `count_predictions` need the arg-max predictions?"""
 
@@ -218,7 +221,17 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
                 raise ValueError(f"--{term.option.replace('_', '-')}: expected a weight of at least 0, got {weight}")
         check_ddp_backend(cfg.ddp_backend)
         self.cfg = cfg
+        self.changes_rows = cfg.center_output  # are rows of W changed beside the optimizer?
         self.vocabulary = len(task.target_dictionary)
+        languages = sorted({pair.split("-")[1] for pair in getattr(task, "lang_pairs", None) or ()})
+        dictionaries = [task.target_dictionary, *(task.dicts[language] for language in languages)]
+        self.vocabularies = {len(dictionary) for dictionary in dictionaries}
+        if self.counts_tokens and any(dictionary != dictionaries[0] for dictionary in dictionaries):
+            raise ValueError(
+                f"found different dictionaries of the target languages {', '.join(languages)} in the task "
+                f"{task_name(task)}; expected one, since tokens are counted; add --joined-dictionary to "
+                "fairseq-preprocess"
+            )
         self.train_iterator: Any = None
         self.is_dummy = False  # is this micro-batch one that a worker repeats because it has run out of data?
         self._statistics_are_due = False  # log the embedding's statistics with this training micro-batch?
@@ -238,7 +251,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         """The loss of a micro-batch in nats, its denominator, and what is logged.
 
         Args:
-            model: a fairseq model with a decoder that yields features.
+            model: a fairseq model whose logits are the output of one linear layer.
             sample: a batch of the task; `target` (B, T).
             reduce: sum over positions; without it the loss is per position and carries no gradient.
 
@@ -246,7 +259,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
             loss, sample_size (tokens, or sentences with --sentence-avg), logging output of plain scalars.
         """
         target = sample["target"]  # B x T
-        weight, bias = output_layer(model, self.vocabulary, self.name)  # V x D; V, or None
+        layer = self.output_layer(model, sample["net_input"])
         gates = position_weight = None
         if self.training:
             # Before the forward pass: a worker that runs out of memory there has already joined the reductions of
@@ -254,7 +267,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
             if not self.is_dummy:
                 self.count_targets(target)
             gates, position_weight = self.gates(target), self.position_weight(target)
-        features = features_of(model, sample["net_input"], weight.size(1))[0]  # B x T x D
+        features, weight, bias = features_of(model, sample["net_input"], layer)  # B x T x D; V x D; V, or None
         output = gated_cross_entropy(
             features,
             weight,
@@ -275,6 +288,13 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
             self.count_predictions(output.prediction, target)
         measures = self.measures(target, output)
         return self.result(weight, target, output, tokens=sample["ntokens"], measures=measures, reduce=reduce)
+
+    def compute_loss(self, model: Any, net_output: Any, sample: dict[str, Any], reduce: bool = True) -> None:
+        """Called by tasks that run the model themselves (translation_moe): they have logits, and no features."""
+        fail(
+            f"--criterion {self.name}: found the task {task_name(self.task)}, which passes logits to the criterion; "
+            "expected a task that passes the model and the batch; fairseq's cross_entropy trains this one"
+        )
 
     def count_targets(self, target: Tensor) -> None:
         """Called with the targets (B, T) of each training micro-batch that is not a dummy one, before `gates`."""
@@ -366,9 +386,19 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
             self._validation_statistics = found
         return found
 
-    def output_embedding(self, model: Any) -> nn.Parameter:
-        """W (V, D) of a model, wrapped or not."""
-        return output_layer(model, self.vocabulary, self.name)[0]
+    def output_layer(self, model: Any, net_input: dict[str, Any]) -> OutputLayer:
+        """The output layer of a model; refuses one that weight normalization makes, if its rows are to be changed."""
+        layer = output_layer(model, net_input, self.vocabularies, self.name)
+        if self.changes_rows and not isinstance(layer.weight, nn.Parameter):
+            fail(
+                f"--criterion {self.name}: found an output embedding with weight normalization, whose rows are no "
+                "parameters; expected no --center-output and no --freeze-parts all for this model"
+            )
+        return layer
+
+    def output_embeddings(self, model: Any) -> list[nn.Parameter]:
+        """Each W (V, D) that is trained, of a model, wrapped or not; several where it consists of models."""
+        return trained_embeddings(model)
 
     # Called by the hooks on the task (`TaskListener` lists all of them), and by the one on fairseq's load_checkpoint.
 
@@ -391,8 +421,11 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:
         """Subtracts the mean row of W, also in the float32 copies that an optimizer for half precision trains."""
         if self.cfg.center_output:
-            weight = self.output_embedding(model)
-            center_rows_(weight, float32_copies(optimizer, weight))
+            weights = self.output_embeddings(model)
+            if not weights:  # other workers may have found them, and would center theirs
+                fail("--center-output: found no memory for the first batch of this worker; lower --max-tokens")
+            for weight in weights:
+                center_rows_(weight, float32_copies(optimizer, weight))
 
     def before_restoring(self) -> None:
         """fairseq-train is about to look for a checkpoint to go on from: refuses one that it cannot go on from."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from ..errors import fail
-from ..fairseq_glue.output_layer import factorized_layer, features_of, unwrapped
+from ..fairseq_glue.output_layer import factorized_layer, unwrapped
 from ..functional import FactorizedOutput
 from .base import CriterionConfig, LikelihoodCriterion, Measure, PositionTerm, register
 
@@ -39,7 +39,7 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
                 f"--criterion {self.name}: found a model without the factorized output layer; expected --arch "
                 "transformer_lm_f2… or transformer_f2…"
             )
-        net_output = features_of(model, sample["net_input"], layer.weight.size(1))
+        net_output = model(**sample["net_input"], features_only=True)
         target = model.get_targets(sample, net_output)
         output = layer.loss(
             net_output[0], target, label_smoothing=self.cfg.label_smoothing, ignore_index=self.padding_idx
@@ -47,9 +47,9 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
         measures = self.measures(target, output)
         return self.result(layer.weight, target, output, tokens=sample["ntokens"], measures=measures, reduce=reduce)
 
-    def output_embedding(self, model: Any) -> nn.Parameter:
+    def output_embeddings(self, model: Any) -> list[nn.Parameter]:
         """W (V, D). The class embeddings have no part in it: the rows of a class are compared with each other only."""
-        return factorized_layer(unwrapped(model)).weight
+        return [factorized_layer(unwrapped(model)).weight]
 
     def measures(self, target: Tensor, output: FactorizedOutput) -> dict[str, Measure]:
         """`class_nll` and `token_nll`, bits per token: they sum to `nll_loss`."""

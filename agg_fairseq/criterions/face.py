@@ -26,6 +26,7 @@ class FaceCriterion(LikelihoodCriterion):
     """
 
     name: ClassVar[str] = "face"
+    counts_tokens: ClassVar[bool] = True
     predicts: ClassVar[bool] = True
 
     def __init__(self, cfg: FaceCriterionConfig, task: Any) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..data.training_counts import training_counts
 from ..errors import fail
-from ..fairseq_glue.output_layer import float32_copies, output_layer
+from ..fairseq_glue.output_layer import float32_copies
 from ..functional import Gates, freezing_gates, tokens_from_rank
 from ..functional.agg import check_open_interval
 from ..functional.gates import PARTS
@@ -60,6 +60,7 @@ class FreezeRareCriterion(LikelihoodCriterion):
     """
 
     name: ClassVar[str] = "freeze_rare"
+    counts_tokens: ClassVar[bool] = True
 
     def __init__(self, cfg: FreezeRareCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
@@ -78,6 +79,7 @@ class FreezeRareCriterion(LikelihoodCriterion):
                 "found --center-output, which moves all rows of the output embedding, and --freeze-parts all, which "
                 "holds some of them; drop --center-output, or freeze parts of the gradient (b, c, bc)"
             )
+        self.changes_rows = self.changes_rows or str(cfg.freeze_parts) == ALL
         self.task = task
         self.register_buffer("rare", torch.zeros(self.vocabulary, dtype=torch.bool), persistent=False)
         self._is_frozen = False  # in this update
@@ -114,8 +116,7 @@ class FreezeRareCriterion(LikelihoodCriterion):
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """See `LikelihoodCriterion`. Takes hold of the rows before their first step, with a dummy batch too."""
         if self.training and self._is_frozen and self._rows is None and str(self.cfg.freeze_parts) == ALL:
-            weight, _ = output_layer(model, self.vocabulary, self.name)
-            self._rows = FrozenRows(weight, self.rare)
+            self._rows = FrozenRows(self.output_layer(model, sample["net_input"]).weight, self.rare)
         return super().forward(model, sample, reduce)
 
     def gates(self, target: Tensor) -> Gates | None:

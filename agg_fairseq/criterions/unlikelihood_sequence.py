@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import decoding
 from ..errors import fail
-from ..fairseq_glue.output_layer import features_of, output_layer, unwrapped
+from ..fairseq_glue.output_layer import features_of, unwrapped
 from ..functional import Unlikelihood, gated_cross_entropy, given_tokens, repeated_ngrams
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
@@ -77,7 +77,6 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
 
     def _on_continuations(self, model: Any, prefixes: Tensor, reduce: bool) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss of the model's own continuations of prefixes (B', P). No term of positions is added to it."""
-        weight, bias = output_layer(model, self.vocabulary, self.name)
         start, length = prefixes.size(1), self.cfg.ul_completion_length
         needed, positions = start + length - 1, decoding.learned_positions(unwrapped(model).decoder)
         if positions is not None and needed > positions:
@@ -89,7 +88,8 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         repeated = repeated_ngrams(continuation, self.cfg.ul_ngram)  # B' x L, as is the continuation
         tokens = torch.cat([prefixes, continuation], dim=1)[:, :-1]
         lengths = torch.full_like(tokens[:, 0], tokens.size(1))
-        features = features_of(model, {"src_tokens": tokens, "src_lengths": lengths}, weight.size(1))[0]
+        net_input = {"src_tokens": tokens, "src_lengths": lengths}
+        features, weight, bias = features_of(model, net_input, self.output_layer(model, net_input))
         output = gated_cross_entropy(
             features[:, start - 1 :],
             weight,

@@ -59,13 +59,15 @@ def target_splits(task: Any, split: str) -> list[Path]:
     """
     from fairseq import utils
 
-    data = getattr(getattr(task, "cfg", None) or getattr(task, "args", None), "data", None)
-    if data is None:
+    options = getattr(task, "cfg", None) or getattr(task, "args", None)
+    data = getattr(options, "data", None)
+    if data is None or hasattr(task, "lang_pairs"):
+        problem = "names no data" if data is None else "has several training sets"
         raise UserError(
-            f"token counts: found the task {type(task).__name__}, which names no data; expected language_modeling or "
+            f"token counts: found the task {task_name(task)}, which {problem}; expected language_modeling or "
             "translation"
         )
-    source, target = (getattr(task.cfg, f"{side}_lang", None) for side in ("source", "target"))
+    source, target = (getattr(options, f"{side}_lang", None) for side in ("source", "target"))
     suffixes = [f".{source}-{target}.{target}", f".{target}-{source}.{target}"] if target else [""]
     found = []
     for folder in utils.split_paths(data):
@@ -79,6 +81,13 @@ def target_splits(task: Any, split: str) -> list[Path]:
         expected = " or ".join(f"{split}{suffix}.bin" for suffix in suffixes)
         raise UserError(f"{data}: found no {expected}; expected the training split of fairseq-preprocess")
     return found
+
+
+def task_name(task: Any) -> str:
+    """The name by which `--task` chooses a task; that of its class where the task is not registered."""
+    from fairseq.tasks import TASK_REGISTRY
+
+    return next((name for name, kind in TASK_REGISTRY.items() if kind is type(task)), type(task).__name__)
 
 
 def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Tensor:

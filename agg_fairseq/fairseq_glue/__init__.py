@@ -27,8 +27,7 @@ built (M).
                                                                                         in one line
     checkpoint_utils.PathManager        checkpoints       T     the process, once a     a killed training leaves no
                                                                 training saves          truncated checkpoint
-    decoder.output_layer                output_layer      T     a call of forward, for  features without the logits
-                                                                LSTMs and the like
+    torch.nn.functional.linear          output_layer      T     a call of forward       features without the logits
     atexit: destroy_process_group       distributed       T     trainings over gloo     torch may abort the process
     gradient hook on W; rows of W and   freeze_rare,      T     while rows are frozen   rows that do not move at all
     its float32 copies, after a step    output_layer
@@ -48,5 +47,5 @@ If the user's fairseq differs from the tested version:
 - `load_checkpoint` or `PathManager` is not looked up in `checkpoint_utils`: checkpoints are written as fairseq writes
   them, and a resume that cannot work ends in fairseq's own error.
 - `Trainer._build_optimizer` is not called: `--optimizer coupled_adam` is plain Adam, and the log lacks its line.
-- A decoder without `features_only` that is none of fairseq's LSTMs is refused in one line.
+- A model whose logits are not the output of one call of `functional.linear` is refused in one line.
 """

@@ -1,57 +1,227 @@
-"""The output embedding of a fairseq model, the features that meet it there, and its copies in an optimizer."""
+"""The linear layer that ends a fairseq model: found by what the model computes, and left out where features are wanted.
+
+Models name this layer, call it and pass options to it in different ways. What they have in common is one call of
+`torch.nn.functional.linear(features, W, b)`, by an `nn.Linear` or by the decoder itself (as LSTMs with tied weights
+do). That function is replaced while the model's own forward runs:
+
+- once per model, to find W. Every call whose weight has V rows returns, at each position, the numbers from -100 to 100
+  instead of logits, as a new leaf of the autograd graph. W is the weight of the call whose leaf the log-probabilities
+  depend on. If they depend on any other leaf, or differ from the log-softmax of these numbers, the model does something
+  with its logits (an adaptive softmax, a mixture, a scale, a cap, a bias added later) that a loss formed from features,
+  W and b would miss. Such a model is refused.
+- in each forward pass of a criterion, to leave the layer out: the call whose weight is W returns its input. So no
+  logits are computed, and the features, W and b are those that the model would have multiplied.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Iterator
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
-from fairseq.models.lstm import LSTMDecoder
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from ..errors import fail
-from ..modules import FactorizedSoftmax
+from ..errors import fail, first_line
+from ..modules import FactorizedSoftmax, UnigramLinear
 
 
-def output_layer(model: nn.Module, vocabulary: int, criterion: str) -> tuple[nn.Parameter, nn.Parameter | None]:
-    """`W` (V, D) and its bias (V,) or None, of a decoder that also yields the features before them.
+class OutputLayer(NamedTuple):
+    """Where a model keeps W: `getattr(module, name)`, which weight normalization computes anew for each call."""
+
+    module: nn.Module
+    name: str
+
+    @property
+    def weight(self) -> Tensor:
+        """W (V, D)."""
+        return getattr(self.module, self.name)
+
+
+class LayerInput(NamedTuple):
+    """What a model passes to its output layer."""
+
+    features: Tensor
+    """(B, T, D) H."""
+    weight: Tensor
+    """(V, D) W."""
+    bias: Tensor | None
+    """(V,) b, if the layer has one."""
+
+
+_found: weakref.WeakKeyDictionary[nn.Module, OutputLayer] = weakref.WeakKeyDictionary()
+
+
+def output_layer(model: Any, net_input: dict[str, Any], vocabularies: set[int], criterion: str) -> OutputLayer:
+    """The output layer of a model.
+
+    The first call for a model runs its forward twice without gradients, in evaluation mode and without logits. This
+    changes neither the random state nor what the model keeps between calls.
 
     Args:
         model: a fairseq model, as the trainer passes it, wrapped or not.
-        vocabulary: V, the size of the target dictionary.
+        net_input: the keyword arguments of its forward, from a batch.
+        vocabularies: sizes of the target dictionaries of the task; the layer has as many rows as one of them.
         criterion: name of the criterion that asks, for the error's text.
 
     Raises:
         SystemExit: with status 2, after one line that names what was found and what is expected.
     """
-    decoder = getattr(model, "decoder", None)
-    if factorized_layer(model) is not None:
+    inner = unwrapped(model)
+    if inner in _found:
+        return _found[inner]
+
+    def refuse(problem: str) -> None:
+        sizes = " or ".join(map(str, sorted(vocabularies)))
+        fail(
+            f"--criterion {criterion}: found {problem}; expected a model whose logits are the output of one linear "
+            f"layer over the {sizes} target tokens"
+        )
+
+    name, decoder = type(inner).__name__, getattr(inner, "decoder", None)
+    if factorized_layer(inner) is not None:
         fail(
             f"--criterion {criterion}: found a model with the factorized output layer, which has no softmax over all "
             "tokens to work on; expected --criterion f2_softmax, or one of fairseq's, such as cross_entropy"
         )
-    # Where decoders keep the layer: transformers; LSTMs with weights of their own; LSTMs with tied weights.
-    tied = decoder.embed_tokens if getattr(decoder, "share_input_output_embed", False) else None
-    layer = getattr(decoder, "output_projection", getattr(decoder, "fc_out", tied))
-    weight, problem = getattr(layer, "weight", None), None
-    name = type(decoder).__name__
-    if decoder is None:
-        problem = "a model without a decoder"
-    elif getattr(decoder, "adaptive_softmax", None) is not None:
-        problem = f"an adaptive softmax in {name}"
-    elif not _takes_features_only(decoder) and not isinstance(decoder, LSTMDecoder):
-        problem = f"{name}, whose forward has no `features_only`"
-    elif not isinstance(layer, nn.Linear | nn.Embedding):
-        problem = f"{name} with an output layer of type {type(layer).__name__}"
-    elif weight.dim() != 2 or weight.size(0) != vocabulary:
-        problem = f"{name} with an output layer of shape {tuple(weight.shape)} (sharded parameters?)"
-    if problem:
-        fail(
-            f"--criterion {criterion}: found {problem}; expected a decoder that yields features and ends in a linear "
-            f"layer over the {vocabulary} target tokens (fairseq's transformer, transformer_lm, lstm and lstm_lm "
-            "families without --adaptive-softmax-cutoff)"
-        )
-    return weight, getattr(layer, "bias", None)
+    if getattr(decoder, "adaptive_softmax", None) is not None:
+        refuse(f"an adaptive softmax in {type(decoder).__name__}")
+    try:
+        inspect.signature(inner.forward).bind(**net_input)
+    except TypeError as error:
+        refuse(f"{name}, whose forward is not called with a batch alone ({error})")
+    candidates: list[tuple[Tensor, Tensor]] = []  # the leaf that took the place of the logits; the weight
+
+    def with_known_logits(linear: Callable[..., Tensor], features: Tensor, weight: Tensor, bias: Any = None) -> Tensor:
+        if len(weight) not in vocabularies:
+            return linear(features, weight, bias)
+        torch.set_grad_enabled(True)  # from here on, so that the graph has nothing of what comes before
+        logits = torch.linspace(-100, 100, len(weight), dtype=weight.dtype, device=weight.device)
+        leaf = logits.requires_grad_()
+        candidates.append((leaf, weight))
+        # Expanding takes no memory of size (N, V). In a small model, layers inside may have V rows too, and the code
+        # after them may need a tensor with memory of its own.
+        expanded = leaf.clone().expand(*features.shape[:-1], -1)
+        return expanded.contiguous() if expanded.numel() < 2**20 else expanded
+
+    try:
+        with _undisturbed(inner), _replaced_linear(with_known_logits):
+            net_output = inner(**net_input)
+            if not isinstance(net_output, tuple) or not isinstance(net_output[0], Tensor):
+                refuse(f"{name}, whose forward returns no logits")
+            if not candidates:
+                refuse(f"{name}, which calls no linear layer of that size")
+            first = (net_output[0][:1, :1], *net_output[1:])
+            log_probs = inner.get_normalized_probs(first, log_probs=True).flatten()
+            leaves = _leaves(log_probs)
+            used = [(leaf, weight) for leaf, weight in candidates if any(leaf is other for other in leaves)]
+            if len(leaves) != 1 or len(used) != 1:
+                refuse(f"{name}, whose log-probabilities do not come from the output of one linear layer alone")
+            leaf, weight = used[0]
+            expected = leaf.float().log_softmax(0)
+            if log_probs.shape != expected.shape or not torch.allclose(log_probs.float(), expected, atol=1e-3):
+                refuse(f"{name}, which changes its logits after its last linear layer (a scale, a cap, a mask?)")
+            places = ((module, vars(module) | module._parameters) for module in inner.modules())
+            layers = [OutputLayer(module, key) for module, held in places for key in held if held[key] is weight]
+            if not layers:
+                refuse(f"{name}, which computes the weight of its output layer anew in each call")
+            layer = next((one for one in layers if isinstance(one.module, UnigramLinear)), layers[0])
+        with _undisturbed(inner):
+            features = features_of(inner, net_input, layer).features
+            if features.shape != (*net_output[0].shape[:-1], weight.size(1)):
+                refuse(f"{name}, whose features have the shape {tuple(features.shape)} after its output layer")
+    except RuntimeError as error:
+        if "out of memory" in str(error):  # which the trainer recovers from
+            raise
+        refuse(f"{name}, whose output layer cannot be left out ({first_line(error)})")
+    _found[inner] = layer
+    return layer
+
+
+def features_of(model: Any, net_input: dict[str, Any], layer: OutputLayer) -> LayerInput:
+    """Runs a model up to its output layer.
+
+    The model is called as the trainer passes it, so that a wrapper for several workers takes part.
+
+    Args:
+        model: a fairseq model, wrapped or not.
+        net_input: the keyword arguments of its forward, from a batch.
+        layer: as `output_layer` returns it.
+
+    Returns:
+        The features in the layout in which the model returns its logits.
+
+    Raises:
+        SystemExit: with status 2, after one line: the model does not call the layer exactly once.
+    """
+    calls: list[tuple[torch.dtype, Tensor, Tensor | None]] = []
+
+    def left_out(linear: Callable[..., Tensor], features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        if weight is not layer.weight:
+            return linear(features, weight, bias)
+        calls.append((features.dtype, weight, bias))
+        return features
+
+    with _replaced_linear(left_out):
+        features = model(**net_input)[0]
+    if len(calls) != 1:
+        fail(f"found that {type(unwrapped(model)).__name__} applied its output layer {len(calls)} times; expected once")
+    dtype, weight, bias = calls[0]
+    if isinstance(layer.module, UnigramLinear):
+        bias = layer.module.bias  # in float32, where the call has it in half precision
+    return LayerInput(features.to(dtype), weight, bias)  # a model may cast its logits
+
+
+def trained_embeddings(model: Any) -> list[nn.Parameter]:
+    """Each W (V, D) of a model, wrapped or not, and of the models in it, that `output_layer` has found; none twice."""
+    layers = (_found[module] for module in unwrapped(model).modules() if module in _found)
+    return list({id(layer.weight): layer.weight for layer in layers}.values())
+
+
+@contextlib.contextmanager
+def _replaced_linear(replacement: Callable[..., Tensor]) -> Iterator[None]:
+    """Within, `functional.linear` is `replacement`, which gets the original as its first argument."""
+    original = functional.linear
+    functional.linear = lambda input, weight, bias=None: replacement(original, input, weight, bias)
+    try:
+        yield
+    finally:
+        functional.linear = original
+
+
+@contextlib.contextmanager
+def _undisturbed(model: nn.Module) -> Iterator[None]:
+    """Within, evaluation mode without gradients; then the random state and all attributes of modules are put back.
+
+    The attributes include the mode of each module, and a state that a recurrent model carries to its next batch.
+    """
+    devices = {parameter.get_device() for parameter in model.parameters() if parameter.is_cuda}
+    attributes = [(module, dict(vars(module))) for module in model.modules()]
+    with torch.random.fork_rng(devices), torch.no_grad():
+        try:
+            model.eval()
+            yield
+        finally:
+            for module, kept in attributes:
+                vars(module).clear()
+                vars(module).update(kept)
+
+
+def _leaves(tensor: Tensor) -> list[Tensor]:
+    """The leaves of the autograd graph of a tensor."""
+    nodes, seen, leaves = [tensor.grad_fn], {None}, []
+    while nodes:
+        node = nodes.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            leaves.append(node.variable)
+        nodes.extend(following for following, _ in node.next_functions)
+    return leaves
 
 
 def factorized_layer(model: nn.Module) -> FactorizedSoftmax | None:
@@ -60,51 +230,11 @@ def factorized_layer(model: nn.Module) -> FactorizedSoftmax | None:
     return layer if isinstance(layer, FactorizedSoftmax) else None
 
 
-def features_of(model: Any, net_input: dict[str, Any], dimension: int) -> Any:
-    """What the model's forward returns, with the features (B, T, D) in place of the logits.
-
-    The model is called as the trainer passes it, so that a wrapper for several workers takes part.
-
-    Args:
-        model: a model whose `output_layer` was found.
-        net_input: the keyword arguments of its forward, from a batch.
-        dimension: D.
-
-    Raises:
-        SystemExit: with status 2, after one line: the forward returns something else.
-    """
-    inner = unwrapped(model)
-    if _takes_features_only(inner) and _takes_features_only(inner.decoder):
-        net_output = model(**net_input, features_only=True)
-    else:
-        # A decoder whose forward always ends in `output_layer`, as the LSTM's does: for this call it returns its input.
-        inner.decoder.output_layer = lambda features: features
-        try:
-            net_output = model(**net_input)
-        finally:
-            del inner.decoder.output_layer  # so that the method of the class is found again
-    if net_output[0].size(-1) != dimension:
-        fail(
-            f"found that {type(inner).__name__} returns {net_output[0].size(-1)} numbers for each position where its "
-            f"features are asked for; expected {dimension}, as its output embeddings have: it is not supported"
-        )
-    return net_output
-
-
 def unwrapped(model: Any) -> Any:
     """The model itself, without its wrappers for several workers."""
     while hasattr(model, "module"):
         model = model.module
     return model
-
-
-def _takes_features_only(module: nn.Module) -> bool:
-    """Does the forward take `features_only`, by name or by passing all options on to its decoder?"""
-    parameters = inspect.signature(module.forward).parameters
-    if "features_only" in parameters:
-        return True
-    takes_anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return takes_anything and hasattr(module, "decoder") and _takes_features_only(module.decoder)
 
 
 def float32_copies(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:

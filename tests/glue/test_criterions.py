@@ -366,8 +366,8 @@ def test_bad_options_are_one_line_and_status_2(lm_data, capsys, arguments, words
     [
         ((*LM, "--adaptive-softmax-cutoff", "10,20"), "adaptive softmax"),
         ("--task language_modeling --arch fconv_lm --decoder-layers [(9,3)] --tokens-per-sample 16 "
-         "--max-tokens 64".split(),
-         "FConvDecoder, whose forward has no `features_only`"),
+         "--max-tokens 64 --adaptive-softmax-cutoff 10,20".split(),
+         "adaptive softmax in FConvDecoder"),
     ],
 )  # fmt: skip
 def test_other_decoders_are_refused(lm_data, capsys, base, words):
@@ -375,42 +375,7 @@ def test_other_decoders_are_refused(lm_data, capsys, base, words):
     with pytest.raises(SystemExit) as stop:
         criterion(model, batches(cfg, task)[0])
     error = capsys.readouterr().err
-    assert stop.value.code == 2 and words in error and "expected a decoder" in error
-
-
-LSTM = (
-    "--task language_modeling --arch lstm_lm --decoder-embed-dim 16 --decoder-out-embed-dim 16 --max-tokens 64".split()
-)
-
-
-@pytest.mark.grid(1)
-@pytest.mark.parametrize(
-    "base",
-    [
-        (*LSTM, "--tokens-per-sample", "16"),
-        (*LSTM, "--tokens-per-sample", "16", "--share-decoder-input-output-embed"),
-        "--task translation --arch lstm --encoder-embed-dim 8 --decoder-embed-dim 8 --max-tokens 64".split(),
-        "--task translation --arch transformer_align --encoder-layers 1 --decoder-layers 1 --max-tokens 64".split(),
-    ],
-    ids=["lstm_lm", "lstm_lm tied", "lstm", "transformer_align"],
-)
-def test_models_that_do_not_offer_their_features(lm_data, mt_data, base):
-    """LSTMs, and models whose forward has no `features_only`: same loss and gradients as fairseq's criterion."""
-    data = mt_data if "translation" in base else lm_data
-    cfg, task, model, criterion = build(data, "--criterion", "mle", "--dropout", 0, base=base)
-    model.eval()
-    reference = task.build_criterion(configuration(data, "--criterion", "cross_entropy", base=base).criterion)
-    batch = batches(cfg, task)[0]
-    loss, expected = criterion(model, batch)[0], reference(model, batch)[0]
-    torch.testing.assert_close(loss, expected)
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    torch.testing.assert_close(
-        torch.autograd.grad(loss, parameters, allow_unused=True),
-        torch.autograd.grad(expected, parameters, allow_unused=True),
-        rtol=1e-4,
-        atol=1e-4,
-    )
-    assert "output_layer" not in vars(model.decoder), "the decoder must be left as it was"
+    assert stop.value.code == 2 and words in error and "expected a model whose logits" in error
 
 
 def test_the_criterion_follows_the_model_to_its_device(lm_data):

@@ -45,6 +45,8 @@ def steps(name, options, layer=None, updates=5):
     """The waits of each update: forward, backward, and what the criterion does as the optimizer takes its step."""
     task = OutputLayerTask(VOCABULARY)
     model, objective = OutputLayerModel(FEATURES, VOCABULARY, layer), criterion(name, task, **options)
+    sample = batch(16, FEATURES, VOCABULARY, "cpu", steps=8)
+    objective.eval()(model, sample)  # looks for the output layer of the model, once
     objective.train()
     found = []
     for update in range(updates):

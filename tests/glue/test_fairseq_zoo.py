@@ -1,0 +1,383 @@
+"""fairseq's families of models and its tasks, each with the criterions: the same loss as fairseq's, or one line."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import iterators
+from torch import nn
+from torch.nn import functional
+
+from agg_fairseq.fairseq_glue import output_layer as glue
+from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
+from tests.conftest import ROOT, run_command, zipf_text
+from tests.glue.test_criterions import LM, MT, build, configuration, trainer_for
+
+EXAMPLES = next(path for path in (ROOT / ".venv").glob("lib/*/site-packages/fairseq/examples"))
+LM_TASK = "--task language_modeling --tokens-per-sample 16 --max-tokens 64 --dropout 0".split()
+MT_TASK = "--task translation --max-tokens 64 --dropout 0".split()
+SMALL_LM = "--decoder-layers 1 --decoder-embed-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2".split()
+SMALL_MT = (*SMALL_LM, *"--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16".split(),
+            *"--encoder-attention-heads 2".split())  # fmt: skip
+SMALL_FCONV = ("--encoder-layers", "[(16, 3)]", "--decoder-layers", "[(16, 3)]",
+               *"--encoder-embed-dim 8 --decoder-embed-dim 8 --decoder-out-embed-dim 8".split())  # fmt: skip
+TIED = "--share-decoder-input-output-embed"
+
+
+def lm(arch, *options):
+    return (*LM_TASK, "--arch", arch, *options)
+
+
+def mt(arch, *options):
+    return (*MT_TASK, "--arch", arch, *options)
+
+
+FAMILIES = {
+    "transformer_lm": LM,
+    "transformer_lm, tied": (*LM, TIED),
+    "transformer_lm, checkpointed": (*LM, "--checkpoint-activations"),
+    "transformer_lm, adaptive input": (*LM, "--adaptive-input", "--adaptive-input-cutoff", "20,40"),
+    "fconv_lm": lm("fconv_lm", "--decoder-layers", "[(16, 3)] * 2", "--decoder-embed-dim", "8"),
+    "lightconv_lm": lm("lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]"),
+    "lightconv_lm, tied": lm("lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]", TIED),
+    "lightconv_lm, dynamic": lm(
+        "lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]", "--decoder-conv-type", "dynamic"
+    ),
+    "lstm_lm": lm("lstm_lm", "--decoder-embed-dim", "16", "--decoder-out-embed-dim", "16"),
+    "lstm_lm, tied": lm("lstm_lm", "--decoder-embed-dim", "16", "--decoder-out-embed-dim", "16", TIED),
+    "transformer": MT,
+    "transformer_align": mt("transformer_align", *SMALL_MT, "--alignment-layer", "0", "--full-context-alignment"),
+    "bart_base": mt("bart_base", *SMALL_MT),
+    "fconv": mt("fconv", *SMALL_FCONV),
+    "fconv, tied": mt("fconv", *SMALL_FCONV, "--share-input-output-embed"),
+    "fconv_self_att": mt(
+        "fconv_self_att_wp", *SMALL_FCONV, *"--decoder-attention True --encoder-attention False".split(),
+        *"--self-attention True --gated-attention True --project-input True".split(),
+        *"--multihead-self-attention-nheads 2".split(),
+    ),
+    "lightconv": mt(
+        "lightconv", *SMALL_MT, "--encoder-kernel-size-list", "[3]", "--decoder-kernel-size-list", "[3]",
+        "--encoder-conv-type", "lightweight", "--decoder-conv-type", "lightweight",
+    ),
+    "dynamicconv": mt(
+        "lightconv", *SMALL_MT, "--encoder-kernel-size-list", "[3]", "--decoder-kernel-size-list", "[3]",
+        "--encoder-conv-type", "dynamic", "--decoder-conv-type", "dynamic", "--share-all-embeddings",
+    ),
+    "lstm": mt("lstm", "--encoder-embed-dim", "8", "--decoder-embed-dim", "8", "--decoder-out-embed-dim", "8"),
+}  # fmt: skip
+
+CRITERIONS = {
+    **{name: () for name in ("mle", "agg", "face", "cosreg", "unlikelihood")},
+    "agps": ("--agps-rare-rank", 10),
+    "freeze_rare": ("--freeze-parts", "bc"),
+}
+
+
+def data_of(base, lm_data, mt_data):
+    return lm_data if "language_modeling" in base else mt_data
+
+
+def first_batch(trainer):
+    """The first batch of the training split, whatever the task makes of one."""
+    iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
+    groups = iterators.GroupedIterator(iterator.next_epoch_itr(shuffle=False), 1)
+    return next(groups)[0]
+
+
+@pytest.mark.grid(3)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_loss_and_gradients_are_those_of_fairseq(lm_data, mt_data, family):
+    """Without gates: of every parameter, those that weight normalization makes W of included."""
+    base = FAMILIES[family]
+    data = data_of(base, lm_data, mt_data)
+    cfg, task, model, ours = build(data, "--criterion", "mle", base=base)
+    theirs = task.build_criterion(configuration(data, "--criterion", "cross_entropy", base=base).criterion)
+    for module in model.modules():  # some options of dropout have no 0 in all of these families
+        if isinstance(getattr(module, "p", None), float):
+            module.p = 0.0
+    sample = next(task.get_batch_iterator(task.dataset("train"), max_tokens=64).next_epoch_itr(shuffle=False))
+    loss, expected = ours(model, sample)[0], theirs(model, sample)[0]
+    torch.testing.assert_close(loss, expected)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    found, expected = (torch.autograd.grad(value, parameters, allow_unused=True) for value in (loss, expected))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert functional.linear is torch._C._nn.linear, "what was replaced has been put back"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", CRITERIONS)
+def test_every_criterion_trains_every_family(lm_data, mt_data, family, name):
+    base = FAMILIES[family]
+    trainer, _ = trainer_for(
+        data_of(base, lm_data, mt_data), "--criterion", name, *CRITERIONS[name], "--embedding-stats-interval", 1,
+        base=base,
+    )  # fmt: skip
+    sample = first_batch(trainer)
+    before = {key: value.clone() for key, value in trainer.model.state_dict().items()}
+    logs = [trainer.train_step([sample]) for _ in range(3)] + [trainer.valid_step(sample)]
+    assert all(math.isfinite(log["loss"]) and math.isfinite(log["nll_loss"]) for log in logs)
+    after = trainer.model.state_dict()
+    assert sum(not torch.equal(before[key], after[key]) for key in before) >= 3
+
+
+def multilingual(task, *options):
+    return ("--task", task, "--lang-pairs", "en-de,de-en", "--max-tokens", "64", "--dropout", "0", *options)
+
+
+TASKS = {
+    "multilingual_translation": multilingual(
+        "multilingual_translation", "--arch", "multilingual_transformer", *SMALL_MT
+    ),
+    "multilingual_translation, shared": multilingual(
+        "multilingual_translation", "--arch", "multilingual_transformer", *SMALL_MT, "--share-encoders",
+        "--share-decoders", "--share-decoder-input-output-embed",
+    ),
+    "multilingual_translation_latent_depth": multilingual(
+        "multilingual_translation_latent_depth", "--arch", "latent_multilingual_transformer", *SMALL_MT,
+        "--share-encoders", "--share-decoders", "--encoder-latent-layer", "--decoder-latent-layer",
+    ),
+    "semisupervised_translation": multilingual(
+        "semisupervised_translation", "--arch", "multilingual_transformer", *SMALL_MT
+    ),
+    "translation_multi_simple_epoch": multilingual(
+        "translation_multi_simple_epoch", "--arch", "transformer", *SMALL_MT, "--virtual-epoch-size", "100",
+    ),
+    "laser": ("--task", "laser", "--arch", "laser_lstm", "--max-tokens", "64", "--dropout", "0",
+              "--encoder-embed-dim", "16", "--decoder-embed-dim", "16", "--decoder-lang-embed-dim", "4"),
+    "translation_moe": (*MT, "--task", "translation_moe", "--method", "hMoEup", "--num-experts", "2"),
+    "translation_lev": (
+        "--task", "translation_lev", "--noise", "full_mask", "--arch", "levenshtein_transformer", *SMALL_MT,
+        "--max-tokens", "64",
+    ),
+}  # fmt: skip
+ON_SEVERAL_PAIRS = [name for name in TASKS if "lang-pairs" in " ".join(TASKS[name])]
+
+
+@pytest.fixture(scope="module")
+def laser_data(tmp_path_factory):
+    """The configuration file of two language pairs, in the format that this task reads."""
+    folder, train = tmp_path_factory.mktemp("laser"), []
+    for number, pair in enumerate(("a-x", "b-y")):
+        path = folder / "corpus" / pair
+        path.mkdir(parents=True)
+        for seed, side in enumerate(("in", "out")):
+            (path / f"train.{side}").write_text("\n".join(zipf_text(40, words=30, seed=seed)) + "\n")
+        run_command(
+            "fairseq-preprocess", "-s", "in", "-t", "out", "--trainpref", path / "train", "--destdir", path,
+            "--dataset-impl", "cached", "--joined-dictionary",
+        )  # fmt: skip
+        train.append({"id": number, "src": f"{path}/train.in-out.in", "tgt": f"{path}/train.in-out.out"})
+    config = {"src_vocab": f"{path}/dict.in.txt", "tgt_vocab": f"{path}/dict.out.txt", "train": train}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder / "config.json"
+
+
+def trainer_of_task(task, request, *options):
+    """A trainer whose task and model may be of a folder of fairseq's examples."""
+    from types import SimpleNamespace
+
+    from fairseq.utils import import_user_module
+
+    examples = {"laser": "laser/laser_src", "translation_moe": "translation_moe/translation_moe_src"}
+    examples["multilingual_translation_latent_depth"] = "latent_depth/latent_depth_src"
+    if task in examples:
+        import_user_module(SimpleNamespace(user_dir=str(EXAMPLES / examples[task])))
+    data = request.getfixturevalue("laser_data" if task == "laser" else "mt_data")
+    return trainer_for(data, *options, base=TASKS[task])[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [name for name in TASKS if name not in ("translation_moe", "translation_lev")])
+def test_tasks_train_as_with_the_criterion_of_fairseq(task, request):
+    """Each language pair has its own model, or its own decoder, or none; their batches are of one pair, or of all."""
+    losses = {}
+    for name in ("mle", "cross_entropy"):
+        trainer = trainer_of_task(task, request, "--criterion", name)
+        np.random.seed(1)
+        sample = first_batch(trainer)
+        torch.manual_seed(1)
+        losses[name] = [float(trainer.train_step([sample])["loss"]) for _ in range(3)]
+    assert losses["mle"] == pytest.approx(losses["cross_entropy"], rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [*ON_SEVERAL_PAIRS, "laser"])
+@pytest.mark.parametrize("name", ["agg", "face", "cosreg", "unlikelihood"])
+def test_criterions_train_on_several_language_pairs(task, name, request):
+    trainer = trainer_of_task(task, request, "--criterion", name)
+    sample = first_batch(trainer)
+    for _ in range(3):
+        assert math.isfinite(trainer.train_step([sample])["loss"])
+    if name == "agg":  # the targets of all pairs of an update are counted
+        pad, pairs = 1, sample.values() if "target" not in sample else [sample]
+        tokens = sum(int((pair["target"] != pad).sum()) for pair in pairs)
+        assert int(trainer.criterion.counter.current.sum()) == tokens
+
+
+def refusal(capsys, call):
+    """The one line with which a call ends."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        call()
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and error.count("\n") == 1, error
+    return error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["agps", "freeze_rare"])
+@pytest.mark.parametrize("task", [*ON_SEVERAL_PAIRS, "laser"])
+def test_counts_of_one_training_set_are_refused_by_the_name_of_the_task(task, name, request, capsys):
+    error = refusal(capsys, lambda: trainer_of_task(task, request, "--criterion", name, *CRITERIONS[name]))
+    assert f"the task {task.partition(',')[0]}," in error and "expected language_modeling or translation" in error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mle", "agg"])
+def test_tasks_that_form_their_own_loss_are_refused(name, request, capsys):
+    trainer = trainer_of_task("translation_moe", request, "--criterion", name)
+    error = refusal(capsys, lambda: trainer.train_step([first_batch(trainer)]))
+    assert "the task translation_moe" in error and "fairseq's cross_entropy" in error
+    trainer = trainer_of_task("translation_lev", request, "--criterion", name)
+    error = refusal(capsys, lambda: trainer.train_step([first_batch(trainer)]))
+    assert "LevenshteinTransformerModel" in error and "tgt_tokens" in error
+
+
+@pytest.mark.slow
+def test_tokens_are_counted_in_one_dictionary(tmp_path, capsys):
+    """Token 7 is another word in another language; criterions that count nothing do not care."""
+    for seed, side in enumerate(("en", "de")):
+        (tmp_path / f"train.{side}").write_text("\n".join(zipf_text(40, words=20 + seed, prefix=side)) + "\n")
+    run_command(
+        "fairseq-preprocess", "-s", "en", "-t", "de", "--trainpref", tmp_path / "train", "--destdir", tmp_path / "bin"
+    )
+    base = TASKS["multilingual_translation"]
+    for name in ("agg", "face", "agps", "freeze_rare"):
+        error = refusal(capsys, lambda name=name: trainer_for(tmp_path / "bin", "--criterion", name, base=base))
+        assert "the task multilingual_translation" in error and "--joined-dictionary" in error
+    trainer, _ = trainer_for(tmp_path / "bin", "--criterion", "cosreg", base=base)
+    assert len(trainer.criterion.vocabularies) == 2
+    assert math.isfinite(trainer.train_step([first_batch(trainer)])["loss"])
+
+
+class Model(OutputLayerModel):
+    """An output layer, and what follows it: a function of the model, the features and the logits."""
+
+    def __init__(self, change):
+        super().__init__(8, 64)
+        self.change = change
+        self.scale, self.late_bias = nn.Parameter(torch.ones(())), nn.Parameter(torch.zeros(64))
+
+    def forward(self, features, **options):
+        return self.change(self, features, super().forward(features)[0]), None
+
+
+def forward_of(change):
+    task = OutputLayerTask(64)
+    torch.manual_seed(3)
+    model, sample = Model(change), batch(16, 8, 64, "cpu", steps=8)
+    return criterion("mle", task), criterion("cross_entropy", task), model, sample
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model, features, logits: logits,
+        lambda model, features, logits: logits.flatten(0, 1).view(2, 8, -1),
+        lambda model, features, logits: logits.transpose(0, 1).contiguous().transpose(0, 1),
+        lambda model, features, logits: logits.double(),
+    ],
+)
+def test_logits_may_be_reshaped_and_cast(change):
+    ours, theirs, model, sample = forward_of(change)
+    torch.testing.assert_close(ours(model, sample)[0], theirs(model, sample)[0], check_dtype=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda model, features, logits: 0.5 * logits, "changes its logits"),
+        (lambda model, features, logits: 30 * torch.tanh(logits / 30), "changes its logits"),
+        (lambda model, features, logits: logits.masked_fill(torch.arange(64) == 1, -math.inf), "changes its logits"),
+        (lambda model, features, logits: model.scale * logits, "one linear layer alone"),
+        (lambda model, features, logits: logits + model.late_bias, "one linear layer alone"),
+        (lambda model, features, logits: logits + model.decoder(features)[0], "one linear layer alone"),
+        (lambda model, features, logits: logits.detach(), "one linear layer alone"),
+        (
+            lambda model, features, logits: features @ model.decoder.output_projection.weight.t(),
+            "one linear layer alone",
+        ),
+        (lambda model, features, logits: logits.mul_(2), "changes its logits"),
+        (lambda model, features, logits: logits.view(2, 8, 64), "cannot be left out"),
+        (lambda model, features, logits: logits.transpose(1, 2), "changes its logits"),
+        (lambda model, features, logits: {"word_ins": logits}, "returns no logits"),
+    ],
+)
+def test_models_that_do_more_with_their_logits_are_refused(change, words, capsys):
+    """Also where it makes no difference yet: a scale of 1 and a bias of 0 would be left untrained."""
+    ours, _, model, sample = forward_of(change)
+    assert words in refusal(capsys, lambda: ours(model, sample))
+    assert functional.linear is torch._C._nn.linear
+
+
+def test_looking_for_the_layer_disturbs_nothing():
+    """Neither random numbers, nor modes, nor what a recurrent model carries to the next batch."""
+
+    def recurrent(model, features, logits):
+        model.state = 1 if model.state is None else model.state + 1
+        return logits + 0 * torch.rand(())
+
+    ours, _, model, sample = forward_of(recurrent)
+    model.state = None
+    model.train()
+    model.decoder.eval()
+    state = torch.get_rng_state()
+    layer = glue.output_layer(model, sample["net_input"], {64}, "mle")
+    assert torch.equal(torch.get_rng_state(), state) and model.state is None
+    assert model.training and not model.decoder.training and torch.is_grad_enabled()
+    assert layer.weight is model.decoder.output_projection.weight
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_layer_that_is_applied_twice_in_training_is_refused(capsys):
+    def twice(model, features, logits):
+        return model.decoder(features)[0] if model.training else logits
+
+    ours, _, model, sample = forward_of(twice)
+    assert "applied its output layer 2 times" in refusal(capsys, lambda: ours(model, sample))
+
+
+@pytest.mark.grid(1)
+@pytest.mark.parametrize("base", [LM, FAMILIES["lstm_lm, tied"], FAMILIES["fconv_lm"]])
+def test_no_logits_are_computed(lm_data, monkeypatch, base):
+    """Not even once: neither in training nor in validation is there a product with V rows outside of the operation."""
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", base=base)
+    sample, rows, linear = first_batch(trainer), [], functional.linear
+
+    def recorded(features, weight, bias=None):
+        rows.append(len(weight))
+        return linear(features, weight, bias)
+
+    monkeypatch.setattr(functional, "linear", recorded)
+    trainer.train_step([sample])
+    trainer.valid_step(sample)
+    assert rows and len(trainer.task.target_dictionary) not in rows
+    trainer.model(**sample["net_input"])
+    assert rows[-1] == len(trainer.task.target_dictionary)
+
+
+def test_validation_on_the_training_split_has_an_iterator_of_its_own(lm_data):
+    """--valid-subset train: the position in the epoch, its number and its length stay those of the training."""
+    trainer, iterator = trainer_for(lm_data, "--criterion", "agg", "--max-tokens-valid", 32)
+    steps = iterator.next_epoch_itr(shuffle=True)
+    next(steps)
+    before = iterator.state_dict()
+    valid = trainer.get_valid_iterator("train")
+    assert valid is not iterator and len(valid) > len(iterator)
+    next(valid.next_epoch_itr(shuffle=False, set_dataset_epoch=False))
+    assert trainer.criterion.train_iterator is iterator and iterator.state_dict() == before
+    again = trainer.get_train_iterator(epoch=2, load_dataset=False)
+    assert trainer.criterion.train_iterator is again
