@@ -39,6 +39,8 @@ FAMILIES = {
     "transformer_lm, tied": (*LM, TIED),
     "transformer_lm, checkpointed": (*LM, "--checkpoint-activations"),
     "transformer_lm, adaptive input": (*LM, "--adaptive-input", "--adaptive-input-cutoff", "20,40"),
+    "transformer_lm_unigram": ("--arch", "transformer_lm_unigram", *(part for part in LM if part != "transformer_lm"
+                                                                     and part != "--arch")),
     "fconv_lm": lm("fconv_lm", "--decoder-layers", "[(16, 3)] * 2", "--decoder-embed-dim", "8"),
     "lightconv_lm": lm("lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]"),
     "lightconv_lm, tied": lm("lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]", TIED),
@@ -100,10 +102,31 @@ def test_loss_and_gradients_are_those_of_fairseq(lm_data, mt_data, family):
     sample = next(task.get_batch_iterator(task.dataset("train"), max_tokens=64).next_epoch_itr(shuffle=False))
     loss, expected = ours(model, sample)[0], theirs(model, sample)[0]
     torch.testing.assert_close(loss, expected)
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    found, expected = (torch.autograd.grad(value, parameters, allow_unused=True) for value in (loss, expected))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    gradients = []
+    for value in (loss, expected):
+        model.zero_grad()
+        value.backward()
+        gradients.append({key: parameter.grad for key, parameter in model.named_parameters()})
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
     assert functional.linear is torch._C._nn.linear, "what was replaced has been put back"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [name for name in FAMILIES if "language_modeling" in FAMILIES[name]])
+def test_language_models_train_on_their_continuations(lm_data, family):
+    options = ("--ul-sequence-rate", 1, "--ul-prefix-length", 5, "--ul-completion-length", 4, "--ul-ngram", 1)
+    trainer, _ = trainer_for(lm_data, "--criterion", "unlikelihood_sequence", *options, base=FAMILIES[family])
+    log = trainer.train_step([first_batch(trainer)])
+    assert log["nll_tokens"] == 0 and log["ul_sequence_loss"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["fconv_lm", "fconv", "fconv_self_att"])
+@pytest.mark.parametrize("options", [("freeze_rare",), ("mle", "--center-output")])
+def test_rows_that_weight_normalization_makes_cannot_be_changed(lm_data, mt_data, family, options, capsys):
+    base = FAMILIES[family]
+    trainer, _ = trainer_for(data_of(base, lm_data, mt_data), "--criterion", *options, base=base)
+    assert "weight normalization" in refusal(capsys, lambda: trainer.train_step([first_batch(trainer)]))
 
 
 @pytest.mark.slow
@@ -364,7 +387,7 @@ def test_no_logits_are_computed(lm_data, monkeypatch, base):
     monkeypatch.setattr(functional, "linear", recorded)
     trainer.train_step([sample])
     trainer.valid_step(sample)
-    assert rows and len(trainer.task.target_dictionary) not in rows
+    assert len(trainer.task.target_dictionary) not in rows
     trainer.model(**sample["net_input"])
     assert rows[-1] == len(trainer.task.target_dictionary)
 
