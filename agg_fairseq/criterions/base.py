@@ -221,6 +221,11 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
                 raise ValueError(f"--{term.option.replace('_', '-')}: expected a weight of at least 0, got {weight}")
         check_ddp_backend(cfg.ddp_backend)
         self.cfg = cfg
+        if task_name(task) == "semisupervised_translation":
+            raise ValueError(
+                "found the task semisupervised_translation, whose train_step ends in a KeyError in fairseq 0.12 with "
+                "every criterion; expected another one, such as multilingual_translation"
+            )
         self.changes_rows = cfg.center_output  # are rows of W changed beside the optimizer?
         self.vocabulary = len(task.target_dictionary)
         languages = sorted({pair.split("-")[1] for pair in getattr(task, "lang_pairs", None) or ()})

@@ -2,11 +2,15 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from fairseq import tasks
 from fairseq.data import iterators
+from fairseq.trainer import Trainer
+from fairseq.utils import import_user_module
 from torch import nn
 from torch.nn import functional
 
@@ -162,21 +166,21 @@ TASKS = {
         "multilingual_translation_latent_depth", "--arch", "latent_multilingual_transformer", *SMALL_MT,
         "--share-encoders", "--share-decoders", "--encoder-latent-layer", "--decoder-latent-layer",
     ),
-    "semisupervised_translation": multilingual(
-        "semisupervised_translation", "--arch", "multilingual_transformer", *SMALL_MT
-    ),
     "translation_multi_simple_epoch": multilingual(
         "translation_multi_simple_epoch", "--arch", "transformer", *SMALL_MT, "--virtual-epoch-size", "100",
     ),
     "laser": ("--task", "laser", "--arch", "laser_lstm", "--max-tokens", "64", "--dropout", "0",
               "--encoder-embed-dim", "16", "--decoder-embed-dim", "16", "--decoder-lang-embed-dim", "4"),
+    "semisupervised_translation": multilingual(
+        "semisupervised_translation", "--arch", "multilingual_transformer", *SMALL_MT
+    ),
     "translation_moe": (*MT, "--task", "translation_moe", "--method", "hMoEup", "--num-experts", "2"),
     "translation_lev": (
         "--task", "translation_lev", "--noise", "full_mask", "--arch", "levenshtein_transformer", *SMALL_MT,
         "--max-tokens", "64",
     ),
 }  # fmt: skip
-ON_SEVERAL_PAIRS = [name for name in TASKS if "lang-pairs" in " ".join(TASKS[name])]
+TRAINED = list(TASKS)[:5]
 
 
 @pytest.fixture(scope="module")
@@ -200,22 +204,22 @@ def laser_data(tmp_path_factory):
 
 def trainer_of_task(task, request, *options):
     """A trainer whose task and model may be of a folder of fairseq's examples."""
-    from types import SimpleNamespace
-
-    from fairseq.utils import import_user_module
-
     examples = {"laser": "laser/laser_src", "translation_moe": "translation_moe/translation_moe_src"}
     examples["multilingual_translation_latent_depth"] = "latent_depth/latent_depth_src"
     if task in examples:
         import_user_module(SimpleNamespace(user_dir=str(EXAMPLES / examples[task])))
     data = request.getfixturevalue("laser_data" if task == "laser" else "mt_data")
-    return trainer_for(data, *options, base=TASKS[task])[0]
+    cfg = configuration(data, *options, base=TASKS[task])
+    torch.manual_seed(1)
+    task = tasks.setup_task(cfg.task)
+    model, objective = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
+    return Trainer(cfg, task, model, objective)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", [name for name in TASKS if name not in ("translation_moe", "translation_lev")])
+@pytest.mark.parametrize("task", TRAINED)
 def test_tasks_train_as_with_the_criterion_of_fairseq(task, request):
-    """Each language pair has its own model, or its own decoder, or none; their batches are of one pair, or of all."""
+    """Each language pair has its own model, or only its own encoder, or none; a batch is of one pair, or of all."""
     losses = {}
     for name in ("mle", "cross_entropy"):
         trainer = trainer_of_task(task, request, "--criterion", name)
@@ -227,7 +231,7 @@ def test_tasks_train_as_with_the_criterion_of_fairseq(task, request):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", [*ON_SEVERAL_PAIRS, "laser"])
+@pytest.mark.parametrize("task", TRAINED)
 @pytest.mark.parametrize("name", ["agg", "face", "cosreg", "unlikelihood"])
 def test_criterions_train_on_several_language_pairs(task, name, request):
     trainer = trainer_of_task(task, request, "--criterion", name)
@@ -252,9 +256,10 @@ def refusal(capsys, call):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["agps", "freeze_rare"])
-@pytest.mark.parametrize("task", [*ON_SEVERAL_PAIRS, "laser"])
+@pytest.mark.parametrize("task", TRAINED)
 def test_counts_of_one_training_set_are_refused_by_the_name_of_the_task(task, name, request, capsys):
-    error = refusal(capsys, lambda: trainer_of_task(task, request, "--criterion", name, *CRITERIONS[name]))
+    trainer = trainer_of_task(task, request, "--criterion", name, *CRITERIONS[name])
+    error = refusal(capsys, lambda: trainer.get_train_iterator(epoch=1))
     assert f"the task {task.partition(',')[0]}," in error and "expected language_modeling or translation" in error
 
 
@@ -267,6 +272,8 @@ def test_tasks_that_form_their_own_loss_are_refused(name, request, capsys):
     trainer = trainer_of_task("translation_lev", request, "--criterion", name)
     error = refusal(capsys, lambda: trainer.train_step([first_batch(trainer)]))
     assert "LevenshteinTransformerModel" in error and "tgt_tokens" in error
+    error = refusal(capsys, lambda: trainer_of_task("semisupervised_translation", request, "--criterion", name))
+    assert "the task semisupervised_translation" in error
 
 
 @pytest.mark.slow
