@@ -365,9 +365,10 @@ def test_bad_options_are_one_line_and_status_2(lm_data, capsys, arguments, words
     ("base", "words"),
     [
         ((*LM, "--adaptive-softmax-cutoff", "10,20"), "adaptive softmax"),
-        ("--task language_modeling --arch fconv_lm --decoder-layers [(9,3)] --tokens-per-sample 16 "
-         "--max-tokens 64 --adaptive-softmax-cutoff 10,20".split(),
-         "adaptive softmax in FConvDecoder"),
+        ("--task language_modeling --arch lightconv_lm --decoder-layers 1 --decoder-embed-dim 16 "
+         "--decoder-attention-heads 2 --decoder-kernel-size-list [3] --tokens-per-sample 16 --max-tokens 64 "
+         "--adaptive-softmax-cutoff 10,20".split(),
+         "adaptive softmax in LightConvDecoder"),
     ],
 )  # fmt: skip
 def test_other_decoders_are_refused(lm_data, capsys, base, words):
