@@ -12,7 +12,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from . import __version__
-from .checkpoint import Checkpoint, check_finite
+from .checkpoint import Checkpoint
+from .embedding import check_finite
 from .errors import UserError
 from .evaluation.result import Column, Result
 from .files import check_writable, write_whole

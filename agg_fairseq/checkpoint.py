@@ -13,7 +13,6 @@ import inspect
 import pickle
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .embedding import OutputEmbedding, check_finite
 from .errors import UserError, first_line
 from .names import unique_names
+from .pretrained import is_pretrained
 
 OUTPUT_NAMES = ("decoder.output_projection.weight", "decoder.fc_out.weight")
 UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"
@@ -30,6 +31,8 @@ UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"
 INPUT_NAME = "decoder.embed_tokens.weight"
 TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
 """The options of models whose output embedding is the input embedding."""
+BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
+"""The checkpoints of a run that stand for it: the first of them that there is."""
 MOVING_AVERAGE = ("ema", "ema_fp32_params")
 """What --store-ema adds to the `extra_state` of a checkpoint."""
 
@@ -38,39 +41,11 @@ class UnreadableCheckpoint(UserError):
     """A file that no version of torch can open: truncated, or no checkpoint at all."""
 
 
-@dataclass(frozen=True)
-class OutputEmbedding:
-    """The matrix that a model's logits are formed with.
-
-    Args:
-        name: of the parameter in the checkpoint.
-        tied: is it the input embedding too?
-        saved: W (V, D) in the dtype of the file, all rows, those of special tokens included; finite.
-        has_log_unigram: does the model add a log-unigram bias to the logits `H Wᵀ`?
-    """
-
-    name: str
-    tied: bool
-    saved: Tensor
-    has_log_unigram: bool = False
-
-    @property
-    def weight(self) -> Tensor:
-        """W (V, D) in float32. A copy if it was saved in half precision, made anew each time: of many open checkpoints
-        only the one in use takes memory."""
-        return self.saved.float()
-
-    @property
-    def description(self) -> str:
-        """The name, whether it is tied, and a log-unigram bias beside it, as signatures say it."""
-        return f"{self.name}{'(tied)' if self.tied else ''}{'+log-unigram' if self.has_log_unigram else ''}"
-
-
 class Checkpoint:
     """A checkpoint of fairseq-train, or of a tool that writes the same format.
 
     Args:
-        path: of the file.
+        path: of the file, or of the folder of a run, for its best checkpoint, else its last one.
         training_state: False drops what only a training could go on from, as soon as the file is read: the optimizer's
             state, and the moving average of --store-ema. A file that torch cannot map into memory then takes a third
             of the space that it takes with them.
@@ -94,7 +69,7 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | Path, *, training_state: bool = True) -> None:
-        self.path = Path(path)
+        self.path = checkpoint_file(path)
         status = self.path.stat() if self.path.is_file() else None  # before it is read: a training may replace the file
         self.state: dict[str, Any] = _load(self.path)
         self.fingerprint = (str(self.path.resolve()), status and status.st_size, status and status.st_mtime_ns)
@@ -269,6 +244,38 @@ class Checkpoint:
             ) from error
 
 
+def checkpoint_file(path: str | Path) -> Path:
+    """The checkpoint that a path stands for: of the folder of a run, the best one, or the last if there is no best.
+
+    Raises:
+        UserError: the path is a folder with neither of them, or a model of transformers.
+    """
+    path = Path(path)
+    if is_pretrained(path):
+        raise UserError(
+            f"{path}: found a model of transformers; expected a checkpoint of fairseq-train; the commands isotropy, "
+            "neighbors, word-similarity and plot take both"
+        )
+    if not path.is_dir():
+        return path
+    found = next((path / name for name in (BEST, LAST) if (path / name).is_file()), None)
+    if found is None:
+        raise UserError(f"{path}: found neither {BEST} nor {LAST} in it; expected a checkpoint or the folder of a run")
+    return found
+
+
+def check_run_folder(folder: Path) -> None:
+    """Checks that the folder of a run is one.
+
+    Raises:
+        UserError: there is no such folder, or it is a file.
+    """
+    if folder.is_file():
+        raise UserError(f"{folder}: found a file; expected the folder of a run, such as {folder.parent}")
+    if not folder.is_dir():
+        raise UserError(f"{folder}: found no such folder; expected that of a run, with its checkpoints")
+
+
 def checkpoints_of_run(folder: str | Path, *, opened: Sequence[Checkpoint] = ()) -> list[Checkpoint]:
     """The checkpoints `checkpoint*.pt` in the folder of a run, in the order of their updates.
 
@@ -282,8 +289,7 @@ def checkpoints_of_run(folder: str | Path, *, opened: Sequence[Checkpoint] = ())
         UserError: there is no such folder, no checkpoint in it, or one that cannot be opened.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise UserError(f"{folder}: found no such folder; expected that of a run, with its checkpoints")
+    check_run_folder(folder)
     known = {checkpoint.path: checkpoint for checkpoint in opened}
     paths = sorted(folder.glob("checkpoint*.pt"))
     found = [known.get(path) or Checkpoint(path, training_state=False) for path in paths]
@@ -297,25 +303,15 @@ def open_checkpoints(paths: Sequence[str | Path], names: Sequence[str] | None = 
     """Checkpoints by the names of their rows in a table, without what only a training could go on from.
 
     Args:
-        paths: of the files.
+        paths: of the files, or of the folders of their runs.
         names: one each; None takes the name of the folder that each lies in, or, where two are the same, the paths.
 
     Raises:
         UserError: another number of names than of paths; a name or a path that occurs twice; as `Checkpoint`.
     """
-    names = unique_names(paths, names)
-    return {name: Checkpoint(path, training_state=False) for name, path in zip(names, paths, strict=True)}
-
-
-def check_finite(path: str | Path, parameters: Mapping[str, Tensor]) -> None:
-    """Refuses the parameters of a diverged run, given by their names.
-
-    Raises:
-        UserError: one of them has an infinity or NaN.
-    """
-    bad = next((name for name, value in parameters.items() if not value.isfinite().all()), None)
-    if bad is not None:
-        raise UserError(f"{path}: found an infinity or NaN in {bad}: a diverged run; take an earlier checkpoint")
+    files = list(map(checkpoint_file, paths))
+    names = unique_names(files, names)
+    return {name: Checkpoint(file, training_state=False) for name, file in zip(names, files, strict=True)}
 
 
 def allow_namespaces() -> None:

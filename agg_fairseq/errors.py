@@ -20,7 +20,7 @@ def fail(message: str) -> NoReturn:
     raise SystemExit(2)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """An exception of somebody else's code in one line: its type and the first line of its message."""
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

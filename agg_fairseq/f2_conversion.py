@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from . import __version__
-from .checkpoint import Checkpoint, check_finite
+from .checkpoint import Checkpoint
 from .data.binarized import target_splits
+from .embedding import check_finite
 from .errors import UserError, first_line
 from .evaluation.inputs import find_device
 from .evaluation.result import Column, Result

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from .errors import UserError
+from .errors import UserError, first_line
 
 
 def open_file(path: str | Path, mode: str = "r", **options: Any) -> IO[Any]:
@@ -24,6 +24,26 @@ def open_file(path: str | Path, mode: str = "r", **options: Any) -> IO[Any]:
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "expected a file, found a folder, a pipe or a device", str(path))
     return open(path, mode, **options)
+
+
+def read_json_object(path: str | Path, expected: str) -> dict[str, Any]:
+    """Reads a file that holds a JSON object.
+
+    Args:
+        path: of the file.
+        expected: what the file should be, for errors.
+
+    Raises:
+        UserError: there is no such file, or it does not hold a JSON object.
+    """
+    try:
+        with open_file(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: unreadable ({first_line(error)}); expected {expected}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: found a JSON {type(found).__name__}; expected {expected}")
+    return found
 
 
 def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:

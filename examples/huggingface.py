@@ -4,7 +4,8 @@
 
 Needs `pip install 'agg-fairseq[transformers]'` and the `wiki.*.tokens` files of WikiText-2 (or WikiText-103) in DIR.
 Trains a byte-level BPE on the training text, then the same model twice with the same seed, and prints perplexity by
-frequency group, isotropy I(W) and mean cosine S(W) of the embeddings. The models are saved in the output folder.
+frequency group, isotropy I(W) and mean cosine S(W) of the embeddings. The models are saved with their tokenizer in the
+output folder, whose sub-folders `agg-fairseq isotropy`, `neighbors`, `word-similarity` and `plot` take.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def compare(options: argparse.Namespace) -> None:
         )  # fmt: skip
         Trainer(model, training, train_dataset=train, callbacks=callbacks).train()
         model.save_pretrained(options.output / name.lower())
+        bpe.save(str(options.output / name.lower() / "tokenizer.json"))
         perplexity = evaluate(model, test, groups)
         weight = model.lm_head.weight.detach().cpu()
         cells = [*(f"{value:,.2f}" if value else "—" for value in perplexity.values())]

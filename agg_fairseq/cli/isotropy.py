@@ -1,4 +1,4 @@
-"""Measures how evenly the output embeddings of checkpoints are distributed over all directions.
+"""Measures how evenly the output embeddings of models are distributed over all directions.
 
 The table has a line per measure and a column per checkpoint. With --data, the first three are also measured for the
 rows of each frequency group. All values are computed in float64 over all rows of the embedding W, including those of
@@ -21,31 +21,29 @@ divided by the largest: the second, the tenth, the median and the smallest. --js
 measures for each group.
 
     agg-fairseq isotropy runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
+    agg-fairseq isotropy models/gpt2 --text wiki.train.tokens
 """
 
 from __future__ import annotations
 
 import argparse
 
-from ..checkpoint import open_checkpoints
 from ..evaluation import isotropy
-from .options import add_grouping, add_json, add_names, check_json, print_result
+from ..sources import open_models
+from .options import add_frequencies, add_grouping, add_json, add_models, check_json, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("inputs", nargs="+", metavar="CKPT", help="checkpoints, compared side by side")
-    add_names(parser)
-    parser.add_argument(
-        "--data", metavar="DATA", help="folder written by fairseq-preprocess, with the training split, for the groups"
-    )
+    add_models(parser)
+    add_frequencies(parser)
     add_grouping(parser)
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measures every checkpoint, prints the table and writes the JSON file."""
-    check_json(arguments.json, [*arguments.inputs, arguments.data])
-    checkpoints = open_checkpoints(arguments.inputs, arguments.name)
-    result = isotropy(checkpoints, arguments.data, groups=arguments.groups)
+    """Measures every model, prints the table and writes the JSON file."""
+    check_json(arguments.json, [*arguments.inputs, arguments.data, arguments.text])
+    models = open_models(arguments.inputs, arguments.name, arguments.matrix)
+    result = isotropy(models, arguments.data, text=arguments.text, groups=arguments.groups)
     print_result(result, arguments.json, transposed=True)

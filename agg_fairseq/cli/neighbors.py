@@ -1,27 +1,28 @@
 """Shows the tokens whose output embeddings are nearest to that of a word, by cosine.
 
-The table has a row for each word and checkpoint, with the nearest tokens in order and the cosine of each; `†` marks
-tokens that are rare in the training split. The vector of a word of several tokens is the mean of their embeddings. The
+The table has a row for each word and model, with the nearest tokens in order and the cosine of each; `†` marks
+tokens that are rare in the training text. The vector of a word of several tokens is the mean of their embeddings. The
 tokens of the word itself, special tokens and the entries by which fairseq pads a dictionary are left out. The
 dictionary of a translation model is that of the target side; with a joined dictionary, words of both languages can be
 looked up and found. Without --words, three words are shown: the most frequent rare tokens that are whole words of four
-letters or more.
+letters or more. A model of transformers splits words by its own tokenizer.json; it needs --words or --text.
 
     agg-fairseq neighbors runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2 \\
         --words homepage Werewolf policymakers
+    agg-fairseq neighbors models/gpt2 --words homepage Werewolf policymakers
 """
 
 from __future__ import annotations
 
 import argparse
 
-from ..checkpoint import open_checkpoints
 from ..evaluation import neighbors
+from ..sources import open_models
 from .options import (
-    add_data,
+    add_frequencies,
     add_grouping,
     add_json,
-    add_names,
+    add_models,
     add_tokenizer,
     check_json,
     print_result,
@@ -31,9 +32,8 @@ from .options import (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("inputs", nargs="+", metavar="CKPT", help="checkpoints, compared side by side")
-    add_names(parser)
-    add_data(parser)
+    add_models(parser)
+    add_frequencies(parser)
     parser.add_argument(
         "--words", nargs="+", metavar="WORD", help="words whose neighbors are shown (default: three rare words)"
     )
@@ -45,10 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Finds the neighbors, prints the table and writes the JSON file."""
-    check_json(arguments.json, [*arguments.inputs, arguments.data, *tokenizer_of(arguments).files.values()])
+    files = [arguments.data, arguments.text, *tokenizer_of(arguments).files.values()]
+    check_json(arguments.json, [*arguments.inputs, *files])
     result = neighbors(
-        open_checkpoints(arguments.inputs, arguments.name),
+        open_models(arguments.inputs, arguments.name, arguments.matrix),
         arguments.data,
+        text=arguments.text,
         words=arguments.words,
         topk=arguments.topk,
         groups=arguments.groups,

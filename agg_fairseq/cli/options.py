@@ -38,6 +38,37 @@ def add_grouping(parser: argparse.ArgumentParser, default: str | None = "types")
     )
 
 
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """The models whose embeddings are measured, and `--name` and `--matrix`."""
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="MODEL",
+        help="checkpoints of fairseq-train or folders of runs, or models of transformers: folders that save_pretrained "
+        "wrote, .safetensors files, or an index of several such files",
+    )
+    add_names(parser, "model")
+    parser.add_argument(
+        "--matrix",
+        metavar="PARAMETER",
+        help="measure this parameter of the models of transformers (default: the output embedding)",
+    )
+
+
+def add_frequencies(parser: argparse.ArgumentParser) -> None:
+    """`--data` and `--text`, where the training frequencies of the tokens come from."""
+    parser.add_argument(
+        "--data",
+        metavar="DATA",
+        help="for checkpoints of fairseq-train: folder written by fairseq-preprocess, with the training split",
+    )
+    parser.add_argument(
+        "--text",
+        metavar="FILE",
+        help="for models of transformers: text in UTF-8, in which their tokenizer.json counts tokens",
+    )
+
+
 def add_data(parser: argparse.ArgumentParser) -> None:
     """`--data`, where the training frequencies come from."""
     parser.add_argument(

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import plots
-from ..checkpoint import checkpoints_of_run, open_checkpoints
+from ..checkpoint import checkpoints_of_run
 from ..errors import UserError
-from ..files import check_writable, write_whole
+from ..files import check_writable, read_json_object, write_whole
 from ..names import unique_names
-from ..plots.measurements import read_json
-from .options import add_data, add_grouping, add_names
+from ..sources import open_models
+from .options import add_data, add_frequencies, add_grouping, add_models, add_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 ENDINGS = (".png", ".svg", ".pdf")
 
 
-INPUTS = {"CKPT": "its folder", "RUN": "its own", "LOG": "its folder", "DATA": "its own"}
-"""The kinds of inputs that have names, and the default of --name; METRICS.json and EVAL.json hold names themselves."""
+INPUTS = {"RUN": "its own", "LOG": "its folder", "DATA": "its own"}
+"""The kinds of inputs beside MODEL that have names, and the default of --name; METRICS.json and EVAL.json hold names
+themselves."""
 
 
 class Picture(NamedTuple):
@@ -48,11 +49,11 @@ class Picture(NamedTuple):
 PICTURES = {
     "projection": Picture(
         plots.projection,
-        "CKPT",
+        "MODEL",
         "SVD projection of the output embeddings, colored by frequency group",
-        ("data", "groups"),
+        ("data", "text", "groups"),
     ),
-    "singular-values": Picture(plots.singular_values, "CKPT", "singular values of the output embeddings, largest = 1"),
+    "singular-values": Picture(plots.singular_values, "MODEL", "singular values of the output embeddings, largest = 1"),
     "isotropy": Picture(
         plots.isotropy_over_updates,
         "RUN",
@@ -76,9 +77,9 @@ PICTURES = {
     ),
     "similarity": Picture(
         plots.similarity,
-        "CKPT",
+        "MODEL",
         "cosine of a word with every token, by frequency rank",
-        ("data", "groups", "words"),
+        ("data", "text", "groups", "words"),
     ),
     "frequencies": Picture(plots.frequencies, "DATA", "occurrences of each token in the training split, by rank"),
     "token-shares": Picture(
@@ -100,10 +101,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         reference = sections.partition("\n\nReference: ")[2]
         description = f"{about} {f'Reference: {reference}' if reference else ''}"
         one = pictures.add_parser(name, help=picture.summary, description=description)
-        one.add_argument("inputs", nargs="+", metavar=picture.input)
+        if picture.input == "MODEL":
+            add_models(one)
+        else:
+            one.add_argument("inputs", nargs="+", metavar=picture.input)
         if picture.input in INPUTS:
             add_names(one, "input", INPUTS[picture.input])
-        if "data" in picture.options:
+        if "text" in picture.options:
+            add_frequencies(one)
+        elif "data" in picture.options:
             add_data(one)
         if "groups" in picture.options:
             add_grouping(one)
@@ -131,8 +137,8 @@ def draw(arguments: argparse.Namespace) -> Figure:
     """Draws the picture that the options ask for."""
     picture, paths, names = PICTURES[arguments.picture], arguments.inputs, getattr(arguments, "name", None)
     inputs: dict[str, Any]
-    if picture.input == "CKPT":
-        inputs = open_checkpoints(paths, names)
+    if picture.input == "MODEL":
+        inputs = open_models(paths, names, arguments.matrix)
     elif picture.input == "RUN":
         inputs = dict(zip(unique_names(paths, names, "name"), map(checkpoints_of_run, paths), strict=True))
     elif picture.input == "LOG":
@@ -141,5 +147,5 @@ def draw(arguments: argparse.Namespace) -> Figure:
         inputs = dict(zip(unique_names(paths, names, "name"), map(Path, paths), strict=True))
     else:
         command = "eval-lm" if picture.input == "EVAL.json" else "text-metrics"
-        inputs = {path: read_json(path, command) for path in paths}
+        inputs = {path: read_json_object(path, f"a file of agg-fairseq {command} --json") for path in paths}
     return picture.draw(inputs, **{option: getattr(arguments, option) for option in picture.options})

@@ -1,4 +1,4 @@
-"""Compares the similarity of words in the output embeddings of checkpoints with human scores.
+"""Compares the similarity of words in the output embeddings of models with human scores.
 
 The table has Spearman's rank correlation × 100 between human scores and the cosine of the two words' vectors, for each
 data set; --json has the correlation without the factor. The vector of a word is the mean of the embeddings of its
@@ -6,27 +6,32 @@ tokens. A word is looked up as it is written and, if the dictionary lacks one of
 word that is found in neither form, or with a token whose embedding is all zeros, are left out; the last row has the
 number of remaining pairs. The correlation is undefined for fewer than two pairs, and if all cosines or all scores are
 the same. With --as-published, words are split and looked up as in the released code of Yu et al. (2022). A data set is
-a file with a line `word<TAB>word<TAB>score` for each pair.
+a file with a line `word<TAB>word<TAB>score` for each pair. A model of transformers splits words by its own
+tokenizer.json.
 
     agg-fairseq word-similarity runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt \\
         --data data-bin/wikitext-2 --datasets MEN WS353 RG65 RW
+    agg-fairseq word-similarity models/gpt2 --datasets MEN WS353 RG65 RW
 """
 
 from __future__ import annotations
 
 import argparse
 
-from ..checkpoint import open_checkpoints
 from ..data.word_pairs import DATASETS, dataset_files
 from ..evaluation import word_similarity
-from .options import add_data, add_json, add_names, add_tokenizer, check_json, print_result, tokenizer_of
+from ..sources import open_models
+from .options import add_json, add_models, add_tokenizer, check_json, print_result, tokenizer_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("inputs", nargs="+", metavar="CKPT", help="checkpoints, compared side by side")
-    add_names(parser)
-    add_data(parser)
+    add_models(parser)
+    parser.add_argument(
+        "--data",
+        metavar="DATA",
+        help="for checkpoints of fairseq-train: folder written by fairseq-preprocess, with the training split",
+    )
     parser.add_argument(
         "--datasets",
         required=True,
@@ -46,11 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measures every checkpoint, prints the table and writes the JSON file."""
+    """Measures every model, prints the table and writes the JSON file."""
     files = [*dataset_files(arguments.datasets), *tokenizer_of(arguments).files.values()]
     check_json(arguments.json, [*arguments.inputs, arguments.data, *files])
     result = word_similarity(
-        open_checkpoints(arguments.inputs, arguments.name),
+        open_models(arguments.inputs, arguments.name, arguments.matrix),
         arguments.data,
         arguments.datasets,
         tokenizer=tokenizer_of(arguments),

@@ -6,7 +6,7 @@ import importlib
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,26 +47,30 @@ Split = Callable[[str], list[str]]
 
 @dataclass(frozen=True)
 class Splitter:
-    """Splits words into tokens of a dictionary.
+    """Splits words into tokens of a vocabulary.
 
     Args:
-        dictionary: fairseq's.
+        kind: of the tokenizer, as signatures say it.
+        index: the row of each token that stands for text; the special ones are left out.
+        unknown: the row of the token for unknown words, if there is one.
         split: a word, as people write it, into tokens.
         readable: returns a token as people read it: itself, except for GPT-2's ids.
     """
 
-    dictionary: Any
+    kind: str
+    index: Mapping[str, int]
+    unknown: int | None
     split: Split
     readable: Callable[[str], str] = str
 
     def __call__(self, word: str) -> list[str]:
-        """The tokens of a word, in the dictionary or not; none if no pieces spell it."""
+        """The tokens of a word, in the vocabulary or not; none if no pieces spell it."""
         return self.split(word)
 
     def indices(self, word: str) -> list[int]:
-        """The indices of a word's tokens in the dictionary; none if one of them is special or not in it."""
-        found = [self.dictionary.index(token) for token in self.split(word)]
-        return found if all(index >= self.dictionary.nspecial for index in found) else []
+        """The rows of a word's tokens; none if one of them is special or not in the vocabulary."""
+        found = [self.index.get(token) for token in self.split(word)]
+        return [] if None in found else found
 
 
 @dataclass(frozen=True)
@@ -127,25 +131,25 @@ class Tokenizer:
                 )
             paths[name] = path
         options = {"space": " " if self.after_space else ""} if self.kind == "gpt2" else {}
-        return _BUILDERS[self.kind](dictionary, **paths, **options)
+        index = {token: row for token, row in dictionary.indices.items() if row >= dictionary.nspecial}
+        return Splitter(self.kind, index, dictionary.unk(), *_BUILDERS[self.kind](dictionary, **paths, **options))
 
 
 WORDS = Tokenizer()
 """Each word of running text is a token of its own."""
 
 
-def check_words(dictionary: Any) -> None:
-    """Checks that the tokens of a dictionary look like words.
+def check_words(tokens: Collection[str]) -> None:
+    """Checks that the tokens of a dictionary, without its special ones, look like words.
 
     Raises:
         UserError: many of them look like the pieces of a tokenizer.
     """
-    entries = _entries(dictionary)
     for kind, (look, pattern) in PIECES.items():
-        pieces = sum(1 for token in entries if re.fullmatch(pattern, token))
-        if pieces and pieces >= PIECES_SHARE * len(entries):
+        pieces = sum(1 for token in tokens if re.fullmatch(pattern, token))
+        if pieces and pieces >= PIECES_SHARE * len(tokens):
             raise UserError(
-                f"--bpe words: found {pieces:,} of the dictionary's {len(entries):,} tokens that {look}; expected "
+                f"--bpe words: found {pieces:,} of the dictionary's {len(tokens):,} tokens that {look}; expected "
                 f"words; choose --bpe {kind}, as the data was encoded"
             )
 
@@ -165,7 +169,7 @@ def gpt2_tokenizer(gpt2_encoder_json: str, gpt2_vocab_bpe: str) -> Any:
     Raises:
         UserError: a file cannot be read; or the package `tokenizers` is missing.
     """
-    tokenizers = _package("gpt2", "tokenizers")
+    tokenizers = import_package("--bpe gpt2", "tokenizers")
     try:
         model = tokenizers.models.BPE.from_file(gpt2_encoder_json, gpt2_vocab_bpe)
     except Exception as error:  # of no other type
@@ -178,7 +182,9 @@ def gpt2_tokenizer(gpt2_encoder_json: str, gpt2_vocab_bpe: str) -> Any:
     return tokenizer
 
 
-def _gpt2(dictionary: Any, gpt2_encoder_json: str, gpt2_vocab_bpe: str, space: str) -> Splitter:
+def _gpt2(
+    dictionary: Any, gpt2_encoder_json: str, gpt2_vocab_bpe: str, space: str
+) -> tuple[Split, Callable[[str], str]]:
     """Splits a word with `space` before it; into nothing if a byte of it has no piece."""
     tokenizer = gpt2_tokenizer(gpt2_encoder_json, gpt2_vocab_bpe)
     pieces = {str(index): piece for piece, index in tokenizer.get_vocab().items()}
@@ -190,9 +196,9 @@ def _gpt2(dictionary: Any, gpt2_encoder_json: str, gpt2_vocab_bpe: str, space: s
 
     if _share(dictionary, pieces) >= PIECES_SHARE:
         by_id = partial(split, tokens=lambda encoding: map(str, encoding.ids))
-        return Splitter(dictionary, by_id, lambda token: pieces.get(token, token))
+        return by_id, lambda token: pieces.get(token, token)
     if _share(dictionary, (piece for piece in pieces.values() if piece.startswith(SPACE))) >= PIECES_SHARE:
-        return Splitter(dictionary, partial(split, tokens=lambda encoding: encoding.tokens))
+        return partial(split, tokens=lambda encoding: encoding.tokens), str
     raise UserError(
         f"--bpe gpt2: found few of the pieces of {gpt2_encoder_json} in the dictionary, neither as ids (15496) nor as "
         f"strings ({SPACE}homepage); expected data encoded with it; choose another --bpe"
@@ -205,8 +211,8 @@ def _share(dictionary: Any, tokens: Iterable[str]) -> float:
     return len(set(tokens).intersection(entries)) / max(len(entries), 1)
 
 
-def _sentencepiece(dictionary: Any, sentencepiece_model: str) -> Splitter:
-    sentencepiece = _package("sentencepiece", "sentencepiece")
+def _sentencepiece(dictionary: Any, sentencepiece_model: str) -> tuple[Split]:
+    sentencepiece = import_package("--bpe sentencepiece", "sentencepiece")
     try:
         processor = sentencepiece.SentencePieceProcessor(model_file=sentencepiece_model)
     except (RuntimeError, OSError) as error:
@@ -219,28 +225,28 @@ def _sentencepiece(dictionary: Any, sentencepiece_model: str) -> Splitter:
             f"--bpe sentencepiece: found few of the pieces of {sentencepiece_model} in the dictionary; expected data "
             "encoded with it; choose another --bpe"
         )
-    return Splitter(dictionary, lambda word: processor.encode(word, out_type=str))
+    return (lambda word: processor.encode(word, out_type=str),)
 
 
-def _fastbpe(dictionary: Any, bpe_codes: str) -> Splitter:
-    package = _package("fastbpe", "fastBPE", remedy="pip install fastBPE")
+def _fastbpe(dictionary: Any, bpe_codes: str) -> tuple[Split]:
+    package = import_package("--bpe fastbpe", "fastBPE", remedy="pip install fastBPE")
     _check_codes("fastbpe", bpe_codes)
     _check_continued("fastbpe", dictionary)
     bpe = package.fastBPE(bpe_codes)
-    return Splitter(dictionary, lambda word: bpe.apply([word])[0].split(" "))
+    return (lambda word: bpe.apply([word])[0].split(" "),)
 
 
-def _subword_nmt(dictionary: Any, bpe_codes: str) -> Splitter:
-    apply_bpe = _package("subword_nmt", "subword_nmt.apply_bpe")
+def _subword_nmt(dictionary: Any, bpe_codes: str) -> tuple[Split]:
+    apply_bpe = import_package("--bpe subword_nmt", "subword_nmt.apply_bpe")
     _check_codes("subword_nmt", bpe_codes)
     _check_continued("subword_nmt", dictionary)
     with open(bpe_codes, encoding="utf-8") as file:
         bpe = apply_bpe.BPE(file)
-    return Splitter(dictionary, lambda word: bpe.segment_tokens([word]))
+    return (lambda word: bpe.segment_tokens([word]),)
 
 
-_BUILDERS: dict[str, Callable[..., Splitter]] = {
-    "words": lambda dictionary: Splitter(dictionary, lambda word: [word]),
+_BUILDERS: dict[str, Callable[..., tuple[Callable[[str], Any], ...]]] = {
+    "words": lambda dictionary: (lambda word: [word],),
     "gpt2": _gpt2,
     "sentencepiece": _sentencepiece,
     "fastbpe": _fastbpe,
@@ -248,11 +254,21 @@ _BUILDERS: dict[str, Callable[..., Splitter]] = {
 }
 
 
-def _package(kind: str, name: str, *, remedy: str = "pip install 'agg-fairseq[eval]'") -> ModuleType:
+def import_package(user: str, name: str, *, remedy: str = "pip install 'agg-fairseq[eval]'") -> ModuleType:
+    """Imports a package that only some uses of this one need.
+
+    Args:
+        user: what needs it, for the error.
+        name: of the module.
+        remedy: how it is installed.
+
+    Raises:
+        UserError: it cannot be imported.
+    """
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UserError(f"--bpe {kind}: the package {name.partition('.')[0]} is missing; {remedy}") from error
+        raise UserError(f"{user}: the package {name.partition('.')[0]} is missing; {remedy}") from error
 
 
 def _check_continued(kind: str, dictionary: Any) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from ..errors import UserError
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
 from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES
 from .alignments import training_pair
 from .binarized import count_tokens, load_dictionary
+from .subwords import Splitter, Tokenizer
 
 GROUPINGS = {
     "types": f"{'/'.join(f'{share:.0%}' for share in AGG_SHARES)}-of-types",
@@ -21,9 +25,47 @@ GROUPINGS = {
 """The ways to group tokens by frequency, as signatures say them."""
 
 
-@dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(ABC):
     """The tokens that the rows of an output embedding stand for.
+
+    Attributes:
+        counts: (V,) int64 occurrences of each as a target in the training text; None where they are not known.
+        tokens: V of them, as the dictionary or the tokenizer has them.
+        never_targets: rows that are in no frequency group.
+        no_words: rows of tokens that stand for no text; they are no neighbors of a word.
+    """
+
+    counts: Tensor | None
+    tokens: Sequence[str]
+    never_targets: tuple[int, ...]
+    no_words: list[int]
+
+    @abstractmethod
+    def splitter(self, tokenizer: Tokenizer) -> Splitter:
+        """Splits words into these tokens.
+
+        Args:
+            tokenizer: how the training text was split, for a vocabulary that does not know it.
+
+        Raises:
+            UserError: as `Tokenizer.splitter`; or the vocabulary has a tokenizer of its own, and another one is given.
+        """
+
+    def groups(self, grouping: str) -> FrequencyGroups:
+        """Frequent, medium and rare tokens, by one of `GROUPINGS`.
+
+        Raises:
+            UserError: the frequencies are not known.
+        """
+        if self.counts is None:
+            raise UserError("--text: found no text to count the tokens in; give --text FILE for the frequency groups")
+        of_counts = frequency_groups if grouping == "types" else relative_frequency_groups
+        return of_counts(self.counts, excluded=self.never_targets)
+
+
+@dataclass(frozen=True)
+class BinarizedVocabulary(Vocabulary):
+    """The vocabulary of a folder written by `fairseq-preprocess`.
 
     Args:
         dictionary: fairseq's, V entries; that of the target side for a translation model.
@@ -38,7 +80,7 @@ class Vocabulary:
     joined: bool
 
     @classmethod
-    def load(cls, data: str | Path, languages: tuple[str | None, str | None] | None = None) -> Vocabulary:
+    def load(cls, data: str | Path, languages: tuple[str | None, str | None] | None = None) -> BinarizedVocabulary:
         """The vocabulary of a folder written by `fairseq-preprocess`, with the training split.
 
         Args:
@@ -59,14 +101,23 @@ class Vocabulary:
         joined = load_dictionary(data, f"dict.{source}.txt").symbols == dictionary.symbols
         return cls(dictionary, count_tokens(data, dictionary, split), (source, target), joined)
 
-    def groups(self, grouping: str) -> FrequencyGroups:
-        """Frequent, medium and rare tokens, by one of `GROUPINGS`; pad and bos, never targets, are in none."""
-        excluded = (self.dictionary.pad(), self.dictionary.bos())
-        of_counts = frequency_groups if grouping == "types" else relative_frequency_groups
-        return of_counts(self.counts, excluded=excluded)
+    @property
+    def tokens(self) -> Sequence[str]:
+        """As dict.txt has them, after the special ones."""
+        return self.dictionary.symbols
 
+    @property
+    def never_targets(self) -> tuple[int, ...]:
+        """pad and bos."""
+        return self.dictionary.pad(), self.dictionary.bos()
+
+    @property
     def no_words(self) -> list[int]:
         """The special tokens, and the entries without occurrences that fairseq pads a dictionary with."""
         unseen = (self.counts == 0).nonzero().squeeze(1).tolist()
         padding = (index for index in unseen if re.fullmatch(r"madeupword\d{4,}", self.dictionary[index]))
         return sorted({*range(self.dictionary.nspecial), *padding})
+
+    def splitter(self, tokenizer: Tokenizer) -> Splitter:
+        """Splits words into these tokens, by the tokenizer that the data was encoded with."""
+        return tokenizer.splitter(self.dictionary)

@@ -84,7 +84,7 @@ def align_sim(
         matrix = embedding.description
         measured.append({"name": name, "path": str(checkpoint), "matrix": matrix, "align_sim": means})
         rows[name] = [means[column] for column in COLUMNS]
-    unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.dictionary), temperature=temperature)
+    unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.tokens), temperature=temperature)
     orthogonal = metrics.group_means(unrelated, members)
     group_of_labeled = members.of_token[links.tokens()]
     labeled = {name: int(group_of_labeled.eq(index).sum()) for index, name in enumerate(members.names)}

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..checkpoint import Checkpoint
 from ..errors import UserError
 from ..files import write_json, write_whole
+from ..sources import EmbeddingSource
 from .result import Result
 
 DATA_ENDINGS = (".bin", ".idx", ".txt")
@@ -28,8 +28,8 @@ class Cache:
     """A folder of results.
 
     A result depends on the version of the package and `REVISION`, the function, all its arguments, and the files among
-    them, by size and time of change. A `Checkpoint` and a `pathlib.Path` are files or folders that are read; so is a
-    `str` that names one, for a parameter whose annotation mentions `Path`. A damaged entry is made again.
+    them, by size and time of change. Models and a `pathlib.Path` are files or folders that are read; so is a `str` that
+    names one, for a parameter whose annotation mentions `Path`. A damaged entry is made again.
 
     Args:
         folder: is made when something is kept.
@@ -112,7 +112,7 @@ def _as_json(value: Any, files: list[Any], *, takes_paths: bool) -> Any:
     """An argument as plain values; the fingerprints of the files that it names are added to `files`."""
     if isinstance(value, str) and takes_paths and os.path.exists(value):
         value = Path(value)
-    if isinstance(value, Checkpoint):
+    if isinstance(value, EmbeddingSource):
         files.append(value.fingerprint)  # of what was read, whatever lies there by now
         return str(value.path.resolve())
     if isinstance(value, Path):

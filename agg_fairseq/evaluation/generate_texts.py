@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from .. import __version__, decoding
-from ..checkpoint import Checkpoint, check_finite
+from ..checkpoint import Checkpoint
+from ..embedding import check_finite
 from ..errors import UserError, first_line
 from ..files import check_distinct, check_writable, write_whole
 from .inputs import check_language_models, check_split, find_device

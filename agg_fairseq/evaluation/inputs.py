@@ -1,8 +1,8 @@
-"""What evaluations ask of their inputs: checkpoints of one vocabulary, a split that is there, a device that works."""
+"""What evaluations ask of their inputs: models of one vocabulary, a split that is there, a device that works."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -10,11 +10,14 @@ import torch
 from ..checkpoint import Checkpoint
 from ..data.alignments import training_pair
 from ..data.binarized import load_dictionary
-from ..data.vocabulary import Vocabulary
+from ..data.tokenizer_vocabulary import TokenizerVocabulary
+from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
+from ..pretrained import PretrainedModel
+from ..sources import EmbeddingSource
 
 
-def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> Vocabulary:
+def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> BinarizedVocabulary:
     """The vocabulary of language models or translation models, from the folder that they were trained on.
 
     Args:
@@ -22,7 +25,7 @@ def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> 
         data: folder written by `fairseq-preprocess`, with the training split.
 
     Raises:
-        UserError: another task; checkpoints of different tasks or languages; as `Vocabulary.load`.
+        UserError: another task; checkpoints of different tasks or languages; as `BinarizedVocabulary.load`.
     """
     languages = []
     for checkpoint in checkpoints.values():
@@ -34,26 +37,74 @@ def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> 
             ]
             first = next(iter(checkpoints.values()))
             raise UserError(f"{checkpoint}: found {kinds[-1]}; expected {kinds[0]}, as {first}")
-    return Vocabulary.load(data, languages[0])
+    return BinarizedVocabulary.load(data, languages[0])
 
 
-def load_embedding_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> Vocabulary:
-    """As `load_vocabulary`, for checkpoints whose output embeddings are all over it.
+def load_embedding_vocabulary(
+    models: Mapping[str, EmbeddingSource], data: str | Path | None, text: str | Path | None = None
+) -> Vocabulary:
+    """The vocabulary of models whose output embeddings are all over it.
+
+    Args:
+        models: checkpoints of fairseq-train, all of the same task and languages; or models of transformers, all with
+            the same tokenizer.
+        data: for checkpoints of fairseq-train, the folder written by `fairseq-preprocess`, with the training split.
+        text: for models of transformers, a text in which their tokens are counted; None: the counts are not known.
 
     Raises:
-        UserError: as `load_vocabulary` and `Checkpoint.output_embedding`; an embedding over another number of tokens.
+        UserError: models of both kinds; `data` or `text` with models of the other kind; as `load_vocabulary`,
+            `TokenizerVocabulary.load` and `output_embedding`; an embedding over another number of tokens.
     """
-    for checkpoint in checkpoints.values():
-        checkpoint.output_embedding  # noqa: B018 — a file that is no model is refused before the data is counted
+    for model in models.values():
+        model.output_embedding  # noqa: B018 — a file that is no model is refused before the data is counted
+    checkpoints = {name: model for name, model in models.items() if isinstance(model, Checkpoint)}
+    pretrained = {name: model for name, model in models.items() if isinstance(model, PretrainedModel)}
+    if checkpoints and pretrained:
+        first, second = next(iter(checkpoints.values())), next(iter(pretrained.values()))
+        raise UserError(
+            f"{second}: found a model of transformers; expected a checkpoint of fairseq-train, as {first}, since all "
+            "must have one vocabulary"
+        )
+    if pretrained:
+        if data is not None:
+            raise UserError(
+                "--data: found it with a model of transformers; give --text FILE, in which its tokenizer counts tokens"
+            )
+        return _tokenizer_vocabulary(list(pretrained.values()), text)
+    if text is not None:
+        raise UserError("--text: found it with a checkpoint of fairseq-train; its tokens are counted in --data")
+    if data is None:
+        raise UserError("--data: found none; expected the data folder that the model was trained with")
     vocabulary = load_vocabulary(checkpoints, data)
     for checkpoint in checkpoints.values():
-        checkpoint.check_vocabulary(len(vocabulary.dictionary), data)
+        checkpoint.check_vocabulary(len(vocabulary.tokens), data)
     return vocabulary
 
 
-def matrix_signature(checkpoints: Mapping[str, Checkpoint]) -> str:
+def _tokenizer_vocabulary(models: Sequence[PretrainedModel], text: str | Path | None) -> TokenizerVocabulary:
+    """The vocabulary of models with the same tokenizer."""
+    first, *others = models
+    for model in others:
+        rows, expected = (len(one.output_embedding.saved) for one in (model, first))
+        tokens = TokenizerVocabulary.load(model.tokenizer_file, rows).tokens
+        if tokens != TokenizerVocabulary.load(first.tokenizer_file, expected).tokens:
+            raise UserError(
+                f"{model}: found another vocabulary ({rows:,} rows) than in {first} ({expected:,} rows); measure them "
+                "one at a time"
+            )
+    return TokenizerVocabulary.load(first.tokenizer_file, len(first.output_embedding.saved), text)
+
+
+def matrix_signature(models: Mapping[str, EmbeddingSource]) -> str:
     """The names of the output embeddings, each once, as signatures say them."""
-    return ",".join(dict.fromkeys(checkpoint.output_embedding.description for checkpoint in checkpoints.values()))
+    return ",".join(dict.fromkeys(model.output_embedding.description for model in models.values()))
+
+
+def frequencies_signature(data: str | Path | None, text: str | Path | None, groups: str) -> list[str]:
+    """How groups were formed, as a part of a signature; nothing where there are none."""
+    if data is None and text is None:
+        return []
+    return [f"groups:{GROUPINGS[groups]}", *([] if text is None else [f"counted-in:{Path(text).name}"])]
 
 
 def check_language_models(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> list[int]:

@@ -10,11 +10,10 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .. import __version__, metrics
-from ..checkpoint import Checkpoint
-from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
 from ..metrics.groups import GROUPS
-from .inputs import load_embedding_vocabulary, matrix_signature
+from ..sources import EmbeddingSource
+from .inputs import frequencies_signature, load_embedding_vocabulary, matrix_signature
 from .result import Column, Result
 
 COLUMNS = (*GROUPS, "total")
@@ -24,7 +23,13 @@ TOTALS = {"S(W)": "mean_cosine", "S(W−μ)": "mean_cosine_centered", "mean shar
 """Those that it has for the whole matrix."""
 
 
-def isotropy(checkpoints: Mapping[str, Checkpoint], data: str | Path | None = None, *, groups: str = "types") -> Result:
+def isotropy(
+    checkpoints: Mapping[str, EmbeddingSource],
+    data: str | Path | None = None,
+    *,
+    text: str | Path | None = None,
+    groups: str = "types",
+) -> Result:
     """Isotropy, mean cosines and singular values of output embeddings, in float64, over all rows.
 
     I(W) is the isotropy (1 is isotropic), with each eigenvector of WᵀW in the direction that the solver returns; I(W) ±
@@ -35,9 +40,12 @@ def isotropy(checkpoints: Mapping[str, Checkpoint], data: str | Path | None = No
     a group; the mean share and IsoScore of a group are of its own mean.
 
     Args:
-        checkpoints: language models or translation models, by the names of their rows.
-        data: folder written by `fairseq-preprocess`, with the training split, which the groups are formed by; None
-            leaves out what is measured by group. For a translation model, the frequencies are those of the target side.
+        checkpoints: language models or translation models of fairseq, or models of transformers, by the names of their
+            rows.
+        data: folder written by `fairseq-preprocess`, with the training split, which the groups are formed by. For a
+            translation model, the frequencies are those of the target side.
+        text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`. Without
+            either, what is measured by group is left out.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Returns:
@@ -49,16 +57,17 @@ def isotropy(checkpoints: Mapping[str, Checkpoint], data: str | Path | None = No
         or not known.
 
     Raises:
-        UserError: a checkpoint has no output embedding, or one of zeros; with `data`, as `load_embedding_vocabulary`.
+        UserError: a model has no output embedding, or one of zeros; with `data` or `text`, as
+            `load_embedding_vocabulary`.
 
     Reference: Yu et al. (2022), Eq. 3, Tables 10 and 11; Gao et al. (2019), Fig. 2b; Rudman et al. (2022).
     """
-    if data is None:
+    if data is None and text is None:
         sizes, members = None, {}
         for checkpoint in checkpoints.values():
             checkpoint.output_embedding  # noqa: B018 — all files are looked at before the first is measured
     else:
-        by_frequency = load_embedding_vocabulary(checkpoints, data).groups(groups)
+        by_frequency = load_embedding_vocabulary(checkpoints, data, text).groups(groups)
         sizes, members = by_frequency.sizes(), {group: by_frequency.members(group) for group in GROUPS}
     measured, rows = [], {}
     for name, checkpoint in tqdm(checkpoints.items(), desc="isotropy", unit="checkpoint", disable=None, leave=False):
@@ -100,7 +109,7 @@ def isotropy(checkpoints: Mapping[str, Checkpoint], data: str | Path | None = No
                 f"matrix:{matrix_signature(checkpoints)}",
                 f"rows:{','.join(sizes_of_rows)},specials-included",
                 "isotropy:eigenvectors-of-WtW,float64",
-                *([] if data is None else [f"groups:{GROUPINGS[groups]}"]),
+                *frequencies_signature(data, text, groups),
                 f"version:{__version__}",
             ]
         ),

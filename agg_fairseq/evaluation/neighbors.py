@@ -9,12 +9,12 @@ from typing import Any
 from tqdm import tqdm
 
 from .. import __version__
-from ..checkpoint import Checkpoint
 from ..data.subwords import PIECES_SHARE, WORDS, Splitter, Tokenizer
-from ..data.vocabulary import GROUPINGS, Vocabulary
+from ..data.vocabulary import Vocabulary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, nearest_neighbors, word_vectors
-from .inputs import load_embedding_vocabulary, matrix_signature
+from ..sources import EmbeddingSource
+from .inputs import frequencies_signature, load_embedding_vocabulary, matrix_signature
 from .result import Column, Result
 
 MARK = "†"
@@ -31,9 +31,10 @@ class NoWord(UserError):
 
 
 def neighbors(
-    checkpoints: Mapping[str, Checkpoint],
-    data: str | Path,
+    checkpoints: Mapping[str, EmbeddingSource],
+    data: str | Path | None,
     *,
+    text: str | Path | None = None,
     words: Sequence[str] | None = None,
     topk: int = 5,
     groups: str = "types",
@@ -46,7 +47,9 @@ def neighbors(
 
     Args:
         checkpoints: models over one vocabulary; that of a translation model is the dictionary of the target side.
-        data: folder written by `fairseq-preprocess`, with the training split.
+        data: folder written by `fairseq-preprocess`, with the training split; None for models of transformers.
+        text: for models of transformers, a text in UTF-8, in which their tokens are counted; without it, `words` must
+            be given, and rare tokens are not marked.
         words: each is looked up once; None takes the three most frequent of the rare tokens that are whole words of at
             least four letters.
         topk: how many neighbors, 1 to V.
@@ -55,33 +58,37 @@ def neighbors(
 
     Returns:
         Result: a row per word and checkpoint, with the neighbors and their cosines as texts; † marks rare tokens.
-        Details: `groups`, their sizes; and `words`, for each `word`, its `tokens`, and for each of `checkpoints` its
-        `name`, `path` and `neighbors`. A token has `token`, `readable`, `index`, `count` (in the training split) and
-        `group`; a neighbor has its `cosine` too.
+        Details: `groups`, their sizes or None; and `words`, for each `word`, its `tokens`, and for each of
+        `checkpoints` its `name`, `path` and `neighbors`. A token has `token`, `readable`, `index`, `count` (in the
+        training text) and `group`, None where they are not known; a neighbor has its `cosine` too.
 
     Raises:
         NoWord: no words are given and there is none to choose.
         UserError: a word is not in the dictionary, or its embedding is zeros; `topk` is out of its range; as
-            `load_embedding_vocabulary` and `Tokenizer.splitter`.
+            `load_embedding_vocabulary` and `Vocabulary.splitter`.
 
     Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12.
     """
     if topk < 1:
         raise UserError(f"--topk: expected at least 1, got {topk}")
-    vocabulary = load_embedding_vocabulary(checkpoints, data)
-    dictionary = vocabulary.dictionary
-    if topk > len(dictionary):
-        raise UserError(f"--topk: found {topk}; expected at most {len(dictionary)}, the tokens of {data}")
-    members, splitter = vocabulary.groups(groups), tokenizer.splitter(dictionary)
-    tokens_of = _look_up(words, splitter, vocabulary, data) if words else _rare_words(splitter, vocabulary, members)
+    vocabulary = load_embedding_vocabulary(checkpoints, data, text)
+    if topk > len(vocabulary.tokens):
+        raise UserError(
+            f"--topk: found {topk}; expected at most {len(vocabulary.tokens)}, the tokens of the vocabulary"
+        )
+    splitter = vocabulary.splitter(tokenizer)
+    if vocabulary.counts is None and not words:
+        raise UserError("--words: found none, and no text to choose rare words by; give words, or --text FILE")
+    members = None if vocabulary.counts is None else vocabulary.groups(groups)
+    tokens_of = _look_up(words, splitter, vocabulary) if words else _rare_words(splitter, vocabulary, members)
 
     def describe(index: int) -> dict[str, Any]:
-        group = int(members.of_token[index])
+        group = -1 if members is None else int(members.of_token[index])
         return {
-            "token": dictionary[index],
-            "readable": splitter.readable(dictionary[index]),
+            "token": vocabulary.tokens[index],
+            "readable": splitter.readable(vocabulary.tokens[index]),
             "index": index,
-            "count": int(vocabulary.counts[index]),
+            "count": None if vocabulary.counts is None else int(vocabulary.counts[index]),
             "group": None if group < 0 else members.names[group],
         }
 
@@ -89,7 +96,7 @@ def neighbors(
         return token["readable"] + MARK * (token["group"] == "rare")
 
     found = {}
-    excluded = [[*vocabulary.no_words(), *tokens] for tokens in tokens_of.values()]
+    excluded = [[*vocabulary.no_words, *tokens] for tokens in tokens_of.values()]
     for name, checkpoint in tqdm(checkpoints.items(), desc="neighbors", unit="checkpoint", disable=None, leave=False):
         weight = checkpoint.output_embedding.weight
         vectors = word_vectors(weight, list(tokens_of.values()))
@@ -120,43 +127,41 @@ def neighbors(
         signature="|".join(
             [
                 f"matrix:{matrix_signature(checkpoints)}",
-                f"bpe:{tokenizer.kind}",
+                f"bpe:{splitter.kind}",
                 "word:mean-of-tokens",
                 "cosine",
                 "neighbors:all-but-own,special-and-filling-tokens",
-                f"groups:{GROUPINGS[groups]}",
-                f"{MARK}:rare",
+                *frequencies_signature(data, text, groups),
+                *([] if members is None else [f"{MARK}:rare"]),
                 f"version:{__version__}",
             ]
         ),
-        details={"groups": members.sizes(), "words": details},
+        details={"groups": members and members.sizes(), "words": details},
         labels=("", "checkpoint"),
     )
 
 
-def _look_up(
-    words: Sequence[str], splitter: Splitter, vocabulary: Vocabulary, data: str | Path
-) -> dict[str, list[int]]:
-    """The tokens of the words that were asked for, as indices of the dictionary."""
-    no_words = {vocabulary.dictionary[index] for index in vocabulary.no_words()}
+def _look_up(words: Sequence[str], splitter: Splitter, vocabulary: Vocabulary) -> dict[str, list[int]]:
+    """The tokens of the words that were asked for, as rows of the embedding."""
+    no_words = {vocabulary.tokens[index] for index in vocabulary.no_words}
     found = {word: splitter.indices(word) for word in words}
     for word, tokens in found.items():
         if word in no_words:
-            raise UserError(f"--words: found {word!r}, no word but a token of fairseq's own; leave it out")
+            raise UserError(f"--words: found {word!r}, no word but a special token; leave it out")
         if not tokens:
             raise UserError(
-                f"--words: found {word!r}, in tokens {splitter(word)}, not all in the dictionary of {data}; "
-                "expected a word of it, and the --bpe that the data was encoded with"
+                f"--words: found {word!r}, in tokens {splitter(word)}, not all in the vocabulary; expected a "
+                "word of it, and for a checkpoint of fairseq-train the --bpe that its data was encoded with"
             )
     return found
 
 
 def _rare_words(splitter: Splitter, vocabulary: Vocabulary, members: FrequencyGroups) -> dict[str, list[int]]:
     """The most frequent rare tokens that are a word by themselves; of equally frequent ones, the first."""
-    dictionary, counts, rare = vocabulary.dictionary, vocabulary.counts, members.members("rare")
-    pieces = [splitter.readable(token) for token in dictionary.symbols]
+    counts, rare = vocabulary.counts, members.members("rare")
+    pieces = [splitter.readable(token) for token in vocabulary.tokens]
     # In a dictionary of pieces, those that begin a word bear a mark; in one of words, hardly any token has it.
-    ordinary = pieces[dictionary.nspecial :]
+    ordinary = [pieces[index] for index in splitter.index.values()]
     shares = {mark: sum(piece.startswith(mark) for piece in ordinary) / max(len(ordinary), 1) for mark in WORD_STARTS}
     starts = tuple(mark for mark, share in shares.items() if share >= PIECES_SHARE)
     words: dict[str, list[int]] = {}
@@ -164,7 +169,7 @@ def _rare_words(splitter: Splitter, vocabulary: Vocabulary, members: FrequencyGr
         text = pieces[index].lstrip("".join(starts))
         if len(text) < FEWEST_LETTERS or not text.isalpha() or (starts and not pieces[index].startswith(starts)):
             continue
-        word = next((word for word in (text, dictionary[index]) if splitter.indices(word) == [index]), None)
+        word = next((word for word in (text, vocabulary.tokens[index]) if splitter.indices(word) == [index]), None)
         if word is not None:
             words[word] = [index]
         if len(words) == CHOSEN:

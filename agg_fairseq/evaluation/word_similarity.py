@@ -10,11 +10,11 @@ from pathlib import Path
 from tqdm import tqdm
 
 from .. import __version__, metrics
-from ..checkpoint import Checkpoint
 from ..data.subwords import WORDS, Tokenizer, check_words
 from ..data.word_pairs import dataset_files, read_word_pairs
 from ..errors import UserError
 from ..names import unique_names
+from ..sources import EmbeddingSource
 from .inputs import load_embedding_vocabulary, matrix_signature
 from .result import Column, Result, Value
 
@@ -23,8 +23,8 @@ PAIRS = "pairs"
 
 
 def word_similarity(
-    checkpoints: Mapping[str, Checkpoint],
-    data: str | Path,
+    checkpoints: Mapping[str, EmbeddingSource],
+    data: str | Path | None,
     datasets: Sequence[str | Path],
     *,
     tokenizer: Tokenizer = WORDS,
@@ -41,7 +41,8 @@ def word_similarity(
 
     Args:
         checkpoints: models over one vocabulary, by the names of their rows.
-        data: folder written by `fairseq-preprocess`, with the training split.
+        data: folder written by `fairseq-preprocess`, with the training split; None for models of transformers, whose
+            words are split by their own tokenizer.
         datasets: files, folders and names of data sets, as of `data.word_pairs.dataset_files`.
         tokenizer: how words are split into tokens of the dictionary.
         as_published: follow that code. A pair is left out only if the cosine of its vectors is undefined.
@@ -54,7 +55,7 @@ def word_similarity(
 
     Raises:
         UserError: a data set is missing or damaged; scipy is missing; the name of a checkpoint is that of another row;
-            as `load_embedding_vocabulary` and `Tokenizer.splitter`.
+            as `load_embedding_vocabulary` and `Vocabulary.splitter`.
 
     Reference: Yu et al. (2022), Table 6.
     """
@@ -69,15 +70,16 @@ def word_similarity(
         import scipy.stats  # noqa: F401 — found missing before the work starts
     except ImportError as error:
         raise UserError("word-similarity: scipy is missing; pip install 'agg-fairseq[eval]'") from error
-    dictionary = load_embedding_vocabulary(checkpoints, data).dictionary
-    if tokenizer.kind == "words":
-        check_words(dictionary)
-    splitter = replace(tokenizer, after_space=not as_published).splitter(dictionary)
+    tokenizer = replace(tokenizer, after_space=not as_published)
+    splitter = load_embedding_vocabulary(checkpoints, data).splitter(tokenizer)
+    if splitter.kind == "words":
+        check_words(splitter.index)
 
     @cache
     def tokens(word: str) -> list[int]:
         if as_published:
-            return [dictionary.index(token) for token in splitter(word)]  # that of <unk> for a missing token
+            found = [splitter.index.get(token, splitter.unknown) for token in splitter(word)]
+            return [] if None in found else found
         return splitter.indices(word) or splitter.indices(word.lower())
 
     tokens_of = {name: (list(map(tokens, of.first)), list(map(tokens, of.second))) for name, of in pairs_of.items()}
@@ -102,7 +104,7 @@ def word_similarity(
             [
                 f"matrix:{matrix_signature(checkpoints)}",
                 f"datasets:{','.join(names)}",
-                f"bpe:{tokenizer.kind}",
+                f"bpe:{splitter.kind}",
                 "word:mean-of-tokens",
                 *(
                     ["split:without-space", "case:as-written", "missing-tokens:<unk>"]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import UserError, first_line
+from ..errors import UserError
 from ..evaluation.result import Result
-from ..files import open_file
 from ..names import HUMAN
 
 T = TypeVar("T")
@@ -82,27 +79,6 @@ def measurements_of(evaluations: Evaluations, command: str) -> list[Measurements
         Measurements(source, command, found.details if isinstance(found, Result) else found)
         for source, found in evaluations.items()
     ]
-
-
-def read_json(path: str | Path, command: str) -> dict[str, Any]:
-    """Reads what a command wrote by `--json`.
-
-    Args:
-        path: of the file.
-        command: of `agg-fairseq`, for errors.
-
-    Raises:
-        UserError: there is no such file, or it does not hold a JSON object.
-    """
-    expected = f"expected a file of agg-fairseq {command} --json"
-    try:
-        with open_file(path, encoding="utf-8") as file:
-            details = json.load(file)
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: unreadable ({first_line(error)}); {expected}") from error
-    if not isinstance(details, dict):
-        raise UserError(f"{path}: found a JSON {type(details).__name__}; {expected}")
-    return details
 
 
 def human_measurements(evaluations: Sequence[Measurements], read: Callable[[Measurements, Mapping[str, Any]], T]) -> T:

@@ -107,7 +107,7 @@ def _embeddings_by_group(runs: Runs, data: str | Path, groups: str) -> Iterator[
     members = {group: vocabulary.groups(groups).members(group) for group in GROUPS}
     for name, checkpoints in runs.items():
         for checkpoint in tqdm(checkpoints, desc=name, unit="checkpoint", disable=None, leave=False):
-            checkpoint.check_vocabulary(len(vocabulary.dictionary), data)
+            checkpoint.check_vocabulary(len(vocabulary.tokens), data)
             yield name, {group: checkpoint.output_embedding.weight[tokens] for group, tokens in members.items()}
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checkpoint import INPUT_NAME, OUTPUT_NAMES, Checkpoint, checkpoints_of_run
+from ..checkpoint import INPUT_NAME, OUTPUT_NAMES, Checkpoint, check_run_folder, checkpoints_of_run
 from ..errors import UserError
 from ..evaluation.result import format_value
 from ..evaluation.training_log import read_entries
 from ..names import HUMAN
 
-BEST, LAST, LOG = "checkpoint_best.pt", "checkpoint_last.pt", "train.log"
+LOG = "train.log"
 EMBEDDINGS = (INPUT_NAME, *OUTPUT_NAMES, "encoder.embed_tokens.weight")
 NO_PARAMETERS = (".version", "._float_tensor")
 """How the names end of what fairseq saves among the parameters and is none."""
@@ -69,12 +69,8 @@ class Run:
             UserError: there is no such folder, neither checkpoint in it, or the checkpoint cannot be opened.
         """
         folder = Path(folder)
-        if not folder.is_dir():
-            raise UserError(f"{folder}: found no such folder; expected that of a run, with its checkpoints")
-        path = next((path for path in (folder / BEST, folder / LAST) if path.is_file()), None)
-        if path is None:
-            raise UserError(f"{folder}: found neither {BEST} nor {LAST}; expected the --save-dir of fairseq-train")
-        return cls(name, folder, Checkpoint(path, training_state=False))
+        check_run_folder(folder)
+        return cls(name, folder, Checkpoint(folder, training_state=False))
 
     @cached_property
     def checkpoints(self) -> list[Checkpoint]:

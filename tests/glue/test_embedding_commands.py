@@ -422,15 +422,15 @@ def test_errors_of_both(data, checkpoint, scored, tmp_path, capsys, monkeypatch,
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--words", "sea", "Athens"], "found 'Athens', in tokens ['Athens'], not all in the dictionary of"),
+        (["--words", "sea", "Athens"], "found 'Athens', in tokens ['Athens'], not all in the vocabulary"),
         (["--words", "<unk>"], "found '<unk>'"),
         (["--words", "Sea"], "found 'Sea'"),
         (["--words", "sea", "pool"], "found only zeros as an embedding of 'pool'"),
         (["--topk", "0"], "--topk: expected at least 1, got 0"),
         (["--topk", "13"], "--topk: found 13; expected at most 12, the tokens of"),
         (["--topk", "200000000"], "--topk: found 200000000; expected at most 12"),
-        (["--words", "sea", "<s>"], "--words: found '<s>', no word but a token of fairseq's own"),
-        (["--words", "<pad>"], "found '<pad>', no word but a token of fairseq's own"),
+        (["--words", "sea", "<s>"], "--words: found '<s>', no word but a special token"),
+        (["--words", "<pad>"], "found '<pad>', no word but a special token"),
     ],
 )
 def test_errors_of_neighbors(data, checkpoint, capsys, arguments, words):

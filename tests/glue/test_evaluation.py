@@ -98,7 +98,7 @@ def test_two_words_of_one_token(runs, lm_data, monkeypatch):
 
     def normalizing(self, dictionary):
         found = splitter(self, dictionary)
-        return type(found)(dictionary, lambda word: [word.lower()])
+        return type(found)(found.kind, found.index, found.unknown, lambda word: [word.lower()])
 
     monkeypatch.setattr(Tokenizer, "splitter", normalizing)
     result = neighbors({"mle": runs["mle"]}, lm_data, words=["w3", "W3"], topk=1)

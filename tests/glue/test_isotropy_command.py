@@ -13,7 +13,7 @@ from fairseq.trainer import Trainer
 
 from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
-from agg_fairseq.data.vocabulary import Vocabulary
+from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
 from tests.glue.test_criterions import MT, build
@@ -145,6 +145,6 @@ def test_fillers_of_a_dictionary_are_no_words():
     assert len(dictionary) == 8
     counts = torch.tensor([0, 0, 5, 1, 9, 2, 0, 0])
     seen = dictionary.symbols[4:6]
-    vocabulary = Vocabulary(dictionary, counts, None, joined=False)
+    vocabulary = BinarizedVocabulary(dictionary, counts, None, joined=False)
     assert sorted(seen) == ["madeupword0001", "sea"]
-    assert vocabulary.no_words() == [0, 1, 2, 3, 6, 7]
+    assert vocabulary.no_words == [0, 1, 2, 3, 6, 7]

@@ -17,7 +17,8 @@ from agg_fairseq.evaluation.bleu import read_reference as read_plain_reference
 from agg_fairseq.evaluation.generate_log import read_translations
 from agg_fairseq.evaluation.text_metrics import FIELDS, read_texts
 from agg_fairseq.evaluation.training_log import read_entries
-from agg_fairseq.plots.measurements import Measurements, read_json
+from agg_fairseq.files import read_json_object
+from agg_fairseq.plots.measurements import Measurements
 from tests.hostile import FEW, MANY, damaged, refusal, special_files
 
 LOG = (
@@ -163,7 +164,7 @@ def entries_oracle(content):
 
 
 def read_numbers(path):
-    measured = Measurements(str(path), "text-metrics", read_json(path, "text-metrics"))
+    measured = Measurements(str(path), "text-metrics", read_json_object(path, "a file"))
     return [(row["name"], measured.number(row, "kld")) for row in measured.rows("files")]
 
 

@@ -267,13 +267,13 @@ def test_pieces_are_no_words(kind):
     """Two of ten tokens are refused, two of eleven are not."""
     pieces, others = LIKE_PIECES[kind], [f"word{'a' * index}" for index in range(8)]
     with pytest.raises(UserError, match=f"--bpe words: found 2 of the dictionary's 10 .* choose --bpe {kind}, as"):
-        check_words(dictionary_of(*pieces, *others))
-    check_words(dictionary_of(*pieces, *others, "another"))
+        check_words([*pieces, *others])
+    check_words([*pieces, *others, "another"])
 
 
 def test_words_that_have_something_of_pieces():
-    check_words(dictionary_of(*AS_WORDS, *(f"word{'a' * index}" for index in range(8))))
-    check_words(Dictionary())
+    check_words([*AS_WORDS, *(f"word{'a' * index}" for index in range(8))])
+    check_words([])
 
 
 @pytest.mark.parametrize("kind", ["fastbpe", "subword_nmt"])

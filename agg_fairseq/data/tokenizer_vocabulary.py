@@ -1,0 +1,188 @@
+"""The vocabulary of a model of Hugging Face transformers: its tokenizer.json, and how often tokens occur in a text."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import UserError, first_line
+from ..files import open_file
+from .subwords import WORDS, Splitter, Tokenizer, import_package
+from .vocabulary import Vocabulary
+
+BLOCK_CHARACTERS = 2**20
+"""How many characters of a text are encoded at a time."""
+CONTEXT = "the"
+"""The word that precedes a word whose tokens are looked up."""
+
+
+@dataclass(frozen=True)
+class TokenizerVocabulary(Vocabulary):
+    """The tokens of a tokenizer.json.
+
+    Args:
+        path: of the file.
+        tokenizer: a `tokenizers.Tokenizer`, without truncation and padding.
+        unknown: the row of the token that stands for all unknown ones, or None.
+        rows: V, those of the embedding. Rows beyond the tokenizer's last token only fill the matrix.
+        counts: (V,) int64 occurrences in a text, or None.
+    """
+
+    path: Path
+    tokenizer: Any
+    unknown: int | None
+    rows: int
+    counts: Tensor | None
+
+    @classmethod
+    def load(cls, path: Path, rows: int, text: str | Path | None = None) -> TokenizerVocabulary:
+        """Reads the tokenizer and counts the tokens of a text.
+
+        Args:
+            path: of tokenizer.json.
+            rows: V, those of the embedding.
+            text: a file in UTF-8, in which each token is counted, or None. It is encoded without special tokens, in
+                blocks of whole lines.
+
+        Raises:
+            UserError: a file is missing or damaged; there is a token without a row; the text holds no tokens; or the
+                package `tokenizers` is missing.
+        """
+        tokenizers = import_package(str(path), "tokenizers")
+        expected = "expected the tokenizer of the model, as save_pretrained of transformers writes it"
+        try:
+            with open_file(path, encoding="utf-8") as file:
+                content = file.read()
+            model = json.loads(content)["model"]
+            unknown = model.get("unk_token", model.get("unk_id"))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise UserError(f"{path}: unreadable ({first_line(error)}); {expected}") from error
+        with _silenced(f"{path}: unreadable", expected):
+            tokenizer = tokenizers.Tokenizer.from_str(content)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        unknown = tokenizer.token_to_id(unknown) if isinstance(unknown, str) else unknown
+        vocabulary = cls(path, tokenizer, unknown, rows, None)
+        beyond = [token for token, row in tokenizer.get_vocab(with_added_tokens=False).items() if row >= rows]
+        if beyond:
+            raise UserError(
+                f"{path}: found {len(beyond):,} tokens beyond the {rows:,} rows of the embedding, such as "
+                f"{beyond[0]!r}; expected the tokenizer of the same model"
+            )
+        return vocabulary if text is None else replace(vocabulary, counts=vocabulary.count(text))
+
+    def count(self, text: str | Path) -> Tensor:
+        """How often each token occurs in a text, (V,) int64.
+
+        Raises:
+            UserError: the file is missing, is not in UTF-8, or holds no tokens.
+        """
+        counts = np.zeros(self.rows, dtype=np.int64)
+        try:
+            for block in _blocks(Path(text)):
+                rows = np.array(self.encode(block).ids, dtype=np.int64)
+                counts += np.bincount(rows[rows < self.rows], minlength=self.rows)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--text: {text}: unreadable ({first_line(error)}); expected text in UTF-8") from error
+        if not counts.any():
+            raise UserError(f"--text: {text}: found no tokens; expected text to count the tokens in")
+        return torch.from_numpy(counts)
+
+    def encode(self, text: str) -> Any:
+        """A text as a `tokenizers.Encoding`, without special tokens.
+
+        Raises:
+            UserError: the tokenizer cannot encode it.
+        """
+        with _silenced(f"{self.path}: cannot encode text", "expected a tokenizer that can"):
+            return self.tokenizer.encode(text, add_special_tokens=False)
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """As the tokenizer writes them; a row without a token is named by its number."""
+        found = [f"<row {row}>" for row in range(self.rows)]
+        for token, row in self.tokenizer.get_vocab(with_added_tokens=True).items():
+            if row < self.rows:
+                found[row] = token
+        return found
+
+    @cached_property
+    def no_words(self) -> list[int]:
+        """The special tokens, the token of unknown words, and the rows without a token."""
+        known = self.tokenizer.get_vocab(with_added_tokens=True)
+        added = self.tokenizer.get_added_tokens_decoder()
+        special = {row for row, token in added.items() if token.special} | {self.unknown}
+        return sorted({*range(self.rows)} - {row for row in known.values() if row not in special})
+
+    @property
+    def never_targets(self) -> tuple[int, ...]:
+        """As `no_words`: a text that is encoded without special tokens has none of these."""
+        return tuple(self.no_words)
+
+    def splitter(self, tokenizer: Tokenizer) -> Splitter:
+        """Splits words as they are split in running text, after another word, by the tokenizer of the model.
+
+        If `tokenizer.after_space` is False, a word is split as at the beginning of a text.
+        """
+        if replace(tokenizer, after_space=True) != WORDS:
+            raise UserError(
+                f"--bpe: found {tokenizer.kind}; expected none, since the model has a tokenizer, {self.path}"
+            )
+        no_words = set(self.no_words)
+        index = {token: row for row, token in enumerate(self.tokens) if row not in no_words}
+        context = f"{CONTEXT} " if tokenizer.after_space else ""
+        before = self.encode(context.strip()).ids
+
+        def split(word: str) -> list[str]:
+            """No tokens if they cannot be told from those of the word before, or leave out a character."""
+            encoding = self.encode(context + word)
+            start = len(before)
+            covered = {place for begin, end in encoding.offsets[start:] for place in range(begin, end)}
+            wanted = range(len(context), len(context) + len(word))
+            if encoding.ids[:start] != before or not covered.issuperset(wanted):
+                return []
+            return [self.tokens[row] for row in encoding.ids[start:] if row < self.rows]
+
+        return Splitter("tokenizer.json", index, self.unknown, split)
+
+
+@contextlib.contextmanager
+def _silenced(failure: str, expected: str) -> Iterator[None]:
+    """Turns whatever the package `tokenizers` does about a damaged file into a `UserError`.
+
+    It raises bare exceptions, or panics: that is a `BaseException`, and a trace that it writes to standard error.
+    """
+    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+            raise
+        raise UserError(f"{failure} ({first_line(error)}); {expected}") from error
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(nowhere)
+
+
+def _blocks(path: Path) -> Iterator[str]:
+    """A text in pieces of about `BLOCK_CHARACTERS`, cut after a line end, or else before a space."""
+    with open_file(path, encoding="utf-8") as file:
+        rest = ""
+        while read := file.read(BLOCK_CHARACTERS):
+            rest += read
+            end = rest.rfind("\n") + 1 or max(rest.rfind(" "), 0) or len(rest)
+            yield rest[:end]
+            rest = rest[end:]
+        yield rest

@@ -1,0 +1,51 @@
+"""The matrix that a model's logits are formed with, from whatever file it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from .errors import UserError
+
+
+@dataclass(frozen=True)
+class OutputEmbedding:
+    """The matrix that a model's logits are formed with.
+
+    Args:
+        name: of the parameter in the file.
+        tied: whether it is the input embedding too; None where that is not known.
+        saved: W (V, D) in the dtype of the file, all rows, those of special tokens included; finite.
+        has_log_unigram: does the model add a log-unigram bias to the logits `H Wᵀ`?
+    """
+
+    name: str
+    tied: bool | None
+    saved: Tensor
+    has_log_unigram: bool = False
+
+    @property
+    def weight(self) -> Tensor:
+        """W (V, D) in float32. A copy if it was saved in half precision, made anew each time: of many open models only
+        the one in use takes memory."""
+        return self.saved.float()
+
+    @property
+    def description(self) -> str:
+        """The name, whether it is tied, and a log-unigram bias beside it, as signatures say it."""
+        tied = {True: "(tied)", False: "", None: "(chosen)"}[self.tied]
+        return f"{self.name}{tied}{'+log-unigram' if self.has_log_unigram else ''}"
+
+
+def check_finite(path: str | Path, parameters: Mapping[str, Tensor]) -> None:
+    """Refuses the parameters of a diverged run, given by their names.
+
+    Raises:
+        UserError: one of them has an infinity or NaN.
+    """
+    bad = next((name for name, value in parameters.items() if not value.isfinite().all()), None)
+    if bad is not None:
+        raise UserError(f"{path}: found an infinity or NaN in {bad}: a diverged run; take an earlier checkpoint")

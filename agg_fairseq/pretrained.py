@@ -1,0 +1,205 @@
+"""Models as `save_pretrained` of Hugging Face transformers leaves them, measured without loading them.
+
+Of a folder, the configuration, the headers of the weights and one matrix are read; nothing in it is run, and
+transformers is not needed. Of a model in several files, only those that hold the embeddings are opened.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .embedding import OutputEmbedding, check_finite
+from .errors import UserError
+from .files import read_json_object
+from .safetensors_file import SafetensorsFile
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+TENSORS_ENDING, INDEX_ENDING = ".safetensors", ".safetensors.index.json"
+OUTPUTS = (
+    re.compile(r"(.*\.)?(lm_head|embed_out|proj_out|output_projection|output_layer)\.weight"),
+    re.compile(r"(.*\.)?(output|head)\.weight"),
+)
+"""The names of output layers in transformers, and in models whose code comes with them; the first that are found."""
+INPUTS = re.compile(r"(.*\.)?(embed_tokens|wte|embed_in|word_embeddings?|shared|tok_embeddings|embeddings?|w)\.weight")
+"""The names of input embeddings of tokens."""
+LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForMaskedLM", "ForPreTraining", "MTModel")
+"""How the names of transformers' classes with an output layer over the vocabulary end."""
+SHOWN = 5
+"""How many names an error lists."""
+
+
+def is_pretrained(path: Path) -> bool:
+    """Whether a path is a file of safetensors, an index of such files, or a folder of transformers."""
+    if path.is_dir():
+        is_run = any(path.glob("checkpoint*.pt"))
+        return any(path.glob(f"*{TENSORS_ENDING}")) or ((path / "config.json").is_file() and not is_run)
+    return path.name.endswith((TENSORS_ENDING, INDEX_ENDING))
+
+
+def weights_file(path: Path) -> Path:
+    """The weights of a folder: model.safetensors or, of a model in several files, their index; a file as it is.
+
+    Raises:
+        UserError: the folder has neither.
+    """
+    if not path.is_dir():
+        return path
+    for name in (WEIGHTS, INDEX):
+        if (path / name).is_file():
+            return path / name
+    others = sorted(one.name for one in path.iterdir() if one.name.endswith((TENSORS_ENDING, INDEX_ENDING, ".bin")))
+    found = f", but {', '.join(others[:SHOWN])}" if others else ""
+    remedy = "name one of the files" if any(map(is_pretrained, map(Path, others))) else "save it by save_pretrained"
+    raise UserError(f"{path}: found neither {WEIGHTS} nor {INDEX} in it{found}; {remedy}")
+
+
+class PretrainedModel:
+    """A model in safetensors: a folder that `save_pretrained` wrote, the index in it, or a file.
+
+    Args:
+        path: of the folder, the index or the file. `config.json` and `tokenizer.json` are looked for beside the file.
+        matrix: the parameter that is measured; None: the output embedding.
+
+    Attributes:
+        path: of the file or index with the weights.
+        tokenizer_file: where `tokenizer.json` is expected; it need not be there.
+        configuration: of `config.json`; empty where there is none.
+
+    Raises:
+        UserError: the weights, their index or the configuration is missing, damaged or of another kind.
+
+    Example:
+        >>> model = PretrainedModel("models/gpt2")  # doctest: +SKIP
+        >>> model.output_embedding.description, model.output_embedding.weight.shape  # doctest: +SKIP
+        ('transformer.wte.weight(tied)', torch.Size([50257, 768]))
+    """
+
+    def __init__(self, path: str | Path, matrix: str | None = None) -> None:
+        self.path = weights_file(Path(path))
+        self.matrix = matrix
+        self._files: dict[Path, SafetensorsFile] = {}
+        configuration, self.tokenizer_file = (self.path.parent / name for name in ("config.json", "tokenizer.json"))
+        status = [one.stat() for one in (self.path, configuration, self.tokenizer_file) if one.exists()]
+        self._status = [(str(self.path.resolve()), *((one.st_size, one.st_mtime_ns) for one in status))]
+        exists = configuration.exists()
+        self.configuration = read_json_object(configuration, "that of transformers") if exists else {}
+        if self.path.name.endswith(INDEX_ENDING):
+            self._file_of = self._read_index()
+        else:
+            self._file_of = dict.fromkeys(self._open(self.path).entries, self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def fingerprint(self) -> tuple[Any, ...]:
+        """What the measures of this model depend on: the files that were read, and the chosen matrix."""
+        self.output_embedding  # noqa: B018 — opens the files that it is in
+        return (*self._status, *(file.fingerprint for file in self._files.values()), self.matrix)
+
+    @cached_property
+    def output_embedding(self) -> OutputEmbedding:
+        """The matrix given by `matrix`; else the output embedding, or the input embedding of a tied model.
+
+        A parameter is taken for an embedding if its name is one that transformers uses and it has a row for each of the
+        configuration's `vocab_size`. A model is tied if it says so, or if it is a language model without an output
+        layer of its own; of one that has both matrices and does not say, the two are compared.
+
+        Raises:
+            UserError: there is no such matrix, or several; the configuration contradicts the file; or the matrix is
+                not of finite floating-point numbers.
+        """
+        if self.matrix is not None and self.matrix not in self._file_of:
+            near = difflib.get_close_matches(self.matrix, self._file_of, SHOWN) or list(self._file_of)[:SHOWN]
+            raise UserError(
+                f"--matrix: found no {self.matrix!r} in {self.path}; expected one of its {len(self._file_of):,} "
+                f"parameters, such as {', '.join(near)}"
+            )
+        name, tied = (self.matrix, None) if self.matrix is not None else self._find()
+        saved = self._tensor(name)
+        if saved.dim() != 2:
+            raise UserError(f"{self.path}: found {name} of shape {list(saved.shape)}; expected a matrix")
+        for rows in saved.split(8192):
+            check_finite(self.path, {name: rows.float()})  # as it is used: a large float64 is infinite there
+        return OutputEmbedding(name, tied, saved)
+
+    def _find(self) -> tuple[str, bool]:
+        """The name of the output embedding, and whether it is tied."""
+        text = self.configuration.get("text_config")
+        text = text if isinstance(text, dict) else {}
+        size, ties = (self.configuration.get(key, text.get(key)) for key in ("vocab_size", "tie_word_embeddings"))
+        classes = self.configuration.get("architectures")
+        has_output = isinstance(classes, list) and any(str(one).endswith(LANGUAGE_MODELS) for one in classes)
+
+        def candidates(names: re.Pattern[str]) -> list[str]:
+            """Parameters of such a name that have a row per token."""
+            found = {name: self._shape(name) for name in self._file_of if names.fullmatch(name)}
+            return [
+                name for name, shape in found.items() if len(shape) == 2 and (type(size) is not int or shape[0] == size)
+            ]
+
+        outputs, inputs = next(filter(None, map(candidates, OUTPUTS)), []), candidates(INPUTS)
+        choices = outputs or inputs
+        if len(choices) > 1:
+            raise UserError(
+                f"{self.path}: found several matrices that may be the embedding: {', '.join(choices[:SHOWN])}; choose "
+                "one by --matrix NAME"
+            )
+        if not choices:
+            rows = f" with {size} rows, the vocab_size of its config.json" if type(size) is int else ""
+            raise UserError(
+                f"{self.path}: found no embedding of a known name{rows} among {len(self._file_of):,} parameters; "
+                "choose a matrix by --matrix NAME"
+            )
+        if not outputs:
+            if ties or (ties is None and has_output):
+                return inputs[0], True
+            raise UserError(
+                f"{self.path}: found no output layer, and no config.json that says that it is tied to {inputs[0]}; "
+                f"choose --matrix {inputs[0]} to measure the input embedding"
+            )
+        if ties is False or not inputs:
+            return outputs[0], bool(ties)
+        same = any(torch.equal(self._tensor(name), self._tensor(outputs[0])) for name in inputs)
+        if ties and not same:
+            raise UserError(
+                f"{self.path}: found {outputs[0]} and {inputs[0]}, which differ, but a config.json that says that they "
+                "are tied; choose one by --matrix NAME"
+            )
+        return outputs[0], same
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a parameter, from the header of its file."""
+        file = self._open(self._file_of[name])
+        if name not in file.entries:
+            raise UserError(f"{self.path}: found no {name} in {file.path.name}, which it names; download both again")
+        return file.entries[name].shape
+
+    def _tensor(self, name: str) -> Tensor:
+        self._shape(name)
+        return self._open(self._file_of[name]).tensor(name)
+
+    def _open(self, path: Path) -> SafetensorsFile:
+        """A file of weights; its header is read once."""
+        if path not in self._files:
+            self._files[path] = SafetensorsFile(path)
+        return self._files[path]
+
+    def _read_index(self) -> dict[str, Path]:
+        """The file that each parameter is in."""
+        expected = "an index of safetensors files, as save_pretrained writes it"
+        files = read_json_object(self.path, expected).get("weight_map")
+        if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
+            raise UserError(f"{self.path}: found no weight_map with the file of each parameter; expected {expected}")
+        for file in dict.fromkeys(files.values()):
+            # Links are followed: a folder of downloaded models holds links to its store.
+            if Path(file).name != file or file == ".." or "\\" in file or "\0" in file:
+                raise UserError(f"{self.path}: found the file {file!r}; expected files in its own folder")
+        return {name: self.path.parent / file for name, file in files.items()}

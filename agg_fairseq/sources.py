@@ -1,0 +1,45 @@
+"""Models whose embeddings are measured: checkpoints of fairseq-train, and models of Hugging Face transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .checkpoint import Checkpoint, checkpoint_file
+from .errors import UserError
+from .names import unique_names
+from .pretrained import PretrainedModel, is_pretrained, weights_file
+
+EmbeddingSource = Checkpoint | PretrainedModel
+"""Both have `path`, `fingerprint` and `output_embedding`."""
+
+
+def open_models(
+    paths: Sequence[str | Path], names: Sequence[str] | None = None, matrix: str | None = None
+) -> dict[str, EmbeddingSource]:
+    """Models by the names of their rows in a table.
+
+    Args:
+        paths: checkpoints of fairseq-train, or folders of its runs; folders of transformers, files of safetensors, or
+            indices of several such files.
+        names: one each; None takes the name of the folder that each lies in, or, where two are the same, the paths.
+        matrix: the parameter that is measured instead of the output embedding; for models of transformers alone.
+
+    Raises:
+        UserError: as `Checkpoint`, `PretrainedModel` and `unique_names`; `matrix` with a checkpoint of fairseq-train.
+    """
+    kinds = [is_pretrained(Path(path)) for path in paths]
+    files = [
+        weights_file(Path(path)) if pretrained else checkpoint_file(path)
+        for path, pretrained in zip(paths, kinds, strict=True)
+    ]
+    names = unique_names(files, names)
+    if matrix is not None and not all(kinds):
+        raise UserError(
+            f"--matrix: found it with {files[kinds.index(False)]}, a checkpoint of fairseq-train, of which the output "
+            "embedding is measured; leave it out"
+        )
+    return {
+        name: PretrainedModel(file, matrix) if pretrained else Checkpoint(file, training_state=False)
+        for name, file, pretrained in zip(names, files, kinds, strict=True)
+    }

@@ -1,0 +1,406 @@
+"""Models in the files of Hugging Face transformers: which matrix is measured, its vocabulary, and every error."""
+
+import json
+import sys
+
+import pytest
+import torch
+from hypothesis import given
+
+from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.cli.main import main
+from agg_fairseq.data.subwords import Tokenizer
+from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
+from agg_fairseq.evaluation import Cache, isotropy, neighbors, word_similarity
+from agg_fairseq.pretrained import PretrainedModel
+from agg_fairseq.sources import open_models
+from tests.hostile import FEW, MANY, damaged, refusal
+
+safetensors = pytest.importorskip("safetensors.torch", reason="needs safetensors, which transformers brings")
+tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install 'agg-fairseq[eval]'")
+
+V, D = 12, 4
+WORDS = ["<s>", "<unk>", "the", "sea", "lake", "Paris", "river", "pool", "rome", "Athens"]
+TEXT = "the sea the lake the Paris\nthe sea the river unseen\n\nthe pool the lake the sea rome\n"
+LLAMA = {"vocab_size": V, "tie_word_embeddings": False, "architectures": ["LlamaForCausalLM"]}
+GPT2 = {"vocab_size": V, "architectures": ["GPT2LMHeadModel"]}
+
+
+def matrix(rows=V, columns=D, seed=0):
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
+
+
+HEAD, INPUT = matrix(), matrix(seed=1)
+OTHERS = {"model.layers.0.mlp.up_proj.weight": matrix(V, V), "model.norm.weight": torch.ones(V)}
+UNTIED = {"lm_head.weight": HEAD, "model.embed_tokens.weight": INPUT, **OTHERS}
+
+
+def word_tokenizer(words=WORDS):
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: row for row, word in enumerate(words)}, "<unk>")
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["<s>"])
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(length=50)
+    return tokenizer
+
+
+def folder(path, tensors=None, configuration=LLAMA, tokenizer=True):
+    """A model as save_pretrained leaves it."""
+    path.mkdir(parents=True, exist_ok=True)
+    safetensors.save_file(UNTIED if tensors is None else tensors, path / "model.safetensors")
+    if configuration is not None:
+        (path / "config.json").write_text(json.dumps(configuration))
+    if tokenizer:
+        (word_tokenizer() if tokenizer is True else tokenizer).save(str(path / "tokenizer.json"))
+    return path
+
+
+def sharded(path, shards, configuration=LLAMA):
+    path.mkdir(exist_ok=True)
+    for file, tensors in shards.items():
+        safetensors.save_file(tensors, path / file)
+    index = {"metadata": {}, "weight_map": {name: file for file, tensors in shards.items() for name in tensors}}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+    (path / "config.json").write_text(json.dumps(configuration))
+    return path
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def embedding_of(path, tensors, configuration):
+    return PretrainedModel(folder(path, tensors, configuration, tokenizer=False)).output_embedding
+
+
+CHOICES = {
+    "untied": (UNTIED, LLAMA, "lm_head.weight"),
+    "tied by its class": ({"wte.weight": HEAD, "wpe.weight": INPUT[:5]}, GPT2, "wte.weight(tied)"),
+    "tied by its configuration": (
+        {"model.embed_tokens.weight": HEAD}, {"vocab_size": V, "tie_word_embeddings": True},
+        "model.embed_tokens.weight(tied)",
+    ),
+    "tied, both saved": (
+        {"lm_head.weight": HEAD, "model.embed_tokens.weight": HEAD.clone()}, {"vocab_size": V}, "lm_head.weight(tied)",
+    ),
+    "untied, which the configuration does not say": (UNTIED, {"vocab_size": V}, "lm_head.weight"),
+    "without configuration": (UNTIED, None, "lm_head.weight"),
+    "by the size of the vocabulary": (
+        {"vision.head.weight": matrix(V + 1), "output.weight": HEAD}, LLAMA, "output.weight",
+    ),
+    "a name of transformers before others": (
+        {"lm_head.weight": HEAD, "layers.9.shared_head.head.weight": INPUT}, LLAMA, "lm_head.weight",
+    ),
+    "of a model of texts and pictures": (
+        {"language_model.lm_head.weight": HEAD, "language_model.model.embed_tokens.weight": INPUT},
+        {"text_config": {"vocab_size": V, "tie_word_embeddings": False}}, "language_model.lm_head.weight",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("tensors", "configuration", "description"), CHOICES.values(), ids=CHOICES)
+def test_which_matrix_is_measured(tensors, configuration, description, tmp_path):
+    found = embedding_of(tmp_path / "m", tensors, configuration)
+    assert found.description == description and torch.equal(found.weight, HEAD)
+
+
+REFUSED = {
+    "a base model": ({"embed_tokens.weight": HEAD}, {**LLAMA, "architectures": ["LlamaModel"]}, "no output layer"),
+    "tied or not": ({"wte.weight": HEAD}, None, "choose --matrix wte.weight to measure the input embedding"),
+    "two outputs": ({"a.lm_head.weight": HEAD, "b.lm_head.weight": INPUT}, LLAMA, "several matrices"),
+    "two inputs": ({"a.shared.weight": HEAD, "b.shared.weight": INPUT}, GPT2, "several matrices that may be"),
+    "another vocabulary": (UNTIED, {**LLAMA, "vocab_size": 99}, "with 99 rows, the vocab_size of its config.json"),
+    "unknown names": ({"emb": HEAD}, LLAMA, "choose a matrix by --matrix NAME"),
+    "no tensors": ({}, LLAMA, "no embedding of a known name"),
+    "a contradiction": (UNTIED, {**LLAMA, "tie_word_embeddings": True}, "which differ, but a config.json that says"),
+    "integers": ({"lm_head.weight": torch.ones(V, D, dtype=torch.int8)}, LLAMA, "of type I8 and shape [12, 4]"),
+    "a diverged run": ({"lm_head.weight": HEAD / 0}, LLAMA, "an infinity or NaN in lm_head.weight"),
+}
+
+
+@pytest.mark.parametrize(("tensors", "configuration", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_measured(tensors, configuration, words, tmp_path):
+    said, _ = refusal(embedding_of, tmp_path / "m", tensors, configuration)
+    assert words in said and str(tmp_path / "m" / "model.safetensors") in said
+
+
+def test_a_matrix_chosen_by_its_name(tmp_path, capsys):
+    path = folder(tmp_path / "m")
+    found = PretrainedModel(path, "model.embed_tokens.weight").output_embedding
+    assert found.description == "model.embed_tokens.weight(chosen)" and torch.equal(found.weight, INPUT)
+    assert "such as lm_head.weight" in refusal(lambda: PretrainedModel(path, "lm_heat.weight").output_embedding)[0]
+    assert (
+        "found model.norm.weight of shape [12]"
+        in refusal(lambda: PretrainedModel(path, "model.norm.weight").output_embedding)[0]
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_precisions(dtype, tmp_path):
+    found = embedding_of(tmp_path / "m", {"lm_head.weight": HEAD.to(dtype)}, LLAMA)
+    assert found.saved.dtype == dtype and torch.equal(found.weight, HEAD.to(dtype).float())
+
+
+def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
+    shards = {"1.safetensors": {"model.embed_tokens.weight": INPUT}, "3.safetensors": {"lm_head.weight": HEAD}}
+    path = sharded(tmp_path / "m", {**shards, "2.safetensors": OTHERS})
+    (path / "2.safetensors").unlink()
+    for named in (path, path / "model.safetensors.index.json"):
+        model = PretrainedModel(named)
+        assert torch.equal(model.output_embedding.weight, HEAD)
+    (path / "3.safetensors").write_bytes((path / "3.safetensors").read_bytes()[:-1])
+    said, _ = refusal(lambda: PretrainedModel(path).output_embedding)
+    assert said.startswith(str(path / "3.safetensors")) and "expected a whole file" in said
+    (path / "3.safetensors").unlink()
+    assert "3.safetensors: unreadable (FileNotFoundError" in refusal(lambda: PretrainedModel(path).output_embedding)[0]
+
+
+@pytest.mark.parametrize("file", ["../1.safetensors", "/1.safetensors", "a/1.safetensors", "..", "a\\1", 3])
+def test_an_index_names_files_of_its_folder_alone(file, tmp_path):
+    path = sharded(tmp_path / "m", {"1.safetensors": UNTIED})
+    safetensors.save_file(UNTIED, tmp_path / "1.safetensors")
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"lm_head.weight": file}}))
+    assert refusal(PretrainedModel, path)[0].startswith(str(path / "model.safetensors.index.json"))
+
+
+def test_an_index_that_names_a_shard_without_the_parameter(tmp_path):
+    path = sharded(tmp_path / "m", {"1.safetensors": UNTIED})
+    index = {"weight_map": {"lm_head.weight": "1.safetensors", "other.lm_head.weight": "1.safetensors"}}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+    said, _ = refusal(lambda: PretrainedModel(path).output_embedding)
+    assert "found no other.lm_head.weight in 1.safetensors" in said
+
+
+def test_folders_that_are_no_model(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    assert "found neither model.safetensors nor" in refusal(open_models, [tmp_path])[0]
+    (tmp_path / "pytorch_model.bin").touch()
+    assert "but pytorch_model.bin; save it by save_pretrained" in refusal(open_models, [tmp_path])[0]
+    (tmp_path / "consolidated.safetensors").touch()
+    assert "consolidated.safetensors, pytorch_model.bin; name one of the files" in refusal(open_models, [tmp_path])[0]
+    for text in ("[]", "{", "null"):
+        (folder(tmp_path / "m") / "config.json").write_text(text)
+        assert "expected that of transformers" in refusal(open_models, [tmp_path / "m"])[0]
+
+
+def test_names_of_rows(tmp_path):
+    first, second = folder(tmp_path / "first"), folder(tmp_path / "second")
+    assert list(open_models([first, second / "model.safetensors"])) == ["first", "second"]
+    assert list(open_models([first, second], ["a", "b"])) == ["a", "b"]
+    assert "twice" in refusal(open_models, [first, first / "model.safetensors"])[0]
+
+
+def test_isotropy(tmp_path, text, capsys):
+    path = folder(tmp_path / "m")
+    assert main(["isotropy", str(path), "--text", str(text), "--json", str(tmp_path / "i.json")]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "matrix:lm_head.weight|rows:12," in printed and "|groups:30%/50%/20%-of-types|counted-in:text.txt|" in printed
+    )
+    found = json.loads((tmp_path / "i.json").read_text())
+    values = torch.linalg.svdvals(HEAD.double())
+    assert found["checkpoints"][0]["singular_values"] == pytest.approx((values / values[0]).tolist(), abs=1e-7)
+    assert found["groups"] == {"frequent": 2, "medium": 4, "rare": 2}  # of 12 rows without <s>, <unk> and two fillers
+    assert main(["isotropy", str(path / "model.safetensors")]) == 0
+    assert "groups:" not in capsys.readouterr().out
+
+
+def test_counts_are_those_of_the_text(tmp_path, text):
+    path = folder(tmp_path / "m", tokenizer=word_tokenizer())
+    vocabulary = TokenizerVocabulary.load(path / "tokenizer.json", V, text)
+    expected = [TEXT.split().count(word) for word in WORDS]
+    expected[1] = 1  # "unseen" is unknown
+    assert vocabulary.counts.tolist() == [*expected, 0, 0]
+    assert vocabulary.no_words == [0, 1, 10, 11] and vocabulary.tokens[8:] == ["rome", "Athens", "<row 10>", "<row 11>"]
+
+
+def test_a_text_is_counted_in_blocks(tmp_path, monkeypatch):
+    path = folder(tmp_path / "m")
+    (tmp_path / "long").write_text("the sea\n" * 500 + "lake " * 500)
+    whole = TokenizerVocabulary.load(path / "tokenizer.json", V, tmp_path / "long").counts
+    monkeypatch.setattr("agg_fairseq.data.tokenizer_vocabulary.BLOCK_CHARACTERS", 7)
+    assert torch.equal(TokenizerVocabulary.load(path / "tokenizer.json", V, tmp_path / "long").counts, whole)
+    assert whole[2:5].tolist() == [500, 500, 500]
+
+
+def test_neighbors(tmp_path, text, capsys):
+    path = folder(tmp_path / "m")
+    found = neighbors(open_models([path]), None, words=["sea", "rome"], topk=3).details
+    near = [[token["index"] for token in word["checkpoints"][0]["neighbors"]] for word in found["words"]]
+    directions = torch.nn.functional.normalize(HEAD.double())
+    for row, shown in zip((3, 8), near, strict=True):
+        cosines = directions @ directions[row]
+        cosines[[row, 0, 1, 10, 11]] = -9  # the word itself, special tokens, and rows without a token
+        assert shown == cosines.topk(3).indices.tolist()
+    assert found["groups"] is None and found["words"][0]["tokens"][0]["count"] is None
+    counted = neighbors(open_models([path]), None, text=text)
+    assert [word["word"] for word in counted.details["words"]] == ["rome", "Athens"]
+    assert counted.details["words"][0]["tokens"][0]["count"] == 1 and "|†:rare|" in counted.signature
+    assert main(["neighbors", str(path)]) == 2
+    assert "give words, or --text FILE" in capsys.readouterr().err
+
+
+def test_word_similarity(tmp_path):
+    pytest.importorskip("scipy", reason="needs scipy: pip install 'agg-fairseq[eval]'")
+    (tmp_path / "pairs.txt").write_text("sea\tlake\t9\nriver\tpool\t5\nParis\tRome\t7\nthe\tunseen\t1\nthe\t<s>\t1\n")
+    result = word_similarity(open_models([folder(tmp_path / "m")]), None, [tmp_path / "pairs.txt"])
+    assert result["pairs"] == {"pairs": "3/5"}  # Rome in lower case
+    rows = torch.nn.functional.normalize(HEAD.double())
+    cosines = (rows[[3, 6, 5]] * rows[[4, 7, 8]]).sum(1)
+    ranks = cosines.argsort().argsort().double()
+    expected = torch.corrcoef(torch.stack([ranks, torch.tensor([2.0, 0, 1]).double()]))[0, 1]
+    assert result["m"]["pairs"] == pytest.approx(100 * expected.item())
+    assert "|bpe:tokenizer.json|" in result.signature
+
+
+@pytest.mark.grid(1)
+@pytest.mark.parametrize("picture", ["singular-values", "projection", "similarity"])
+def test_pictures(picture, tmp_path, text):
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'agg-fairseq[eval]'")
+    path, options = folder(tmp_path / "m"), ["-o", str(tmp_path / "picture.svg")]
+    if picture == "similarity":
+        options += ["--words", "sea", "--text", str(text)]
+    assert main(["plot", picture, str(path), *options]) == 0
+    assert "<svg" in (tmp_path / "picture.svg").read_text()
+
+
+def test_words_follow_another_word(tmp_path):
+    """The three ways to write the space before a word give the token of the word in running text."""
+    made = tokenizers.models.BPE({"Ġ": 0, "t": 1, "h": 2, "e": 3, "s": 4, "Ġs": 5, "▁": 6, "▁s": 7, "▁t": 8}, [
+        ("Ġ", "s"), ("▁", "s"), ("▁", "t"),
+    ])  # fmt: skip
+    byte_level, metaspace, legacy = (tokenizers.Tokenizer(made) for _ in range(3))
+    byte_level.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    metaspace.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    legacy.normalizer = tokenizers.normalizers.Sequence(
+        [tokenizers.normalizers.Prepend("▁"), tokenizers.normalizers.Replace(" ", "▁")]
+    )
+    for tokenizer, expected in ((byte_level, ["Ġs", "e"]), (metaspace, ["▁s", "e"]), (legacy, ["▁s", "e"])):
+        tokenizer.save(str(tmp_path / "tokenizer.json"))
+        splitter = TokenizerVocabulary.load(tmp_path / "tokenizer.json", 9).splitter(Tokenizer())
+        assert splitter("se") == expected and len(splitter.indices("se")) == 2
+        assert splitter.indices("sX") == []  # no token spells X
+
+
+def test_other_vocabularies_and_options(tmp_path, text):
+    first = folder(tmp_path / "first")
+    second = folder(tmp_path / "second", tokenizer=word_tokenizer([*WORDS[:-1], "Oslo"]))
+    models = open_models([first, second])
+    assert isotropy(models).rows.keys() == {"first", "second"}  # which needs no tokens
+    assert "found another vocabulary (12 rows)" in refusal(lambda: isotropy(models, text=text))[0]
+    only = open_models([first])
+    assert "--bpe: found gpt2" in refusal(lambda: neighbors(only, None, words=["sea"], tokenizer=Tokenizer("gpt2")))[0]
+    assert "give --text FILE" in refusal(lambda: isotropy(only, tmp_path))[0]
+    assert "found 'nowhere'" in refusal(lambda: neighbors(only, None, words=["nowhere"]))[0]
+    assert "no word but a special token" in refusal(lambda: neighbors(only, None, words=["<s>"]))[0]
+    checkpoint = {"model": {"decoder.output_projection.weight": HEAD}, "cfg": {"task": {"_name": "language_modeling"}}}
+    (tmp_path / "run").mkdir()
+    torch.save(checkpoint, tmp_path / "run" / "checkpoint_last.pt")
+    both = open_models([first, tmp_path / "run"])
+    assert isotropy(both).rows.keys() == {"first", "run"}
+    assert "one vocabulary" in refusal(lambda: isotropy(both, text=text))[0]
+    run = open_models([tmp_path / "run"])
+    assert "its tokens are counted in --data" in refusal(lambda: isotropy(run, text=text))[0]
+    assert "--data: found none" in refusal(lambda: neighbors(run, None, words=["sea"]))[0]
+    assert "--matrix: found it with" in refusal(open_models, [tmp_path / "run"], None, "lm_head.weight")[0]
+    assert "found a model of transformers; expected a checkpoint" in refusal(Checkpoint, first)[0]
+
+
+def test_bad_texts(tmp_path):
+    model = open_models([folder(tmp_path / "m")])
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    (tmp_path / "empty").touch()
+    for path, words in ((tmp_path / "latin", "UnicodeDecodeError"), (tmp_path / "empty", "no tokens"), (tmp_path, "")):
+        assert words in refusal(lambda path=path: isotropy(model, text=path))[0]
+
+
+TOKENIZER = word_tokenizer().to_str().encode()
+BAD_TOKENIZERS = {
+    "no file": None,
+    "no JSON": b"{",
+    "no tokenizer": b"{}",
+    "a merge beyond the vocabulary": b'{"version":"1.0","model":{"type":"BPE","vocab":{"a":0},"merges":[["a","a"]]}}',
+    "a row beyond the embedding": TOKENIZER.replace(b'"Athens": 9', b'"Athens": 4294967295').replace(
+        b'"Athens":9', b'"Athens":4294967295'
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", BAD_TOKENIZERS.values(), ids=BAD_TOKENIZERS)
+def test_bad_tokenizers(content, tmp_path, capfd):
+    path = folder(tmp_path / "m", tokenizer=False)
+    if content is not None:
+        (path / "tokenizer.json").write_bytes(content)
+    assert main(["neighbors", str(path), "--words", "sea"]) == 2
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1 and str(path / "tokenizer.json") in said
+    assert isotropy(open_models([path])).rows.keys() == {"m"}  # which needs no tokenizer
+
+
+def test_tokenizers_is_missing(tmp_path, monkeypatch):
+    path = folder(tmp_path / "m")
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    assert (
+        "the package tokenizers is missing" in refusal(lambda: neighbors(open_models([path]), None, words=["sea"]))[0]
+    )
+
+
+def test_kept_results_are_of_the_files_that_were_read(tmp_path):
+    cache, path = Cache(tmp_path / "cache"), folder(tmp_path / "m")
+    first = cache.result(isotropy, open_models([path]))
+    assert cache.result(isotropy, open_models([path])) == first
+    chosen = cache.result(isotropy, open_models([path], matrix="model.embed_tokens.weight"))
+    assert chosen.rows != first.rows
+    folder(path, {"lm_head.weight": INPUT})
+    assert cache.result(isotropy, open_models([path])).rows == chosen.rows
+
+
+def read_model(path):
+    return PretrainedModel(path).output_embedding.weight
+
+
+def read_tokenizer(path):
+    return TokenizerVocabulary.load(path, V).splitter(Tokenizer()).indices("sea lake")
+
+
+INDEX = json.dumps({"weight_map": {"lm_head.weight": "a.safetensors", "wte.weight": "b.safetensors"}}).encode()
+DAMAGED = {
+    "index": ("model.safetensors.index.json", INDEX, read_model),
+    "configuration": ("config.json", json.dumps({**LLAMA, "text_config": {"vocab_size": V}}).encode(), read_model),
+    "tokenizer": ("tokenizer.json", TOKENIZER, lambda path: read_tokenizer(path / "tokenizer.json")),
+}
+
+
+def check_damaged(name, content, path):
+    file, _, read = DAMAGED[name]
+    path = sharded(path / name, {"a.safetensors": {"lm_head.weight": HEAD}, "b.safetensors": {"wte.weight": INPUT}})
+    (path / file).write_bytes(content)
+    said, found = refusal(read, path)
+    assert said is not None or isinstance(found, list) or torch.equal(found, HEAD)
+
+
+@pytest.mark.grid(1)
+@pytest.mark.parametrize("name", DAMAGED)
+def test_few_damaged_files(name, tmp_path):
+    @FEW
+    @given(content=damaged(DAMAGED[name][1]))
+    def check(content):
+        check_damaged(name, content, tmp_path)
+
+    check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DAMAGED)
+def test_many_damaged_files(name, tmp_path):
+    @MANY
+    @given(content=damaged(DAMAGED[name][1]))
+    def check(content):
+        check_damaged(name, content, tmp_path)
+
+    check()
