@@ -1,9 +1,9 @@
 """Measures how evenly the output embeddings of models are distributed over all directions.
 
-The table has a line per measure and a column per checkpoint. With --data, the first three are also measured for the
-rows of each frequency group. All values are computed in float64 over all rows of the embedding W, including those of
-special tokens, which are in no group. μ is the mean row of W. For a translation model, frequencies are those of the
-target side.
+The table has a line per measure and a column per model. With --data or --text, the first three are also measured
+for the rows of each frequency group. All values are computed in float64 over all rows of the embedding W, including
+those of special tokens, which are in no group. μ is the mean row of W. For a translation model, frequencies are those
+of the target side.
 
 I(W)        isotropy: 1 is isotropic, 0 is degenerate. It is computed from the eigenvectors of WᵀW, each of which has
             two directions. I(W) uses the one that the linear-algebra library returns, and I(W) ± uses both, so that it

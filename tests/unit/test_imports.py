@@ -4,8 +4,9 @@ import subprocess
 import sys
 
 PURE = (
-    *("", "functional", "modules", "optim", "metrics", "integrations", "cli.main", "checkpoint", "averaging"),
-    *("f2_conversion", "data.binarized", "data.training_counts", "data.vocabulary", "evaluation", "plots", "report"),
+    *("", "functional", "modules", "optim", "metrics", "integrations", "cli.main", "checkpoint", "sources"),
+    *("averaging", "f2_conversion", "evaluation", "plots", "report"),
+    *("data.binarized", "data.training_counts", "data.vocabulary", "data.tokenizer_vocabulary"),
 )
 
 
