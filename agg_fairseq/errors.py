@@ -5,6 +5,11 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
+FAIRSEQ_REMEDY = (
+    "pip install --no-build-isolation fairseq-fixed==0.12.3.1 (after torch, cython, numpy, setuptools, wheel)"
+)
+"""How fairseq is installed."""
+
 
 class UserError(Exception):
     """What was found, what was expected and the remedy, in one line."""

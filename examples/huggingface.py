@@ -2,7 +2,7 @@
 
     python examples/huggingface.py [--data DIR] [--updates 400] [--rare-fraction 0.2] [--output runs/huggingface]
 
-Needs `pip install 'agg-fairseq[transformers]'` and the `wiki.*.tokens` files of WikiText-2 (or WikiText-103) in DIR.
+Needs `pip install '.[transformers]'` and the `wiki.*.tokens` files of WikiText-2 (or WikiText-103) in DIR.
 Trains a byte-level BPE on the training text, then the same model twice with the same seed, and prints perplexity by
 frequency group, isotropy I(W) and mean cosine S(W) of the embeddings. The models are saved with their tokenizer in the
 output folder, whose sub-folders `agg-fairseq isotropy`, `neighbors`, `word-similarity` and `plot` take.

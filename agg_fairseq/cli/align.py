@@ -1,7 +1,7 @@
 """Aligns the words of a parallel training split, as `align-sim` needs them.
 
 The binarized split of DATA is aligned, so the positions are those of the model's sub-words. The aligner is eflomal,
-which `pip install 'agg-fairseq[align]'` installs. It aligns both directions, and the links of the two are combined by
+which `pip install '.[align]'` installs. It aligns both directions, and the links of the two are combined by
 grow-diag-final-and. FILE has a line for each sentence pair, `0-0 1-2 …`, with the positions, from 0, of a source and a
 target token for each link. Sentences of more than 1023 tokens have no links. eflomal cannot be seeded: a second run
 finds slightly different links.

@@ -1,6 +1,6 @@
-"""Prints the versions of the relevant packages, and every known incompatibility with its remedy.
+"""Prints the versions of the relevant packages, every known incompatibility with its remedy, and what is ready to use.
 
-The exit status is 1 if training cannot start.
+The exit status is 1 if training with fairseq cannot start.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .. import __version__
-from ..errors import first_line
+from ..errors import FAIRSEQ_REMEDY, first_line
 
 DISTRIBUTIONS = {
     "torch": ("torch",),
@@ -24,17 +24,19 @@ DISTRIBUTIONS = {
     "omegaconf": ("omegaconf",),
     "numpy": ("numpy",),
 }
-FAIRSEQ_REMEDY = (
-    "pip install --no-build-isolation fairseq-fixed==0.12.3.1 (after torch, cython, numpy, setuptools, wheel)"
-)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One known incompatibility."""
+    """One known incompatibility.
+
+    Args:
+        text: what was found, and the remedy.
+        stops: what it makes impossible: "all", "fairseq" or nothing.
+    """
 
     text: str
-    is_fatal: bool
+    stops: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,11 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{'GPU':<12} {_gpu()}")
     problems = list(known_problems(versions))
     for problem in problems:
-        print(f"{'error' if problem.is_fatal else 'note'}: {problem.text}")
-    if any(problem.is_fatal for problem in problems):
-        return 1
-    print("training can start")
-    return 0
+        print(f"{'error' if problem.stops else 'note'}: {problem.text}")
+    stopped = {problem.stops for problem in problems}
+    training = (
+        "not installed" if versions["fairseq"] is None else "not ready" if stopped & {"all", "fairseq"} else "ready"
+    )
+    print(f"functional API: {'not ready' if 'all' in stopped else 'ready'}; training with fairseq: {training}")
+    return int(training != "ready")
 
 
 def installed_versions() -> dict[str, str | None]:
@@ -67,44 +71,39 @@ def installed_versions() -> dict[str, str | None]:
 def known_problems(versions: dict[str, str | None]) -> Iterator[Problem]:
     """Incompatibilities of the installed versions, the fatal ones first."""
     if sys.version_info < (3, 10):  # noqa: UP036 — what pip refuses to install may still be run from a checkout
-        yield Problem(f"Python {versions['Python']}: expected 3.10 or newer; use another interpreter", True)
+        yield Problem(f"Python {versions['Python']}: expected 3.10 or newer; use another interpreter", "all")
     for name in ("torch", "numpy"):
         if failure := _import_failure(name):
-            yield Problem(f"{name} is missing or broken ({failure}); pip install -c constraints.txt {name}", True)
+            yield Problem(f"{name} is missing or broken ({failure}); pip install -c constraints.txt {name}", "all")
     if versions["torch"] and _at_least(versions["torch"], 2, 6):
         yield Problem(
             f"torch {versions['torch']}: fairseq broadcasts checkpoints between workers by unpickling, which torch >= "
             "2.6 refuses; train on several workers with --load-checkpoint-on-all-dp-ranks",
-            False,
         )
         yield Problem(
             f"torch {versions['torch']}: fairseq alone cannot open translation models that fairseq-train saved, "
             "whatever the criterion; pass --user-dir to fairseq-generate too, or train by fairseq-hydra-train",
-            False,
         )
     if versions["numpy"] and _at_least(versions["numpy"], 2):
         yield Problem(
             f"numpy {versions['numpy']}: fairseq's --sample-break-mode eos (fairseq-generate of language models) "
             "uses names that numpy 2 has dropped; pip install 'numpy<2'",
-            False,
         )
     if _has_gpu() and not importlib.util.find_spec("triton"):
         yield Problem(
             "found a GPU but no Triton: the loss uses the implementation for CPUs, which computes in float32 and is "
             "slow for training in half precision; pip install triton (torch for Linux brings it)",
-            False,
         )
     if versions["fairseq"] is None:
-        yield Problem(f"fairseq is missing; {FAIRSEQ_REMEDY}", True)
+        yield Problem(f"fairseq is missing, by which models are trained and data is read; {FAIRSEQ_REMEDY}")
         return
     failure = _import_failure("fairseq.tasks", "fairseq.criterions", "fairseq_cli.train")
     if failure:
-        yield Problem(f"fairseq {versions['fairseq']} cannot be imported ({failure}); {FAIRSEQ_REMEDY}", True)
+        yield Problem(f"fairseq {versions['fairseq']} cannot be imported ({failure}); {FAIRSEQ_REMEDY}", "fairseq")
     elif not _saves_task_state():
         yield Problem(
             f"fairseq {versions['fairseq']} does not save a task's state: after a resume the token counter of "
             f"--criterion agg starts empty; {FAIRSEQ_REMEDY}",
-            False,
         )
 
 

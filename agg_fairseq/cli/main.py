@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import logging
 import os
+import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NoReturn
 
 from .. import __version__
-from ..errors import UserError
+from ..errors import FAIRSEQ_REMEDY, UserError
 
 COMMANDS = {
     "eval-lm": ("eval_lm", "perplexity, distinct predictions and isotropy of language models, by frequency group"),
@@ -30,9 +33,12 @@ COMMANDS = {
     "average-checkpoints": ("average_checkpoints", "the mean of the last checkpoints of a run, as a checkpoint"),
     "report": ("report", "one HTML page that compares runs: settings, curves, all measures and pictures, texts"),
     "plot": ("plot", "the papers' pictures: embeddings, singular values, isotropy and rare group over the updates, …"),
+    "completion": ("completion", "print a script that completes commands and options in bash and zsh"),
     "doctor": ("doctor", "versions found and known incompatibilities, each with its remedy"),
     "user-dir": ("user_dir", "print the folder to pass to fairseq's --user-dir"),
 }
+FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
+"""The packages that the extra `fairseq` installs, of which some commands need all."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,14 +50,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # tokens are of any script, terminals are not
-    chosen = _parser(arguments).parse_args(arguments)
+    chosen = build_parser(arguments).parse_args(arguments)
+    command = " ".join(filter(None, (chosen.command, getattr(chosen, "picture", None))))
     logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of fairseq's use of torch: nothing a user here could mend
             return chosen.run(chosen) or 0
     except UserError as error:
-        print(f"agg-fairseq {chosen.command}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"agg-fairseq {command}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in FAIRSEQ:
+            raise
+        found = f"found no {missing}, by which this command reads data folders and builds models of fairseq"
+        print(f"agg-fairseq {command}: error: {found}; {FAIRSEQ_REMEDY}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("agg-fairseq: interrupted", file=sys.stderr)
@@ -63,9 +77,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.disable(logging.NOTSET)
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """Only the sub-command that is asked for is imported: `doctor` must run where the others' needs are missing."""
-    parser = argparse.ArgumentParser(
+class Parser(argparse.ArgumentParser):
+    """A parser that suggests the nearest choice for one that it does not know."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the usage and the message, and ends the process with status 2."""
+        found = re.search(r"invalid choice: '(.+?)' \(choose from (.+)\)", message)
+        if found is not None:
+            near = difflib.get_close_matches(found[1], re.findall(r"[\w./-]+", found[2]), 1)
+            if near:
+                message = f"{message[: found.start()]}invalid choice: {found[1]!r}; did you mean {near[0]}?"
+        super().error(message)
+
+
+def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
+    """The parser of the command line.
+
+    Args:
+        imported: the sub-commands whose options it knows. Only those are imported: `doctor` must run where the others'
+            needs are missing.
+    """
+    parser = Parser(
         prog="agg-fairseq",
         description="Measures and plots token embeddings. The training objectives are fairseq criterions, "
         'used as: fairseq-train --user-dir "$(agg-fairseq user-dir)" --criterion agg …',
@@ -74,7 +106,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (module_name, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
-        if name not in arguments:
+        if name not in imported:
             continue
         module = importlib.import_module(f".{module_name}", __package__)
         command.description = module.__doc__

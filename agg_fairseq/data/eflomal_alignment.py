@@ -49,7 +49,7 @@ def align_split(
         import eflomal
     except ImportError as error:
         raise UserError(
-            f"align: eflomal is missing ({first_line(error)}); pip install 'agg-fairseq[align]', or give alignments of "
+            f"align: eflomal is missing ({first_line(error)}); pip install '.[align]', or give alignments of "
             "another aligner, such as fast_align, in Pharaoh format to align-sim"
         ) from error
     split = load_parallel(data, training_pair(data, source, target))

@@ -254,7 +254,7 @@ _BUILDERS: dict[str, Callable[..., tuple[Callable[[str], Any], ...]]] = {
 }
 
 
-def import_package(user: str, name: str, *, remedy: str = "pip install 'agg-fairseq[eval]'") -> ModuleType:
+def import_package(user: str, name: str, *, remedy: str = "pip install '.[eval]'") -> ModuleType:
     """Imports a package that only some uses of this one need.
 
     Args:

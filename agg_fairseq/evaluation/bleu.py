@@ -165,7 +165,7 @@ def _score(log: Translations, references: list[str] | None, language: str | None
         of_tokens = None if log.decoded else tokenized_bleu(log.tokens, log.references)
         return of_tokens, None if references is None else corpus_bleu(_plain(log, language), references)
     except ImportError as error:
-        raise UserError("bleu: sacrebleu is missing; pip install 'agg-fairseq[eval]'") from error
+        raise UserError("bleu: sacrebleu is missing; pip install '.[eval]'") from error
 
 
 def _plain(log: Translations, language: str | None) -> list[str]:
@@ -190,7 +190,7 @@ def _sacremoses() -> Any:
     try:
         import sacremoses.corpus
     except ImportError as error:
-        raise UserError("--moses: sacremoses is missing; pip install 'agg-fairseq[eval]'") from error
+        raise UserError("--moses: sacremoses is missing; pip install '.[eval]'") from error
     return sacremoses
 
 

@@ -69,7 +69,7 @@ def word_similarity(
     try:
         import scipy.stats  # noqa: F401 — found missing before the work starts
     except ImportError as error:
-        raise UserError("word-similarity: scipy is missing; pip install 'agg-fairseq[eval]'") from error
+        raise UserError("word-similarity: scipy is missing; pip install '.[eval]'") from error
     tokenizer = replace(tokenizer, after_space=not as_published)
     splitter = load_embedding_vocabulary(checkpoints, data).splitter(tokenizer)
     if splitter.kind == "words":

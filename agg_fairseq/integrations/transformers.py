@@ -40,7 +40,7 @@ try:
 except ImportError as error:
     raise ImportError(
         f"agg_fairseq.integrations.transformers needs transformers 5 and accelerate ({error}); "
-        "pip install 'agg-fairseq[transformers]'"
+        "pip install '.[transformers]'"
     ) from error
 
 logger = logging.getLogger(__name__)

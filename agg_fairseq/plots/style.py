@@ -63,7 +63,7 @@ def new_figure(
         from matplotlib import figure as figures
         from matplotlib.backends import backend_agg
     except ImportError as error:
-        raise UserError("plot: matplotlib is missing; pip install 'agg-fairseq[eval]'") from error
+        raise UserError("plot: matplotlib is missing; pip install '.[eval]'") from error
     figure = figures.Figure(figsize=(width * columns, height * rows), layout="constrained")
     backend_agg.FigureCanvasAgg(figure)  # becomes the canvas of the figure, by which the legend is measured
     return figure, figure.subplots(rows, columns, squeeze=False, **options)

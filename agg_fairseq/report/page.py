@@ -133,7 +133,7 @@ def load_template() -> Template:
         import jinja2
         from markupsafe import Markup
     except ImportError as error:
-        raise UserError("report: jinja2 is missing; pip install 'agg-fairseq[eval]'") from error
+        raise UserError("report: jinja2 is missing; pip install '.[eval]'") from error
 
     def breakable(text: str) -> Markup:
         """The text, in which a browser may also begin a new line after `_` and `/`, and within a very long word."""

@@ -224,7 +224,7 @@ def check_aligner() -> None:
         UserError: it is not.
     """
     if importlib.util.find_spec("eflomal") is None:
-        raise UserError("found no eflomal, which aligns words; pip install 'agg-fairseq[align]'")
+        raise UserError("found no eflomal, which aligns words; pip install '.[align]'")
 
 
 GROUPS = {"Freq": "frequent", "Med": "medium", "Rare": "rare", "Total": "total"}

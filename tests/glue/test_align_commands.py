@@ -274,7 +274,7 @@ def test_an_aligner_that_fails(mt_data, tmp_path, capsys, monkeypatch, error):
 def test_align_without_eflomal(mt_data, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "eflomal", None)
     error = error_of(capsys, "align", mt_data, "--output", tmp_path / "o")
-    assert "align: eflomal is missing" in error and "pip install 'agg-fairseq[align]'" in error
+    assert "align: eflomal is missing" in error and "pip install '.[align]'" in error
     assert "such as fast_align, in Pharaoh format to align-sim" in error
     assert not (tmp_path / "o").exists()
 

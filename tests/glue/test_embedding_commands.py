@@ -440,4 +440,4 @@ def test_errors_of_neighbors(data, checkpoint, capsys, arguments, words):
 def test_scipy_is_missing(data, checkpoint, scored, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     error = failing(capsys, "word-similarity", checkpoint, "--data", data, "--datasets", scored)
-    assert "scipy is missing; pip install 'agg-fairseq[eval]'" in error
+    assert "scipy is missing; pip install '.[eval]'" in error

@@ -182,7 +182,7 @@ def test_all_texts_of_a_page_are_escaped():
 def test_without_jinja(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert report(lm_runs / "mle", "--data", lm_data, "-o", tmp_path / "r.html") == 2
-    assert "jinja2 is missing; pip install 'agg-fairseq[eval]'" in capsys.readouterr().err
+    assert "jinja2 is missing; pip install '.[eval]'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import torch
 
 from tests.small_transformers import VOCABULARY
 
-pytest.importorskip("transformers", reason="needs transformers 5: pip install 'agg-fairseq[transformers]'")
+pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 
 from agg_fairseq.errors import UserError
 from agg_fairseq.integrations.transformers import GatedLoss

@@ -8,8 +8,8 @@ import pytest
 import tests.small_transformers  # noqa: F401 — makes transformers importable beside a torchaudio that is not
 from tests.conftest import zipf_text
 
-pytest.importorskip("transformers", reason="needs transformers 5: pip install 'agg-fairseq[transformers]'")
-pytest.importorskip("accelerate", reason="needs accelerate: pip install 'agg-fairseq[transformers]'")
+pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
+pytest.importorskip("accelerate", reason="needs accelerate: pip install '.[transformers]'")
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "huggingface.py"
 

@@ -8,8 +8,8 @@ import torch
 
 from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, trainer
 
-pytest.importorskip("transformers", reason="needs transformers 5: pip install 'agg-fairseq[transformers]'")
-pytest.importorskip("accelerate", reason="needs accelerate: pip install 'agg-fairseq[transformers]'")
+pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
+pytest.importorskip("accelerate", reason="needs accelerate: pip install '.[transformers]'")
 
 PAGES = [Path(__file__).resolve().parents[2] / name for name in ("docs/huggingface.md", "README.md")]
 TEXT = "\n".join(page.read_text() for page in PAGES)

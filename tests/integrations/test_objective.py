@@ -36,7 +36,7 @@ except ImportError as error:
     print(error)
 """
     found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert "needs transformers 5" in found and "agg-fairseq[transformers]" in found
+    assert "needs transformers 5" in found and ".[transformers]" in found
 
 
 def test_gates_of_an_update_come_from_the_updates_before_it():

@@ -12,7 +12,7 @@ import torch
 from tests.conftest import zipf_text
 from tests.small_transformers import VOCABULARY, gpt2, llama_like
 
-pytest.importorskip("transformers", reason="needs transformers 5: pip install 'agg-fairseq[transformers]'")
+pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 pytest.importorskip("safetensors", reason="needs safetensors, which transformers brings")
 
 from agg_fairseq import metrics

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 
 from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like, trainer
 
-pytest.importorskip("transformers", reason="needs transformers 5: pip install 'agg-fairseq[transformers]'")
-pytest.importorskip("accelerate", reason="needs accelerate: pip install 'agg-fairseq[transformers]'")
+pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
+pytest.importorskip("accelerate", reason="needs accelerate: pip install '.[transformers]'")
 
 from agg_fairseq.errors import UserError
 from agg_fairseq.functional import (

@@ -17,7 +17,7 @@ from agg_fairseq.sources import open_models
 from tests.hostile import FEW, MANY, damaged, refusal
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs safetensors, which transformers brings")
-tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install 'agg-fairseq[eval]'")
+tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
 
 V, D = 12, 4
 WORDS = ["<s>", "<unk>", "the", "sea", "lake", "Paris", "river", "pool", "rome", "Athens"]
@@ -246,7 +246,7 @@ def test_neighbors(tmp_path, text, capsys):
 
 
 def test_word_similarity(tmp_path):
-    pytest.importorskip("scipy", reason="needs scipy: pip install 'agg-fairseq[eval]'")
+    pytest.importorskip("scipy", reason="needs scipy: pip install '.[eval]'")
     (tmp_path / "pairs.txt").write_text("sea\tlake\t9\nriver\tpool\t5\nParis\tRome\t7\nthe\tunseen\t1\nthe\t<s>\t1\n")
     result = word_similarity(open_models([folder(tmp_path / "m")]), None, [tmp_path / "pairs.txt"])
     assert result["pairs"] == {"pairs": "3/5"}  # Rome in lower case
@@ -261,7 +261,7 @@ def test_word_similarity(tmp_path):
 @pytest.mark.grid(1)
 @pytest.mark.parametrize("picture", ["singular-values", "projection", "similarity"])
 def test_pictures(picture, tmp_path, text):
-    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'agg-fairseq[eval]'")
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install '.[eval]'")
     path, options = folder(tmp_path / "m"), ["-o", str(tmp_path / "picture.svg")]
     if picture == "similarity":
         options += ["--words", "sea", "--text", str(text)]

@@ -1,0 +1,146 @@
+"""Without fairseq, each command that needs it says so in one line, and the others work; suggestions and completion."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from agg_fairseq.cli.main import FAIRSEQ, main
+
+
+@pytest.fixture
+def without_fairseq(monkeypatch):
+    names = {name for name in sys.modules if name.partition(".")[0] in FAIRSEQ}
+    for name in {*names, *FAIRSEQ}:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+@pytest.fixture
+def place(tmp_path):
+    """The files of a small language model and of a small translation model; `{}` in a command stands for the folder."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for split in ("train", "test", "train.en-de.en", "train.en-de.de"):
+        (data / f"{split}.bin").write_bytes(b"\0\0")
+        (data / f"{split}.idx").write_bytes(b"")
+    for name in ("dict.txt", "dict.en.txt", "dict.de.txt"):
+        (data / name).write_text("a 3\nb 2\n")
+    tasks = {
+        "lm": {"_name": "language_modeling", "tokens_per_sample": 16},
+        "mt": {"_name": "translation", "source_lang": "en", "target_lang": "de"},
+    }
+    for name, task in tasks.items():
+        (tmp_path / name).mkdir()
+        for updates, file in ((1, "checkpoint_1_1.pt"), (2, "checkpoint_best.pt")):
+            state = {"model": {"decoder.output_projection.weight": torch.randn(6, 4)}}
+            options = {"cfg": {"task": task, "model": {"_name": "transformer"}}}
+            torch.save({**state, **options, "optimizer_history": [{"num_updates": updates}]}, tmp_path / name / file)
+    (tmp_path / "pairs").write_text("a\tb\t1\n")
+    (tmp_path / "links").write_text("0-0\n")
+    (tmp_path / "texts").write_text('{"prefix": "a", "continuation": "a b", "reference": "b a"}\n' * 3)
+    return tmp_path
+
+
+NEED_FAIRSEQ = (
+    "eval-lm {}/data --path {}/lm",
+    "generate-lm {}/data --path {}/lm --output {}/out",
+    "isotropy {}/lm --data {}/data",
+    "neighbors {}/lm --data {}/data --words a",
+    "word-similarity {}/lm --data {}/data --datasets {}/pairs",
+    "align {}/data --output {}/out",
+    "align-sim {}/mt --data {}/data --alignments {}/links",
+    "convert-to-f2 --path {}/lm --data {}/data --output {}/out",
+    "report {}/lm --data {}/data --output {}/out.html",
+    "plot projection {}/lm --data {}/data -o {}/out.png",
+    "plot isotropy {}/lm --data {}/data -o {}/out.png",
+    "plot similarity {}/lm --data {}/data --words a -o {}/out.png",
+    "plot frequencies {}/data -o {}/out.png",
+    "text-metrics {}/texts --data {}/data",
+)
+NEED_NONE = (
+    "isotropy {}/lm {}/mt",
+    "average-checkpoints {}/lm/checkpoint_1_1.pt {}/lm/checkpoint_best.pt --output {}/out",
+    "plot singular-values {}/lm -o {}/out.png",
+    "text-metrics {}/texts",
+    "user-dir",
+    "completion",
+)
+
+
+def run(command, place):
+    return main(command.replace("{}", str(place)).split())
+
+
+@pytest.mark.grid(3)
+@pytest.mark.parametrize("command", NEED_FAIRSEQ)
+def test_commands_that_need_fairseq(command, place, without_fairseq, capsys):
+    for package in ("scipy", "eflomal", "matplotlib"):
+        pytest.importorskip(package)
+    before = set(place.rglob("*"))
+    assert run(command, place) == 2
+    said = capsys.readouterr().err
+    name = " ".join(command.split()[: 2 if command.startswith("plot") else 1])
+    assert said.startswith(f"agg-fairseq {name}: error: found no fairseq, ") and said.count("\n") == 1
+    assert {path for path in set(place.rglob("*")) - before if path.is_file()} == set()
+
+
+@pytest.mark.grid(2)
+@pytest.mark.parametrize("command", NEED_NONE)
+def test_commands_that_do_not(command, place, without_fairseq):
+    if command.startswith("plot"):
+        pytest.importorskip("matplotlib")
+    assert run(command, place) == 0
+
+
+def test_other_missing_packages_are_not_blamed_on_fairseq(place, monkeypatch):
+    monkeypatch.setitem(sys.modules, "agg_fairseq.evaluation", None)
+    monkeypatch.delitem(sys.modules, "agg_fairseq.cli.isotropy", raising=False)
+    with pytest.raises(ModuleNotFoundError):
+        run("isotropy {}/lm", place)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("isotrpy", "agg-fairseq: error: argument COMMAND: invalid choice: 'isotrpy'; did you mean isotropy?"),
+        ("plot projektion x", "argument PICTURE: invalid choice: 'projektion'; did you mean projection?"),
+        ("isotropy x --groups type", "argument --groups: invalid choice: 'type'; did you mean types?"),
+        ("xyz", "invalid choice: 'xyz' (choose from"),
+    ],
+)
+def test_suggestions(command, said, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(command.split())
+    assert stop.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_a_run_where_a_checkpoint_is_wanted_and_the_reverse(place, capsys):
+    assert run("isotropy {}/lm", place) == 0
+    by_folder = capsys.readouterr().out
+    assert run("isotropy {}/lm/checkpoint_best.pt", place) == 0
+    assert capsys.readouterr().out == by_folder  # and the same name of the row
+    assert run("isotropy {}/data", place) == 2
+    assert "found neither checkpoint_best.pt nor checkpoint_last.pt in it" in capsys.readouterr().err
+    for command in (
+        "plot isotropy {}/lm/checkpoint_best.pt -o {}/out.png",
+        "report {}/lm/checkpoint_best.pt -o {}/r.html",
+    ):
+        assert run(f"{command} --data {{}}/data", place) == 2
+        assert f"found a file; expected the folder of a run, such as {place}/lm" in capsys.readouterr().err
+
+
+def completed(script, *words):
+    """What bash offers for the last of the words."""
+    program = f'{script}\nCOMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _agg_fairseq; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    return subprocess.run(["bash", "-c", program, "bash", *words], capture_output=True, text=True).stdout.split()
+
+
+def test_completion(capsys):
+    assert main(["completion"]) == 0
+    script = capsys.readouterr().out
+    assert completed(script, "agg-fairseq", "is") == ["isotropy"]
+    assert completed(script, "agg-fairseq", "plot", "si") == ["singular-values", "similarity"]
+    assert completed(script, "agg-fairseq", "plot", "projection", "--gr") == ["--groups"]
+    assert completed(script, "agg-fairseq", "plot", "projection", "--groups", "") == ["types", "frequency"]
+    assert completed(script, "agg-fairseq", "isotropy", "") == []  # file names
