@@ -1,7 +1,10 @@
 """`--criterion agg`: adaptive gradient gating (Yu et al. 2022)."""
 
+import argparse
+import functools
 import logging
 import math
+import operator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, List, Optional
 
@@ -77,6 +80,27 @@ class AggCriterion(LikelihoodCriterion):
     counts_tokens: ClassVar[bool] = True
     averages: ClassVar[dict[str, int]] = LikelihoodCriterion.averages | {"rare_tokens": 1, "rare_share": 4}
 
+    @classmethod
+    def add_args(cls, parser: argparse.ArgumentParser) -> None:
+        """Adds the options to a command line, where --agg-alpha and --agg-rare-fraction exclude each other.
+
+        `__init__` cannot tell an α that is given from the default, if the two are equal.
+        """
+        super().add_args(parser)
+        given: dict[str, str] = {}
+        for action in parser._actions:
+            if action.dest not in ("agg_alpha", "agg_rare_fraction"):
+                continue
+
+            @functools.wraps(action.type)  # argparse's errors name the type
+            def convert(text: str, *, action: argparse.Action = action, convert: Any = action.type) -> float:
+                given[action.option_strings[0]] = text
+                if len(given) > 1:
+                    fail(f"found both {' and '.join(map(' '.join, sorted(given.items())))}; drop one of them")
+                return convert(text)
+
+            action.type = convert
+
     def __init__(self, cfg: AggCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
         check_open_interval("--agg-alpha", cfg.agg_alpha)
@@ -105,6 +129,14 @@ class AggCriterion(LikelihoodCriterion):
         counter, cfg = self.counter, self.cfg
         if counter.open_update is None:
             logger.info(f"agg: the window of token counts starts empty at update {update_num}")
+            dictionary = self.task.target_dictionary
+            counts = dictionary.count[dictionary.nspecial :]
+            if cfg.agg_rare_fraction is not None and any(map(operator.lt, counts, counts[1:])):
+                logger.warning(
+                    "agg: the dictionary is not sorted by frequency, so that --agg-rare-fraction chooses arbitrarily "
+                    "among tokens that appeared equally often (the one with the higher index counts as rarer); "
+                    "--agg-alpha makes no such choice"
+                )
         counter.begin(update_num)
         counter.resize(self._window())
         epoch, is_full = self._epoch(), counter.updates >= counter.window

@@ -30,7 +30,7 @@ class TokenCounter(nn.Module):
     Args:
         vocabulary: V, the number of tokens.
         window: K >= 1, how many updates are remembered; None: all of them.
-        ignore_index: an index that is not counted (padding); None counts all.
+        ignore_index: a target that is not counted, as in `gated_cross_entropy`; None counts all.
 
     Raises:
         ValueError: `vocabulary` or `window` below 1.
@@ -51,7 +51,7 @@ class TokenCounter(nn.Module):
     open_update: int | None
     """The number that the update under way was begun with; not part of `state_dict()`."""
 
-    def __init__(self, vocabulary: int, window: int | None, ignore_index: int | None = None) -> None:
+    def __init__(self, vocabulary: int, window: int | None, ignore_index: int | None = -100) -> None:
         super().__init__()
         if vocabulary < 1:
             raise ValueError(f"TokenCounter: expected a vocabulary of at least 1, got {vocabulary}")
@@ -97,16 +97,16 @@ class TokenCounter(nn.Module):
         """Counts tokens into the update under way.
 
         Args:
-            tokens: any shape, int64 in [0, V).
+            tokens: any shape, int64 in [0, V); any value where they are not counted.
             positions: bool, like `tokens`: which of them to count; None counts all but `ignore_index`.
         """
         tokens = tokens.reshape(-1)
-        ones = torch.ones_like(tokens, dtype=torch.int64)
         if positions is not None:
-            ones = positions.reshape(-1).long()
-        elif self.ignore_index is not None:
-            ones = (tokens != self.ignore_index).long()
-        self.current.index_add_(0, tokens, ones)
+            counted = positions.reshape(-1)
+        else:
+            counted = torch.ones_like(tokens) if self.ignore_index is None else tokens != self.ignore_index
+        counted = counted.long()
+        self.current.index_add_(0, tokens * counted, counted)  # a token that is not counted adds 0 to the first one
 
     def close(self, reduce: Callable[[Tensor], Any] | None = None) -> None:
         """Completes the update under way: `reduce` sums its (V,) counts over the workers, in place."""

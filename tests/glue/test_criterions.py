@@ -340,6 +340,25 @@ def test_warns_once_where_half_the_vocabulary_is_rare(lm_data, caplog):
         assert sum("of the vocabulary is rare" in record.message for record in caplog.records) == (number >= 2)
 
 
+def test_a_share_of_a_configuration_replaces_the_default_alpha(lm_data):
+    """As configs/…/tiny.yaml have it, and every checkpoint that was trained with a share; another α is refused."""
+    cfg, task, *_ = build(lm_data, "--criterion", "agg", "--agg-rare-fraction", 0.2)
+    assert cfg.criterion.agg_alpha == 0.03
+    cfg.criterion.agg_alpha = 0.1
+    with pytest.raises(SystemExit):
+        task.build_criterion(cfg.criterion)
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_a_dictionary_in_another_order_is_told_of(lm_data, caplog, is_sorted):
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-rare-fraction", 0.2)
+    if not is_sorted:
+        trainer.task.target_dictionary.count[-1] += 10**6
+    with caplog.at_level("WARNING"):
+        trainer.train_step([batches(trainer.cfg, trainer.task)[0]])
+    assert any("not sorted by frequency" in record.message for record in caplog.records) is not is_sorted
+
+
 @pytest.mark.grid(5)
 @pytest.mark.parametrize(
     ("arguments", "words"),
@@ -347,7 +366,7 @@ def test_warns_once_where_half_the_vocabulary_is_rare(lm_data, caplog):
         (("--agg-alpha", 0), "--agg-alpha between 0 and 1"),
         (("--agg-alpha", 1.5), "got 1.5"),
         (("--agg-rare-fraction", 1), "--agg-rare-fraction between 0 and 1"),
-        (("--agg-rare-fraction", 0.2, "--agg-alpha", 0.1), "drop one"),
+        (("--agg-rare-fraction", 0.2, "--agg-alpha", 0.03), "both --agg-alpha 0.03 and --agg-rare-fraction 0.2; drop"),
         (("--agg-window", -1), "--agg-window"),
         (("--agg-static-after-epoch", -2), "--agg-static-after-epoch"),
         (("--label-smoothing", 1), "--label-smoothing"),

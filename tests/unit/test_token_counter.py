@@ -49,6 +49,18 @@ def test_padding_is_not_counted():
     assert counter.appearances.tolist() == [1, 0, 0, 0, 1]
 
 
+def test_the_default_is_that_of_the_losses():
+    """−100 is no index of a token; so is nothing at a position that is not counted."""
+    counter = TokenCounter(V, 1)
+    counter.add(torch.tensor([[0, -100], [-100, 4]]))
+    counter.add(torch.tensor([-7, 2]), positions=torch.tensor([False, True]))
+    counter.commit()
+    assert counter.appearances.tolist() == [1, 0, 1, 0, 1]
+    everything = TokenCounter(V, 1, ignore_index=None)
+    with pytest.raises(IndexError):
+        everything.add(torch.tensor([-100]))
+
+
 def test_an_update_enters_the_window_only_when_committed():
     counter = TokenCounter(V, 2)
     counter.add(torch.tensor([2, 2]))
