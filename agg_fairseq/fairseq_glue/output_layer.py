@@ -196,18 +196,20 @@ def _replaced_linear(replacement: Callable[..., Tensor]) -> Iterator[None]:
 def _undisturbed(model: nn.Module) -> Iterator[None]:
     """Within, evaluation mode without gradients; then the random state and all attributes of modules are put back.
 
-    The attributes include the mode of each module, and a state that a recurrent model carries to its next batch.
+    The attributes include the mode of each module, and the state that a recurrent model carries to its next batch, be
+    it an attribute, or in a dictionary or list that is one.
     """
     devices = {parameter.get_device() for parameter in model.parameters() if parameter.is_cuda}
-    attributes = [(module, dict(vars(module))) for module in model.modules()]
+    attributes = [(vars(module), *vars(module).values()) for module in model.modules()]
+    kept = [(held, held.copy()) for values in attributes for held in values if type(held) in (dict, list)]
     with torch.random.fork_rng(devices), torch.no_grad():
         try:
             model.eval()
             yield
         finally:
-            for module, kept in attributes:
-                vars(module).clear()
-                vars(module).update(kept)
+            for held, contents in kept:
+                held.clear()
+                held.update(contents) if isinstance(held, dict) else held.extend(contents)
 
 
 def _leaves(tensor: Tensor) -> list[Tensor]:

@@ -359,15 +359,18 @@ def test_looking_for_the_layer_disturbs_nothing():
 
     def recurrent(model, features, logits):
         model.state = 1 if model.state is None else model.state + 1
+        model.states[model.training] = model.state
+        model.history.append(model.state)
         return logits + 0 * torch.rand(())
 
     ours, _, model, sample = forward_of(recurrent)
-    model.state = None
+    model.state, model.states, model.history = None, {True: 7}, [7]
     model.train()
     model.decoder.eval()
     state = torch.get_rng_state()
     layer = glue.output_layer(model, sample["net_input"], {64}, "mle")
-    assert torch.equal(torch.get_rng_state(), state) and model.state is None
+    assert torch.equal(torch.get_rng_state(), state)
+    assert (model.state, model.states, model.history) == (None, {True: 7}, [7])
     assert model.training and not model.decoder.training and torch.is_grad_enabled()
     assert layer.weight is model.decoder.output_projection.weight
     assert all(parameter.grad is None for parameter in model.parameters())
