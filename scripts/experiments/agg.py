@@ -204,9 +204,9 @@ EXPERIMENTS = {
             Method("AGG big", _mt("big-agg"), ("29.81",)),
         ],
         BLEU,
-        note=f"{TRANSLATION_NOTE} Adv MLE has the ε of its authors' code for language models, 0.005: that for translation "
-        "was not found. SC, spectrum control, is quoted only: its equations were not found. At tiny, AGG's rare group is "
-        "the rarest 30% at each update instead of an α.",
+        note=f"{TRANSLATION_NOTE} Adv MLE has the ε of its authors' code for language models, 0.005: that for "
+        "translation was not found. SC, spectrum control, is quoted only: its equations were not found. At tiny, AGG's "
+        "rare group is the rarest 30% at each update instead of an α.",
     ),
     "agg-8": Experiment(
         "Yu et al. 2022, Table 8: AGG without one of its gates (WikiText-103)",
