@@ -56,10 +56,10 @@ def sliced_dispersion(weight: Tensor, *, seed: int, ignore_index: int | None = N
         counts[ignore_index].zero_()
     n = counts.sum().clamp(min=1)
     # The angle of a row that does not count is 0, which carries no gradient, and its rank comes after those that do.
-    along_p, along_q = torch.where(counts[:, None], coordinates, coordinates.new_tensor([1.0, 0.0])).unbind(1)
-    theta = torch.atan2(along_q, along_p)  # V
+    along_p, along_q = coordinates.unbind(1)
+    theta = torch.atan2(along_q.masked_fill(~counts, 0.0), along_p.masked_fill(~counts, 1.0))  # V
     with torch.no_grad():
         rank = theta.masked_fill(~counts, math.inf).argsort(stable=True).argsort()
         mean = (theta * counts).sum() / n
-        even = mean - math.pi + 2 * math.pi * (rank + 0.5) / n  # θ*
+        even = mean - math.pi + 2 * math.pi * (rank.to(theta) + 0.5) / n  # θ*
     return 0.5 * ((theta - even) * counts).square().sum() / n
