@@ -56,6 +56,10 @@ CRITERIONS = {  # variant: criterion and options
     "unlikelihood": ("unlikelihood", {}),
     "ul + agg": ("agg", AGG | {"ul_alpha": 1.0}),
     "face": ("face", {}),
+    "z-loss": ("mle", {"z_loss": 1e-4}),
+    "adversarial": ("mle", {"adv_epsilon": 0.005}),
+    "mu-loss": ("mle", {"mu_loss": 1.0}),
+    "dispersion": ("mle", {"dispersion_gamma": 1.0}),
 }
 PEERS = ("linear_cross_entropy", "liger-kernel", "cut-cross-entropy")
 """torch's own (from 2.13), chunked; and two packages of Triton kernels, the extra `peers`."""

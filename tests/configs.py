@@ -12,6 +12,7 @@ from fairseq.data import Dictionary
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from agg_fairseq.report.runs import TERMS
 from scripts.training.configuration import composed, missing_keys, with_plugin
 from tests.conftest import ROOT
 
@@ -53,8 +54,7 @@ def check_criterion(config, expected):
     name = expected["_name"]
     assert name in CRITERION_DATACLASS_REGISTRY, f"--criterion {name} is not registered"
     assert values(config.criterion, expected) == expected
-    penalties = ("ul_alpha", "z_loss", "cosreg_gamma", "mu_loss", "center_output")
-    others = {key: config.criterion[key] for key in penalties if key in config.criterion and key not in expected}
+    others = {key: config.criterion[key] for key in TERMS if key in config.criterion and key not in expected}
     assert not any(others.values())
 
 

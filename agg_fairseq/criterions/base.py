@@ -17,25 +17,14 @@ The gates act on the gradients that belong to positions: those of the likelihood
 of the embedding has no positions, and is not gated. In validation there are neither gates nor position weights: both
 are ways to train, not what is measured.
 
-Every criterion takes every term, each with its own weight; 0 leaves it out, also of the log:
-
-    term                          option           logged   formed
-    token-level unlikelihood      --ul-alpha       ul_loss  by the operation, at each position (not for f2_softmax)
-    z-loss, squared logsumexp     --z-loss         z_loss   by the operation, at each position (not for f2_softmax)
-    cosine regularizer            --cosreg-gamma   cosreg   from W alone, once per update
-    squared length of mean row    --mu-loss        mu_loss  from W alone, once per update
-
-And every criterion takes `--center-output`: after each step the mean row is subtracted from all rows of W.
-
-To add a term: its weight as an option of `LikelihoodCriterionConfig` (or of `CriterionConfig`, if f2_softmax takes it
-too), and an entry in `POSITION_TERMS` or `EMBEDDING_TERMS`, from which its range, its gradient and its place in the log
-follow. (A test tells if the report does not know the option yet.)
+Every criterion takes every term of `terms.py`, each with its own weight; 0 leaves it out, also of the log. And every
+criterion takes `--center-output`: after each step the mean row is subtracted from all rows of W.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Optional
+from typing import Any, ClassVar, Optional
 
 import torch
 from fairseq import utils
@@ -52,16 +41,9 @@ from ..fairseq_glue.distributed import check_ddp_backend, close_process_group_at
 from ..fairseq_glue.hooks import TaskListener, listen
 from ..fairseq_glue.output_layer import OutputLayer, features_of, float32_copies, output_layer, trained_embeddings
 from ..fairseq_glue.resume import check_resume, listen_to_restoring
-from ..functional import (
-    Gates,
-    Unlikelihood,
-    center_rows_,
-    cosine_regularizer,
-    gated_cross_entropy,
-    mean_row_penalty,
-    previous_tokens,
-)
+from ..functional import Gates, center_rows_, gated_cross_entropy
 from ..metrics import Geometry, geometry
+from .terms import EMBEDDING_TERMS, POSITION_TERMS, EmbeddingTerm, PositionTerm
 
 Measure = tuple[Any, Any]
 """A sum, and the number of what it is summed over; their quotient is logged."""
@@ -82,6 +64,12 @@ class CriterionConfig(FairseqDataclass):
         default=0.0,
         metadata={
             "help": "weight of the squared length of the mean output embedding (Stollenwerk et al. 2026); 0: none"
+        },
+    )
+    dispersion_gamma: float = field(
+        default=0.0,
+        metadata={
+            "help": "weight of the sliced angular dispersion of the output embeddings (Tokarchuk et al. 2025); 0: none"
         },
     )
     center_output: bool = field(
@@ -128,61 +116,13 @@ class LikelihoodCriterionConfig(CriterionConfig):
         default=0.0,
         metadata={"help": "weight of the mean squared logsumexp of the logits (Chowdhery et al. 2022: 1e-4); 0: none"},
     )
-
-
-class PositionTerm(NamedTuple):
-    """A term that `gated_cross_entropy` forms at each position, together with the likelihood."""
-
-    option: str
-    """Name of its weight in the config."""
-    logged: str
-    """Name in the log, per token, before the weight."""
-    digits: int
-    """Decimals in the log."""
-    argument: str
-    """The keyword argument of the operation that asks for the term, and the field of its output, (B, T)."""
-    value: Callable[[float, Tensor, int], Any]
-    """The value of that argument, from the weight, the targets (B, T) and the index of padding."""
-    unit: float = math.log(2)
-    """What the field is divided by in the log: log 2 from nats to bits."""
-
-
-class EmbeddingTerm(NamedTuple):
-    """A term of the output embedding W alone."""
-
-    option: str
-    """Name of its weight in the config."""
-    logged: str
-    """Name in the log, before the weight."""
-    digits: int
-    """Decimals in the log."""
-    value: Callable[..., Tensor]
-    """A scalar, from W (V, D) and `ignore_index=` the row of padding, which is no token."""
-
-
-POSITION_TERMS = (
-    PositionTerm(
-        option="ul_alpha",
-        logged="ul_loss",
-        digits=3,
-        argument="unlikelihood",
-        value=lambda alpha, target, padding: Unlikelihood(alpha, previous_tokens(target, padding)),
-    ),
-    PositionTerm(
-        option="z_loss",
-        logged="z_loss",
-        digits=3,
-        argument="z_loss",
-        value=lambda gamma, target, padding: gamma,
-        unit=1.0,  # nats²
-    ),
-)
-EMBEDDING_TERMS = (
-    EmbeddingTerm(option="cosreg_gamma", logged="cosreg", digits=4, value=cosine_regularizer),
-    EmbeddingTerm(  # the mean is that of all rows, padding too: see `functional/centering.py`
-        option="mu_loss", logged="mu_loss", digits=6, value=lambda weight, ignore_index: mean_row_penalty(weight)
-    ),
-)
+    adv_epsilon: float = field(
+        default=0.0,
+        metadata={
+            "help": "adversarial training: lower the logit of the target by this share of the product of the norms of "
+            "its embedding and of the features (Wang et al. 2019: 0.005, in their fine-tuning 0.028); 0: none"
+        },
+    )
 
 
 class LikelihoodCriterion(TaskListener, FairseqCriterion):
@@ -239,6 +179,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
             )
         self.train_iterator: Any = None
         self.is_dummy = False  # is this micro-batch one that a worker repeats because it has run out of data?
+        self._update = 0  # number of the update under way
         self._statistics_are_due = False  # log the embedding's statistics with this training micro-batch?
         self._validation_statistics: dict[str, Measure] | None = None  # of the present weights, once they are computed
         listen(task, self, cfg.train_subset, seed_has_epoch=cfg.update_ordered_indices_seed)
@@ -285,8 +226,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
             predict=self.predicts and self.training,
             **{
                 term.argument: term.value(getattr(self.cfg, term.option), target, self.padding_idx)
-                for term in self.position_terms
-                if getattr(self.cfg, term.option)
+                for term in self._position_terms()
             },
         )
         if self.predicts and self.training and not self.is_dummy:
@@ -325,9 +265,14 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         Returns:
             A measure by each of its names, which are among `averages` and the names of `position_terms`.
         """
-        terms = [term for term in self.position_terms if getattr(self.cfg, term.option)]
+        terms = self._position_terms()
         tokens = (target != self.padding_idx).sum() if terms else 0
         return {term.logged: (getattr(output, term.argument).sum() / term.unit, tokens) for term in terms}
+
+    def _position_terms(self) -> list[PositionTerm]:
+        """The terms of positions that are formed now."""
+        terms = [term for term in self.position_terms if getattr(self.cfg, term.option)]
+        return [term for term in terms if self.training or term.in_validation]
 
     def result(
         self,
@@ -355,7 +300,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         loss, measures = output.loss if reduce else output.terms, dict(measures)
         for term in self.embedding_terms:
             if gamma := getattr(self.cfg, term.option):
-                value = term.value(weight, ignore_index=self.padding_idx)
+                value = term.value(weight, self.padding_idx, self._update)
                 measures[term.logged] = (value.detach(), 1)
                 if reduce:  # fairseq divides by sample_size, so that the term counts once per update
                     loss = loss + sample_size * (gamma * value)
@@ -417,6 +362,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         """An attempt at an update begins; a skipped update is attempted again under the same number."""
         interval = self.cfg.embedding_stats_interval
         self._statistics_are_due = interval > 0 and update_num % interval == 0
+        self._update = update_num
         self._validation_statistics = None
 
     def on_micro_batch(self, is_dummy: bool) -> None:

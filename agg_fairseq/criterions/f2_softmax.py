@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from ..errors import fail
 from ..fairseq_glue.output_layer import factorized_layer, unwrapped
 from ..functional import FactorizedOutput
-from .base import CriterionConfig, LikelihoodCriterion, Measure, PositionTerm, register
+from .base import CriterionConfig, LikelihoodCriterion, Measure, register
+from .terms import PositionTerm
 
 
 @dataclass
@@ -21,10 +22,11 @@ class F2SoftmaxCriterionConfig(CriterionConfig):
 class F2SoftmaxCriterion(LikelihoodCriterion):
     """What fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost.
 
-    It takes no terms of positions (`--ul-alpha`, `--z-loss`): they need the logits of tokens outside the target's
-    class, and not to compute those is what this criterion is for. A term of the embedding (`--cosreg-gamma`,
-    `--mu-loss`) needs W alone, and works as everywhere; W has one row per token here too. `--center-output` changes no
-    probability here either: the logits inside a class all change by the same number.
+    It takes no terms of positions (`--ul-alpha`, `--z-loss`, `--adv-epsilon`): they need the logits of tokens outside
+    the target's class, and not to compute those is what this criterion is for. A term of the embedding
+    (`--cosreg-gamma`, `--mu-loss`, `--dispersion-gamma`) needs W alone, and works as everywhere; W has one row per
+    token here too. `--center-output` changes no probability here either: the logits inside a class all change by the
+    same number.
     """
 
     name: ClassVar[str] = "f2_softmax"

@@ -5,6 +5,7 @@ from .agps import agps_gates, tokens_from_rank
 from .centering import center_rows_, mean_row_penalty
 from .cosine_regularizer import cosine_regularizer
 from .decoupled import choose_class, decoupled_log_prob
+from .dispersion import sliced_dispersion
 from .factorized_softmax import FactorizedOutput, factorized_cross_entropy, joint_log_prob
 from .frequency_classes import equal_frequency, equal_token, mean_efficiency, mefmax
 from .gated_cross_entropy import CrossEntropyOutput, face_weights, gated_cross_entropy
@@ -44,5 +45,6 @@ __all__ = [
     "previous_tokens",
     "rare_tokens",
     "repeated_ngrams",
+    "sliced_dispersion",
     "tokens_from_rank",
 ]

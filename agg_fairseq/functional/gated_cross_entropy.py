@@ -54,6 +54,8 @@ class CrossEntropyOutput(NamedTuple):
     """Like `target`: the penalty before its weight; zero without one."""
     z_loss: Tensor
     """Like `target`: (log Σ_k exp z[k])² before its weight, in nats²; zero without a z-loss."""
+    adversarial: Tensor
+    """Like `target`: −log P' of the perturbed logits, which `terms` then has in place of `nll`; zero without ε."""
     prediction: Tensor | None = None
     """Like `target`: the arg-max of P, int64; None without `predict`."""
 
@@ -69,6 +71,7 @@ def gated_cross_entropy(
     position_weight: Tensor | None = None,
     unlikelihood: Unlikelihood | None = None,
     z_loss: float = 0.0,
+    adversarial: float = 0.0,
     ignore_index: int = -100,
     predict: bool = False,
     chunk_elements: int | None = None,
@@ -95,8 +98,11 @@ def gated_cross_entropy(
         unlikelihood: a penalty on tokens that should not follow; its positions are those of the flattened `target`.
         z_loss: γ >= 0, adds `γ log²Z` at each position, with log Z the logsumexp of its logits (Chowdhery et al. 2022,
             "PaLM", Sec. 5: γ = 1e-4). It is not multiplied by `position_weight`.
+        adversarial: ε >= 0 of adversarial training (Wang, Gong & Liu 2019): the logit of the target is lowered by
+            `ε ‖w_y‖ ‖h‖` where `w_y·h > 0`, which is what a perturbation of w_y of length `ε ‖w_y‖` can do at most. All
+            terms are those of the lowered logits. The perturbation itself carries no gradient.
         ignore_index: target value of the positions that contribute nothing (padding).
-        predict: also return the arg-max of P.
+        predict: also return the arg-max of P, of the logits as they are without `adversarial`.
         chunk_elements: logits held at a time, at least one row of V; None is 2^23 on a CPU (32 MiB in float32), and
             as many as fit in 256 MiB on a GPU.
 
@@ -118,8 +124,9 @@ def gated_cross_entropy(
     """
     check_arguments("gated_cross_entropy", features, weight, target, label_smoothing, ignore_index)
     check_positions_and_tokens("gated_cross_entropy", target, weight.size(0), position_weight, bias, gates)
-    if not 0 <= z_loss < math.inf:
-        raise ValueError(f"gated_cross_entropy: expected z_loss of at least 0, got {z_loss}")
+    for name, value in (("z_loss", z_loss), ("adversarial", adversarial)):
+        if not 0 <= value < math.inf:
+            raise ValueError(f"gated_cross_entropy: expected {name} of at least 0, got {value}")
     options = Options(
         gates=gates,
         label_smoothing=label_smoothing,
@@ -129,6 +136,7 @@ def gated_cross_entropy(
         chunk_elements=chunk_elements,
         predict=predict,
         z_loss=z_loss,
+        adversarial=adversarial,
     )
     wanted = Wanted(*map(wants_gradient, (features, weight, bias)))
     loss, *outputs = _GatedCrossEntropy.apply(

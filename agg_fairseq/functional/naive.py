@@ -34,6 +34,7 @@ def naive_gated_cross_entropy(
     position_weight: Tensor | None = None,
     unlikelihood: Unlikelihood | None = None,
     z_loss: float = 0.0,
+    adversarial: float = 0.0,
     ignore_index: int = -100,
 ) -> Tensor:
     """The loss of `gated_cross_entropy`, from the three logits of Eqs. 9–10. Holds several (N, V) tensors.
@@ -71,6 +72,12 @@ def naive_gated_cross_entropy(
     gate = _gate_matrix(gates, target, weight)  # n x V: G, g1 or g2 by row, 1 at the target
     z0 = features @ weight.detach().t() + offset
     z12 = gate_gradient(features.detach() @ weight.t(), gate) + (0 if bias is None else bias.detach())
+    if adversarial:  # Wang, Gong & Liu (2019): w_y + δ in place of w_y, δ detached
+        h, w = features.detach(), weight.detach()[target]  # n x D
+        delta = -adversarial * w.norm(dim=1, keepdim=True) * F.normalize(h, dim=1)
+        delta = delta * ((w * h).sum(1, keepdim=True) > 0)
+        z0 = z0.scatter_add(1, target[:, None], (features * delta).sum(1, keepdim=True))
+        z12 = z12.scatter_add(1, target[:, None], (h * delta).sum(1, keepdim=True))
     embedding_term = loss(z12)
     return (loss(z0) + embedding_term - embedding_term.detach()).sum()
 

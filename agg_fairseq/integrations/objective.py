@@ -17,8 +17,10 @@ from ..functional import (
     agps_gates,
     cosine_regularizer,
     gated_cross_entropy,
+    mean_row_penalty,
     previous_tokens,
     rare_tokens,
+    sliced_dispersion,
     tokens_from_rank,
 )
 from ..modules import TokenCounter
@@ -58,7 +60,14 @@ class GatedObjective:
         agps_variant: "eq15" or "algorithm1", see `functional.agps_gates`.
         label_smoothing: epsilon in [0, 1), as in fairseq: ε/(V−1) for each token but the target.
         ul_alpha: weight of the unlikelihood of tokens seen earlier in the same row of the batch (Welleck et al. 2020).
-        cosreg_gamma: weight of the mean cosine between output embeddings (Gao et al. 2019). It counts once per update.
+        z_loss: weight of the mean squared logsumexp of the logits (Chowdhery et al. 2022).
+        adv_epsilon: adversarial training (Wang et al. 2019): the logit of the target is lowered by this share of the
+            product of the norms of its embedding and of the features.
+        cosreg_gamma: weight of the mean cosine between output embeddings (Gao et al. 2019). It counts once per update,
+            as the next two do.
+        mu_loss: weight of the squared length of the mean output embedding (Stollenwerk et al. 2026). To subtract the
+            mean itself, call `functional.center_rows_(weight)` after each step of the optimizer.
+        dispersion_gamma: weight of the sliced angular dispersion of the output embeddings (Tokarchuk et al. 2025).
 
     Raises:
         ValueError: an option is out of its range, missing, or belongs to another method.
@@ -90,7 +99,11 @@ class GatedObjective:
         agps_variant: str = "eq15",
         label_smoothing: float = 0.0,
         ul_alpha: float = 0.0,
+        z_loss: float = 0.0,
+        adv_epsilon: float = 0.0,
         cosreg_gamma: float = 0.0,
+        mu_loss: float = 0.0,
+        dispersion_gamma: float = 0.0,
     ) -> None:
         if method not in METHODS:
             raise ValueError(f"expected method to be one of {', '.join(METHODS)}, got {method!r}")
@@ -103,7 +116,15 @@ class GatedObjective:
         for owner, values in options.items():
             if owner != method and any(value is not None for value in values):
                 raise ValueError(f"found options that begin with {owner}_, but method is {method!r}; drop one of them")
-        for name, value in {"ul_alpha": ul_alpha, "cosreg_gamma": cosreg_gamma}.items():
+        self.terms = {  # the weight of each by its name
+            "ul_alpha": ul_alpha,
+            "z_loss": z_loss,
+            "adv_epsilon": adv_epsilon,
+            "cosreg_gamma": cosreg_gamma,
+            "mu_loss": mu_loss,
+            "dispersion_gamma": dispersion_gamma,
+        }
+        for name, value in self.terms.items():
             if not 0 <= value < math.inf:
                 raise ValueError(f"expected {name} of at least 0, got {value}")
         if not 0 <= label_smoothing < 1:
@@ -111,12 +132,13 @@ class GatedObjective:
 
         self.vocabulary = vocabulary
         self.method = method
-        self.label_smoothing, self.ul_alpha, self.cosreg_gamma = label_smoothing, ul_alpha, cosreg_gamma
+        self.label_smoothing = label_smoothing
         self.never_rare = torch.zeros(vocabulary, dtype=torch.bool)
         for token in never_rare:
             if not 0 <= token < vocabulary:
                 raise ValueError(f"expected never_rare tokens in [0, {vocabulary}), got {token}")
             self.never_rare[token] = True
+        self.updates = 0  # that have ended
         self.micro_batches = 0  # of the update under way
         self.counter: TokenCounter | None = None
         self.rare: Tensor | None = None  # (V,) bool, the rare tokens of the newest update that was gated
@@ -156,20 +178,28 @@ class GatedObjective:
             ValueError, TypeError: as `functional.gated_cross_entropy`.
         """
         gates = self._current_gates(target)
-        penalty = Unlikelihood(self.ul_alpha, previous_tokens(target, IGNORED)) if self.ul_alpha else None
+        terms = self.terms
+        alpha = terms["ul_alpha"]
         total = gated_cross_entropy(
             features,
             weight,
             target,
             bias=bias,
             gates=gates,
-            unlikelihood=penalty,
+            unlikelihood=Unlikelihood(alpha, previous_tokens(target, IGNORED)) if alpha else None,
+            z_loss=terms["z_loss"],
+            adversarial=terms["adv_epsilon"],
             label_smoothing=self.label_smoothing,
             ignore_index=IGNORED,
         ).loss
-        if self.cosreg_gamma:
-            # As the sum is divided by the targets of the update, the regularizer is added once per target.
-            total = total + (target != IGNORED).sum() * self.cosreg_gamma * cosine_regularizer(weight)
+        # As the sum is divided by the targets of the update, the terms of W are added once per target.
+        positions = (target != IGNORED).sum()
+        if terms["cosreg_gamma"]:
+            total = total + positions * terms["cosreg_gamma"] * cosine_regularizer(weight)
+        if terms["mu_loss"]:
+            total = total + positions * terms["mu_loss"] * mean_row_penalty(weight)
+        if terms["dispersion_gamma"]:  # the same great circle for all micro-batches of an update, and on all workers
+            total = total + positions * terms["dispersion_gamma"] * sliced_dispersion(weight, seed=self.updates)
         self.micro_batches += 1
         if self.counter is not None:
             self.counter.add(target[target != IGNORED])
@@ -206,6 +236,7 @@ class GatedObjective:
                 update are then forgotten.
         """
         self.micro_batches = 0
+        self.updates += 1
         if self.counter is None:
             return
         self.counter.close(lambda counts: _all_reduce(counts, "SUM"))
@@ -224,7 +255,7 @@ class GatedObjective:
     def state_dict(self) -> dict[str, Any]:
         """What training needs to go on exactly from here: tensors and numbers only, on the CPU."""
         counter = None if self.counter is None else self.counter.get_extra_state()
-        return {"method": self.method, "vocabulary": self.vocabulary, "counter": counter}
+        return {"method": self.method, "vocabulary": self.vocabulary, "counter": counter, "updates": self.updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what `state_dict` returned. The state of a method without counts leaves the window empty.
@@ -238,6 +269,7 @@ class GatedObjective:
             raise ValueError(
                 f"GatedObjective: expected a state over {self.vocabulary} tokens, got {state['vocabulary']}"
             )
+        self.updates = state.get("updates", 0)  # not in states of earlier versions
         if self.counter is not None and state["counter"] is not None:
             window = self.counter.window
             self.counter.set_extra_state(state["counter"])

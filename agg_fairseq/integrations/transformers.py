@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..files import write_whole
+from ..functional import center_rows_
 from ..modules import FactorizedSoftmax
 from .objective import IGNORED, GatedObjective
 
@@ -80,6 +81,8 @@ class GatedLoss(TrainerCallback):
         model: a decoder-only language model that ends in an `nn.Linear`, tied to the input embedding or not, with or
             without bias, whose logits are not changed afterwards.
         method: "agg", "agps" or "mle".
+        center_output: after each step of the optimizer, subtract the mean output embedding from all output embeddings
+            (Stollenwerk et al. 2026).
         resume_from: the folder of a checkpoint, for Trainer to restore the counts from where it resumes from a
             checkpoint outside of its `output_dir`.
         **options: as those of `GatedObjective`. `never_rare` is by default the special tokens of the model's
@@ -101,19 +104,24 @@ class GatedLoss(TrainerCallback):
     """
 
     def __init__(
-        self, model: PreTrainedModel, method: str = "agg", *, resume_from: str | Path | None = None, **options: Any
+        self,
+        model: PreTrainedModel,
+        method: str = "agg",
+        *,
+        center_output: bool = False,
+        resume_from: str | Path | None = None,
+        **options: Any,
     ) -> None:
         _check_model(model)
         self.model = model
         self.head: nn.Linear | FactorizedSoftmax = model.get_output_embeddings()
         options.setdefault("never_rare", _special_tokens(model, self.head.weight.size(0)))
         self.objective = GatedObjective(self.head.weight.size(0), method, **options)
-        if isinstance(self.head, FactorizedSoftmax) and (
-            method != "mle" or self.objective.ul_alpha or self.objective.cosreg_gamma
-        ):
+        if isinstance(self.head, FactorizedSoftmax) and (method != "mle" or any(self.objective.terms.values())):
             raise ValueError(
-                "a factorized output layer is trained with method='mle', without ul_alpha and cosreg_gamma"
+                f"a factorized output layer is trained with method='mle', without {', '.join(self.objective.terms)}"
             )
+        self.center_output = center_output
         self.resume_from = resume_from
         self._window_is_given = options.get("agg_window") is not None
         self._run = uuid.uuid4().hex
@@ -271,6 +279,8 @@ class GatedLoss(TrainerCallback):
             skipped: the step did not take place, because a gradient overflowed in half precision.
         """
         self.objective.end_update(skipped)
+        if self.center_output:
+            center_rows_(self.head.weight)
 
     def state_dict(self) -> dict[str, Any]:
         """The counts, for the checkpoint of a loop of your own: tensors and numbers only."""
@@ -292,6 +302,10 @@ class GatedLoss(TrainerCallback):
             raise UserError("GatedLoss: it was removed from its model; take it out of the callbacks of Trainer")
         if all(module is not self.model for module in kwargs["model"].modules()):
             raise UserError("GatedLoss: Trainer trains another model than the one it was made with; give both the same")
+        if self.center_output and args.deepspeed:
+            raise UserError(
+                "GatedLoss: found center_output with DeepSpeed, which trains copies of the weights; drop one of them"
+            )
         if self.objective.counter is None:
             return
         self.objective.discard_update()
@@ -307,6 +321,7 @@ class GatedLoss(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begins an update."""
         self.objective.discard_update()
+        self.objective.updates = state.global_step  # also where Trainer resumes, with counts or without
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Ends an update."""

@@ -43,7 +43,7 @@ NOT_SETTINGS = frozenset(
     "device_id distributed_rank no_progress_bar log_format log_interval num_workers no_epoch_checkpoints".split()
 )
 """Options that say where files are and what is printed: they differ between any two runs, and affect no number."""
-TERMS = frozenset(("ul_alpha", "z_loss", "cosreg_gamma", "mu_loss", "center_output"))
+TERMS = frozenset("ul_alpha z_loss adv_epsilon cosreg_gamma mu_loss dispersion_gamma center_output".split())
 """What every criterion of this package can add to its training. Without the option, or with 0, nothing is added."""
 
 

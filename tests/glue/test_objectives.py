@@ -12,11 +12,17 @@ import torch
 from agg_fairseq import decoding
 from agg_fairseq.criterions import agps as agps_module
 from agg_fairseq.criterions import freeze_rare as freeze_rare_module
-from agg_fairseq.criterions.base import EMBEDDING_TERMS, POSITION_TERMS
+from agg_fairseq.criterions.terms import EMBEDDING_TERMS, POSITION_TERMS
 from agg_fairseq.data.binarized import count_tokens, load_dictionary
 from agg_fairseq.data.training_counts import FILE, training_counts
 from agg_fairseq.fairseq_glue.output_layer import float32_copies
-from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens, repeated_ngrams
+from agg_fairseq.functional import (
+    cosine_regularizer,
+    naive_gated_cross_entropy,
+    previous_tokens,
+    repeated_ngrams,
+    sliced_dispersion,
+)
 from agg_fairseq.functional.unlikelihood import Unlikelihood
 from agg_fairseq.metrics import frequency_groups
 from agg_fairseq.report.runs import TERMS, different_settings
@@ -190,7 +196,7 @@ EVERY_CRITERION = {
 @pytest.mark.parametrize("name", EVERY_CRITERION)
 def test_every_criterion_takes_every_term(lm_data, name):
     """Its loss is that without them, and each at its weight; without them nothing of them is logged."""
-    terms = ("--ul-alpha", 0.5, "--z-loss", 0.1, "--cosreg-gamma", 3, "--mu-loss", 5)
+    terms = ("--ul-alpha", 0.5, "--z-loss", 0.1, "--cosreg-gamma", 3, "--mu-loss", 5, "--dispersion-gamma", 2)
     without, _ = trainer_for(lm_data, *EVERY_CRITERION[name], "--ul-alpha", 0, "--cosreg-gamma", 0)
     with_them, _ = trainer_for(lm_data, *EVERY_CRITERION[name], *terms)
     for batch in batches(without.cfg, without.task)[:2]:
@@ -200,12 +206,56 @@ def test_every_criterion_takes_every_term(lm_data, name):
     batch = first_batch(lm_data, LM)
     log, plain = gradients(with_them, batch, update=2)[1], gradients(without, batch, update=2)[1]
     found, expected = logged(with_them.criterion, [log]), logged(without.criterion, [plain])
-    assert not {"ul_loss", "z_loss", "cosreg", "mu_loss"} & expected.keys()
+    assert not {"ul_loss", "z_loss", "cosreg", "mu_loss", "dispersion"} & expected.keys()
     assert found["nll_loss"] == pytest.approx(expected["nll_loss"], abs=2e-3)
     if name != "face":  # whose weights depend on what the two models have output before
-        nats = 0.1 * found["z_loss"] + 3 * found["cosreg"] + 5 * found["mu_loss"]
+        nats = 0.1 * found["z_loss"] + 3 * found["cosreg"] + 5 * found["mu_loss"] + 2 * found["dispersion"]
         assert found["loss"] == pytest.approx(expected["loss"] + 0.5 * found["ul_loss"] + nats / math.log(2), abs=2e-3)
-    assert found["ul_loss"] > 0 and found["z_loss"] > 1 and found["mu_loss"] > 0
+    assert found["ul_loss"] > 0 and found["z_loss"] > 1 and found["mu_loss"] > 0 and found["dispersion"] > 0
+
+
+@pytest.mark.grid(1)
+@pytest.mark.parametrize("name", [name for name in EVERY_CRITERION if name != "unlikelihood_sequence"])
+def test_every_criterion_trains_adversarially(lm_data, name):
+    """In training its gradient is that of the naive form with ε; nll_loss, and all of validation, are the model's."""
+    options = (*EVERY_CRITERION[name], "--ul-alpha", 0, "--cosreg-gamma", 0)
+    trainer, _ = trainer_for(lm_data, *options, "--adv-epsilon", 0.4)
+    plain, _ = trainer_for(lm_data, *options)
+    batch = first_batch(lm_data, LM)
+    _, log = gradients(trainer, batch)
+    _, plain_log = gradients(plain, batch)
+    found, expected = logged(trainer.criterion, [log]), logged(plain.criterion, [plain_log])
+    assert found["nll_loss"] == pytest.approx(expected["nll_loss"], abs=2e-3)
+    assert found["adv_loss"] > found["nll_loss"] + 0.01
+    if name != "face":  # whose weights of positions adv_loss does not have
+        assert found["loss"] == pytest.approx(found["adv_loss"], abs=2e-3)
+    criterion, weight = trainer.criterion, trainer.model.decoder.output_projection.weight
+    features = trainer.model(**batch["net_input"], features_only=True)[0].detach()
+    pad, target = trainer.task.target_dictionary.pad(), batch["target"]
+    naive = naive_gated_cross_entropy(
+        features, weight, target, gates=criterion.gates(target), position_weight=criterion.position_weight(target),
+        adversarial=0.4, ignore_index=pad,
+    )  # fmt: skip
+    if name != "freeze_rare":  # which takes the gradient of the frozen rows away
+        right = torch.autograd.grad(criterion(trainer.model, batch)[0], weight)[0]
+        torch.testing.assert_close(right, torch.autograd.grad(naive, weight)[0], rtol=1e-4, atol=1e-4)
+    for each in (trainer, plain):
+        each.criterion.eval()
+    (loss, _, log), (plain_loss, *_) = (each.criterion(each.model, batch) for each in (trainer, plain))
+    torch.testing.assert_close(loss, plain_loss)
+    assert log["adv_loss_number"] == 0
+
+
+def test_the_great_circle_of_an_update(lm_data):
+    """That of its number: each update another one, the same again after a resume."""
+    trainer, _ = trainer_for(lm_data, "--criterion", "mle", "--dispersion-gamma", 1)
+    weight = trainer.model.decoder.output_projection.weight
+    batch, values = first_batch(lm_data, LM), []
+    for update in (0, 1, 1, 57):
+        _, log = gradients(trainer, batch, update)
+        assert log["dispersion"] == sliced_dispersion(weight, seed=update, ignore_index=1)
+        values.append(log["dispersion"].item())
+    assert values[1] == values[2] and len(set(values)) == 3
 
 
 CENTERED = {name: options for name, options in EVERY_CRITERION.items() if name != "freeze_rare"}
@@ -516,6 +566,8 @@ def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data):
         (("freeze_rare", "--center-output"), "found --center-output, which moves all rows"),
         (("mle", "--z-loss", -1), "--z-loss: expected a weight of at least 0, got -1"),
         (("mle", "--mu-loss", "nan"), "--mu-loss"),
+        (("agg", "--adv-epsilon", -0.1), "--adv-epsilon: expected a weight of at least 0, got -0.1"),
+        (("f2_softmax", "--dispersion-gamma", "inf"), "--dispersion-gamma"),
         (("unlikelihood_sequence", "--ul-sequence-rate", 2), "--ul-sequence-rate"),
         (("unlikelihood_sequence", "--ul-prefix-length", 5, "--ul-ngram", 0), "--ul-ngram"),
         (("unlikelihood_sequence",), "--ul-prefix-length: expected at most --tokens-per-sample 16, got 50"),

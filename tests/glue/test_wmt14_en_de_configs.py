@@ -26,6 +26,7 @@ CRITERIONS = {
     **{f"{paper}-{size}-mle": MLE for paper in ("agg", "agps", "cosreg") for size in ("base", "big")},
     **{f"{paper}-{size}-cosreg": COSREG for paper in ("agg", "agps", "cosreg") for size in ("base", "big")},
     **{f"agg-{size}-agg": AGG for size in ("base", "big")},
+    **{f"agg-{size}-adv": {"_name": "mle", "adv_epsilon": 0.005} for size in ("base", "big")},
     **{f"agps-{size}-agps": AGPS for size in ("base", "big")},
     "agps-base-freeze": FREEZE | {"freeze_until": 0},
     "agps-base-freeze-until": FREEZE | {"freeze_until": 8000},

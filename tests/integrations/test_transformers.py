@@ -23,9 +23,11 @@ from agg_fairseq.functional import (
     agg_gates,
     agps_gates,
     cosine_regularizer,
+    mean_row_penalty,
     naive_gated_cross_entropy,
     previous_tokens,
     rare_tokens,
+    sliced_dispersion,
     tokens_from_rank,
 )
 from agg_fairseq.integrations import label_counts
@@ -144,6 +146,38 @@ def test_penalties_over_the_micro_batches_of_an_update():
         naive = naive_gated_cross_entropy(features, weight, target, label_smoothing=0.1, unlikelihood=penalty)
         expected = expected + naive / items
     assert_close(found, gradients(model, expected), 1e-9)
+
+
+def test_the_other_terms_over_the_micro_batches_of_an_update():
+    """Those of W count once per update, with the great circle of its number."""
+    model = gpt2().double()
+    gated = GatedLoss(model, "mle", z_loss=0.1, adv_epsilon=0.2, mu_loss=3.0, dispersion_gamma=0.5)
+    parts = batch(rows=1, seed=1), batch(rows=2, seed=2)
+    targets = [shifted(part["labels"]) for part in parts]
+    items = sum((target != -100).sum() for target in targets)
+    weight = model.lm_head.weight
+    for update in range(2):
+        found = gradients(model, sum(model(**part, num_items_in_batch=items).loss for part in parts))
+        gated.end_update()
+        expected = 3.0 * mean_row_penalty(weight) + 0.5 * sliced_dispersion(weight, seed=update)
+        for part, target in zip(parts, targets, strict=True):
+            features = model.transformer(input_ids=part["input_ids"]).last_hidden_state
+            naive = naive_gated_cross_entropy(features, weight, target, z_loss=0.1, adversarial=0.2)
+            expected = expected + naive / items
+        assert_close(found, gradients(model, expected), 1e-9)
+
+
+def test_the_output_embedding_is_centered():
+    model = gpt2()
+    gated = GatedLoss(model, "mle", center_output=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for seed in range(2):
+        model(**batch(seed=seed)).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert model.lm_head.weight.mean(0).abs().max() > 1e-5
+        gated.end_update()
+        assert model.lm_head.weight.mean(0).abs().max() < 1e-8
 
 
 def test_labels_shifted_by_the_caller():
@@ -362,6 +396,7 @@ def test_refuses_logits_to_keep_in_training():
         ({"method": "agps", "agps_rare_rank": 3}, "needs agps_counts"),
         ({"method": "agps", "agps_rare_rank": 3, "agps_counts": torch.ones(4)}, "of shape"),
         ({"ul_alpha": -1.0}, "ul_alpha of at least 0"),
+        ({"adv_epsilon": float("nan")}, "adv_epsilon of at least 0"),
         ({"label_smoothing": 1.0}, "label_smoothing in"),
         ({"never_rare": [VOCABULARY]}, "never_rare tokens in"),
     ],
@@ -411,12 +446,14 @@ def test_trainer_resumes_bit_for_bit(tmp_path):
     """With gradient accumulation and dropout, from the middle of the second epoch."""
     dropout = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1}
     model = gpt2(**dropout)
-    gated = GatedLoss(model, agg_rare_fraction=0.2)
+    options = {"agg_rare_fraction": 0.2, "dispersion_gamma": 0.1, "adv_epsilon": 0.05, "center_output": True}
+    gated = GatedLoss(model, **options)
     trainer(model, tmp_path, gated, save_strategy="steps", save_steps=5).train()
+    assert model.lm_head.weight.mean(0).abs().max() < 1e-8
     assert (tmp_path / "checkpoint-5" / STATE_FILE).is_file()
 
     resumed = gpt2(**dropout)
-    again = GatedLoss(resumed, agg_rare_fraction=0.2)
+    again = GatedLoss(resumed, **options)
     training = trainer(resumed, tmp_path, again, save_strategy="steps", save_steps=5)
     training.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
     assert training.state.global_step == 8
@@ -514,13 +551,13 @@ def test_a_skipped_update_is_forgotten():
 
 def test_loop_of_ones_own_resumes_in_the_middle_of_an_update():
     model = gpt2()
-    gated = GatedLoss(model, agg_rare_fraction=0.2)
+    gated = GatedLoss(model, agg_rare_fraction=0.2, dispersion_gamma=0.5)
     assert gated.objective.counter.window == 1000
     for seed in (1, 2):
         model(**batch(seed=seed)).loss.backward()
         gated.end_update()
     model(**batch(seed=3)).loss.backward()
-    resumed = GatedLoss(gpt2(), agg_rare_fraction=0.2)
+    resumed = GatedLoss(gpt2(), agg_rare_fraction=0.2, dispersion_gamma=0.5)
     resumed.load_state_dict(gated.state_dict())
     for one in (gated, resumed):
         one.model.zero_grad()

@@ -327,7 +327,8 @@ def test_autocast_of_a_gpu():
         (True, torch.float32, None, FusedLoss),
         (True, torch.float64, None, ChunkedLoss),
         (True, torch.float32, "unlikelihood", ChunkedLoss),
-        (True, torch.float32, "z-loss", ChunkedLoss),
+        (True, torch.float32, "z_loss", ChunkedLoss),
+        (True, torch.float32, "adversarial", ChunkedLoss),
         (False, torch.bfloat16, None, ChunkedLoss),
     ],
 )
@@ -336,8 +337,9 @@ def test_which_form(is_cuda, dtype, penalty, form):
 
 
 def form_for(is_cuda=True, dtype=torch.float32, penalty=None):
-    has_z = penalty == "z-loss"
-    options = SimpleNamespace(unlikelihood=None if has_z else penalty, z_loss=1e-4 if has_z else 0.0)
+    options = SimpleNamespace(unlikelihood=None, z_loss=0.0, adversarial=0.0)
+    if penalty is not None:
+        setattr(options, penalty, 0.1)
     return select(SimpleNamespace(is_cuda=is_cuda, dtype=dtype), options)
 
 

@@ -2,7 +2,7 @@
 
 | form | file | where |
 |---|---|---|
-| chunked | `chunked.py` | CPUs; GPUs without Triton, in float64, or with an unlikelihood penalty or a z-loss |
+| chunked | `chunked.py` | CPUs; GPUs without Triton, in float64, or with a term beyond the likelihood |
 | fused | `fused.py`, its kernel in `triton_rows.py` | GPUs with Triton, in float32 and half precision |
 
 All forms are classes with the interface of `ChunkedLoss`: `start` allocates, `run` fills the outputs and the gradients,
@@ -31,7 +31,7 @@ def select(features: Tensor, options: Options) -> type[ChunkedLoss]:
     """
     if not features.is_cuda or os.environ.get(SWITCH) == "0" or importlib.util.find_spec("triton") is None:
         return ChunkedLoss
-    if options.unlikelihood is not None or options.z_loss:  # terms that the kernel does not form
+    if options.unlikelihood is not None or options.z_loss or options.adversarial:  # the kernel does not form them
         return ChunkedLoss
 
     from .fused import FusedLoss, has_wide_products

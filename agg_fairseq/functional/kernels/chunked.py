@@ -30,6 +30,7 @@ class Options(NamedTuple):
     chunk_elements: int | None  # logits held at a time; None is the default of the form
     predict: bool
     z_loss: float = 0.0
+    adversarial: float = 0.0  # ε
 
 
 class Wanted(NamedTuple):
@@ -47,6 +48,7 @@ class Outputs(NamedTuple):
     terms: Tensor  # (N,) the summands of the loss
     unlikelihood: Tensor  # (N,) before its weight
     z_loss: Tensor  # (N,) before its weight
+    adversarial: Tensor  # (N,) −log P'[i, y_i], of the perturbed logits
     prediction: Tensor | None  # (N,) int64
 
 
@@ -97,6 +99,7 @@ class ChunkedLoss:
                 terms=zeros.clone(),
                 unlikelihood=values(options.unlikelihood is not None),
                 z_loss=values(options.z_loss > 0),
+                adversarial=values(options.adversarial > 0),
                 prediction=torch.zeros_like(target) if options.predict else None,
             ),
             grad_features=gradient(features, wanted.features),
@@ -148,13 +151,24 @@ class ChunkedLoss:
         features = self.features[rows].to(self.weight.dtype)  # C x D
         target = self.target[rows]  # C
         logits = torch.mm(features, self.weight.t(), out=buffer)  # C x V
+        margin = None
+        if self.options.adversarial:
+            # The target's embedding is perturbed by the δ of length ε ‖w_y‖ that lowers its logit most, towards −h, so
+            # by m = ε ‖w_y‖ ‖h‖; only where w_y·h > 0. It is the same δ as −(m / ‖h‖²) h.
+            at_target = logits.gather(1, target[:, None]).squeeze(1)  # C, w_y·h without the bias
+            squared = features.square().sum(1)  # C, ‖h‖²
+            margin = self.options.adversarial * self.weight[target].norm(dim=1) * squared.sqrt() * (at_target > 0)
         if self.bias is not None:
             logits.add_(self.bias)
-        residual = self._residual_(rows, target, logits)  # C x V, in the memory of the logits
+        residual = self._residual_(rows, target, logits, margin)  # C x V, in the memory of the logits
         if residual is None:
             return
         if self.grad_features is not None:
-            self.grad_features[rows] = residual @ self.weight
+            gradient = residual @ self.weight  # C x D
+            if margin is not None:  # dz'[y]/dh = w_y + δ, with δ held fixed
+                along = residual.gather(1, target[:, None]) * (margin / squared.clamp(min=1e-30))[:, None]
+                gradient.addcmul_(along, features, value=-1)
+            self.grad_features[rows] = gradient
         if self.grad_bias is not None:
             self.grad_bias += residual.sum(0)
         if self.grad_weight is not None:
@@ -164,7 +178,7 @@ class ChunkedLoss:
                 residual.mul_(gate).scatter_(1, target[:, None], at_target)
             self.grad_weight.addmm_(residual.t(), features)
 
-    def _residual_(self, rows: Tensor, target: Tensor, logits: Tensor) -> Tensor | None:
+    def _residual_(self, rows: Tensor, target: Tensor, logits: Tensor, margin: Tensor | None) -> Tensor | None:
         """Stores the values of a chunk and turns its logits z (C, V) into dL/dz, in place; None where none is wanted.
 
         The loss of a position is a sum of terms. Each has a value, and a gradient into the logits that is a multiple of
@@ -177,18 +191,23 @@ class ChunkedLoss:
 
         with ω the weight of the position and Q the label-smoothed target. So with m the sum of the multiples, the
         gradient is formed as m P − ω Q + α w in the memory of P. A further term adds its value to `outputs.terms` and
-        its multiple to m. A term that changes logits, such as a margin on the target's, does so before anything is
-        read from them.
+        its multiple to m.
+
+        With a `margin` (C,), adversarial training, z is first lowered by it at the target, and all terms are those of
+        the lowered logits z' and their P'. What is logged of the model itself stays that of z: the arg-max, and
+
+            −log P[y] = −log P'[y] − m + log(1 − P'[y] + P'[y] eᵐ)
         """
         options, outputs, vocabulary = self.options, self.outputs, logits.size(1)
         epsilon = options.label_smoothing
         omega = None if options.position_weight is None else options.position_weight[rows].to(logits.dtype)  # C
 
+        if outputs.prediction is not None:
+            outputs.prediction[rows] = logits.argmax(1)
+        if margin is not None:
+            logits.scatter_add_(1, target[:, None], -margin[:, None])
         at_target = logits.gather(1, target[:, None]).squeeze(1)  # C
-        if outputs.prediction is None:
-            largest = logits.amax(1)  # C
-        else:
-            largest, outputs.prediction[rows] = logits.max(1)
+        largest = logits.amax(1)  # C
         logits_sum = logits.sum(1) if epsilon else None  # C
         probabilities = torch.softmax(logits, 1, out=logits)  # C x V, P
 
@@ -198,6 +217,10 @@ class ChunkedLoss:
         logsumexp = largest - log_largest  # C
         nll = (largest - at_target) - log_largest
         outputs.nll[rows] = nll
+        if margin is not None:
+            outputs.adversarial[rows] = nll
+            others = (-torch.expm1(-nll)).log()  # log(1 − P'[y]), −∞ where P'[y] is 1
+            outputs.nll[rows] = nll - margin + torch.logaddexp(others, margin - nll)
         terms = nll
         if logits_sum is not None:
             share = epsilon / (vocabulary - 1)  # Q at every token but the target, as in fairseq
