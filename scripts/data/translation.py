@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import itertools
+import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -32,12 +33,11 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
-
-import regex
-import sacremoses
+from typing import Any
 
 from agg_fairseq.errors import UserError
-from scripts.command import run
+from agg_fairseq.files import write_json
+from scripts.command import run, set_up
 
 from . import joint_bpe, sentencepiece_bpe
 from .parallel_map import in_order
@@ -58,8 +58,8 @@ from .translation_source import LANGUAGES, WMT14, Source, downloaded, given
 MERGES = 40_000
 SHORTEST, LONGEST, RATIO = 1, 250, 1.5
 """Lengths of clean sentences in tokens, from fairseq's script for WMT (`clean-corpus-n.perl -ratio 1.5 … 1 250`)."""
-CONTROL = regex.compile(r"\p{C}")
-"""What Moses' remove-non-printing-char.perl removes."""
+SENTENCES = "sentences.json"
+"""In the folder `plain`: the number of sentences of each text of each split, found and published (0: not known)."""
 
 Pair = tuple[str, str]
 
@@ -115,6 +115,7 @@ class Preparation:
 
     def _plain(self, folder: Path) -> None:
         """Joins the texts of every split, and checks that both sides have as many lines."""
+        sentences: dict[str, list[dict[str, int]]] = {}
         for split, texts in self.source.splits().items():
             sources = _write_texts(folder / f"{split}.{LANGUAGES[0]}", [text.source for text in texts])
             targets = _write_texts(folder / f"{split}.{LANGUAGES[1]}", [text.target for text in texts])
@@ -131,6 +132,8 @@ class Preparation:
                         f"wmt14: warning: {text.source}: found {source:,} sentences; WMT14 has {text.lines:,}",
                         file=sys.stderr,
                     )
+                sentences.setdefault(split, []).append({"found": source, "published": text.lines})
+        write_json(folder / SENTENCES, sentences)
 
     def _tokenized(self, folder: Path) -> None:
         for name in _names(SPLITS):
@@ -200,7 +203,7 @@ def _finish(preparation: Preparation) -> None:
         packages = ("sentencepiece",)
     facts = {
         "corpus": preparation.source.corpus,
-        "official": preparation.source.is_official,
+        "official": preparation.source.is_official and _has_published_sentences(output / "plain" / SENTENCES),
         "tokenizer": tokenizer,
         "bpe": bpe,
         "dictionary": dictionary,
@@ -214,6 +217,14 @@ def _finish(preparation: Preparation) -> None:
     write_manifest(output, preparation.settings(), facts, files)
     said = ", ".join(f"{split} {counts['kept']:,} of {counts['found']:,}" for split, counts in pairs.items())
     print(f"wmt14: {output}: {dictionary:,} entries in the dictionary; pairs: {said}")
+
+
+def _has_published_sentences(path: Path) -> bool:
+    """Whether each text of WMT14 had the number of sentences that it is known to have."""
+    if not path.exists():  # the folder `plain` was made by version 0.1.0
+        return False
+    texts = itertools.chain(*json.loads(path.read_text(encoding="utf-8")).values())
+    return all(text["found"] == text["published"] for text in texts)
 
 
 def _names(splits: Iterable[str]) -> list[str]:
@@ -249,18 +260,22 @@ def tokenize(language: str, lines: list[str]) -> list[str]:
     Returns:
         Lines of tokens that are separated by single spaces.
     """
-    normalizer, tokenizer = _moses(language)
+    control, normalizer, tokenizer = _moses(language)
     return [
         tokenizer.tokenize(
-            CONTROL.sub(" ", normalizer.normalize(line)), aggressive_dash_splits=True, escape=True, return_str=True
+            control.sub(" ", normalizer.normalize(line)), aggressive_dash_splits=True, escape=True, return_str=True
         )
         for line in lines
     ]
 
 
 @cache
-def _moses(language: str) -> tuple[sacremoses.MosesPunctNormalizer, sacremoses.MosesTokenizer]:
-    return sacremoses.MosesPunctNormalizer(language), sacremoses.MosesTokenizer(language)
+def _moses(language: str) -> tuple[Any, Any, Any]:
+    """What Moses' remove-non-printing-char.perl removes, its normalizer and its tokenizer."""
+    import regex
+    import sacremoses
+
+    return regex.compile(r"\p{C}"), sacremoses.MosesPunctNormalizer(language), sacremoses.MosesTokenizer(language)
 
 
 def _encode(apply: Callable[[list[str]], list[str]], clean: bool, pairs: list[Pair]) -> list[Pair]:
@@ -296,6 +311,7 @@ def main() -> None:
     merges = arguments.merges or MERGES
     preparation = Preparation(source, arguments.output, merges, arguments.workers, arguments.vocabulary)
     if not arguments.dry_run:
+        set_up()
         prepare(preparation)
         return
     print(f"{source.corpus} in {arguments.output}:")

@@ -21,7 +21,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from agg_fairseq.errors import UserError
-from scripts.command import run
+from scripts.command import run, set_up
 
 from . import gpt2_bpe, sentencepiece_bpe, wikitext_source
 from .parallel_map import in_order
@@ -117,11 +117,12 @@ class Preparation:
         return {"text": self._text, **tokenizer, "encoded": self._encoded, "data-bin": self._data_bin}
 
     def _text(self, folder: Path) -> None:
+        downloaded = []
         if self.source is None:
-            wikitext_source.download(self.corpus, self.downloads, folder)
+            downloaded = wikitext_source.download(self.corpus, self.downloads, folder)
         else:
             wikitext_source.take(self.corpus, self.source, folder)
-        check(self.corpus, folder, given=self.source is not None)
+        check(self.corpus, folder, downloaded)
 
     def _tokenizer(self, folder: Path) -> None:
         if self.tokenizer == "sentencepiece":
@@ -248,6 +249,7 @@ def main() -> None:
     if arguments.dry_run:
         print(*plan(preparation), sep="\n")
     else:
+        set_up()
         prepare(preparation)
 
 

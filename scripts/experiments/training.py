@@ -12,15 +12,13 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.errors import UserError, first_line
-from agg_fairseq.f2_conversion import convert_to_f2
 from agg_fairseq.files import write_json
 
 from ..data.locks import only_run_in
 from ..progress import follow
 from .corpora import prepare
-from .experiment import BIN, ROOT, Model, Workspace, failed, say
+from .experiment import ROOT, Model, Workspace, failed, say
 
 DONE, SETTINGS, LAST = "done", "settings.json", "checkpoint_last.pt"
 
@@ -183,12 +181,16 @@ def _arguments(workspace: Workspace, model: Model) -> list[str]:
             converted = folder / "converted.pt"
             if workspace.dry:
                 options = ["--path", checkpoint, "--data", data, "--output", converted]
-                print(shlex.join(map(str, [BIN / "agg-fairseq", "convert-to-f2", *options])))
+                command = ROOT / ".venv" / "bin" / "agg-fairseq"
+                print(shlex.join(map(str, [command, "convert-to-f2", *options])))
             elif not converted.exists():
+                from agg_fairseq.checkpoint import Checkpoint
+                from agg_fairseq.f2_conversion import convert_to_f2
+
                 convert_to_f2(Checkpoint(checkpoint, training_state=False), data, converted)
             checkpoint = converted
         start = [f"checkpoint.finetune_from_model={checkpoint}"]
     return [
         str(ROOT / "configs" / model.config), *overrides_of(workspace, model), f"task.data={data}",
-        f"checkpoint.save_dir={folder}", *start,
+        f"checkpoint.save_dir={folder}", *start, *([] if workspace.gpus is None else ["--gpus", str(workspace.gpus)]),
     ]  # fmt: skip

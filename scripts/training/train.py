@@ -12,7 +12,9 @@ same: the product max_tokens (of a batch) x update_freq (batches per update) x G
 dataset.max_tokens or optimization.update_freq, this value applies to each GPU. To use several machines, run the same
 command on all of them with --nodes, --node-rank and --master, or start it through Slurm:
 
-    srun --ntasks-per-node=1 bash scripts/train.sh CONFIG KEY=VALUE …
+    srun --ntasks-per-node=1 --cpus-per-task=$SLURM_CPUS_ON_NODE --gpus-per-node=8 bash scripts/train.sh CONFIG …
+
+with the number of GPUs of a machine. (Since version 22.05, srun does not take over the CPUs per task of the job.)
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from typing import Any
 
 from agg_fairseq.errors import UserError
 
-from ..command import run
+from ..command import run, set_up
 from .cluster import Batches, Cluster, cluster_of, processes_of, split
 from .configuration import ROOT, composed, locate, readable, with_plugin
 
@@ -47,7 +49,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--node-rank", type=int, metavar="R", help="index of this machine, from 0")
     parser.add_argument("--master", metavar="HOST:PORT", help="the first machine, and a free port on it")
-    parser.add_argument("--dry-run", action="store_true", help="print the command, and do nothing")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check the configuration, print the command and the tokens per update, and do nothing; the GPUs need not "
+        "be there",
+    )
     return parser
 
 
@@ -59,10 +66,11 @@ def main() -> None:
     """
     options = _parser().parse_intermixed_args()
     file = locate(options.config)
+    set_up()  # fairseq checks the configuration
     overrides = with_plugin([readable(override) for override in options.overrides])
     config = composed(file, overrides)
     cluster = cluster_of(options.nodes, options.node_rank, options.master, os.environ)
-    processes = processes_of(options.gpus, config.common.cpu)
+    processes = processes_of(options.gpus, config.common.cpu, options.dry_run)
     batches = _batches(config, file, overrides, cluster.nodes * processes)
     command = [
         *_program(cluster, processes), "--config-dir", str(file.parent), "--config-name", file.stem,
