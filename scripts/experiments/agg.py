@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agg_fairseq.data.word_pairs import DATASETS
 
-from .corpora import WIKITEXT103_GPT2, WMT14
+from .corpora import WIKITEXT103_GPT2, WMT14_AGG
 from .experiment import Experiment, Measure, Method, Model, model_of
 from .measures import BLEU, ISOTROPY, PPL, UNIQ, check_word_similarity, neighbor_measures, word_similarity
 from .pictures import alpha_sweep, early_projection, over_updates, projection, rare_tokens, singular_values
@@ -27,7 +27,7 @@ def _lm(row: str, *overrides: str, suffix: str = "", **options: object) -> Model
 
 def _mt(row: str) -> Model:
     scales = ("paper",) if row.startswith("big") else ("paper", "small", "tiny")
-    return model_of(f"wmt14_en_de/agg-{row}", WMT14, scales=scales)
+    return model_of(f"wmt14_en_de/agg-{row}", WMT14_AGG, scales=scales)
 
 
 STUDY_MLE = _lm("study-mle")
