@@ -31,7 +31,7 @@ from agg_fairseq.errors import UserError
 
 from ..command import run
 from .entries import EXPERIMENTS, OURS, Options
-from .experiment import SCALES, Experiment, Model, Workspace, check_path
+from .experiment import SCALES, Experiment, Model, Workspace, check_path, say
 from .tables import show
 from .training import check_settings, train_all
 
@@ -57,9 +57,14 @@ def main() -> None:
         raise UserError("found --show and --dry-run; expected one of them: with --show, nothing is trained")
     plan = _plan(arguments)
     trainings: dict[Path, tuple[Workspace, Model]] = {}
-    for _, experiment, workspaces in plan:
+    for key, experiment, workspaces in plan:
         if experiment.check is not None and not arguments.show:
-            experiment.check()
+            try:
+                experiment.check()
+            except UserError as error:
+                if not arguments.dry_run:
+                    raise
+                say(f"{key} cannot be measured yet: {error}")
         for workspace in workspaces:
             check_path(workspace.output)
             for model in experiment.models():

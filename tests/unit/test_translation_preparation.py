@@ -73,8 +73,8 @@ def test_tokens_by_hand(language, text, expected):
 def test_punctuation_of_the_test_split_is_not_normalized():
     """As in the scripts of fairseq and of Yu et al. (2022): only ’ becomes ' before the tokenizer."""
     text = "Das ist „gut“ – wie geht’s?"
-    assert tokenize("de", [text], normalize=False) == ["Das ist „ gut “ – wie geht &apos;s ?"]
-    assert tokenize("de", [text]) == ["Das ist &quot; gut &quot; - wie geht &apos;s ?"]
+    assert tokenize("de", [text], normalize=False) == ["Das ist „ gut “ – wie geht &apos; s ?"]
+    assert tokenize("de", [text]) == ["Das ist &quot; gut &quot; - wie geht &apos; s ?"]
 
 
 def test_too_few_pairs_to_hold_any_out(tmp_path):
