@@ -59,8 +59,8 @@ EXPERIMENTS = {
             Method("De→En, base + MLE-CosReg", _mt("de-en-base-cosreg"), ("31.93",)),
         ],
         BLEU,
-        note=f"{TRANSLATION_NOTE} Of big models it is the mean of the last 20, as Vaswani et al. ConvS2S, DSL and "
-        "Dual-NMT are not part of this package.",
+        note=f"{TRANSLATION_NOTE} Of big models it is the mean of the last 20, as Vaswani et al. Of German to English, "
+        "the paper says tokenized BLEU only. ConvS2S, DSL and Dual-NMT are not part of this package.",
     ),
     "cosreg-figure-2": Experiment(
         "Gao et al. 2019, Figure 2: embeddings and singular values with CosReg (WMT14 English to German)",

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from agg_fairseq.data.subwords import Tokenizer, gpt2_tokenizer
 from agg_fairseq.evaluation import Column, Result
 from agg_fairseq.names import HUMAN
 from scripts.experiments import f2
@@ -11,6 +12,7 @@ from scripts.experiments.entries import EXPERIMENTS
 from scripts.experiments.experiment import Corpus, Experiment, Measure, Method, Model, Workspace
 from scripts.experiments.measures import NotRun
 from scripts.experiments.pairwise import wins
+from scripts.experiments.samples import reader
 from scripts.experiments.tables import render, show
 from tests.conftest import ROOT
 
@@ -97,6 +99,15 @@ def test_pairwise_results_of_choi_et_al():
         found = wins(models[first], models[second], human), wins(models[second], models[first], human)
         assert f"{found[0]}-{found[1]}" == paper, (first, second)
     assert len(f2.WON) == 10
+
+
+def test_tokens_are_joined_as_people_read_them(shared_data):
+    files = {"gpt2_encoder_json": "encoder.json", "gpt2_vocab_bpe": "vocab.bpe"}
+    paths = {option: shared_data / "gpt2-bpe" / name for option, name in files.items()}
+    ids = gpt2_tokenizer(*map(str, paths.values())).encode(" A naïve game").ids
+    assert reader(Tokenizer("gpt2", **paths))(f"{' '.join(map(str, ids))} </s> {ids[0]}") == "A naïve game </s> A"
+    assert reader(Tokenizer("sentencepiece"))("▁A ▁na ï ve ▁game </s>") == "A naïve game</s>"
+    assert reader(Tokenizer("words"))("a game @-@ <unk>") == "a game @-@ <unk>"
 
 
 def test_texts_are_printed_under_the_table(tmp_path, capsys):
