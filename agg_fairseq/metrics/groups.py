@@ -83,7 +83,7 @@ def relative_frequency_groups(
     Raises:
         ValueError: `counts` are all zero, or `frequencies` are not two descending shares.
 
-    Reference: Yu et al. (2021), Sec. 2.2.
+    Reference: Yu et al. (2021), Sec. 2.1.
     """
     if not 1 >= frequencies[0] > frequencies[1] > 0:
         raise ValueError(f"expected two descending shares, got {frequencies}")

@@ -1,4 +1,4 @@
-"""`--optimizer coupled_adam`: the optimizers of this package for fairseq. Importing this module registers them."""
+"""`--optimizer coupled_adam` and `adam_l2`: the optimizers of this package for fairseq, registered by this module."""
 
 import logging
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, List
 
+import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import OPTIMIZER_REGISTRY, FairseqOptimizer, register_optimizer
 from omegaconf import II, OmegaConf
@@ -39,23 +40,22 @@ class CoupledAdamConfig(FairseqDataclass):
     lr: List[float] = II("optimization.lr")
 
 
-@register("coupled_adam", dataclass=CoupledAdamConfig)
-class FairseqCoupledAdam(FairseqOptimizer):
-    """fairseq's `adam`, with one second moment for all rows of the output embedding.
+class AdamOptimizer(FairseqOptimizer):
+    """An optimizer with the options of fairseq's `adam`."""
 
-    fairseq tells an optimizer nothing of the model, so that `attach` adds what it needs once the trainer has built it.
-    """
+    name: str
+    optimizer_class: type[torch.optim.Optimizer]
 
     def __init__(self, cfg: Any, params: Any) -> None:
         super().__init__(cfg)
         try:
-            self._optimizer = CoupledAdam(params, **self.optimizer_config)
+            self._optimizer = self.optimizer_class(params, **self.optimizer_config)
         except ValueError as error:
-            fail(f"--optimizer coupled_adam: {error}")
+            fail(f"--optimizer {self.name}: {error}")
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """The options of `CoupledAdam` that replace those in a checkpoint, so that a resume can change them."""
+        """The options that replace those in a checkpoint, so that a resume can change them."""
         lr, betas = self.cfg.lr, self.cfg.adam_betas
         if isinstance(betas, str):  # "(0.9, 0.98)", from a command line
             try:
@@ -72,6 +72,17 @@ class FairseqCoupledAdam(FairseqOptimizer):
             "eps": self.cfg.adam_eps,
             "weight_decay": self.cfg.weight_decay,
         }
+
+
+@register("coupled_adam", dataclass=CoupledAdamConfig)
+class FairseqCoupledAdam(AdamOptimizer):
+    """fairseq's `adam`, with one second moment for all rows of the output embedding.
+
+    fairseq tells an optimizer nothing of the model, so that `attach` adds what it needs once the trainer has built it.
+    """
+
+    name = "coupled_adam"
+    optimizer_class = CoupledAdam
 
     @property
     def supports_memory_efficient_fp16(self) -> bool:
@@ -113,6 +124,31 @@ class FairseqCoupledAdam(FairseqOptimizer):
         self._optimizer.add_param_group({**group, "params": [coupled], "coupled": True})
         rows, columns = coupled.shape
         logger.info(f"coupled_adam: the {rows} rows of the output embedding share a second moment of {columns} numbers")
+
+
+@dataclass
+class AdamL2Config(CoupledAdamConfig):
+    """Options of `--optimizer adam_l2`: those of fairseq's `adam`."""
+
+    weight_decay: float = field(default=0.0, metadata={"help": "L2 penalty: this times the weight joins the gradient"})
+
+
+@register("adam_l2", dataclass=AdamL2Config)
+class FairseqAdamL2(AdamOptimizer):
+    """`torch.optim.Adam`, whose weight decay is a part of the gradient, where that of fairseq's `adam` is decoupled.
+
+    The difference is largest for rows with small gradients, such as those of rare tokens: Adam divides by their size,
+    so that a decay that is a part of them moves such a row to zero by up to the learning rate at each update, whatever
+    the weight decay. A decoupled decay of 0.001 moves it by 0.001 times that.
+    """
+
+    name = "adam_l2"
+    optimizer_class = torch.optim.Adam
+
+    @property
+    def supports_flat_params(self) -> bool:
+        """Every number is updated by itself."""
+        return True
 
 
 attach_optimizers()

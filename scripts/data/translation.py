@@ -2,21 +2,26 @@
 
 Without --from, it downloads the archives of the shared task (1.7 GB): Europarl v7, Common Crawl and News Commentary v9
 to train on, newstest2012 and newstest2013 for validation, newstest2014 (all 3,003 sentences) to test. It normalizes
-punctuation and tokenizes as Moses does, cuts words into sub-words that it learns on both languages, leaves out pairs to
-train on that are longer than 250 sub-words, or one side more than 1.5 times as long as the other, and runs
-fairseq-preprocess with one dictionary for both languages: --source-lang de --target-lang en works on it too. At the end
-it prints how many pairs and dictionary entries there are. After an interruption, run it again: it goes on with what is
-missing. With --tokenizer sentencepiece, sentencepiece learns the sub-words on the plain text, and all pairs are kept.
+punctuation (not of the test split) and tokenizes as Moses does, cuts words into sub-words that it learns on both
+languages, leaves out pairs to train on that are longer than 250 sub-words, or one side more than 1.5 times as long as
+the other, and runs fairseq-preprocess with one dictionary for both languages: --source-lang de --target-lang en works
+on it too. At the end it prints how many pairs and dictionary entries there are. After an interruption, run it again: it
+goes on with what is missing. With --tokenizer sentencepiece, sentencepiece learns the sub-words on the plain text, and
+all pairs are kept.
 
 DIR/manifest.json is written last and says what is in DIR: data-bin for fairseq-train, reference with the plain text for
 `agg-fairseq bleu LOG --reference DIR/reference/test.de --moses de`, tokenizer with the codes of the sub-words. The
 folders plain, tokenized and text may be removed then.
 
-Papers say 37K shared sub-words, but the dictionary of Yu et al. (2022) has 40,624 entries (Table 12): merges and single
-characters, as fairseq counts them. The default is the 40,000 merges of fairseq's own script for WMT14, which come close
-to that; --merges 37000 is the other reading.
+The validation split of Yu et al. (2021) is newstest2012 and newstest2013 together; that of Yu et al. (2022) is every
+100th training pair, which is then not trained on: --validation train.
+
+The 37,000 merges are those of the papers ("37K shared sub-words") and of the script of Yu et al. (2022). With the
+single characters and fairseq's special tokens they make a dictionary of 40,624 entries there (Table 12); a warning says
+if it has another size on WMT14.
 
   bash scripts/wmt14_en_de/prepare.sh
+  bash scripts/wmt14_en_de/prepare.sh --validation train --output data/wmt14_en_de-agg
   bash scripts/wmt14_en_de/prepare.sh --from multi30k --merges 6000 --output data/multi30k
 """
 
@@ -55,7 +60,11 @@ from .prepared_folder import (
 from .text_files import Text, count_lines, read_lines, write_lines, write_pairs
 from .translation_source import LANGUAGES, WMT14, Source, downloaded, given
 
-MERGES = 40_000
+MERGES = 37_000
+DICTIONARY = 40_624
+"""Entries of the dictionary of Yu et al. (2022), Table 12, whose validation split is taken from the training pairs."""
+HELD_OUT = 100
+"""With `--validation train`, the validation split is every 100th training pair, as in that paper's script."""
 SHORTEST, LONGEST, RATIO = 1, 250, 1.5
 """Lengths of clean sentences in tokens, from fairseq's script for WMT (`clean-corpus-n.perl -ratio 1.5 … 1 250`)."""
 SENTENCES = "sentences.json"
@@ -84,6 +93,7 @@ class Preparation:
         merges: number of merges of the joint sub-words.
         workers: number of processes.
         sentencepiece: number of sub-words that sentencepiece learns instead, on plain text; None: Moses and merges.
+        held_out: whether the validation split is every 100th training pair, instead of that of `source`.
     """
 
     source: Source
@@ -91,15 +101,20 @@ class Preparation:
     merges: int
     workers: int
     sentencepiece: int | None = None
+    held_out: bool = False
 
     def settings(self) -> dict[str, object]:
         """Everything that the prepared folder depends on."""
-        how = {"merges": self.merges} if self.sentencepiece is None else {"sentencepiece": self.sentencepiece}
+        how: dict[str, object] = {"merges": self.merges, "normalized": ["train", "valid"]}
+        if self.sentencepiece is not None:
+            how = {"sentencepiece": self.sentencepiece}
+        if self.held_out:
+            how["validation"] = f"every {HELD_OUT}th training pair"
         return {**self.source.settings, **how}
 
     def stages(self) -> dict[str, tuple[str, Callable[[Path], None]]]:
         """What each of the folders holds, and how it is filled, in this order."""
-        moses = {"tokenized": ("punctuation normalized, Moses tokens", self._tokenized)}
+        moses = {"tokenized": ("punctuation normalized except in the test split, Moses tokens", self._tokenized)}
         sub_words, text = f"{self.merges:,} merges, learned on both languages", "sub-words, the training part cleaned"
         if self.sentencepiece is not None:
             moses, text = {}, "sub-words"
@@ -109,7 +124,7 @@ class Preparation:
             **moses,
             "tokenizer": (sub_words, self._tokenizer),
             "text": (text, self._text),
-            "reference": ("plain text of validation and test", self._reference),
+            "reference": (f"plain text of {' and '.join(self.references())}", self._reference),
             "data-bin": ("by fairseq-preprocess", self._data_bin),
         }
 
@@ -117,6 +132,8 @@ class Preparation:
         """Joins the texts of every split, and checks that both sides have as many lines."""
         sentences: dict[str, list[dict[str, int]]] = {}
         for split, texts in self.source.splits().items():
+            if split == "valid" and self.held_out:
+                continue
             sources = _write_texts(folder / f"{split}.{LANGUAGES[0]}", [text.source for text in texts])
             targets = _write_texts(folder / f"{split}.{LANGUAGES[1]}", [text.target for text in texts])
             for text, source, target in zip(texts, sources, targets, strict=True):
@@ -134,10 +151,13 @@ class Preparation:
                     )
                 sentences.setdefault(split, []).append({"found": source, "published": text.lines})
         write_json(folder / SENTENCES, sentences)
+        if self.held_out:
+            _hold_out(folder)
 
     def _tokenized(self, folder: Path) -> None:
         for name in _names(SPLITS):
-            work = partial(tokenize, name.rpartition(".")[2])
+            split, language = name.split(".")
+            work = partial(tokenize, language, normalize=split != "test")
             write_lines(folder / name, in_order(work, read_lines(self.output / "plain" / name), self.workers))
 
     def _tokenizer(self, folder: Path) -> None:
@@ -151,7 +171,8 @@ class Preparation:
         joint_bpe.write_fastbpe(folder / "codes", folder / "codes.fastbpe")
 
     def _text(self, folder: Path) -> None:
-        """Cuts words into sub-words, and leaves out the training pairs that are not clean."""
+        """Cuts words into sub-words, and leaves out the pairs that are not clean of what the corpus has to train on."""
+        cleaned = ("train", "valid") if self.held_out else ("train",)
         codes, before = self.output / "tokenizer" / "codes", self.output / "tokenized"
         if self.sentencepiece is not None:
             model = self.output / "tokenizer" / sentencepiece_bpe.MODEL
@@ -162,12 +183,16 @@ class Preparation:
             apply = partial(joint_bpe.apply_subword_nmt, str(codes))
         for split in SPLITS:
             sides = (read_lines(before / name) for name in _names([split]))
-            work = partial(_encode, apply, split == "train" and self.sentencepiece is None)
+            work = partial(_encode, apply, split in cleaned and self.sentencepiece is None)
             pairs = in_order(work, zip(*sides, strict=True), self.workers)
             write_pairs([folder / name for name in _names([split])], pairs)
 
+    def references(self) -> list[str]:
+        """The splits with plain text for sacreBLEU; not a validation split whose pairs are cleaned."""
+        return ["test"] if self.held_out else ["valid", "test"]
+
     def _reference(self, folder: Path) -> None:
-        for name in _names(SPLITS[1:]):
+        for name in _names(self.references()):
             shutil.copyfile(self.output / "plain" / name, folder / name)
 
     def _data_bin(self, folder: Path) -> None:
@@ -208,15 +233,23 @@ def _finish(preparation: Preparation) -> None:
         "bpe": bpe,
         "dictionary": dictionary,
         "pairs": pairs,
+        "validation": "train" if preparation.held_out else "given",
         "versions": {package: metadata.version(package) for package in packages},
     }
     files = [output / "tokenizer" / name for name in sub_words]
     files += [output / "text" / name for name in _names(SPLITS)]
-    files += [output / "reference" / name for name in _names(SPLITS[1:])]
+    files += [output / "reference" / name for name in _names(preparation.references())]
     files += [output / "data-bin" / f"dict.{language}.txt" for language in LANGUAGES]
     write_manifest(output, preparation.settings(), facts, files)
     said = ", ".join(f"{split} {counts['kept']:,} of {counts['found']:,}" for split, counts in pairs.items())
     print(f"wmt14: {output}: {dictionary:,} entries in the dictionary; pairs: {said}")
+    is_of_paper = preparation.source.is_official and preparation.held_out and preparation.merges == MERGES
+    if is_of_paper and preparation.sentencepiece is None and dictionary != DICTIONARY:
+        print(
+            f"wmt14: warning: found {dictionary:,} entries in the dictionary; Yu et al. (2022) have {DICTIONARY:,}, so "
+            "that something of their preparation differs",
+            file=sys.stderr,
+        )
 
 
 def _has_published_sentences(path: Path) -> bool:
@@ -246,8 +279,32 @@ def _write_texts(path: Path, texts: Iterable[Text]) -> list[int]:
     return counts
 
 
-def tokenize(language: str, lines: list[str]) -> list[str]:
+def _hold_out(folder: Path) -> None:
+    """Moves every 100th pair of `folder`/train to valid.
+
+    Raises:
+        UserError: there are fewer than 100 pairs.
+    """
+    for language in LANGUAGES:
+        whole = (folder / f"train.{language}").replace(folder / f"whole.{language}")
+        pairs = count_lines(whole)
+        if pairs < HELD_OUT:
+            raise UserError(
+                f"--validation train: found {pairs} training pairs; expected at least {HELD_OUT}, since every "
+                f"{HELD_OUT}th is for validation"
+            )
+        for split in ("train", "valid"):
+            numbered = enumerate(read_lines(whole), 1)
+            held = (line for number, line in numbered if (number % HELD_OUT == 0) == (split == "valid"))
+            write_lines(folder / f"{split}.{language}", held)
+        whole.unlink()
+
+
+def tokenize(language: str, lines: list[str], normalize: bool = True) -> list[str]:
     """Normalizes punctuation and tokenizes as Moses does, by sacremoses.
+
+    Without `normalize`, punctuation stays as it is, except that ’ becomes ': the test split of fairseq's script for WMT
+    and of that of Yu et al. (2022). A normalized reference would be easier to match.
 
     Control and format characters become spaces, hyphens between letters or digits become tokens (`@-@`, as by
     `tokenizer.perl -a`), and characters with a meaning to Moses are escaped (`&quot;`), as in fairseq's script for WMT.
@@ -256,16 +313,16 @@ def tokenize(language: str, lines: list[str]) -> list[str]:
     Args:
         language: whose abbreviations and apostrophes are kept: `en`, `de`.
         lines: as people write them.
+        normalize: whether to normalize punctuation.
 
     Returns:
         Lines of tokens that are separated by single spaces.
     """
     control, normalizer, tokenizer = _moses(language)
+    texts = [normalizer.normalize(line) if normalize else line.replace("’", "'") for line in lines]
     return [
-        tokenizer.tokenize(
-            control.sub(" ", normalizer.normalize(line)), aggressive_dash_splits=True, escape=True, return_str=True
-        )
-        for line in lines
+        tokenizer.tokenize(control.sub(" ", text), aggressive_dash_splits=True, escape=True, return_str=True)
+        for text in texts
     ]
 
 
@@ -308,20 +365,27 @@ def main() -> None:
     if arguments.tokenizer == "sentencepiece" and arguments.vocabulary is None:
         raise UserError("--tokenizer sentencepiece: found no --vocabulary; expected the number of sub-words")
     source = downloaded(arguments.downloads) if arguments.source is None else given(arguments.source)
-    merges = arguments.merges or MERGES
-    preparation = Preparation(source, arguments.output, merges, arguments.workers, arguments.vocabulary)
+    output = arguments.output or Path("data") / (f"{WMT14}-agg" if arguments.validation == "train" else WMT14)
+    preparation = Preparation(
+        source,
+        output,
+        arguments.merges or MERGES,
+        arguments.workers,
+        sentencepiece=arguments.vocabulary,
+        held_out=arguments.validation == "train",
+    )
     if not arguments.dry_run:
         set_up()
         prepare(preparation)
         return
-    print(f"{source.corpus} in {arguments.output}:")
-    if is_complete(arguments.output, preparation.settings()):
+    print(f"{source.corpus} in {output}:")
+    if is_complete(output, preparation.settings()):
         print("  is complete")
         return
     for line in source.plan:
         print(f"  {line}")
     for name, (what, _) in preparation.stages().items():
-        print(f"  {name:<10} {'is made' if is_made(arguments.output / name, preparation.settings()) else what}")
+        print(f"  {name:<10} {'is made' if is_made(output / name, preparation.settings()) else what}")
     print("  manifest.json, last")
 
 
@@ -349,11 +413,17 @@ def _parser() -> argparse.ArgumentParser:
         "--vocabulary", type=positive, metavar="N", help="number of sub-words of --tokenizer sentencepiece"
     )
     parser.add_argument(
+        "--validation",
+        choices=("given", "train"),
+        default="given",
+        help="given: the validation split of the corpus (default); train: every 100th training pair, which is left out "
+        "of the training split, as in Yu et al. (2022)",
+    )
+    parser.add_argument(
         "--output",
         type=Path,
-        default=Path("data") / WMT14,
         metavar="DIR",
-        help="prepared folder (default: %(default)s)",
+        help=f"prepared folder (default: data/{WMT14}, with --validation train data/{WMT14}-agg)",
     )
     add_common_options(parser)
     return parser

@@ -32,7 +32,7 @@ from agg_fairseq.errors import UserError
 from ..command import run, set_up
 from .cost import NOT_RUN, described
 from .entries import EXPERIMENTS, OURS, Options
-from .experiment import SCALES, Experiment, Model, Workspace, check_path
+from .experiment import SCALES, Experiment, Model, Workspace, check_path, say
 from .training import check_settings, train_all
 
 OWN = ("size", "task.data", "checkpoint.save_dir", "checkpoint.finetune_from_model")
@@ -61,9 +61,14 @@ def main() -> None:
     if not arguments.dry_run:
         set_up()
     trainings: dict[Path, tuple[Workspace, Model]] = {}
-    for _, experiment, workspaces in plan:
+    for key, experiment, workspaces in plan:
         if experiment.check is not None and not arguments.show:
-            experiment.check()
+            try:
+                experiment.check()
+            except UserError as error:
+                if not arguments.dry_run:
+                    raise
+                say(f"{key} cannot be measured yet: {error}")
         for workspace in workspaces:
             check_path(workspace.output)
             for model in experiment.models():

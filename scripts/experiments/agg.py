@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from agg_fairseq.data.word_pairs import DATASETS
 
-from .corpora import WIKITEXT103_GPT2, WMT14
+from .corpora import WIKITEXT103_GPT2, WMT14_AGG
 from .experiment import Experiment, Measure, Method, Model, model_of
 from .measures import BLEU, ISOTROPY, PPL, UNIQ, check_word_similarity, neighbor_measures, word_similarity
 from .pictures import alpha_sweep, early_projection, over_updates, projection, rare_tokens, singular_values
+from .samples import sample_measures, samples
 
 TOTALS = [PPL[-1], UNIQ[-1], ISOTROPY[-1]]
 
+PROTOCOL_NOTE = (
+    "As in the authors' commands, perplexity is that of blocks of 512 tokens of which the first 400 are context, and "
+    "Uniq that of blocks of 512 without context; at tiny, of 128 and 100."
+)
 RARE_NOTE = "At tiny, the rare group is the rarest 5% at each update instead of an α."
 TOKENS_NOTE = "At tiny, tokens are sentencepiece's sub-words, unless --data is a prepared folder."
 TRANSLATION_NOTE = (
@@ -27,7 +33,7 @@ def _lm(row: str, *overrides: str, suffix: str = "", **options: object) -> Model
 
 def _mt(row: str) -> Model:
     scales = ("paper",) if row.startswith("big") else ("paper", "small", "tiny")
-    return model_of(f"wmt14_en_de/agg-{row}", WMT14, scales=scales)
+    return model_of(f"wmt14_en_de/agg-{row}", WMT14_AGG, scales=scales)
 
 
 STUDY_MLE = _lm("study-mle")
@@ -114,7 +120,7 @@ MT_NEIGHBORS = {
 }
 
 
-def _listed(words: Sequence[str], lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
+def listed(words: Sequence[str], lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """The words of the paper, each followed by its neighbors."""
     return tuple(text for word, of_word in zip(words, lists, strict=True) for text in (word, *of_word))
 
@@ -124,6 +130,24 @@ NEIGHBORS_NOTE = (
     "of its own are listed."
 )
 
+SAMPLES_NOTE = (
+    "The texts are the first of the test split, 50 tokens of prefix and 100 of continuation, greedy, as the authors' "
+    "evaluation.py by default; the paper's have other prefixes, so that their Uniq, the number of distinct tokens of a "
+    "continuation, compares in size only."
+)
+
+
+def _sample_table(title: str, count: int, mle: Sequence[str], agg: Sequence[str]) -> Experiment:
+    evaluate = partial(samples, topk=None, count=count)
+    return Experiment(
+        f"Yu et al. 2022, {title} (WikiText-103, models of Table 3)",
+        [Method("MLE", MLE, mle), Method("AGG", AGG, agg)],
+        sample_measures("uniq", "Uniq", evaluate, count),
+        samples=evaluate,
+        note=f"{SAMPLES_NOTE} {RARE_NOTE}",
+    )
+
+
 EXPERIMENTS = {
     "agg-1": Experiment(
         "Yu et al. 2022, Table 1: rare embeddings left as they were initialized (WikiText-103, 6 layers)",
@@ -132,6 +156,7 @@ EXPERIMENTS = {
             Method("Freeze", STUDY_FREEZE, ("16.48", "233.92", "3017.53", "20.78", "0.840", "0.651", "0.831", "0.739")),
         ],
         [*PPL, *ISOTROPY],
+        note=PROTOCOL_NOTE,
     ),
     "agg-2": Experiment(
         "Yu et al. 2022, Table 2: parts of the gradient of rare embeddings frozen (WikiText-103, 6 layers)",
@@ -154,6 +179,7 @@ EXPERIMENTS = {
             ),
         ],
         [*PPL, *ISOTROPY],
+        note=PROTOCOL_NOTE,
     ),
     "agg-3": Experiment(
         "Yu et al. 2022, Table 3: language modeling on WikiText-103",
@@ -163,7 +189,7 @@ EXPERIMENTS = {
             HUMAN,
         ],
         [*PPL, *UNIQ, ISOTROPY[-1]],
-        note=RARE_NOTE,
+        note=f"{PROTOCOL_NOTE} {RARE_NOTE}",
     ),
     "agg-4": Experiment(
         "Yu et al. 2022, Table 4: unlikelihood training, alone and with AGG (WikiText-103)",
@@ -177,8 +203,9 @@ EXPERIMENTS = {
             HUMAN,
         ],
         [*PPL, *UNIQ, ISOTROPY[-1]],
-        note=RARE_NOTE,
+        note=f"{PROTOCOL_NOTE} {RARE_NOTE}",
     ),
+    "agg-5": _sample_table("Table 5: generated texts", 1, ("15",), ("48",)),
     "agg-6": Experiment(
         "Yu et al. 2022, Table 6: word similarity, Spearman × 100 (models of Table 3)",
         [
@@ -217,7 +244,7 @@ EXPERIMENTS = {
             Method("no g2", _lm("no-g2"), ("15.51", "13682", "0.701")),
         ],
         TOTALS,
-        note=RARE_NOTE,
+        note=f"{PROTOCOL_NOTE} {RARE_NOTE}",
     ),
     "agg-9": Experiment(
         "Yu et al. 2022, Table 9: a rare group that is fixed after the first epoch (WikiText-103)",
@@ -227,8 +254,8 @@ EXPERIMENTS = {
             Method("static AGG", _lm("static"), ("15.55", "13614", "0.752")),
         ],
         TOTALS,
-        note=f"{RARE_NOTE} The 1.2 million tokens of such a training have to be more than an epoch: with a larger "
-        "corpus, the group never becomes static.",
+        note=f"{PROTOCOL_NOTE} {RARE_NOTE} The 1.2 million tokens of such a training have to be more than an epoch: "
+        "with a larger corpus, the group never becomes static.",
     ),
     "agg-10": Experiment(
         "Yu et al. 2022, Table 10: isotropy by frequency group (models of Table 3)",
@@ -247,19 +274,20 @@ EXPERIMENTS = {
     ),
     "agg-13": Experiment(
         "Yu et al. 2022, Table 13: nearest neighbors of rare words (models of Table 3)",
-        [Method(label, model, _listed(LM_WORDS, LM_NEIGHBORS[label])) for label, model in (("MLE", MLE), ("AGG", AGG))],
+        [Method(label, model, listed(LM_WORDS, LM_NEIGHBORS[label])) for label, model in (("MLE", MLE), ("AGG", AGG))],
         neighbor_measures(LM_WORDS),
         note=f"{NEIGHBORS_NOTE} {RARE_NOTE}",
     ),
     "agg-14": Experiment(
         "Yu et al. 2022, Table 14: nearest neighbors of rare source words (base models of Table 7)",
         [
-            Method(label, model, _listed(MT_WORDS, MT_NEIGHBORS[label]))
+            Method(label, model, listed(MT_WORDS, MT_NEIGHBORS[label]))
             for label, model in (("MLE", BASE_MLE), ("AGG", BASE_AGG))
         ],
         neighbor_measures(MT_WORDS),
         note=f"{NEIGHBORS_NOTE} The paper's * marks a synonym in the other language.",
     ),
+    "agg-15": _sample_table("Table 15: more generated texts", 4, ("22", "19", "37", "24"), ("43", "55", "63", "52")),
     "agg-figure-1": Experiment(
         "Yu et al. 2022, Figure 1: the first updates of plain likelihood, in the plane of two singular directions",
         [Method("MLE", EARLY)],
@@ -290,7 +318,7 @@ EXPERIMENTS = {
         [Method("MLE", MLE), *(Method(f"α = {alpha}", model) for alpha, model in zip(ALPHAS, SWEEP, strict=True))],
         TOTALS,
         [alpha_sweep()],
-        note="The paper has a picture only. At tiny, shares of the vocabulary of 0.02, 0.05, 0.1, 0.2 and 0.4 are rare "
-        "instead of an α.",
+        note=f"{PROTOCOL_NOTE} The paper has a picture only. At tiny, shares of the vocabulary of 0.02, 0.05, 0.1, 0.2 "
+        "and 0.4 are rare instead of an α.",
     ),
 }

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 from functools import partial
 
-from .agg import KEEP_ALL, MT_WORDS, TOKENS_NOTE, TRANSLATION_NOTE
+from .agg import KEEP_ALL, MT_WORDS, NEIGHBORS_NOTE, PROTOCOL_NOTE, TOKENS_NOTE, TRANSLATION_NOTE, listed
 from .corpora import WIKITEXT103_WORDS, WMT14
 from .experiment import Experiment, Measure, Method, Model, model_of
-from .measures import BLEU, align_sim, check_aligner, isotropy, perplexity
-from .pictures import over_updates, similarity
+from .measures import BLEU, align_sim, check_aligner, isotropy, neighbor_measures, perplexity_as_published
+from .pictures import early_projection, over_updates, projection, similarity
 
 GROUPS = {"High-freq": "frequent", "Mid-freq": "medium", "Low-freq": "rare", "Total": "total"}
 TINY_NOTE = "At tiny, the rank and the counts of AGPS are chosen for the small corpus."
+NEIGHBORS = {
+    "Baseline": (
+        ("therto", "ratory", "consultan@@", "sofar", "protection@@"),
+        ("Criminal", "criminals", "perpetr@@", "secution", "xious"),
+        ("juries", "enness", "ocopying", "ratory", "sacri@@"),
+    ),
+    "CosReg": (
+        ("optimize", "appropriate", "optimal", "optimized", "maximum"),
+        ("Criminal", "criminals", "crime", "crimin@@", "terrorist"),
+        ("happy", "happ@@", "satisfaction", "wellbeing", "joy"),
+    ),
+    "AGPS": (
+        ("optimal", "optimale*", "optimalen*", "maximum", "Optim@@"),
+        ("criminals", "Criminal", "krimi@@*", "kriminellen*", "crime"),
+        ("happy", "joy", "happ@@", "Glück*", "pleasure"),
+    ),
+}
+"""Tables 10 to 12."""
 
 
 def _mt(row: str, *overrides: str, **options: object) -> Model:
@@ -24,6 +42,16 @@ def _lm(row: str) -> Model:
 
 
 MLE, COSREG, AGPS = _mt("base-mle"), _mt("base-cosreg"), _mt("base-agps")
+FREEZE = _mt("base-freeze")
+EARLY = Model(
+    "agps-base-mle-early",
+    "wmt14_en_de/agps-base-mle",
+    WMT14,
+    scaled={
+        scale: (f"optimization.max_update={4 * every}", f"checkpoint.save_interval_updates={every}", KEEP_ALL)
+        for scale, every in {"paper": 1000, "small": 1000, "tiny": 50}.items()
+    },
+)
 UNTIL = _mt(
     "base-freeze-until",
     KEEP_ALL,
@@ -32,6 +60,15 @@ UNTIL = _mt(
         "small": ("optimization.max_update=12000", "checkpoint.save_interval_updates=500"),
     },
 )
+
+
+def _neighbors(number: int, label: str, model: Model) -> Experiment:
+    return Experiment(
+        f"Yu et al. 2021, Table {number}: nearest neighbors of three words, {label} (base model of Table 2)",
+        [Method(label, model, listed(MT_WORDS, NEIGHBORS[label]))],
+        neighbor_measures(MT_WORDS, groups="frequency"),
+        note=f"{NEIGHBORS_NOTE} The paper's * marks a synonym in the other language. {TINY_NOTE}",
+    )
 
 
 def _similarities(number: int, word: int) -> Experiment:
@@ -48,11 +85,10 @@ EXPERIMENTS = {
         "Yu et al. 2021, Table 1: rare embeddings left as they were initialized (WMT14 English to German, base)",
         [
             Method("Baseline", MLE, ("27.3", "0.528")),
-            Method("Freezing rare words", _mt("base-freeze"), ("28.0", "0.023")),
+            Method("Freezing rare words", FREEZE, ("28.0", "0.023")),
         ],
         [BLEU[0], Measure("S(w)", isotropy, "S(W)", 3), BLEU[1]],
-        note=f"{TRANSLATION_NOTE} The paper freezes what is rarer than 1e-6 of the text; ours is the rarest 20% of the "
-        "vocabulary.",
+        note=f"{TRANSLATION_NOTE} Frozen is what makes up less than 1e-6 of the target tokens, as in the paper.",
     ),
     "agps-2": Experiment(
         "Yu et al. 2021, Table 2: translation, WMT14 English to German",
@@ -89,14 +125,38 @@ EXPERIMENTS = {
             Method("CosReg", _lm("cosreg"), ("17.44", "321.12", "3648.26", "29.66")),
             Method("AGPS", _lm("agps"), ("18.44", "379.21", "1751.66", "30.50")),
         ],
-        [Measure(label, partial(perplexity, groups="frequency"), f"PPL {group}") for label, group in GROUPS.items()],
-        note=f"{TINY_NOTE} {TOKENS_NOTE}",
+        [
+            Measure(label, partial(perplexity_as_published, groups="frequency"), f"PPL {group}")
+            for label, group in GROUPS.items()
+        ],
+        note=f"{PROTOCOL_NOTE} (Those of Yu et al. (2022), since no code of this paper is public.) {TINY_NOTE} "
+        f"{TOKENS_NOTE}",
+    ),
+    "agps-10": _neighbors(10, "Baseline", MLE),
+    "agps-11": _neighbors(11, "CosReg", COSREG),
+    "agps-12": _neighbors(12, "AGPS", AGPS),
+    "agps-figure-1": Experiment(
+        "Yu et al. 2021, Figure 1: the first updates of the baseline, in the plane of two singular directions",
+        [Method("Baseline", EARLY)],
+        pictures=[early_projection(4, groups="frequency")],
+        note="The paper does not say which updates it shows.",
     ),
     "agps-figure-2": Experiment(
         "Yu et al. 2021, Figure 2: mean inner products within the groups, rare words frozen until update 8,000",
         [Method("frozen, then trained", UNTIL)],
         pictures=[over_updates("inner-products", groups="frequency")],
         note="Frozen until update 4,000 at small, 100 at tiny. Trained for three times as long, at tiny twice.",
+    ),
+    "agps-figure-3": Experiment(
+        "Yu et al. 2021, Figure 3: embeddings of the baseline and with rare words frozen (models of Table 1)",
+        [Method("Baseline", MLE), Method("Freezing rare words", FREEZE)],
+        pictures=[projection(groups="frequency")],
+    ),
+    "agps-figure-4": Experiment(
+        "Yu et al. 2021, Figure 4: embeddings of the base models of Table 2",
+        [Method("Baseline", MLE), Method("CosReg", COSREG), Method("AGPS", AGPS)],
+        pictures=[projection(groups="frequency")],
+        note=TINY_NOTE,
     ),
     **{f"agps-figure-{5 + word}": _similarities(5 + word, word) for word in range(3)},
 }

@@ -27,6 +27,11 @@ WIKITEXT2_WORDS = Corpus(
     "wikitext2-words", ("scripts.data.wikitext", "wikitext2"), "words", entries=33_280, tokens=2_088_628, disk=4e7
 )
 WMT14 = Corpus("wmt14_en_de", ("scripts.data.translation",), "moses", parallel=True, entries=40_624, disk=7e9)
+HELD_OUT = ("--validation", "train")
+WMT14_AGG = Corpus(
+    "wmt14_en_de-agg", ("scripts.data.translation", *HELD_OUT), "moses", parallel=True, entries=40_624, disk=7e9
+)
+"""With the validation split of Yu et al. (2022), which is a part of the training pairs."""
 DOCUMENTATION = Corpus("demo", ("scripts.data.python_documentation",), "sentencepiece", options=())
 """The text of `tiny`, if there is no --data, and of the demo."""
 VOCABULARY, MERGES = 8000, 6000
@@ -66,6 +71,8 @@ def prepare(workspace: Workspace, corpus: Corpus) -> Prepared:
     Raises:
         UserError: it cannot be made, it is no prepared corpus, or it has other languages or tokens than expected.
     """
+    if workspace.scale == "tiny" and corpus == WMT14_AGG:
+        corpus = WMT14  # one text for all translation tables, with the validation split that it has
     folder = _folder(workspace, corpus)
     check_path(folder)
     if folder not in workspace.prepared:
@@ -81,6 +88,13 @@ def prepare(workspace: Workspace, corpus: Corpus) -> Prepared:
         raise UserError(
             f"--data: found the tokenizer {tokenizer!r} in {prepared.folder}; expected {corpus.tokenizer!r}, for this "
             "table; give the raw corpus, or a folder that was prepared with it"
+        )
+    held_out = prepared.manifest.get("validation") == "train"
+    if workspace.scale != "tiny" and corpus.parallel and held_out != (corpus == WMT14_AGG):
+        found, expected = ("with", "without") if held_out else ("without", "with")
+        raise UserError(
+            f"--data: found a folder that was prepared {found} --validation train, {prepared.folder}; expected one "
+            f"{expected} it, for this table; give the raw corpus, or such a folder"
         )
     return prepared
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from .agg import TOKENS_NOTE, TRANSLATION_NOTE
 from .corpora import WIKITEXT2_WORDS, WMT14
 from .experiment import Experiment, Measure, Method, Model, model_of
 from .measures import BLEU, perplexity
-from .pictures import projection, singular_values
+from .pictures import frequencies, projection, singular_values
 
 
 def _mt(row: str) -> Model:
@@ -19,6 +20,10 @@ def _mt(row: str) -> Model:
 LSTM_MLE = model_of("wikitext2/cosreg-mle", WIKITEXT2_WORDS)
 LSTM_COSREG = model_of("wikitext2/cosreg-cosreg", WIKITEXT2_WORDS)
 MLE, COSREG = _mt("base-mle"), _mt("base-cosreg")
+CORPORA = {
+    "a": ("WMT14 English-German in sub-words", replace(MLE, name="wmt14", corpus_only=True)),
+    "b": ("WikiText-2 in words", replace(LSTM_MLE, name="wikitext-2", corpus_only=True)),
+}
 
 EXPERIMENTS = {
     "cosreg-1": Experiment(
@@ -54,12 +59,21 @@ EXPERIMENTS = {
             Method("De→En, base + MLE-CosReg", _mt("de-en-base-cosreg"), ("31.93",)),
         ],
         BLEU,
-        note=f"{TRANSLATION_NOTE} Of big models it is the mean of the last 20, as Vaswani et al. ConvS2S, DSL and "
-        "Dual-NMT are not part of this package.",
+        note=f"{TRANSLATION_NOTE} Of big models it is the mean of the last 20, as Vaswani et al. Of German to English, "
+        "the paper says tokenized BLEU only. ConvS2S, DSL and Dual-NMT are not part of this package.",
     ),
     "cosreg-figure-2": Experiment(
         "Gao et al. 2019, Figure 2: embeddings and singular values with CosReg (WMT14 English to German)",
         [Method("MLE", MLE), Method("CosReg", COSREG)],
         pictures=[projection(), singular_values()],
     ),
+    **{
+        f"cosreg-figure-3{panel}": Experiment(
+            f"Gao et al. 2019, Figure 3 ({panel}): how often each token occurs, by rank ({title})",
+            [Method(title, corpus)],
+            pictures=[frequencies()],
+            note="A curve per language. Nothing is trained. " + (TOKENS_NOTE if panel == "b" else ""),
+        )
+        for panel, (title, corpus) in CORPORA.items()
+    },
 }

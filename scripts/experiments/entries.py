@@ -48,7 +48,7 @@ OBJECTIVES: Mapping[str, tuple[str, ...]] = {
     "agg-no-g2": ("criterion._name=agg", RARE, "criterion.agg_gates=g1"),
     "agg-static": ("criterion._name=agg", RARE, "criterion.agg_static_after_epoch=1"),
     "agps": (
-        "criterion._name=agps", "criterion.agps_rare_rank=5650", "criterion.agps_mu1=200", "criterion.agps_mu2=20",
+        "criterion._name=agps", "criterion.agps_rare_rank=930", "criterion.agps_mu1=500", "criterion.agps_mu2=20",
     ),
     "cosreg": ("criterion._name=cosreg",),
     "ul": ("criterion._name=unlikelihood",),

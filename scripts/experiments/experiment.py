@@ -66,6 +66,7 @@ class Model:
         greedy: whether texts always take the likeliest token, also in a table of sampled texts.
         averaged: number of the last checkpoints of a translation model that are averaged; 0: the best one is used.
         every_seed: whether it is trained with each of several seeds, or with the first one alone.
+        corpus_only: whether nothing is trained, since only the corpus is looked at.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Model:
     greedy: bool = False
     averaged: int = 5
     every_seed: bool = True
+    corpus_only: bool = False
 
 
 def model_of(config: str, corpus: Corpus, *overrides: str, suffix: str = "", **options: Any) -> Model:
@@ -219,6 +221,7 @@ class Experiment:
         pictures: of all models.
         trade_off: labels of the measures of one more picture, of all seeds: that of its horizontal axis, then those of
             the vertical axes, a panel for each.
+        samples: generated texts that are printed under the table, as `samples.samples` returns them.
         note: how our setting differs from the paper's, and what else to know.
         check: checks, before anything is trained, that everything that is needed to measure is there.
         name: of the files of one of our own experiments. None: one of the papers, whose files are named after its entry
@@ -233,6 +236,7 @@ class Experiment:
     measures: Sequence[Measure] = ()
     pictures: Sequence[Picture] = ()
     trade_off: Sequence[str] = ()
+    samples: Callable[[Workspace, Model], Result] | None = None
     note: str = ""
     check: Callable[[], object] | None = None
     name: str | None = None

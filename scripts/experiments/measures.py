@@ -99,10 +99,57 @@ def _kept(workspace: Workspace, model: Model, name: str, *arguments: Any, **opti
     return result
 
 
-def perplexity(workspace: Workspace, model: Model, *, split: str = "test", groups: str = "types") -> Result:
-    """Perplexity, Uniq and isotropy of a language model by frequency group."""
+def perplexity(
+    workspace: Workspace, model: Model, *, split: str = "test", groups: str = "types", **blocks: int
+) -> Result:
+    """Perplexity, Uniq and isotropy of a language model by frequency group.
+
+    Args:
+        workspace: the workspace.
+        model: a language model.
+        split: the split to score.
+        groups: as of `evaluation.perplexity`.
+        blocks: `tokens_per_sample` and `context_window` of it, if they are not those of the training and 0.
+    """
     models, data = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus).binarized
-    return _kept(workspace, model, "perplexity", models, data, split=split, groups=groups)
+    return _kept(workspace, model, "perplexity", models, data, split=split, groups=groups, **blocks)
+
+
+BLOCKS = {"paper": (512, 400), "small": (512, 400), "tiny": (128, 100)}
+"""Tokens of a block, its context included, and of the context, in the commands of Yu et al. (2022).
+
+At tiny, where models are trained on blocks of 128 tokens, the context is the same share of a block.
+"""
+
+
+def perplexity_as_published(workspace: Workspace, model: Model, *, groups: str = "types") -> Result:
+    """Perplexity, Uniq and isotropy by the protocol of Yu et al. (2022), whose README has the commands.
+
+    Perplexity is that of the last 112 of each 512 tokens, so that every token has a context of 400 or more; Uniq is
+    that of whole blocks of 512 tokens. (`eval_lm.py --tokens-per-sample 512 --context-window 400` and
+    `evaluation.py --batch-size-single-prediction 512`.)
+
+    Args:
+        workspace: the workspace.
+        model: a language model.
+        groups: as of `evaluation.perplexity`.
+
+    Returns:
+        Result: as `evaluation.perplexity`, with the columns of two evaluations.
+    """
+    from agg_fairseq.evaluation import Result
+
+    length, context = BLOCKS[workspace.scale]
+    scored = perplexity(workspace, model, groups=groups, tokens_per_sample=length, context_window=context)
+    predicted = perplexity(workspace, model, groups=groups, tokens_per_sample=length)
+    titles = [column.title for column in predicted.columns]
+    rows = {
+        row: [(scored if title.startswith("PPL") else predicted)[row][title] for title in titles]
+        for row in predicted.rows
+    }
+    found = zip(predicted.details["checkpoints"], scored.details["checkpoints"], strict=True)
+    both = [{**one, "perplexity": other["perplexity"]} for one, other in found]
+    return Result(predicted.columns, rows, scored.signature, {**predicted.details, "checkpoints": both})
 
 
 def isotropy(workspace: Workspace, model: Model) -> Result:
@@ -118,10 +165,12 @@ def word_similarity(workspace: Workspace, model: Model) -> Result:
     return _kept(workspace, model, "word_similarity", models, corpus.binarized, files, **options)
 
 
-def neighbors(workspace: Workspace, model: Model, *, words: Sequence[str]) -> Result:
+def neighbors(workspace: Workspace, model: Model, *, words: Sequence[str], groups: str = "types") -> Result:
     """The nearest tokens of words. At tiny, whose corpus lacks the paper's words, those of rare words of its own."""
     models, corpus = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus)
     options = {"words": None if workspace.scale == "tiny" else list(words), "tokenizer": corpus.tokenizer()}
+    if groups != "types":
+        options["groups"] = groups
     return _kept(workspace, model, "neighbors", models, corpus.binarized, **options)
 
 
@@ -197,6 +246,12 @@ def texts(workspace: Workspace, model: Model, *, topk: int | None, max_texts: in
         topk: number of likeliest tokens that each token is drawn from; None: always the likeliest.
         max_texts: number of prefixes that are continued; None: all.
     """
+    path, data = text_file(workspace, model, topk=topk, max_texts=max_texts), prepare(workspace, model.corpus).binarized
+    return _kept(workspace, model, "text_metrics", {model.name: path}, data)
+
+
+def text_file(workspace: Workspace, model: Model, *, topk: int | None, max_texts: int | None = None) -> Path:
+    """The file of a model's continuations of the test split, kept or made now; the arguments are those of `texts`."""
     from agg_fairseq import evaluation
 
     topk = None if model.greedy else topk
@@ -215,8 +270,7 @@ def texts(workspace: Workspace, model: Model, *, topk: int | None, max_texts: in
         say(f"continuing the test split with {workspace.name(model)}: {name}")
         return evaluation.generate_texts(*arguments, **options)
 
-    path = _cache(workspace, model).file(f"{name}.jsonl", told, opened, data, **options)
-    return _kept(workspace, model, "text_metrics", {model.name: path}, data)
+    return _cache(workspace, model).file(f"{name}.jsonl", told, opened, data, **options)
 
 
 def check_word_similarity() -> None:
@@ -239,14 +293,14 @@ def check_aligner() -> None:
 
 
 GROUPS = {"Freq": "frequent", "Med": "medium", "Rare": "rare", "Total": "total"}
-PPL = [Measure(f"PPL {label}", perplexity, f"PPL {group}") for label, group in GROUPS.items()]
-UNIQ = [Measure(f"Uniq {label}", perplexity, f"Uniq {group}", 0) for label, group in GROUPS.items()]
-ISOTROPY = [Measure(f"I(W) {label}", perplexity, f"I(W) {group}", 3) for label, group in GROUPS.items()]
+PPL = [Measure(f"PPL {label}", perplexity_as_published, f"PPL {group}") for label, group in GROUPS.items()]
+UNIQ = [Measure(f"Uniq {label}", perplexity_as_published, f"Uniq {group}", 0) for label, group in GROUPS.items()]
+ISOTROPY = [Measure(f"I(W) {label}", perplexity_as_published, f"I(W) {group}", 3) for label, group in GROUPS.items()]
 BLEU = [Measure("BLEU", bleu, "BLEU"), Measure("sacreBLEU", bleu, "sacreBLEU")]
 
 
-def neighbor_measures(words: Sequence[str]) -> list[Measure]:
-    """Each word and its 5 nearest tokens, with † after rare ones."""
+def neighbor_measures(words: Sequence[str], *, groups: str = "types") -> list[Measure]:
+    """Each word and its 5 nearest tokens, with † after those that are rare by `groups`."""
 
     def word(number: int, result: Result) -> Value:
         found = result.details["words"][number : number + 1]  # a small corpus may have fewer rare words
@@ -257,7 +311,7 @@ def neighbor_measures(words: Sequence[str]) -> list[Measure]:
         found = words[0]["checkpoints"][0]["neighbors"][rank : rank + 1] if words else []
         return found[0]["readable"] + "†" * (found[0]["group"] == "rare") if found else None
 
-    evaluate, measures = partial(neighbors, words=words), []
+    evaluate, measures = partial(neighbors, words=words, groups=groups), []
     for number in range(len(words)):
         measures.append(Measure(f"word {number + 1}", evaluate, partial(word, number)))
         measures += [

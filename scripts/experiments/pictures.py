@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .corpora import prepare
 from .experiment import Model, Picture, Workspace
-from .measures import checkpoint, perplexity, texts, token_of
+from .measures import checkpoint, perplexity_as_published, texts, token_of
 
 if TYPE_CHECKING:  # imported where they are used: --list and --dry-run work without torch
     from matplotlib.figure import Figure
@@ -20,19 +20,19 @@ def _checkpoints(workspace: Workspace, models: Sequence[Model]) -> dict[str, Che
     return {model.name: checkpoint(workspace, model) for model in models}
 
 
-def projection() -> Picture:
+def projection(*, groups: str = "types") -> Picture:
     """Embeddings in the plane of their first two singular directions, a panel per model."""
 
     def draw(workspace: Workspace, models: Sequence[Model]) -> Figure:
         from agg_fairseq import plots
 
         data = prepare(workspace, models[0].corpus).binarized
-        return plots.projection(_checkpoints(workspace, models), data)
+        return plots.projection(_checkpoints(workspace, models), data, groups=groups)
 
     return Picture("projection", draw)
 
 
-def early_projection(most: int) -> Picture:
+def early_projection(most: int, *, groups: str = "types") -> Picture:
     """The same for the first checkpoints of the first model, titled by their updates."""
 
     def draw(workspace: Workspace, models: Sequence[Model]) -> Figure:
@@ -41,7 +41,7 @@ def early_projection(most: int) -> Picture:
 
         found = checkpoints_of_run(workspace.folder(models[0]))[:most]
         by_updates = {f"{one.updates:,} updates": one for one in found}
-        return plots.projection(by_updates, prepare(workspace, models[0].corpus).binarized)
+        return plots.projection(by_updates, prepare(workspace, models[0].corpus).binarized, groups=groups)
 
     return Picture("projection", draw)
 
@@ -90,7 +90,7 @@ def alpha_sweep() -> Picture:
     def draw(workspace: Workspace, models: Sequence[Model]) -> Figure:
         from agg_fairseq import plots
 
-        return plots.alpha_sweep({model.name: perplexity(workspace, model) for model in models})
+        return plots.alpha_sweep({model.name: perplexity_as_published(workspace, model) for model in models})
 
     return Picture("alpha-sweep", draw)
 
@@ -105,6 +105,17 @@ def similarity(words: Sequence[str], word: int) -> Picture:
         return plots.similarity(_checkpoints(workspace, models), data, words=[token])
 
     return Picture("similarity", draw)
+
+
+def frequencies() -> Picture:
+    """The occurrences of each token by its rank, of the corpora of the models."""
+
+    def draw(workspace: Workspace, models: Sequence[Model]) -> Figure:
+        from agg_fairseq import plots
+
+        return plots.frequencies({model.name: prepare(workspace, model.corpus).binarized for model in models})
+
+    return Picture("frequencies", draw)
 
 
 def of_texts(name: str, topk: int) -> Picture:

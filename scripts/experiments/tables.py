@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import textwrap
 from collections.abc import Sequence
@@ -53,7 +54,7 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
         table = render(experiment.methods, experiment.measures, cells, wide=experiment.wide, changes=experiment.changes)
         if is_kept:
             _write_numbers(stem, workspaces, experiment, cells)
-    notes = []
+    notes = _sample_texts(workspaces[0], experiment) if experiment.samples else []
     if experiment.name is None:
         smaller = "" if workspaces[0].scale == "paper" else " The paper's numbers are of its own scale."
         notes.append(textwrap.fill(f"Scale: {workspaces[0].scale}.{smaller} {experiment.note}", WIDTH))
@@ -86,6 +87,22 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
             data = prepare(workspaces[0], experiment.models()[0].corpus).binarized
             say("writing the report")
             print(write_report(runs, data, stem.with_name("report.html"), ReportOptions(max_texts=100)).path)
+
+
+def _sample_texts(workspace: Workspace, experiment: Experiment) -> list[str]:
+    """A paragraph for each text of `experiment.samples`: its prefix, and what each method makes of it."""
+    found = {}
+    for method in experiment.methods:
+        with contextlib.suppress(NotRun):
+            if method.model is not None:
+                found[method.label] = experiment.samples(workspace, method.model).details["texts"]
+    paragraphs = []
+    for number, of_methods in enumerate(zip(*found.values(), strict=True), 1):
+        parts = {f"Text {number}, prefix": of_methods[0]["prefix"]}
+        parts |= {label: text["continuation"] for label, text in zip(found, of_methods, strict=True)}
+        lines = (f"{label}: {' '.join(text.split())}" for label, text in parts.items())
+        paragraphs.append("\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines))
+    return paragraphs
 
 
 def _value(workspace: Workspace, method: Method, measure: Measure) -> Value:

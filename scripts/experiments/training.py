@@ -31,8 +31,8 @@ def best_checkpoint(workspace: Workspace, model: Model) -> Path:
 
 
 def is_trained(workspace: Workspace, model: Model) -> bool:
-    """Whether the model was trained to the end."""
-    return (workspace.folder(model) / DONE).is_file()
+    """Whether the model was trained to the end, or there is nothing to train."""
+    return model.corpus_only or (workspace.folder(model) / DONE).is_file()
 
 
 def overrides_of(workspace: Workspace, model: Model) -> list[str]:
@@ -91,6 +91,8 @@ def train_all(trainings: Sequence[Training], jobs: int) -> None:
         if workspace.scale not in model.scales:
             continue
         prepare(workspace, model.corpus)
+        if model.corpus_only:
+            continue
         if is_trained(workspace, model) and not workspace.dry:
             say(f"{workspace.name(model)} is trained already")
         elif not is_trained(workspace, model):

@@ -89,7 +89,7 @@ def test_reference_is_of_the_sentences_of_data_bin(corpus, prepared):
             reference = (prepared / "reference" / f"{split}.{language}").read_text(encoding="utf-8")
             assert reference == "".join(f"{line.strip()}\n" for line in plain.splitlines())
             binarized = sentences(prepared, split, language)
-            tokens = tokenize(language, plain.splitlines())
+            tokens = tokenize(language, plain.splitlines(), normalize=split != "test")
             assert len(binarized) == SPLITS[split]
             known = [pair for pair in zip(binarized, tokens, strict=True) if "<unk>" not in pair[0]]
             assert all(one == other for one, other in known) and len(known) > 0.9 * len(tokens)
@@ -105,6 +105,22 @@ def test_training_part_is_cleaned(corpus, prepared):
     ]
     kept = iter(zip(*tokens, strict=True))
     assert all(pair in kept for pair in zip(english, german, strict=True))
+
+
+def test_validation_from_the_training_pairs(corpus, tmp_path):
+    """Every 100th pair of train is valid, cleaned like the others, and the given validation split is not used."""
+    options = ("--from", corpus, "--output", tmp_path / "out", "--merges", 500, "--validation", "train")
+    prepare(*options)
+    whole = (corpus / "train.en").read_text(encoding="utf-8").splitlines()
+    plain = {
+        split: (tmp_path / "out" / "plain" / f"{split}.en").read_text(encoding="utf-8").splitlines() for split in SPLITS
+    }
+    assert plain["valid"] == whole[99::100] and len(plain["valid"]) == 7
+    assert plain["train"] == [line for number, line in enumerate(whole, 1) if number % 100]
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["validation"] == "train" and manifest["pairs"]["valid"]["found"] == 7
+    assert not (tmp_path / "out" / "reference" / "valid.de").exists()
+    assert "'validation'" in error(*options[:-2]), "a folder of the other kind is not taken for this one"
 
 
 def test_manifest(prepared):
@@ -184,7 +200,7 @@ def test_full_disk(corpus, tmp_path):
 
 def test_dry_run_writes_nothing(corpus, tmp_path):
     result = prepare("--from", corpus, "--dry-run", cwd=tmp_path)
-    assert f"read {corpus / 'train.en'}" in result.stdout and "40,000 merges" in result.stdout
+    assert f"read {corpus / 'train.en'}" in result.stdout and "37,000 merges" in result.stdout
     result = prepare("--dry-run", cwd=tmp_path)
     assert (
         "download data/downloads/training-parallel-europarl-v7.tgz (658 MB) from https://www.statmt.org"
@@ -245,5 +261,15 @@ def test_archives_of_wmt(tmp_path):
 
 def test_help():
     result = prepare("--help")
-    for word in ("--from", "--output", "--downloads", "--merges", "--workers", "--dry-run", "40000", "40,624"):
+    for word in (
+        "--from",
+        "--output",
+        "--downloads",
+        "--merges",
+        "--workers",
+        "--dry-run",
+        "--validation",
+        "37000",
+        "40,624",
+    ):
         assert word in result.stdout

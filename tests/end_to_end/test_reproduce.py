@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from scripts.experiments import measures
 from tests.reproducing import LM, reproduce, rows, run_entry_here
 from tests.reproducing import run_entry as started
 
@@ -93,10 +94,28 @@ def test_a_dry_run_prints_the_trainings_and_starts_none(prepared_data, tmp_path)
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(("key", "missing"), [("agg-6", "word-similarity"), ("agps-3", "eflomal")])
+def test_a_dry_run_needs_no_data_to_measure(key, missing, prepared_data, mt_data, tmp_path, monkeypatch):
+    monkeypatch.setenv("AGG_DATA", str(tmp_path))
+    monkeypatch.setattr(measures.importlib.util, "find_spec", lambda name: None)
+    data = prepared_data
+    if key == "agps-3":
+        data = tmp_path / "parallel"
+        data.mkdir()
+        (data / "data-bin").symlink_to(mt_data)
+        (data / "manifest.json").write_text('{"bpe": {"kind": "words"}}')
+    options = ("--scale", "tiny", "--data", data, "--output", tmp_path / "runs")
+    printed = run_entry_here(key, *options, "--dry-run")
+    assert printed.returncode == 0 and "scripts/train.sh" in printed.stdout, printed.stderr
+    assert f"{key} cannot be measured yet: " in printed.stderr and missing in printed.stderr
+    failed = run_entry_here(key, *options)
+    assert failed.returncode == 2 and missing in failed.stderr and failed.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("agg-5",), "found the entry 'agg-5'; expected one of agg-1, "),
+        (("agg-12",), "found the entry 'agg-12'; expected one of agg-1, "),
         ((), "found no ENTRY"),
         (("agg-3", "max_update"), "or key=value, for every training"),
         (("agg-3", "Max-Update=3"), "expected key=value"),
@@ -115,9 +134,9 @@ def test_mistakes_are_told_in_one_line(arguments, message):
 
 
 def test_all_entries_are_listed():
-    """35 tables and figures, those of a paper together, then our own experiments."""
+    """49 tables and figures, those of a paper together, then our own experiments."""
     listed = [line.split()[0] for line in reproduce("--list").stdout.splitlines()]
-    assert len(listed) == 40 and listed[-5:] == ["demo", "objectives", "f2", "multi30k", "cures"]
+    assert len(listed) == 54 and listed[-5:] == ["demo", "objectives", "f2", "multi30k", "cures"]
 
 
 def test_several_entries_and_seeds_side_by_side(prepared_data, tmp_path):

@@ -107,3 +107,24 @@ model: {{_name: transformer_lm, decoder_layers: 1, decoder_embed_dim: 16, decode
     state = torch.load(tmp_path / "run" / "checkpoint_last.pt", weights_only=False)
     groups = state["last_optimizer_state"]["param_groups"]
     assert [(group["coupled"], group["betas"]) for group in groups] == [(False, (0.9, 0.98)), (True, (0.9, 0.98))]
+
+
+def test_l2_penalty_is_that_of_torch_adam(lm_data):
+    """Bit for bit, and not the decoupled decay of fairseq's `adam`, whose other options it shares."""
+    options = ("--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.1, "--criterion", "mle")
+    found = {}
+    for name in ("adam_l2", "adam"):
+        trainer, _ = trainer_for(lm_data, "--optimizer", name, *options)
+        parameters = [torch.nn.Parameter(one.detach().clone()) for one in trainer.model.parameters()]
+        oracle = torch.optim.Adam(
+            parameters, lr=trainer.get_lr(), betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1, foreach=False
+        )
+        for batch in batches(trainer.cfg, trainer.task)[:3]:
+            oracle.param_groups[0]["lr"] = trainer.get_lr()
+            trainer.train_step([batch])
+            for parameter, trained in zip(parameters, trainer.model.parameters(), strict=True):
+                parameter.grad = trained.grad.clone()
+            oracle.step()
+        pairs = zip(parameters, trainer.model.parameters(), strict=True)
+        found[name] = max((one - other).abs().max().item() for one, other in pairs)
+    assert found["adam_l2"] < 1e-6 < 1e-4 < found["adam"]

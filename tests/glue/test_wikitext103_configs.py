@@ -93,7 +93,10 @@ def test_paper_size(name):
     if name in FINE_TUNED:  # Choi et al. (2020), Table 7
         optimization = (1e-5, 1500, *optimization[2:])
     assert list(cfg.optimization.lr) == [optimization[0]] and cfg.optimization.max_update == optimization[1]
-    assert optimizer._name == "adam" and optimizer.weight_decay == optimization[2]
+    assert (
+        optimizer._name == ("adam_l2" if name.startswith("f2-") else "adam")
+        and optimizer.weight_decay == optimization[2]
+    )
     assert (cfg.optimization.clip_norm, optimizer.adam_betas, optimizer.adam_eps) == optimization[3:]
     schedule = (cfg.lr_scheduler._name, cfg.lr_scheduler.warmup_updates)
     assert schedule == SCHEDULES.get(paper_of(name), schedule)

@@ -4,21 +4,26 @@ import re
 
 import pytest
 
+from agg_fairseq.data.subwords import Tokenizer, gpt2_tokenizer
 from agg_fairseq.evaluation import Column, Result
 from agg_fairseq.names import HUMAN
+from scripts.experiments import f2
 from scripts.experiments.entries import EXPERIMENTS
-from scripts.experiments.experiment import Corpus, Experiment, Measure, Method, Model
-from scripts.experiments.tables import render
+from scripts.experiments.experiment import Corpus, Experiment, Measure, Method, Model, Workspace
+from scripts.experiments.measures import NotRun
+from scripts.experiments.pairwise import wins
+from scripts.experiments.samples import reader
+from scripts.experiments.tables import render, show
 from tests.conftest import ROOT
 
 PAPERS = {"agg": "agg-acl2022", "agps": "agps-2021", "f2": "f2-softmax-emnlp2020", "cosreg": "cosreg-iclr2019"}
 TABLES = {
-    "agg": (1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 13, 14),
-    "agps": (1, 2, 3, 4),
-    "f2": (1, 2, 3, 8, 10),
+    "agg": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15),
+    "agps": (1, 2, 3, 4, 10, 11, 12),
+    "f2": (1, 2, 3, 4, 5, 8, 9, 10, "texts"),
     "cosreg": (1, 2),
 }
-FIGURES = {"agg": (1, 2, 3, 4, 5), "agps": (2, 5, 6, 7), "f2": (2, 3), "cosreg": (2,)}
+FIGURES = {"agg": (1, 2, 3, 4, 5), "agps": (1, 2, 3, 4, 5, 6, 7), "f2": (2, 3), "cosreg": (2, "3a", "3b")}
 TEXT = Corpus("text", ("scripts.data.wikitext",), "words")
 
 
@@ -78,6 +83,48 @@ def cells_of(paper, shared_data):
         pytest.skip(f"no text of the paper at {path}")
     text = re.sub(r"</?(?:b|td|tr|th|br)>", " ", path.read_text(encoding="utf-8"))
     return [cell for cell in re.findall(r"[^\s|<>*]+", text) if cell not in ("-", "—")]
+
+
+def test_pairwise_results_of_choi_et_al():
+    """Its Table 2 gives its Table 9 (a), with trigrams."""
+    columns = ("PPL", "KLD", "MSJ-1", "MSJ-2", "MSJ-3", "SB-1", "SB-2", "SB-3", "Dist-1", "Dist-2", "Dist-3", "Rep (%)")
+
+    def measured(label, numbers):
+        values = [float(text.rstrip("k")) for text in (f2.PERPLEXITIES.get(label, "0"), *numbers[: len(columns)])]
+        return dict(zip((*columns, "Uniq"), values, strict=True))
+
+    models = {label: measured(label, numbers) for label, numbers in f2.GREEDY.items()}
+    human = measured("Human", [text or "0" for text in f2.HUMAN[1:]])
+    for (first, second), paper in f2.WON.items():
+        found = wins(models[first], models[second], human), wins(models[second], models[first], human)
+        assert f"{found[0]}-{found[1]}" == paper, (first, second)
+    assert len(f2.WON) == 10
+
+
+def test_tokens_are_joined_as_people_read_them(shared_data):
+    files = {"gpt2_encoder_json": "encoder.json", "gpt2_vocab_bpe": "vocab.bpe"}
+    paths = {option: shared_data / "gpt2-bpe" / name for option, name in files.items()}
+    ids = gpt2_tokenizer(*map(str, paths.values())).encode(" A naïve game").ids
+    assert reader(Tokenizer("gpt2", **paths))(f"{' '.join(map(str, ids))} </s> {ids[0]}") == "A naïve game </s> A"
+    assert reader(Tokenizer("sentencepiece"))("▁A ▁na ï ve ▁game </s>") == "A naïve game</s>"
+    assert reader(Tokenizer("words"))("a game @-@ <unk>") == "a game @-@ <unk>"
+
+
+def test_texts_are_printed_under_the_table(tmp_path, capsys):
+    """Each prefix once, and what each method makes of it; a model that is not trained is left out."""
+
+    def samples(workspace, model):
+        if model.name == "missing":
+            raise NotRun(model.name)
+        texts = [{"prefix": "Once", "continuation": f"upon {number} {model.name}", "uniq": number} for number in (1, 2)]
+        return Result([], {model.name: []}, "", {"texts": texts})
+
+    methods = [Method(name.upper(), Model(name, "c", TEXT), ("15",)) for name in ("mle", "missing")]
+    measure = Measure("Uniq", samples, lambda result: result.details["texts"][0]["uniq"])
+    show([Workspace("tiny", tmp_path)], "agg-5", Experiment("Title", methods, [measure], samples=samples))
+    printed = capsys.readouterr().out
+    assert "Text 1, prefix: Once\nMLE: upon 1 mle\n\nText 2, prefix: Once\nMLE: upon 2 mle\n" in printed
+    assert "MISSING:" not in printed and "not run" in printed
 
 
 def test_models_are_listed_once_and_after_those_that_they_start_from():

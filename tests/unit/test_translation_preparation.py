@@ -5,6 +5,7 @@ import sys
 import pytest
 import sacremoses
 
+from agg_fairseq.errors import UserError
 from scripts.data.prepared_folder import stage
 from scripts.data.text_files import ParallelText, Text
 from scripts.data.translation import SENTENCES, Preparation, _has_published_sentences, is_clean, tokenize
@@ -68,6 +69,23 @@ def test_only_the_training_part_is_cleaned(by_fastbpe):
 )
 def test_tokens_by_hand(language, text, expected):
     assert tokenize(language, [text]) == [expected]
+
+
+def test_punctuation_of_the_test_split_is_not_normalized():
+    """As in the scripts of fairseq and of Yu et al. (2022): only ’ becomes ' before the tokenizer."""
+    text = "Das ist „gut“ – wie geht’s?"
+    assert tokenize("de", [text], normalize=False) == ["Das ist „ gut “ – wie geht &apos; s ?"]
+    assert tokenize("de", [text]) == ["Das ist &quot; gut &quot; - wie geht &apos; s ?"]
+
+
+def test_too_few_pairs_to_hold_any_out(tmp_path):
+    for split in ("train", "valid", "test"):
+        for language in ("en", "de"):
+            (tmp_path / f"{split}.{language}").write_text("a b\n" * 99)
+    preparation = Preparation(given(tmp_path), tmp_path / "out", merges=10, workers=1, held_out=True)
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(UserError, match="--validation train: found 99 training pairs; expected at least 100"):
+        preparation.stages()["plain"][1](tmp_path / "plain")
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
