@@ -27,7 +27,9 @@ OUTPUTS = (
     re.compile(r"(.*\.)?(output|head)\.weight"),
 )
 """The names of output layers in transformers, and in models whose code comes with them; the first that are found."""
-INPUTS = re.compile(r"(.*\.)?(embed_tokens|wte|embed_in|word_embeddings?|shared|tok_embeddings|embeddings?|w)\.weight")
+INPUTS = re.compile(
+    r"(.*\.)?(embed_tokens|wte|embed_in|word_embeddings?|shared|tok_embeddings|tokens_embed|embeddings?|w)\.weight"
+)
 """The names of input embeddings of tokens."""
 LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForMaskedLM", "ForPreTraining", "MTModel")
 """How the names of transformers' classes with an output layer over the vocabulary end."""

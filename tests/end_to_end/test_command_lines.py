@@ -216,7 +216,13 @@ def test_hydra_train_with_a_config(lm_data, tmp_path):
 
 @pytest.mark.slow
 def test_example_runs_without_fairseq():
-    program = "import sys; sys.modules['fairseq'] = None; import runpy; runpy.run_path('examples/training_loop.py')"
+    program = (
+        "import runpy, sys; sys.modules['fairseq'] = None; sys.argv = ['training_loop.py', '--updates', '60']; "
+        "runpy.run_path('examples/training_loop.py')"
+    )
     printed = run_command("python", "-c", program).stdout
     losses = [float(value) for value in re.findall(r"loss ([\d.]+)", printed)]
-    assert losses[-1] < losses[0]
+    assert len(losses) == 6 and losses[2] < losses[0] and losses[5] < losses[3]
+    rows = [line.split("|")[2:8] for line in printed.splitlines() if line.startswith(("| MLE", "| AGG"))]
+    assert len(rows) == 2 and all(float(cell.replace(",", "")) > 0 for row in rows for cell in row)
+    assert rows[0] != rows[1]

@@ -97,7 +97,7 @@ def test_every_decoder_of_transformers(tmp_path):
 
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, too_long)
-    found, refused = [], {}
+    found, refused, wrong = [], {}, {}
     for kind, names in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items():
         name = names if isinstance(names, str) else names[0]
         signal.alarm(SECONDS)
@@ -114,9 +114,10 @@ def test_every_decoder_of_transformers(tmp_path):
         except UserError as error:
             refused[name] = str(error)
             continue
-        assert torch.equal(embedding.saved, weight), name
-        tied = model.get_input_embeddings().weight is model.get_output_embeddings().weight
-        assert embedding.tied is tied, name
+        tied = torch.equal(model.get_input_embeddings().weight, weight)
+        if not torch.equal(embedding.saved, weight) or embedding.tied is not tied:
+            wrong[name] = embedding.description
         found.append(name)
     print(len(found), json.dumps(refused, indent=1))
+    assert not wrong
     assert len(found) >= 100 and VOCABULARY == 61 and main(["isotropy", str(tmp_path / "LlamaForCausalLM")]) == 0
