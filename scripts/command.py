@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
 
 from agg_fairseq.errors import UserError
 
@@ -24,10 +30,38 @@ def run(name: str, main: Callable[[], None]) -> int:
         print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except OSError as error:  # a full disk, a folder that may not be written to
-        what = f"{error.filename}: " if error.filename else ""
+        path = error.filename2 or error.filename  # the second is the target of a copy
+        what = f"{path}: " if path else ""
         print(f"{name}: error: {what}{error.strerror or error}; mend that and run it again", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run it again to go on", file=sys.stderr)
         return 130
     return 0
+
+
+def set_up() -> None:
+    """Sets up .venv and starts this program there again, if a shell script of this repository has started it.
+
+    Called once the arguments are read and there is work to do. Until then, a program imports nothing but the standard
+    library and modules of this repository that do the same: --help and --dry-run work in a fresh clone, at once.
+    """
+    if os.environ.pop("AGG_SET_UP", None) is None:  # started again, by another program, or by hand
+        return
+    status = subprocess.run(["bash", str(ROOT / "scripts" / "setup.sh")], stdout=sys.stderr, check=False).returncode
+    if status:
+        raise SystemExit(status)
+    sys.stdout.flush()
+    python = str(ROOT / ".venv" / "bin" / "python")
+    os.execv(python, [python, *sys.orig_argv[1:]])
+
+
+@contextlib.contextmanager
+def writing(*paths: Path) -> Iterator[None]:
+    """Gives an OSError the name of the file that is written: the error of `write` on a full disk has none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = " or ".join(map(str, paths))
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -17,11 +18,14 @@ class Files(ThreadingHTTPServer):
     tag: the files' ETag; "" for none.
     ranges: whether ranges are granted.
     gate: answers wait until it is set.
+    refusals: status and Retry-After (or None) of the next answers, instead of content.
+    stall: seconds for which the connection stays open after an answer that was cut.
     """
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files, self.cuts, self.requests, self.tag, self.ranges = {}, [], [], '"1"', True
+        self.refusals, self.stall = [], 0.0
         self.gate = threading.Event()
         self.gate.set()
 
@@ -34,6 +38,12 @@ class _Handler(BaseHTTPRequestHandler):
         server, asked = self.server, self.headers.get("Range")
         server.requests.append((self.path, asked, self.headers.get("If-Range")))
         server.gate.wait(60)
+        if server.refusals:
+            status, wait = server.refusals.pop(0)
+            self.send_response(status)
+            if wait is not None:
+                self.send_header("Retry-After", wait)
+            return self.end_headers()
         if self.path not in server.files:
             return self.send_error(404)
         content, start = server.files[self.path], 0
@@ -50,6 +60,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         cut = server.cuts.pop(0) if server.cuts else None
         self.wfile.write(content[start:] if cut is None else content[start : start + cut])
+        if cut is not None and server.stall:
+            self.wfile.flush()
+            time.sleep(server.stall)
 
     def log_message(self, *_):
         pass

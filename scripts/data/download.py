@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import email.utils
 import hashlib
 import http.client
 import os
 import shutil
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -28,7 +30,13 @@ ATTEMPTS = 5
 """Number of attempts in a row that bring no byte, after which a mirror that breaks connections is given up."""
 PAUSE = 1.0
 """Seconds before another attempt; doubled after each that brought nothing."""
+LONGEST_WAIT = 300
+"""Seconds that a server may ask to wait for; a mirror that asks for more is given up."""
+TEMPORARY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
+"""Answers after which the same request may succeed."""
 CHUNK = 1 << 18
+DIGESTS = {32: "md5", 40: "sha1", 64: "sha256"}
+"""Algorithms of hashlib by the number of hexadecimal digits of their digests."""
 
 Check = Callable[[Path], str | None]
 """Returns what is wrong with a file, as "found …; expected …"; None if nothing is."""
@@ -43,7 +51,11 @@ class _Refused(Exception):
 
 
 class _Broken(Exception):
-    """A download ended early, and another attempt may succeed."""
+    """A download ended early, and another attempt may succeed, after `wait` seconds if the server asked for that."""
+
+    def __init__(self, reason: str, wait: float = 0.0) -> None:
+        super().__init__(reason)
+        self.wait = wait
 
 
 def digest(path: Path, algorithm: str) -> str:
@@ -60,18 +72,26 @@ def sha256(path: Path) -> str:
     return digest(path, "sha256")
 
 
-def expected(algorithm: str, published: str) -> Check:
-    """A check that a file is the published one.
+def expected(*published: str) -> Check:
+    """A check that a file is one of those that were published.
 
     Args:
-        algorithm: its name in hashlib.
-        published: the digest, in hexadecimal.
+        published: MD5, SHA-1 or SHA-256 of each, in hexadecimal.
     """
+    algorithms = [DIGESTS[len(one)] for one in published]
+
+    def label(algorithm: str) -> str:
+        return algorithm.upper().replace("SHA", "SHA-")
 
     def wrong(path: Path) -> str | None:
-        found = digest(path, algorithm)
-        name = algorithm.upper().replace("SHA", "SHA-")
-        return None if found == published else f"found the {name} {found}; expected {published}"
+        found = {algorithm: digest(path, algorithm) for algorithm in dict.fromkeys(algorithms)}
+        if any(found[algorithm] == one for algorithm, one in zip(algorithms, published, strict=True)):
+            return None
+        listed = ", ".join(f"{label(algorithm)} {one}" for algorithm, one in found.items())
+        if len(published) == 1:
+            return f"found the {listed}; expected {published[0]}"
+        wanted = " or ".join(f"{label(algorithm)} {one}" for algorithm, one in zip(algorithms, published, strict=True))
+        return f"found the {listed}; expected {wanted}"
 
     return wrong
 
@@ -100,8 +120,8 @@ def fetch(target: Path, mirrors: Sequence[str], check: Check) -> Path:
         _fetch(target, mirrors, check)
     except OSError as error:
         raise UserError(
-            f"cannot write {target}: {error.strerror or error}; make room or choose another folder, and run it "
-            "again: it goes on where it stopped"
+            f"cannot write {target}: {error.strerror or error}; make room or choose another folder, and run the same "
+            "command again: it goes on where it stopped"
         ) from error
     return target
 
@@ -126,7 +146,7 @@ def _fetch(target: Path, mirrors: Sequence[str], check: Check) -> None:
             partial = folder / partial_name(url)
             try:
                 with open(partial, "ab") as file:
-                    _download(url, file, target.name)
+                    _download(url, file, target.name, check)
             except (_Broken, _Refused) as error:
                 failures.append(f"{url}: {error}")
                 continue
@@ -148,7 +168,7 @@ def partial_name(url: str) -> str:
     return hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
-def _download(url: str, file: BinaryIO, name: str) -> None:
+def _download(url: str, file: BinaryIO, name: str, check: Check) -> None:
     """Downloads from one mirror, trying again as long as the attempts bring something.
 
     Raises:
@@ -158,31 +178,58 @@ def _download(url: str, file: BinaryIO, name: str) -> None:
     furthest, fruitless = _size(file), 0
     while True:
         try:
-            with _request(url, file) as response:
+            response = _request(url, file, check)
+            if response is None:
+                return
+            with response:
                 return _receive(response, file, name)
-        except _Broken:
+        except _Broken as broken:
             fruitless = 0 if _size(file) > furthest else fruitless + 1
             furthest = max(furthest, _size(file))
             if fruitless == ATTEMPTS:
                 raise
-            time.sleep(PAUSE * 2**fruitless)
+            if broken.wait:
+                print(f"download: {name}: {broken}; trying again in {broken.wait:,.0f} s", file=sys.stderr)
+            time.sleep(max(PAUSE * 2**fruitless, broken.wait))
 
 
-def _request(url: str, file: BinaryIO) -> Any:
-    """Asks for the bytes that are missing; the mirror sends all of them if its file was changed in the meantime."""
+def _request(url: str, file: BinaryIO, check: Check) -> Any:
+    """Asks for the bytes that are missing; the mirror sends all of them if its file was changed in the meantime.
+
+    Returns:
+        The response; None if the file is whole already.
+    """
     headers = {"User-Agent": AGENT}
     if _size(file) and _tag(file).exists():
         headers |= {"Range": f"bytes={_size(file)}-", "If-Range": _tag(file).read_text(encoding="latin-1")}
     try:
         return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
     except (OSError, http.client.HTTPException) as error:
-        code = getattr(error, "code", HTTPStatus.INTERNAL_SERVER_ERROR)
-        if code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        code = getattr(error, "code", None)
+        if code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # the mirror's file has no more bytes than ours
+            if check(Path(file.name)) is None:
+                return None
             file.truncate(0)
             raise _Broken(_reason(error)) from error
-        if _size(file) and code >= HTTPStatus.INTERNAL_SERVER_ERROR:  # it had the file, and may come back
+        if code in TEMPORARY:
+            wait = _retry_after(error)
+            if wait > LONGEST_WAIT:
+                raise _Refused(f"{_reason(error)}, asks to wait {wait:,.0f} s") from error
+            raise _Broken(_reason(error), wait) from error
+        if _size(file) and (code is None or code >= HTTPStatus.INTERNAL_SERVER_ERROR):  # it had the file
             raise _Broken(_reason(error)) from error
         raise _Refused(_reason(error)) from error
+
+
+def _retry_after(error: Any) -> float:
+    """Seconds that a server asks to wait, in its header Retry-After: a number, or a date (RFC 9110, Sec. 10.2.3)."""
+    asked = error.headers.get("Retry-After", "").strip()
+    if asked.isdecimal():
+        return float(asked)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(asked).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
 
 
 def _receive(response: Any, file: BinaryIO, name: str) -> None:
@@ -206,7 +253,7 @@ def _receive(response: Any, file: BinaryIO, name: str) -> None:
     with tqdm(total=length, initial=offset, unit="B", unit_scale=True, desc=name, disable=None) as bar:
         while True:
             try:
-                chunk = response.read(CHUNK)
+                chunk = response.read1(CHUNK)  # what has arrived; `read` would lose it if the rest does not come
             except (OSError, http.client.HTTPException) as error:
                 raise _Broken(f"the connection broke ({_reason(error)})") from error
             if not chunk:

@@ -35,9 +35,7 @@ def download(downloads: Path, folder: Path) -> None:
         UserError: no mirror could be reached.
     """
     for name, digest in FILES.items():
-        kept = fetch(
-            downloads / "gpt2_bpe" / name, [f"{mirror}/{name}" for mirror in MIRRORS], expected("sha256", digest)
-        )
+        kept = fetch(downloads / "gpt2_bpe" / name, [f"{mirror}/{name}" for mirror in MIRRORS], expected(digest))
         shutil.copyfile(kept, folder / name)
 
 
@@ -50,7 +48,7 @@ def take(given: Path, folder: Path) -> None:
     for name, digest in FILES.items():
         if not (given / name).is_file():
             raise UserError(f"--bpe-dir: found no {name} in {given}; expected GPT-2's encoder.json and vocab.bpe")
-        if wrong := expected("sha256", digest)(given / name):
+        if wrong := expected(digest)(given / name):
             raise UserError(f"--bpe-dir: {given / name}: {wrong}, GPT-2's")
         shutil.copyfile(given / name, folder / name)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from agg_fairseq.errors import UserError
 from agg_fairseq.files import write_json
+from scripts.command import writing
 
 from .download import sha256
 from .locks import only_run_in
@@ -80,7 +81,8 @@ def stage(folder: Path, settings: Mapping[str, object], make: Callable[[Path], o
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    make(partial)
+    with writing(partial):
+        make(partial)
     (partial / SETTINGS).write_text(json.dumps(dict(settings), indent=2) + "\n", encoding="utf-8")
     partial.replace(folder)
     return True
@@ -193,7 +195,7 @@ def binarize(text: Path, folder: Path, workers: int, options: Sequence[str]) -> 
         raise UserError(f"found no {program}; expected fairseq in this environment; run scripts/setup.sh") from error
     if result.returncode:
         said = (result.stderr or result.stdout).strip().splitlines() or [f"status {result.returncode}"]
-        raise UserError(f"fairseq-preprocess failed ({said[-1].strip()}); mend that and run it again")
+        raise UserError(f"fairseq-preprocess failed, writing {folder} ({said[-1].strip()}); mend that and run it again")
 
 
 def dictionary_size(path: Path) -> int:

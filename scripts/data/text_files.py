@@ -17,20 +17,10 @@ from xml.sax.saxutils import unescape
 from tqdm import tqdm
 
 from agg_fairseq.errors import UserError, first_line
+from scripts.command import writing
 
 CHUNK = 1 << 20
 BROKEN = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, ValueError, RecursionError)
-
-
-def wrong_archive(path: Path) -> str | None:
-    """Says what is wrong with a file that should be an archive, if anything: reads it to its end."""
-    try:
-        with tarfile.open(path) as archive:
-            for _ in archive:
-                pass
-    except BROKEN as error:
-        return f"found no archive that can be read ({first_line(error)}); expected one"
-    return None
 
 
 SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
@@ -139,7 +129,7 @@ def read_lines(path: Path) -> Iterator[str]:
 def write_lines(path: Path, lines: Iterable[str]) -> int:
     """Writes a text, and returns how many lines it has; shows progress."""
     written = 0
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
+    with writing(path), open(path, "w", encoding="utf-8", newline="\n") as file:
         for line in tqdm(lines, desc=path.name, unit=" lines", unit_scale=True, disable=None, leave=False):
             file.write(f"{line}\n")
             written += 1
@@ -153,7 +143,7 @@ def write_pairs(paths: Sequence[Path], pairs: Iterable[Sequence[str]]) -> None:
         paths: one for each side.
         pairs: of lines.
     """
-    with contextlib.ExitStack() as stack:
+    with writing(*paths), contextlib.ExitStack() as stack:
         files = [stack.enter_context(open(path, "w", encoding="utf-8", newline="\n")) for path in paths]
         for pair in tqdm(pairs, desc=paths[0].stem, unit=" pairs", unit_scale=True, disable=None, leave=False):
             for file, line in zip(files, pair, strict=True):

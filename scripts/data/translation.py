@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import itertools
+import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -37,6 +38,7 @@ import regex
 import sacremoses
 
 from agg_fairseq.errors import UserError
+from agg_fairseq.files import write_json
 from scripts.command import run
 
 from . import joint_bpe, sentencepiece_bpe
@@ -58,6 +60,8 @@ from .translation_source import LANGUAGES, WMT14, Source, downloaded, given
 MERGES = 40_000
 SHORTEST, LONGEST, RATIO = 1, 250, 1.5
 """Lengths of clean sentences in tokens, from fairseq's script for WMT (`clean-corpus-n.perl -ratio 1.5 … 1 250`)."""
+SENTENCES = "sentences.json"
+"""In the folder `plain`: the number of sentences of each text of each split, found and published (0: not known)."""
 CONTROL = regex.compile(r"\p{C}")
 """What Moses' remove-non-printing-char.perl removes."""
 
@@ -115,6 +119,7 @@ class Preparation:
 
     def _plain(self, folder: Path) -> None:
         """Joins the texts of every split, and checks that both sides have as many lines."""
+        sentences: dict[str, list[dict[str, int]]] = {}
         for split, texts in self.source.splits().items():
             sources = _write_texts(folder / f"{split}.{LANGUAGES[0]}", [text.source for text in texts])
             targets = _write_texts(folder / f"{split}.{LANGUAGES[1]}", [text.target for text in texts])
@@ -131,6 +136,8 @@ class Preparation:
                         f"wmt14: warning: {text.source}: found {source:,} sentences; WMT14 has {text.lines:,}",
                         file=sys.stderr,
                     )
+                sentences.setdefault(split, []).append({"found": source, "published": text.lines})
+        write_json(folder / SENTENCES, sentences)
 
     def _tokenized(self, folder: Path) -> None:
         for name in _names(SPLITS):
@@ -200,7 +207,7 @@ def _finish(preparation: Preparation) -> None:
         packages = ("sentencepiece",)
     facts = {
         "corpus": preparation.source.corpus,
-        "official": preparation.source.is_official,
+        "official": preparation.source.is_official and _has_published_sentences(output / "plain" / SENTENCES),
         "tokenizer": tokenizer,
         "bpe": bpe,
         "dictionary": dictionary,
@@ -214,6 +221,14 @@ def _finish(preparation: Preparation) -> None:
     write_manifest(output, preparation.settings(), facts, files)
     said = ", ".join(f"{split} {counts['kept']:,} of {counts['found']:,}" for split, counts in pairs.items())
     print(f"wmt14: {output}: {dictionary:,} entries in the dictionary; pairs: {said}")
+
+
+def _has_published_sentences(path: Path) -> bool:
+    """Whether each text of WMT14 had the number of sentences that it is known to have."""
+    if not path.exists():  # the folder `plain` was made by version 0.1.0
+        return False
+    texts = itertools.chain(*json.loads(path.read_text(encoding="utf-8")).values())
+    return all(text["found"] == text["published"] for text in texts)
 
 
 def _names(splits: Iterable[str]) -> list[str]:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from agg_fairseq.errors import UserError
 
-from .download import expected, fetch, sha256
+from .download import Check, expected, fetch, sha256
 from .prepared_folder import SPLITS
-from .text_files import ParallelText, Text, wrong_archive
+from .text_files import ParallelText, Text
 
 LANGUAGES = ("en", "de")
 WMT14 = "wmt14_en_de"
@@ -27,24 +27,28 @@ class Archive:
 
     Args:
         mirrors: its URLs.
+        digests: MD5 or SHA-256 of each of its versions, in hexadecimal.
         bytes: its size, if that is published.
-        sha256, md5: its digest in hexadecimal, if that is published.
     """
 
     mirrors: Sequence[str]
+    digests: Sequence[str]
     bytes: int | None = None
-    sha256: str | None = None
-    md5: str | None = None
 
-    def wrong(self, path: Path) -> str | None:
-        """Returns what is wrong with a file that should be this one; without a digest, any archive will do."""
-        if self.sha256:
-            return expected("sha256", self.sha256)(path)
-        return expected("md5", self.md5)(path) if self.md5 else wrong_archive(path)
+    @property
+    def check(self) -> Check:
+        """Whether a file is one of its versions."""
+        return expected(*self.digests)
 
 
 def _statmt(path: str) -> list[str]:
     return [f"{host}/{path}" for host in ("https://www.statmt.org", "http://statmt.org")]
+
+
+HUB = "https://huggingface.co/datasets/wmt"
+WMT13_HUB = f"{HUB}/wmt13/resolve/8e5ec410581dd0ae8039a038c2ae866915e2a47c"
+WMT14_HUB = f"{HUB}/wmt14-data/resolve/0e64fcc0d910c9e1c5c2ae91541096155d0f2e2f"
+"""Copies of the archives of the training text in the organization `wmt` of the Hugging Face hub."""
 
 
 EUROPARL, COMMON_CRAWL, NEWS_COMMENTARY, DEV, TEST = (
@@ -54,31 +58,37 @@ EUROPARL, COMMON_CRAWL, NEWS_COMMENTARY, DEV, TEST = (
     "dev.tgz",
     "test-full.tgz",
 )
-# Sizes and SHA-256: TensorFlow Datasets, url_checksums/wmt14_translate.txt. MD5: sacrebleu's table of data sets. Each
-# year's shared task has a dev.tgz of its own, with the test sets of earlier years in it, so that has no digest here.
+# Sizes and SHA-256: TensorFlow Datasets, url_checksums/wmt14_translate.txt. MD5 of the test sets: sacrebleu's table of
+# data sets. Each year's shared task has a dev.tgz of its own, with the test sets of earlier years in it: the digests
+# are those of 2014, 2017 and 2019, as public recipes of training data have them.
 ARCHIVES: Mapping[str, Archive] = {
     EUROPARL: Archive(
-        _statmt(f"wmt13/{EUROPARL}"),
+        [*_statmt(f"wmt13/{EUROPARL}"), f"{WMT13_HUB}/{EUROPARL}"],
+        ["0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7"],
         bytes=657_632_379,
-        sha256="0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
     ),
     COMMON_CRAWL: Archive(
-        _statmt(f"wmt13/{COMMON_CRAWL}"),
+        [*_statmt(f"wmt13/{COMMON_CRAWL}"), f"{WMT13_HUB}/{COMMON_CRAWL}"],
+        ["c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5"],
         bytes=918_311_367,
-        sha256="c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
     ),
     NEWS_COMMENTARY: Archive(
-        _statmt(f"wmt14/{NEWS_COMMENTARY}"),
+        [*_statmt(f"wmt14/{NEWS_COMMENTARY}"), f"{WMT14_HUB}/{NEWS_COMMENTARY}"],
+        ["cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485"],
         bytes=80_418_416,
-        sha256="cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
     ),
     DEV: Archive(
         [
             *_statmt(f"wmt14/{DEV}"),
             *(f"https://data.statmt.org/wmt{year}/translation-task/{DEV}" for year in (17, 19)),
-        ]
+        ],
+        [
+            "88ba3fc60b2278d59277122e1c7dd6e7",
+            "9d5ff04a28496b7796904ea65e50e3837bab14dbdca88b1e063105f17513dca9",
+            "7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7",
+        ],
     ),
-    TEST: Archive(_statmt(f"wmt14/{TEST}"), md5="a8cd784e006feb32ac6f3d9ec7eb389a"),
+    TEST: Archive(_statmt(f"wmt14/{TEST}"), ["a8cd784e006feb32ac6f3d9ec7eb389a"]),
 }
 
 
@@ -89,9 +99,9 @@ def texts_of_archives(folder: Path) -> Mapping[str, Sequence[ParallelText]]:
     """
     return {
         "train": [
-            _bitext(folder / EUROPARL, "training/europarl-v7.de-en"),
-            _bitext(folder / COMMON_CRAWL, "commoncrawl.de-en"),
-            _bitext(folder / NEWS_COMMENTARY, "training/news-commentary-v9.de-en"),
+            _bitext(folder / EUROPARL, "training/europarl-v7.de-en", 1_920_209),
+            _bitext(folder / COMMON_CRAWL, "commoncrawl.de-en", 2_399_123),
+            _bitext(folder / NEWS_COMMENTARY, "training/news-commentary-v9.de-en", 201_288),
         ],
         "valid": [_news(folder / DEV, 2012, 3003), _news(folder / DEV, 2013, 3000)],
         "test": [
@@ -104,8 +114,8 @@ def texts_of_archives(folder: Path) -> Mapping[str, Sequence[ParallelText]]:
     }
 
 
-def _bitext(archive: Path, name: str) -> ParallelText:
-    return ParallelText(Text(archive, (f"{name}.en",)), Text(archive, (f"{name}.de",)))
+def _bitext(archive: Path, name: str, sentences: int) -> ParallelText:
+    return ParallelText(Text(archive, (f"{name}.en",)), Text(archive, (f"{name}.de",)), sentences)
 
 
 def _news(archive: Path, year: int, sentences: int) -> ParallelText:
@@ -124,7 +134,7 @@ class Source:
 
     Args:
         corpus: its name.
-        is_official: whether it is WMT14 as it was published, by all digests that are known.
+        is_official: whether it is made of the archives of WMT14 as they were published, by their digests.
         settings: what identifies it before it is read.
         plan: what will be downloaded or read, one line each.
         splits: downloads what is missing, and returns the texts of each split.
@@ -142,7 +152,7 @@ def downloaded(folder: Path) -> Source:
 
     def splits() -> Mapping[str, Sequence[ParallelText]]:
         for name, archive in ARCHIVES.items():
-            fetch(folder / name, archive.mirrors, archive.wrong)
+            fetch(folder / name, archive.mirrors, archive.check)
         return texts_of_archives(folder)
 
     plan = []
@@ -168,7 +178,7 @@ def given(folder: Path) -> Source:
         }
         return _given_source(folder.resolve().name, False, files, lambda: texts)
     if not missing[1]:
-        others = {path.name: wrong for path in archives if (wrong := ARCHIVES[path.name].wrong(path))}
+        others = {path.name: wrong for path in archives if (wrong := ARCHIVES[path.name].check(path))}
         for name, wrong in others.items():  # it may be a sample, but not unnoticed
             print(f"wmt14: warning: {name} is not WMT's: {wrong}; going on with it", file=sys.stderr)
         return _given_source(WMT14, not others, archives, partial(texts_of_archives, folder))

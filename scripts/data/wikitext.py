@@ -117,11 +117,12 @@ class Preparation:
         return {"text": self._text, **tokenizer, "encoded": self._encoded, "data-bin": self._data_bin}
 
     def _text(self, folder: Path) -> None:
+        downloaded = []
         if self.source is None:
-            wikitext_source.download(self.corpus, self.downloads, folder)
+            downloaded = wikitext_source.download(self.corpus, self.downloads, folder)
         else:
             wikitext_source.take(self.corpus, self.source, folder)
-        check(self.corpus, folder, given=self.source is not None)
+        check(self.corpus, folder, downloaded)
 
     def _tokenizer(self, folder: Path) -> None:
         if self.tokenizer == "sentencepiece":

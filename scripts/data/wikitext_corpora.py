@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -38,7 +38,7 @@ class Official:
     @property
     def check(self) -> Check:
         """Whether a file is this one."""
-        return expected({40: "sha1", 64: "sha256"}[len(self.digest)], self.digest)
+        return expected(self.digest)
 
 
 @dataclass(frozen=True)
@@ -142,16 +142,17 @@ def is_official(corpus: Corpus, folder: Path) -> bool:
     return not any(corpus.files[split].check(folder / tokens_file(split)) for split in SPLITS)
 
 
-def check(corpus: Corpus, folder: Path, *, given: bool) -> None:
+def check(corpus: Corpus, folder: Path, downloaded: Sequence[Path] = ()) -> None:
     """Checks that the files in a folder are those of a corpus.
 
     Args:
         corpus: the corpus that they should be of.
         folder: of the three files.
-        given: whether the user gave the text. It may then be a sample: a warning is printed, and it is accepted.
+        downloaded: files that they were made of. Without any, the user gave the text, which may be a sample: a warning
+            is printed, and it is accepted.
 
     Raises:
-        UserError: a file is not of version 1, or empty; or it is not the published one, and was not given.
+        UserError: a file is not of version 1, or empty; or it was downloaded and is not the published one.
     """
     for mark, said in MARKS.items():
         with open(folder / tokens_file("train"), "rb") as file:
@@ -169,6 +170,8 @@ def check(corpus: Corpus, folder: Path, *, given: bool) -> None:
             f"{tokens_file(split)} is not that of {corpus.name}: found {size.lines:,} lines, {size.tokens:,} tokens; "
             f"expected {official.lines:,} lines, {official.tokens:,} tokens; {wrong}"
         )
-        if not given:
-            raise UserError(f"{said}; remove the downloaded files and run it again, or name your own by --from")
+        if downloaded:
+            raise UserError(
+                f"{said}; remove {', '.join(map(str, downloaded))} and run it again, or name your own text by --from"
+            )
         print(f"wikitext: warning: {said}; going on with it", file=sys.stderr)

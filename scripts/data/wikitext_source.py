@@ -21,6 +21,7 @@ import pyarrow
 from pyarrow import parquet
 
 from agg_fairseq.errors import UserError, first_line
+from scripts.command import writing
 
 from .download import NoMirror, expected, fetch, sha256
 from .prepared_folder import SPLITS
@@ -32,7 +33,7 @@ EMPTY_LINE = " \n"
 """What an empty row of the hub's files was before the hub's own script emptied it."""
 
 
-def download(corpus: Corpus, downloads: Path, folder: Path) -> None:
+def download(corpus: Corpus, downloads: Path, folder: Path) -> list[Path]:
     """Writes the three files of a corpus into a folder, from its zip or, if that cannot be reached, from the hub.
 
     Args:
@@ -40,18 +41,24 @@ def download(corpus: Corpus, downloads: Path, folder: Path) -> None:
         downloads: where the downloaded files are kept.
         folder: where the text goes.
 
+    Returns:
+        The downloaded files.
+
     Raises:
         UserError: no mirror could be reached; or a downloaded file is damaged.
     """
     try:
-        check = expected("sha256", corpus.zip_sha256)
-        unpack(fetch(downloads / f"{corpus.archive}.zip", [corpus.zip_url], check), folder)
+        check = expected(corpus.zip_sha256)
+        archive = fetch(downloads / f"{corpus.archive}.zip", [corpus.zip_url], check)
+        unpack(archive, folder)
+        return [archive]
     except NoMirror as missing:
         print(f"wikitext: {missing}\nwikitext: trying the Hugging Face hub", file=sys.stderr)
         shards = downloads / corpus.archive
-        for name in corpus.parquet_files():
-            fetch(shards / name, [corpus.parquet_url(name)], wrong_parquet)
+        names = corpus.parquet_files()
+        files = [fetch(shards / name, [corpus.parquet_url(name)], wrong_parquet) for name in names]
         rebuild(shards, folder)
+        return files
 
 
 def take(corpus: Corpus, given: Path, folder: Path) -> None:
@@ -111,7 +118,8 @@ def unpack(archive: Path, folder: Path) -> None:
         with zipfile.ZipFile(archive) as members:
             for split in SPLITS:
                 with members.open(_only_member(members, tokens_file(split))) as source:
-                    with open(folder / tokens_file(split), "wb") as target:
+                    path = folder / tokens_file(split)
+                    with writing(path), open(path, "wb") as target:
                         shutil.copyfileobj(source, target)
     except (*BROKEN_ZIP, OSError) as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # these are of the archive's bytes
@@ -156,7 +164,8 @@ def rebuild(source: Path, folder: Path) -> None:
         UserError: a file is missing, cannot be read, or is of something else.
     """
     for split in SPLITS:
-        with open(folder / tokens_file(split), "w", encoding="utf-8", newline="\n") as target:
+        path = folder / tokens_file(split)
+        with writing(path), open(path, "w", encoding="utf-8", newline="\n") as target:
             for shard in _shards(source, PARQUET_SPLITS[split]):
                 target.writelines(_lines(shard))
 

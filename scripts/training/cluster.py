@@ -53,7 +53,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Cluster:
         if nodes > 1:
             raise UserError(
                 f"found a Slurm job of {nodes} machines, and this command on one of them; expected it started by srun: "
-                "srun --ntasks-per-node=1 bash scripts/train.sh …"
+                "srun --ntasks-per-node=1 --cpus-per-task=$SLURM_CPUS_ON_NODE --gpus-per-node=N bash scripts/train.sh …"
             )
         return Cluster()
     nodes, tasks = int(environment["SLURM_STEP_NUM_NODES"]), int(environment["SLURM_STEP_NUM_TASKS"])

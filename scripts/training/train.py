@@ -12,7 +12,9 @@ same: the product max_tokens (of a batch) x update_freq (batches per update) x G
 dataset.max_tokens or optimization.update_freq, this value applies to each GPU. To use several machines, run the same
 command on all of them with --nodes, --node-rank and --master, or start it through Slurm:
 
-    srun --ntasks-per-node=1 bash scripts/train.sh CONFIG KEY=VALUE …
+    srun --ntasks-per-node=1 --cpus-per-task=$SLURM_CPUS_ON_NODE --gpus-per-node=8 bash scripts/train.sh CONFIG …
+
+with the number of GPUs of a machine. (Since version 22.05, srun does not take over the CPUs per task of the job.)
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 """Texts, plain and in archives, of all that may be wrong with them."""
 
+import errno
+import os
 import tarfile
 
 import pytest
 
 from agg_fairseq.errors import UserError
+from scripts.command import run, writing
 from scripts.data.text_files import Text, read_lines, sgm_segments, write_lines, write_pairs
 from tests.wmt_archives import add
 
@@ -133,3 +136,19 @@ def test_segments():
 )
 def test_irregular_segments(text, expected):
     assert sgm_segments(text) == expected
+
+
+def test_full_disk_names_the_file(tmp_path, capsys):
+    """The error of `write` names no file; that of a copy names the source first."""
+
+    def write(*names):
+        with writing(tmp_path / "text"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *names)
+
+    assert run("wmt14", write) == 2
+    assert (
+        capsys.readouterr().err
+        == f"wmt14: error: {tmp_path}/text: No space left on device; mend that and run it again\n"
+    )
+    assert run("wmt14", lambda: write("here", None, "there")) == 2
+    assert "error: there: No space left on device" in capsys.readouterr().err

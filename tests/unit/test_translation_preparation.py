@@ -6,8 +6,9 @@ import pytest
 import sacremoses
 
 from scripts.data.prepared_folder import stage
-from scripts.data.translation import Preparation, is_clean, tokenize
-from scripts.data.translation_source import given
+from scripts.data.text_files import ParallelText, Text
+from scripts.data.translation import SENTENCES, Preparation, _has_published_sentences, is_clean, tokenize
+from scripts.data.translation_source import Source, given
 
 
 def prepared_text(source, output, workers):
@@ -111,3 +112,23 @@ def test_lengths(source, target, expected):
 
 def test_spaces_are_no_tokens():
     assert not is_clean("  ", "a") and is_clean(" a  b ", "a b c")
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_text_with_all_sentences_of_wmt(tmp_path, missing):
+    """Each text of the splits is compared with the number that is published of it, here those of a small text."""
+    found = {"train": [3, 1], "valid": [2]}
+    texts = {}
+    for split, counts in found.items():
+        texts[split] = []
+        for number, lines in enumerate(counts):
+            path = tmp_path / f"{split}{number}"
+            path.write_text("a sentence\n" * lines)
+            published = lines + missing * (split == "valid")
+            texts[split].append(ParallelText(Text(path), Text(path), published))
+    (tmp_path / "plain").mkdir()
+    source = Source("wmt14_en_de", True, {}, [], lambda: texts)
+    Preparation(source, tmp_path, merges=1, workers=1).stages()["plain"][1](tmp_path / "plain")
+    assert (tmp_path / "plain" / "train.en").read_text() == "a sentence\n" * 4
+    assert _has_published_sentences(tmp_path / "plain" / SENTENCES) == (not missing)
+    assert not _has_published_sentences(tmp_path / SENTENCES)  # a folder of version 0.1.0 has no such file

@@ -23,14 +23,15 @@ EXPECTED = {split: [sentences(split, language) for language in LANGUAGES] for sp
 
 
 def test_archives_that_are_given(tmp_path, capsys):
-    """All of the five, whose digests are not WMT's: it is said of those that have one in the table, SHA-256 or MD5."""
+    """All of the five, whose digests are not WMT's: a warning for each, with all digests that were expected."""
     source = given(write_archives(tmp_path / "archives"))
     assert source.corpus == "wmt14_en_de" and list(source.settings) == list(ARCHIVES)
     assert source.settings[DEV] == hashlib.sha256((tmp_path / "archives" / DEV).read_bytes()).hexdigest()
     assert contents(source.splits()) == EXPECTED
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 4 and all("is not WMT's: found the " in line for line in said)
+    assert len(said) == 5 and all("is not WMT's: found the " in line for line in said)
     assert sum("warning: training-parallel-" in line for line in said) == 3 and f"warning: {TEST}" in said[-1]
+    assert said[3].count("MD5") == 2 and said[3].count("SHA-256") == 3
     assert not source.is_official
 
 
@@ -60,9 +61,9 @@ def mirrors(tmp_path, monkeypatch):
     ours = {}
     for name, archive in ARCHIVES.items():
         content = (folder / name).read_bytes()
-        digests = {kind: hashlib.new(kind, content).hexdigest() for kind in ("sha256", "md5") if getattr(archive, kind)}
+        digests = [hashlib.new("md5" if len(one) == 32 else "sha256", content).hexdigest() for one in archive.digests]
         urls = [(tmp_path / "gone" / name).as_uri(), (folder / name).as_uri()]
-        ours[name] = dataclasses.replace(archive, mirrors=urls, bytes=len(content), **digests)
+        ours[name] = dataclasses.replace(archive, mirrors=urls, bytes=len(content), digests=digests)
     monkeypatch.setattr(translation_source, "ARCHIVES", ours)
     return ours
 
@@ -76,7 +77,7 @@ def test_archives_that_are_downloaded(tmp_path, mirrors):
     assert all(line.startswith("have ") for line in downloaded(tmp_path / "downloads").plan)
 
 
-@pytest.mark.parametrize("name", [EUROPARL, TEST])
+@pytest.mark.parametrize("name", [EUROPARL, DEV, TEST])
 def test_another_file_than_it_should_be(tmp_path, mirrors, name):
     """By SHA-256 or MD5, whichever is known."""
     downloads = write_archives(tmp_path / "downloads")
@@ -86,7 +87,7 @@ def test_another_file_than_it_should_be(tmp_path, mirrors, name):
 
 
 def test_another_file_at_a_mirror(tmp_path, mirrors):
-    """By MD5, or as no archive at all where no digest is known: the next mirror is asked."""
+    """By MD5, or by all of several digests: the next mirror is asked."""
     for name in (TEST, DEV):
         (tmp_path / "gone").mkdir(exist_ok=True)
         (tmp_path / "gone" / name).write_text("<html>log in first")
