@@ -16,8 +16,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tqdm import tqdm
-
 from agg_fairseq.errors import UserError, first_line
 
 from .locks import lock
@@ -234,6 +232,8 @@ def _retry_after(error: Any) -> float:
 
 def _receive(response: Any, file: BinaryIO, name: str) -> None:
     """Appends a response to the file, or overwrites the file if the response does not continue it."""
+    from tqdm import tqdm
+
     offset = _size(file)
     if response.status != HTTPStatus.PARTIAL_CONTENT:
         offset = 0

@@ -16,9 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from subword_nmt.apply_bpe import BPE
-from subword_nmt.learn_bpe import learn_bpe
-
 from agg_fairseq.errors import UserError
 
 from .text_files import read_lines
@@ -47,6 +44,8 @@ def learn(counts: Counter[str], merges: int, codes: Path) -> None:
     Raises:
         UserError: there are no two letters to merge.
     """
+    from subword_nmt.learn_bpe import learn_bpe
+
     if all(len(word) == 1 for word in counts):
         raise UserError("found no words of several letters in the training text; expected sentences")
     progress = sys.stderr if sys.stderr.isatty() else io.StringIO()  # several lines a second
@@ -82,7 +81,9 @@ def _fastbpe(converted: str) -> Any:
 
 
 @cache
-def _subword_nmt(codes: str) -> BPE:
+def _subword_nmt(codes: str) -> Any:
+    from subword_nmt.apply_bpe import BPE
+
     with open(codes, encoding="utf-8") as file:
         return BPE(file)
 

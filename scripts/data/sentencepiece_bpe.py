@@ -6,8 +6,7 @@ import io
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-
-import sentencepiece
+from typing import Any
 
 from agg_fairseq.errors import UserError
 
@@ -46,6 +45,8 @@ def learn(
     Raises:
         UserError: the text has too few words, or too many characters, for a vocabulary of that size.
     """
+    import sentencepiece
+
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -83,5 +84,7 @@ def _spaced(line: str) -> str:
 
 
 @cache
-def _processor(model: str) -> sentencepiece.SentencePieceProcessor:
+def _processor(model: str) -> Any:
+    import sentencepiece
+
     return sentencepiece.SentencePieceProcessor(model_proto=Path(model).read_bytes())

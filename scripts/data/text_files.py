@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import IO
 from xml.sax.saxutils import unescape
 
-from tqdm import tqdm
-
 from agg_fairseq.errors import UserError, first_line
 from scripts.command import writing
 
@@ -128,6 +126,8 @@ def read_lines(path: Path) -> Iterator[str]:
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
     """Writes a text, and returns how many lines it has; shows progress."""
+    from tqdm import tqdm
+
     written = 0
     with writing(path), open(path, "w", encoding="utf-8", newline="\n") as file:
         for line in tqdm(lines, desc=path.name, unit=" lines", unit_scale=True, disable=None, leave=False):
@@ -143,6 +143,8 @@ def write_pairs(paths: Sequence[Path], pairs: Iterable[Sequence[str]]) -> None:
         paths: one for each side.
         pairs: of lines.
     """
+    from tqdm import tqdm
+
     with writing(*paths), contextlib.ExitStack() as stack:
         files = [stack.enter_context(open(path, "w", encoding="utf-8", newline="\n")) for path in paths]
         for pair in tqdm(pairs, desc=paths[0].stem, unit=" pairs", unit_scale=True, disable=None, leave=False):

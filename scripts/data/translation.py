@@ -33,13 +33,11 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
-
-import regex
-import sacremoses
+from typing import Any
 
 from agg_fairseq.errors import UserError
 from agg_fairseq.files import write_json
-from scripts.command import run
+from scripts.command import run, set_up
 
 from . import joint_bpe, sentencepiece_bpe
 from .parallel_map import in_order
@@ -62,8 +60,6 @@ SHORTEST, LONGEST, RATIO = 1, 250, 1.5
 """Lengths of clean sentences in tokens, from fairseq's script for WMT (`clean-corpus-n.perl -ratio 1.5 … 1 250`)."""
 SENTENCES = "sentences.json"
 """In the folder `plain`: the number of sentences of each text of each split, found and published (0: not known)."""
-CONTROL = regex.compile(r"\p{C}")
-"""What Moses' remove-non-printing-char.perl removes."""
 
 Pair = tuple[str, str]
 
@@ -264,18 +260,22 @@ def tokenize(language: str, lines: list[str]) -> list[str]:
     Returns:
         Lines of tokens that are separated by single spaces.
     """
-    normalizer, tokenizer = _moses(language)
+    control, normalizer, tokenizer = _moses(language)
     return [
         tokenizer.tokenize(
-            CONTROL.sub(" ", normalizer.normalize(line)), aggressive_dash_splits=True, escape=True, return_str=True
+            control.sub(" ", normalizer.normalize(line)), aggressive_dash_splits=True, escape=True, return_str=True
         )
         for line in lines
     ]
 
 
 @cache
-def _moses(language: str) -> tuple[sacremoses.MosesPunctNormalizer, sacremoses.MosesTokenizer]:
-    return sacremoses.MosesPunctNormalizer(language), sacremoses.MosesTokenizer(language)
+def _moses(language: str) -> tuple[Any, Any, Any]:
+    """What Moses' remove-non-printing-char.perl removes, its normalizer and its tokenizer."""
+    import regex
+    import sacremoses
+
+    return regex.compile(r"\p{C}"), sacremoses.MosesPunctNormalizer(language), sacremoses.MosesTokenizer(language)
 
 
 def _encode(apply: Callable[[list[str]], list[str]], clean: bool, pairs: list[Pair]) -> list[Pair]:
@@ -311,6 +311,7 @@ def main() -> None:
     merges = arguments.merges or MERGES
     preparation = Preparation(source, arguments.output, merges, arguments.workers, arguments.vocabulary)
     if not arguments.dry_run:
+        set_up()
         prepare(preparation)
         return
     print(f"{source.corpus} in {arguments.output}:")

@@ -21,7 +21,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from agg_fairseq.errors import UserError
-from scripts.command import run
+from scripts.command import run, set_up
 
 from . import gpt2_bpe, sentencepiece_bpe, wikitext_source
 from .parallel_map import in_order
@@ -249,6 +249,7 @@ def main() -> None:
     if arguments.dry_run:
         print(*plan(preparation), sep="\n")
     else:
+        set_up()
         prepare(preparation)
 
 

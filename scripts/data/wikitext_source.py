@@ -17,9 +17,6 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-import pyarrow
-from pyarrow import parquet
-
 from agg_fairseq.errors import UserError, first_line
 from scripts.command import writing
 
@@ -146,6 +143,9 @@ def parquet_files(folder: Path) -> list[Path]:
 
 def wrong_parquet(path: Path) -> str | None:
     """Returns what is wrong with a file that should be parquet; None if nothing is. Rows are not read."""
+    import pyarrow
+    from pyarrow import parquet
+
     try:
         with parquet.ParquetFile(path):
             return None
@@ -182,6 +182,9 @@ def _shards(source: Path, split: str) -> list[Path]:
 
 
 def _lines(shard: Path) -> Iterator[str]:
+    import pyarrow
+    from pyarrow import parquet
+
     try:
         with parquet.ParquetFile(shard) as file:
             for batch in file.iter_batches(columns=["text"]):

@@ -29,10 +29,9 @@ from typing import NoReturn
 
 from agg_fairseq.errors import UserError
 
-from ..command import run
+from ..command import run, set_up
 from .entries import EXPERIMENTS, OURS, Options
 from .experiment import SCALES, Experiment, Model, Workspace, check_path
-from .tables import show
 from .training import check_settings, train_all
 
 OWN = ("size", "task.data", "checkpoint.save_dir", "checkpoint.finetune_from_model")
@@ -55,7 +54,11 @@ def main() -> None:
         return
     if arguments.show and arguments.dry_run:
         raise UserError("found --show and --dry-run; expected one of them: with --show, nothing is trained")
+    if arguments.models:
+        set_up()  # fairseq reads the options of --model
     plan = _plan(arguments)
+    if not arguments.dry_run:
+        set_up()
     trainings: dict[Path, tuple[Workspace, Model]] = {}
     for _, experiment, workspaces in plan:
         if experiment.check is not None and not arguments.show:
@@ -75,6 +78,8 @@ def main() -> None:
     for number, (key, experiment, workspaces) in enumerate([] if arguments.dry_run else plan):
         if number:
             print()
+        from .tables import show
+
         try:
             show(workspaces, key, experiment)
         except UserError as error:

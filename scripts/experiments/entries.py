@@ -8,21 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.evaluation import Result
-from agg_fairseq.metrics.groups import MASS_GROUPS
 from agg_fairseq.names import HUMAN
 
 from ..data.prepared_folder import MANIFEST, SPLITS
 from ..data.wikitext_corpora import tokens_file
-from ..training.configuration import overrides_of_options
 from . import agg, agps, cosreg, cures, f2
 from .corpora import DOCUMENTATION, WIKITEXT2_WORDS, WIKITEXT103_WORDS, WMT14
 from .experiment import Corpus, Experiment, Measure, Method, Model, Workspace
 from .measures import bleu, perplexity, texts
 from .pictures import projection, rare_tokens, singular_values
+
+if TYPE_CHECKING:
+    from agg_fairseq.evaluation import Result
 
 LARGE = 100_000_000
 """Bytes of a training split that is taken for that of WikiText-103 (541 MB) and not of WikiText-2 (11 MB)."""
@@ -191,6 +191,8 @@ def demo(options: Options) -> list[Experiment]:
     for fraction in fractions:
         models[f"agg-{fraction}"] = ("criterion._name=agg", f"criterion.agg_rare_fraction={fraction}")
     if options.models:
+        from ..training.configuration import overrides_of_options
+
         models = {}
         for given in options.models:
             name, *words = given.split() or [""]
@@ -235,7 +237,7 @@ def f2_softmax(options: Options) -> list[Experiment]:
         "f2-greedy-decoupled": replace(mefmax, decoding="decoupled", greedy=True),
     }
     by_order = {f"{name}-{order}": 1 for name in ("MSJ", "SB", "Dist") for order in (1, 2, 3)}
-    shares = {f"{group} (%)": 1 for group in MASS_GROUPS}
+    shares = {f"{group} (%)": 1 for group in ("frequent", "medium", "rare", "very rare")}
     columns = {"KLD": 2, **by_order, "Rep (%)": 2, "Uniq": 0, **shares}
     evaluate = partial(texts, topk=topk, max_texts=options.max_texts)
     return [

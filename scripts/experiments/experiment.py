@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.evaluation import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from agg_fairseq.evaluation import Result
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent

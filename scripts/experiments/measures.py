@@ -12,20 +12,19 @@ import subprocess
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import agg_fairseq
-from agg_fairseq import evaluation
-from agg_fairseq.averaging import average_checkpoints, last_checkpoints
-from agg_fairseq.checkpoint import Checkpoint
-from agg_fairseq.data.eflomal_alignment import align_split
 from agg_fairseq.data.word_pairs import DATASETS, dataset_files
 from agg_fairseq.errors import UserError
-from agg_fairseq.evaluation import Cache, Result
 
 from .corpora import prepare
 from .experiment import BIN, Measure, Model, Value, Workspace, failed, say
 from .training import best_checkpoint, is_trained
+
+if TYPE_CHECKING:  # imported where they are used: --list and --dry-run work without torch
+    from agg_fairseq.checkpoint import Checkpoint
+    from agg_fairseq.evaluation import Cache, Result
 
 TRANSLATION = ("--beam", "4", "--lenpen", "0.6", "--remove-bpe", "--max-tokens", "8000")
 """Options of fairseq-generate, as Vaswani et al. (2017) decode."""
@@ -53,6 +52,8 @@ def _best(workspace: Workspace, model: Model) -> Path:
 
 @lru_cache(maxsize=1)  # all measures of a model need it; a checkpoint of the papers has some GB
 def _opened(path: Path, changed: int) -> Checkpoint:
+    from agg_fairseq.checkpoint import Checkpoint
+
     return Checkpoint(path, training_state=False)
 
 
@@ -62,6 +63,9 @@ def averaged(workspace: Workspace, model: Model) -> Path:
     Raises:
         NotRun: the model is not trained.
     """
+    from agg_fairseq.averaging import average_checkpoints, last_checkpoints
+    from agg_fairseq.checkpoint import Checkpoint
+
     output = workspace.folder(model) / "averaged.pt"
     if not _is_newer(output, _best(workspace, model)):
         paths = last_checkpoints(workspace.folder(model), model.averaged, by="update")
@@ -74,13 +78,16 @@ def _is_newer(output: Path, source: Path) -> bool:
 
 
 def _cache(workspace: Workspace, model: Model) -> Cache:
+    from agg_fairseq.evaluation import Cache
+
     return Cache(workspace.folder(model) / "results")
 
 
-def _kept(
-    workspace: Workspace, model: Model, evaluate: Callable[..., Result], *arguments: Any, **options: Any
-) -> Result:
-    """The Result of an evaluation, kept or made now; its signature goes under the table."""
+def _kept(workspace: Workspace, model: Model, name: str, *arguments: Any, **options: Any) -> Result:
+    """The Result of a function of `agg_fairseq.evaluation`, kept or made now; its signature goes under the table."""
+    from agg_fairseq import evaluation
+
+    evaluate: Callable[..., Result] = getattr(evaluation, name)
 
     @functools.wraps(evaluate)  # the cache knows an evaluation by its name and arguments
     def told(*arguments: Any, **options: Any) -> Result:
@@ -95,12 +102,12 @@ def _kept(
 def perplexity(workspace: Workspace, model: Model, *, split: str = "test", groups: str = "types") -> Result:
     """Perplexity, Uniq and isotropy of a language model by frequency group."""
     models, data = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus).binarized
-    return _kept(workspace, model, evaluation.perplexity, models, data, split=split, groups=groups)
+    return _kept(workspace, model, "perplexity", models, data, split=split, groups=groups)
 
 
 def isotropy(workspace: Workspace, model: Model) -> Result:
     """Isotropy and mean cosines of the output embedding."""
-    return _kept(workspace, model, evaluation.isotropy, {model.name: checkpoint(workspace, model)})
+    return _kept(workspace, model, "isotropy", {model.name: checkpoint(workspace, model)})
 
 
 def word_similarity(workspace: Workspace, model: Model) -> Result:
@@ -108,14 +115,14 @@ def word_similarity(workspace: Workspace, model: Model) -> Result:
     models, corpus = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus)
     files, tokenizer = dataset_files(DATASETS), corpus.tokenizer()
     options = {"tokenizer": tokenizer, "as_published": True}
-    return _kept(workspace, model, evaluation.word_similarity, models, corpus.binarized, files, **options)
+    return _kept(workspace, model, "word_similarity", models, corpus.binarized, files, **options)
 
 
 def neighbors(workspace: Workspace, model: Model, *, words: Sequence[str]) -> Result:
     """The nearest tokens of words. At tiny, whose corpus lacks the paper's words, those of rare words of its own."""
     models, corpus = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus)
     options = {"words": None if workspace.scale == "tiny" else list(words), "tokenizer": corpus.tokenizer()}
-    return _kept(workspace, model, evaluation.neighbors, models, corpus.binarized, **options)
+    return _kept(workspace, model, "neighbors", models, corpus.binarized, **options)
 
 
 def token_of(workspace: Workspace, model: Model, words: Sequence[str], word: int) -> str:
@@ -138,12 +145,14 @@ def token_of(workspace: Workspace, model: Model, words: Sequence[str], word: int
 
 def align_sim(workspace: Workspace, model: Model) -> Result:
     """AlignSim of a translation model, by frequency group."""
+    from agg_fairseq.data.eflomal_alignment import align_split
+
     models, corpus = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus)
     links = workspace.output / f"{corpus.identity[:12]}.align"
     if not links.exists():
         say("aligning the words of the training split")
         align_split(corpus.binarized, links)
-    return _kept(workspace, model, evaluation.align_sim, models, corpus.binarized, links)
+    return _kept(workspace, model, "align_sim", models, corpus.binarized, links)
 
 
 def bleu(
@@ -176,7 +185,7 @@ def bleu(
     options = {"reference": corpus.reference(target)}
     if corpus.manifest.get("tokenizer") == "moses":
         options["moses"] = target
-    return _kept(workspace, model, evaluation.bleu, {model.name: log}, **options)
+    return _kept(workspace, model, "bleu", {model.name: log}, **options)
 
 
 def texts(workspace: Workspace, model: Model, *, topk: int | None, max_texts: int | None = None) -> Result:
@@ -188,6 +197,8 @@ def texts(workspace: Workspace, model: Model, *, topk: int | None, max_texts: in
         topk: number of likeliest tokens that each token is drawn from; None: always the likeliest.
         max_texts: number of prefixes that are continued; None: all.
     """
+    from agg_fairseq import evaluation
+
     topk = None if model.greedy else topk
     name, options = f"top{topk}" if topk else "greedy", {"topk": topk, "max_texts": max_texts}
     if workspace.seed is not None:
@@ -205,7 +216,7 @@ def texts(workspace: Workspace, model: Model, *, topk: int | None, max_texts: in
         return evaluation.generate_texts(*arguments, **options)
 
     path = _cache(workspace, model).file(f"{name}.jsonl", told, opened, data, **options)
-    return _kept(workspace, model, evaluation.text_metrics, {model.name: path}, data)
+    return _kept(workspace, model, "text_metrics", {model.name: path}, data)
 
 
 def check_word_similarity() -> None:

@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.errors import UserError, first_line
-from agg_fairseq.f2_conversion import convert_to_f2
 from agg_fairseq.files import write_json
 
 from ..data.locks import only_run_in
@@ -185,6 +183,9 @@ def _arguments(workspace: Workspace, model: Model) -> list[str]:
                 options = ["--path", checkpoint, "--data", data, "--output", converted]
                 print(shlex.join(map(str, [BIN / "agg-fairseq", "convert-to-f2", *options])))
             elif not converted.exists():
+                from agg_fairseq.checkpoint import Checkpoint
+                from agg_fairseq.f2_conversion import convert_to_f2
+
                 convert_to_f2(Checkpoint(checkpoint, training_state=False), data, converted)
             checkpoint = converted
         start = [f"checkpoint.finetune_from_model={checkpoint}"]

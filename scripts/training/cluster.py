@@ -6,8 +6,6 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
-
 from agg_fairseq.errors import UserError
 
 PORTS = range(20000, 60000)
@@ -70,8 +68,13 @@ def _of_slurm(environment: Mapping[str, str]) -> Cluster:
     return Cluster(nodes, int(environment["SLURM_NODEID"]), f"{hosts[0]}:{port}")
 
 
-def processes_of(wanted: int | None, on_cpu: bool) -> int:
+def processes_of(wanted: int | None, on_cpu: bool, dry: bool = False) -> int:
     """Number of processes of this machine: `wanted`, or one per GPU that is visible (on a CPU, one).
+
+    Args:
+        wanted: the value of --gpus.
+        on_cpu: whether the training runs on a CPU.
+        dry: whether nothing will be started: the GPUs need not be there.
 
     Raises:
         UserError: there is no GPU, or there are fewer than wanted.
@@ -80,7 +83,11 @@ def processes_of(wanted: int | None, on_cpu: bool) -> int:
         raise UserError(f"--gpus: found {wanted}; expected at least 1")
     if on_cpu:
         return wanted or 1
+    import torch
+
     visible = torch.cuda.device_count()
+    if dry:
+        return wanted or visible or 1
     if not visible:
         raise UserError("found no GPU; expected at least one at this size; size=tiny is for a CPU")
     if (wanted or 1) > visible:

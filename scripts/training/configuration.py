@@ -10,13 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
-
 import agg_fairseq
 from agg_fairseq.errors import UserError
 
@@ -49,6 +42,9 @@ def readable(override: str) -> str:
     Args:
         override: KEY=VALUE, or as hydra's own grammar has it.
     """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
     key, equals, value = override.partition("=")
     if equals and "." in key and key[0] not in "+~":
         override = f"++{override}"
@@ -132,6 +128,11 @@ def composed(file: Path, overrides: Sequence[str]) -> Any:
     Raises:
         UserError: an option does not exist, is needed and not given, or has a value that does not fit.
     """
+    from hydra import compose, initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
     try:
         with initialize_config_dir(str(file.parent), version_base="1.1"):
             config = compose(file.stem, list(overrides))
@@ -145,6 +146,8 @@ def composed(file: Path, overrides: Sequence[str]) -> Any:
 
 def missing_keys(config: Any) -> list[str]:
     """The options that have to be given, in order. (omegaconf's own function fails on options that refer to them.)"""
+
+    from omegaconf import OmegaConf
 
     def walk(node: Any, path: str) -> Iterator[str]:
         if isinstance(node, dict):
@@ -175,6 +178,7 @@ def _with_defaults(config: Any) -> Any:
     from fairseq import utils
     from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
+    from omegaconf import OmegaConf
 
     from agg_fairseq import criterions, models  # noqa: F401 — registers
     from agg_fairseq.optim import fairseq_optimizers  # noqa: F401 — registers

@@ -29,7 +29,7 @@ from typing import Any
 
 from agg_fairseq.errors import UserError
 
-from ..command import run
+from ..command import run, set_up
 from .cluster import Batches, Cluster, cluster_of, processes_of, split
 from .configuration import ROOT, composed, locate, readable, with_plugin
 
@@ -49,7 +49,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--node-rank", type=int, metavar="R", help="index of this machine, from 0")
     parser.add_argument("--master", metavar="HOST:PORT", help="the first machine, and a free port on it")
-    parser.add_argument("--dry-run", action="store_true", help="print the command, and do nothing")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check the configuration, print the command and the tokens per update, and do nothing; the GPUs need not "
+        "be there",
+    )
     return parser
 
 
@@ -61,10 +66,11 @@ def main() -> None:
     """
     options = _parser().parse_intermixed_args()
     file = locate(options.config)
+    set_up()  # fairseq checks the configuration
     overrides = with_plugin([readable(override) for override in options.overrides])
     config = composed(file, overrides)
     cluster = cluster_of(options.nodes, options.node_rank, options.master, os.environ)
-    processes = processes_of(options.gpus, config.common.cpu)
+    processes = processes_of(options.gpus, config.common.cpu, options.dry_run)
     batches = _batches(config, file, overrides, cluster.nodes * processes)
     command = [
         *_program(cluster, processes), "--config-dir", str(file.parent), "--config-name", file.stem,

@@ -3,5 +3,4 @@
 set -euo pipefail
 
 here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
-bash "$here/scripts/setup.sh" >&2
-exec "$here/.venv/bin/python" "$here/scripts/run.py" scripts.data.translation "$@"
+exec bash "$here/scripts/start.sh" scripts.data.translation "$@"

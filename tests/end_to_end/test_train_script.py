@@ -222,8 +222,11 @@ def test_a_file_that_is_no_yaml(launch, tmp_path):
 
 
 def test_no_gpu(launch):
+    """A dry run needs none; `test_too_few_processors` has the errors of a training."""
     status, _, said = launch(f"{WORDS}agg-agg", gpus=0)
-    assert status == 2 and "found no GPU" in said and "size=tiny" in said
+    assert status == 0 and "32,768 tokens per update = 1 GPU(s) x 4,096 x 8" in said
+    status, _, said = launch(f"{WORDS}agg-agg", "--gpus", "8", gpus=0)
+    assert status == 0 and "32,768 tokens per update = 8 GPU(s) x 4,096 x 1" in said
     assert launch(f"{WORDS}agg-agg", "size=tiny", gpus=0)[0] == 0
 
 

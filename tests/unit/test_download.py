@@ -255,7 +255,7 @@ def test_a_full_disk_is_one_line_and_the_next_run_goes_on(server, tmp_path, monk
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "tqdm", Full)
+        patch.setattr("tqdm.tqdm", Full)
         with pytest.raises(UserError, match="cannot write .*file: No space left on device; make room"):
             fetch(tmp_path / "file", [server.url()], RIGHT)
     fetch(tmp_path / "file", [server.url()], RIGHT)
