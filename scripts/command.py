@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-
 from agg_fairseq.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def run(name: str, main: Callable[[], None]) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from scripts.command import run
+from scripts.command import run, set_up
 
 from . import sentencepiece_bpe
 from .prepared_folder import SPLITS, binarize, dictionary_size, positive, prepare_folder, write_manifest
@@ -131,6 +131,7 @@ def main() -> None:
         "--vocabulary", type=positive, default=VOCABULARY, metavar="N", help="sub-words to learn (default: %(default)s)"
     )
     arguments = parser.parse_args()
+    set_up()
     prepare(arguments.output, arguments.vocabulary)
 
 

@@ -30,6 +30,7 @@ from typing import NoReturn
 from agg_fairseq.errors import UserError
 
 from ..command import run, set_up
+from .cost import NOT_RUN, described
 from .entries import EXPERIMENTS, OURS, Options
 from .experiment import SCALES, Experiment, Model, Workspace, check_path
 from .training import check_settings, train_all
@@ -74,8 +75,15 @@ def main() -> None:
     if not arguments.show:
         default = max(OURS[key].jobs if key in OURS else 1 for key, _, _ in plan)
         train_all(list(trainings.values()), 1 if arguments.dry_run else arguments.jobs or default)
+    if arguments.dry_run:
+        for key, experiment, workspaces in plan:
+            for line in described(key, experiment, workspaces, arguments.gpus or 1):
+                print(f"# {line}")
+        if arguments.scale == "paper" and any(key in EXPERIMENTS for key, *_ in plan):
+            print(f"# {NOT_RUN}")
+        return
     failed = []
-    for number, (key, experiment, workspaces) in enumerate([] if arguments.dry_run else plan):
+    for number, (key, experiment, workspaces) in enumerate(plan):
         if number:
             print()
         from .tables import show
@@ -123,6 +131,7 @@ def _plan(arguments: argparse.Namespace) -> list[tuple[str, Experiment, list[Wor
                 overrides=tuple(overrides),
                 train=not arguments.show,
                 dry=arguments.dry_run,
+                gpus=arguments.gpus,
                 seed=seed,
                 models=f"seed-{seed}" if len(seeds) > 1 else "",
                 prepared=prepared,
@@ -214,7 +223,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--show", action="store_true", help="train nothing: measure and print the existing models")
     parser.add_argument(
-        "--dry-run", action="store_true", help="print the commands of missing trainings, and start none"
+        "--dry-run",
+        action="store_true",
+        help="print the commands of missing trainings and what they take (tokens per update, GPU hours, disk space), "
+        "and start none; the GPUs need not be there",
+    )
+    parser.add_argument(
+        "--gpus",
+        type=_number,
+        metavar="N",
+        help="number of GPUs of each training (default: all that are visible; 1 with --dry-run)",
     )
     ours = parser.add_argument_group("options of our own experiments")
     ours.add_argument(

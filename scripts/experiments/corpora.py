@@ -20,11 +20,13 @@ from .experiment import ROOT, Corpus, Workspace, check_path
 DATA = Path("data")
 """Where the programs put prepared folders by default, seen from where the user is."""
 _WIKITEXT103 = ("scripts.data.wikitext", "wikitext103")
-WIKITEXT103_GPT2 = Corpus("wikitext103-gpt2", _WIKITEXT103, "gpt2")
-WIKITEXT103_SENTENCEPIECE = Corpus("wikitext103-sentencepiece", _WIKITEXT103, "sentencepiece")
-WIKITEXT103_WORDS = Corpus("wikitext103-words", _WIKITEXT103, "words")
-WIKITEXT2_WORDS = Corpus("wikitext2-words", ("scripts.data.wikitext", "wikitext2"), "words")
-WMT14 = Corpus("wmt14_en_de", ("scripts.data.translation",), "moses", parallel=True)
+WIKITEXT103_GPT2 = Corpus("wikitext103-gpt2", _WIKITEXT103, "gpt2", entries=44_256, disk=2e9)
+WIKITEXT103_SENTENCEPIECE = Corpus("wikitext103-sentencepiece", _WIKITEXT103, "sentencepiece", entries=30_000, disk=2e9)
+WIKITEXT103_WORDS = Corpus("wikitext103-words", _WIKITEXT103, "words", entries=267_744, disk=2e9)
+WIKITEXT2_WORDS = Corpus(
+    "wikitext2-words", ("scripts.data.wikitext", "wikitext2"), "words", entries=33_280, tokens=2_088_628, disk=4e7
+)
+WMT14 = Corpus("wmt14_en_de", ("scripts.data.translation",), "moses", parallel=True, entries=40_624, disk=7e9)
 DOCUMENTATION = Corpus("demo", ("scripts.data.python_documentation",), "sentencepiece", options=())
 """The text of `tiny`, if there is no --data, and of the demo."""
 VOCABULARY, MERGES = 8000, 6000
@@ -111,7 +113,7 @@ def _prepared(workspace: Workspace, corpus: Corpus, folder: Path) -> Prepared:
         program = [*_program(workspace, corpus), "--output", str(folder)]
         words = [sys.executable, str(ROOT / "scripts" / "run.py"), *program]
         if workspace.dry:
-            print(shlex.join(words))
+            print(shlex.join(["bash", str(ROOT / "scripts" / "start.sh"), *program]))
         elif status := subprocess.run(words, stdout=sys.stderr, check=False).returncode:
             raise UserError(f"{shlex.join(words)} failed (status {status}), see above; mend that and run it again")
     if workspace.dry:

@@ -34,6 +34,9 @@ class Corpus:
         parallel: whether it has two languages.
         options: of the program, for a corpus of our own experiments, which is prepared in their output folder. None: a
             corpus of the papers, which the scale decides on.
+        entries: of its dictionary, as the papers have it; for estimates of what a training takes.
+        tokens: of its training split, likewise.
+        disk: bytes of its downloads and of its prepared folder, likewise.
     """
 
     name: str
@@ -41,6 +44,9 @@ class Corpus:
     tokenizer: str
     parallel: bool = False
     options: tuple[str, ...] | None = None
+    entries: int = 8000
+    tokens: int = 0
+    disk: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,7 @@ class Workspace:
         overrides: of every training, from the command line.
         train: whether to train what is missing; otherwise only what is there is measured.
         dry: whether only to print what would be done.
+        gpus: of each training; None: all that are visible.
         seed: of trainings and texts; None: as the configurations and evaluations have it.
         models: folder in `output` of the models, if they are not in `output` itself: one for each of several seeds.
         signatures: of the evaluations that were made, in order.
@@ -104,6 +111,7 @@ class Workspace:
     overrides: tuple[str, ...] = ()
     train: bool = True
     dry: bool = False
+    gpus: int | None = None
     seed: int | None = None
     models: str = ""
     signatures: dict[str, None] = field(default_factory=dict)

@@ -32,6 +32,8 @@ Cells = Sequence[Sequence[Sequence[Value]]]
 def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> None:
     """Prints an experiment, and writes its table, numbers and pictures into the output folder.
 
+    With --show, nothing is written if none of its models is trained.
+
     Args:
         workspaces: one per seed.
         key: name of the entry, such as `agg-3`.
@@ -40,6 +42,8 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
     for workspace in workspaces:
         workspace.signatures.clear()
     stem = workspaces[0].output / (experiment.name or f"tables/{key}")
+    trained = any(is_trained(workspace, model) for workspace in workspaces for model in experiment.models())
+    is_kept = trained or workspaces[0].train  # --show writes no table in which every model is not run
     table = ""
     if experiment.measures:
         cells = [
@@ -47,7 +51,8 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
             for method in experiment.methods
         ]
         table = render(experiment.methods, experiment.measures, cells, wide=experiment.wide, changes=experiment.changes)
-        _write_numbers(stem, workspaces, experiment, cells)
+        if is_kept:
+            _write_numbers(stem, workspaces, experiment, cells)
     notes = []
     if experiment.name is None:
         smaller = "" if workspaces[0].scale == "paper" else " The paper's numbers are of its own scale."
@@ -60,12 +65,12 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
     notes.append("\n".join(dict.fromkeys(line for workspace in workspaces for line in workspace.signatures)))
     text = "\n\n".join(filter(None, [experiment.title, table, *notes]))
     print(text)
-    if experiment.measures or experiment.name is None:
+    if is_kept and (experiment.measures or experiment.name is None):
         write_whole(stem.with_name(f"{stem.name}.md"), lambda path: path.write_text(text + "\n", encoding="utf-8"))
     for workspace in workspaces:
         for line in _draw(workspace, stem, experiment):
             print(line)
-    if experiment.trade_off:
+    if experiment.trade_off and is_kept:
         path = stem.with_name(f"{stem.name}-trade-off.png")
         figure = plots.trade_off(points_of(experiment, cells), experiment.trade_off)
         write_whole(path, lambda temporary: plots.save(figure, temporary, "png"))

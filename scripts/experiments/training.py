@@ -18,7 +18,7 @@ from agg_fairseq.files import write_json
 from ..data.locks import only_run_in
 from ..progress import follow
 from .corpora import prepare
-from .experiment import BIN, ROOT, Model, Workspace, failed, say
+from .experiment import ROOT, Model, Workspace, failed, say
 
 DONE, SETTINGS, LAST = "done", "settings.json", "checkpoint_last.pt"
 
@@ -181,7 +181,8 @@ def _arguments(workspace: Workspace, model: Model) -> list[str]:
             converted = folder / "converted.pt"
             if workspace.dry:
                 options = ["--path", checkpoint, "--data", data, "--output", converted]
-                print(shlex.join(map(str, [BIN / "agg-fairseq", "convert-to-f2", *options])))
+                command = ROOT / ".venv" / "bin" / "agg-fairseq"
+                print(shlex.join(map(str, [command, "convert-to-f2", *options])))
             elif not converted.exists():
                 from agg_fairseq.checkpoint import Checkpoint
                 from agg_fairseq.f2_conversion import convert_to_f2
@@ -191,5 +192,5 @@ def _arguments(workspace: Workspace, model: Model) -> list[str]:
         start = [f"checkpoint.finetune_from_model={checkpoint}"]
     return [
         str(ROOT / "configs" / model.config), *overrides_of(workspace, model), f"task.data={data}",
-        f"checkpoint.save_dir={folder}", *start,
+        f"checkpoint.save_dir={folder}", *start, *([] if workspace.gpus is None else ["--gpus", str(workspace.gpus)]),
     ]  # fmt: skip
