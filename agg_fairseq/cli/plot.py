@@ -7,7 +7,7 @@ agg-fairseq plot rare-tokens runs/agg/train.log -o rare.png
 agg-fairseq plot alpha-sweep eval-lm.json -o sweep.pdf
 agg-fairseq plot class-sweep text-metrics.json -o classes.svg
 
-Every picture can be read without color. Each has a --help of its own.
+Every picture is readable in black and white, and has its own --help: agg-fairseq plot projection --help.
 """
 
 from __future__ import annotations

@@ -31,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="page to write, .html")
     parser.add_argument("--gen-subset", default="test", metavar="SPLIT", help="split to evaluate (default: test)")
     parser.add_argument(
-        "--valid-subset", default="valid", metavar="SPLIT", help="split of the learning curves (default: valid)"
+        "--valid-subset",
+        default="valid",
+        metavar="SPLIT",
+        help="split whose loss the learning curves show (default: valid)",
     )
     add_grouping(parser, default=None)
     parser.add_argument(

@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         nargs="+",
         metavar="SET",
-        help=f"data sets, each a file, a folder that holds {', '.join(f'{name}.txt' for name in DATASETS)} or some of "
-        f"them, or one of the names {', '.join(DATASETS)}, whose file is looked for in $AGG_DATA/word-similarity",
+        help=f"data sets: the name of one ({', '.join(DATASETS)}), which is looked for as NAME.txt in "
+        "$AGG_DATA/word-similarity; a file; or a folder of such files",
     )
     add_tokenizer(parser)
     parser.add_argument(

@@ -158,12 +158,17 @@ def described(key: str, experiment: Experiment, workspaces: Sequence[Workspace],
             lines.append(line)
     if not lines:
         return [f"{key}: nothing to train at --scale {workspaces[0].scale}"]
+    trainings = f"{key}: {len(lines)} training{'s' if len(lines) > 1 else ''}"
     if on_cpu:
-        return [*lines, f"{key}: {len(lines)} trainings on a CPU, minutes each"]
+        return [*lines, f"{trainings} on a CPU"]
     data = sum(corpus.disk for corpus in corpora.values())
-    wall = f", {hours / gpus:,.0f} hours on {gpus} GPUs" if gpus > 1 else ""
+    wall = f", {_rounded(hours / gpus)} hours on {gpus} GPUs" if gpus > 1 else ""
     total = (
-        f"{key}: {len(lines)} trainings, {hours:,.0f} GPU hours{wall}; {disk / 1e9:,.0f} GB of checkpoints, "
-        f"{data / 1e9:,.0f} GB of data ({', '.join(corpora)})"
+        f"{trainings}, {_rounded(hours)} GPU hours{wall}; {_rounded(disk / 1e9)} GB of checkpoints, "
+        f"{_rounded(data / 1e9)} GB of data ({', '.join(corpora)})"
     )
     return [*lines, total]
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"

@@ -61,7 +61,9 @@ def test_sum_of_a_table(tmp_path):
     *lines, total = described("agg-3", EXPERIMENTS["agg-3"], [Workspace("paper", tmp_path)], 8)
     assert [line.partition(":")[0] for line in lines] == ["agg-mle", "agg-agg"]
     assert all("32,768 tokens per update = 8 GPU(s) x 4,096 x 1, 50,000 updates" in line for line in lines)
-    assert total.startswith("agg-3: 2 trainings, 38 GPU hours, 5 hours on 8 GPUs; 25 GB of checkpoints, 2 GB of data")
+    assert total.startswith(
+        "agg-3: 2 trainings, 38 GPU hours, 4.8 hours on 8 GPUs; 25 GB of checkpoints, 2.0 GB of data"
+    )
 
 
 def test_what_the_command_line_changes(tmp_path):
@@ -77,7 +79,7 @@ def test_dry_run_tells_the_cost_and_the_status(tmp_path):
     run = run_entry_here("agg-3", "--dry-run", "--gpus", "4", "--output", tmp_path / "out")
     commands = [line for line in run.stdout.splitlines() if not line.startswith("# ")]
     assert sum("/scripts/train.sh " in line and line.endswith(" --gpus 4") for line in commands) == 2
-    assert "# agg-3: 2 trainings, 38 GPU hours, 10 hours on 4 GPUs" in run.stdout
+    assert "# agg-3: 2 trainings, 38 GPU hours, 9.5 hours on 4 GPUs" in run.stdout
     assert "# The published scale has not been run with this package yet." in run.stdout
     assert not (tmp_path / "out").exists()
 
