@@ -5,8 +5,8 @@ each other word, and the softmax of the cosines of its embedding with all embedd
 the mean over the words that were aligned at least once ("labeled"), for each frequency group and for all groups; the
 last row has their number. The row `orthogonal` has the values of embeddings that are all orthogonal to each other and
 contain no information. It is far from 0 if many words are the same in both languages, and are therefore aligned with
-themselves. Only the difference from this row is due to what a model has learned. Frequencies are those of the target side, so words
-that occur only in the source are rare.
+themselves. Only the difference from this row is due to what a model has learned. Frequencies are those of the target
+side, so words that occur only in the source are rare.
 
 The file of --alignments has a line for each sentence pair of the binarized training split of DATA, as written by
 `agg-fairseq align` and fast_align: `0-0 1-2 …`, with the positions, from 0, of a source and a target token for each

@@ -5,10 +5,10 @@ spaces, as `agg-fairseq generate-lm` writes them; all files must have the same r
 has the measures of the F²-Softmax paper for the continuations of each file, and for the references as `human`. KLD (in
 nats) and MS-Jaccard (MSJ) measure how close the continuations are to the references, and Self-BLEU (SB) how similar
 they are to each other. Three measures tell how varied they are: Distinct (Dist), the share of distinct n-grams within a
-text; Rep, the share of texts that end in a repeated phrase; and Uniq, the number of distinct tokens. With --data, the table also
-has the shares of frequent, medium, rare and very rare tokens, which make up the top 40%, next 30%, next 20% and last
-10% of the training split. All measures but KLD and Uniq are multiplied by 100 in the table, but not in --json. An
-undefined measure, such as the Self-BLEU of a single text, is left empty.
+text; Rep, the share of texts that end in a repeated phrase; and Uniq, the number of distinct tokens. With --data, the
+table also has the shares of frequent, medium, rare and very rare tokens, which make up the top 40%, next 30%, next 20%
+and last 10% of the training split. All measures but KLD and Uniq are multiplied by 100 in the table, but not in --json.
+An undefined measure, such as the Self-BLEU of a single text, is left empty.
 
     agg-fairseq text-metrics mle.jsonl agg.jsonl --data data-bin/wikitext-2
 """

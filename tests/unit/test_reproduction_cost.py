@@ -62,7 +62,7 @@ def test_sum_of_a_table(tmp_path):
     assert [line.partition(":")[0] for line in lines] == ["agg-mle", "agg-agg"]
     assert all("32,768 tokens per update = 8 GPU(s) x 4,096 x 1, 50,000 updates" in line for line in lines)
     assert total.startswith(
-        "agg-3: 2 trainings, 38 GPU hours, 4.8 hours on 8 GPUs; 25 GB of checkpoints, 2.0 GB of data"
+        "agg-3: 2 trainings, 38 GPU hours, 4.7 hours on 8 GPUs; 25 GB of checkpoints, 2.0 GB of data"
     )
 
 
