@@ -197,7 +197,6 @@ MISTAKES = [
     (f"{WORDS}f2-face", (), "found no checkpoint.finetune_from_model; expected checkpoint.finetune_from_model="),
     (f"{WORDS}f2-face", ("checkpoint.finetune_from_model=x.pt",), "found no file x.pt; expected a checkpoint"),
     (f"{WORDS}agg-agg", ("optimization.update_freq=[4,2]",), "expected a number of tokens, and one of batches"),
-    (f"{WORDS}agg-agg", ("--gpus", "2"), "--gpus: found 2, and 1 GPUs"),
     (f"{WORDS}agg-agg", ("--nodes", "2"), "expected all three"),
 ]
 
