@@ -92,7 +92,8 @@ def cost_of(workspace: Workspace, model: Model, gpus: int) -> Cost:
     """
     found = settings(ROOT / "configs" / f"{model.config}.yaml", overrides_of(workspace, model))
     max_tokens, frequency = int(found["dataset.max_tokens"]), int(found["optimization.update_freq"].strip("[]"))
-    if "dataset.max_tokens" in workspace.overrides or "optimization.update_freq" in workspace.overrides:
+    given = {override.lstrip("+").partition("=")[0] for override in workspace.overrides}
+    if given & {"dataset.max_tokens", "optimization.update_freq"}:
         batches = Batches(gpus, max_tokens, frequency)  # train.sh takes them as they are
     else:
         batches = split(max_tokens * frequency, gpus, max_tokens, int(found.get("task.tokens_per_sample", 1)))

@@ -118,7 +118,7 @@ def test_work_begins_with_the_set_up(clone):
     command = ["bash", str(clone / "scripts" / "reproduce.sh"), "agg-3", "--show", "--output", "a b"]
     environment = {"PATH": f"{clone}/bin:/usr/bin:/bin"}
     result = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, check=False)
-    assert result.stdout == f"in .venv: {clone}/scripts/run.py scripts.experiments agg-3 --show --output a b\n"
+    assert result.stdout == f"in .venv: -S {clone}/scripts/run.py scripts.experiments agg-3 --show --output a b\n"
     setup.write_text("echo no compiler >&2; exit 2")
     python.unlink()
     result = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, check=False)
