@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from . import __version__
 from .checkpoint import Checkpoint
-from .data.binarized import target_splits
+from .data.binarized import count_tokens, target_splits
 from .embedding import check_finite
 from .errors import UserError, first_line
 from .evaluation.inputs import find_device
@@ -86,7 +86,12 @@ def convert_to_f2(
         of_token = assign_classes(assignment, classes, counts)
     except ValueError as error:
         raise UserError(str(error)) from error
-    target_splits(task, "valid")  # found missing before the work starts
+    for path in (*target_splits(task, "train"), *target_splits(task, "valid")):
+        # Found missing or damaged before the work starts: fairseq checks nothing of this.
+        count_tokens(path.parent, getattr(task, "dictionary", None) or task.target_dictionary, path.name)
+        if not checkpoint.is_language_model:
+            source = path.with_suffix(f".{task.cfg.source_lang}").name
+            count_tokens(path.parent, task.source_dictionary, source)
     check_writable(output)
     weight = model.decoder.output_projection.weight.detach()
     check_finite(checkpoint.path, {"the output embedding": weight})

@@ -50,7 +50,7 @@ def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
     """Lets `write` fill a temporary file beside `path` and renames it; the old file stays until then.
 
     Raises:
-        UserError: the folder cannot be written to.
+        UserError: the folder cannot be written to, or the disk is full.
     """
     target = Path(path)
     temporary = target.with_name(f".{os.getpid()}.{target.name}")  # keeps the suffix, which tells the format
@@ -58,8 +58,20 @@ def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
         os.replace(temporary, target)
-    except OSError as error:
-        raise UserError(_unwritable(target, error)) from error
+    except UserError:  # of `write`
+        raise
+    except Exception as error:
+        # Where the disk is full, the first error is the system's. What ends here may be a later one, of zlib or zipfile
+        # as they close the file. torch's own writer raises a RuntimeError with the text of a C++ stream.
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OSError):
+            if isinstance(cause, RuntimeError) and ("iostream error" in str(cause) or "file write" in str(cause)):
+                cause = OSError(errno.EIO, "writing failed (is the disk full?)")
+            else:
+                cause = cause.__cause__ or cause.__context__
+        if cause is None:
+            raise
+        raise UserError(_unwritable(target, cause)) from error
     finally:
         if temporary.exists():
             temporary.unlink()

@@ -3,8 +3,11 @@
 A reader gives what the format says, or raises `UserError` in one line. Nothing else may come out of it.
 """
 
+import contextlib
 import os
+import resource
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -14,6 +17,10 @@ FEW = settings(deadline=None, derandomize=True, max_examples=60)
 """For every run of the tests."""
 MANY = settings(deadline=None, derandomize=True, max_examples=3000)
 """For the slow ones: the same properties, 50 times as many files."""
+MORE = settings(deadline=None, derandomize=True, max_examples=1000)
+"""For the slow ones of readers that take milliseconds."""
+AMOUNTS = pytest.mark.parametrize("amount", [FEW, pytest.param(MORE, marks=pytest.mark.slow)], ids=["few", "more"])
+"""Runs a test with a few files in `make test`, and with more in `make test-slow`."""
 
 PIECES = (
     b"\xef\xbb\xbf", b"\r", b"\r\n", b"\n", b"\n\n", b"\0", b"\t", b" ", b"\x0b", b"\x0c", b"\x1c", b"\x85", b"\xff",
@@ -99,3 +106,14 @@ def special_files(folder):
     os.mkfifo(pipe)
     nowhere.symlink_to(folder / "not there")
     return {"pipe": pipe, "endless": "/dev/zero", "folder": folder, "link to nowhere": nowhere}
+
+
+@contextlib.contextmanager
+def on_a_full_disk(after):
+    """In here the system refuses to make any file longer than so many bytes; writing ends as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (after, hard))  # Python ignores the signal that comes with it
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

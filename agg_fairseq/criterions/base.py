@@ -403,11 +403,23 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         metrics.log_scalar("loss", total("loss") / sample_size / math.log(2), sample_size, round=3)
         if tokens > 0:
             metrics.log_scalar("nll_loss", total("nll_loss") / tokens / math.log(2), tokens, round=3)
-            metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
         for name, digits in cls._digits().items():
             number = total(f"{name}_number")
             if number > 0:
                 metrics.log_scalar(name, total(name) / number, number, round=digits)
+        metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
+        # fairseq sets the meters of an interval to zero after each line of the log, and keeps them. Of a meter that was
+        # not updated since, it would log null, and a perplexity of 0: leave such a key out. The meters are numbered
+        # anew, as they are after a resume.
+        for aggregator in metrics.get_active_aggregators():
+            averages = [name for name in ("nll_loss", *cls._digits()) if name in aggregator]
+            empty = {name for name in averages if not aggregator[name].count}
+            if "nll_loss" in empty or "nll_loss" not in aggregator:
+                empty.add("ppl")
+            for name in empty:
+                del aggregator[name]
+            kept = [(priority, name) for priority, _, name in aggregator.priorities if name not in empty]
+            aggregator.priorities = [(priority, number, name) for number, (priority, name) in enumerate(kept)]
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

@@ -16,7 +16,14 @@ from ..errors import UserError, first_line
 
 BLOCK_TOKENS = 2**24
 """Tokens that are counted at a time."""
-UNREADABLE = (ValueError, RuntimeError, AssertionError, OSError, LookupError, TypeError, OverflowError, struct.error)
+MAPPED = b"MMIDIDX\x00\x00"
+"""The first bytes of the index that fairseq-preprocess writes."""
+HEADER = len(MAPPED) + 17
+"""Bytes before the sizes: a version (8 bytes), the type of the tokens (1), and the number of sentences (8)."""
+UNREADABLE = (
+    *(ValueError, RuntimeError, AssertionError, OSError, LookupError, TypeError, OverflowError, MemoryError),
+    struct.error,
+)
 """What fairseq and numpy raise for a damaged index."""
 
 
@@ -124,37 +131,59 @@ def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Ten
 
 
 def _tokens(path: Path, dictionary: Any) -> np.ndarray:
-    """The tokens of a split, (T,), mapped from the file if it can be mapped; checked against the index."""
-    from fairseq.data import data_utils
-    from fairseq.data.indexed_dataset import MMapIndexedDataset
+    """The tokens of a split, (T,), mapped from the file if it can be mapped.
 
-    if not Path(f"{path}.bin").is_file():
-        raise UserError(
-            f"{path}.bin: found no such file; expected the binarized split, from which token frequencies are counted"
-        )
-    if Path(f"{path}.bin").stat().st_size == 0:  # an empty file cannot be mapped
-        raise UserError(f"{path}.bin: found an empty file; expected tokens; run fairseq-preprocess again")
-    index = Path(f"{path}.idx")
+    The index gives the size of each sentence, where it begins in the `.bin`, and the type of the tokens. fairseq trusts
+    all of it; here sizes, beginnings and the lengths of both files have to agree exactly, because a wrong size would
+    make fairseq read other tokens than were written.
+    """
+    from fairseq.data import data_utils
+    from fairseq.data.indexed_dataset import IndexedDataset, _code_to_dtype
+
+    again, index, contents = "run fairseq-preprocess again", Path(f"{path}.idx"), Path(f"{path}.bin")
+    if not contents.is_file():
+        raise UserError(f"{contents}: found no such file; expected the binarized split of fairseq-preprocess")
+    length = contents.stat().st_size
+    if length == 0:  # an empty file cannot be mapped
+        raise UserError(f"{contents}: found an empty file; expected tokens; {again}")
     if index.exists() and not index.is_file():
         raise UserError(f"{index}: found a folder, a pipe or a device; expected a file of fairseq-preprocess")
     try:
-        dataset = data_utils.load_indexed_dataset(str(path), dictionary)
-        if dataset is None or len(dataset) == 0:
-            raise UserError(f"{path}: found no tokens; expected the binarized split of fairseq-preprocess")
-        if not isinstance(dataset, MMapIndexedDataset):
-            return torch.cat([dataset[index] for index in range(len(dataset))]).numpy()
-        dtype = MMapIndexedDataset.Index(str(index)).dtype
+        with index.open("rb") as file:
+            magic = file.read(len(MAPPED))
+        if magic == MAPPED:  # the format of fairseq-preprocess: header, sizes (int32), beginnings in bytes (int64)
+            raw = index.read_bytes()
+            version, code, number = struct.unpack_from("<QBQ", raw, len(MAPPED))
+            if version != 1 or code not in _code_to_dtype or len(raw) != HEADER + 12 * number:
+                raise ValueError(f"{len(raw)} bytes, version {version}, type {code}, {number} sentences")
+            sizes = np.frombuffer(raw, dtype="<i4", count=number, offset=HEADER).astype(np.int64)
+            begins = np.frombuffer(raw, dtype="<i8", count=number, offset=HEADER + 4 * number)
+            dtype: Any = np.dtype(_code_to_dtype[code])
+            items = None
+        else:
+            lazy = "lazy" if magic[:8] == IndexedDataset._HDR_MAGIC else None
+            items = data_utils.load_indexed_dataset(str(path), dictionary, dataset_impl=lazy)
+            if items is None or len(items) == 0:
+                raise UserError(f"{path}: found no tokens; expected the binarized split of fairseq-preprocess")
+            if lazy is None:
+                return torch.cat([items[number] for number in range(len(items))]).numpy()
+            dtype, sizes = np.dtype(items.dtype), np.asarray(items.sizes)
+            begins = np.asarray(items.data_offsets[:-1]) * dtype.itemsize
+            if (np.diff(items.dim_offsets) != 1).any() or len(sizes) != len(items):
+                raise ValueError("sentences of several dimensions")
     except UNREADABLE as error:
         file = getattr(error, "filename", None) or index
-        raise UserError(f"{file}: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
-    expected = int(np.sum(dataset.sizes, dtype=np.int64))
+        raise UserError(f"{file}: unreadable ({first_line(error)}); {again}") from error
     if not np.issubdtype(dtype, np.integer):
-        raise UserError(f"{path}.idx: found tokens of type {np.dtype(dtype)}; expected whole numbers")
-    found, rest = divmod(Path(f"{path}.bin").stat().st_size, np.dtype(dtype).itemsize)
+        raise UserError(f"{index}: found tokens of type {dtype}; expected whole numbers")
+    if (sizes < 0).any() or not np.array_equal(begins, (np.cumsum(sizes) - sizes) * dtype.itemsize):
+        raise UserError(f"{index}: found sizes and beginnings of sentences that contradict each other; {again}")
+    expected, (found, rest) = int(sizes.sum()), divmod(length, dtype.itemsize)
     if rest or found != expected:
         piece = " and a piece of one" if rest else ""
         raise UserError(
-            f"{path}.bin: found {found} tokens{piece}; expected {expected}, as {path.name}.idx has it; run "
-            "fairseq-preprocess again"
+            f"{contents}: found {found} tokens{piece}; expected {expected}, as {index.name} has it; {again}"
         )
-    return np.memmap(f"{path}.bin", mode="r", dtype=dtype)
+    if items is None:
+        return np.memmap(contents, mode="r", dtype=dtype)
+    return torch.cat([items[number] for number in range(len(items))]).numpy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -171,8 +172,12 @@ def gpt2_tokenizer(gpt2_encoder_json: str, gpt2_vocab_bpe: str) -> Any:
     """
     tokenizers = import_package("--bpe gpt2", "tokenizers")
     try:
+        # The package ends in a panic of Rust, which is no `Exception`, where an id is not a whole number.
+        ids = json.loads(Path(gpt2_encoder_json).read_bytes().decode("utf-8"))
+        if not isinstance(ids, dict) or not all(type(index) is int and 0 <= index < 2**31 for index in ids.values()):
+            raise ValueError("expected an id for each piece")
         model = tokenizers.models.BPE.from_file(gpt2_encoder_json, gpt2_vocab_bpe)
-    except Exception as error:  # of no other type
+    except Exception as error:  # the package raises no other type
         raise UserError(
             f"{gpt2_encoder_json}, {gpt2_vocab_bpe}: unreadable ({first_line(error)}); expected GPT-2's encoder.json "
             "and vocab.bpe"
@@ -215,11 +220,11 @@ def _sentencepiece(dictionary: Any, sentencepiece_model: str) -> tuple[Split]:
     sentencepiece = import_package("--bpe sentencepiece", "sentencepiece")
     try:
         processor = sentencepiece.SentencePieceProcessor(model_file=sentencepiece_model)
-    except (RuntimeError, OSError) as error:
+        pieces = [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
+    except (RuntimeError, OSError, UnicodeDecodeError) as error:  # the last: of a piece
         raise UserError(
             f"{sentencepiece_model}: unreadable ({first_line(error)}); expected a model of sentencepiece"
         ) from error
-    pieces = map(processor.id_to_piece, range(processor.get_piece_size()))
     if _share(dictionary, pieces) < PIECES_SHARE:
         raise UserError(
             f"--bpe sentencepiece: found few of the pieces of {sentencepiece_model} in the dictionary; expected data "
@@ -240,7 +245,7 @@ def _subword_nmt(dictionary: Any, bpe_codes: str) -> tuple[Split]:
     apply_bpe = import_package("--bpe subword_nmt", "subword_nmt.apply_bpe")
     _check_codes("subword_nmt", bpe_codes)
     _check_continued("subword_nmt", dictionary)
-    with open(bpe_codes, encoding="utf-8") as file:
+    with open(bpe_codes, encoding="utf-8", newline="\n") as file:  # lines end as in `_check_codes`
         bpe = apply_bpe.BPE(file)
     return (lambda word: bpe.segment_tokens([word]),)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,9 @@ def training_counts(task: Any, split: str, folder: str | Path | None) -> Tensor:
         from ..fairseq_glue.distributed import is_first_worker  # imports fairseq
 
         if cache is not None and is_first_worker():
-            write_whole(cache, lambda temporary: np.savez(temporary, source=source, counts=counts.numpy()))
+            packed = io.BytesIO()  # a zip file that cannot be written complains once more when it is collected
+            np.savez(packed, source=source, counts=counts.numpy())
+            write_whole(cache, lambda temporary: temporary.write_bytes(packed.getvalue()))
     return counts
 
 

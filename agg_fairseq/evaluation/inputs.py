@@ -9,7 +9,7 @@ import torch
 
 from ..checkpoint import Checkpoint
 from ..data.alignments import training_pair
-from ..data.binarized import load_dictionary
+from ..data.binarized import count_tokens, load_dictionary
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
@@ -131,13 +131,16 @@ def check_language_models(checkpoints: Mapping[str, Checkpoint], data: str | Pat
 
 
 def check_split(data: str | Path, split: str) -> None:
-    """Checks that a folder has a binarized split of text.
+    """Checks that a folder has a binarized split of text, and that its tokens can be read as they were written.
+
+    fairseq itself would score other tokens where a size in the index is damaged, or end in a traceback.
 
     Raises:
-        UserError: it has not.
+        UserError: there is no such split; its files contradict each other, or hold a token beyond the dictionary.
     """
     if not (Path(data) / f"{split}.bin").is_file():
         raise UserError(f"--gen-subset: found no split {split!r} in {data}; expected {split}.bin there")
+    count_tokens(data, load_dictionary(data), split)
 
 
 def find_device(name: str | None) -> torch.device:

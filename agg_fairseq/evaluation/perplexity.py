@@ -14,6 +14,7 @@ from .. import __version__
 from ..checkpoint import Checkpoint
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError, first_line
+from ..functional.kernels.chunked import CHUNK_ELEMENTS
 from ..metrics import NextTokenStatistics
 from ..metrics.groups import GROUPS
 from ..names import HUMAN
@@ -187,16 +188,33 @@ def _batches(
 
 @torch.no_grad()
 def _score(model: Any, task: Any, sample: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """NLL in nats, target and arg-max prediction (N,) of each position that fairseq-eval-lm counts."""
+    """NLL in nats, target and arg-max prediction (N,) of each position that fairseq-eval-lm counts.
+
+    Logits are formed and normalized for a chunk of positions at a time: beside the features (N, D), it takes the memory
+    of a few times `CHUNK_ELEMENTS` numbers, whatever the batch.
+    """
     from fairseq import utils
 
     device = next(model.parameters()).device
     sample = sample if device.type == "cpu" else utils.move_to_cuda(sample, device=device)
-    net_output = model(**sample["net_input"])
     target = sample["target"]  # B x T
     kept = target != task.target_dictionary.pad()
     if getattr(task.args, "add_bos_token", False):
         kept &= target != task.target_dictionary.bos()
-    log_probs = model.get_normalized_probs(net_output, log_probs=True)[kept]  # N x V
     target = target[kept]  # N
-    return -log_probs.gather(1, target[:, None]).squeeze(1), target, log_probs.argmax(1)
+    decoder, layer, is_called = model.decoder, getattr(model.decoder, "output_layer", None), []
+    if layer is not None:  # for this call it returns what it is given
+        decoder.output_layer = lambda features: is_called.append(True) or features
+    try:
+        found = model(**sample["net_input"])[0][kept]  # N x D; or N x V, of a decoder that forms logits elsewhere
+    finally:
+        if layer is not None:
+            del decoder.output_layer  # so that the method of the class is found again
+    nll, predicted = [], []
+    rows = max(1, CHUNK_ELEMENTS // len(task.target_dictionary))
+    for chunk, targets in zip(found.split(rows), target.split(rows), strict=True):
+        output = layer(chunk[None]) if is_called else chunk[None]  # 1 x n x V, or features for an adaptive softmax
+        log_probs = model.get_normalized_probs((output, {}), log_probs=True)[0]  # n x V
+        nll.append(-log_probs.gather(1, targets[:, None]).squeeze(1))
+        predicted.append(log_probs.argmax(1))
+    return torch.cat(nll), target, torch.cat(predicted)

@@ -24,7 +24,12 @@ built (M).
     task.set_checkpoint_dict (added)                                                    checkpoints
     optimizer.zero_grad                 hooks             T     the optimizer instance  an attempt at an update begins
     checkpoint_utils.load_checkpoint    resume            C     the process             a resume that cannot work ends
-                                                                                        in one line
+                                                                                        in one line; the scheduler is
+                                                                                        restored completely
+    attributes of train.                hooks             C     the process             resume with --patience
+    should_stop_early (set)
+    ReduceLROnPlateauLRSchedule:        resume            C     the process             resume with
+    state_dict, load_state_dict                                                         --lr-scheduler reduce_lr_…
     checkpoint_utils.PathManager        checkpoints       T     the process, once a     a killed training leaves no
                                                                 training saves          truncated checkpoint
     torch.nn.functional.linear          output_layer      T     a call of forward       features without the logits

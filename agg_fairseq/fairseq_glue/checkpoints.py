@@ -59,11 +59,14 @@ class WholePathManager(PathManager):
 
     @staticmethod
     def open(path: str, mode: str = "r", **options: Any) -> Any:
-        """Opens a file as fairseq's `PathManager` does. An unfinished file is locked as long as it is open."""
-        file = PathManager.open(path, mode, **options)
-        if str(path).endswith(ENDING) and "w" in mode and PathManager.supports_rename(path):
-            _lock(file)
-        return file
+        """Opens a file as fairseq's `PathManager` does.
+
+        An unfinished checkpoint is locked as long as it is open; and removed if it cannot be finished, since it would
+        keep a full disk full.
+        """
+        if not str(path).endswith(ENDING) or "w" not in mode or not PathManager.supports_rename(path):
+            return PathManager.open(path, mode, **options)
+        return _unfinished(path, mode, **options)
 
     @staticmethod
     def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
@@ -71,9 +74,9 @@ class WholePathManager(PathManager):
         if not PathManager.supports_rename(src_path) or not PathManager.supports_rename(dst_path):
             return PathManager.copy(src_path, dst_path, overwrite=overwrite)
         place = os.path.realpath(dst_path)
-        with _unfinished(place + ENDING) as copy:
-            shutil.copyfile(src_path, copy)
-            WholePathManager.rename(copy, place)
+        with _unfinished(place + ENDING, "ab"):
+            shutil.copyfile(src_path, place + ENDING)
+            WholePathManager.rename(place + ENDING, place)
         return True
 
     @staticmethod
@@ -86,15 +89,15 @@ class WholePathManager(PathManager):
 
 
 @contextlib.contextmanager
-def _unfinished(path: str) -> Iterator[str]:
-    """A file to be written, locked in the meantime; it is removed if writing fails."""
-    with open(path, "ab") as file:
-        _lock(file)
-        try:
-            yield path
-        except BaseException:
-            Path(path).unlink(missing_ok=True)
-            raise
+def _unfinished(path: str, mode: str, **options: Any) -> Iterator[Any]:
+    """An open file, locked in the meantime; it is removed if an error ends its use."""
+    try:
+        with PathManager.open(path, mode, **options) as file:
+            _lock(file)
+            yield file
+    except BaseException:
+        Path(path).unlink(missing_ok=True)
+        raise
 
 
 def _lock(file: Any) -> bool:

@@ -12,6 +12,7 @@ tools that read a model from a checkpoint never look at it.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from ..errors import UserError, fail
@@ -185,7 +186,8 @@ def _hook_checkpoints(task: Any, listener: TaskListener) -> None:
 
     def get_checkpoint_dict() -> dict[str, Any]:
         saved = original_get()
-        return {**saved, key: {**saved.get(key, {}), STATE_KEY: listener.checkpoint_state()}}
+        state = {**listener.checkpoint_state(), **early_stopping()}
+        return {**saved, key: {**saved.get(key, {}), STATE_KEY: state}}
 
     def set_checkpoint_dict(state: dict[str, Any]) -> None:
         original_set(state)
@@ -195,6 +197,7 @@ def _hook_checkpoints(task: Any, listener: TaskListener) -> None:
             if not isinstance(state[STATE_KEY], dict):
                 raise ValueError(f"expected values by name, got {type(state[STATE_KEY]).__name__}")
             listener.load_checkpoint_state(state[STATE_KEY])
+            restore_early_stopping(state[STATE_KEY])
         except ValueError as error:
             fail(
                 f"the state that the checkpoint holds of the criterion is damaged ({error}); go on from another one "
@@ -202,3 +205,28 @@ def _hook_checkpoints(task: Any, listener: TaskListener) -> None:
             )
 
     task.get_checkpoint_dict, task.set_checkpoint_dict = get_checkpoint_dict, set_checkpoint_dict
+
+
+PATIENCE = {"patience_best": "best", "patience_runs": "num_runs"}
+"""What fairseq keeps of --patience in attributes of its function `should_stop_early`, by our names in a checkpoint."""
+
+
+def early_stopping() -> dict[str, Any]:
+    """The best validation so far, and for how many validations there was none better; empty without --patience."""
+    function = getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", None)
+    return {ours: getattr(function, theirs) for ours, theirs in PATIENCE.items() if hasattr(function, theirs)}
+
+
+def restore_early_stopping(state: dict[str, Any]) -> None:
+    """Restores what `early_stopping` returned, from the state of a criterion that may have more, or not have it.
+
+    Raises:
+        ValueError: it cannot be that.
+    """
+    function = getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", None)
+    if function is None or not PATIENCE.keys() <= state.keys():
+        return
+    if not all(isinstance(state[name], int | float) for name in PATIENCE):
+        raise ValueError("expected the best validation and the number of validations since, got something else")
+    for ours, theirs in PATIENCE.items():
+        setattr(function, theirs, state[ours])

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 
 from ..checkpoint import Checkpoint, UnreadableCheckpoint
 from ..errors import UserError, fail
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 LAST = "checkpoint_last.pt"
 """fairseq's default of --restore-file."""
+BAD_EPOCHS = "num_bad_epochs"
 
 
 def restored_checkpoint(options: Any) -> Path | None:
@@ -63,10 +65,14 @@ def _option(options: Any, name: str) -> str | None:
 
 
 def listen_to_restoring() -> None:
-    """Makes fairseq call `before_restoring()` of the criterion that it trains, if it has one, before it restores."""
+    """Makes fairseq call `before_restoring()` of the criterion that it trains, if it has one, before it restores.
+
+    And makes it restore its learning rate scheduler completely.
+    """
     original = checkpoint_utils.load_checkpoint
     if hasattr(original, "tells_criterion"):
         return
+    save_bad_epochs()
 
     @functools.wraps(original)
     def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
@@ -74,15 +80,52 @@ def listen_to_restoring() -> None:
         if not hasattr(criterion, "before_restoring"):
             return original(cfg, trainer, **kwargs)
         criterion.before_restoring()
+        tuned = fine_tunes(cfg)
         try:
-            return original(cfg, trainer, **kwargs)
+            extra_state, iterator = original(cfg, trainer, **kwargs)
         except AssertionError as error:
             if "--reset-optimizer" not in str(error):
                 raise
             fail(f"--criterion {criterion.name}: {restored_checkpoint(cfg)}: {error}")  # another --optimizer
+        reset = cfg.reset_optimizer or cfg.reset_lr_scheduler or cfg.reset_dataloader or tuned
+        if extra_state is not None and not reset:
+            end_epoch(trainer, extra_state)
+        return extra_state, iterator
 
     load_checkpoint.tells_criterion = True
     checkpoint_utils.load_checkpoint = load_checkpoint
+
+
+def end_epoch(trainer: Any, extra_state: dict[str, Any]) -> None:
+    """Tells the scheduler the loss of the validation at the end of an epoch, if the checkpoint was saved just there.
+
+    fairseq validates, saves, and then steps the scheduler. So the step is missing in such a checkpoint: the reduction
+    of the learning rate may be due, and with every scheduler the best loss.
+
+    Args:
+        trainer: fairseq's, restored.
+        extra_state: of the checkpoint.
+    """
+    position, loss = extra_state["train_iterator"], extra_state.get("val_loss")
+    epoch = position["epoch"] - 1  # the one that was finished, if the position is the beginning of the next one
+    if position.get("iterations_in_epoch", 0) == 0 and epoch >= 1 and loss is not None:
+        trainer.lr_step(epoch)  # fairseq has already announced the next one
+        trainer.lr_step(epoch, loss)
+
+
+def save_bad_epochs() -> None:
+    """Adds to the saved state of `reduce_lr_on_plateau` for how many validations there was no improvement."""
+    scheduler = ReduceLROnPlateauLRSchedule
+    original_save, original_load = scheduler.state_dict, scheduler.load_state_dict
+
+    def state_dict(self: Any) -> dict[str, Any]:
+        return {**original_save(self), BAD_EPOCHS: self.lr_scheduler.num_bad_epochs}
+
+    def load_state_dict(self: Any, state: dict[str, Any]) -> None:
+        original_load(self, state)
+        self.lr_scheduler.num_bad_epochs = int(state.get(BAD_EPOCHS, 0))
+
+    scheduler.state_dict, scheduler.load_state_dict = state_dict, load_state_dict
 
 
 def check_resume(cfg: Any, name: str) -> None:

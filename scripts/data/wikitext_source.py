@@ -186,7 +186,7 @@ def _lines(shard: Path) -> Iterator[str]:
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(shard) as file:
+        with parquet.ParquetFile(shard, page_checksum_verification=True) as file:  # where it has checksums
             for batch in file.iter_batches(columns=["text"]):
                 for row in batch.column("text").cast("string").to_pylist():
                     if row and (row.count("\n") != 1 or not row.endswith("\n")):

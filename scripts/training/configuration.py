@@ -138,9 +138,13 @@ def composed(file: Path, overrides: Sequence[str]) -> Any:
             config = compose(file.stem, list(overrides))
         _check_given(config)
         return _with_defaults(config)
-    except (HydraException, OmegaConfBaseException, YAMLError, OSError) as error:  # OSError: a file that is missing
+    except UserError:
+        raise
+    except Exception as error:  # of hydra, omegaconf, yaml and fairseq, which raise whatever a malformed file leads to
         text = str(error).partition("Config search path")[0]
         said = " ".join(line for line in text.splitlines() if "_type=" not in line)  # without hydra's own classes
+        if not isinstance(error, HydraException | OmegaConfBaseException | YAMLError | OSError):  # of a clear text
+            said = f"{type(error).__name__}: {said}"
         raise UserError(f"{file.stem}: {said}") from error
 
 
@@ -169,7 +173,7 @@ def _check_given(config: Any) -> None:
             of = f" of {data}, which fairseq splits at ':' into several" if ":" in data else ""
             raise UserError(f"task.data: found no folder {folder}{of}; expected the data-bin of a prepared corpus")
     start = config.checkpoint.get("finetune_from_model")
-    if start and not Path(start).is_file():
+    if start and not (isinstance(start, str) and Path(start).is_file()):
         raise UserError(f"checkpoint.finetune_from_model: found no file {start}; expected a checkpoint")
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -146,6 +147,11 @@ VARIANTS = {
     "batches of the epoch": (*AGG, "--update-epoch-batch-itr", "True"),
     "sharded data": AGG,
     "translation": AGG,
+    "some lines without likelihood": (
+        *("--criterion", "unlikelihood_sequence", "--ul-prefix-length", "6", "--ul-completion-length", "4"),
+        *("--embedding-stats-interval", "5"),
+    ),
+    "patience": (*AGG, "--patience", "6", "--lr", "0", "--max-update", "45"),  # stops at update 12
 }
 
 
@@ -159,6 +165,25 @@ def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, mt_data, 
     assert train(options(data, run, *VARIANTS[name], base=base), f"{run}.log", Moment("update", 11)) == KILLED
     assert train(options(data, run, *VARIANTS[name], base=base), f"{run}.log") == 0
     assert_equal_trainings(run, whole)
+    assert "null" not in Path(f"{run}.log").read_text() and '"ppl": "0"' not in Path(f"{run}.log").read_text()
+    expected = {"patience": 12}.get(name, 13)
+    assert saved(whole)["optimizer_history"][-1]["num_updates"] == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "moment, loses", [(15, "a step of the scheduler"), (18, "a validation without improvement"), (23, "nothing")]
+)
+def test_a_learning_rate_that_waits_for_a_plateau(moment, loses, lm_data, tmp_path):
+    """An epoch has 7 updates. The loss of no epoch is half of that of the first: the rate is halved after the third."""
+    more = "--lr-scheduler reduce_lr_on_plateau --lr-patience 1 --lr-shrink 0.5 --lr-threshold 0.5 --max-update 25"
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert train(options(lm_data, whole, *AGG, *more.split()), f"{whole}.log") == 0
+    assert train(options(lm_data, run, *AGG, *more.split()), f"{run}.log", Moment("update", moment)) == KILLED
+    assert train(options(lm_data, run, *AGG, *more.split()), f"{run}.log") == 0
+    assert_equal_trainings(run, whole)
+    rates = {value["num_updates"]: value["lr"] for value in logged(f"{whole}.log").values() if "lr" in value}
+    assert [rates[update] for update in ("1", "21", "22", "25")] == ["0.01", "0.01", "0.005", "0.005"]
 
 
 @pytest.mark.slow

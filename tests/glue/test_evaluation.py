@@ -6,12 +6,14 @@ import logging
 import os
 import re
 import shutil
+import sys
 import typing
 from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import agg_fairseq.evaluation as evaluation
 from agg_fairseq.averaging import average_checkpoints
@@ -69,6 +71,29 @@ def test_perplexity(runs, lm_data):
     geometry = result.details["checkpoints"][0]["geometry"]
     assert mle["IsoScore"] == geometry["total"]["isoscore"] and mle["I(W) rare"] == geometry["rare"]["isotropy"]
     assert [column.title for column in result.columns] == list(COLUMNS)
+
+
+def test_perplexity_is_formed_in_chunks(runs, lm_data, monkeypatch):
+    """No tensor of a batch is larger than a chunk of logits or than W, and the numbers are the same."""
+    whole = perplexity({"agg": runs["agg"]}, lm_data, split="valid", device="cpu")
+    monkeypatch.setattr(sys.modules["agg_fairseq.evaluation.perplexity"], "CHUNK_ELEMENTS", 7 * 64)
+    sizes = []
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            found = function(*arguments, **(options or {}))
+            sizes.append(found.numel() if isinstance(found, torch.Tensor) else 0)
+            return found
+
+    with Sizes():
+        chunked = perplexity({"agg": runs["agg"]}, lm_data, split="valid", device="cpu")
+    found, expected = (
+        [value for name, value in result["agg"].items() if name.startswith(("PPL", "Uniq"))]
+        for result in (chunked, whole)
+    )
+    assert found == pytest.approx(expected, rel=1e-6)
+    tokens, vocabulary = chunked.details["checkpoints"][0]["tokens"], 64
+    assert max(sizes) < tokens * vocabulary, "the logits of the whole batch"
 
 
 def test_perplexity_of_a_model_called_human(runs, lm_data):

@@ -33,8 +33,8 @@ before = snapshot()
 """
 
 
-def test_importing_registers_and_replaces_nothing():
-    """All functions, classes and methods of fairseq are the same objects as before."""
+def test_importing_registers_and_replaces_one_method():
+    """All other functions, classes and methods of fairseq are the same objects as before."""
     program = """
 import agg_fairseq
 from fairseq.criterions import CRITERION_REGISTRY
@@ -49,12 +49,17 @@ registered = "agg" in CRITERION_REGISTRY and "transformer_lm_f2" in ARCH_MODEL_R
 print(json.dumps([registered, all(name in before for name in watched), replaced(before)]))
 """
     registered, complete, found = json.loads(run_command("python", "-c", SNAPSHOT + program).stdout)
-    assert registered and complete and found == []
+    assert registered and complete and methods(found) == {"Trainer._build_optimizer"}
+
+
+def methods(names):
+    """By class and method alone: several modules of fairseq have a class under its name."""
+    return {".".join(name.split(".")[-2:]) for name in names}
 
 
 @pytest.mark.slow
 def test_a_training_replaces_what_the_table_says_and_no_more(lm_data, tmp_path):
-    """Two names of `checkpoint_utils` for the process; attributes of the task and of the optimizer."""
+    """Two names of `checkpoint_utils` and methods of two classes; attributes of the task and of the optimizer."""
     program = """
 trainers, init = [], fairseq.trainer.Trainer.__init__
 
@@ -80,7 +85,9 @@ print("FOUND" + json.dumps([replaced(before), own_methods(task), own_methods(opt
     output = run_command("python", "-c", SNAPSHOT + program, lm_data, *options, "--save-dir", tmp_path).stdout
     names, task, optimizer = json.loads(output.partition("FOUND")[2])
     whole = [name for name in names if not name.startswith("fairseq.checkpoint_utils.PathManager.")]
-    assert whole == ["fairseq.checkpoint_utils.PathManager", "fairseq.checkpoint_utils.load_checkpoint"]
+    scheduler = {f"ReduceLROnPlateauLRSchedule.{name}" for name in ("state_dict", "load_state_dict")}
+    functions = {"checkpoint_utils.PathManager", "checkpoint_utils.load_checkpoint"}
+    assert methods(whole) == {"Trainer._build_optimizer", *scheduler, *functions}
     hooks = ["get_batch_iterator", "get_checkpoint_dict", "optimizer_step", "set_checkpoint_dict", "train_step"]
     assert task == hooks and optimizer == ["zero_grad"]
 

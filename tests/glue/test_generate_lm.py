@@ -3,11 +3,10 @@
 import json
 import shutil
 import sys
-import types
 
+import numpy as np
 import pytest
 import torch
-from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.trainer import Trainer
 
 from agg_fairseq.checkpoint import Checkpoint
@@ -319,7 +318,7 @@ def test_unwritable_output_is_found_out_first(lm_data, checkpoint, tmp_path, cap
 
 
 @pytest.mark.parametrize(
-    ("file", "words"), [("test.bin", "unreadable"), ("test.idx", "unreadable"), ("dict.txt", "bad dict.txt")]
+    ("file", "words"), [("test.bin", "found an empty file"), ("test.idx", "unreadable"), ("dict.txt", "bad dict.txt")]
 )
 def test_damaged_data_is_one_line(lm_data, checkpoint, tmp_path, capsys, file, words):
     data = tmp_path / "bin"
@@ -339,14 +338,13 @@ def test_a_dictionary_of_another_size(lm_data, checkpoint, tmp_path, capsys):
     assert "pass the data folder that the model was trained with" in capsys.readouterr().err
 
 
-def test_a_token_beyond_the_dictionary(lm_data, checkpoint, tmp_path, monkeypatch, capsys):
-    class Stream(list):
-        sizes = torch.tensor([14])
-
-    stream = Stream([(torch.zeros(0), torch.full((14,), 64))])
-    monkeypatch.setattr(LanguageModelingTask, "load_dataset", lambda *_: None)
-    monkeypatch.setattr(LanguageModelingTask, "dataset", lambda *_: types.SimpleNamespace(dataset=stream))
-    assert generate(lm_data, checkpoint, tmp_path / "t.jsonl", *LENGTHS) == (2, None)
+def test_a_token_beyond_the_dictionary(lm_data, checkpoint, tmp_path, capsys):
+    data = tmp_path / "bin"
+    shutil.copytree(lm_data, data)
+    tokens = np.fromfile(data / "test.bin", dtype=np.uint16)
+    tokens[3] = 64
+    tokens.tofile(data / "test.bin")
+    assert generate(data, checkpoint, tmp_path / "t.jsonl", *LENGTHS) == (2, None)
     assert "/test: found token 64, but the dictionary has 64; expected both to come" in capsys.readouterr().err
 
 

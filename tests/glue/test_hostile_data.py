@@ -1,20 +1,22 @@
 """Damaged dictionaries, binarized splits, kept counts and archives: right, or refused in one line."""
 
 import io
+import struct
 import tarfile
 import zipfile
 
 import numpy as np
 import pytest
 import torch
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, data_utils
+from fairseq.data.indexed_dataset import IndexedDatasetBuilder, MMapIndexedDatasetBuilder
 from hypothesis import given
 
 from agg_fairseq.data.binarized import count_tokens, load_dictionary
 from agg_fairseq.data.training_counts import _read as read_counts
 from scripts.data.text_files import Text
 from scripts.data.wikitext_source import unpack
-from tests.hostile import FEW, damaged, refusal, special_files
+from tests.hostile import AMOUNTS, damaged, refusal, special_files
 
 DICTIONARY = "the 40\ncaf\u00e9 3\n\u20ac 2 #fairseq:overwrite\n".encode()
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -29,7 +31,8 @@ def entries(content):
     return found
 
 
-def test_a_damaged_dictionary_has_the_tokens_of_its_lines_or_is_refused(tmp_path):
+@AMOUNTS
+def test_a_damaged_dictionary_has_the_tokens_of_its_lines_or_is_refused(amount, tmp_path):
     def check(content):
         (tmp_path / "dict.txt").write_bytes(content)
         said, dictionary = refusal(load_dictionary, tmp_path)
@@ -37,20 +40,20 @@ def test_a_damaged_dictionary_has_the_tokens_of_its_lines_or_is_refused(tmp_path
             known = set(dictionary.symbols) - set(SPECIAL)
             assert known == set(entries(content) if content else {}) - set(SPECIAL)
 
-    FEW(given(damaged(DICTIONARY))(check))()
+    amount(given(damaged(DICTIONARY))(check))()
 
 
 def split(folder, tokens, dtype=np.uint16):
-    from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-
     builder = MMapIndexedDatasetBuilder(str(folder / "train.bin"), dtype=dtype)
     for sentence in tokens:
         builder.add_item(torch.tensor(sentence))
     builder.finalize(str(folder / "train.idx"))
 
 
+@AMOUNTS
 @pytest.mark.parametrize("suffix", ["idx", "bin"])
-def test_a_damaged_split_is_counted_over_its_dictionary_or_refused(suffix, tmp_path):
+def test_a_damaged_split_is_read_as_it_was_written_or_refused(amount, suffix, tmp_path):
+    """Its counts, and the sentences that fairseq then reads from it. A flipped bit of a token is another token."""
     dictionary = Dictionary()
     split(tmp_path, [[0, 1, 2], [3, 2]])
     path = tmp_path / f"train.{suffix}"
@@ -58,9 +61,58 @@ def test_a_damaged_split_is_counted_over_its_dictionary_or_refused(suffix, tmp_p
     def check(content):
         path.write_bytes(content)
         said, counts = refusal(count_tokens, tmp_path, dictionary)
-        assert said is not None or (counts.shape == (4,) and counts.sum() == 5)
+        if said is None:
+            tokens = [0, 1, 2, 3, 2] if suffix == "idx" else np.frombuffer(content, dtype=np.uint16).tolist()
+            assert counts.tolist() == np.bincount(tokens, minlength=4).tolist()
+            found = data_utils.load_indexed_dataset(str(tmp_path / "train"), dictionary)
+            assert [sentence.tolist() for sentence in found] == [tokens[:3], tokens[3:]]
+            assert found.sizes.tolist() == [3, 2]
 
-    FEW(given(damaged(path.read_bytes()))(check))()
+    amount(given(damaged(path.read_bytes()))(check))()
+
+
+def index_of(sizes, begins, code=8, number=None):
+    """The index of a split by its format; the type 8 is uint16."""
+    header = struct.pack("<9sQBQ", b"MMIDIDX\x00\x00", 1, code, len(sizes) if number is None else number)
+    return header + np.array(sizes, dtype="<i4").tobytes() + np.array(begins, dtype="<i8").tobytes()
+
+
+WRONG_INDICES = {
+    "a size too small": (index_of([3, 1], [0, 6]), "found 5 tokens; expected 4"),
+    "a size too large": (index_of([3, 3], [0, 6]), "found 5 tokens; expected 6"),
+    "two sizes that sum up": (index_of([2, 3], [0, 6]), "contradict each other"),
+    "a huge size": (index_of([2**31 - 1, 2], [0, 6]), "contradict each other"),
+    "a negative size": (index_of([3, -2], [0, 6]), "contradict each other"),
+    "a beginning beyond the end": (index_of([3, 2], [0, 2**40]), "contradict each other"),
+    "a beginning inside a token": (index_of([3, 2], [0, 5]), "contradict each other"),
+    "more sentences than sizes": (index_of([3, 2], [0, 6], number=2**60), "unreadable"),
+    "a rest": (index_of([3, 2], [0, 6]) + b"x", "unreadable"),
+    "an unknown type": (index_of([3, 2], [0, 6], code=77), "unreadable"),
+    "another width": (index_of([3, 2], [0, 12], code=4), "found 2 tokens and a piece of one; expected 5"),
+    "fractions": (index_of([3, 2], [0, 24], code=7), "found tokens of type float64"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_INDICES)
+def test_an_index_that_contradicts_itself_or_the_tokens_is_refused(name, tmp_path):
+    split(tmp_path, [[0, 1, 2], [3, 2]])
+    content, words = WRONG_INDICES[name]
+    assert (tmp_path / "train.idx").read_bytes() == index_of([3, 2], [0, 6])
+    (tmp_path / "train.idx").write_bytes(content)
+    said, _ = refusal(count_tokens, tmp_path, Dictionary())
+    assert words in said and str(tmp_path / "train.") in said
+
+
+def test_the_older_format_of_fairseq(tmp_path):
+    """As --dataset-impl lazy and cached write it."""
+    builder = IndexedDatasetBuilder(str(tmp_path / "train.bin"))
+    for sentence in ([0, 1, 2], [3, 2]):
+        builder.add_item(torch.tensor(sentence, dtype=torch.int32))
+    builder.finalize(str(tmp_path / "train.idx"))
+    assert refusal(count_tokens, tmp_path, Dictionary())[1].tolist() == [1, 1, 2, 1]
+    valid = (tmp_path / "train.bin").read_bytes()
+    (tmp_path / "train.bin").write_bytes(valid[:-4])
+    assert "found 4 tokens; expected 5" in refusal(count_tokens, tmp_path, Dictionary())[0]
 
 
 @pytest.mark.parametrize("token", [-1, 4, 2**31 - 1])
@@ -93,7 +145,8 @@ def test_an_index_that_is_no_file_is_refused_at_once(tmp_path):
     assert "found a folder, a pipe or a device" in said
 
 
-def test_kept_counts_that_are_damaged_or_of_another_kind_are_not_taken(tmp_path):
+@AMOUNTS
+def test_kept_counts_that_are_damaged_or_of_another_kind_are_not_taken(amount, tmp_path):
     path = tmp_path / "counts.npz"
     good = np.array([3, 0, 2], dtype=np.int64)
     np.savez(path, source="s", counts=good)
@@ -101,9 +154,9 @@ def test_kept_counts_that_are_damaged_or_of_another_kind_are_not_taken(tmp_path)
     def check(content):
         path.write_bytes(content)
         found = read_counts(path, "s", 3)
-        assert found is None or (found.shape == (3,) and found.min() >= 0)
+        assert found is None or torch.equal(found, torch.from_numpy(good))  # a zip has checksums
 
-    FEW(given(damaged(path.read_bytes()))(check))()
+    amount(given(damaged(path.read_bytes()))(check))()
     for counts in (-good, good[:2], good.astype(float), good[None], np.array(["a", "b", "c"])):
         np.savez(path, source="s", counts=counts)
         assert read_counts(path, "s", 3) is None
@@ -123,8 +176,9 @@ SPLITS = tuple(f"wiki.{split}.tokens" for split in ("train", "valid", "test"))
 PACKED = {name: f"a line of {name}\n".encode() * 20 for name in SPLITS}
 
 
+@AMOUNTS
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
-def test_a_damaged_zip_gives_its_files_or_is_refused_and_writes_nothing_else(compression, tmp_path):
+def test_a_damaged_zip_gives_its_files_or_is_refused_and_writes_nothing_else(amount, compression, tmp_path):
     path, folder = tmp_path / "in" / "zip", tmp_path / "in" / "folder"
     folder.mkdir(parents=True)
 
@@ -138,15 +192,16 @@ def test_a_damaged_zip_gives_its_files_or_is_refused_and_writes_nothing_else(com
         assert sorted(place.name for place in tmp_path.rglob("*") if place.parent != folder) == ["folder", "in", "zip"]
 
     for place in ("", "../../", "/"):
-        FEW(given(damaged(zipped(compression, {name: f"{place}{name}" for name in SPLITS})))(check))()
+        amount(given(damaged(zipped(compression, {name: f"{place}{name}" for name in SPLITS})))(check))()
 
 
 CHECKSUMMED = ("w:gz", "w:bz2", "w:xz")
 """The modes of `tarfile` whose files are known to be whole: a plain tar has a checksum of its headers alone."""
 
 
+@AMOUNTS
 @pytest.mark.parametrize("mode", ["w", *CHECKSUMMED])
-def test_a_damaged_tar_gives_its_lines_or_is_refused(mode, tmp_path):
+def test_a_damaged_tar_gives_its_lines_or_is_refused(amount, mode, tmp_path):
     file, path = io.BytesIO(), tmp_path / "archive"
     with tarfile.open(fileobj=file, mode=mode) as archive:
         for name, content in {"../other": b"x\n", "a.en": b"one\ntwo\n"}.items():
@@ -164,4 +219,4 @@ def test_a_damaged_tar_gives_its_lines_or_is_refused(mode, tmp_path):
         assert list(tmp_path.iterdir()) == [path] and not (tmp_path.parent / "other").exists()
 
     assert read(file.getvalue()) == (None, ["one", "two"])
-    FEW(given(damaged(file.getvalue()))(check))()
+    amount(given(damaged(file.getvalue()))(check))()

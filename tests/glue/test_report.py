@@ -209,6 +209,21 @@ def test_an_error_in_a_section_does_not_cost_the_others(lm_runs, lm_data, tmp_pa
 
 
 @pytest.mark.slow
+def test_a_damaged_split_costs_the_sections_that_read_it(lm_runs, lm_data, tmp_path, capsys):
+    """One size too small: fairseq would read it without a word, and score other tokens."""
+    data, path = tmp_path / "bin", tmp_path / "r.html"
+    shutil.copytree(lm_data, data)
+    index = bytearray((data / "test.idx").read_bytes())
+    index[26] -= 1  # the size of the first sentence
+    (data / "test.idx").write_bytes(index)
+    assert report(lm_runs / "mle", "--data", data, "--max-texts", "1", "-o", path) == 2
+    assert "test.idx: found sizes and beginnings of sentences that contradict each other" in capsys.readouterr().err
+    assert "contradict each other" in path.read_text()
+    assert {"embeddings", "frequencies"} < anchors(path.read_text())
+    assert not {"language-model", "texts"} & anchors(path.read_text())
+
+
+@pytest.mark.slow
 def test_a_changed_data_set_is_measured_again(lm_runs, lm_data, tmp_path):
     """The cosines stay, the human scores are turned around: the correlation changes its sign."""
     pairs, path = tmp_path / "P.txt", tmp_path / "r.html"

@@ -5,7 +5,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 import agg_fairseq.criterions  # noqa: F401 — registers
-from agg_fairseq.modules import FactorizedSoftmax, TokenCounter
+from agg_fairseq.modules import FactorizedSoftmax, TokenCounter, UnigramLinear
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.waiting import WaitsForTheDevice, leave_out_what_only_a_cpu_reads, use
 
@@ -62,6 +62,11 @@ def steps(name, options, layer=None, updates=5):
 @pytest.mark.parametrize("case", CASES)
 def test_a_training_step_waits_for_no_device(case):
     assert steps(*CASES[case]) == [[]] * 5
+
+
+def test_a_log_unigram_bias_waits_for_no_device():
+    layer = UnigramLinear(torch.nn.Parameter(torch.randn(VOCABULARY, FEATURES)), torch.arange(VOCABULARY))
+    assert steps("mle", {}, layer) == [[]] * 5
 
 
 @pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}])

@@ -4,11 +4,13 @@ import os
 import shutil
 
 import pytest
+import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from agg_fairseq.fairseq_glue.checkpoints import WholePathManager, write_checkpoints_whole
 from tests.conftest import ROOT, SMALL_LM, called
+from tests.hostile import on_a_full_disk
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +47,17 @@ def test_a_copy_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
         WholePathManager.copy(str(tmp_path / "checkpoint_1_2.pt"), str(target), overwrite=True)
     assert target.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["checkpoint_last.pt"]  # what it takes would be wanted on a full disk
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    """It would keep a full disk full; and an older one of the same name stays."""
+    monkeypatch.setattr(checkpoint_utils.time, "sleep", lambda seconds: None)  # fairseq tries three times
+    write_checkpoints_whole(tmp_path)
+    path = tmp_path / "checkpoint_1_2.pt"
+    path.write_bytes(b"old")
+    with on_a_full_disk(after=5_000), pytest.raises((OSError, RuntimeError)):
+        checkpoint_utils.torch_persistent_save({"model": torch.zeros(10_000)}, str(path))
+    assert os.listdir(tmp_path) == ["checkpoint_1_2.pt"] and path.read_bytes() == b"old"
 
 
 def test_a_copy_onto_a_link_goes_where_it_leads(tmp_path):

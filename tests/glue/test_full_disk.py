@@ -1,0 +1,76 @@
+"""A disk that is full while a command writes: one line, the old file, and nothing left behind."""
+
+import numpy as np
+import pytest
+import torch
+
+from agg_fairseq.averaging import average_checkpoints
+from agg_fairseq.checkpoint import open_checkpoints
+from agg_fairseq.data.training_counts import training_counts
+from agg_fairseq.errors import UserError
+from agg_fairseq.files import write_json, write_whole
+from tests.glue.test_criterions import build
+from tests.hostile import on_a_full_disk
+
+ROOM = 4_000
+"""Bytes that fit on the disk."""
+
+
+def picture(path):
+    from matplotlib.figure import Figure
+
+    from agg_fairseq.plots.style import save
+
+    figure = Figure()
+    figure.subplots().plot(np.random.default_rng(0).random(3000))
+    save(figure, path, "pdf")
+
+
+WRITERS = {
+    "text": lambda path: path.write_text("x" * 10 * ROOM),
+    "checkpoint": lambda path: torch.save({"a": torch.zeros(ROOM)}, path),
+    "PDF": picture,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_cannot_be_written_is_one_line(name, tmp_path):
+    target = tmp_path / "file"
+    target.write_text("old")
+    with on_a_full_disk(ROOM), pytest.raises(UserError, match=f"cannot write {target}: [^\n]*; name a file") as error:
+        write_whole(target, WRITERS[name])
+    assert "\n" not in str(error.value)
+    assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
+
+
+def test_other_errors_stay_what_they_are(tmp_path):
+    def fail(path):
+        path.write_text("half")
+        raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError, match="a defect"):
+        write_whole(tmp_path / "file", fail)
+    assert not list(tmp_path.iterdir())
+
+
+def test_json(tmp_path):
+    with on_a_full_disk(ROOM), pytest.raises(UserError, match="cannot write"):
+        write_json(tmp_path / "a.json", list(range(ROOM)))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_average_checkpoints(lm_runs, tmp_path):
+    paths = sorted((lm_runs / "mle").glob("checkpoint_*_*.pt"))[:2]
+    with on_a_full_disk(ROOM), pytest.raises(UserError, match="mean.pt: .*; name a file"):
+        average_checkpoints(open_checkpoints(paths), tmp_path / "mean.pt")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_counts_of_the_training_split(lm_data, tmp_path, capsys):
+    """No word of the zip file that is collected later either."""
+    task = build(lm_data, "--criterion", "mle")[1]
+    with on_a_full_disk(100), pytest.raises(UserError, match="target-token-counts.npz: .*; name a file"):
+        training_counts(task, "train", tmp_path)
+    assert not list(tmp_path.iterdir()) and "Traceback" not in capsys.readouterr().err
