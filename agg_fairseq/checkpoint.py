@@ -29,6 +29,9 @@ OUTPUT_NAMES = ("decoder.output_projection.weight", "decoder.fc_out.weight")
 UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"
 """What `UnigramLinear` adds to the parameters."""
 INPUT_NAME = "decoder.embed_tokens.weight"
+STREAMS = "language_modeling_streams"
+"""The task of models that carry their state from batch to batch."""
+LANGUAGE_MODELING = ("language_modeling", STREAMS)
 TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
 """The options of models whose output embedding is the input embedding."""
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
@@ -122,8 +125,8 @@ class Checkpoint:
 
     @property
     def is_language_model(self) -> bool:
-        """Of the task language_modeling, as opposed to translation."""
-        return self.task_options.get("_name") == "language_modeling"
+        """Of a task of language modeling, as opposed to translation."""
+        return self.task_options.get("_name") in LANGUAGE_MODELING
 
     @property
     def languages(self) -> tuple[str | None, str | None] | None:
@@ -224,7 +227,8 @@ class Checkpoint:
         from fairseq.dataclass.utils import overwrite_args_by_name
         from omegaconf import OmegaConf
 
-        from . import models  # noqa: F401 — importing registers those with the factorized output layer
+        from . import models  # noqa: F401 — importing registers them
+        from .tasks import language_modeling_streams  # noqa: F401
 
         state = dict(self.state)  # fairseq brings an older state up to date in place
         try:

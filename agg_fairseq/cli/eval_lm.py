@@ -16,9 +16,14 @@ from __future__ import annotations
 import argparse
 
 from ..checkpoint import open_checkpoints
+from ..errors import UserError
 from ..evaluation import perplexity
 from ..evaluation.perplexity import BREAK_MODES
+from ..metrics.continuous_cache import CacheOptions
 from .options import add_device, add_grouping, add_json, add_names, check_json, print_result
+
+THETA, LAMBDA = 0.662, 0.1279
+"""Of the authors of AWD-LSTM for WikiText-2, with 3,785 positions."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +47,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-tokens", type=int, metavar="N", help="tokens per batch (default: 2048, or T if it is larger)"
     )
+    parser.add_argument(
+        "--cache-size",
+        type=int,
+        metavar="N",
+        help="mix the model with a continuous cache of the last N positions (Grave et al. 2017; default: no cache)",
+    )
+    parser.add_argument(
+        "--cache-theta", type=float, metavar="THETA", help=f"how sharply it compares features (default: {THETA})"
+    )
+    parser.add_argument(
+        "--cache-lambda", type=float, metavar="SHARE", help=f"its share in the mixture, 0 to 1 (default: {LAMBDA})"
+    )
     add_grouping(parser)
     add_json(parser)
     add_device(parser)
@@ -50,6 +67,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Evaluates every checkpoint, prints the table and writes the JSON file."""
     check_json(arguments.json, [*arguments.path, arguments.data])
+    size, theta, share = arguments.cache_size, arguments.cache_theta, arguments.cache_lambda
+    if size is None and (theta is not None or share is not None):
+        raise UserError("found --cache-theta or --cache-lambda without --cache-size; expected the size of a cache, too")
+    cache = CacheOptions(size, THETA if theta is None else theta, LAMBDA if share is None else share)
     result = perplexity(
         open_checkpoints(arguments.path, arguments.name),
         arguments.data,
@@ -59,6 +80,7 @@ def run(arguments: argparse.Namespace) -> None:
         context_window=arguments.context_window,
         max_tokens=arguments.max_tokens,
         groups=arguments.groups,
+        cache=None if size is None else cache,
         device=arguments.device,
     )
     print_result(result, arguments.json)

@@ -39,7 +39,14 @@ from ..errors import UserError, fail
 from ..fairseq_glue.checkpoints import write_checkpoints_whole
 from ..fairseq_glue.distributed import check_ddp_backend, close_process_group_at_exit
 from ..fairseq_glue.hooks import TaskListener, listen
-from ..fairseq_glue.output_layer import OutputLayer, features_of, float32_copies, output_layer, trained_embeddings
+from ..fairseq_glue.output_layer import (
+    OutputLayer,
+    features_of,
+    float32_copies,
+    output_layer,
+    trained_embeddings,
+    unwrapped,
+)
 from ..fairseq_glue.resume import check_resume, listen_to_restoring
 from ..functional import Gates, center_rows_, gated_cross_entropy
 from ..metrics import Geometry, geometry
@@ -139,7 +146,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
     name: ClassVar[str]
     position_terms: ClassVar[tuple[PositionTerm, ...]] = POSITION_TERMS
     embedding_terms: ClassVar[tuple[EmbeddingTerm, ...]] = EMBEDDING_TERMS
-    averages: ClassVar[dict[str, int]] = dict.fromkeys(Geometry._fields, 4)
+    averages: ClassVar[dict[str, int]] = dict.fromkeys((*Geometry._fields, "activation_penalty"), 4)
     """What is logged beside loss, nll_loss, ppl and the terms, with its decimals."""
     counts_tokens: ClassVar[bool] = False
     """Does the criterion keep a number for each token? Then all target languages must have the same dictionary."""
@@ -232,7 +239,15 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         if self.predicts and self.training and not self.is_dummy:
             self.count_predictions(output.prediction, target)
         measures = self.measures(target, output)
-        return self.result(weight, target, output, tokens=sample["ntokens"], measures=measures, reduce=reduce)
+        return self.result(
+            weight,
+            target,
+            output,
+            tokens=sample["ntokens"],
+            measures=measures,
+            penalty=getattr(getattr(unwrapped(model), "decoder", None), "penalty", None),  # of an AWD-LSTM
+            reduce=reduce,
+        )
 
     def compute_loss(self, model: Any, net_output: Any, sample: dict[str, Any], reduce: bool = True) -> None:
         """Called by tasks that run the model themselves (translation_moe): they have logits, and no features."""
@@ -282,6 +297,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         *,
         tokens: int,
         measures: dict[str, Measure],
+        penalty: Tensor | None = None,
         likelihood: bool = True,
         reduce: bool = True,
     ) -> tuple[Tensor, int, dict[str, Any]]:
@@ -293,6 +309,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
             output: of the operation.
             tokens: of the batch, without padding.
             measures: what to log of this micro-batch.
+            penalty: what the model adds to the loss in training, a scalar in nats per token, as AWD-LSTM does.
             likelihood: do these positions count in `nll_loss` and `ppl`? Not if the model has made the targets up.
             reduce: as in `forward`.
         """
@@ -304,6 +321,10 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
                 measures[term.logged] = (value.detach(), 1)
                 if reduce:  # fairseq divides by sample_size, so that the term counts once per update
                     loss = loss + sample_size * (gamma * value)
+        if penalty is not None:
+            measures["activation_penalty"] = (sample_size * penalty.detach(), sample_size)
+            if reduce:
+                loss = loss + sample_size * penalty
         measures |= self._embedding_statistics(weight)
         logging_output = {
             "loss": loss.detach().sum(),

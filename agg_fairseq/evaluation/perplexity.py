@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,12 @@ import torch
 from tqdm import tqdm
 
 from .. import __version__
-from ..checkpoint import Checkpoint
+from ..checkpoint import STREAMS, Checkpoint
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError, first_line
 from ..functional.kernels.chunked import CHUNK_ELEMENTS
 from ..metrics import NextTokenStatistics
+from ..metrics.continuous_cache import CacheOptions, ContinuousCache
 from ..metrics.groups import GROUPS
 from ..names import HUMAN
 from .inputs import check_language_models, check_split, find_device, load_vocabulary
@@ -41,6 +42,7 @@ def perplexity(
     context_window: int = 0,
     max_tokens: int | None = None,
     groups: str = "types",
+    cache: CacheOptions | None = None,
     device: str | None = None,
 ) -> Result:
     """Scores a split with each model, over the targets (perplexity) or the arg-max predictions (Uniq) of each group.
@@ -58,7 +60,11 @@ def perplexity(
         context_window: tokens of context before each block, which are not scored.
         max_tokens: tokens per batch; None: 2048, or a block where that is longer.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+        cache: options of a continuous cache, with which the text is read block by block in its order; None: none.
         device: "cpu", "cuda", …; None: a GPU if there is one.
+
+    A model that was trained with `--task language_modeling_streams` reads the whole split as one text, in blocks, and
+    carries its state from block to block.
 
     Returns:
         Result: a row per model, and the row `human` with the distinct targets. Details: `groups`, their sizes;
@@ -90,10 +96,22 @@ def perplexity(
             raise UserError(
                 f"{checkpoint}: found only zeros in {checkpoint.output_embedding.name}; expected a trained model"
             )
+    carrying = [name for name, checkpoint in checkpoints.items() if checkpoint.task_options["_name"] == STREAMS]
+    if carrying and context_window:
+        raise UserError(
+            f"--context-window: found {context_window} with {carrying[0]}, which carries its state from block to "
+            "block; expected 0"
+        )
+    try:
+        caches = {name: cache and ContinuousCache(CacheOptions(*cache)) for name in checkpoints}
+    except ValueError as error:
+        raise UserError(str(error)) from error
     length = lengths[0] if tokens_per_sample is None else tokens_per_sample
     place = find_device(device)
     members = load_vocabulary(checkpoints, data).groups(groups)
     overrides = {"sample_break_mode": sample_break_mode, "tokens_per_sample": length}
+    from ..fairseq_glue.output_layer import factorized_layer
+
     evaluated, rows, human = [], {}, {}
     for name, checkpoint in checkpoints.items():
         model, task = checkpoint.build_model(data, overrides)
@@ -101,11 +119,19 @@ def perplexity(
         task.args.tokens_per_sample = length - context_window
         max_batch = max_tokens or max(2048, length)
         batches = _batches(model.to(place), task, data, split, sample_break_mode, context_window, max_batch)
+        if cache is not None:
+            decoder = model.decoder
+            if getattr(decoder, "adaptive_softmax", None) is not None or factorized_layer(model) is not None:
+                raise UserError(
+                    f"--cache-size: found an adaptive or factorized softmax in {checkpoint}; expected one softmax over "
+                    "all tokens"
+                )
+            batches = _blocks_in_order(task, split, context_window)
         statistics = NextTokenStatistics(members, len(task.target_dictionary))
         for sample in tqdm(batches, desc=name, unit="batch", disable=None, leave=False):
             if "net_input" in sample:
                 try:
-                    statistics.add(*_score(model, task, sample))
+                    statistics.add(*_score(model, task, sample, caches[name]))
                 except torch.cuda.OutOfMemoryError as error:
                     raise UserError(
                         f"--max-tokens: found {sample['ntokens']} tokens too many for the GPU's memory; lower it, or "
@@ -144,6 +170,8 @@ def perplexity(
                 f"tokens-per-sample:{length}",
                 f"break:{sample_break_mode}",
                 f"context:{context_window}",
+                *([f"state:carried({','.join(carrying)})"] if carrying else []),
+                *([f"cache:{cache[0]},theta={cache[1]:g},lambda={cache[2]:g}"] if cache is not None else []),
                 f"groups:{GROUPINGS[groups]}",
                 f"isotropy:eigenvectors-of-WtW,all-rows,{evaluated[0]['embedding']}",
                 f"version:{__version__}",
@@ -186,12 +214,25 @@ def _batches(
     )
 
 
+def _blocks_in_order(task: Any, split: str, context_window: int) -> Iterator[dict[str, Any]]:
+    """Batches of one block each, in the order of the text, which fairseq changes to sort blocks by length."""
+    from fairseq.data import LMContextWindowDataset
+
+    dataset, padding = task.dataset(split), task.source_dictionary.pad()
+    if context_window:
+        dataset = LMContextWindowDataset(dataset, task.args.tokens_per_sample, context_window, padding)
+    for number in range(len(dataset)):
+        yield dataset.collater([dataset[number]])
+
+
 @torch.no_grad()
-def _score(model: Any, task: Any, sample: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _score(
+    model: Any, task: Any, sample: dict[str, Any], cache: ContinuousCache | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """NLL in nats, target and arg-max prediction (N,) of each position that fairseq-eval-lm counts.
 
     Logits are formed and normalized for a chunk of positions at a time: beside the features (N, D), it takes the memory
-    of a few times `CHUNK_ELEMENTS` numbers, whatever the batch.
+    of a few times `CHUNK_ELEMENTS` numbers, whatever the batch. With a cache, the batch is one block of the text.
     """
     from fairseq import utils
 
@@ -210,11 +251,15 @@ def _score(model: Any, task: Any, sample: dict[str, Any]) -> tuple[torch.Tensor,
     finally:
         if layer is not None:
             del decoder.output_layer  # so that the method of the class is found again
+    if cache is not None and not is_called:
+        raise UserError(f"--cache-size: found {type(model).__name__}, whose logits do not come from `output_layer`")
     nll, predicted = [], []
     rows = max(1, CHUNK_ELEMENTS // len(task.target_dictionary))
     for chunk, targets in zip(found.split(rows), target.split(rows), strict=True):
         output = layer(chunk[None]) if is_called else chunk[None]  # 1 x n x V, or features for an adaptive softmax
         log_probs = model.get_normalized_probs((output, {}), log_probs=True)[0]  # n x V
+        if cache is not None:
+            log_probs = cache.add(chunk, targets, log_probs)
         nll.append(-log_probs.gather(1, targets[:, None]).squeeze(1))
         predicted.append(log_probs.argmax(1))
     return torch.cat(nll), target, torch.cat(predicted)

@@ -2,17 +2,20 @@
 
 `import agg_fairseq` adds names to fairseq's registries, and one class to a list of torch's. It replaces one method of
 fairseq's trainer, which then does what it did before unless an optimizer of this package is chosen. All else happens
-when a criterion of this package is built (C) or trains (T), or when a model with an output layer of this package is
-built (M).
+when a criterion of this package is built (C) or trains (T), when a model with an output layer of this package is built
+(M), or when the optimizer nt_asgd is built (O).
 
     what                                where             when  for how long            why
     registries of criterions, models,   criterions/base,  import                        --criterion agg,
-    architectures, optimizers           models/, optim/                                 --arch transformer_lm_f2,
-    (added to)                                                                          --optimizer coupled_adam
+    architectures, optimizers, tasks    models/, optim/,                                --arch transformer_lm_f2,
+    (added to)                          tasks/                                          --optimizer coupled_adam
     torch.serialization: safe globals   checkpoint        import, each opening of a     resume and generation from
     (argparse.Namespace added)                            checkpoint                    checkpoints with a Namespace
     Trainer._build_optimizer            optimizers        import        the process     an optimizer learns which
-                                                                                        parameter is W
+                                                                                        model it trains
+    trainer.begin_valid_epoch,          optimizers        O     the trainer instance    the average of the weights is
+    trainer.train_step, trainer.lr_step                                                 validated; its trigger
+    checkpoint_utils.save_checkpoint    optimizers        O     the process             the average is saved
     task.get_batch_iterator             hooks             C     the task instance       length of an epoch; a resume
                                                                                         sees the same batches
     task.train_step                     hooks             C     the task instance       update number, dummy batches,
@@ -51,6 +54,7 @@ If the user's fairseq differs from the tested version:
   attempted again are counted twice. Nothing else depends on it.
 - `load_checkpoint` or `PathManager` is not looked up in `checkpoint_utils`: checkpoints are written as fairseq writes
   them, and a resume that cannot work ends in fairseq's own error.
-- `Trainer._build_optimizer` is not called: `--optimizer coupled_adam` is plain Adam, and the log lacks its line.
+- `Trainer._build_optimizer` is not called: `--optimizer coupled_adam` is plain Adam, and the log lacks its line; with
+  `nt_asgd`, averaging never begins.
 - A model whose logits are not the output of one call of `functional.linear` is refused in one line.
 """

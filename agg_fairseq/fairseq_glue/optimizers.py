@@ -1,21 +1,25 @@
-"""Tells an optimizer of this package which model it trains, which fairseq tells no optimizer."""
+"""What the optimizers of this package need of fairseq's trainer, which tells an optimizer its parameters alone."""
 
 from __future__ import annotations
 
 import functools
+import logging
 from typing import Any
 
+from fairseq import checkpoint_utils
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.trainer import Trainer
 
 from ..errors import fail
 
+logger = logging.getLogger(__name__)
+
 
 def attach_optimizers() -> None:
-    """Makes fairseq's trainer call `attach(model, criterion)` of an optimizer that has it, once it is built.
+    """Makes fairseq's trainer call `attach(trainer)` of an optimizer that has it, each time that it has built one.
 
-    The float32 copies of an optimizer without `supports_flat_params` are kept apart, as --fp16-no-flatten-grads does,
-    where fairseq would end with an error. Trainings with other optimizers are not changed.
+    The float32 copies of such an optimizer are kept apart, as --fp16-no-flatten-grads does. Trainings with other
+    optimizers are not changed.
     """
     original = Trainer._build_optimizer
     if hasattr(original, "attaches"):
@@ -34,7 +38,65 @@ def attach_optimizers() -> None:
         optimizer = trainer._optimizer
         for wrapped in ("fp32_optimizer", "wrapped_optimizer"):  # of FP16Optimizer and AMPOptimizer; memory-efficient
             optimizer = getattr(optimizer, wrapped, optimizer)
-        optimizer.attach(trainer.get_model(), trainer.get_criterion())
+        optimizer.attach(trainer)
 
     _build_optimizer.attaches = True
     Trainer._build_optimizer = _build_optimizer
+
+
+def validate_and_save_average(trainer: Any) -> None:
+    """Makes a trainer exchange the weights with their average before it validates and saves, and back before it trains.
+
+    A checkpoint then holds the average as the model, for every tool that reads it, and the weights in the state of the
+    optimizer. The loss of each validation is told to the optimizer before the checkpoint is written, by all workers.
+
+    Args:
+        trainer: its torch optimizer, `trainer.optimizer.optimizer`, has `swap`, `swapped` and `observe` of `NTASGD`.
+    """
+    if hasattr(trainer, "before_saving"):  # the optimizer is built a second time in a resume
+        return
+
+    def hold(average: bool) -> None:
+        optimizer = trainer.optimizer
+        if optimizer.optimizer.swapped != average:
+            optimizer.optimizer.swap()
+            if hasattr(optimizer, "_sync_fp32_params_to_fp16"):  # from the float32 copies to the model
+                optimizer._sync_fp32_params_to_fp16()
+
+    def observe(loss: float | None) -> None:
+        updates = trainer.get_num_updates()
+        if loss is not None and trainer.optimizer.optimizer.observe(float(loss), updates):
+            logger.info(f"validation has stopped improving: the average of the weights begins after update {updates}")
+
+    def before_saving(loss: float | None) -> None:
+        observe(loss)
+        hold(average=True)
+
+    begin_valid_epoch, train_step, lr_step = trainer.begin_valid_epoch, trainer.train_step, trainer.lr_step
+
+    def validate(*arguments: Any, **options: Any) -> Any:
+        hold(average=True)
+        return begin_valid_epoch(*arguments, **options)
+
+    def train(*arguments: Any, **options: Any) -> Any:
+        hold(average=False)
+        return train_step(*arguments, **options)
+
+    def end_epoch(epoch: int, val_loss: float | None = None) -> Any:
+        observe(val_loss)  # of a validation after which nothing was saved
+        return lr_step(epoch, val_loss)
+
+    trainer.before_saving = before_saving
+    trainer.begin_valid_epoch, trainer.train_step, trainer.lr_step = validate, train, end_epoch
+
+    save_checkpoint = checkpoint_utils.save_checkpoint
+    if not hasattr(save_checkpoint, "tells_trainer"):
+
+        @functools.wraps(save_checkpoint)
+        def save(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: float | None) -> Any:
+            if hasattr(trainer, "before_saving"):
+                trainer.before_saving(val_loss)
+            return save_checkpoint(cfg, trainer, epoch_itr, val_loss)
+
+        save.tells_trainer = True
+        checkpoint_utils.save_checkpoint = save

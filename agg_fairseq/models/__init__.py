@@ -1,3 +1,3 @@
-"""fairseq models with other output layers. Importing this package registers them and their architectures."""
+"""fairseq models: other output layers, and AWD-LSTM. Importing this package registers them and their architectures."""
 
-from . import transformer_f2, transformer_unigram  # noqa: F401 — importing registers
+from . import awd_lstm_lm, transformer_f2, transformer_unigram  # noqa: F401 — importing registers

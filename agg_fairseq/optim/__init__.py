@@ -1,5 +1,6 @@
 """Optimizers in plain PyTorch. `fairseq_optimizers.py` registers them with fairseq."""
 
 from .coupled_adam import CoupledAdam
+from .nt_asgd import NTASGD
 
-__all__ = ["CoupledAdam"]
+__all__ = ["NTASGD", "CoupledAdam"]

@@ -1,7 +1,7 @@
-"""`--optimizer coupled_adam` and `adam_l2`: the optimizers of this package for fairseq, registered by this module."""
+"""`--optimizer coupled_adam`, `adam_l2` and `nt_asgd`. Importing this module registers them with fairseq."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, List
@@ -12,8 +12,9 @@ from fairseq.optim import OPTIMIZER_REGISTRY, FairseqOptimizer, register_optimiz
 from omegaconf import II, OmegaConf
 
 from ..errors import fail
-from ..fairseq_glue.optimizers import attach_optimizers
+from ..fairseq_glue.optimizers import attach_optimizers, validate_and_save_average
 from .coupled_adam import CoupledAdam
+from .nt_asgd import NTASGD
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,11 @@ def register(name: str, dataclass: type[FairseqDataclass]) -> Callable[[type], t
         return register_optimizer(name, dataclass=dataclass)(cls)
 
     return registered
+
+
+def first_rate(lr: Any) -> float:
+    """The learning rate of the first epoch, from fairseq's option, a number or a list of them."""
+    return lr[0] if isinstance(lr, Collection) else lr
 
 
 @dataclass
@@ -56,7 +62,7 @@ class AdamOptimizer(FairseqOptimizer):
     @property
     def optimizer_config(self) -> dict[str, Any]:
         """The options that replace those in a checkpoint, so that a resume can change them."""
-        lr, betas = self.cfg.lr, self.cfg.adam_betas
+        betas = self.cfg.adam_betas
         if isinstance(betas, str):  # "(0.9, 0.98)", from a command line
             try:
                 betas = [float(beta) for beta in betas.strip("()[] ").split(",")]
@@ -67,7 +73,7 @@ class AdamOptimizer(FairseqOptimizer):
         if len(betas) != 2:
             fail(f"--adam-betas: expected two numbers such as '(0.9, 0.98)', got {self.cfg.adam_betas!r}")
         return {
-            "lr": lr if isinstance(lr, float) else lr[0],
+            "lr": first_rate(self.cfg.lr),
             "betas": tuple(betas),
             "eps": self.cfg.adam_eps,
             "weight_decay": self.cfg.weight_decay,
@@ -94,16 +100,16 @@ class FairseqCoupledAdam(AdamOptimizer):
         """One flat tensor of all parameters has no rows."""
         return False
 
-    def attach(self, model: Any, criterion: Any) -> None:
+    def attach(self, trainer: Any) -> None:
         """Couples the rows of the output embedding, which is the input embedding too where the two are tied.
 
         Args:
-            model: the model that is trained.
-            criterion: its criterion, which may have parameters too.
+            trainer: that has built this optimizer.
 
         Raises:
             SystemExit: with status 2, after one line: the model has no such matrix.
         """
+        model, criterion = trainer.get_model(), trainer.get_criterion()
         decoder = getattr(model, "decoder", None)
         tied = decoder.embed_tokens if getattr(decoder, "share_input_output_embed", False) else None
         layer = getattr(decoder, "output_projection", getattr(decoder, "fc_out", tied))
@@ -149,6 +155,49 @@ class FairseqAdamL2(AdamOptimizer):
     def supports_flat_params(self) -> bool:
         """Every number is updated by itself."""
         return True
+
+
+@dataclass
+class NTASGDConfig(FairseqDataclass):
+    """Options of `--optimizer nt_asgd`."""
+
+    weight_decay: float = field(default=0.0, metadata={"help": "weight decay, added to the gradient"})
+    asgd_patience: int = field(
+        default=5,
+        metadata={
+            "help": "the average of the weights begins when a validation is worse than the best of all but the last "
+            "N before it; 0: with the first update"
+        },
+    )
+    lr: List[float] = II("optimization.lr")
+    memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
+    memory_efficient_bf16: bool = II("common.memory_efficient_bf16")
+
+
+@register("nt_asgd", dataclass=NTASGDConfig)
+class FairseqNTASGD(FairseqOptimizer):
+    """SGD that averages its weights once validation no longer improves; the average is validated and saved."""
+
+    def __init__(self, cfg: Any, params: Any) -> None:
+        super().__init__(cfg)
+        if cfg.memory_efficient_fp16 or cfg.memory_efficient_bf16:
+            fail("--optimizer nt_asgd: found --memory-efficient-fp16 or -bf16; expected --fp16, --bf16 or --amp")
+        if cfg.asgd_patience < 0:
+            fail(f"--asgd-patience: expected a number of validations, or 0, got {cfg.asgd_patience}")
+        try:
+            self._optimizer = NTASGD(params, **self.optimizer_config)
+        except ValueError as error:
+            fail(f"--optimizer nt_asgd: {error}")
+
+    @property
+    def optimizer_config(self) -> dict[str, Any]:
+        """The options of `NTASGD` that replace those in a checkpoint, so that a resume can change them."""
+        rate, patience = first_rate(self.cfg.lr), self.cfg.asgd_patience
+        return {"lr": rate, "weight_decay": self.cfg.weight_decay, "patience": patience}
+
+    def attach(self, trainer: Any) -> None:
+        """Has the trainer validate and save the average."""
+        validate_and_save_average(trainer)
 
 
 attach_optimizers()

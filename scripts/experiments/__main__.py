@@ -1,10 +1,10 @@
 """Runs tables and figures of the papers, and experiments of our own, from the data to the table.
 
 Missing data is prepared, missing models are trained, and missing numbers are measured. The table shows the paper's
-numbers next to ours: `not run` marks models that are not trained (yet, or at this scale), and a dash marks a value that
-is undefined, or not part of this package. To continue after an interruption, run the same command again. All output is
-in the folder --output: a folder per model with its checkpoints, log and results, and a folder `tables` with the table,
-its numbers as JSON and its pictures. The tables of an output folder share their models.
+numbers next to ours: `not run` marks models that are not trained (yet, or at this scale), `quoted` systems of others
+that are not part of this package, and a dash a value that is undefined. To continue after an interruption, run the same
+command again. All output is in the folder --output: a folder per model with its checkpoints, log and results, and a
+folder `tables` with the table, its numbers as JSON and its pictures. The tables of an output folder share their models.
 
   tiny    minutes on 2 CPU cores for each model: language models on the documentation of Python, translation models on
           the {train,valid,test}.{en,de} of --data, such as Multi30k
@@ -49,7 +49,8 @@ def main() -> None:
     arguments = _parser().parse_intermixed_args()
     if arguments.list:
         for key, experiment in EXPERIMENTS.items():
-            print(f"{key:<16} {experiment.title}")
+            quoted = ", ".join(method.label for method in experiment.methods if method.model is None)
+            print(f"{key:<16} {experiment.title}{f' (quoted: {quoted})' if quoted else ''}")
         for key, entry in OURS.items():
             print(f"{key:<16} ours: {entry.title}")
         return

@@ -54,7 +54,7 @@ class Model:
     """A training.
 
     Args:
-        name: of its folder. Two models of the same name differ only in how texts are decoded from them.
+        name: of its folder. Two models of the same name differ only in how they are evaluated.
         config: file under `configs/`, without ending.
         corpus: that it is trained on.
         overrides: of the configuration, at every scale.
@@ -64,6 +64,7 @@ class Model:
         convert: whether that is first given the factorized output layer.
         decoding: of texts by a factorized output layer: `decoupled`, `joint`, or as for an ordinary one.
         greedy: whether texts always take the likeliest token, also in a table of sampled texts.
+        cache: of the evaluation of a language model: size, theta and lambda of a continuous cache.
         averaged: number of the last checkpoints of a translation model that are averaged; 0: the best one is used.
         every_seed: whether it is trained with each of several seeds, or with the first one alone.
         corpus_only: whether nothing is trained, since only the corpus is looked at.
@@ -79,6 +80,7 @@ class Model:
     convert: bool = False
     decoding: str | None = None
     greedy: bool = False
+    cache: tuple[int, float, float] | None = None
     averaged: int = 5
     every_seed: bool = True
     corpus_only: bool = False
@@ -186,7 +188,7 @@ class Method:
 
     Args:
         label: its title in the table.
-        model: ours; None for a method that the paper quotes and this package does not have.
+        model: ours; None for a system of others that the paper quotes, which the table marks as `quoted`.
         paper: the paper's numbers, as printed, in the order of the measures; None where there is none.
         human: whether this is the human text. `model` is then one that was measured on it.
     """

@@ -112,7 +112,8 @@ def perplexity(
         blocks: `tokens_per_sample` and `context_window` of it, if they are not those of the training and 0.
     """
     models, data = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus).binarized
-    return _kept(workspace, model, "perplexity", models, data, split=split, groups=groups, **blocks)
+    options = blocks if model.cache is None else {**blocks, "cache": model.cache}
+    return _kept(workspace, model, "perplexity", models, data, split=split, groups=groups, **options)
 
 
 BLOCKS = {"paper": (512, 400), "small": (512, 400), "tiny": (128, 100)}

@@ -20,7 +20,7 @@ from .experiment import Experiment, Measure, Method, Value, Workspace, say
 from .measures import NotRun
 from .training import is_trained
 
-NOT_RUN = "not run"
+NOT_RUN, QUOTED = "not run", "quoted"
 MOST_COLUMNS = 4
 """The largest number of measures that have columns. More have rows, and the methods columns."""
 WIDTH = 120
@@ -107,7 +107,7 @@ def _sample_texts(workspace: Workspace, experiment: Experiment) -> list[str]:
 
 def _value(workspace: Workspace, method: Method, measure: Measure) -> Value:
     if method.model is None:
-        return None
+        return QUOTED
     try:
         return measure.value(workspace, method.model, HUMAN if method.human else method.model.name)
     except NotRun:

@@ -79,7 +79,7 @@ def overrides_of_options(words: Sequence[str]) -> tuple[str, ...]:
     from fairseq.optim.lr_scheduler import LR_SCHEDULER_DATACLASS_REGISTRY
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
-    from agg_fairseq import criterions, models  # noqa: F401 — registers
+    from agg_fairseq import criterions, models, tasks  # noqa: F401 — registers
     from agg_fairseq.optim import fairseq_optimizers  # noqa: F401 — registers
 
     # What the configuration says. If the options say the same, there is nothing to override.
@@ -184,7 +184,7 @@ def _with_defaults(config: Any) -> Any:
     from fairseq.dataclass.initialize import add_defaults
     from omegaconf import OmegaConf
 
-    from agg_fairseq import criterions, models  # noqa: F401 — registers
+    from agg_fairseq import criterions, models, tasks  # noqa: F401 — registers
     from agg_fairseq.optim import fairseq_optimizers  # noqa: F401 — registers
 
     whole = OmegaConf.merge(OmegaConf.structured(FairseqConfig), config)

@@ -26,9 +26,9 @@ MT = (
     "dataset.max_tokens=200", "model.encoder_layers=1", "model.encoder_embed_dim=16", "model.encoder_ffn_embed_dim=16",
     "model.decoder_layers=1", "model.decoder_embed_dim=16", "model.decoder_ffn_embed_dim=16",
 )  # fmt: skip
-LSTM = (
-    "task.tokens_per_sample=16", "dataset.max_tokens=64", "model.decoder_layers=1", "model.decoder_embed_dim=16",
-    "model.decoder_hidden_size=16", "model.decoder_out_embed_dim=16",
+AWD = (
+    "task.tokens_per_sample=16", "dataset.max_tokens=64", "dataset.max_tokens_valid=64", "model.decoder_layers=2",
+    "model.decoder_embed_dim=16", "model.decoder_hidden_size=16",
 )  # fmt: skip
 FEW_WORDS = {  # what is too much for a corpus of 60 words; and epochs of two updates
     "agg-static": ("dataset.max_tokens=512",),
@@ -124,16 +124,25 @@ def test_wmt14(name, mt_data, folder):
     assert last["cfg"]["task"]["source_lang"] == ("de" if "de-en" in name else "en")
 
 
+@pytest.fixture(scope="module")
+def awd_lstm(lm_data, folder):
+    """Two epochs of AWD-LSTM, from which the fine-tuning starts."""
+    train("wikitext2", "cosreg-mle", lm_data, folder / "awd", *AWD)
+    return folder / "awd" / "checkpoint_best.pt"
+
+
 @pytest.mark.parametrize("name", sorted(ALL_FILES["wikitext2"]))
-def test_wikitext2(name, lm_data, folder):
-    last = train("wikitext2", name, lm_data, folder / f"lstm-{name}", *LSTM)
-    assert last["cfg"]["criterion"]["_name"] == name.removeprefix("cosreg-")
-    assert "decoder.layers.0.weight_hh" in last["model"]
+def test_wikitext2(name, lm_data, folder, awd_lstm):
+    tuned = name.endswith("-finetune")
+    start = [f"checkpoint.finetune_from_model='{awd_lstm}'"] if tuned else []
+    last = train("wikitext2", name, lm_data, folder / f"lstm-{name}", *AWD, *start)
+    assert last["cfg"]["criterion"]["_name"] == name.removesuffix("-finetune").removeprefix("cosreg-")
+    assert last["last_optimizer_state"]["param_groups"][0]["averaging"] == tuned
 
 
-def test_wikitext2_with_the_papers_optimizer(lm_data, folder):
-    """SGD under fairseq-hydra-train, and a learning rate that falls where the validation loss does not."""
-    paper = ("optimization.max_update=6", "common.cpu=true", "size=paper", *LSTM)
+def test_wikitext2_at_the_papers_size_with_smaller_layers(lm_data, folder):
+    """The options of NT-ASGD under fairseq-hydra-train."""
+    paper = ("optimization.max_update=6", "common.cpu=true", "size=paper", *AWD)
     arguments = [
         "--config-dir", ROOT / "configs" / "wikitext2", "--config-name", "cosreg-cosreg",
         f"common.user_dir={ROOT / 'agg_fairseq'}", f"task.data={lm_data}", f"checkpoint.save_dir='{folder / 'sgd'}'",
@@ -141,5 +150,5 @@ def test_wikitext2_with_the_papers_optimizer(lm_data, folder):
     ]  # fmt: skip
     called("hydra-train", *arguments)
     state = Checkpoint(folder / "sgd" / "checkpoint_last.pt").state
-    assert state["optimizer_history"][-1]["optimizer_name"] == "SGD"
+    assert state["optimizer_history"][-1]["optimizer_name"] == "FairseqNTASGD"
     assert [update["lr"] for update in read_log(folder / "sgd" / "train.log")] == [30] * 6

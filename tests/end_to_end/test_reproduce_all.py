@@ -7,9 +7,8 @@ import pytest
 from scripts.experiments.entries import EXPERIMENTS
 from tests.reproducing import LM, MT, reproduce, rows
 
-LSTM = (
+AWD = (
     "optimization.max_epoch=1", "optimization.max_update=6", "model.decoder_embed_dim=8", "model.decoder_hidden_size=8",
-    "model.decoder_out_embed_dim=8",
 )  # fmt: skip
 UPDATES = ("optimization.max_update=12",)
 LINES = {"train": 4000, "valid": 100, "test": 50}
@@ -37,7 +36,7 @@ def options(key, pairs):
     corpora = {model.corpus.name for model in EXPERIMENTS[key].models()}
     if any(model.corpus.parallel for model in EXPERIMENTS[key].models()):
         return ("--data", pairs, *MT, *UPDATES)
-    return LSTM if "wikitext2-words" in corpora else (*LM, *UPDATES)
+    return AWD if "wikitext2-words" in corpora else (*LM, *UPDATES)
 
 
 @pytest.mark.parametrize("key", EXPERIMENTS)

@@ -34,7 +34,7 @@ def test_table_7_from_raw_text_to_bleu(parallel, tmp_path):
     )
     table = rows(printed.stdout)
     assert table[""] == ["BLEU, paper", "BLEU", "sacreBLEU"]
-    assert table["AGG base"][0] == "28.70" and table["SC base"] == ["28.45", "—", "—"]
+    assert table["AGG base"][0] == "28.70" and table["SC base"] == ["28.45", "quoted", "quoted"]
     assert table["AGG big"] == ["29.81", "not run", "not run"]
     for method in ("Transformer base", "CosReg base", "Adv MLE base", "AGG base"):
         assert all(0 <= float(cell) <= 100 for cell in table[method][1:])

@@ -133,6 +133,12 @@ def test_a_killed_training_goes_on_bit_for_bit(name, lm_data, whole, tmp_path):
     assert sorted(path.name for path in run.iterdir()) == sorted(path.name for path in whole.iterdir())
 
 
+AWD = (
+    "--task language_modeling_streams --arch awd_lstm_lm --decoder-layers 2 --decoder-embed-dim 16 "
+    "--decoder-hidden-size 24 --tokens-per-sample 16 --max-tokens 96 --optimizer nt_asgd --lr 20 "
+    "--clip-norm 0.25 --weight-decay 0.001 --cpu --seed 3 --num-workers 0 --log-format json "
+    "--log-interval 1 --no-epoch-checkpoints"
+).split()
 F2 = ("--criterion", "f2_softmax", "--arch", "transformer_lm_f2")
 VARIANTS = {
     "agps": ("--criterion", "agps", "--agps-rare-rank", "20"),
@@ -152,6 +158,8 @@ VARIANTS = {
         *("--embedding-stats-interval", "5"),
     ),
     "patience": (*AGG, "--patience", "6", "--lr", "0", "--max-update", "45"),  # stops at update 12
+    "awd-lstm, averaged from the start": (*AGG, "--asgd-patience", "0"),
+    "awd-lstm, averaged after validations": (*AGG, "--asgd-patience", "1"),
 }
 
 
@@ -160,7 +168,7 @@ VARIANTS = {
 def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, mt_data, tmp_path):
     whole, run = tmp_path / "whole", tmp_path / "run"
     data = {"translation": mt_data, "sharded data": f"{lm_data}{os.pathsep}{lm_data}"}.get(name, lm_data)
-    base = MT if name == "translation" else LM
+    base = AWD if name.startswith("awd-lstm") else MT if name == "translation" else LM
     assert train(options(data, whole, *VARIANTS[name], base=base), f"{whole}.log") == 0
     assert train(options(data, run, *VARIANTS[name], base=base), f"{run}.log", Moment("update", 11)) == KILLED
     assert train(options(data, run, *VARIANTS[name], base=base), f"{run}.log") == 0

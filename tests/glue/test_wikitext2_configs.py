@@ -1,4 +1,4 @@
-"""configs/wikitext2: both files are composed at both sizes and compared with what the paper, and AWD-LSTM's, give."""
+"""configs/wikitext2: the files are composed at both sizes and compared with what the paper, and AWD-LSTM's, give."""
 
 import pytest
 from fairseq.tasks.language_modeling import LanguageModelingTask
@@ -17,15 +17,24 @@ from tests.configs import (
 )
 
 FOLDER = "wikitext2"
-CRITERIONS = {"cosreg-mle": {"_name": "mle"}, "cosreg-cosreg": {"_name": "cosreg", "cosreg_gamma": 1.0}}
-MODEL = {  # Gao et al. (2019), Sec. 6.1.1
-    "_name": "lstm_lm",
+CRITERIONS = {
+    "cosreg-mle": {"_name": "mle"},
+    "cosreg-mle-finetune": {"_name": "mle"},
+    "cosreg-cosreg": {"_name": "cosreg", "cosreg_gamma": 1.0},
+    "cosreg-cosreg-finetune": {"_name": "cosreg", "cosreg_gamma": 1.0},
+}
+MODEL = {  # Gao et al. (2019), Sec. 6.1.1; Merity et al. (2018), Sec. 5
+    "_name": "awd_lstm_lm",
     "decoder_layers": 3,
     "decoder_hidden_size": 1150,
     "decoder_embed_dim": 400,
-    "decoder_out_embed_dim": 400,
-    "share_decoder_input_output_embed": True,
-    "decoder_dropout_in": 0.65,
+    "dropout_input": 0.65,
+    "dropout_hidden": 0.2,
+    "dropout_output": 0.4,
+    "dropout_embedding": 0.1,
+    "dropout_weight": 0.5,
+    "activation_penalty": 2.0,
+    "temporal_penalty": 1.0,
 }
 
 
@@ -39,26 +48,30 @@ def test_paper_size(name):
     check_criterion(cfg, CRITERIONS[name] | {"label_smoothing": 0.0})
     assert values(cfg.model, MODEL) == MODEL
     assert cfg.task.tokens_per_sample == 70 and tokens_per_update(cfg) == 80 * 70
-    optimizer = cfg.optimizer
-    assert (optimizer._name, optimizer.lr[0], optimizer.momentum, optimizer.weight_decay) == ("sgd", 30, 0, 1.2e-6)
-    assert (cfg.optimization.clip_norm, cfg.optimization.max_epoch) == (0.25, 750)
-    assert cfg.lr_scheduler._name == "reduce_lr_on_plateau" and cfg.lr_scheduler.lr_patience == 5
+    tuned = name.endswith("-finetune")
+    expected = {"_name": "nt_asgd", "weight_decay": 1.2e-6, "asgd_patience": 0 if tuned else 5}
+    assert values(cfg.optimizer, expected) == expected and cfg.lr_scheduler._name == "fixed"
+    assert (cfg.optimization.clip_norm, cfg.optimization.max_epoch, cfg.optimization.lr) == (0.25, 750, [30])
+    assert cfg.checkpoint.patience == (5 if tuned else -1)
+    assert cfg.dataset.max_tokens_valid == 10 * 70
 
 
 @pytest.mark.parametrize("name", CRITERIONS)
 def test_tiny_size(name):
     cfg = configured(FOLDER, name, "size=tiny")
     check_criterion(cfg, CRITERIONS[name])
-    assert cfg.common.cpu and cfg.optimizer._name == "adam" and cfg.optimization.max_update == 600
-    assert cfg.model.share_decoder_input_output_embed and cfg.model._name == "lstm_lm"
+    tuned = name.endswith("-finetune")
+    assert cfg.common.cpu and cfg.optimization.max_update == (200 if tuned else 600)
+    assert cfg.model._name == "awd_lstm_lm" and cfg.optimizer.asgd_patience == (0 if tuned else 2)
 
 
 @pytest.mark.parametrize("name", CRITERIONS)
 def test_paths_must_be_given_and_the_readme_launches_the_file(name):
-    assert missing_keys(as_written(FOLDER, name)) == ["checkpoint.save_dir", "common.user_dir", "task.data"]
+    start = ["checkpoint.finetune_from_model"] if name.endswith("-finetune") else []
+    assert missing_keys(as_written(FOLDER, name)) == [*start, "checkpoint.save_dir", "common.user_dir", "task.data"]
     check_described(FOLDER, name)
 
 
 def test_number_of_parameters():
     """What size/paper.yaml says, with the words of WikiText-2 and fairseq's three other symbols."""
-    assert round(millions(configured(FOLDER, "cosreg-mle"), LanguageModelingTask, 33281)) == 42
+    assert round(millions(configured(FOLDER, "cosreg-mle"), LanguageModelingTask, 33281)) == 34

@@ -18,8 +18,9 @@ import torch
         "functional.log_unigram",
         "modules.factorized_softmax",
         "modules.token_counter",
-        "optim.coupled_adam",
         "modules.unigram_linear",
+        "optim.coupled_adam",
+        "optim.nt_asgd",
     ],
 )
 def test_examples(name):

@@ -1,0 +1,123 @@
+"""`--task language_modeling_streams`: language models that carry their state from one batch to the next."""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq.tasks import register_task
+from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+from omegaconf import II
+from torch import Tensor
+
+from ..errors import fail
+from ..fairseq_glue.output_layer import unwrapped
+from .streams import StreamDataset
+
+logger = logging.getLogger(__name__)
+
+NAME = "language_modeling_streams"
+
+
+@dataclass
+class LanguageModelingStreamsConfig(LanguageModelingConfig):
+    """Options of `--task language_modeling_streams`: those of `language_modeling`."""
+
+    train_subset: str = II("dataset.train_subset")
+    distributed_world_size: int = II("distributed_training.distributed_world_size")
+
+
+@register_task(NAME, dataclass=LanguageModelingStreamsConfig)
+class LanguageModelingStreamsTask(LanguageModelingTask):
+    """`language_modeling` on batches that continue each other (truncated backpropagation through time).
+
+    A split is cut into as many streams as a batch has rows, times the number of workers, and each row reads one of them
+    from left to right. There are --batch-size rows, or --max-tokens divided by --tokens-per-sample. The model is told
+    in `net_input["continues"]` whether a batch continues the one before, and has to keep its state. In training, the
+    lengths of batches are random around --tokens-per-sample, and the learning rate of an update is multiplied by its
+    mean length over --tokens-per-sample (Merity et al. 2018, Sec. 4.1). In evaluation, the whole text is one stream,
+    unless the command sets a batch size.
+
+    In the middle of an epoch, the state of the model is part of a checkpoint, so that a training on one worker resumes
+    bit for bit. The state of other workers is not saved; they go on with zeros, and the log says so.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        unsupported = {"sample_break_mode": "none", "add_bos_token": False, "output_dictionary_size": -1}
+        for option, expected in unsupported.items():
+            if str(getattr(self.args, option)) != str(expected):
+                name = option.replace("_", "-")
+                fail(f"--task {NAME}: found --{name} {getattr(self.args, option)}; expected {expected}")
+        self._lengths: list[int] = []  # of the micro-batches of the update under way
+        self._decoder: Any = None  # of the model that is trained
+        self._restored: list[tuple[Tensor, Tensor]] | None = None
+
+    def build_model(self, args: Any, from_checkpoint: bool = False) -> Any:
+        """Builds the model, and checks that it can carry a state."""
+        model = super().build_model(args, from_checkpoint)
+        if not hasattr(model.decoder, "carried"):
+            fail(
+                f"--task {NAME}: found {type(model).__name__}, which carries no state from batch to batch; expected "
+                "--arch awd_lstm_lm, or --task language_modeling"
+            )
+        return model
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> StreamDataset:
+        """Loads a split, with random lengths if it is the training split."""
+        super().load_dataset(split, epoch, combine, **kwargs)  # its errors, and its choice of a shard
+        seed, length = self.args.seed if split == self.args.train_subset else None, self.args.tokens_per_sample
+        self.datasets[split] = StreamDataset(self.datasets[split].dataset, self.dictionary.eos(), length, seed)
+        return self.datasets[split]
+
+    def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """The batches in the order of the text, for the rows of this worker."""
+        rows, workers, worker = kwargs.get("max_sentences"), kwargs.pop("num_shards", 1), kwargs.pop("shard_id", 0)
+        if not isinstance(dataset, StreamDataset):
+            return super().get_batch_iterator(dataset, *args, num_shards=workers, shard_id=worker, **kwargs)
+        rows = rows or max(1, kwargs["max_tokens"] // self.args.tokens_per_sample)
+        if rows * workers * 2 > len(dataset.tokens):
+            fail(f"--batch-size: found {rows * workers} streams of {len(dataset.tokens)} tokens; lower it")
+        if (dataset.streams, dataset.rows) != (rows * workers, range(worker * rows, (worker + 1) * rows)):
+            dataset.arrange(rows * workers, range(worker * rows, (worker + 1) * rows))
+            self.dataset_to_epoch_iter.pop(dataset, None)
+        iterator = super().get_batch_iterator(dataset, *args, **{**kwargs, "max_positions": None})
+        iterator.disable_shuffling = True
+        return iterator
+
+    def eval_lm_dataloader(self, dataset: Any, *args: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
+        """The batches of fairseq-eval-lm."""
+        return super().eval_lm_dataloader(dataset, *args, batch_size=batch_size or 1, **kwargs)
+
+    def train_step(self, sample: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        """A micro-batch; the first after a resume begins with the saved state."""
+        self._decoder = unwrapped(model).decoder
+        if self._restored is not None:
+            place = next(model.parameters())
+            state = tuple((h.to(place), c.to(place)) for h, c in self._restored)
+            self._decoder.carried, self._restored = {**self._decoder.carried, True: state}, None
+        if next(model.parameters()).grad is None:  # a new update, or a new attempt after an overflow
+            self._lengths = []
+        self._lengths.append(sample["target"].size(1))
+        return super().train_step(sample, model, *args, **kwargs)
+
+    def optimizer_step(self, optimizer: Any, model: Any, update_num: int) -> None:
+        """An update with a learning rate in proportion to the length of its batches."""
+        rate, lengths = optimizer.get_lr(), self._lengths
+        optimizer.set_lr(rate * sum(lengths) / len(lengths) / self.args.tokens_per_sample)
+        super().optimizer_step(optimizer, model, update_num)
+        optimizer.set_lr(rate)
+
+    def get_checkpoint_dict(self) -> dict[str, Any]:
+        """The state at the end of the last batch, for `extra_state` of the checkpoint."""
+        state = self._decoder.carried.get(True) if self._decoder is not None else None
+        return {type(self).__name__: {"carried": [tuple(part.cpu() for part in layer) for layer in state or ()]}}
+
+    def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
+        """Restores `get_checkpoint_dict`."""
+        carried = saved.get("carried")
+        if not carried:
+            return
+        if self.args.distributed_world_size > 1:
+            logger.warning(f"{NAME}: found several workers; their states are zero up to the end of the epoch")
+            return
+        self._restored = carried

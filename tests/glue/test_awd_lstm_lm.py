@@ -1,0 +1,265 @@
+"""AWD-LSTM in fairseq: batches that continue each other, the average of NT-ASGD, criterions, and evaluation."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+import agg_fairseq.models
+import agg_fairseq.optim.fairseq_optimizers
+import agg_fairseq.tasks  # noqa: F401 — registers
+from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.decoding import continuation
+from agg_fairseq.evaluation import perplexity
+from agg_fairseq.metrics.continuous_cache import CacheOptions
+from agg_fairseq.tasks.streams import StreamDataset
+from tests.conftest import ROOT, call, called, run_command
+from tests.glue.test_criterions import build, trainer_for
+
+AWD = (
+    "--task language_modeling_streams --arch awd_lstm_lm --decoder-embed-dim 8 --decoder-hidden-size 12 "
+    "--decoder-layers 2 --tokens-per-sample 12 --batch-size 4 --batch-size-valid 2"
+).split()
+PLAIN = (
+    "--dropout-embedding 0 --dropout-input 0 --dropout-hidden 0 --dropout-output 0 --dropout-weight 0 "
+    "--activation-penalty 0 --temporal-penalty 0"
+).split()
+NT_ASGD = ("--optimizer", "nt_asgd", "--lr", "5", "--clip-norm", "0.25", "--asgd-patience", "1")
+
+
+def stream(tokens, length, seed=None):
+    lines = torch.arange(tokens).split(7)
+    return StreamDataset(SimpleNamespace(dataset=lines), first=-1, length=length, seed=seed)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_rows_continue_each_other(seed):
+    """What a row reads over an epoch is its stream, and the source is the target one token earlier."""
+    data = stream(1003, 20, seed)
+    data.arrange(10)
+    for epoch in (1, 2):
+        data.set_epoch(epoch)
+        batches = [data.collater([data[i] for i in batch]) for batch in data.batch_by_size(data.ordered_indices())]
+        assert [batch["net_input"]["continues"] for batch in batches] == [False] + [True] * (len(batches) - 1)
+        read = torch.cat([batch["target"] for batch in batches], dim=1)
+        assert torch.equal(read, torch.arange(1000).view(10, 100))
+        assert torch.equal(torch.cat([batch["net_input"]["src_tokens"] for batch in batches], dim=1), read - 1)
+        assert sum(data.sizes) == 1000 and all(data.num_tokens(i) == len(data[i]["target"]) for i in range(len(data)))
+
+
+def test_lengths_are_random_around_the_mean_and_repeat_with_the_seed():
+    data, again = stream(200_000, 70, seed=1), stream(200_000, 70, seed=1)
+    first, lengths = np.diff(data.bounds), []
+    for epoch in range(1, 40):
+        data.set_epoch(epoch)
+        lengths.append(np.diff(data.bounds)[:-1])
+    again.set_epoch(39)
+    assert np.array_equal(data.bounds, again.bounds) and not np.array_equal(np.diff(data.bounds), first)
+    lengths = np.concatenate(lengths)
+    short = lengths < 52
+    assert short.mean() == pytest.approx(0.05, abs=0.01) and lengths.min() >= 5
+    assert lengths[~short].mean() == pytest.approx(69.5, abs=0.2) and lengths[~short].std() == pytest.approx(5, abs=0.2)
+
+
+def test_two_workers_read_the_streams_of_one():
+    whole = stream(500, 10)
+    whole.arrange(6)
+    parts = [stream(500, 10) for _ in range(2)]
+    for worker, part in enumerate(parts):
+        part.arrange(6, range(3 * worker, 3 * worker + 3))
+    batches = [data.batch_by_size(None) for data in (whole, *parts)]
+    assert batches[0] == [left + right for left, right in zip(*batches[1:], strict=True)]
+
+
+def test_the_state_is_carried_over_batches(lm_data):
+    """Without dropout, features of the batches of an epoch are those of the streams read at once."""
+    cfg, task, model, _ = build(lm_data, "--criterion", "mle", *PLAIN, base=AWD)
+    itr = task.get_batch_iterator(task.dataset("train"), max_sentences=4, seed=1).next_epoch_itr()
+    batches = list(itr)
+    assert not batches[0]["net_input"]["continues"]
+    whole = torch.cat([batch["net_input"]["src_tokens"] for batch in batches], dim=1)
+    for train in (True, False):
+        model.train(train)
+        parts = [model(**batch["net_input"])[0] for batch in batches]
+        torch.testing.assert_close(torch.cat(parts, dim=1), model(whole)[0])
+    with pytest.raises(ValueError, match="found a batch of 3 rows that continues one of 4"):
+        model(whole[:3, :4], continues=True)
+
+
+def test_validation_leaves_the_state_of_training_alone(lm_data):
+    trainer, iterator = trainer_for(lm_data, "--criterion", "mle", *NT_ASGD, base=AWD)
+    batches = list(iterator.next_epoch_itr())
+    trainer.train_step(batches[:1])
+    before = trainer.model.decoder.carried[True]
+    trainer.task.load_dataset("valid")
+    for batch in trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False, set_dataset_epoch=False):
+        trainer.valid_step(batch)
+    assert trainer.model.decoder.carried[True] is before
+    trainer.train_step(batches[1:2])
+
+
+def test_the_learning_rate_follows_the_length(lm_data):
+    """An update is that of SGD with lr · length / --tokens-per-sample, and the loss has the penalty of the model."""
+    options = (*PLAIN, "--activation-penalty", 3, "--clip-norm", 0)
+    trainer, iterator = trainer_for(lm_data, "--criterion", "mle", *NT_ASGD, *options, base=AWD)
+    batch = next(iter(iterator.next_epoch_itr()))
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    features = trainer.model(**batch["net_input"], features_only=True)[0]
+    logits = trainer.model.decoder.output_projection(features)
+    nll = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["target"].flatten())
+    expected = torch.autograd.grad(nll + 3 * features.square().mean(), list(trainer.model.parameters()))
+    log = trainer.train_step([batch])
+    rate = 5 * batch["target"].size(1) / 12
+    for (name, parameter), gradient in zip(trainer.model.named_parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.detach(), before[name] - rate * gradient, rtol=1e-4, atol=1e-6)
+    assert trainer.get_lr() == 5
+    assert log["activation_penalty"] == pytest.approx(3 * features.square().mean().item(), abs=1e-4)
+    assert log["nll_loss"] == pytest.approx(float(nll) / math.log(2), abs=2e-3)
+
+
+@pytest.mark.grid(2)
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        ("agg", "--agg-rare-fraction", 0.4),
+        ("cosreg",),
+        ("agps", "--agps-rare-rank", 20),
+        ("freeze_rare",),
+        ("face",),
+        ("unlikelihood",),
+        ("unlikelihood_sequence", "--ul-prefix-length", 5, "--ul-completion-length", 9),
+        ("mle", "--center-output"),
+    ],
+    ids=lambda criterion: criterion[0],
+)
+@pytest.mark.parametrize("optimizer", [NT_ASGD, ("--optimizer", "coupled_adam")], ids=["nt_asgd", "coupled_adam"])
+def test_criterions_train_it(lm_data, criterion, optimizer):
+    options = ("--dropout-input", 0.2, "--dropout-weight", 0.2)
+    trainer, iterator = trainer_for(lm_data, "--criterion", *criterion, *optimizer, *options, base=AWD)
+    losses = [float(trainer.train_step([batch])["loss"]) for batch in iterator.next_epoch_itr()]
+    assert all(map(math.isfinite, losses)) and sum(losses[-4:]) < sum(losses[:4])
+
+
+def test_average_is_validated_and_saved_and_training_goes_on_from_the_weights(lm_data, tmp_path):
+    options = ("--criterion", "mle", *NT_ASGD, "--asgd-patience", "0", "--save-dir", tmp_path)
+    trainer, iterator = trainer_for(lm_data, *options, base=AWD)
+    batches = list(iterator.next_epoch_itr())
+    iterates = []
+    for batch in batches[:4]:
+        trainer.train_step([batch])
+        iterates.append([p.detach().clone() for p in trainer.model.parameters()])
+    averages = [torch.stack(values).mean(0) for values in zip(*iterates[1:], strict=True)]
+    trainer.begin_valid_epoch(1)
+    torch.testing.assert_close([p.detach() for p in trainer.model.parameters()], averages)
+    trainer.cfg.checkpoint.no_save = False
+    checkpoint_utils.save_checkpoint(trainer.cfg.checkpoint, trainer, iterator, 3.0)
+    saved = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
+    names = [name for name, _ in trainer.model.named_parameters()]
+    torch.testing.assert_close([saved["model"][name] for name in names], averages)
+    resumed, _ = trainer_for(lm_data, *options, base=AWD)
+    checkpoint_utils.load_checkpoint(resumed.cfg.checkpoint, resumed)
+    for one in (trainer, resumed):
+        one.train_step([batches[4]])
+    assert all(map(torch.equal, trainer.model.parameters(), resumed.model.parameters()))
+    assert trainer.optimizer.optimizer.param_groups[0]["losses"] == [3.0]
+
+
+def test_incremental_decoding_is_that_of_the_whole_text(lm_data):
+    _, _, model, _ = build(lm_data, "--criterion", "mle", base=AWD)
+    model.eval()
+    prefixes = torch.randint(5, 40, (3, 6))
+    found = continuation(model, prefixes, 8)
+    tokens = prefixes
+    for _ in range(8):
+        tokens = torch.cat([tokens, model(tokens)[0][:, -1:].argmax(-1)], dim=1)
+    assert torch.equal(found, tokens[:, 6:])
+
+
+@pytest.fixture(scope="module")
+def awd_run(lm_data, tmp_path_factory):
+    """Two epochs of fairseq-train."""
+    run = tmp_path_factory.mktemp("awd")
+    called(
+        "train", lm_data, "--user-dir", ROOT / "agg_fairseq", *AWD, *NT_ASGD, "--criterion", "agg",
+        "--agg-rare-fraction", 0.3, "--max-epoch", 2, "--cpu", "--seed", 3, "--num-workers", 0, "--save-dir", run,
+        "--no-epoch-checkpoints",
+    )  # fmt: skip
+    return run
+
+
+def reference(run, data, cache=None):
+    """Perplexity of the test split, read at once, with the loop of the cache's test."""
+    from tests.unit.test_continuous_cache import loop
+
+    model, task = Checkpoint(run / "checkpoint_best.pt").build_model(data)
+    tokens = torch.cat(list(task.load_dataset("test").dataset.dataset)).long()
+    source = torch.cat([torch.tensor([task.dictionary.eos()]), tokens[:-1]])[None]
+    with torch.no_grad():
+        features = model(source, features_only=True)[0][0]
+        probabilities = model.decoder.output_projection(features).softmax(1)
+    if cache:
+        probabilities = loop(features, tokens, probabilities, *cache)
+    return math.exp(-probabilities.double()[torch.arange(len(tokens)), tokens].log().mean())
+
+
+@pytest.mark.parametrize("length", [None, 5, 200])
+def test_evaluation_carries_the_state_over_blocks(lm_data, awd_run, length):
+    checkpoints = {"awd": Checkpoint(awd_run / "checkpoint_best.pt")}
+    result = perplexity(checkpoints, lm_data, tokens_per_sample=length)
+    assert result["awd"]["PPL total"] == pytest.approx(reference(awd_run, lm_data), rel=1e-5)
+    assert "|state:carried(awd)|" in result.signature
+
+
+def test_evaluation_with_a_cache(lm_data, awd_run, lm_runs):
+    cache = CacheOptions(30, 0.5, 0.2)
+    paths = {"awd": awd_run / "checkpoint_best.pt", "mle": lm_runs / "mle" / "checkpoint_best.pt"}
+    checkpoints = {name: Checkpoint(path) for name, path in paths.items()}
+    result = perplexity(checkpoints, lm_data, tokens_per_sample=16, cache=cache)
+    assert result["awd"]["PPL total"] == pytest.approx(reference(awd_run, lm_data, cache), rel=1e-5)
+    assert "|cache:30,theta=0.5,lambda=0.2|" in result.signature
+    without = perplexity(checkpoints, lm_data, tokens_per_sample=16)
+    none = perplexity(checkpoints, lm_data, tokens_per_sample=16, cache=CacheOptions(30, 0.5, 0.0))
+    for name in checkpoints:
+        assert none[name]["PPL total"] == pytest.approx(without[name]["PPL total"], rel=1e-5)
+        assert result[name]["PPL total"] != pytest.approx(without[name]["PPL total"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_stock_tools_and_commands_take_it(lm_data, awd_run):
+    checkpoint, user_dir = awd_run / "checkpoint_best.pt", ROOT / "agg_fairseq"
+    found = run_command(
+        "fairseq-eval-lm", lm_data, "--user-dir", user_dir, "--path", checkpoint, "--task", "language_modeling_streams",
+        "--tokens-per-sample", 12, "--cpu",
+    )  # fmt: skip
+    assert f"Perplexity: {reference(awd_run, lm_data):.2f}" in found.stdout + found.stderr
+    output = awd_run / "texts.jsonl"
+    run_command(
+        "agg-fairseq", "generate-lm", lm_data, "--path", checkpoint, "--output", output, "--prefix-length", 5,
+        "--length", 5,
+    )  # fmt: skip
+    assert output.read_text().count("\n") > 3
+    run_command("agg-fairseq", "isotropy", checkpoint)
+    cached = ("--cache-size", 30, "--cache-theta", 0.5, "--cache-lambda", 0.2)
+    table = run_command("agg-fairseq", "eval-lm", lm_data, "--path", checkpoint, *cached).stdout
+    assert "cache:30,theta=0.5,lambda=0.2" in table
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--dropout-weight", 1.0), "--dropout-weight: expected a value in [0, 1), got 1.0"),
+        (("--arch", "transformer_lm"), "found TransformerLanguageModel, which carries no state from batch to batch"),
+        (("--sample-break-mode", "eos"), "found --sample-break-mode eos; expected none"),
+        (("--batch-size", 2000), "found 2000 streams of"),
+        (("--asgd-patience", -1), "--asgd-patience: expected a number of validations, or 0, got -1"),
+    ],
+)  # fmt: skip
+def test_mistakes_end_in_one_line(lm_data, tmp_path, options, message):
+    status, _, _, error = call(
+        "train", lm_data, "--user-dir", ROOT / "agg_fairseq", *AWD[:2], *NT_ASGD, "--arch", "awd_lstm_lm",
+        "--tokens-per-sample", 12, "--batch-size", 4, "--criterion", "mle", "--cpu", "--save-dir", tmp_path, *options,
+    )  # fmt: skip
+    assert status == 2 and message in error and "Traceback" not in error

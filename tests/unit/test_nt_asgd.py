@@ -1,0 +1,127 @@
+"""Averaged SGD against torch's own, its trigger against Algorithm 1 of Merity et al. (2018)."""
+
+import io
+import random
+
+import pytest
+import torch
+
+from agg_fairseq.optim import NTASGD
+
+
+def run(optimizer, parameters, gradients):
+    for step in gradients:
+        for parameter, gradient in zip(parameters, step, strict=True):
+            parameter.grad = gradient.clone()
+        optimizer.step()
+
+
+def problem(updates):
+    shapes = [(4, 3), (5,)]
+    parameters = [torch.nn.Parameter(torch.randn(shape, dtype=torch.float64)) for shape in shapes]
+    return parameters, [[torch.randn(shape, dtype=torch.float64) for shape in shapes] for _ in range(updates)]
+
+
+@pytest.mark.parametrize("before", [0, 7])
+def test_equals_asgd_of_torch_after_the_trigger(before):
+    """To the precision of the float32 in which torch keeps the weight of an iterate in the average."""
+    parameters, gradients = problem(20)
+    copies = [torch.nn.Parameter(parameter.detach().clone()) for parameter in parameters]
+    ours = NTASGD(parameters, lr=0.25, weight_decay=0.01, patience=5 if before else 0)
+    run(ours, parameters, gradients[:before])
+    run(torch.optim.SGD(copies, lr=0.25, weight_decay=0.01), copies, gradients[:before])
+    torch.testing.assert_close(parameters, copies, rtol=0, atol=1e-14)
+    for number, loss in enumerate([1.0] * 6 + [2.0] if before else []):
+        assert ours.observe(loss, number) == (number == 6)
+    theirs = torch.optim.ASGD(copies, lr=0.25, weight_decay=0.01, t0=0, lambd=0.0)
+    for step in gradients[before:]:
+        run(ours, parameters, [step])
+        run(theirs, copies, [step])
+        torch.testing.assert_close(parameters, copies, rtol=0, atol=1e-13)
+        averages = [theirs.state[copy]["ax"] for copy in copies]
+        ours.swap()
+        torch.testing.assert_close([p.detach() for p in parameters], averages, rtol=0, atol=1e-7)
+        ours.swap()
+
+
+def test_the_average_is_that_of_all_iterates_but_the_first():
+    [parameter, _], gradients = problem(9)
+    optimizer, iterates = NTASGD([parameter], lr=0.1, patience=0), []
+    for step in gradients:
+        run(optimizer, [parameter], [step[:1]])
+        iterates.append(parameter.detach().clone())
+    optimizer.swap()
+    torch.testing.assert_close(parameter.detach(), torch.stack(iterates[1:]).mean(0), rtol=0, atol=1e-14)
+    with pytest.raises(RuntimeError, match="call swap"):
+        optimizer.step()
+
+
+def triggered(losses, n):
+    """Algorithm 1, with t validations before each."""
+    for t, v in enumerate(losses):
+        if t > n and v > min(losses[l] for l in range(t - n)):  # noqa: E741 — the paper's name
+            return t
+    return None
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_trigger(n):
+    for seed in range(50):
+        generator = random.Random(seed)
+        losses = [round(10 / (t + 1) + generator.random(), 1) for t in range(15)]
+        optimizer = NTASGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0, patience=n)
+        found = [t for t, loss in enumerate(losses) if optimizer.observe(loss, t) and optimizer.averaging]
+        expected = triggered(losses, n)
+        assert found == ([] if expected is None else [expected])
+        assert optimizer.averaging == (expected is not None)
+
+
+def test_a_validation_counts_once():
+    optimizer = NTASGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0, patience=1)
+    for _ in range(5):
+        assert not optimizer.observe(3.0, updates=10)
+    assert optimizer.param_groups[0]["losses"] == [3.0]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_goes_on_bit_for_bit_from_its_state(swapped):
+    parameters, gradients = problem(20)
+    losses = [5.0, 4.0, 4.5, 4.6, 4.7]  # averaging begins after the sixth update
+
+    def train(optimizer, parameters, start, end):
+        for number in range(start, end):
+            run(optimizer, parameters, [gradients[number]])
+            if number % 2 and number // 2 < len(losses):
+                optimizer.observe(losses[number // 2], number)
+
+    copies = [torch.nn.Parameter(parameter.detach().clone()) for parameter in parameters]
+    whole = NTASGD(copies, lr=0.2, patience=1)
+    train(whole, copies, 0, 20)
+    assert whole.averaging
+    for stop in (3, 9):  # before and after it begins
+        halves = [torch.nn.Parameter(parameter.detach().clone()) for parameter in parameters]
+        half = NTASGD(halves, lr=0.2, patience=1)
+        train(half, halves, 0, stop)
+        if swapped:
+            half.swap()
+        file = io.BytesIO()
+        torch.save((half.state_dict(), [h.detach() for h in halves]), file)
+        file.seek(0)
+        state, weights = torch.load(file)
+        resumed = [torch.nn.Parameter(weight) for weight in weights]
+        rest = NTASGD(resumed, lr=1.0)
+        rest.load_state_dict(state)
+        if rest.swapped:
+            rest.swap()
+        train(rest, resumed, stop, 20)
+        assert all(map(torch.equal, resumed, copies))
+        rest.swap()
+        whole.swap()
+        assert all(map(torch.equal, resumed, copies))
+        whole.swap()
+
+
+@pytest.mark.parametrize("options", [{"lr": -1.0}, {"lr": 1.0, "patience": -1}, {"lr": 1.0, "weight_decay": -0.1}])
+def test_errors(options):
+    with pytest.raises(ValueError, match="expected a value of at least 0, got -"):
+        NTASGD([torch.nn.Parameter(torch.zeros(1))], **options)
