@@ -120,7 +120,7 @@ def test_the_learning_rate_follows_the_length(lm_data):
     assert log["nll_loss"] == pytest.approx(float(nll) / math.log(2), abs=2e-3)
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(1)
 @pytest.mark.parametrize(
     "criterion",
     [
@@ -205,6 +205,7 @@ def reference(run, data, cache=None):
     return math.exp(-probabilities.double()[torch.arange(len(tokens)), tokens].log().mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [None, 5, 200])
 def test_evaluation_carries_the_state_over_blocks(lm_data, awd_run, length):
     checkpoints = {"awd": Checkpoint(awd_run / "checkpoint_best.pt")}
@@ -213,6 +214,7 @@ def test_evaluation_carries_the_state_over_blocks(lm_data, awd_run, length):
     assert "|state:carried(awd)|" in result.signature
 
 
+@pytest.mark.slow
 def test_evaluation_with_a_cache(lm_data, awd_run, lm_runs):
     cache = CacheOptions(30, 0.5, 0.2)
     paths = {"awd": awd_run / "checkpoint_best.pt", "mle": lm_runs / "mle" / "checkpoint_best.pt"}
@@ -247,6 +249,7 @@ def test_stock_tools_and_commands_take_it(lm_data, awd_run):
     assert "cache:30,theta=0.5,lambda=0.2" in table
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -19,6 +19,7 @@ LSTM = (
 F2 = ["transformer_lm_f2" if option == "transformer_lm" else option for option in LM]
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     ("base", "options", "name"),
     [
@@ -76,6 +77,7 @@ def test_everything_else_is_the_adam_of_fairseq_bit_for_bit(lm_data, clip):
     assert different == ["decoder.output_projection.weight"]
 
 
+@pytest.mark.slow
 def test_an_adaptive_softmax_is_refused_in_one_line(lm_data, tmp_path):
     status, _, _, error = call(
         "train", lm_data, "--user-dir", ROOT / "agg_fairseq", *LM, *COUPLED, "--lr", 0.01, "--cpu", "--max-update", 2,
