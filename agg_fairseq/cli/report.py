@@ -4,8 +4,9 @@ RUN is the --save-dir of a training. Its checkpoint_best.pt is measured (checkpo
 and its `train.log` is read, which `fairseq-train --log-format json --log-file RUN/train.log` writes. For language
 models, the page has perplexity, isotropy, neighbors, continuations of the split's prefixes and their measures. For
 translation models, it has BLEU of logs of fairseq-generate and the similarity of aligned words, if these files are
-given. What cannot be shown is listed at the end, with the reason. If the reason is an error, the page is written
-nevertheless, and the exit status is 2.
+given. At the top, the page says what is better and what is worse in each model than in the baseline. Runs that differ
+by their seed alone are one model, with mean and standard deviation. What cannot be shown is listed at the end, with the
+reason. If the reason is an error, the page is written nevertheless, and the exit status is 2.
 
 FILE is one HTML page that contains all pictures. It needs no network, can be read on a phone, and can be printed.
 Results and generated texts are stored in the folder FILE-files, and are computed again only if a checkpoint, the data
@@ -27,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options; those that another command has too have the same names."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs, compared side by side")
     add_names(parser, "run", "that of its folder")
+    parser.add_argument(
+        "--baseline", metavar="NAME", help="name of the run that the others are compared with (default: the first)"
+    )
     add_data(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="page to write, .html")
     parser.add_argument("--gen-subset", default="test", metavar="SPLIT", help="split to evaluate (default: test)")
@@ -89,6 +93,7 @@ def run(arguments: argparse.Namespace) -> None:
             moses=arguments.moses,
             alignments=arguments.alignments,
             device=arguments.device,
+            baseline=arguments.baseline,
         ),
     )
     print(f"{report.path}: {report.sections} sections, {report.path.stat().st_size / 2**20:.1f} MiB")

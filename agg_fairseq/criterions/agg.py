@@ -194,10 +194,13 @@ class AggCriterion(LikelihoodCriterion):
         return self._gates
 
     def measures(self, target: Tensor, output: CrossEntropyOutput) -> dict[str, Measure]:
-        """`rare_tokens`, the size of R, and `rare_share`, the same as a share of the vocabulary."""
+        """`rare_tokens`, the size of R, and `rare_share`, the same as a share of the vocabulary.
+
+        The first update, before which nothing is counted, has no group: a size of 0 would be averaged in with others.
+        """
         found = super().measures(target, output)
-        if self.training:
-            rare = 0 if self._gates is None else self._gates.rare.sum()
+        if self.training and self._gates is not None:
+            rare = self._gates.rare.sum()
             found |= {"rare_tokens": (rare, 1), "rare_share": (rare / self.vocabulary, 1)}
         return found
 

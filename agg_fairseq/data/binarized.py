@@ -130,6 +130,25 @@ def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Ten
     return torch.from_numpy(counts)
 
 
+def count_followed(path: Path, dictionary: Any, following: Tensor) -> Tensor:
+    """Counts how often each token of a split is followed by one of some tokens.
+
+    Args:
+        path: of the split, without its suffix, after `count_tokens` has checked it.
+        dictionary: fairseq's, V entries.
+        following: (V,) bool, those tokens.
+
+    Returns:
+        (V,) int64.
+    """
+    tokens, is_following = _tokens(path, dictionary), following.numpy()
+    counts = np.zeros(len(dictionary), dtype=np.int64)
+    for start in range(0, len(tokens), BLOCK_TOKENS):
+        block = tokens[start : start + BLOCK_TOKENS + 1]
+        counts += np.bincount(block[:-1][is_following[block[1:]]], minlength=len(counts))
+    return torch.from_numpy(counts)
+
+
 def _tokens(path: Path, dictionary: Any) -> np.ndarray:
     """The tokens of a split, (T,), mapped from the file if it can be mapped.
 

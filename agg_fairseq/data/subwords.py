@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,8 @@ FILES = {
 
 SPACE = "Ġ"
 """How GPT-2 writes the space before a word."""
+WORD_STARTS = ("▁", SPACE)
+"""How sentencepiece and GPT-2 mark a piece that begins a word."""
 PIECES_SHARE = 0.2
 """A dictionary is taken for one of pieces if they make up so much of it: few words look like pieces."""
 CODES_SHARE = 0.05
@@ -140,6 +142,25 @@ WORDS = Tokenizer()
 """Each word of running text is a token of its own."""
 
 
+def word_starts(pieces: Collection[str]) -> tuple[str, ...]:
+    """The marks of those pieces that begin a word. In a vocabulary of words, hardly any token has one: none."""
+    shares = {mark: sum(piece.startswith(mark) for piece in pieces) / max(len(pieces), 1) for mark in WORD_STARTS}
+    return tuple(mark for mark, share in shares.items() if share >= PIECES_SHARE)
+
+
+def token_of_word(word: str, tokens: Container[str], starts: Iterable[str]) -> str:
+    """The token that is a word: in a vocabulary of pieces with `▁list` and `list`, the first is the word `list`.
+
+    The second is the end of other words. It cannot be asked for, but can be a neighbor of other words.
+
+    Args:
+        word: without a mark.
+        tokens: of the vocabulary.
+        starts: as of `word_starts`.
+    """
+    return next((mark + word for mark in starts if mark + word in tokens), word)
+
+
 def check_words(tokens: Collection[str]) -> None:
     """Checks that the tokens of a dictionary, without its special ones, look like words.
 
@@ -250,8 +271,13 @@ def _subword_nmt(dictionary: Any, bpe_codes: str) -> tuple[Split]:
     return (lambda word: bpe.segment_tokens([word]),)
 
 
+def _words(dictionary: Any) -> tuple[Split]:
+    starts = word_starts(_entries(dictionary))
+    return (lambda word: [token_of_word(word, dictionary.indices, starts)],)
+
+
 _BUILDERS: dict[str, Callable[..., tuple[Callable[[str], Any], ...]]] = {
-    "words": lambda dictionary: (lambda word: [word],),
+    "words": _words,
     "gpt2": _gpt2,
     "sentencepiece": _sentencepiece,
     "fastbpe": _fastbpe,

@@ -72,12 +72,14 @@ class BinarizedVocabulary(Vocabulary):
         counts: (V,) int64 occurrences of each as a target in the training split.
         languages: source and target of a translation model, or None.
         joined: a translation model whose source dictionary is the same.
+        split: path of the training split without its suffix, or None where only the counts are known.
     """
 
     dictionary: Any
     counts: Tensor
     languages: tuple[str, str] | None
     joined: bool
+    split: Path | None = None
 
     @classmethod
     def load(cls, data: str | Path, languages: tuple[str | None, str | None] | None = None) -> BinarizedVocabulary:
@@ -93,13 +95,14 @@ class BinarizedVocabulary(Vocabulary):
         """
         if languages is None:
             dictionary = load_dictionary(data)
-            return cls(dictionary, count_tokens(data, dictionary), None, joined=False)
+            return cls(dictionary, count_tokens(data, dictionary), None, joined=False, split=Path(data) / "train")
         source, target = languages if all(languages) else training_pair(data, *languages)
         dictionary = load_dictionary(data, f"dict.{target}.txt")
         splits = [f"train.{pair}.{target}" for pair in (f"{source}-{target}", f"{target}-{source}")]
         split = next((split for split in splits if (Path(data) / f"{split}.bin").is_file()), splits[0])
         joined = load_dictionary(data, f"dict.{source}.txt").symbols == dictionary.symbols
-        return cls(dictionary, count_tokens(data, dictionary, split), (source, target), joined)
+        counts = count_tokens(data, dictionary, split)
+        return cls(dictionary, counts, (source, target), joined, Path(data) / split)
 
     @property
     def tokens(self) -> Sequence[str]:

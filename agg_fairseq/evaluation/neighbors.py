@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from tqdm import tqdm
 
 from .. import __version__
-from ..data.subwords import PIECES_SHARE, WORDS, Splitter, Tokenizer
-from ..data.vocabulary import Vocabulary
+from ..data.binarized import count_followed
+from ..data.subwords import WORDS, Splitter, Tokenizer, word_starts
+from ..data.vocabulary import BinarizedVocabulary, Vocabulary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, nearest_neighbors, word_vectors
 from ..sources import EmbeddingSource
@@ -22,8 +24,6 @@ MARK = "†"
 CHOSEN = 3
 """How many rare words are shown if none are asked for."""
 FEWEST_LETTERS = 4
-WORD_STARTS = ("▁", "Ġ")
-"""How sentencepiece and GPT-2 mark a piece that begins a word."""
 
 
 class NoWord(UserError):
@@ -51,7 +51,8 @@ def neighbors(
         text: for models of transformers, a text in UTF-8, in which their tokens are counted; without it, `words` must
             be given, and rare tokens are not marked.
         words: each is looked up once; None takes the three most frequent of the rare tokens that are whole words of at
-            least four letters.
+            least four letters. A piece that begins a word is a whole word if no other piece follows in more than half
+            of its occurrences.
         topk: how many neighbors, 1 to V.
         groups: which tokens are rare, by one of `data.vocabulary.GROUPINGS`.
         tokenizer: how words are split into tokens of the dictionary.
@@ -160,14 +161,19 @@ def _rare_words(splitter: Splitter, vocabulary: Vocabulary, members: FrequencyGr
     """The most frequent rare tokens that are a word by themselves; of equally frequent ones, the first."""
     counts, rare = vocabulary.counts, members.members("rare")
     pieces = [splitter.readable(token) for token in vocabulary.tokens]
-    # In a dictionary of pieces, those that begin a word bear a mark; in one of words, hardly any token has it.
-    ordinary = [pieces[index] for index in splitter.index.values()]
-    shares = {mark: sum(piece.startswith(mark) for piece in ordinary) / max(len(ordinary), 1) for mark in WORD_STARTS}
-    starts = tuple(mark for mark, share in shares.items() if share >= PIECES_SHARE)
+    starts = word_starts([pieces[index] for index in splitter.index.values()])
+    is_whole = torch.ones(len(pieces), dtype=torch.bool)
+    if starts and isinstance(vocabulary, BinarizedVocabulary) and vocabulary.split is not None:
+        # A piece that begins a word is a whole word if it mostly ends the word, too.
+        goes_on = torch.zeros(len(pieces), dtype=torch.bool)
+        for index in splitter.index.values():
+            goes_on[index] = pieces[index].isalpha() and not pieces[index].startswith(starts)
+        is_whole = 2 * count_followed(vocabulary.split, vocabulary.dictionary, goes_on) < counts
     words: dict[str, list[int]] = {}
     for index in rare[counts[rare].argsort(descending=True, stable=True)].tolist():
         text = pieces[index].lstrip("".join(starts))
-        if len(text) < FEWEST_LETTERS or not text.isalpha() or (starts and not pieces[index].startswith(starts)):
+        is_word = is_whole[index] and (not starts or pieces[index].startswith(starts))
+        if len(text) < FEWEST_LETTERS or not text.isalpha() or not is_word:
             continue
         word = next((word for word in (text, vocabulary.tokens[index]) if splitter.indices(word) == [index]), None)
         if word is not None:

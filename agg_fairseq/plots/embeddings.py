@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from .. import metrics
+from ..data.subwords import token_of_word, word_starts
 from ..errors import UserError
 from ..evaluation.inputs import load_embedding_vocabulary
 from ..metrics.groups import GROUPS
@@ -28,7 +30,8 @@ def projection(
 ) -> Figure:
     """Draws the embeddings in the plane of their first two singular directions, colored by frequency group.
 
-    A panel for each model, all on the same scale; at most 2,000 points of each group.
+    A panel for each model, all on the same scale, which both axes share; at most 2,000 points of each group. The panels
+    show the middle 99% of the rows along each axis.
 
     Args:
         checkpoints: by the titles of their panels; language models or translation models over one dictionary, or models
@@ -50,21 +53,29 @@ def projection(
         len(checkpoints), width=4.2, height=4.0, sharex=True, sharey=True,
         xlabel="first singular direction", ylabel="second singular direction",
     )  # fmt: skip
-    for axis, (name, checkpoint) in zip(panels, checkpoints.items(), strict=True):
-        projected = metrics.principal_projection(checkpoint.output_embedding.weight)  # V x 2
-        for index, group in enumerate(("tokens",) if by_frequency is None else GROUPS):
-            members = slice(None) if by_frequency is None else by_frequency.members(group)
-            style.points(axis, index, *projected[members].t().tolist(), label=group)
+    projected = {  # V x 2 of each
+        name: metrics.principal_projection(checkpoint.output_embedding.weight)
+        for name, checkpoint in checkpoints.items()
+    }
+    every = torch.cat(list(projected.values())).sort(dim=0).values
+    outside = int(0.005 * len(every))
+    ends = every[[outside, -1 - outside]]  # 2 x 2: of both axes
+    center, reach = ends.mean(0), 0.55 * (ends[1] - ends[0]).max().item() or 1.0
+    members = {"tokens": slice(None)} if by_frequency is None else {name: by_frequency.members(name) for name in GROUPS}
+    for axis, (name, points) in zip(panels, projected.items(), strict=True):
+        style.scatter(axis, {group: points[rows].t().tolist() for group, rows in members.items()})
         axis.axhline(0, color="0.8", linewidth=0.8, zorder=0)
         axis.axvline(0, color="0.8", linewidth=0.8, zorder=0)
-        style.finish(axis, title=name, grid=False)
+        style.finish(axis, title=name, grid=False, aspect="equal")
+        axis.set(xlim=(center[0] - reach, center[0] + reach), ylim=(center[1] - reach, center[1] + reach))
     return style.finish_figure(figure)
 
 
 def singular_values(checkpoints: Mapping[str, EmbeddingSource]) -> Figure:
     """Draws the singular values of the embeddings, divided by the largest, on a logarithmic scale.
 
-    A curve for each model; the slower it falls, the more isotropic are the embeddings.
+    A curve for each model; the slower it falls, the more isotropic are the embeddings. If there are several, a second
+    panel has the ratio to the first model's.
 
     Args:
         checkpoints: by the names of their curves; checkpoints of fairseq-train or models of transformers.
@@ -74,11 +85,21 @@ def singular_values(checkpoints: Mapping[str, EmbeddingSource]) -> Figure:
 
     Reference: Yu et al. (2022), Fig. 3c; Gao et al. (2019), Fig. 2b.
     """
-    figure, axes = style.new_figure()
-    for index, (name, checkpoint) in enumerate(checkpoints.items()):
-        values = metrics.singular_values(checkpoint.output_embedding.weight).tolist()
-        style.line(axes[0][0], index, range(1, len(values) + 1), values, name)
-    style.finish(axes[0][0], xlabel="index", ylabel="singular value / largest", yscale="log")
+    values = {
+        name: metrics.singular_values(checkpoint.output_embedding.weight) for name, checkpoint in checkpoints.items()
+    }
+    first = next(iter(values))
+    figure, ((axis, *others),) = style.new_figure(columns=min(len(values), 2))
+    for index, (name, of_one) in enumerate(values.items()):
+        ranks = range(1, len(of_one) + 1)
+        style.line(axis, index, ranks, of_one.tolist(), name)
+        if others and len(of_one) == len(values[first]):
+            # of a matrix of rank below D, the last values are rounding errors
+            ratio = (of_one / values[first]).where((values[first] > 1e-7) & (of_one > 1e-7), math.nan)
+            style.line(others[0], index, ranks, ratio.tolist(), name)
+    style.finish(axis, xlabel="index", ylabel="singular value / largest", yscale="log")
+    for ratios in others:
+        style.finish(ratios, title=f"ratio to {first}", xlabel="index")
     return style.finish_figure(figure)
 
 
@@ -100,7 +121,7 @@ def similarity(
             transformers with the same tokenizer.
         data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
         text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`.
-        words: each a token, as dict.txt or tokenizer.json has it.
+        words: each a token, as dict.txt or tokenizer.json has it; for pieces that begin a word, without the mark.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Raises:
@@ -113,6 +134,8 @@ def similarity(
     rank = vocabulary.counts.argsort(descending=True, stable=True).argsort() + 1  # V
     row_of = {token: row for row, token in enumerate(vocabulary.tokens)}
     tokens = []
+    starts = word_starts(vocabulary.tokens)
+    words = [token_of_word(word, row_of, starts) for word in words]
     for word in words:
         if word not in row_of:
             raise UserError(
@@ -128,9 +151,8 @@ def similarity(
         for axis, (name, checkpoint) in zip(panels_of_word, checkpoints.items(), strict=True):
             weight = checkpoint.output_embedding.weight  # V x D
             cosines = torch.nn.functional.cosine_similarity(weight, weight[token][None], dim=1)  # V
-            for index, group in enumerate(GROUPS):
-                others = members.members(group)
-                others = others[others != token]
-                style.points(axis, index, rank[others].tolist(), cosines[others].tolist(), label=group)
+            others = {group: members.members(group) for group in GROUPS}
+            others = {group: tokens[tokens != token] for group, tokens in others.items()}
+            style.scatter(axis, {group: (rank[t].tolist(), cosines[t].tolist()) for group, t in others.items()})
             style.finish(axis, title=f"{word}, {name}")
     return style.finish_figure(figure)

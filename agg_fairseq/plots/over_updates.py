@@ -25,7 +25,7 @@ Runs = Mapping[str, Sequence[Checkpoint]]
 """The checkpoints of runs in the order of their updates, by the names of the runs."""
 
 
-def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types") -> Figure:
+def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types", order: Sequence[str] = ()) -> Figure:
     """Draws the isotropy of frequent and of rare embeddings, and the mean cosine between the two, over the updates.
 
     A panel for each of the three, with a curve for each run. There is a gap where a group is empty.
@@ -34,6 +34,7 @@ def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types"
         runs: two or more checkpoints of each run, as `checkpoints_of_run` opens them.
         data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+        order: names of all runs of a page, so that each has the same color in all pictures.
 
     Raises:
         UserError: a run has fewer than two checkpoints; a checkpoint is not over the dictionary of `data`, or damaged.
@@ -53,14 +54,12 @@ def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types"
             )
         )
     figure, axes = style.new_figure(columns=len(titles), width=4.0, sharex=True)
-    for index, (name, checkpoints) in enumerate(runs.items()):
-        updates = [checkpoint.updates for checkpoint in checkpoints]
+    for name, index in style.places(runs, order).items():
+        updates = [checkpoint.updates for checkpoint in runs[name]]
         for axis, curve in zip(axes[0], zip(*curves[name], strict=True), strict=True):
             style.line(axis, index, updates, curve, name, marked=True)
     for axis, title in zip(axes[0], titles, strict=True):
         style.finish(axis, title=title, xlabel="updates")
-    axes[0][0].set_ylim(0, 1)
-    axes[0][1].set_ylim(0, 1)
     return style.finish_figure(figure)
 
 
@@ -89,7 +88,7 @@ def inner_products_over_updates(runs: Runs, data: str | Path, *, groups: str = "
     for axis, (name, checkpoints) in zip(panels, runs.items(), strict=True):
         updates = [checkpoint.updates for checkpoint in checkpoints]
         for index, (group, curve) in enumerate(curves[name].items()):
-            style.line(axis, index, updates, curve, group, marked=True)
+            style.line(axis, index, updates, curve, group, marked=True, colors=style.RAMP)
         style.finish(axis, title=name)
     return style.finish_figure(figure)
 
@@ -111,51 +110,80 @@ def _embeddings_by_group(runs: Runs, data: str | Path, groups: str) -> Iterator[
             yield name, {group: checkpoint.output_embedding.weight[tokens] for group, tokens in members.items()}
 
 
-def rare_tokens(logs: Mapping[str, str | Path]) -> Figure:
+def rare_tokens(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()) -> Figure:
     """Draws the number of tokens in the rare group of adaptive gradient gating over the updates.
 
-    A curve for each log.
+    A curve for each log. The right axis has their share of the vocabulary, if it is the same for all logs.
 
     Args:
         logs: what `fairseq-train --criterion agg --log-format json --log-file FILE` wrote, by the names of the curves.
+        order: names of all runs of a page, so that each has the same color in all pictures.
 
     Raises:
         UserError: a log cannot be read, or has no sizes of the rare group.
 
     Reference: Yu et al. (2022), Fig. 4.
     """
-    figure, axes = style.new_figure()
-    for index, (name, log) in enumerate(logs.items()):
-        entries = [entry for entry in read_log(log) if "rare_tokens" in entry]
+    figure, ((axis,),) = style.new_figure()
+    vocabularies = []
+    for name, index in style.places(logs, order).items():
+        entries = [entry for entry in read_log(logs[name]) if "rare_tokens" in entry]
         if not entries:
-            raise UserError(f"{log}: found no rare_tokens in it; expected the log of a run with --criterion agg")
+            raise UserError(f"{logs[name]}: found no rare_tokens in it; expected the log of a run with --criterion agg")
         updates, sizes = ([entry[key] for entry in entries] for key in ("num_updates", "rare_tokens"))
-        style.line(axes[0][0], index, updates, sizes, name)
-    style.finish(axes[0][0], xlabel="updates", ylabel="rare tokens")
-    axes[0][0].set_ylim(0, 1.05 * axes[0][0].dataLim.ymax or 1)
+        style.line(axis, index, updates, sizes, name)
+        largest = max(entries, key=lambda entry: entry["rare_tokens"])  # of which the rounded share is most precise
+        share = largest.get("rare_share", 0)
+        vocabularies.append(largest["rare_tokens"] / share if share > 0 else math.nan)
+    style.finish(axis, xlabel="updates", ylabel="rare tokens")
+    axis.set_ylim(0, 1.05 * axis.dataLim.ymax or 1)
+    if max(vocabularies) <= 1.01 * min(vocabularies):  # false for NaN
+        tokens = vocabularies[0] / 100
+        right = axis.secondary_yaxis("right", functions=(lambda size: size / tokens, lambda share: share * tokens))
+        right.set_ylabel("% of the vocabulary")
     return style.finish_figure(figure)
 
 
-def learning_curves(logs: Mapping[str, str | Path], *, valid_split: str = "valid") -> Figure:
+def learning_curves(logs: Mapping[str, str | Path], *, valid_split: str = "valid", order: Sequence[str] = ()) -> Figure:
     """Draws the perplexity of the training batches and of a validation split over the updates.
 
-    A panel for each of the two, with a curve for each log.
+    A panel for each of the two, with a curve for each log. If there are several, a third panel has the difference to
+    the first in the validation perplexity, at the updates at which both were validated.
 
     Args:
         logs: what `fairseq-train --log-format json --log-file FILE` wrote, by the names of the curves.
         valid_split: name of the validation split, as given to `--valid-subset` of fairseq-train.
+        order: names of all runs of a page, so that each has the same color in all pictures.
 
     Raises:
         UserError: a log cannot be read, or has no perplexities of the training or of the split.
     """
-    figure, axes = style.new_figure(columns=2)
-    panels = (("training", "train_inner"), (valid_split, valid_split))  # title, and what marks the lines of the log
-    for axis, (title, tag) in zip(axes[0], panels, strict=True):
-        for index, (name, log) in enumerate(logs.items()):
-            entries = [entry for entry in read_log(log, tag) if "ppl" in entry]
-            if not entries:
+    curves: dict[str, dict[str, dict[float, float]]] = {}  # by title of the panel and name: perplexity by update
+    for title, tag in (("training", "train_inner"), (valid_split, valid_split)):  # and what marks the lines of the log
+        curves[title] = {}
+        for name, log in logs.items():
+            found = {entry["num_updates"]: entry["ppl"] for entry in read_log(log, tag) if "ppl" in entry}
+            if not found:
                 raise UserError(f"{log}: found no ppl in its {tag!r} lines; expected a log of fairseq-train")
-            updates, values = ([entry[key] for entry in entries] for key in ("num_updates", "ppl"))
-            style.line(axis, index, updates, values, name, marked=tag != "train_inner")
-        style.finish(axis, title=title, xlabel="updates", ylabel="perplexity", yscale="log")
+            curves[title][name] = found
+    first, *others = curves[valid_split].items()
+    differences = {
+        name: {update: 100 * (value / first[1][update] - 1) for update, value in of_one.items() if update in first[1]}
+        for name, of_one in others
+    }
+    panels: dict[str, tuple[str, Mapping[str, Mapping[float, float]]]] = {
+        title: ("perplexity", of_title) for title, of_title in curves.items()
+    }
+    if any(differences.values()):
+        panels[f"{valid_split}, against {first[0]}"] = ("difference in perplexity (%)", differences)
+    indices = style.places(logs, order)
+    figure, axes = style.new_figure(columns=len(panels), width=4.4)
+    for axis, (title, (ylabel, of_panel)) in zip(axes[0], panels.items(), strict=True):
+        for name, points in of_panel.items():
+            style.line(axis, indices[name], list(points), list(points.values()), name, marked=title != "training")
+        if of_panel is differences:
+            axis.axhline(0, color=style.REFERENCE, linewidth=0.8)
+        style.finish(
+            axis, title=title, xlabel="updates", ylabel=ylabel, yscale="linear" if of_panel is differences else "log"
+        )
     return style.finish_figure(figure)

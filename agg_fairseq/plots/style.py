@@ -1,8 +1,8 @@
 """The common look of the pictures.
 
-Runs and groups differ both in color and in marker, dash or hatch, so that every picture can be read in gray. Names and
-tokens are written as they are and never taken for mathematical markup: a `$` is a dollar sign, and a name that begins
-with an underscore is shown in the legend.
+Runs differ both in color and in marker, dash or hatch, and groups are on a ramp from dark to light, so that every
+picture can be read in gray, and no group looks like a run. Names and tokens are written as they are and never taken for
+mathematical markup: a `$` is a dollar sign, and a name that begins with an underscore is shown in the legend.
 
 Figures are made without `matplotlib.pyplot`: they need no screen, and neither change the backend of a notebook nor have
 to be closed.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -21,15 +21,20 @@ from ..errors import UserError
 if TYPE_CHECKING:
     import numpy as np
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 COLORS = ("#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")
-"""The palette of Okabe and Ito, which color-blind people can tell apart."""
+"""Of runs: the palette of Okabe and Ito, which color-blind people can tell apart."""
+RAMP = ("#2c1160", "#a52c60", "#f57d15", "#fbbf45")
+"""Of frequency groups, from the most frequent to the rarest."""
 MARKERS = ("o", "^", "x", "s", "D", "v", "P")
 DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 HATCHES = ("///", "...", "xxx", "\\\\\\", "+++", "ooo", "---")
 """The numbers of markers, dashes and hatches have no divisor in common with the number of colors, so that 30 curves are
 drawn before two look alike."""
+MARKS_PER_CURVE = 8
+"""About as many markers are on a curve of many points."""
 REFERENCE = "0.25"
 """Dark gray, for what the runs are compared with."""
 PANELS_PER_ROW = 3
@@ -72,7 +77,7 @@ def new_figure(
 def new_panels(
     count: int, blocks: int = 1, *, width: float, height: float = 3.6, xlabel: str, ylabel: str, **options: Any
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Makes a figure of blocks of panels, three panels per row; each block begins on a new row.
+    """Makes a figure of blocks of panels, two or three panels per row; each block begins on a new row.
 
     Args:
         count: panels per block.
@@ -89,7 +94,8 @@ def new_panels(
     Raises:
         UserError: matplotlib is not installed.
     """
-    columns = min(count, PANELS_PER_ROW)
+    widths = range(min(count, PANELS_PER_ROW), min(count, 2) - 1, -1)
+    columns = min(widths, key=lambda width: -count % width)  # the fewest empty places, and then the widest row
     rows = -(-count // columns)
     figure, grid = new_figure(rows * blocks, columns, width=width, height=height, **options)
     panels = []
@@ -116,7 +122,21 @@ def in_lines(name: str) -> str:
     return "\n".join(line.strip() for line in lines)
 
 
-def line(axis: Axes, index: int, x: Sequence[float], y: Sequence[float], label: str, *, marked: bool = False) -> None:
+def places(names: Iterable[str], order: Sequence[str] = ()) -> dict[str, int]:
+    """The number of each run, which chooses its color, dash and marker: its place in `order`, or else among `names`."""
+    return {name: order.index(name) if name in order else index for index, name in enumerate(names)}
+
+
+def line(
+    axis: Axes,
+    index: int,
+    x: Sequence[float],
+    y: Sequence[float],
+    label: str,
+    *,
+    marked: bool = False,
+    colors: Sequence[str] = COLORS,
+) -> None:
     """Draws a curve; NaN is a gap, and a curve of nothing but NaN is left out.
 
     Args:
@@ -125,14 +145,20 @@ def line(axis: Axes, index: int, x: Sequence[float], y: Sequence[float], label: 
         x: of each point.
         y: of each point.
         label: in the legend.
-        marked: with a marker on each point, for curves of few points.
+        marked: with a marker on each point, for curves of few points; otherwise only on some.
+        colors: `COLORS` for runs, `RAMP` for groups.
     """
     if all(math.isnan(value) for value in y):
         return
-    style: dict[str, Any] = {"color": COLORS[index % len(COLORS)], "linestyle": DASHES[index % len(DASHES)]}
-    if marked:
-        style |= {"marker": MARKERS[index % len(MARKERS)], "markersize": 4}
-    axis.plot(x, y, label=_legend_label(label), **style)
+    axis.plot(
+        x, y, label=_legend_label(label), color=colors[index % len(colors)], linestyle=DASHES[index % len(DASHES)],
+        marker=MARKERS[index % len(MARKERS)], markersize=4, markevery=1 if marked else -(-len(x) // MARKS_PER_CURVE),
+    )  # fmt: skip
+
+
+def band(axis: Axes, index: int, x: Sequence[float], low: Sequence[float], high: Sequence[float]) -> None:
+    """Fills the space between two curves lightly in the color of the run number `index`."""
+    axis.fill_between(x, low, high, color=COLORS[index % len(COLORS)], alpha=0.2, linewidth=0)
 
 
 def level(axis: Axes, index: int | None, y: float, label: str) -> None:
@@ -153,14 +179,24 @@ def level(axis: Axes, index: int | None, y: float, label: str) -> None:
         axis.autoscale_view()  # axhline does not, and a line just beyond the curves would lie on the frame
 
 
-def points(axis: Axes, index: int, x: Sequence[float], y: Sequence[float], label: str) -> None:
-    """Draws the points of the group number `index`, evenly thinned out to at most 2,000."""
-    if not x:
-        return
-    step = max(1, -(-len(x) // MAX_POINTS))
-    style = {"color": COLORS[index % len(COLORS)], "marker": MARKERS[index % len(MARKERS)]}
-    label = _legend_label(label)
-    axis.scatter(x[::step], y[::step], s=7, linewidths=0.6, alpha=0.5, label=label, rasterized=True, **style)
+def scatter(axis: Axes, groups: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+    """Draws the points of frequency groups, evenly thinned out to at most 2,000 of each.
+
+    A tenth of each group is drawn in turn, so that no group covers the others.
+
+    Args:
+        axis: the panel.
+        groups: x and y of the points of each group; one without points is not in the legend.
+    """
+    for part in range(10):
+        for index, (label, (x, y)) in enumerate(groups.items()):
+            step = max(1, -(-len(x) // MAX_POINTS))
+            x_of_part, y_of_part = x[::step][part::10], y[::step][part::10]
+            if x_of_part:
+                axis.scatter(
+                    x_of_part, y_of_part, s=7, linewidths=0.6, alpha=0.6, rasterized=True, color=RAMP[index],
+                    marker=MARKERS[index], label=None if part else _legend_label(label),
+                )  # fmt: skip
 
 
 def point(axis: Axes, index: int, x: float, y: float, bars: Sequence[float | None], label: str) -> None:
@@ -197,11 +233,35 @@ def finish(axis: Axes, *, title: str = "", grid: bool = True, **properties: Any)
     """
     axis.set(**properties)
     axis.set_title(in_lines(title), parse_math=False)
+    for direction in (axis.xaxis, axis.yaxis):
+        if direction.get_scale() == "log":
+            _label_logarithms(direction)
+    if axis.has_data() and axis.get_yscale() == "linear":
+        axis.ticklabel_format(axis="y", useOffset=False)
+        low, high = axis.dataLim.intervaly
+        if high - low <= 1e-9 * max(abs(low), abs(high)):  # all values are the same: rounding errors are no difference
+            margin = 0.05 * max(abs(low), abs(high)) or 0.05
+            axis.set_ylim(low - margin, high + margin)
     if grid:
         axis.grid(color="0.9")
         axis.set_axisbelow(True)
     if not axis.has_data():
         axis.text(0.5, 0.5, "not defined", transform=axis.transAxes, ha="center", va="center", color="0.4")
+
+
+def _label_logarithms(direction: Axis) -> None:
+    """Plain numbers at 1, 2 and 5 of each power of ten of a logarithmic axis; at even distances within a power."""
+    from matplotlib import ticker
+
+    low, high = direction.get_view_interval()
+    powers = math.log10(high / low) if 0 < low < high < math.inf else 0.0
+    if powers < 1:
+        direction.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+        direction.set_minor_locator(ticker.NullLocator())
+    else:
+        direction.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if powers < 3 else (1,)))
+    direction.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.12g}"))
+    direction.set_minor_formatter(ticker.NullFormatter())
 
 
 def finish_figure(figure: Figure) -> Figure:

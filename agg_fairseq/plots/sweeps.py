@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,8 @@ def alpha_sweep(evaluations: Evaluations) -> Figure:
     """Draws perplexity, Uniq and isotropy against α, or the rare fraction, of adaptive gradient gating.
 
     A panel for each measure over all tokens and over the rare ones, with a curve of the models that were trained with
-    `--criterion agg`. All other models are horizontal lines.
+    `--criterion agg`. All other models are horizontal lines. If several models of AGG have the same value, such as
+    those of several seeds, the curve is their mean, and a band around it their standard deviation.
 
     Args:
         evaluations: of `perplexity`, of two or more models of AGG with different α and of any others. A model may be in
@@ -65,12 +67,19 @@ def alpha_sweep(evaluations: Evaluations) -> Figure:
         raise UserError(
             f"{', '.join(evaluations)}: found {len(swept)} models of AGG{mixed}; expected two or more, all by one"
         )
-    swept.sort(key=lambda model: model[1])
+    by_value: dict[float, list[dict[tuple[str, str], float]]] = {}
+    for _, x, values in sorted(swept, key=lambda model: model[1]):
+        by_value.setdefault(x, []).append(values)
     figure, axes = style.new_figure(rows=len(lines), columns=len(panels), width=4.0, height=3.0, sharex=True)
     for line, axes_of_line in zip(lines, axes, strict=True):
         for axis, (key, title) in zip(axes_of_line, panels.items(), strict=True):
-            curve = [values[key, line] for _, _, values in swept]
-            style.line(axis, 0, [x for _, x, _ in swept], curve, AGG_CURVE, marked=True)
+            models = [[values[key, line] for values in of_value] for of_value in by_value.values()]
+            means = [statistics.fmean(values) for values in models]
+            if len(swept) > len(by_value):
+                spread = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in models]
+                low, high = ([mean + sign * sd for mean, sd in zip(means, spread, strict=True)] for sign in (-1, 1))
+                style.band(axis, 0, list(by_value), low, high)
+            style.line(axis, 0, list(by_value), means, AGG_CURVE, marked=True)
             for index, (name, values) in enumerate(levels.items()):
                 style.level(axis, index, values[key, line], name)
             style.finish(axis, title=f"{title}, {line}")

@@ -1,18 +1,22 @@
 """The page of a report: what it is made of, and how that becomes one file of HTML.
 
-The page loads nothing, needs no script, and can be read on a phone and in print. Its layout is in page.html.jinja; all
-texts are escaped there, so that a name of a run or a token is never taken for HTML.
+The page loads nothing, and can be read on a phone, in the dark and in print. Its layout is in page.html.jinja; all
+texts are escaped there, so that a name of a run or a token is never taken for HTML. A script of its own, page.js.jinja,
+shows the values of a curve at the pointer. The page is complete without it, and its policy allows no other script.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
+import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UserError
 from ..evaluation.result import UNDEFINED, Result
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.figure import Figure
 
+MAX_POINTS = 300
+"""Of a curve that can be read."""
 _BREAKS = re.compile(r"[_/]+(?=.)|[^-_/\s]{24}(?=.)")
 
 
@@ -32,6 +38,42 @@ class Paragraph:
 
     kind: ClassVar[str] = "paragraph"
     text: str
+
+
+@dataclass(frozen=True)
+class Term:
+    """The title of a row, which is explained in the glossary.
+
+    Args:
+        text: the title.
+        name: of the entry in the glossary.
+        meaning: that entry.
+        better: which direction is better, in words, or empty.
+    """
+
+    kind: ClassVar[str] = "term"
+    text: str
+    name: str
+    meaning: str
+    better: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value of a table that is compared with others.
+
+    Args:
+        text: the value; None becomes a dash.
+        note: its difference to the baseline, or empty.
+        verdict: "better" or "worse" than the baseline, or anything else.
+        best: whether it is the best of its row.
+    """
+
+    kind: ClassVar[str] = "cell"
+    text: str | None
+    note: str = ""
+    verdict: str = ""
+    best: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,25 +88,42 @@ class Table:
 
     kind: ClassVar[str] = "table"
     header: Sequence[str]
-    rows: Sequence[Sequence[str | None]]
+    rows: Sequence[Sequence[str | Term | Cell | None]]
     signature: str = ""
 
     @classmethod
-    def of_result(cls, result: Result, *, transposed: bool = True, left_out: tuple[str, ...] = ()) -> Table:
-        """The table of a result with its signature.
+    def of_result(cls, result: Result) -> Table:
+        """The table of a result as a command prints it, with its signature."""
+        rows = [[*names, *cells] for names, cells in result.formatted()]
+        return cls([*result.labels, *(column.title for column in result.columns)], rows, result.signature)
 
-        Args:
-            result: of an evaluation.
-            transposed: with a column, and not a row, for each thing that was measured.
-            left_out: the columns of the result whose titles begin in one of these ways are left out.
-        """
-        shown = [number for number, column in enumerate(result.columns) if not column.title.startswith(left_out)]
-        lines: list[list[str | None]] = [[*result.labels, *(result.columns[number].title for number in shown)]]
-        lines += [[*names, *(cells[number] for number in shown)] for names, cells in result.formatted()]
-        if transposed:
-            lines = [list(line) for line in zip(*lines, strict=True)]
-        header, *rows = lines
-        return cls([title or "" for title in header], rows, result.signature)
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is better and worse in a model than in the baseline.
+
+    Args:
+        title: of the comparison.
+        sentence: the most important of it, or empty.
+        lists: what is better, worse and nearly the same, by these words.
+    """
+
+    kind: ClassVar[str] = "verdict"
+    title: str
+    sentence: str
+    lists: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Glossary:
+    """Explanations of the titles of rows.
+
+    Args:
+        terms: each name once.
+    """
+
+    kind: ClassVar[str] = "glossary"
+    terms: Sequence[Term]
 
 
 @dataclass(frozen=True)
@@ -75,12 +134,14 @@ class Picture:
         source: the picture as the URL of an image.
         width: of the picture, in inches.
         caption: what it shows.
+        curves: as `curves_of` returns them, in JSON; empty if there are none to be read.
     """
 
     kind: ClassVar[str] = "picture"
     source: str
     width: float
     caption: str
+    curves: str = ""
 
     @classmethod
     def of_figure(cls, figure: Figure, caption: str) -> Picture:
@@ -88,7 +149,9 @@ class Picture:
         file = io.BytesIO()
         save(figure, file, "svg")
         code = base64.b64encode(file.getvalue()).decode("ascii")
-        return cls(f"data:image/svg+xml;base64,{code}", figure.get_figwidth(), caption)
+        panels = curves_of(figure)
+        curves = json.dumps(panels, ensure_ascii=False, separators=(",", ":")) if panels else ""
+        return cls(f"data:image/svg+xml;base64,{code}", figure.get_figwidth(), caption, curves)
 
 
 @dataclass(frozen=True)
@@ -105,7 +168,7 @@ class Samples:
     texts: Sequence[tuple[str, str]]
 
 
-Block = Paragraph | Table | Picture | Samples
+Block = Paragraph | Table | Picture | Samples | Verdict | Glossary
 
 
 @dataclass(frozen=True)
@@ -121,6 +184,42 @@ class Section:
     anchor: str
     title: str
     blocks: Sequence[Block]
+
+
+def curves_of(figure: Figure) -> list[dict[str, Any]]:
+    """The points of the curves of a figure that was drawn, and where they are, for the script of the page.
+
+    Returns:
+        For each panel with curves: `box`, its left, top, right and bottom; `x`, the label of its x axis; and `curves`,
+        for each its `name`, `color` and at most 300 `points` (place from the left, place from the top, x, y). Places
+        are shares of the width and height of the figure.
+    """
+    width, height = figure.bbox.width, figure.bbox.height
+    panels = []
+    for axis in figure.axes:
+        curves = []
+        for line in axis.get_lines():
+            name = str(line.get_label())
+            if name.startswith("_") or line.get_transform() != axis.transData:  # a level, or a line without a name
+                continue
+            points = [(x, y) for x, y in line.get_xydata().tolist() if math.isfinite(x) and math.isfinite(y)]
+            points = points[:: -(-len(points) // MAX_POINTS) or 1]
+            places = axis.transData.transform(points).tolist() if points else []
+            curves.append(
+                {
+                    "name": name.strip(),
+                    "color": line.get_color(),
+                    "points": [
+                        [round(left / width, 4), round(1 - bottom / height, 4), x, float(f"{y:.5g}")]
+                        for (left, bottom), (x, y) in zip(places, points, strict=True)
+                    ],
+                }
+            )
+        if curves:
+            (left, bottom), (right, top) = axis.bbox.get_points().tolist()
+            box = [round(place, 4) for place in (left / width, 1 - top / height, right / width, 1 - bottom / height)]
+            panels.append({"box": box, "x": axis.get_xlabel(), "curves": curves})
+    return panels
 
 
 def load_template() -> Template:
@@ -143,6 +242,13 @@ def load_template() -> Template:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["breakable"] = breakable
-    environment.globals["UNDEFINED"] = UNDEFINED
-    layout = resources.files(__package__).joinpath("page.html.jinja").read_text(encoding="utf-8")
+    layout, script = (
+        resources.files(__package__).joinpath(file).read_text(encoding="utf-8")
+        for file in ("page.html.jinja", "page.js.jinja")
+    )
+    environment.globals |= {
+        "UNDEFINED": UNDEFINED,
+        "script": Markup(script),
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
+    }
     return environment.from_string(layout)

@@ -13,7 +13,8 @@ from .. import __version__
 from ..errors import UserError
 from ..evaluation import Cache
 from ..files import check_writable, write_whole
-from .page import Section, Table, load_template
+from .comparison import Comparison
+from .page import Glossary, Section, Table, Term, load_template
 from .runs import open_runs
 from .sections import SECTIONS, NotShown, ReportInputs, ReportOptions
 
@@ -43,8 +44,9 @@ def write_report(
 ) -> WrittenReport:
     """Compares runs of fairseq-train on one page of HTML.
 
-    The page holds its pictures, loads nothing and needs no script. Results and generated texts are kept in a `Cache` in
-    the folder `{output}-files`. An error in a section costs only that section; the reason is on the page.
+    The page holds its pictures, loads nothing, and is complete without its script. Results and generated texts are kept
+    in a `Cache` in the folder `{output}-files`. An error in a section costs only that section; the reason is on the
+    page.
 
     Args:
         runs: folders of runs, all of the same task, by the names that the page shows. The best checkpoint of each is
@@ -55,7 +57,8 @@ def write_report(
 
     Raises:
         UserError: `output` cannot be written; a run or the data is not there; the runs are of different tasks; there
-            is another number of translations than of runs; or Jinja2 is not installed.
+            is another number of translations than of runs; there is no run of the baseline's name; or Jinja2 is not
+            installed.
     """
     options, data, output = options or ReportOptions(), Path(data), Path(output)
     if output.suffix.lower() not in (".html", ".htm"):
@@ -68,7 +71,8 @@ def write_report(
     check_writable(output)
     template = load_template()
     cache = Cache(output.with_name(f"{output.name}-files"))
-    inputs = ReportInputs(open_runs(runs), data, options, cache)
+    opened = open_runs(runs)
+    inputs = ReportInputs(opened, data, options, cache, Comparison.of_runs(opened, options.baseline))
 
     sections: list[Section] = []
     left_out: dict[str, str] = {}
@@ -83,8 +87,13 @@ def write_report(
             errors.append(error)
     if left_out:
         sections.append(Section("not-shown", "Not in this report", [Table(["", "reason"], list(left_out.items()))]))
+    rows = [row for section in sections for block in section.blocks if isinstance(block, Table) for row in block.rows]
+    terms = {row[0].name: row[0] for row in rows if isinstance(row[0], Term)}
+    if terms:
+        sections.append(Section("glossary", "Glossary", [Glossary(list(terms.values()))]))
+    names = [model.name for model in inputs.comparison.models]
     html = template.render(
-        title=f"Comparison of {', '.join(runs)}" if len(runs) > 1 else next(iter(runs)),
+        title=f"Comparison of {', '.join(names)}" if len(names) > 1 else names[0],
         sections=sections,
         footer=f"agg-fairseq {__version__} report, {time.strftime('%Y-%m-%d %H:%M')}; data: {data}; "
         f"split: {options.split}",

@@ -43,6 +43,8 @@ NOT_SETTINGS = frozenset(
     "device_id distributed_rank no_progress_bar log_format log_interval num_workers no_epoch_checkpoints".split()
 )
 """Options that say where files are and what is printed: they differ between any two runs, and affect no number."""
+OFF = frozenset((None, "None", "0", "0.0", "False", ""))
+"""Values of an option that is switched off, or that a run does not have."""
 TERMS = frozenset("ul_alpha z_loss adv_epsilon cosreg_gamma mu_loss dispersion_gamma center_output".split())
 """What every criterion of this package can add to its training. Without the option, or with 0, nothing is added."""
 
@@ -151,6 +153,28 @@ def count_parameters(parameters: Mapping[str, Any]) -> int:
     return sum(value.numel() for value in (*counted.values(), *embeddings))
 
 
+def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
+    """The options of fairseq-train that a checkpoint was trained with, in fairseq's order, and their values.
+
+    Options that the run ignores are left out: weights of terms that are 0, and the threshold of AGG if it has the share
+    of the vocabulary instead.
+    """
+    settings: dict[str, str] = {}
+    configuration = state.get("cfg") or {"model": state["args"]}
+    for section in SECTIONS:
+        options = configuration.get(section)
+        options = vars(options) if isinstance(options, argparse.Namespace) else options
+        for key, value in options.items() if isinstance(options, dict) else ():
+            name = key if key != "_name" else "arch" if section == "model" else section
+            is_default = (name, value) == ("restore_file", "checkpoint_last.pt")  # the run goes on from itself
+            is_ignored = name == "agg_alpha" and options.get("agg_rare_fraction") is not None
+            if name in NOT_SETTINGS or is_default or is_ignored or (name in TERMS and not value):
+                continue
+            text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            settings.setdefault(f"--{name.replace('_', '-')}", text)
+    return settings
+
+
 def different_settings(states: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str | None]]]:
     """The options of fairseq-train that are not the same in all checkpoints.
 
@@ -159,20 +183,9 @@ def different_settings(states: Sequence[Mapping[str, Any]]) -> list[tuple[str, l
 
     Returns:
         The name of each option, in fairseq's order, and its value in each checkpoint; None where it has no such option.
+        An option that is switched off in all runs that have it is left out: it changes nothing.
     """
-    settings: list[dict[str, str]] = []
-    for state in states:
-        settings.append({})
-        configuration = state.get("cfg") or {"model": state["args"]}
-        for section in SECTIONS:
-            options = configuration.get(section)
-            options = vars(options) if isinstance(options, argparse.Namespace) else options
-            for key, value in options.items() if isinstance(options, dict) else ():
-                name = key if key != "_name" else "arch" if section == "model" else section
-                is_default = (name, value) == ("restore_file", "checkpoint_last.pt")  # the run goes on from itself
-                if name not in NOT_SETTINGS and not is_default and (value or name not in TERMS):
-                    text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-                    settings[-1].setdefault(f"--{name.replace('_', '-')}", text)
+    settings = [settings_of(state) for state in states]
     names = dict.fromkeys(name for of_state in settings for name in of_state)
     rows = [(name, [of_state.get(name) for of_state in settings]) for name in names]
-    return [(name, values) for name, values in rows if len(set(values)) > 1]
+    return [(name, values) for name, values in rows if len(set(values)) > 1 and not set(values) <= OFF]

@@ -6,6 +6,7 @@ to show, or an error of the evaluations; both cost only this section.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from .. import plots
 from ..checkpoint import Checkpoint
 from ..data.subwords import WORDS, Tokenizer
 from ..data.word_pairs import dataset_files
+from ..errors import UserError
 from ..evaluation import (
     Cache,
+    Result,
     align_sim,
     bleu,
     generate_texts,
@@ -29,6 +32,8 @@ from ..evaluation import (
 from ..evaluation.generate_log import read_translations
 from ..evaluation.neighbors import NoWord
 from ..names import HUMAN
+from .comparison import RULE, Comparison
+from .glossary import groups_in_words
 from .page import Block, Paragraph, Picture, Samples, Table
 from .runs import LOG, Run, different_settings, summary
 
@@ -60,6 +65,7 @@ class ReportOptions:
         moses: language code of Moses tokens in the translations, which are then detokenized.
         alignments: word alignments of the training split; None leaves the section out.
         device: "cpu", "cuda", …; None: a GPU if there is one.
+        baseline: name of the run that the others are compared with; None: the first.
     """
 
     split: str = "test"
@@ -79,6 +85,7 @@ class ReportOptions:
     moses: str | None = None
     alignments: str | Path | None = None
     device: str | None = None
+    baseline: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,12 +97,14 @@ class ReportInputs:
         data: folder written by `fairseq-preprocess`.
         options: of the report.
         cache: results and texts of earlier reports.
+        comparison: which runs are of the same model, and which one the others are compared with.
     """
 
     runs: Sequence[Run]
     data: Path
     options: ReportOptions
     cache: Cache
+    comparison: Comparison
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
@@ -110,6 +119,33 @@ class ReportInputs:
 
 class NotShown(Exception):
     """The reason why there is nothing to show in a section."""
+
+
+VERDICT_COLUMNS = (
+    *(f"{measure} {group}" for measure in ("PPL", "Uniq") for group in ("total", "frequent", "medium", "rare")),
+    "I(W−μ)", "IsoScore", "IsoScore total", "BLEU", "sacreBLEU",
+)  # fmt: skip
+"""The columns that the verdict is about."""
+
+
+def verdict(report: ReportInputs) -> list[Block]:
+    """What came out, in words: each model against the baseline."""
+    if len(report.comparison.models) < 2:
+        raise NotShown("there is one model, and nothing to compare it with")
+    # The same results as in the sections below, which report the errors of their measurements.
+    found: list[Result] = []
+    for measure in (_perplexity, _bleu, _isotropy):
+        with contextlib.suppress(NotShown, UserError):
+            found.append(measure(report))
+    titles = {column.title for result in found for column in result.columns}
+    # eval-lm has the IsoScore of the whole matrix too
+    shown = [title for title in VERDICT_COLUMNS if not (title == "IsoScore total" and "IsoScore" in titles)]
+    blocks: list[Block] = [*report.comparison.verdicts(found, shown)]
+    if not blocks:
+        raise NotShown("nothing could be measured that has a better and a worse direction")
+    seeds = [len(model.runs) for model in report.comparison.models]
+    caution = " There is one seed of each model: a difference may be chance." if max(seeds) == 1 else ""
+    return [*blocks, Paragraph(RULE + caution)]
 
 
 def overview(report: ReportInputs) -> list[Block]:
@@ -135,7 +171,9 @@ def learning_curves(report: ReportInputs) -> list[Block]:
             f"no run has a {LOG} with training and {split!r} lines; train with --log-format json --log-file "
             f"SAVE_DIR/{LOG}"
         )
-    figure = plots.learning_curves({run.name: run.log for run in logged}, valid_split=split)
+    figure = plots.learning_curves(
+        {run.name: run.log for run in logged}, valid_split=split, order=[run.name for run in report.runs]
+    )
     caption = "Perplexity over the updates, of the training batches and of the validation split."
     missing = [run.name for run in report.runs if run not in logged]
     return [Picture.of_figure(figure, caption + (f" Not logged: {', '.join(missing)}." if missing else ""))]
@@ -143,9 +181,21 @@ def learning_curves(report: ReportInputs) -> list[Block]:
 
 def language_model(report: ReportInputs) -> list[Block]:
     """Perplexity and distinct predictions by frequency group; isotropy has a section of its own."""
+    result = _perplexity(report)
+    table = report.comparison.table(result, left_out=("I(W", "S(W", "mean share", "IsoScore"))
+    return [*_groups(result), table]
+
+
+def _groups(result: Result) -> list[Block]:
+    """What "rare" means in the table of a result."""
+    words = groups_in_words(result)
+    return [Paragraph(words)] if words else []
+
+
+def _perplexity(report: ReportInputs) -> Result:
     if not report.runs[0].checkpoint.is_language_model:
         raise NotShown("these are no language models")
-    result = report.cache.result(
+    return report.cache.result(
         perplexity,
         report.checkpoints,
         report.data,
@@ -154,22 +204,33 @@ def language_model(report: ReportInputs) -> list[Block]:
         device=report.options.device,
         **report.groups,
     )
-    return [Table.of_result(result, left_out=("I(W", "S(W", "mean share", "IsoScore"))]
+
+
+def _isotropy(report: ReportInputs) -> Result:
+    return report.cache.result(isotropy, report.checkpoints, report.data, **report.groups)
+
+
+def _bleu(report: ReportInputs) -> Result:
+    if report.options.translations is None:
+        raise NotShown("no --translations, the outputs of fairseq-generate, were given")
+    reference = None if report.options.reference is None else Path(report.options.reference)
+    return report.cache.result(bleu, _logs(report), reference=reference, moses=report.options.moses)
+
+
+def _logs(report: ReportInputs) -> dict[str, Path]:
+    """The outputs of fairseq-generate by the names of the runs."""
+    paths = map(Path, report.options.translations or ())
+    return dict(zip((run.name for run in report.runs), paths, strict=True))
 
 
 def translations(report: ReportInputs) -> list[Block]:
     """BLEU of logs of fairseq-generate, and some translations side by side."""
-    if report.options.translations is None:
-        raise NotShown("no --translations, the outputs of fairseq-generate, were given")
-    names = [run.name for run in report.runs]
-    logs = dict(zip(names, map(Path, report.options.translations), strict=True))
-    reference = None if report.options.reference is None else Path(report.options.reference)
-    result = report.cache.result(bleu, logs, reference=reference, moses=report.options.moses)
-    blocks: list[Block] = [Table.of_result(result)]
+    blocks: list[Block] = [report.comparison.table(_bleu(report))]
+    logs = _logs(report)
     read = [read_translations(log) for log in logs.values()]
     sources, references = read[0].sources, read[0].references
     for index in _evenly_spread(len(references)):
-        texts = [(name, of_run.texts[index]) for name, of_run in zip(names, read, strict=True)]
+        texts = [(name, of_run.texts[index]) for name, of_run in zip(logs, read, strict=True)]
         context = sources[index] if sources else f"sentence {index + 1}"
         blocks.append(Samples(context, [*texts, ("reference", references[index])]))
     return blocks
@@ -177,12 +238,14 @@ def translations(report: ReportInputs) -> list[Block]:
 
 def embeddings(report: ReportInputs) -> list[Block]:
     """Isotropy, with the pictures of the embedding space."""
-    checkpoints = report.checkpoints
+    checkpoints, result = report.checkpoints, _isotropy(report)
     return [
-        Table.of_result(report.cache.result(isotropy, checkpoints, report.data, **report.groups)),
+        *_groups(result),
+        report.comparison.table(result),
         Picture.of_figure(
             plots.projection(checkpoints, report.data, **report.groups),
-            "Token embeddings in the plane of their first two singular directions, at most 2,000 of each group.",
+            "Token embeddings in the plane of their first two singular directions, at most 2,000 of each group; the "
+            "middle 99% along each axis.",
         ),
         Picture.of_figure(
             plots.singular_values(checkpoints),
@@ -196,9 +259,10 @@ def over_updates(report: ReportInputs) -> list[Block]:
     runs = {run.name: run.checkpoints for run in report.runs if len(run.checkpoints) >= MIN_CHECKPOINTS}
     if not runs:
         raise NotShown(f"no run has {MIN_CHECKPOINTS} checkpoints or more; train with --save-interval-updates")
+    order = [run.name for run in report.runs]
     return [
         Picture.of_figure(
-            plots.isotropy_over_updates(runs, report.data, **report.groups),
+            plots.isotropy_over_updates(runs, report.data, order=order, **report.groups),
             "Isotropy of frequent and of rare embeddings, and the mean cosine between them.",
         ),
         Picture.of_figure(
@@ -213,7 +277,9 @@ def rare_group(report: ReportInputs) -> list[Block]:
     logs = {run.name: run.log for run in report.runs if run.has_logged("train_inner", "rare_tokens")}
     if not logs:
         raise NotShown(f"no run has a {LOG} with rare_tokens, which --criterion agg logs")
-    return [Picture.of_figure(plots.rare_tokens(logs), "Size of the rare group that adaptive gradient gating chose.")]
+    figure = plots.rare_tokens(logs, order=[run.name for run in report.runs])
+    caption = "Size of the rare group that adaptive gradient gating chose, at each update anew."
+    return [Picture.of_figure(figure, f"{caption} It is another group than the rare tokens of the tables.")]
 
 
 def nearest_neighbors(report: ReportInputs) -> list[Block]:
@@ -225,7 +291,7 @@ def nearest_neighbors(report: ReportInputs) -> list[Block]:
         )
     except NoWord as error:
         raise NotShown(str(error)) from error
-    blocks: list[Block] = [Table.of_result(result, transposed=False)]
+    blocks: list[Block] = [*_groups(result), Table.of_result(result)]
     tokens = [word["tokens"][0]["token"] for word in result.details["words"] if len(word["tokens"]) == 1]
     if tokens:
         figure = plots.similarity(checkpoints, report.data, words=tokens, **report.groups)
@@ -241,7 +307,7 @@ def similar_words(report: ReportInputs) -> list[Block]:
     files = dataset_files(report.options.datasets)
     tokenizer = report.options.tokenizer
     result = report.cache.result(word_similarity, report.checkpoints, report.data, files, tokenizer=tokenizer)
-    return [Table.of_result(result)]
+    return [report.comparison.table(result)]
 
 
 def aligned_words(report: ReportInputs) -> list[Block]:
@@ -250,7 +316,7 @@ def aligned_words(report: ReportInputs) -> list[Block]:
         raise NotShown("no --alignments were given")
     alignments = Path(report.options.alignments)
     result = report.cache.result(align_sim, report.checkpoints, report.data, alignments, **report.groups)
-    return [Table.of_result(result)]
+    return [*_groups(result), report.comparison.table(result)]
 
 
 def generated_texts(report: ReportInputs) -> list[Block]:
@@ -277,7 +343,7 @@ def generated_texts(report: ReportInputs) -> list[Block]:
     result = report.cache.result(text_metrics, files, report.data)
     caption = "Share of tokens by their part of the training text: the top 40%, next 30%, next 20% and last 10%."
     shares = plots.token_shares({"the generated texts": result})
-    blocks: list[Block] = [Table.of_result(result), Picture.of_figure(shares, caption)]
+    blocks: list[Block] = [report.comparison.table(result), Picture.of_figure(shares, caption)]
     texts = [[json.loads(line) for line in path.read_bytes().splitlines()] for path in files.values()]
     for index in _evenly_spread(len(texts[0])):
         boxes = [(name, of_run[index]["continuation"]) for name, of_run in zip(files, texts, strict=True)]
@@ -307,6 +373,7 @@ def _join_subwords(text: str) -> str:
 
 
 SECTIONS: dict[str, tuple[str, Callable[[ReportInputs], list[Block]]]] = {
+    "verdict": ("What came out", verdict),
     "runs": ("Runs and settings", overview),
     "learning-curves": ("Learning curves", learning_curves),
     "language-model": ("Perplexity and predictions", language_model),

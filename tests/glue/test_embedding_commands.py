@@ -368,7 +368,8 @@ def test_rare_words_are_whole(tmp_path, capsys):
     pieces = [*"Ġlowers", "Ġl", "ow", "Ġlow", "er", "Ġlower", "lowers"]
     (tmp_path / "encoder.json").write_text(json.dumps({piece: 100 + index for index, piece in enumerate(pieces)}))
     (tmp_path / "vocab.bpe").write_text("#version: 0.2\nĠ l\no w\nĠl ow\ne r\nĠlow er\n", encoding="utf-8")
-    text = " ".join([str(100 + index) for index in range(len(pieces))] + [str(100 + index) for index in range(11)])
+    order = [*range(11), 12, 11, *range(11)]  # after `Ġlower`, a word begins
+    text = " ".join(str(100 + index) for index in order)
     dictionary = build_dictionary(text)
     dictionary.save(str(tmp_path / "dict.txt"))
     write_split(tmp_path / "train", text, dictionary)
@@ -381,6 +382,18 @@ def test_rare_words_are_whole(tmp_path, capsys):
     (word,) = found
     assert (word["word"], word["tokens"][0]["token"], word["tokens"][0]["readable"]) == ("lower", "111", "Ġlower")
     assert "found no rare token that is a word" in failing(capsys, *start)
+
+
+def test_a_rare_piece_that_others_follow_is_no_word(tmp_path, capsys):
+    """Of the rare `▁stone` and `▁stran`, the second is followed by `ger` in two of three places."""
+    common = [f"▁{one}{other}" for one in "abcde" for other in "abcde"]
+    text = f"{' '.join(common * 9)} {'ger ' * 9}▁stran ger ▁stone ▁stran ger ▁stone ▁stran ▁stone"
+    dictionary = build_dictionary(text)
+    dictionary.save(str(tmp_path / "dict.txt"))
+    write_split(tmp_path / "train", text, dictionary)
+    path = write_checkpoint(tmp_path / "c.pt", torch.eye(len(dictionary)), LANGUAGE_MODEL)
+    body = table(run_command(capsys, "neighbors", path, "--data", tmp_path, "--topk", "1"))[1]
+    assert [row[0] for row in body] == ["▁stone†"]
 
 
 def test_neighbors_across_languages(tmp_path, capsys):

@@ -24,6 +24,7 @@ from agg_fairseq.cli.plot import PICTURES, add_arguments, draw
 from agg_fairseq.data.binarized import load_dictionary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import Result, perplexity
+from agg_fairseq.evaluation.training_log import read_log
 from agg_fairseq.plots import style
 
 
@@ -254,7 +255,7 @@ def test_six_long_names(picture, rows, inputs, tmp_path):
     more = [] if "--data" not in words else words[words.index("--data") :]
     figure = drawn(picture, *words[: len(words) - len(more)] * 3, *more, "--name", *LONG)
     assert len({axis.get_subplotspec().rowspan.start for axis in figure.axes}) == rows
-    assert len(figure.axes) == {"singular-values": 1, "learning-curves": 2}.get(picture, rows * 3)
+    assert len(figure.axes) == {"singular-values": 2, "learning-curves": 3}.get(picture, rows * 3)
     (legend,) = figure.legends
     below, panels = legend.get_window_extent(), [axis.get_tightbbox() for axis in figure.axes]
     assert all(below.y1 < panel.y0 for panel in panels) and below.y0 >= 0
@@ -268,14 +269,94 @@ def test_six_long_names(picture, rows, inputs, tmp_path):
         assert [bool(label) for label in labels] == [True, False, False] * rows
 
 
-def test_four_panels(inputs):
-    """One row of three and one of one: the two above the gap have the labels and the numbers of the x axis."""
+def test_panels_without_gaps(inputs):
+    """Four panels are two rows of two; of five, the one above the gap has the labels and the numbers of the x axis."""
     words = list(map(str, inputs["projection"]))
     figure = drawn("projection", *words[:2] * 2, *words[2:], "--name", *"abcd")
-    assert [bool(axis.get_xlabel()) for axis in figure.axes] == [False, True, True, True]
-    assert [axis.xaxis.get_tick_params()["labelbottom"] for axis in figure.axes] == [False, True, True, True]
-    (scale,) = {axis.get_xlim() for axis in figure.axes}
-    assert scale[0] < scale[1]
+    assert [bool(axis.get_xlabel()) for axis in figure.axes] == [False, False, True, True]
+    (scale,) = {(axis.get_xlim(), axis.get_ylim(), axis.get_aspect()) for axis in figure.axes}
+    assert scale[2] == 1 and scale[0][1] - scale[0][0] == pytest.approx(scale[1][1] - scale[1][0])
+    figure = drawn("projection", *words[:2] * 2, words[0], *words[2:], "--name", *"abcde")
+    assert [bool(axis.get_xlabel()) for axis in figure.axes] == [False, False, True, True, True]
+    assert [axis.xaxis.get_tick_params()["labelbottom"] for axis in figure.axes] == [False, False, True, True, True]
+
+
+def test_no_group_covers_the_others():
+    """Their points are drawn in turn, in colors that no run has."""
+    _, axes = style.new_figure()
+    style.scatter(axes[0][0], {"frequent": (range(3), range(3)), "medium": ([], []), "rare": (range(9), range(9))})
+    drawn = [(one.get_label(), len(one.get_offsets())) for one in axes[0][0].collections]
+    assert drawn[:4] == [(" frequent", 1), (" rare", 1), ("_child2", 1), ("_child3", 1)] and len(drawn) == 12
+    assert not set(style.RAMP) & set(style.COLORS)
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ((20.0, 30000.0), ["100", "1,000", "10,000"]),
+        ((500.0, 30000.0), ["500", "1,000", "2,000", "5,000", "10,000", "20,000"]),
+        ((150.0, 380.0), ["150", "200", "250", "300", "350"]),
+        ((0.3, 1.0), ["0.4", "0.6", "0.8", "1"]),
+    ],
+)
+def test_logarithmic_ticks_are_plain_numbers(values, labels):
+    figure, axes = style.new_figure()
+    style.line(axes[0][0], 0, [0, 1], values, "a")
+    style.finish(axes[0][0], yscale="log")
+    figure.draw_without_rendering()
+    low, high = axes[0][0].get_ylim()
+    shown = [label for label in axes[0][0].get_yticklabels() if low <= label.get_position()[1] <= high]
+    assert [label.get_text() for label in shown] == labels
+
+
+def test_equal_values_are_a_level_line():
+    """The axis shows the value, not its rounding errors."""
+    _, axes = style.new_figure()
+    style.line(axes[0][0], 0, [0, 1, 2], [0.3, 0.1 + 0.2, 0.3], "a")
+    style.finish(axes[0][0])
+    assert axes[0][0].get_ylim() == pytest.approx((0.285, 0.315))
+
+
+def test_a_run_has_its_color_on_every_page(lm_runs):
+    log = {"agg": lm_runs / "agg" / "train.log"}
+    for figure in (plots.rare_tokens(log, order=["mle", "agg"]), plots.learning_curves(log, order=["mle", "agg"])):
+        assert figure.axes[0].lines[0].get_color() == style.COLORS[1]
+    assert plots.rare_tokens(log).axes[0].lines[0].get_color() == style.COLORS[0]
+
+
+def test_differences_of_learning_curves(lm_runs):
+    """At the updates at which both were validated, in percent of the first run."""
+    logs = {name: lm_runs / name / "train.log" for name in ("mle", "agg")}
+    figure = plots.learning_curves(logs)
+    (curve, _) = figure.axes[2].lines
+    found = [{entry["num_updates"]: entry["ppl"] for entry in read_log(log, "valid")} for log in logs.values()]
+    expected = {update: 100 * (ppl / found[0][update] - 1) for update, ppl in found[1].items()}
+    assert dict(curve.get_xydata().tolist()) == pytest.approx(expected)
+    assert len(plots.learning_curves({"agg": logs["agg"]}).axes) == 2
+
+
+def test_the_share_of_the_rare_group(lm_runs):
+    """Not logged before there is a group; the right axis has the share that is logged with the size."""
+    log = lm_runs / "agg" / "train.log"
+    entries = [entry for entry in read_log(log) if "rare_tokens" in entry]
+    assert 0 not in [entry["rare_tokens"] for entry in entries] and len(read_log(log)) == len(entries) + 1
+    (right,) = plots.rare_tokens({"agg": log}).axes[0].child_axes
+    share = right._functions[0](entries[0]["rare_tokens"])
+    assert share == pytest.approx(100 * entries[0]["rare_share"], rel=1e-3)
+
+
+def test_seeds_of_the_sweep_are_a_band(eval_json, tmp_path):
+    value = json.loads(eval_json.read_text())
+    again = json.loads(json.dumps(value["checkpoints"][1]))
+    again["perplexity"]["total"] += 2
+    path = tmp_path / "seeds.json"
+    path.write_text(json.dumps({**value, "checkpoints": [*value["checkpoints"], again]}))
+    axis = drawn("alpha-sweep", path).axes[0]
+    (band,), (curve, *_) = axis.collections, axis.lines
+    mean = value["checkpoints"][1]["perplexity"]["total"] + 1
+    assert curve.get_ydata()[0] == pytest.approx(mean)
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == pytest.approx((mean - 2**0.5, mean + 2**0.5))
 
 
 def test_names_in_lines():

@@ -1,6 +1,8 @@
 """`agg-fairseq report` of real runs: every section, what is kept, and what is left out."""
 
+import base64
 import functools
+import hashlib
 import json
 import os
 import re
@@ -24,6 +26,7 @@ from tests.glue.test_isotropy_command import translator  # noqa: F401 — a fixt
 
 TRANSLATION_ONLY = {"translations", "alignment"}
 LANGUAGE_ONLY = {"language-model", "texts", "word-similarity"}
+ADDED = {"not-shown", "glossary"}
 
 
 def report(*arguments):
@@ -54,7 +57,7 @@ def written(options, tmp_path_factory):
 
 def test_every_section(written):
     html = written.read_text()
-    assert anchors(html) == set(SECTIONS) - TRANSLATION_ONLY | {"not-shown"}
+    assert anchors(html) == set(SECTIONS) - TRANSLATION_ONLY | ADDED
     for words in (
         "Comparison of mle, agg",
         "--agg-rare-fraction",
@@ -64,10 +67,20 @@ def test_every_section(written):
         "MSJ-2",
         "different tokens",
         "no --translations",
+        "Compared with mle, agg ",
+        "the first 30%, the next 50% and the last 20% of the vocabulary",
+        "Share of the dimensions that the embeddings use evenly",
     ):
         assert words in html, words
     assert html.count('<img alt="') == 9
-    assert not re.search(r'(?:src|href)="(?!#|data:)', html) and "<script" not in html
+    assert not re.search(r'(?:src|href)="(?!#|data:)', html)
+    for section in ("language-model", "embeddings", "texts"):  # every row is explained
+        text = html.partition(f'<section id="{section}">')[2].partition("</section>")[0]
+        assert text.count('<th scope="row">') == text.count('<th scope="row"><a class="term"') > 8
+    assert set(re.findall(r'href="#(term-[^"]*)"', html)) == set(re.findall(r'<dt id="([^"]*)"', html))
+    (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in html and html.count("<script") == 1
 
 
 def text_of(path):
@@ -149,7 +162,7 @@ def test_each_checkpoint_is_opened_once(options, lm_runs, tmp_path, monkeypatch)
 
     monkeypatch.setattr(torch, "load", counted)
     assert report(tmp_path / "mle", tmp_path / "agg", *options[2:], "--output", tmp_path / "r.html") == 0
-    assert anchors((tmp_path / "r.html").read_text()) == set(SECTIONS) - TRANSLATION_ONLY | {"not-shown"}
+    assert anchors((tmp_path / "r.html").read_text()) == set(SECTIONS) - TRANSLATION_ONLY | ADDED
     assert opened == {Path(run, file): 1 for run in ("mle", "agg") for file in files}
 
 
@@ -159,7 +172,7 @@ def test_from_python(lm_runs, lm_data, tmp_path):
     options = ReportOptions(max_texts=1, words=["w3"], datasets=[tmp_path / "none.txt"])
     found = write_report(runs, lm_data, tmp_path / "r.html", options)
     assert found.path == tmp_path / "r.html" and found.sections == len(anchors(found.path.read_text()))
-    assert set(found.left_out) == {"Translations", "Word similarity", "Similarity of aligned words"}
+    assert set(found.left_out) == {"What came out", "Translations", "Word similarity", "Similarity of aligned words"}
     (error,) = found.errors
     assert found.left_out["Word similarity"] == f"error: {error}"
     with pytest.raises(UserError, match="expected a name ending in .html"):
@@ -171,11 +184,14 @@ def test_all_texts_of_a_page_are_escaped():
     blocks = [
         page.Paragraph(bad),
         page.Table([bad], [[bad, bad, None, bad * 10]], bad),
-        page.Picture("data:,", 5.0, bad),
+        page.Picture("data:,", 5.0, bad, bad),
         page.Samples(bad, [(bad, bad)]),
+        page.Table([bad], [[page.Term(bad, bad, bad, bad), page.Cell(bad, bad, bad)]]),
+        page.Verdict(bad, bad, {"better": [bad]}),
+        page.Glossary([page.Term(bad, bad, bad)]),
     ]
     html = page.load_template().render(title=bad, sections=[page.Section("a", bad, blocks)], footer=bad)
-    assert "<b>" not in html and html.count("&lt;b&gt;") == 25 and html.count("<td>—</td>") == 1
+    assert "<b>" not in html and html.count("&lt;b&gt;") == 37 and html.count("<td>—</td>") == 1
     assert not re.search(r"""(?:alt|title)="[^"]*["']['&](?!#|amp|lt|gt)""", html)
 
 
@@ -193,7 +209,7 @@ def test_names_are_text(lm_runs, lm_data, tmp_path):
     texts = ["--gen-subset", "train", "--max-texts", "1"]
     assert report(lm_runs / "mle", "--data", lm_data, *texts, "--name", name, "-o", path) == 0
     html = path.read_text()
-    assert "<script" not in html and "&lt;script&gt;" in html
+    assert html.count("<script") == 1 and "&lt;script&gt;" in html
     assert "not the same in all runs" not in html
     assert "no --datasets were given" in html and "found no rare token that is a word" in html
 
@@ -234,7 +250,7 @@ def test_a_changed_data_set_is_measured_again(lm_runs, lm_data, tmp_path):
         lines = [f"{one}\t{other}\t{score}\n" for (one, other), score in zip(words, scores, strict=True)]
         pairs.write_text("".join(lines))
         assert report(lm_runs / "mle", *options) == 0
-        found.append(float(re.search(r'<th scope="row">P</th><td>(-?[\d.]+)</td>', path.read_text())[1]))
+        found.append(float(re.search(r">P</a> ↑</th><td>(-?[\d.]+)</td>", path.read_text())[1]))
     assert found[0] == -found[1] != 0
 
 
@@ -268,7 +284,7 @@ def test_translation_runs(translator, mt_data, tmp_path):  # noqa: F811
     assert report(tmp_path / "a", tmp_path / "b", "--data", mt_data, *arguments, "-o", path) == 0
     html = path.read_text()
     without_log = {"learning-curves", "over-updates", "rare-group"}
-    assert anchors(html) == set(SECTIONS) - LANGUAGE_ONLY - without_log | {"not-shown"}
+    assert anchors(html) == set(SECTIONS) - LANGUAGE_ONLY - without_log | ADDED
     assert "t1 t2 t3 t4 b" in html and "AlignSim" in html and "All settings are the same" in html
 
 
@@ -290,6 +306,8 @@ def test_refused(lm_runs, lm_data, translator, tmp_path, capsys):  # noqa: F811
     refuses("found the name 'a' twice", lm_runs / "mle", lm_runs / "agg", "--name", "a", "a", *data, *output)
     refuses("'human', the row", lm_runs / "mle", "--name", "human", *data, *output)
     refuses(f"found {lm_runs / 'mle'} twice", lm_runs / "mle", lm_runs / "mle", *data, *output)
+    refuses("--baseline: found 'x'; expected the name of a run: mle, agg", lm_runs / "mle", lm_runs / "agg", *data,
+            "--baseline", "x", *output)  # fmt: skip
     refuses("found 1 logs for 2 runs", lm_runs / "mle", lm_runs / "agg", "--translations", "x.log", *data, *output)
     assert not (tmp_path / "r.html").exists()
 
@@ -300,7 +318,7 @@ def test_settings_by_hand():
     second = {
         "cfg": {
             "common": {"seed": 2, "log_file": "b"},
-            "criterion": {"_name": "agg", "seed": 2, "agg_alpha": 0.1},
+            "criterion": {"_name": "agg", "seed": 2, "agg_alpha": 0.1, "agg_window": 0, "agg_static": False},
             "optimizer": {"adam_betas": [0.9, 0.98]},
         }
     }
@@ -311,6 +329,10 @@ def test_settings_by_hand():
         ("--agg-alpha", [None, "0.1"]),
     ]
     assert different_settings([first, first]) == []
+    ignored = {"cfg": {"criterion": {"_name": "agg", "agg_alpha": 0.03, "agg_rare_fraction": 0.3}}}
+    assert different_settings([ignored, {"cfg": {"criterion": {"_name": "agg", "agg_rare_fraction": 0.5}}}]) == [
+        ("--agg-rare-fraction", ["0.3", "0.5"])
+    ]
     started = [{"cfg": {"checkpoint": {"restore_file": file}}} for file in ("checkpoint_last.pt", "mle.pt")]
     assert different_settings(started) == [("--restore-file", [None, "mle.pt"])]
 

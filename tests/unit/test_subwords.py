@@ -78,6 +78,8 @@ def test_words():
     assert words("lower") == ["lower"]
     assert [words.indices(word) for word in ("low", "Slow", "slow", "<unk>")] == [[4], [5], [], []]
     assert words.readable("15496") == "15496"
+    pieces = splitter("words", dictionary_of("list", "▁list", "ed", "Ġsea"))
+    assert [pieces(word) for word in ("list", "▁list", "ed", "sea")] == [["▁list"], ["▁list"], ["ed"], ["Ġsea"]]
 
 
 @pytest.mark.parametrize("token", ["<s>", "<pad>", "</s>", "<unk>"])
