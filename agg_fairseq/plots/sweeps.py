@@ -76,7 +76,9 @@ def alpha_sweep(evaluations: Evaluations) -> Figure:
             models = [[values[key, line] for values in of_value] for of_value in by_value.values()]
             means = [statistics.fmean(values) for values in models]
             if len(swept) > len(by_value):
-                spread = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in models]
+                # one model has no deviation; where a value is not defined, the mean is NaN, a gap
+                measured = [len(values) > 1 and all(map(math.isfinite, values)) for values in models]
+                spread = [statistics.stdev(v) if several else 0.0 for v, several in zip(models, measured, strict=True)]
                 low, high = ([mean + sign * sd for mean, sd in zip(means, spread, strict=True)] for sign in (-1, 1))
                 style.band(axis, 0, list(by_value), low, high)
             style.line(axis, 0, list(by_value), means, AGG_CURVE, marked=True)
