@@ -28,7 +28,7 @@ OUTPUTS = (
 )
 """The names of output layers in transformers, and in models whose code comes with them; the first that are found."""
 INPUTS = re.compile(
-    r"(.*\.)?(embed_tokens|wte|embed_in|word_embeddings?|shared|tok_embeddings|tokens_embed|embeddings?|w)\.weight"
+    r"(.*\.)?(embed_tokens|wte|embed_in|(word_|input_)?embeddings?|shared|tok_embeddings|tokens_embed|w)\.weight"
 )
 """The names of input embeddings of tokens."""
 LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForMaskedLM", "ForPreTraining", "MTModel")
@@ -167,8 +167,8 @@ class PretrainedModel:
                 f"{self.path}: found no output layer, and no config.json that says that it is tied to {inputs[0]}; "
                 f"choose --matrix {inputs[0]} to measure the input embedding"
             )
-        if ties is False or not inputs:
-            return outputs[0], bool(ties)
+        if ties is False or not inputs:  # an input embedding with other rows, such as those of prompts, is another one
+            return outputs[0], bool(ties) and not any(map(INPUTS.fullmatch, self._file_of))
         same = any(torch.equal(self._tensor(name), self._tensor(outputs[0])) for name in inputs)
         if ties and not same:
             raise UserError(
