@@ -463,7 +463,7 @@ def test_trainer_resumes_bit_for_bit(tmp_path):
     assert all(found[name].equal(expected[name]) for name in ("sizes", "tokens", "counts", "current"))
 
     without_counts = gpt2(**dropout)
-    fresh = GatedLoss(without_counts, agg_rare_fraction=0.2)
+    fresh = GatedLoss(without_counts, **options)
     (tmp_path / "checkpoint-5" / STATE_FILE).rename(tmp_path / STATE_FILE)
     with pytest.raises(UserError, match="found no .*checkpoint-5.*resume_from"):
         trainer(without_counts, tmp_path, fresh).train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
