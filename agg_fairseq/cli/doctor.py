@@ -19,7 +19,7 @@ from ..errors import FAIRSEQ_REMEDY, first_line
 
 DISTRIBUTIONS = {
     "torch": ("torch",),
-    "fairseq": ("fairseq-fixed", "fairseq"),
+    "fairseq": ("fairseq-fixed", "ve-fairseq", "fairseq"),
     "hydra": ("hydra-core",),
     "omegaconf": ("omegaconf",),
     "numpy": ("numpy",),
