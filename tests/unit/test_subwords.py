@@ -210,10 +210,10 @@ def test_files_of_another_kind():
 @pytest.mark.parametrize(
     ("kind", "package", "remedy"),
     [
-        ("gpt2", "tokenizers", r"agg-fairseq\[eval\]"),
-        ("sentencepiece", "sentencepiece", r"agg-fairseq\[eval\]"),
+        ("gpt2", "tokenizers", r"pip install '\.\[eval\]'"),
+        ("sentencepiece", "sentencepiece", r"pip install '\.\[eval\]'"),
         ("fastbpe", "fastBPE", "pip install fastBPE"),
-        ("subword_nmt", "subword_nmt", r"agg-fairseq\[eval\]"),
+        ("subword_nmt", "subword_nmt", r"pip install '\.\[eval\]'"),
     ],
 )
 def test_packages_that_are_missing(tmp_path, monkeypatch, kind, package, remedy):
