@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from agg_fairseq.errors import UserError
 from agg_fairseq.names import HUMAN
 
 from .experiment import Corpus, Experiment, Measure, Method, Model
-from .measures import perplexity, texts, word_similarity
+from .measures import check_word_similarity, perplexity, texts, word_similarity
 
 WINDOW = "criterion.agg_window=200"
 """In updates of 1,024 tokens: a tenth of an epoch of WikiText-2."""
@@ -42,6 +43,8 @@ ONCE: Mapping[str, tuple[str, ...]] = {
     "bias-fixed": (*BIAS, "model.unigram_bias=fixed"),
     "mu-loss": ("criterion.mu_loss=1",),
     "z-loss": ("criterion.z_loss=1e-4",),
+    "adversarial": ("criterion.adv_epsilon=0.005",),
+    "dispersion": ("criterion.dispersion_gamma=1",),
     "agg-0.3-epoch": ("criterion._name=agg", "criterion.agg_rare_fraction=0.3"),
 }
 """Those that are trained with the first seed alone."""
@@ -61,6 +64,11 @@ def cures(corpus: Corpus, updates: int, max_texts: int) -> list[Experiment]:
         Model(name, "cures/mle", corpus, (*shared, *overrides), every_seed=False) for name, overrides in ONCE.items()
     ]
     drawn = partial(texts, topk=40, max_texts=max_texts)
+    try:
+        check_word_similarity()
+        word_sets = ["MEN", "RW"]
+    except UserError:  # the data sets are not there: the table goes without them
+        word_sets = []
     measures = [
         *(Measure(f"PPL {group}", perplexity, f"PPL {group}") for group in ("total", "frequent", "medium", "rare")),
         Measure("Uniq", perplexity, "Uniq total", 0),
@@ -68,7 +76,7 @@ def cures(corpus: Corpus, updates: int, max_texts: int) -> list[Experiment]:
         Measure("I(W−μ)", perplexity, "I(W−μ)", 3),
         Measure("IsoScore", perplexity, "IsoScore", 3),
         Measure("S(W)", perplexity, "S(W)", 3),
-        *(Measure(name, word_similarity, name) for name in ("MEN", "RW")),
+        *(Measure(name, word_similarity, name) for name in word_sets),
         Measure("KLD", drawn, "KLD"),
         Measure("Self-BLEU-2", drawn, "SB-2", 1),
     ]
@@ -78,8 +86,8 @@ def cures(corpus: Corpus, updates: int, max_texts: int) -> list[Experiment]:
             [*(Method(model.name, model) for model in models), Method(HUMAN, models[0], human=True)],
             measures,
             trade_off=("PPL total", "PPL rare", "IsoScore"),
-            note="Word similarity: Spearman × 100. KLD (nats) and Self-BLEU (%): of continuations of the test split "
-            "that are drawn from the 40 likeliest tokens.",
+            note="Word similarity (MEN, RW): Spearman × 100, if $AGG_DATA has the data sets. KLD (nats) and Self-BLEU "
+            "(%): of continuations of the test split that are drawn from the 40 likeliest tokens.",
             name="cures",
             wide=True,
             report=True,
