@@ -4,10 +4,11 @@ import pytest
 import torch
 from hydra.core.config_store import ConfigStore
 
-from agg_fairseq import criterions, models  # noqa: F401 — registers, also where it was imported before fairseq
+from agg_fairseq import criterions, models, tasks  # noqa: F401 — registers, also where it was imported before fairseq
 from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.cli.main import main as agg_fairseq
 from agg_fairseq.evaluation.training_log import read_log
+from agg_fairseq.optim import fairseq_optimizers  # noqa: F401
 from tests.configs import ALL_FILES
 from tests.conftest import ROOT, called
 
@@ -124,17 +125,12 @@ def test_wmt14(name, mt_data, folder):
     assert last["cfg"]["task"]["source_lang"] == ("de" if "de-en" in name else "en")
 
 
-@pytest.fixture(scope="module")
-def awd_lstm(lm_data, folder):
-    """Two epochs of AWD-LSTM, from which the fine-tuning starts."""
-    train("wikitext2", "cosreg-mle", lm_data, folder / "awd", *AWD)
-    return folder / "awd" / "checkpoint_best.pt"
-
-
 @pytest.mark.parametrize("name", sorted(ALL_FILES["wikitext2"]))
-def test_wikitext2(name, lm_data, folder, awd_lstm):
-    tuned = name.endswith("-finetune")
-    start = [f"checkpoint.finetune_from_model='{awd_lstm}'"] if tuned else []
+def test_wikitext2(name, lm_data, folder):
+    tuned, start = name.endswith("-finetune"), []
+    if tuned:
+        train("wikitext2", name.removesuffix("-finetune"), lm_data, folder / f"start-{name}", *AWD)
+        start = [f"checkpoint.finetune_from_model='{folder / f'start-{name}' / 'checkpoint_best.pt'}'"]
     last = train("wikitext2", name, lm_data, folder / f"lstm-{name}", *AWD, *start)
     assert last["cfg"]["criterion"]["_name"] == name.removesuffix("-finetune").removeprefix("cosreg-")
     assert last["last_optimizer_state"]["param_groups"][0]["averaging"] == tuned
