@@ -210,7 +210,7 @@ def test_hydra_train_with_a_config(lm_data, tmp_path):
         cwd=tmp_path,
     )  # fmt: skip
     saved = state(tmp_path / "run")
-    assert saved["cfg"]["criterion"]["agg_rare_fraction"] == 0.05
+    assert saved["cfg"]["criterion"]["agg_rare_fraction"] == 0.2
     assert saved["optimizer_history"][-1]["num_updates"] == 2
 
 

@@ -27,7 +27,7 @@ def test_demo_in_small(tmp_path):
     output = tmp_path / "the demo"
     options = ("--updates", "12", "--vocabulary", "400", "--output", output.name)
     first = run_command("bash", SCRIPT, *options, cwd=tmp_path)
-    assert "| agg-0.2 |" in first.stdout and "12/12" in first.stderr
+    assert "| agg-0.2   |" in first.stdout and "12/12" in first.stderr
     assert "| Δ agg-0.2 |" in first.stdout and first.stdout.splitlines()[-1] == str(output / "report.html")
     assert "<h1>" in (output / "report.html").read_text(encoding="utf-8")
     check(output, ["mle", "agg-0.2"])
