@@ -89,8 +89,9 @@ def test_a_dry_run_prints_the_trainings_and_starts_none(prepared_data, tmp_path)
     printed = reproduce(
         "agg-3", "--scale", "tiny", "--data", prepared_data, "--output", tmp_path / "new", "--dry-run"
     ).stdout
-    lines = printed.splitlines()
-    assert len(lines) == 2 and all("scripts/train.sh" in line and "size=tiny" in line for line in lines)
+    trainings = [line for line in printed.splitlines() if not line.startswith("#")]  # a comment says what they take
+    assert len(trainings) == 2 and all("scripts/train.sh" in line and "size=tiny" in line for line in trainings)
+    assert "# agg-3: 2 trainings" in printed
     assert not (tmp_path / "new").exists()
 
 
