@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +14,8 @@ from pathlib import Path
 from agg_fairseq.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("torch", "fairseq", "hydra")
+"""What composing and checking a configuration imports, beside what these bring with them."""
 
 
 def run(name: str, main: Callable[[], None]) -> int:
@@ -54,6 +58,30 @@ def set_up() -> None:
     sys.stdout.flush()
     python = str(ROOT / ".venv" / "bin" / "python")
     os.execv(python, [python, *sys.orig_argv[1:]])
+
+
+def find_packages() -> None:
+    """For a dry run that needs `PACKAGES`: goes on in a Python that has them, and never sets anything up.
+
+    As `set_up`, it does nothing unless a shell script of this repository has started the program. If this Python lacks
+    a package, the program starts again in the first one on the PATH that has all of them.
+
+    Raises:
+        UserError: there is none.
+    """
+    if os.environ.pop("AGG_SET_UP", None) is None or all(map(importlib.util.find_spec, PACKAGES)):
+        return
+    check = (
+        "import sys; del sys.path[0]; import importlib.util as u; "
+        "sys.exit(sys.version_info < (3, 10) or not all(map(u.find_spec, sys.argv[1:])))"
+    )
+    for python in filter(None, map(shutil.which, ("python3", "python", "python3.11", "python3.12", "python3.10"))):
+        if subprocess.run([python, "-c", check, *PACKAGES], capture_output=True, check=False).returncode == 0:
+            os.execv(python, [python, *sys.orig_argv[1:]])
+    raise UserError(
+        f"found no Python with {', '.join(PACKAGES)}, by which --dry-run checks a configuration; bash "
+        f"{ROOT / 'scripts' / 'setup.sh'} makes one, .venv"
+    )
 
 
 @contextlib.contextmanager

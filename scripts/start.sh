@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Starts a program of this folder: start.sh MODULE [ARGUMENT…]. Any Python reads the arguments; only where there is work
-# to do, the program sets up .venv and goes on there (set_up in command.py). So --help needs no environment.
+# to do, the program sets up .venv and goes on there (command.py). So --help and --dry-run set nothing up.
 set -euo pipefail
 here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 for python in "$here/.venv/bin/python" ${PYTHON:+"$PYTHON"} python3.11 python3.12 python3.10 python3; do

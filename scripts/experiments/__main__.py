@@ -29,7 +29,7 @@ from typing import NoReturn
 
 from agg_fairseq.errors import UserError
 
-from ..command import run, set_up
+from ..command import find_packages, run, set_up
 from .cost import NOT_RUN, described
 from .entries import EXPERIMENTS, OURS, Options
 from .experiment import SCALES, Experiment, Model, Workspace, check_path, say
@@ -57,7 +57,7 @@ def main() -> None:
     if arguments.show and arguments.dry_run:
         raise UserError("found --show and --dry-run; expected one of them: with --show, nothing is trained")
     if arguments.models:
-        set_up()  # fairseq reads the options of --model
+        find_packages() if arguments.dry_run else set_up()  # fairseq reads the options of --model
     plan = _plan(arguments)
     if not arguments.dry_run:
         set_up()

@@ -29,7 +29,7 @@ from typing import Any
 
 from agg_fairseq.errors import UserError
 
-from ..command import run, set_up
+from ..command import find_packages, run, set_up
 from .cluster import Batches, Cluster, cluster_of, processes_of, split
 from .configuration import ROOT, composed, locate, readable, with_plugin
 
@@ -52,8 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="check the configuration, print the command and the tokens per update, and do nothing; the GPUs need not "
-        "be there",
+        help="check the configuration, print the command and the tokens per update, and start nothing; the GPUs need "
+        "not be there, but fairseq has to be installed",
     )
     return parser
 
@@ -66,7 +66,7 @@ def main() -> None:
     """
     options = _parser().parse_intermixed_args()
     file = locate(options.config)
-    set_up()  # fairseq checks the configuration
+    find_packages() if options.dry_run else set_up()  # fairseq checks the configuration
     overrides = with_plugin([readable(override) for override in options.overrides])
     config = composed(file, overrides)
     cluster = cluster_of(options.nodes, options.node_rank, options.master, os.environ)

@@ -125,6 +125,28 @@ def test_work_begins_with_the_set_up(clone):
     assert (result.returncode, result.stdout, result.stderr) == (2, "", "no compiler\n")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["train.sh configs/wikitext103/agg-agg", "demo.sh --model 'mle --criterion mle'"])
+def test_a_dry_run_that_needs_fairseq_sets_nothing_up(script, clone):
+    """It goes on in a Python that has fairseq, or says in one line what is missing."""
+    command = f"bash {clone}/scripts/{script} --dry-run"
+    environment = {"PATH": f"{clone}/bin:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def started():
+        return subprocess.run(command, shell=True, cwd=clone, env=environment, capture_output=True, text=True)
+
+    result = started()
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "error: found no Python with torch, fairseq, hydra, by which --dry-run checks a conf" in result.stderr
+    assert result.stderr.endswith(f"; bash {clone}/scripts/setup.sh makes one, .venv\n")
+    python = clone / "bin" / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = -c ] || echo with fairseq: $*\n')
+    python.chmod(0o755)
+    result = started()
+    assert (result.returncode, result.stderr) == (0, "") and result.stdout.startswith("with fairseq: -S ")
+    assert "--dry-run" in result.stdout and not (clone / ".venv").exists()
+
+
 @pytest.fixture
 def clone(tmp_path):
     """A copy of the sources without .venv, and a python3 that finds no installed package."""
