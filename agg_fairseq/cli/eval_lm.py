@@ -5,8 +5,10 @@ the table has the perplexity over its targets (PPL), and the number of its token
 highest probability at some position (Uniq). `I(W)` is the isotropy of the output embedding (1 is isotropic), and `S(W)`
 is its mean cosine (0 is isotropic). `I(W−μ)` is the isotropy after the mean row μ has been subtracted from each row,
 `mean share` the length of μ as a share of the mean length of the rows, and `IsoScore` the share of the dimensions that
-the rows use evenly (1 is isotropic). `agg-fairseq isotropy --help` explains these measures. The total perplexity equals
-that of fairseq-eval-lm with the same options.
+the rows use evenly (1 is isotropic). `agg-fairseq isotropy --help` explains these measures. `E/O rare`, expected over
+observed, is the sum of the probabilities that rare tokens get at all positions, divided by the number of rare targets:
+1 is calibrated, and above 1 the model expects rare tokens too often. The total perplexity equals that of
+fairseq-eval-lm with the same options.
 
     agg-fairseq eval-lm data-bin/wikitext-2 --path runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt
 """

@@ -1,4 +1,4 @@
-"""Perplexity, distinct predictions and isotropy of language models, by frequency group of the tokens."""
+"""Perplexity, distinct predictions, calibration and isotropy of language models, by frequency group of the tokens."""
 
 from __future__ import annotations
 
@@ -47,6 +47,8 @@ def perplexity(
 ) -> Result:
     """Scores a split with each model, over the targets (perplexity) or the arg-max predictions (Uniq) of each group.
 
+    E/O rare, expected over observed, is the sum of the probabilities that rare tokens get at all positions, divided by
+    the number of rare targets: 1 is calibrated, and 2 means that the model expects rare tokens twice too often.
     The total perplexity is that of fairseq-eval-lm with the same options. I(W) is the isotropy of the output embedding
     (1 is isotropic) and S(W) its mean cosine (0 is isotropic), over all rows, those of special tokens included; I(W−μ),
     the mean share and IsoScore are as of `isotropy`.
@@ -68,9 +70,9 @@ def perplexity(
 
     Returns:
         Result: a row per model, and the row `human` with the distinct targets. Details: `groups`, their sizes;
-        `human_uniq`; and `checkpoints`, for each `name`, `path`, `embedding`, `perplexity`, `uniq` and `isotropy` by
-        group, `geometry` as of `geometry_by_group`, `mean_cosine`, `tokens` (targets scored) and `criterion` (the
-        options that it was trained with).
+        `human_uniq`; and `checkpoints`, for each `name`, `path`, `embedding`, `perplexity`, `uniq`,
+        `expected_over_observed` and `isotropy` by group, `geometry` as of `geometry_by_group`, `mean_cosine`, `tokens`
+        (targets scored) and `criterion` (the options that it was trained with).
 
     Raises:
         UserError: a checkpoint is no language model over the dictionary of `data`; the models were trained on blocks of
@@ -144,6 +146,7 @@ def perplexity(
             "embedding": checkpoint.output_embedding.name,
             "perplexity": statistics.perplexity(),
             "uniq": statistics.unique_predictions(),
+            "expected_over_observed": statistics.expected_over_observed(),
             "geometry": geometry,
             "isotropy": {column: geometry[column]["isotropy"] for column in COLUMNS},
             "mean_cosine": geometry["total"]["mean_cosine"],
@@ -153,14 +156,16 @@ def perplexity(
         human = statistics.unique_targets()
         evaluated.append({"name": name, **found})
         measures = [found[measure][column] for measure in ("perplexity", "uniq", "isotropy") for column in COLUMNS]
-        rows[name] = [*measures, *(geometry["total"][measure] for measure in TOTALS.values())]
-    rows[HUMAN] = [*[None] * 4, *(human[column] for column in COLUMNS), *[None] * (4 + len(TOTALS))]
+        calibration = found["expected_over_observed"]["rare"]
+        rows[name] = [*measures, *(geometry["total"][measure] for measure in TOTALS.values()), calibration]
+    rows[HUMAN] = [*[None] * 4, *(human[column] for column in COLUMNS), *[None] * (4 + len(TOTALS) + 1)]
     return Result(
         columns=[
             *(Column(f"PPL {column}") for column in COLUMNS),
             *(Column(f"Uniq {column}", "tokens", 0) for column in COLUMNS),
             *(Column(f"I(W) {column}", digits=3) for column in COLUMNS),
             *(Column(title, digits=3) for title in TOTALS),
+            Column("E/O rare"),
         ],
         rows=rows,
         signature="|".join(
@@ -228,8 +233,8 @@ def _blocks_in_order(task: Any, split: str, context_window: int) -> Iterator[dic
 @torch.no_grad()
 def _score(
     model: Any, task: Any, sample: dict[str, Any], cache: ContinuousCache | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """NLL in nats, target and arg-max prediction (N,) of each position that fairseq-eval-lm counts.
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """NLL in nats, target and arg-max prediction (N,) of each position that fairseq-eval-lm counts, and Σ_i P[i] (V,).
 
     Logits are formed and normalized for a chunk of positions at a time: beside the features (N, D), it takes the memory
     of a few times `CHUNK_ELEMENTS` numbers, whatever the batch. With a cache, the batch is one block of the text.
@@ -254,6 +259,7 @@ def _score(
     if cache is not None and not is_called:
         raise UserError(f"--cache-size: found {type(model).__name__}, whose logits do not come from `output_layer`")
     nll, predicted = [], []
+    expected = torch.zeros(len(task.target_dictionary), dtype=torch.float64, device=device)
     rows = max(1, CHUNK_ELEMENTS // len(task.target_dictionary))
     for chunk, targets in zip(found.split(rows), target.split(rows), strict=True):
         output = layer(chunk[None]) if is_called else chunk[None]  # 1 x n x V, or features for an adaptive softmax
@@ -262,4 +268,5 @@ def _score(
             log_probs = cache.add(chunk, targets, log_probs)
         nll.append(-log_probs.gather(1, targets[:, None]).squeeze(1))
         predicted.append(log_probs.argmax(1))
-    return torch.cat(nll), target, torch.cat(predicted)
+        expected += log_probs.exp().sum(0)
+    return torch.cat(nll), target, torch.cat(predicted), expected

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..errors import UserError
 from ..evaluation.result import Column, Result, format_value
 from ..names import HUMAN
-from .glossary import HIGHER, LIKE_HUMAN, LOWER, ZERO, Measure, measure_of
+from .glossary import HIGHER, LIKE_HUMAN, LOWER, ONE, ZERO, Measure, measure_of
 from .page import Cell, Table, Term, Verdict
 from .runs import Run, settings_of
 
@@ -224,7 +224,9 @@ def _shared_name(names: Sequence[str]) -> str:
 
 def _badness(measure: Measure, human: float | None) -> Callable[[float], float] | None:
     """What is to be small; None if no direction is better."""
-    directions: Mapping[str, Callable[[float], float]] = {HIGHER: lambda x: -x, LOWER: lambda x: x, ZERO: abs}
+    directions: Mapping[str, Callable[[float], float]] = {
+        HIGHER: lambda x: -x, LOWER: lambda x: x, ZERO: abs, ONE: lambda x: abs(x - 1),
+    }  # fmt: skip
     if measure.better == LIKE_HUMAN and human is not None:
         return lambda x: abs(x - human)
     return directions.get(measure.better)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from ..data.vocabulary import GROUPINGS
 from ..evaluation.result import Column, Result
 
-HIGHER, LOWER, ZERO, LIKE_HUMAN = "higher is better", "lower is better", "nearer to 0 is better", "nearer to human"
+HIGHER, LOWER, LIKE_HUMAN = "higher is better", "lower is better", "nearer to human"
+ZERO, ONE = "nearer to 0 is better", "nearer to 1 is better"
 
 
 class Measure(NamedTuple):
@@ -42,6 +43,13 @@ MEASURES = (
         "split; in the column human, the number of different targets.",
         HIGHER,
         relative=True,
+    ),
+    Measure(
+        "E/O rare",
+        "E/O rare",
+        "Expected over observed: the sum of the probabilities that rare tokens get at all positions, divided by the "
+        "number of rare targets. Above 1, the model expects rare tokens too often, at the expense of all others.",
+        ONE,
     ),
     Measure(
         "I(W)",

@@ -123,7 +123,7 @@ class NotShown(Exception):
 
 VERDICT_COLUMNS = (
     *(f"{measure} {group}" for measure in ("PPL", "Uniq") for group in ("total", "frequent", "medium", "rare")),
-    "I(W−μ)", "IsoScore", "IsoScore total", "BLEU", "sacreBLEU",
+    "E/O rare", "I(W−μ)", "IsoScore", "IsoScore total", "BLEU", "sacreBLEU",
 )  # fmt: skip
 """The columns that the verdict is about."""
 

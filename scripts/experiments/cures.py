@@ -72,6 +72,7 @@ def cures(corpus: Corpus, updates: int, max_texts: int) -> list[Experiment]:
     measures = [
         *(Measure(f"PPL {group}", perplexity, f"PPL {group}") for group in ("total", "frequent", "medium", "rare")),
         Measure("Uniq", perplexity, "Uniq total", 0),
+        Measure("E/O rare", perplexity, "E/O rare"),
         Measure("I(W)", perplexity, "I(W) total", 3),
         Measure("I(W−μ)", perplexity, "I(W−μ)", 3),
         Measure("IsoScore", perplexity, "IsoScore", 3),

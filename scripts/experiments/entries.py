@@ -34,6 +34,7 @@ COLUMNS = {
     **{f"Uniq {group}": 0 for group in ("frequent", "medium", "rare", "total")},
     **{f"I(W) {group}": 3 for group in ("frequent", "medium", "rare", "total")},
     **dict.fromkeys(("S(W)", "I(W−μ)", "mean share", "IsoScore"), 3),
+    "E/O rare": 2,
 }
 """The columns of `agg-fairseq eval-lm`, with their digits."""
 RARE = "criterion.agg_rare_fraction=0.3"

@@ -32,6 +32,7 @@ from agg_fairseq.evaluation import (
     text_metrics,
     word_similarity,
 )
+from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.f2_conversion import convert_to_f2
 from scripts.experiments.entries import COLUMNS
 from tests.conftest import ROOT
@@ -73,6 +74,26 @@ def test_perplexity(runs, lm_data):
     assert [column.title for column in result.columns] == list(COLUMNS)
 
 
+def test_expected_over_observed_against_the_whole_softmax(runs, lm_data):
+    result = perplexity(runs, lm_data, split="valid", device="cpu")
+    for name, evaluated in zip(runs, result.details["checkpoints"], strict=True):
+        assert evaluated["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
+        assert result[name]["E/O rare"] == evaluated["expected_over_observed"]["rare"]
+    model, task = runs["mle"].build_model(lm_data)
+    task.load_dataset("valid")
+    dataset = task.dataset("valid")
+    blocks = [dataset[number] for number in range(len(dataset))]
+    with torch.no_grad():
+        expected = sum(model(block["source"][None])[0].double().softmax(-1).sum((0, 1)) for block in blocks)  # V
+    members = load_vocabulary(runs, lm_data).groups("types")
+    target = torch.cat([block["target"] for block in blocks])
+    for group in ("frequent", "medium", "rare"):
+        tokens = members.members(group)
+        observed = int(torch.isin(target, tokens).sum())
+        found = result.details["checkpoints"][0]["expected_over_observed"][group]
+        assert found == (pytest.approx((expected[tokens].sum() / observed).item(), rel=1e-5) if observed else None)
+
+
 def test_perplexity_is_formed_in_chunks(runs, lm_data, monkeypatch):
     """No tensor of a batch is larger than a chunk of logits or than W, and the numbers are the same."""
     whole = perplexity({"agg": runs["agg"]}, lm_data, split="valid", device="cpu")
@@ -88,7 +109,7 @@ def test_perplexity_is_formed_in_chunks(runs, lm_data, monkeypatch):
     with Sizes():
         chunked = perplexity({"agg": runs["agg"]}, lm_data, split="valid", device="cpu")
     found, expected = (
-        [value for name, value in result["agg"].items() if name.startswith(("PPL", "Uniq"))]
+        [value for name, value in result["agg"].items() if name.startswith(("PPL", "Uniq", "E/O"))]
         for result in (chunked, whole)
     )
     assert found == pytest.approx(expected, rel=1e-6)
