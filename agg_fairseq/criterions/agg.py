@@ -17,9 +17,16 @@ from ..errors import fail
 from ..fairseq_glue.checkpoints import tokens_in, update_in
 from ..fairseq_glue.distributed import summed_over_workers
 from ..functional import CrossEntropyOutput, Gates, agg_gates, rare_tokens
-from ..functional.agg import GATES, check_open_interval
+from ..functional.agg import GATES
 from ..modules import TokenCounter
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, Measure, register, special_tokens
+from .base import (
+    LikelihoodCriterion,
+    LikelihoodCriterionConfig,
+    Measure,
+    check_thresholds,
+    register,
+    special_tokens,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -103,14 +110,7 @@ class AggCriterion(LikelihoodCriterion):
 
     def __init__(self, cfg: AggCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
-        check_open_interval("--agg-alpha", cfg.agg_alpha)
-        if cfg.agg_rare_fraction is not None:
-            check_open_interval("--agg-rare-fraction", cfg.agg_rare_fraction)
-            if cfg.agg_alpha != DEFAULT_ALPHA:
-                raise ValueError(
-                    f"found both --agg-alpha {cfg.agg_alpha} and --agg-rare-fraction {cfg.agg_rare_fraction}, "
-                    "which replaces it; drop one of them"
-                )
+        check_thresholds(cfg, "agg_alpha", DEFAULT_ALPHA, replaced_by="agg_rare_fraction")
         if cfg.agg_window < 0:
             raise ValueError(f"--agg-window: expected a number of updates or 0 (one epoch), got {cfg.agg_window}")
         if cfg.agg_static_after_epoch < 0:

@@ -22,8 +22,8 @@ criterion takes `--center-output`: after each step the mean row is subtracted fr
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Optional
 
 import torch
@@ -47,8 +47,10 @@ from ..fairseq_glue.output_layer import (
     trained_embeddings,
     unwrapped,
 )
+from ..fairseq_glue.registries import register_once
 from ..fairseq_glue.resume import check_resume, listen_to_restoring
 from ..functional import Gates, center_rows_, gated_cross_entropy
+from ..functional.agg import check_open_interval
 from ..metrics import Geometry, geometry
 from .terms import EMBEDDING_TERMS, POSITION_TERMS, EmbeddingTerm, PositionTerm
 
@@ -448,23 +450,32 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         return True
 
 
-def register(name: str, dataclass: type[FairseqDataclass]) -> Callable[[type], type]:
-    """`fairseq.criterions.register_criterion`, but a second import of the same class is no error.
+register = partial(register_once, CRITERION_REGISTRY, register_criterion)
+"""The decorator of each criterion: `@register(name, dataclass=…)`."""
 
-    The folder that `--user-dir` names may be a link, and so be imported under another name beside the installed
-    package. The first registration stands.
+
+def check_thresholds(cfg: CriterionConfig, option: str, default: float, *, replaced_by: str) -> None:
+    """Checks two options in (0, 1) that choose the rare tokens, of which only one may be given.
+
+    Args:
+        cfg: the options.
+        option: name of the one that has a default.
+        default: its value where it is not given.
+        replaced_by: name of the other one, None where it is not given.
 
     Raises:
-        ValueError: the name is taken by another class.
+        ValueError: a value is out of its range, or both are given.
     """
-
-    def registered(cls: type[FairseqCriterion]) -> type[FairseqCriterion]:
-        known = CRITERION_REGISTRY.get(name)
-        if known is not None and known.__name__ == cls.__name__:
-            return known
-        return register_criterion(name, dataclass=dataclass)(cls)
-
-    return registered
+    flags = {name: f"--{name.replace('_', '-')}" for name in (option, replaced_by)}
+    value, other = getattr(cfg, option), getattr(cfg, replaced_by)
+    check_open_interval(flags[option], value)
+    if other is None:
+        return
+    check_open_interval(flags[replaced_by], other)
+    if value != default:
+        raise ValueError(
+            f"found both {flags[option]} {value} and {flags[replaced_by]} {other}, which replaces it; drop one of them"
+        )
 
 
 def special_tokens(dictionary: Any) -> Tensor:

@@ -12,10 +12,9 @@ from ..data.training_counts import training_counts
 from ..errors import fail
 from ..fairseq_glue.output_layer import float32_copies
 from ..functional import Gates, freezing_gates, tokens_from_rank
-from ..functional.agg import check_open_interval
 from ..functional.gates import PARTS
 from ..modules import FrozenRows
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register, special_tokens
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, check_thresholds, register, special_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -64,14 +63,7 @@ class FreezeRareCriterion(LikelihoodCriterion):
 
     def __init__(self, cfg: FreezeRareCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
-        check_open_interval("--freeze-fraction", cfg.freeze_fraction)
-        if cfg.freeze_below is not None:
-            check_open_interval("--freeze-below", cfg.freeze_below)
-            if cfg.freeze_fraction != DEFAULT_FRACTION:
-                raise ValueError(
-                    f"found both --freeze-fraction {cfg.freeze_fraction} and --freeze-below {cfg.freeze_below}, which "
-                    "replaces it; drop one of them"
-                )
+        check_thresholds(cfg, "freeze_fraction", DEFAULT_FRACTION, replaced_by="freeze_below")
         if cfg.freeze_until < 0:
             raise ValueError(f"--freeze-until: expected a number of updates or 0 (to the end), got {cfg.freeze_until}")
         if cfg.center_output and str(cfg.freeze_parts) == ALL:

@@ -63,17 +63,15 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """See `LikelihoodCriterion`. A batch without a whole prefix is trained on as it is."""
-        prefixes = self._prefixes(sample["net_input"]["src_tokens"]) if self.training and self._continues else ()
-        if len(prefixes) == 0:
-            return super().forward(model, sample, reduce)
-        return self._on_continuations(model, prefixes, reduce)
-
-    def _prefixes(self, tokens: Tensor) -> Tensor:
-        """(B', P): the batch cut into prefixes, as many as leave the number of tokens of an update about the same."""
-        length = self.cfg.ul_prefix_length
-        cut = tokens[:, : tokens.size(1) // length * length].reshape(-1, length)
-        cut = cut[(cut != self.padding_idx).all(1)]
-        return cut[: max(1, tokens.numel() // (length + self.cfg.ul_completion_length))]
+        if self.training and self._continues:
+            tokens, length = sample["net_input"]["src_tokens"], self.cfg.ul_prefix_length
+            prefixes = tokens[:, : tokens.size(1) // length * length].reshape(-1, length)
+            prefixes = prefixes[(prefixes != self.padding_idx).all(1)]
+            # With their continuations, as many as leave the number of tokens of an update about the same.
+            prefixes = prefixes[: max(1, tokens.numel() // (length + self.cfg.ul_completion_length))]  # B' x P
+            if len(prefixes):
+                return self._on_continuations(model, prefixes, reduce)
+        return super().forward(model, sample, reduce)
 
     def _on_continuations(self, model: Any, prefixes: Tensor, reduce: bool) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss of the model's own continuations of prefixes (B', P). No term of positions is added to it."""

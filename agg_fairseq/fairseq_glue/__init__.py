@@ -6,7 +6,7 @@ when a criterion of this package is built (C) or trains (T), when a model with a
 (M), or when the optimizer nt_asgd is built (O).
 
     what                                where             when  for how long            why
-    registries of criterions, models,   criterions/base,  import                        --criterion agg,
+    registries of criterions, models,   criterions/,      import                        --criterion agg,
     architectures, optimizers, tasks    models/, optim/,                                --arch transformer_lm_f2,
     (added to)                          tasks/                                          --optimizer coupled_adam
     torch.serialization: safe globals   checkpoint        import, each opening of a     resume and generation from

@@ -1,8 +1,9 @@
 """`--optimizer coupled_adam`, `adam_l2` and `nt_asgd`. Importing this module registers them with fairseq."""
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any, List
 
@@ -13,22 +14,15 @@ from omegaconf import II, OmegaConf
 
 from ..errors import fail
 from ..fairseq_glue.optimizers import attach_optimizers, validate_and_save_average
+from ..fairseq_glue.registries import register_once
 from .coupled_adam import CoupledAdam
 from .nt_asgd import NTASGD
 
 logger = logging.getLogger(__name__)
 
 
-def register(name: str, dataclass: type[FairseqDataclass]) -> Callable[[type], type]:
-    """`fairseq.optim.register_optimizer`, but a second import of the same class is no error."""
-
-    def registered(cls: type[FairseqOptimizer]) -> type[FairseqOptimizer]:
-        known = OPTIMIZER_REGISTRY.get(name)
-        if known is not None and known.__name__ == cls.__name__:
-            return known
-        return register_optimizer(name, dataclass=dataclass)(cls)
-
-    return registered
+register = partial(register_once, OPTIMIZER_REGISTRY, register_optimizer)
+"""The decorator of each optimizer: `@register(name, dataclass=…)`."""
 
 
 def first_rate(lr: Any) -> float:

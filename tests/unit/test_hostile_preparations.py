@@ -273,7 +273,8 @@ SLOW_CASES = {
 }
 
 
-def run(case, amount, folder):
+def check_damaged_files(case, amount, folder):
+    """Asserts for the file of a case, whole and damaged: it is read right, or `refusal` finds one line."""
     path = folder / "file"
     valid = entry_of(case.read, path) if case.valid is None else case.valid() if callable(case.valid) else case.valid
 
@@ -289,13 +290,13 @@ def run(case, amount, folder):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_damaged_file_is_read_right_or_refused_in_one_line(name, tmp_path):
-    run(CASES[name], FEW, tmp_path)
+    check_damaged_files(CASES[name], FEW, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*CASES, *SLOW_CASES])
 def test_more_damaged_files_are_read_right_or_refused_in_one_line(name, tmp_path):
-    run({**CASES, **SLOW_CASES}[name], MORE, tmp_path)
+    check_damaged_files({**CASES, **SLOW_CASES}[name], MORE, tmp_path)
 
 
 @pytest.mark.parametrize("value", [{"a": 1}, -1, 1.5, "100", None, True, 2**40])

@@ -82,9 +82,11 @@ class ChunkedLoss:
         zeros = features.new_zeros(target.shape, dtype=dtype)
 
         def values(are_wanted: bool) -> Tensor:
+            """(N,) zeros to fill; of a term that is not formed, a single zero in the shape (N,), without memory."""
             return zeros.clone() if are_wanted else zeros.new_zeros(()).expand_as(zeros)
 
         def gradient(tensor: Tensor | None, is_wanted: bool) -> Tensor | None:
+            """Zeros in the shape of `tensor`, to sum its gradient in; None if it has none, or none is asked for."""
             return torch.zeros_like(tensor, dtype=dtype) if tensor is not None and is_wanted else None
 
         return cls(
