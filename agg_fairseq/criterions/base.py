@@ -41,6 +41,7 @@ from ..fairseq_glue.distributed import check_ddp_backend, close_process_group_at
 from ..fairseq_glue.hooks import TaskListener, listen
 from ..fairseq_glue.output_layer import (
     OutputLayer,
+    averages,
     features_of,
     float32_copies,
     output_layer,
@@ -393,13 +394,15 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         self.is_dummy = is_dummy
 
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:
-        """Subtracts the mean row of W, also in the float32 copies that an optimizer for half precision trains."""
+        """Subtracts the mean row of W, also in the float32 copies and the average that an optimizer keeps of it."""
         if self.cfg.center_output:
             weights = self.output_embeddings(model)
             if not weights:  # other workers may have found them, and would center theirs
                 fail("--center-output: found no memory for the first batch of this worker; lower --max-tokens")
             for weight in weights:
                 center_rows_(weight, float32_copies(optimizer, weight))
+                for average in averages(optimizer, weight):
+                    center_rows_(average)
 
     def before_restoring(self) -> None:
         """fairseq-train is about to look for a checkpoint to go on from: refuses one that it cannot go on from."""

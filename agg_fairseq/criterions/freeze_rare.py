@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..data.training_counts import training_counts
 from ..errors import fail
-from ..fairseq_glue.output_layer import float32_copies
+from ..fairseq_glue.output_layer import averages, float32_copies
 from ..functional import Gates, freezing_gates, tokens_from_rank
 from ..functional.gates import PARTS
 from ..modules import FrozenRows
@@ -117,7 +117,8 @@ class FreezeRareCriterion(LikelihoodCriterion):
         return freezing_gates(self.rare, parts) if self._is_frozen and parts != ALL else None
 
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:
-        """Puts the rows back, also in the float32 copies that an optimizer for half precision keeps."""
+        """Puts the rows back, also in the float32 copies and the average that an optimizer keeps of them."""
         super().on_weights_changed(optimizer, model)
         if self._rows is not None:
-            self._rows.restore(float32_copies(optimizer, self._rows.weight))
+            weight = self._rows.weight
+            self._rows.restore([*float32_copies(optimizer, weight), *averages(optimizer, weight)])

@@ -37,10 +37,11 @@ when a criterion of this package is built (C) or trains (T), when a model with a
                                                                 training saves          truncated checkpoint
     torch.nn.functional.linear          output_layer      T     a call of forward       features without the logits
     atexit: destroy_process_group       distributed       T     trainings over gloo     torch may abort the process
-    gradient hook on W; rows of W and   freeze_rare,      T     while rows are frozen   rows that do not move at all
-    its float32 copies, after a step    output_layer
-    W and its float32 copies, after a   base,             T     with --center-output    a mean row of zero
-    step                                output_layer
+    gradient hook on W; rows of W, its  freeze_rare,      T     while rows are frozen   rows that do not move at all
+    float32 copies and its average,     output_layer
+    after a step
+    W, its float32 copies and its       base,             T     with --center-output    a mean row of zero
+    average, after a step               output_layer
     decoder.output_projection,          models/           M     the decoder instance    fairseq's builders name the
     decoder.__class__                                                                   class of their decoder inside
 

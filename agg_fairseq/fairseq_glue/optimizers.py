@@ -32,6 +32,8 @@ def attach_optimizers() -> None:
             return original(trainer)
         if trainer.is_fsdp:
             fail(f"--optimizer {name}: found --ddp-backend fully_sharded, which leaves no matrix whole; use legacy_ddp")
+        if trainer.cfg.optimization.use_bmuf:
+            fail(f"--optimizer {name}: found --use-bmuf, which hides this optimizer from the trainer; leave it out")
         if common.fp16:
             common.fp16_no_flatten_grads = True
         original(trainer)
@@ -65,7 +67,8 @@ def validate_and_save_average(trainer: Any) -> None:
 
     def observe(loss: float | None) -> None:
         updates = trainer.get_num_updates()
-        if loss is not None and trainer.optimizer.optimizer.observe(float(loss), updates):
+        sign = -1 if trainer.cfg.checkpoint.maximize_best_checkpoint_metric else 1  # `observe` takes lower for better
+        if loss is not None and trainer.optimizer.optimizer.observe(sign * float(loss), updates):
             logger.info(f"validation has stopped improving: the average of the weights begins after update {updates}")
 
     def before_saving(loss: float | None) -> None:

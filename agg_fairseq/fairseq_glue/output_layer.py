@@ -261,3 +261,22 @@ def float32_copies(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:
     flat = optimizer.fp32_params
     for copy in flat.values() if isinstance(flat, dict) else [flat]:
         yield copy.data[offset : offset + weight.numel()].view_as(weight)
+
+
+def averages(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:
+    """The average of a parameter that `nt_asgd` keeps, and that is validated and saved; nothing for other optimizers.
+
+    The optimizer averages the weights as its step leaves them. What is then done to rows of a weight (their mean is
+    subtracted, or they are put back) has to be done to the average too. Both are linear or constant, so that the result
+    is the average of the changed weights.
+
+    Args:
+        optimizer: of the trainer. Its torch optimizer knows the parameter, or the float32 copy that it trains.
+        weight: a parameter of the model.
+    """
+    trained = [weight]
+    if hasattr(optimizer, "fp16_params") and not optimizer.has_flat_params:
+        pairs = zip(optimizer.fp16_params, optimizer.fp32_params, strict=True)
+        trained += [copy for parameter, copy in pairs if parameter is weight]
+    state = getattr(getattr(optimizer, "optimizer", None), "state", {})
+    yield from (state[one]["average"] for one in trained if "average" in state.get(one, {}))

@@ -14,10 +14,12 @@ import agg_fairseq.tasks  # noqa: F401 — registers
 from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.decoding import continuation
 from agg_fairseq.evaluation import perplexity
+from agg_fairseq.fairseq_glue.output_layer import float32_copies
 from agg_fairseq.metrics.continuous_cache import CacheOptions
 from agg_fairseq.tasks.streams import StreamDataset
 from tests.conftest import ROOT, call, called, run_command
-from tests.glue.test_criterions import build, trainer_for
+from tests.glue.test_criterions import batches, build, trainer_for
+from tests.glue.test_half_precision_training import small_trainer
 
 AWD = (
     "--task language_modeling_streams --arch awd_lstm_lm --decoder-embed-dim 8 --decoder-hidden-size 12 "
@@ -165,6 +167,40 @@ def test_average_is_validated_and_saved_and_training_goes_on_from_the_weights(lm
         one.train_step([batches[4]])
     assert all(map(torch.equal, trainer.model.parameters(), resumed.model.parameters()))
     assert trainer.optimizer.optimizer.param_groups[0]["losses"] == [3.0]
+
+
+@pytest.mark.grid(2)
+@pytest.mark.parametrize("mode", [(), ("--bf16",)], ids=["float32", "bf16"])
+@pytest.mark.parametrize(
+    "criterion", [("freeze_rare",), ("mle", "--center-output")], ids=lambda criterion: criterion[0]
+)
+def test_the_average_of_rows_that_are_put_back_or_centered(lm_data, criterion, mode):
+    """It is what is saved. The average is formed in the optimizer's step, before the rows are changed."""
+    options = ("--criterion", *criterion, *NT_ASGD, "--asgd-patience", 0, "--weight-decay", 0.01, *mode)
+    trainer, _ = small_trainer(lm_data, *options)
+    weight = trainer.model.decoder.output_projection.weight
+    before = weight.detach().clone()
+    for batch in batches(trainer.cfg, trainer.task)[:4]:
+        trainer.train_step([batch])
+    trainer.begin_valid_epoch(1)
+    assert trainer.optimizer.optimizer.swapped and not torch.equal(weight, before)
+    if criterion[0] == "freeze_rare":
+        assert torch.equal(weight[trainer.criterion.rare], before[trainer.criterion.rare])
+    else:
+        average = next(float32_copies(trainer.optimizer, weight), weight.detach())
+        assert average.mean(0).abs().max() < 1e-6
+
+
+def test_a_metric_that_is_maximized(lm_data):
+    """Averaging begins when it falls, not when it rises."""
+    options = ("--criterion", "mle", *NT_ASGD, "--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric")
+    trainer, _ = trainer_for(lm_data, *options, base=AWD)
+    optimizer = trainer.optimizer.optimizer
+    for update, bleu in enumerate((10.0, 20.0, 30.0, 5.0)):
+        assert not optimizer.averaging
+        trainer.set_num_updates(update)
+        trainer.before_saving(bleu)
+    assert optimizer.averaging
 
 
 def test_incremental_decoding_is_that_of_the_whole_text(lm_data):
