@@ -1,5 +1,6 @@
 """`--task language_modeling_streams`: language models that carry their state from one batch to the next."""
 
+import copy
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from omegaconf import II
-from torch import Tensor
 
 from ..errors import fail
 from ..fairseq_glue.output_layer import unwrapped
@@ -37,8 +37,10 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
     mean length over --tokens-per-sample (Merity et al. 2018, Sec. 4.1). In evaluation, the whole text is one stream,
     unless the command sets a batch size.
 
-    In the middle of an epoch, the state of the model is part of a checkpoint, so that a training on one worker resumes
-    bit for bit. The state of other workers is not saved; they go on with zeros, and the log says so.
+    The state of the model is part of a checkpoint, so that a training on one worker resumes bit for bit, also from the
+    middle of an epoch. fairseq asks only the first worker what to save. So a training of several workers that resumes
+    in the middle of an epoch begins with states of zeros, on all workers, and a line of the log says so. The same holds
+    for a resume with another number of streams.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -50,7 +52,7 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
                 fail(f"--task {NAME}: found --{name} {getattr(self.args, option)}; expected {expected}")
         self._lengths: list[int] = []  # of the micro-batches of the update under way
         self._decoder: Any = None  # of the model that is trained
-        self._restored: list[tuple[Tensor, Tensor]] | None = None
+        self._saved: dict[str, Any] | None = None  # of a checkpoint, until the first batch after it
 
     def build_model(self, args: Any, from_checkpoint: bool = False) -> Any:
         """Builds the model, and checks that it can carry a state."""
@@ -74,6 +76,10 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
         rows, workers, worker = kwargs.get("max_sentences"), kwargs.pop("num_shards", 1), kwargs.pop("shard_id", 0)
         if not isinstance(dataset, StreamDataset):
             return super().get_batch_iterator(dataset, *args, num_shards=workers, shard_id=worker, **kwargs)
+        if dataset.seed is not None and "update_epoch_batch_itr" not in kwargs:
+            # Only training passes this option, so this is validation on the training split (--valid-subset train),
+            # whose number of rows may be another one. The batches of the training are those of its own arrangement.
+            dataset = copy.copy(dataset)
         rows = rows or max(1, kwargs["max_tokens"] // self.args.tokens_per_sample)
         if rows * workers * 2 > len(dataset.tokens):
             fail(f"--batch-size: found {rows * workers} streams of {len(dataset.tokens)} tokens; lower it")
@@ -84,17 +90,33 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
         iterator.disable_shuffling = True
         return iterator
 
-    def eval_lm_dataloader(self, dataset: Any, *args: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
+    def eval_lm_dataloader(
+        self, dataset: Any, *args: Any, batch_size: int | None = None, context_window: int = 0, **kwargs: Any
+    ) -> Any:
         """The batches of fairseq-eval-lm."""
+        if context_window:
+            fail(
+                f"--context-window: found {context_window} with --task {NAME}, whose models carry all of the text "
+                "before as a state; expected 0"
+            )
         return super().eval_lm_dataloader(dataset, *args, batch_size=batch_size or 1, **kwargs)
 
     def train_step(self, sample: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         """A micro-batch; the first after a resume begins with the saved state."""
         self._decoder = unwrapped(model).decoder
-        if self._restored is not None:
-            place = next(model.parameters())
-            state = tuple((h.to(place), c.to(place)) for h, c in self._restored)
-            self._decoder.carried, self._restored = {**self._decoder.carried, True: state}, None
+        saved, self._saved = self._saved, None
+        if saved is not None and sample["net_input"]["continues"]:
+            workers, rows, place = self.args.distributed_world_size, len(sample["target"]), next(model.parameters())
+            # Checkpoints of version 0.2.0 do not have the number of streams, which on one worker is that of the rows.
+            found = {len(part) for layer in saved["carried"] for part in layer} | {saved.get("streams", rows)}
+            if workers == 1 and found == {rows}:
+                state = tuple((h.to(place), c.to(place)) for h, c in saved["carried"])
+                self._decoder.carried = {**self._decoder.carried, True: state}
+            else:
+                logger.warning(
+                    f"{NAME}: the checkpoint has the states of {min(found)} of {max(found)} streams, and this training "
+                    f"has {workers * rows}: the states of all streams begin with zeros"
+                )
         if next(model.parameters()).grad is None:  # a new update, or a new attempt after an overflow
             self._lengths = []
         self._lengths.append(sample["target"].size(1))
@@ -108,16 +130,11 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
         optimizer.set_lr(rate)
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
-        """The state at the end of the last batch, for `extra_state` of the checkpoint."""
+        """The state at the end of the last batch, for `extra_state` of the checkpoint, and the number of streams."""
         state = self._decoder.carried.get(True) if self._decoder is not None else None
-        return {type(self).__name__: {"carried": [tuple(part.cpu() for part in layer) for layer in state or ()]}}
+        carried = [tuple(part.cpu() for part in layer) for layer in state or ()]
+        return {type(self).__name__: {"carried": carried, "streams": self.datasets[self.args.train_subset].streams}}
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
         """Restores `get_checkpoint_dict`."""
-        carried = saved.get("carried")
-        if not carried:
-            return
-        if self.args.distributed_world_size > 1:
-            logger.warning(f"{NAME}: found several workers; their states are zero up to the end of the epoch")
-            return
-        self._restored = carried
+        self._saved = saved if saved.get("carried") else None

@@ -203,6 +203,52 @@ def test_a_metric_that_is_maximized(lm_data):
     assert optimizer.averaging
 
 
+def test_a_resume_with_another_number_of_streams_begins_with_zeros(lm_data, caplog):
+    """In the middle of an epoch, and the log says so; with the same number, it begins with the saved state."""
+    batch, (trainer, iterator) = None, trainer_for(lm_data, "--criterion", "mle", *NT_ASGD, base=AWD)
+    for batch in list(iterator.next_epoch_itr())[:2]:
+        trainer.train_step([batch])
+    saved = trainer.task.get_checkpoint_dict()["LanguageModelingStreamsTask"]
+    for rows, words in ((4, ""), (3, "has the states of 4 of 4 streams, and this training has 3")):
+        caplog.clear()
+        other, iterator = trainer_for(lm_data, "--criterion", "mle", *NT_ASGD, "--batch-size", rows, base=AWD)
+        first, second = list(iterator.next_epoch_itr())[:2]
+        other.task.set_checkpoint_dict(saved)
+        seen = []
+        other.model.decoder.lstm.register_forward_pre_hook(lambda module, inputs, seen=seen: seen.append(inputs[2]))
+        other.train_step([second])
+        assert words in caplog.text and ("streams" in caplog.text) == bool(words)
+        if words:
+            assert seen[-1] is None
+        else:
+            carried = saved["carried"]
+            assert all(
+                torch.equal(a, b)
+                for ours, theirs in zip(seen[-1], carried, strict=True)
+                for a, b in zip(ours, theirs, strict=True)
+            )
+        other.task.set_checkpoint_dict(saved)
+        caplog.clear()
+        other.train_step([first])
+        assert seen[-1] is None and not caplog.text, "an epoch begins with zeros"
+
+
+def test_validation_on_the_training_split_leaves_its_batches_alone(lm_data):
+    trainer, iterator = trainer_for(lm_data, "--criterion", "mle", *NT_ASGD, "--valid-subset", "train", base=AWD)
+    dataset = iterator.dataset
+    before = (dataset.streams, dataset.rows, dataset.bounds.tolist())
+    validation = trainer.get_valid_iterator("train").next_epoch_itr(shuffle=False)
+    assert {len(batch["target"]) for batch in validation} == {2}
+    assert (dataset.streams, dataset.rows, dataset.bounds.tolist()) == before == (4, range(4), before[2])
+
+
+def test_a_window_of_context_is_refused(lm_data, capsys):
+    _, task, _, _ = build(lm_data, "--criterion", "mle", base=AWD)
+    with pytest.raises(SystemExit):
+        task.eval_lm_dataloader(task.dataset("train"), context_window=5)
+    assert "--context-window: found 5 with --task language_modeling_streams" in capsys.readouterr().err
+
+
 def test_incremental_decoding_is_that_of_the_whole_text(lm_data):
     _, _, model, _ = build(lm_data, "--criterion", "mle", base=AWD)
     model.eval()
