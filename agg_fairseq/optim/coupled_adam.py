@@ -82,6 +82,19 @@ class CoupledAdam(torch.optim.Optimizer):
             self.param_groups.pop()
             raise ValueError(f"expected coupled parameters of shape (V, D), got {wrong[0]}")
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As of `torch.optim.Optimizer`, but the state of half-precision parameters stays in float32.
+
+        torch casts it to the dtype of the parameter. In float16 most second moments would become 0, and the next step
+        would be as long as 1 / eps lets it be.
+        """
+        super().load_state_dict(state_dict)
+        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            for parameter, number in zip(group["params"], saved["params"], strict=True):
+                for name, value in state_dict["state"].get(number, {}).items():
+                    if isinstance(value, Tensor):
+                        self.state[parameter][name] = value.to(parameter.device, copy=True)
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """One update of all parameters that have a gradient.
@@ -110,8 +123,8 @@ class CoupledAdam(torch.optim.Optimizer):
                     state["step"] = 0
                     state["exp_avg"] = torch.zeros_like(weight)
                     state["exp_avg_sq"] = torch.zeros_like(weight[0] if group["coupled"] else weight)
-                for name in ("exp_avg", "exp_avg_sq"):  # `load_state_dict` casts it to the dtype of the parameter
-                    state[name] = state[name].to(weight.dtype)
+                for name in ("exp_avg", "exp_avg_sq"):  # fairseq's memory-efficient fp16 restores it on the CPU
+                    state[name] = state[name].to(weight)
                 state["step"] += 1
                 first, second = state["exp_avg"], state["exp_avg_sq"]
 

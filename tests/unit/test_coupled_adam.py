@@ -1,6 +1,5 @@
 """Coupled Adam against the equations of its paper."""
 
-import copy
 import io
 
 import pytest
@@ -88,15 +87,23 @@ def test_goes_on_bit_for_bit_from_its_state(dtype):
     parameter = torch.nn.Parameter(half.clone())
     after = CoupledAdam([{"params": [parameter], "coupled": True}], lr=1.0)
     saved = torch.load(file)
-    after.load_state_dict(copy.deepcopy(saved))
-    if dtype != torch.float32:  # torch casts the state to the dtype of the weights; fairseq puts it back like this
-        after.state[parameter] = saved["state"][0]
+    after.load_state_dict(saved)
     for gradient in gradients[10:]:
         parameter.grad = gradient.clone()
         after.step()
     assert torch.equal(parameter, expected)
     one, _ = trained(weight.float(), [gradients[0].float()], True, **OPTIONS)
     assert torch.equal(trained(weight, gradients[:1], True, **OPTIONS)[0], one.to(dtype))
+
+
+def test_the_state_follows_its_parameter_to_another_device():
+    """As fairseq restores the state with --memory-efficient-fp16: on the CPU, whatever the device of the model."""
+    parameter = torch.nn.Parameter(torch.zeros(3, 2, device="meta"))
+    optimizer = CoupledAdam([{"params": [parameter], "coupled": True}])
+    optimizer.state[parameter] = {"step": 1, "exp_avg": torch.zeros(3, 2), "exp_avg_sq": torch.zeros(2)}
+    parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert {value.device.type for value in optimizer.state[parameter].values() if torch.is_tensor(value)} == {"meta"}
 
 
 @pytest.mark.parametrize(
