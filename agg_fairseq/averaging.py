@@ -30,8 +30,9 @@ MODEL_OPTIONS = (
 """Options that change the function of a transformer, but neither the names nor the shapes of its parameters."""
 TASK_OPTIONS = ("source_lang", "target_lang")
 SHOWN_FILES = 20
-CLASSES = "class_of_token"
-"""The entry of a factorized softmax that holds the class of each token, as float32, which has no mean."""
+WITHOUT_MEAN = ("class_of_token", "counts")
+"""Entries of the output layers of this package that are saved as floating-point numbers and are no weights: the class
+of each token, and the counts that a log-unigram bias starts from."""
 DTYPES = (
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -151,7 +152,7 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
 
     Summed in float64, one parameter after the other: beside the tensors that are given, which may be mapped from
     files, only the result and one parameter in float64 take memory. Parameters that share memory in all models do so in
-    the result too. What is no floating-point number, and the classes of a factorized softmax, must be the same in all.
+    the result too. What is no floating-point number, and what is listed in `WITHOUT_MEAN`, must be the same in all.
 
     Args:
         models: the parameters by name, of each model by the name that errors call it; the first gives the dtypes.
@@ -188,17 +189,15 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
         # Parameters are tied if they lie in the same memory, in the same way, in every model.
         place = tuple((one.data_ptr(), one.shape, one.stride(), one.dtype) for one in tensors.values())
         if place not in found:
-            has_mean = first[name].is_floating_point() and name.split(".")[-1] != CLASSES
-            found[place] = _mean(list(tensors.values())) if has_mean else _common_value(name, tensors)
+            if first[name].is_floating_point() and name.split(".")[-1] not in WITHOUT_MEAN:
+                total = torch.zeros_like(first[name], dtype=torch.float64)
+                for tensor in tensors.values():
+                    total += tensor
+                found[place] = total.div_(len(tensors)).to(first[name].dtype)
+            else:
+                found[place] = _common_value(name, tensors)
         averaged[name] = found[place]
     return averaged
-
-
-def _mean(tensors: Sequence[Tensor]) -> Tensor:
-    total = tensors[0].to(torch.float64, copy=True)
-    for tensor in tensors[1:]:
-        total += tensor
-    return total.div_(len(tensors)).to(tensors[0].dtype)
 
 
 def _common_value(name: str, tensors: Mapping[str, Tensor]) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -16,8 +18,9 @@ class UnigramLinear(nn.Linear):
     decay pulls the bias towards the training frequencies; it would pull a bias that was the parameter itself towards 0,
     that is, towards equal frequencies. The gradient of `s` is that of `b`. A fixed bias has no parameter.
 
-    The state holds the counts, as integers: in half precision, `log p` itself would be rounded to a multiple of 1/128
-    (float16) or of 1/16 (bfloat16) for most tokens.
+    The state holds the counts: in half precision, `log p` itself would be rounded to a multiple of 1/128 (float16) or
+    of 1/16 (bfloat16) for most tokens. They are saved as float64, which is exact up to 2^53, since a moving average of
+    the weights, such as that of fairseq's --store-ema, multiplies every entry of a state; loading rounds them.
 
     Args:
         weight: (V, D) W, an existing parameter: of its own, or that of the input embedding, to tie the two.
@@ -63,6 +66,15 @@ class UnigramLinear(nn.Linear):
     def forward(self, features: Tensor) -> Tensor:
         """(…, D) to (…, V) logits."""
         return F.linear(features, self.weight, self.bias.to(features.dtype))
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}counts"] = self.counts.double()
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        if (key := f"{prefix}counts") in state_dict:
+            state_dict[key] = state_dict[key].double().round().long()
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
         """For `print(model)`."""

@@ -176,3 +176,11 @@ def test_an_adaptive_softmax_is_refused(lm_data, capsys):
     with pytest.raises(SystemExit):
         build(lm_data, "--adaptive-softmax-cutoff", "10,20", base=UNIGRAM_LM)
     assert "the output layer with a log-unigram bias takes its place" in capsys.readouterr().err
+
+
+def test_fairseq_keeps_a_moving_average_of_it(lm_data):
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--store-ema", "--ema-decay", 0.9, base=UNIGRAM_LM)
+    for batch in batches(trainer.cfg, trainer.task)[:3]:
+        trainer.train_step([batch])
+    layer, average = trainer.model.decoder.output_projection, trainer.ema.get_model().decoder.output_projection
+    assert torch.equal(average.counts, layer.counts) and not torch.equal(average.bias, layer.bias)

@@ -8,9 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from agg_fairseq.averaging import DTYPES, average_parameters
-from agg_fairseq.modules import FactorizedSoftmax
+from agg_fairseq.modules import FactorizedSoftmax, UnigramLinear
 
 
 def named(*models):
@@ -140,6 +141,15 @@ def test_classes_of_a_factorized_softmax():
         models = named(*({f"{prefix}{name}": value for name, value in state.items()} for state in (first, other)))
         with pytest.raises(ValueError, match=rf"1.pt: found another {prefix}class_of_token than in 0.pt"):
             average_parameters(models)
+
+
+def test_counts_of_a_log_unigram_bias():
+    states = [
+        UnigramLinear(nn.Parameter(torch.zeros(3, 2)), torch.tensor(c)).state_dict() for c in ([4, 2, 0], [4, 2, 1])
+    ]
+    assert average_parameters(named(states[0], states[0]))["counts"].tolist() == [4, 2, 0]
+    with pytest.raises(ValueError, match="1.pt: found another counts than in 0.pt"):
+        average_parameters(named(*states))
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])

@@ -75,6 +75,18 @@ def test_the_state_brings_its_counts():
     assert torch.equal(layer.bias, log_unigram(COUNTS)) and torch.equal(layer.weight, layer_of().weight)
 
 
+def test_a_moving_average_of_states_keeps_the_counts():
+    """fairseq's --store-ema multiplies every entry of the state in place; up to 0.2.0, the counts were integers."""
+    layer, average = layer_of(), layer_of().state_dict()
+    for _ in range(20):
+        for name, value in layer.state_dict().items():
+            average[name].mul_(0.99).add_(value, alpha=0.01)
+    fresh = UnigramLinear(nn.Parameter(torch.zeros(6, 3)), torch.zeros(6, dtype=torch.int64))
+    for state in (average, {**layer.state_dict(), "counts": COUNTS}):
+        fresh.load_state_dict(state)
+        assert torch.equal(fresh.counts, COUNTS) and fresh.counts.dtype == torch.int64
+
+
 @pytest.mark.parametrize("counts, found", [(COUNTS[:5], "shape \\(5,\\)"), (COUNTS - 1, "-1 among them")])
 def test_counts_that_are_none(counts, found):
     with pytest.raises(ValueError, match=f"expected the counts of 6 tokens, got {found}"):
