@@ -25,7 +25,8 @@ from .errors import UserError, first_line
 from .names import unique_names
 from .pretrained import is_pretrained
 
-OUTPUT_NAMES = ("decoder.output_projection.weight", "decoder.fc_out.weight")
+OUTPUT_NAMES = ("decoder.output_projection.weight", "decoder.fc_out.weight", "decoder.fc3.weight")
+"""The output layers of fairseq's transformers, LSTMs and convolutional models (`fconv`)."""
 UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"
 """What `UnigramLinear` adds to the parameters."""
 INPUT_NAME = "decoder.embed_tokens.weight"
@@ -164,20 +165,32 @@ class Checkpoint:
     def output_embedding(self) -> OutputEmbedding:
         """The output embedding; the input embedding where a tied model saves no other.
 
+        Of a layer with weight normalization, which saves g (V, 1) and v (V, D), it is `w_k = g_k v_k / ‖v_k‖`.
+
         Raises:
             UserError: there is no embedding of a known name, or it is no dense matrix of finite numbers.
         """
-        name = next((name for name in OUTPUT_NAMES if name in self.parameters), None)
+        name = next((one for one in OUTPUT_NAMES if one in self.parameters or f"{one}_g" in self.parameters), None)
         if name is None and INPUT_NAME in self.parameters and any(map(self.model_options.get, TYING_OPTIONS)):
             name = INPUT_NAME
         if name is None:
             raise UserError(f"{self.path}: found no output embedding; expected {OUTPUT_NAMES[0]} or a tied one")
-        saved = self._matrix(name)
+        if name in self.parameters:
+            saved = self._matrix(name)
+        else:
+            lengths, directions = self._matrix(f"{name}_g"), self._matrix(f"{name}_v")
+            if lengths.shape != (len(directions), 1):
+                raise UserError(
+                    f"{self.path}: found {name}_g of shape {tuple(lengths.shape)}; expected {(len(directions), 1)}, a "
+                    f"length for each row of {name}_v"
+                )
+            saved = lengths.float() * directions.float() / directions.float().norm(dim=1, keepdim=True)
+            check_finite(self.path, {name: saved})  # a row of zeros has no direction
         tied = INPUT_NAME in self.parameters and torch.equal(self._matrix(INPUT_NAME).float(), saved.float())
         return OutputEmbedding(name, tied, saved, has_log_unigram=UNIGRAM_COUNTS_NAME in self.parameters)
 
     def _matrix(self, name: str) -> Tensor:
-        value: Any = self.parameters[name]
+        value: Any = self.parameters.get(name)
         dense = isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu"
         if not dense or not value.is_floating_point() or value.dim() != 2 or value.is_quantized:
             kind = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
@@ -197,7 +210,7 @@ class Checkpoint:
         Raises:
             UserError: an embedding of the decoder has another number of rows, or is no matrix.
         """
-        for name in (INPUT_NAME, *OUTPUT_NAMES):
+        for name in (INPUT_NAME, *OUTPUT_NAMES, *(f"{name}_v" for name in OUTPUT_NAMES)):
             value: Any = self.parameters.get(name)
             if value is None:
                 continue

@@ -12,9 +12,12 @@ from fairseq import tasks
 from fairseq.data import iterators
 from fairseq.trainer import Trainer
 from fairseq.utils import import_user_module
+from omegaconf import OmegaConf
 from torch import nn
 from torch.nn import functional
 
+from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.errors import UserError
 from agg_fairseq.fairseq_glue import output_layer as glue
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.conftest import ROOT, run_command, zipf_text
@@ -114,6 +117,32 @@ def test_loss_and_gradients_are_those_of_fairseq(lm_data, mt_data, family):
         gradients.append({key: parameter.grad for key, parameter in model.named_parameters()})
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
     assert functional.linear is torch._C._nn.linear, "what was replaced has been put back"
+
+
+@pytest.mark.parametrize("family", ["fconv_lm", "fconv", "fconv, tied"])
+def test_checkpoints_of_convolutional_models_are_measured(lm_data, mt_data, tmp_path, family):
+    """Their output layer has weight normalization, unless it is tied."""
+    base = FAMILIES[family]
+    cfg, _, model, _ = build(data_of(base, lm_data, mt_data), "--criterion", "mle", base=base)
+    with torch.no_grad():
+        for parameter in model.decoder.fc3.parameters():
+            parameter.add_(torch.randn_like(parameter))  # g is no longer the length of v
+    state = {"cfg": OmegaConf.to_container(cfg), "model": model.state_dict()}
+    torch.save(state, tmp_path / "c.pt")
+    checkpoint = Checkpoint(tmp_path / "c.pt")
+    found = checkpoint.output_embedding
+    model.eval()
+    model.decoder.fc3(torch.zeros(1, model.decoder.fc3.in_features))  # forms the weight anew
+    torch.testing.assert_close(found.weight, model.decoder.fc3.weight.detach())
+    assert found.description == ("decoder.fc3.weight(tied)" if "tied" in family else "decoder.fc3.weight")
+    checkpoint.check_vocabulary(len(found.weight), "DATA")
+    with pytest.raises(UserError, match=f"found a vocabulary of {len(found.weight)} tokens"):
+        checkpoint.check_vocabulary(7, "DATA")
+    if "tied" not in family:
+        state["model"]["decoder.fc3.weight_v"][3] = 0
+        torch.save(state, tmp_path / "zero.pt")
+        with pytest.raises(UserError, match="found an infinity or NaN in decoder.fc3.weight"):
+            Checkpoint(tmp_path / "zero.pt").output_embedding  # noqa: B018
 
 
 @pytest.mark.slow
