@@ -51,7 +51,11 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
         },
     )
     agg_window: int = field(
-        default=0, metadata={"help": "updates K over which appearances are counted; 0: the updates of one epoch"}
+        default=0,
+        metadata={
+            "help": "updates K over which appearances are counted; 0: the updates of one epoch, as in the paper. A "
+            "window that is long compared with the training costs perplexity; start with a twentieth of --max-update"
+        },
     )
     agg_count_current_batch: bool = field(
         default=False,
@@ -72,6 +76,7 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
         metadata={"help": "keep the group of rare tokens fixed after this epoch (the paper's Table 9); 0: never"},
     )
     update_freq: List[int] = II("optimization.update_freq")
+    max_update: int = II("optimization.max_update")
     skip_remainder_batch: bool = II("optimization.skip_remainder_batch")
 
 
@@ -136,6 +141,12 @@ class AggCriterion(LikelihoodCriterion):
                     "agg: the dictionary is not sorted by frequency, so that --agg-rare-fraction chooses arbitrarily "
                     "among tokens that appeared equally often (the one with the higher index counts as rarer); "
                     "--agg-alpha makes no such choice"
+                )
+            if not cfg.agg_window and 0 < cfg.max_update < 10 * self._window():
+                logger.warning(
+                    f"agg: the window is one epoch of {self._window():,} updates, more than a tenth of the training "
+                    f"of {cfg.max_update:,}; a twentieth, such as --agg-window {max(1, cfg.max_update // 20)}, costs "
+                    "less perplexity in docs/which-cure.md"
                 )
         counter.begin(update_num)
         counter.resize(self._window())
