@@ -39,6 +39,10 @@ version() { "$1" -c 'import sys; print(sys.version, sys.base_prefix)' 2>/dev/nul
 
 is_of_wanted_python() { [ -z "${PYTHON:-}" ] || [ "$(version "$PYTHON")" = "$(version "$venv/bin/python")" ]; }
 
+if [ -L "$venv" ] && [ -x "$venv/bin/python" ]; then # that of another checkout, which may need other versions
+  echo "setup: .venv is a link, and is used as it is"
+  exit 0
+fi
 wait_in_turn
 torch=${TORCH:-$(cat "$venv/.torch" 2>/dev/null || grep '^torch==' constraints.txt)}
 if [ "$(cat "$venv/.installed" 2>/dev/null)" = "$(stamp)" ] && is_of_wanted_python &&

@@ -37,3 +37,12 @@ def test_two_at_once_install_once(copy):
     assert [one.returncode for one in both] == [0, 0]
     assert said[0].endswith("setup: .venv is up to date\n") and said[1].endswith("setup: done\n")
     assert (copy / "installed").read_text().split() == ["begin", "end"] * 3
+
+
+def test_a_linked_environment_is_left_as_it_is(copy):
+    (copy / "shared" / "bin").mkdir(parents=True)
+    shutil.copy(copy / "python", copy / "shared" / "bin" / "python")
+    (copy / ".venv").symlink_to(copy / "shared")
+    result = subprocess.run(["bash", copy / "scripts" / "setup.sh"], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout) == (0, "setup: .venv is a link, and is used as it is\n")
+    assert not (copy / "installed").exists()
