@@ -29,6 +29,8 @@ SPACE = "Ġ"
 """How GPT-2 writes the space before a word."""
 WORD_STARTS = ("▁", SPACE)
 """How sentencepiece and GPT-2 mark a piece that begins a word."""
+CONTINUED = "@@"
+"""How fastBPE and subword-nmt mark a piece that does not end a word."""
 PIECES_SHARE = 0.2
 """A dictionary is taken for one of pieces if they make up so much of it: few words look like pieces."""
 CODES_SHARE = 0.05
@@ -36,7 +38,7 @@ CODES_SHARE = 0.05
 PIECES = {
     "sentencepiece": ("begin with ▁", r"▁.*"),
     "gpt2": ("are pieces of GPT-2, or its ids", rf"{SPACE}.*|[0-9]+"),
-    "subword_nmt or fastbpe": ("end in @@", r".*@@"),
+    "subword_nmt or fastbpe": (f"end in {CONTINUED}", rf".*{CONTINUED}"),
 }
 """What the pieces of each kind of tokenizer look like, in words and as a pattern."""
 CODES = {
@@ -146,6 +148,11 @@ def word_starts(pieces: Collection[str]) -> tuple[str, ...]:
     """The marks of those pieces that begin a word. In a vocabulary of words, hardly any token has one: none."""
     shares = {mark: sum(piece.startswith(mark) for piece in pieces) / max(len(pieces), 1) for mark in WORD_STARTS}
     return tuple(mark for mark, share in shares.items() if share >= PIECES_SHARE)
+
+
+def has_continued(pieces: Collection[str]) -> bool:
+    """Whether the pieces are those of fastBPE or subword-nmt, of which some end in `@@`."""
+    return sum(piece.endswith(CONTINUED) for piece in pieces) >= CODES_SHARE * max(len(pieces), 1)
 
 
 def token_of_word(word: str, tokens: Container[str], starts: Iterable[str]) -> str:
@@ -304,10 +311,10 @@ def import_package(user: str, name: str, *, remedy: str = "pip install '.[eval]'
 
 def _check_continued(kind: str, dictionary: Any) -> None:
     """Checks that a dictionary has pieces that do not end a word."""
-    if _share(dictionary, (token for token in _entries(dictionary) if token.endswith("@@"))) < CODES_SHARE:
+    if not has_continued(_entries(dictionary)):
         raise UserError(
-            f"--bpe {kind}: found few tokens that end in @@ in the dictionary; expected data encoded with it; choose "
-            "another --bpe"
+            f"--bpe {kind}: found few tokens that end in {CONTINUED} in the dictionary; expected data encoded with it; "
+            "choose another --bpe"
         )
 
 

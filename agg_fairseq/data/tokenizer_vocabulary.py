@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..errors import UserError, first_line
 from ..files import open_file
+from .binarized import pairs_in
 from .subwords import WORDS, Splitter, Tokenizer, import_package
 from .vocabulary import Vocabulary
 
@@ -36,6 +37,7 @@ class TokenizerVocabulary(Vocabulary):
         unknown: the row of the token that stands for all unknown ones, or None.
         rows: V, those of the embedding. Rows beyond the tokenizer's last token only fill the matrix.
         counts: (V,) int64 occurrences in a text, or None.
+        text: that text, or None.
     """
 
     path: Path
@@ -43,6 +45,7 @@ class TokenizerVocabulary(Vocabulary):
     unknown: int | None
     rows: int
     counts: Tensor | None
+    text: Path | None = None
 
     @classmethod
     def load(cls, path: Path, rows: int, text: str | Path | None = None) -> TokenizerVocabulary:
@@ -79,7 +82,7 @@ class TokenizerVocabulary(Vocabulary):
                 f"{path}: found {len(beyond):,} tokens beyond the {rows:,} rows of the embedding, such as "
                 f"{beyond[0]!r}; expected the tokenizer of the same model"
             )
-        return vocabulary if text is None else replace(vocabulary, counts=vocabulary.count(text))
+        return vocabulary if text is None else replace(vocabulary, counts=vocabulary.count(text), text=Path(text))
 
     def count(self, text: str | Path) -> Tensor:
         """How often each token occurs in a text, (V,) int64.
@@ -96,6 +99,14 @@ class TokenizerVocabulary(Vocabulary):
             raise UserError(f"--text: {text}: unreadable ({first_line(error)}); expected text in UTF-8") from error
         if not counts.any():
             raise UserError(f"--text: {text}: found no tokens; expected text to count the tokens in")
+        return torch.from_numpy(counts)
+
+    def count_beside(self, others: Tensor, offset: int) -> Tensor:
+        """Counted in the text, block by block: pairs across the end of a block, a whole line, are left out."""
+        counts = np.zeros(self.rows, dtype=np.int64)
+        for block in _blocks(self.text):
+            rows = np.array(self.encode(block).ids, dtype=np.int64)
+            counts += pairs_in(rows[rows < self.rows], others.numpy(), offset)
         return torch.from_numpy(counts)
 
     def encode(self, text: str) -> Any:

@@ -10,9 +10,8 @@ import torch
 from tqdm import tqdm
 
 from .. import __version__
-from ..data.binarized import count_followed
-from ..data.subwords import WORDS, Splitter, Tokenizer, word_starts
-from ..data.vocabulary import BinarizedVocabulary, Vocabulary
+from ..data.subwords import CONTINUED, WORDS, Splitter, Tokenizer, has_continued, word_starts
+from ..data.vocabulary import Vocabulary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, nearest_neighbors, word_vectors
 from ..sources import EmbeddingSource
@@ -51,8 +50,8 @@ def neighbors(
         text: for models of transformers, a text in UTF-8, in which their tokens are counted; without it, `words` must
             be given, and rare tokens are not marked.
         words: each is looked up once; None takes the three most frequent of the rare tokens that are whole words of at
-            least four letters. A piece that begins a word is a whole word if no other piece follows in more than half
-            of its occurrences.
+            least four letters. A piece is a whole word if it begins a word (`▁sea`, `Ġsea`) or ends one (with `@@` at
+            the end of all other pieces), and is joined with no other piece in more than half of its occurrences.
         topk: how many neighbors, 1 to V.
         groups: which tokens are rare, by one of `data.vocabulary.GROUPINGS`.
         tokenizer: how words are split into tokens of the dictionary.
@@ -161,19 +160,23 @@ def _rare_words(splitter: Splitter, vocabulary: Vocabulary, members: FrequencyGr
     """The most frequent rare tokens that are a word by themselves; of equally frequent ones, the first."""
     counts, rare = vocabulary.counts, members.members("rare")
     pieces = [splitter.readable(token) for token in vocabulary.tokens]
-    starts = word_starts([pieces[index] for index in splitter.index.values()])
-    is_whole = torch.ones(len(pieces), dtype=torch.bool)
-    if starts and isinstance(vocabulary, BinarizedVocabulary) and vocabulary.split is not None:
-        # A piece that begins a word is a whole word if it mostly ends the word, too.
-        goes_on = torch.zeros(len(pieces), dtype=torch.bool)
-        for index in splitter.index.values():
-            goes_on[index] = pieces[index].isalpha() and not pieces[index].startswith(starts)
-        is_whole = 2 * count_followed(vocabulary.split, vocabulary.dictionary, goes_on) < counts
+    is_text = torch.zeros(len(pieces), dtype=torch.bool)  # V
+    is_text[list(splitter.index.values())] = True
+    of_text = [pieces[index] for index in splitter.index.values()]
+    starts = word_starts(of_text)
+    if starts:  # sentencepiece, GPT-2: a piece that begins a word, and mostly ends it too
+        begins = torch.tensor([piece.startswith(starts) for piece in pieces])
+        goes_on = is_text & ~begins & torch.tensor([piece.isalpha() for piece in pieces])
+        is_whole = begins & (2 * vocabulary.count_beside(goes_on, 1) < counts)
+    elif has_continued(of_text):  # fastBPE, subword-nmt: a piece that ends a word, and mostly begins it too
+        unfinished = is_text & torch.tensor([piece.endswith(CONTINUED) for piece in pieces])
+        is_whole = ~unfinished & (2 * vocabulary.count_beside(unfinished, -1) < counts)
+    else:
+        is_whole = is_text
     words: dict[str, list[int]] = {}
     for index in rare[counts[rare].argsort(descending=True, stable=True)].tolist():
         text = pieces[index].lstrip("".join(starts))
-        is_word = is_whole[index] and (not starts or pieces[index].startswith(starts))
-        if len(text) < FEWEST_LETTERS or not text.isalpha() or not is_word:
+        if len(text) < FEWEST_LETTERS or not text.isalpha() or not is_whole[index]:
             continue
         word = next((word for word in (text, vocabulary.tokens[index]) if splitter.indices(word) == [index]), None)
         if word is not None:

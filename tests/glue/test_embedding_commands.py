@@ -396,6 +396,19 @@ def test_a_rare_piece_that_others_follow_is_no_word(tmp_path, capsys):
     assert [row[0] for row in body] == ["▁stone†"]
 
 
+def test_a_rare_piece_that_ends_other_words_is_no_word(tmp_path, capsys):
+    """Of the rare `stone` and `tion`, the second follows a piece that ends in `@@` in two of three places."""
+    common = [f"w{one}{other}" for one in "abcde" for other in "abcde"]
+    text = f"{' '.join(common * 9)} {'na@@ le@@ ' * 9} na@@ tion stone le@@ tion stone tion na@@ stone"
+    dictionary = build_dictionary(text)
+    dictionary.save(str(tmp_path / "dict.txt"))
+    write_split(tmp_path / "train", text, dictionary)
+    path = write_checkpoint(tmp_path / "c.pt", torch.eye(len(dictionary)), LANGUAGE_MODEL)
+    start = ("neighbors", path, "--data", tmp_path, "--topk", "1")
+    assert [row[0] for row in table(run_command(capsys, *start))[1]] == ["stone†"]
+    assert table(run_command(capsys, *start, "--words", "tion"))[1][0][0] == "tion†"
+
+
 def test_neighbors_across_languages(tmp_path, capsys):
     """Of a joined dictionary; a token is rare by its frequency on the target side."""
     folder = tmp_path / "bin"

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -145,6 +146,6 @@ def test_fillers_of_a_dictionary_are_no_words():
     assert len(dictionary) == 8
     counts = torch.tensor([0, 0, 5, 1, 9, 2, 0, 0])
     seen = dictionary.symbols[4:6]
-    vocabulary = BinarizedVocabulary(dictionary, counts, None, joined=False)
+    vocabulary = BinarizedVocabulary(dictionary, counts, None, joined=False, split=Path())
     assert sorted(seen) == ["madeupword0001", "sea"]
     assert vocabulary.no_words == [0, 1, 2, 3, 6, 7]
