@@ -7,12 +7,13 @@ import hashlib
 import inspect
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import UserError
+from ..errors import UserError, first_line
 from ..files import write_json, write_whole
 from ..sources import EmbeddingSource
 from .result import Result
@@ -29,7 +30,8 @@ class Cache:
 
     A result depends on the version of the package and `REVISION`, the function, all its arguments, and the files among
     them, by size and time of change. Models and a `pathlib.Path` are files or folders that are read; so is a `str` that
-    names one, for a parameter whose annotation mentions `Path`. A damaged entry is made again.
+    names one, for a parameter whose annotation mentions `Path`. A damaged entry is made again, after a line about it on
+    standard error.
 
     Args:
         folder: is made when something is kept.
@@ -46,16 +48,18 @@ class Cache:
         """What the function returns for these arguments: kept, or evaluated now and kept.
 
         Raises:
-            UserError: a file is missing; or as the function.
+            UserError: a file is missing, the entry cannot be read; or as the function.
         """
         identity, key = _identity_and_key(function, arguments, options)
         path = self.folder / f"{function.__name__}-{identity}.json"
         kept = _read(path)
-        if kept.get("key") == key and kept.get("digest") == _digest(json.dumps(kept.get("result")).encode()):
+        if kept.get("key") == key:
             try:
+                if kept.get("digest") != _digest(json.dumps(kept.get("result")).encode()):
+                    raise ValueError("found another digest")
                 return Result.from_dict(kept.get("result"))
-            except ValueError:  # of a version in development
-                pass
+            except ValueError as error:  # damaged, or of a version in development
+                _say_damaged(path, error)
         result = function(*arguments, **options).to_dict()
         entry = {"key": key, "digest": _digest(json.dumps(result).encode()), "result": result}
         text = json.dumps(entry, ensure_ascii=False)
@@ -77,7 +81,11 @@ class Cache:
         path, key_path = self.folder / name, self.folder / f"{name}.key.json"
         key = _identity_and_key(function, (*arguments, _Output(name)), options)[1]
         kept = _read(key_path)
-        if kept.get("key") != key or not path.is_file() or kept.get("digest") != _digest(path.read_bytes()):
+        is_kept = kept.get("key") == key and path.is_file()
+        if is_kept and kept.get("digest") != _digest(path.read_bytes()):
+            _say_damaged(path, ValueError("found another digest"))
+            is_kept = False
+        if not is_kept:
             key_path.unlink(missing_ok=True)  # first: the old key is not that of the new file
             function(*arguments, path, **options)
             write_json(key_path, {"key": key, "digest": _digest(path.read_bytes())})
@@ -145,9 +153,27 @@ def _fingerprint(path: Path) -> list[Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A file of JSON; empty where there is none yet, or where it is damaged."""
+    """A file of JSON; empty where there is none yet, or where it is damaged, which is said.
+
+    Raises:
+        UserError: it is there and cannot be read.
+    """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        if not isinstance(found, dict):
+            raise ValueError(f"found a {type(found).__name__}")
+    except FileNotFoundError:
         return {}
-    return found if isinstance(found, dict) else {}
+    except OSError as error:
+        raise UserError(
+            f"{path}: {error.strerror}; expected a kept result that can be read and replaced; remove it"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        _say_damaged(path, error)
+        return {}
+    return found
+
+
+def _say_damaged(path: Path, error: Exception) -> None:
+    """One line on standard error: what follows takes as long as the first time."""
+    print(f"{path}: damaged ({first_line(error)}); it is made again", file=sys.stderr)

@@ -309,6 +309,37 @@ def test_a_result_of_an_earlier_revision_is_made_again(runs, lm_data, tmp_path, 
     assert cache.result(counted, runs)["mle"]["IsoScore total"] > 0 and counted.calls == 2
 
 
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda text: text[:-9], "JSONDecodeError: "),
+        (lambda text: "[" * 20_000, "RecursionError: "),
+        (lambda text: "[1]", "ValueError: found a list"),
+        (lambda text: text.replace("I(W) total", "I(W) rare"), "ValueError: found another digest"),
+    ],
+)
+def test_a_damaged_result_is_made_again_and_said(runs, tmp_path, capsys, damage, reason):
+    cache, counted = Cache(tmp_path / "cache"), Counted(isotropy)
+    first = cache.result(counted, runs)
+    (path,) = (tmp_path / "cache").iterdir()
+    path.write_text(damage(path.read_text()))
+    capsys.readouterr()
+    assert cache.result(counted, runs) == first and counted.calls == 2
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "damaged" in line]
+    assert said.startswith(f"{path}: damaged ({reason}") and said.endswith("); it is made again")
+    assert cache.result(counted, runs) == first and counted.calls == 2 and "damaged" not in capsys.readouterr().err
+
+
+def test_a_result_that_cannot_be_read_is_an_error(runs, tmp_path):
+    cache = Cache(tmp_path / "cache")
+    cache.result(isotropy, runs)
+    (path,) = (tmp_path / "cache").iterdir()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UserError, match="Is a directory; expected a kept result that can be read and replaced"):
+        cache.result(isotropy, runs)
+
+
 @pytest.mark.parametrize("as_text", [False, True])
 def test_a_file_that_changes_is_read_again(runs, lm_data, pairs, tmp_path, as_text):
     """Also one whose path is given as text, where the function takes a path."""
@@ -369,7 +400,7 @@ def test_a_folder_whose_name_is_not_utf8(lm_runs, tmp_path, capsys):
     assert cache.result(isotropy, open_checkpoints([path])) == cache.result(isotropy, open_checkpoints([path]))
 
 
-def test_a_file_is_kept(runs, lm_data, tmp_path, monkeypatch):
+def test_a_file_is_kept(runs, lm_data, tmp_path, monkeypatch, capsys):
     """As long as nothing changes; a file of its name in the working folder is none of its inputs."""
     cache, counted = Cache(tmp_path / "cache"), Counted(generate_texts)
     monkeypatch.chdir(tmp_path)
@@ -378,8 +409,10 @@ def test_a_file_is_kept(runs, lm_data, tmp_path, monkeypatch):
         path = cache.file("texts.jsonl", counted, runs["mle"], lm_data, split=split, **TEXTS)
         Path("texts.jsonl").write_text("changed")
     assert counted.calls == 2 and path == tmp_path / "cache" / "texts.jsonl"
-    (tmp_path / "cache" / "texts.jsonl.key.json").write_text("damaged")
-    cache.file("texts.jsonl", counted, runs["mle"], lm_data, split="valid", **TEXTS)
+    for damaged in (tmp_path / "cache" / "texts.jsonl.key.json", path):
+        damaged.write_text("damaged")
+        cache.file("texts.jsonl", counted, runs["mle"], lm_data, split="valid", **TEXTS)
+        assert f"{damaged}: damaged (" in capsys.readouterr().err
     path.unlink()
     cache.file("texts.jsonl", counted, runs["mle"], lm_data, split="valid", **TEXTS)
-    assert counted.calls == 4 and path.is_file()
+    assert counted.calls == 5 and path.is_file() and "damaged" not in capsys.readouterr().err
