@@ -97,7 +97,7 @@ def bleu(logs: Mapping[str, str | Path], *, reference: str | Path | None = None,
         columns=[
             *(Column("BLEU"), Column("BP", digits=3), Column("ratio", digits=3)),
             *(Column("sacreBLEU"), Column("sacreBLEU BP", digits=3), Column("sacreBLEU ratio", digits=3)),
-            Column("sentences"),
+            Column("sentences", digits=0),
         ],
         rows=rows,
         signature="|".join([*signature, f"version:{__version__}"]),

@@ -56,24 +56,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     """
     if HUMAN in texts:
         raise UserError(f"--name: found {HUMAN!r}, the row of the references; give the file another name")
-    records = {name: read_texts(path) for name, path in texts.items()}
-    sides = {
-        field: {name: [one[field].split() for one in of_file] for name, of_file in records.items()}
-        for field in ("continuation", "reference")
-    }
-    first = next(iter(texts))
-    references = sides["reference"][first]
-    for name, others in sides["reference"].items():
-        if len(others) != len(references):
-            found = f"found {len(others)} texts; expected the same references as the {len(references)}"
-        elif others != references:
-            pairs = enumerate(zip(others, references, strict=True), 1)
-            line = next(line for line, (one, other) in pairs if one != other)
-            found = f"found another reference on line {line}; expected that"
-        else:
-            continue
-        raise UserError(f"{texts[name]}: {found} in {texts[first]}; generate all from one split")
-
+    continuations, references = _read_sides(texts)
     groups, shares = None, None
     if data is not None:
         dictionary = load_dictionary(data)
@@ -81,7 +64,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         groups = metrics.frequency_mass_groups(torch.cat([count_tokens(data, dictionary), unseen]))
         shares = partial(_shares, dictionary=dictionary, groups=groups)
     measured = {}
-    everything = {**sides["continuation"], HUMAN: references}
+    everything = {**continuations, HUMAN: references}
     for name, of_row in tqdm(everything.items(), desc="measuring", unit="file", disable=None, leave=False):
         measured[name] = _measure(of_row, None if name == HUMAN else references, shares, padded)
 
@@ -99,7 +82,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         Column("KLD", "nats"),
         *(Column(f"{measure}-{order}", "%", 1) for measure in ("MSJ", "SB", "Dist") for order in orders),
         Column("Rep (%)", "%"),
-        Column("Uniq", "tokens"),
+        Column("Uniq", "tokens", 0),
         *(Column(f"{group} (%)", "%", 1) for group in MASS_GROUPS if groups is not None),
     ]
     percents_of_mass = "/".join(f"{percent}%" for percent in MASS_PERCENT)
@@ -122,6 +105,28 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         ),
         details={"groups": groups and groups.sizes(), "human": measured[HUMAN], "files": files},
     )
+
+
+def _read_sides(paths: Mapping[str, str | Path]) -> tuple[dict[str, Texts], Texts]:
+    """The continuations of each file, and the references, which have to be the same in all files."""
+    records = {name: read_texts(path) for name, path in paths.items()}
+    continuations, by_file = (
+        {name: [one[field].split() for one in of_file] for name, of_file in records.items()}
+        for field in ("continuation", "reference")
+    )
+    first = next(iter(paths))
+    references = by_file[first]
+    for name, others in by_file.items():
+        if len(others) != len(references):
+            found = f"found {len(others)} texts; expected the same references as the {len(references)}"
+        elif others != references:
+            pairs = enumerate(zip(others, references, strict=True), 1)
+            line = next(line for line, (one, other) in pairs if one != other)
+            found = f"found another reference on line {line}; expected that"
+        else:
+            continue
+        raise UserError(f"{paths[name]}: {found} in {paths[first]}; generate all from one split")
+    return continuations, references
 
 
 def _measure(

@@ -131,10 +131,12 @@ class Comparison:
         found: dict[str, Compared] = {}
         for model in self.models:
             cells = [result.rows[run][number] for run in model.runs if run in result.rows]
-            numbers = [float(cell) for cell in cells if isinstance(cell, int | float) and math.isfinite(cell)]
+            numbers = [cell for cell in cells if isinstance(cell, int | float) and math.isfinite(cell)]
             if numbers and len(numbers) == len(model.runs):
+                # A count stays a whole number, which is shown without decimals, unless it is a mean.
+                mean = statistics.fmean(numbers) if len(numbers) > 1 else numbers[0]
                 deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
-                found[model.name] = Compared(statistics.fmean(numbers), deviation, len(numbers))
+                found[model.name] = Compared(mean, deviation, len(numbers))
         human = result.rows[HUMAN][number] if HUMAN in result.rows else None
         if measure is None or len(found) < 2:
             return found
@@ -218,7 +220,7 @@ def _shared_name(names: Sequence[str]) -> str:
     """What names have in common at their beginnings, or else at their ends, without a rest like `-seed-` or `/`."""
     start = os.path.commonprefix(names)
     end = os.path.commonprefix([name[::-1] for name in names])[::-1]
-    stripped = (re.sub(r"([-_./ ]*(seed|s)?[-_./ ]*\d*)$", "", start), re.sub(r"^[\d]*[-_./ ]+", "", end))
+    stripped = (re.sub(r"([-_./ ]+s|[-_./ ]*seed|^s)?[-_./ ]*\d*$", "", start), re.sub(r"^[\d]*[-_./ ]+", "", end))
     return stripped[0] or stripped[1]
 
 
@@ -244,9 +246,11 @@ def _verdict(value: Compared, base: Compared, badness: Callable[[float], float],
         least = 2 * max(deviations) * math.sqrt(1 / value.seeds + 1 / base.seeds)
     else:
         least = max(NEARLY * abs(base.mean), 0.5 * 10**-column.digits)
-    if abs(value.mean - base.mean) <= least or badness(value.mean) == badness(base.mean):
+    # What is to be near to 0, or to the human text, may lie on the other side of it and about as far away.
+    gain = badness(base.mean) - badness(value.mean)
+    if abs(gain) <= least:
         return SAME
-    return BETTER if badness(value.mean) < badness(base.mean) else WORSE
+    return BETTER if gain > 0 else WORSE
 
 
 def _signed(value: Compared, measure: Measure | None, column: Column) -> str:

@@ -41,6 +41,8 @@ def test_runs_of_other_seeds_are_one_model():
         (("seed-1/mle", "seed-2/mle"), "mle"),
         (("base_s1", "base_s12"), "base"),
         (("1", "2"), "1"),
+        (("bias-1", "bias-2"), "bias"),
+        (("loss1", "loss2"), "loss"),
         (("a", "b"), "a"),
     ],
 )
@@ -59,9 +61,11 @@ def test_the_name_of_several_seeds(names, expected):
         ("IsoScore", (0.5, 0.8), 0.3, BETTER),
         ("S(W)", (0.3, -0.1), -0.4, BETTER),
         ("S(W)", (0.1, -0.3), -0.4, WORSE),
+        ("S(W)", (0.3, -0.301), -0.601, SAME),  # on the other side of 0, as far away
         ("cos(rare, frequent)", (0.5, 0.8), 0.3, ""),
         ("Rep (%)", (30.0, 10.0), -20.0, BETTER),  # nearer to the 5 of the human texts
         ("Rep (%)", (6.0, 0.0), -6.0, WORSE),
+        ("Rep (%)", (2.0, 8.01), 6.01, SAME),
     ],
 )
 def test_differences(title, values, difference, verdict):
@@ -86,6 +90,11 @@ def test_seeds_decide_what_is_the_same():
     assert row[0].better == "lower is better" and row[1].text == "100.0 ± 1.0" and not row[1].note
     assert (row[2].text, row[2].note, row[2].best) == ("98.3 ± 0.5", "−1.7%", True)
     assert comparison.table(result).header == ["", "mle (3 seeds, baseline)", "agg (3 seeds)"]
+
+
+def test_a_count_is_a_whole_number():
+    (row,) = PAIR.table(column("Uniq", {"mle": 1234, "agg": 1300, "human": 2000}, unit="tokens")).rows
+    assert (row[1].text, row[2].text, row[3]) == ("1,234", "1,300", "2,000")
 
 
 def test_a_value_that_is_not_defined():
