@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from agg_fairseq.data.word_pairs import DATASETS
 
 from .corpora import WIKITEXT103_GPT2, WMT14_AGG
-from .experiment import Experiment, Measure, Method, Model, model_of
+from .experiment import Corpus, Experiment, Measure, Method, Model, model_of
 from .measures import BLEU, ISOTROPY, PPL, UNIQ, check_word_similarity, neighbor_measures, word_similarity
 from .pictures import alpha_sweep, early_projection, over_updates, projection, rare_tokens, singular_values
 from .samples import sample_measures, samples
@@ -43,15 +43,18 @@ HUMAN = Method("Human", MLE, (None,) * 4 + ("10844", "7146", "300", "18920"), hu
 BASE_MLE, BASE_AGG = _mt("base-mle"), _mt("base-agg")
 
 KEEP_ALL = "checkpoint.keep_interval_updates=-1"
-EARLY = Model(
-    "agg-study-mle-early",
-    "wikitext103/agg-study-mle",
-    WIKITEXT103_GPT2,
-    scaled={
-        scale: (f"optimization.max_update={6 * every}", f"checkpoint.save_interval_updates={every}", KEEP_ALL)
-        for scale, every in {"paper": 250, "small": 250, "tiny": 50}.items()
-    },
-)
+
+
+def early(config: str, corpus: Corpus, count: int, every: Mapping[str, int]) -> Model:
+    """The beginning of a training: its first `count` checkpoints, one in so many updates at each scale, all kept."""
+    scaled = {
+        scale: (f"optimization.max_update={count * updates}", f"checkpoint.save_interval_updates={updates}", KEEP_ALL)
+        for scale, updates in every.items()
+    }
+    return model_of(config, corpus, suffix="-early", scaled=scaled)
+
+
+EARLY = early("wikitext103/agg-study-mle", WIKITEXT103_GPT2, 6, {"paper": 250, "small": 250, "tiny": 50})
 FIRST_UPDATES = Model(
     "agg-agg-early",
     "wikitext103/agg-agg",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .agg import KEEP_ALL, MT_WORDS, NEIGHBORS_NOTE, PROTOCOL_NOTE, TOKENS_NOTE, TRANSLATION_NOTE, listed
+from .agg import KEEP_ALL, MT_WORDS, NEIGHBORS_NOTE, PROTOCOL_NOTE, TOKENS_NOTE, TRANSLATION_NOTE, early, listed
 from .corpora import WIKITEXT103_WORDS, WMT14
 from .experiment import Experiment, Measure, Method, Model, model_of
 from .measures import BLEU, align_sim, check_aligner, isotropy, neighbor_measures, perplexity_as_published
@@ -43,15 +43,7 @@ def _lm(row: str) -> Model:
 
 MLE, COSREG, AGPS = _mt("base-mle"), _mt("base-cosreg"), _mt("base-agps")
 FREEZE = _mt("base-freeze")
-EARLY = Model(
-    "agps-base-mle-early",
-    "wmt14_en_de/agps-base-mle",
-    WMT14,
-    scaled={
-        scale: (f"optimization.max_update={4 * every}", f"checkpoint.save_interval_updates={every}", KEEP_ALL)
-        for scale, every in {"paper": 1000, "small": 1000, "tiny": 50}.items()
-    },
-)
+EARLY = early("wmt14_en_de/agps-base-mle", WMT14, 4, {"paper": 1000, "small": 1000, "tiny": 50})
 UNTIL = _mt(
     "base-freeze-until",
     KEEP_ALL,

@@ -237,16 +237,14 @@ def f2_softmax(options: Options) -> list[Experiment]:
         "f2-greedy": replace(mefmax, decoding="joint", greedy=True),
         "f2-greedy-decoupled": replace(mefmax, decoding="decoupled", greedy=True),
     }
-    by_order = {f"{name}-{order}": 1 for name in ("MSJ", "SB", "Dist") for order in (1, 2, 3)}
-    shares = {f"{group} (%)": 1 for group in ("frequent", "medium", "rare", "very rare")}
-    columns = {"KLD": 2, **by_order, "Rep (%)": 2, "Uniq": 0, **shares}
     evaluate = partial(texts, topk=topk, max_texts=options.max_texts)
+    shares = [f"{group} (%)" for group in ("frequent", "medium", "rare", "very rare")]
     return [
         _comparison("The ordinary softmax and the factorized output layer (WikiText-2)", models),
         Experiment(
             f"Continuations of the test split, drawn from the {topk} likeliest tokens, or greedy",
             [*(Method(label, model) for label, model in rows.items()), Method(HUMAN, mle, human=True)],
-            [Measure(column, evaluate, column, digits) for column, digits in columns.items()],
+            [*f2.text_measures(topk, options.max_texts), *(Measure(share, evaluate, share, 1) for share in shares)],
             name="text-metrics",
             wide=True,
         ),

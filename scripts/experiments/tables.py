@@ -86,7 +86,10 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
         if runs:
             data = prepare(workspaces[0], experiment.models()[0].corpus).binarized
             say("writing the report")
-            print(write_report(runs, data, stem.with_name("report.html"), ReportOptions(max_texts=100)).path)
+            report = write_report(runs, data, stem.with_name("report.html"), ReportOptions(max_texts=100))
+            for error in report.errors:
+                say(f"the report lacks a section: {error}")
+            print(report.path)
 
 
 def _sample_texts(workspace: Workspace, experiment: Experiment) -> list[str]:

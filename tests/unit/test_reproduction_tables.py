@@ -1,13 +1,16 @@
 """scripts/experiments: what the tables and figures are made of, and how they are printed."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from agg_fairseq.data.subwords import Tokenizer, gpt2_tokenizer
+from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import Column, Result
 from agg_fairseq.names import HUMAN
-from scripts.experiments import f2
+from agg_fairseq.report.report import WrittenReport
+from scripts.experiments import f2, tables
 from scripts.experiments.entries import EXPERIMENTS
 from scripts.experiments.experiment import Corpus, Experiment, Measure, Method, Model, Workspace
 from scripts.experiments.measures import NotRun
@@ -125,6 +128,20 @@ def test_texts_are_printed_under_the_table(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "Text 1, prefix: Once\nMLE: upon 1 mle\n\nText 2, prefix: Once\nMLE: upon 2 mle\n" in printed
     assert "MISSING:" not in printed and "not run" in printed
+
+
+def test_errors_of_the_report_are_said(tmp_path, capsys, monkeypatch):
+    """The page is written without the section."""
+    page, model = tmp_path / "report.html", Model("m", "demo/mle", Corpus("c", (), "words"))
+    written = WrittenReport(page, 3, {}, [UserError("data: damaged")])
+    monkeypatch.setattr(tables, "write_report", lambda *arguments: written)
+    workspace = Workspace("tiny", tmp_path, train=False)
+    workspace.folder(model).mkdir()
+    (workspace.folder(model) / "done").touch()
+    monkeypatch.setattr(tables, "prepare", lambda workspace, corpus: SimpleNamespace(binarized=tmp_path))
+    show([workspace], "ours", Experiment("Title", [Method("m", model)], name="table", report=True))
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == str(page) and "reproduce: the report lacks a section: data: damaged\n" in err
 
 
 def test_models_are_listed_once_and_after_those_that_they_start_from():
