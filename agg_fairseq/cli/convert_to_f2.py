@@ -20,7 +20,7 @@ from ..checkpoint import Checkpoint
 from ..f2_conversion import convert_to_f2
 from ..files import check_distinct, check_writable
 from ..functional.frequency_classes import ASSIGNMENTS
-from .options import add_device, print_result
+from .options import add_device, add_json, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--positions", type=int, default=50_000, metavar="N", help="target positions to fit on (default: 50,000)"
     )
     parser.add_argument("--max-tokens", type=int, default=4096, metavar="N", help="tokens per batch (default: 4096)")
-    parser.add_argument("--json", metavar="FILE", help="also write the numbers to FILE")
+    add_json(parser)
     add_device(parser)
 
 

@@ -9,6 +9,7 @@ import argparse
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 import platform
 import sys
 from collections.abc import Iterator
@@ -64,7 +65,8 @@ def installed_versions() -> dict[str, str | None]:
     """Versions by name; None where nothing is installed."""
     versions: dict[str, str | None] = {"agg-fairseq": __version__, "Python": platform.python_version()}
     for name, distributions in DISTRIBUTIONS.items():
-        versions[name] = next((v for d in distributions if (v := _version(d))), None)
+        found = (one for distribution in distributions for one in importlib.metadata.distributions(name=distribution))
+        versions[name] = next((one.version for one in found), None)
     return versions
 
 
@@ -100,18 +102,14 @@ def known_problems(versions: dict[str, str | None]) -> Iterator[Problem]:
     failure = _import_failure("fairseq.tasks", "fairseq.criterions", "fairseq_cli.train")
     if failure:
         yield Problem(f"fairseq {versions['fairseq']} cannot be imported ({failure}); {FAIRSEQ_REMEDY}", "fairseq")
-    elif not _saves_task_state():
+        return
+    from fairseq import checkpoint_utils
+
+    if "get_checkpoint_dict" not in inspect.getsource(checkpoint_utils.save_checkpoint):
         yield Problem(
             f"fairseq {versions['fairseq']} does not save a task's state: after a resume the token counter of "
             f"--criterion agg starts empty; {FAIRSEQ_REMEDY}",
         )
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _at_least(version: str, *wanted: int) -> bool:
@@ -127,14 +125,6 @@ def _import_failure(*modules: str) -> str | None:
     except Exception as error:
         return first_line(error)
     return None
-
-
-def _saves_task_state() -> bool:
-    import inspect
-
-    from fairseq import checkpoint_utils
-
-    return "get_checkpoint_dict" in inspect.getsource(checkpoint_utils.save_checkpoint)
 
 
 def _has_gpu() -> bool:

@@ -18,7 +18,7 @@ from ..checkpoint import Checkpoint
 from ..evaluation import generate_texts
 from ..files import check_distinct, check_writable, write_json
 from ..functional.decoupled import DECODINGS
-from .options import add_device
+from .options import add_device, add_generation
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,20 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--path", required=True, metavar="CKPT", help="checkpoint of a language model")
     parser.add_argument("--output", required=True, metavar="FILE", help="texts to write, one JSON object per line")
     parser.add_argument("--gen-subset", default="test", metavar="SPLIT", help="split to continue (default: test)")
-    parser.add_argument(
-        "--prefix-length", type=int, default=50, metavar="P", help="tokens that the model is given (default: 50)"
-    )
-    parser.add_argument(
-        "--length", type=int, default=100, metavar="L", help="tokens of a continuation and a reference (default: 100)"
-    )
-    parser.add_argument("--max-texts", type=int, metavar="N", help="continue only the first N prefixes (default: all)")
-    parser.add_argument(
-        "--topk",
-        type=int,
-        metavar="K",
-        help="draw each token from the K most probable tokens (default: take the most probable one)",
-    )
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the random numbers (default: 1)")
+    add_generation(parser)
     parser.add_argument(
         "--f2-decoding",
         choices=DECODINGS,

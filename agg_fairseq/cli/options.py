@@ -94,6 +94,24 @@ def tokenizer_of(arguments: argparse.Namespace) -> Tokenizer:
     return Tokenizer(arguments.bpe, **{name: Path(path) for name, path in paths.items() if path is not None})
 
 
+def add_generation(parser: argparse.ArgumentParser) -> None:
+    """Which prefixes of a split are continued, by how many tokens, and how these are chosen."""
+    parser.add_argument(
+        "--prefix-length", type=int, default=50, metavar="P", help="tokens that the model is given (default: 50)"
+    )
+    parser.add_argument(
+        "--length", type=int, default=100, metavar="L", help="tokens of a continuation and a reference (default: 100)"
+    )
+    parser.add_argument("--max-texts", type=int, metavar="N", help="continue only the first N prefixes (default: all)")
+    parser.add_argument(
+        "--topk",
+        type=int,
+        metavar="K",
+        help="draw each token from the K most probable tokens (default: take the most probable one)",
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the random numbers (default: 1)")
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """`--json`."""
     parser.add_argument("--json", metavar="FILE", help="also write all numbers to FILE")

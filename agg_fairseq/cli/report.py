@@ -21,7 +21,7 @@ import argparse
 
 from ..names import unique_names
 from ..report import ReportOptions, write_report
-from .options import add_data, add_device, add_grouping, add_names, add_tokenizer, tokenizer_of
+from .options import add_data, add_device, add_generation, add_grouping, add_names, add_tokenizer, tokenizer_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,16 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--datasets", nargs="+", metavar="WHAT", help="data sets of word similarity: see word-similarity --help"
     )
     add_tokenizer(parser)
-    parser.add_argument("--prefix-length", type=int, default=50, metavar="P", help="tokens of a prefix (default: 50)")
-    parser.add_argument("--length", type=int, default=100, metavar="L", help="tokens to continue by (default: 100)")
-    parser.add_argument("--max-texts", type=int, metavar="N", help="continue only the first N prefixes (default: all)")
-    parser.add_argument(
-        "--topk",
-        type=int,
-        metavar="K",
-        help="draw each token from the K most probable tokens (default: take the most probable one)",
-    )
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the random numbers (default: 1)")
+    add_generation(parser)
     parser.add_argument("--translations", nargs="+", metavar="LOG", help="outputs of fairseq-generate, one per run")
     parser.add_argument("--reference", metavar="FILE", help="untokenized references of the translations, for sacreBLEU")
     parser.add_argument("--moses", metavar="LANG", help="detokenize the translations: see bleu --help")
