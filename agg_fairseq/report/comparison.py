@@ -246,7 +246,7 @@ def _verdict(value: Compared, base: Compared, badness: Callable[[float], float],
         least = 2 * max(deviations) * math.sqrt(1 / value.seeds + 1 / base.seeds)
     else:
         least = max(NEARLY * abs(base.mean), 0.5 * 10**-column.digits)
-    # What is to be near to 0, or to the human text, may lie on the other side of it and about as far away.
+    # What is to be near to 0, to 1 or to the human text may lie on the other side of it and about as far away.
     gain = badness(base.mean) - badness(value.mean)
     if abs(gain) <= least:
         return SAME
