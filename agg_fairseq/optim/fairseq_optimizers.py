@@ -30,6 +30,17 @@ def first_rate(lr: Any) -> float:
     return lr[0] if isinstance(lr, Collection) else lr
 
 
+def refuse_memory_efficient_half_precision(cfg: Any, name: str) -> None:
+    """Ends in one line and status 2 where half-precision parameters have no float32 copies for the optimizer to train.
+
+    Args:
+        cfg: options, with `memory_efficient_fp16` and `memory_efficient_bf16`.
+        name: of the optimizer, which computes in the dtype of the parameters.
+    """
+    if cfg.memory_efficient_fp16 or cfg.memory_efficient_bf16:
+        fail(f"--optimizer {name}: found --memory-efficient-fp16 or -bf16; expected --fp16, --bf16 or --amp")
+
+
 @dataclass
 class CoupledAdamConfig(FairseqDataclass):
     """Options of `--optimizer coupled_adam`: those of fairseq's `adam`."""
@@ -131,6 +142,8 @@ class AdamL2Config(CoupledAdamConfig):
     """Options of `--optimizer adam_l2`: those of fairseq's `adam`."""
 
     weight_decay: float = field(default=0.0, metadata={"help": "L2 penalty: this times the weight joins the gradient"})
+    memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
+    memory_efficient_bf16: bool = II("common.memory_efficient_bf16")
 
 
 @register("adam_l2", dataclass=AdamL2Config)
@@ -144,6 +157,10 @@ class FairseqAdamL2(AdamOptimizer):
 
     name = "adam_l2"
     optimizer_class = torch.optim.Adam
+
+    def __init__(self, cfg: Any, params: Any) -> None:
+        refuse_memory_efficient_half_precision(cfg, self.name)
+        super().__init__(cfg, params)
 
     @property
     def supports_flat_params(self) -> bool:
@@ -174,8 +191,7 @@ class FairseqNTASGD(FairseqOptimizer):
 
     def __init__(self, cfg: Any, params: Any) -> None:
         super().__init__(cfg)
-        if cfg.memory_efficient_fp16 or cfg.memory_efficient_bf16:
-            fail("--optimizer nt_asgd: found --memory-efficient-fp16 or -bf16; expected --fp16, --bf16 or --amp")
+        refuse_memory_efficient_half_precision(cfg, "nt_asgd")
         if cfg.asgd_patience < 0:
             fail(f"--asgd-patience: expected a number of validations, or 0, got {cfg.asgd_patience}")
         try:

@@ -20,8 +20,8 @@ from ..names import HUMAN
 
 LOG = "train.log"
 EMBEDDINGS = (INPUT_NAME, *OUTPUT_NAMES, "encoder.embed_tokens.weight")
-NO_PARAMETERS = (".version", "._float_tensor")
-"""How the names end of what fairseq saves among the parameters and is none."""
+NO_PARAMETERS = (".version", "._float_tensor", ".class_of_token", ".output_projection.counts")
+"""How the names end of what fairseq, and the output layers of this package, save among the parameters and is none."""
 
 SECTIONS = (
     "common",

@@ -95,6 +95,14 @@ def test_block_momentum_is_refused_in_one_line(lm_data, capsys):
     assert "--optimizer coupled_adam: found --use-bmuf" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["adam_l2", "nt_asgd"])
+def test_half_precision_without_float32_copies_is_refused_in_one_line(lm_data, capsys, name):
+    options = ("--criterion", "mle", "--optimizer", name, "--memory-efficient-bf16")
+    with pytest.raises(SystemExit):
+        small_trainer(lm_data, *options)[0].optimizer  # noqa: B018
+    assert f"--optimizer {name}: found --memory-efficient-fp16 or -bf16" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_hydra_train(lm_data, tmp_path):
     (tmp_path / "coupled.yaml").write_text(

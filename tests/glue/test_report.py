@@ -19,6 +19,7 @@ from agg_fairseq.checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import Cache, Column, Result
+from agg_fairseq.modules import FactorizedSoftmax, UnigramLinear
 from agg_fairseq.report import ReportOptions, page, sections, write_report
 from agg_fairseq.report.runs import count_parameters, different_settings
 from agg_fairseq.report.sections import SECTIONS
@@ -344,6 +345,19 @@ def test_parameters_are_counted_once(lm_runs):
     expected = sum(value.numel() for name, value in model.items() if name not in tied)
     assert count_parameters(model) == expected
     assert count_parameters({name: value.clone() for name, value in model.items()}) == expected
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        FactorizedSoftmax(torch.tensor([0, 1, 1]), 4),
+        UnigramLinear(torch.nn.Parameter(torch.zeros(3, 4)), torch.ones(3)),
+    ],
+    ids=["f2", "unigram"],
+)
+def test_classes_and_counts_of_tokens_are_no_parameters(layer):
+    state = {f"decoder.output_projection.{name}": value for name, value in layer.state_dict().items()}
+    assert count_parameters(state) == sum(parameter.numel() for parameter in layer.parameters())
 
 
 def test_kept_results(tmp_path):
