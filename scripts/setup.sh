@@ -2,6 +2,7 @@
 # Creates .venv with everything that the tests, the demo and the experiments need. Safe to run again: seconds then.
 #   PYTHON=python3.11          the interpreter to build on
 #   TORCH='torch==2.13.0'      another torch than the tested one, as a pip requirement; remembered until given again
+# A C++ compiler is needed only where there is no wheel of fairseq: not by Python 3.11 and 3.12 on Linux for x86_64.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
@@ -35,6 +36,14 @@ stamp() {  # what the environment was made from
   { printf '%s\n' "$torch"; cat setup.py constraints.txt scripts/setup.sh; } | cksum
 }
 
+# As in setup.py: whether there is a wheel of fairseq for the Python $1; otherwise it is compiled.
+has_wheel() {
+  "$1" -c 'import platform, sys
+sys.exit((sys.platform, platform.machine()) != ("linux", "x86_64") or not (3, 11) <= sys.version_info < (3, 13))'
+}
+
+has_compiler() { command -v c++ >/dev/null || command -v g++ >/dev/null; }
+
 version() { "$1" -c 'import sys; print(sys.version, sys.base_prefix)' 2>/dev/null; }
 
 is_of_wanted_python() { [ -z "${PYTHON:-}" ] || [ "$(version "$PYTHON")" = "$(version "$venv/bin/python")" ]; }
@@ -51,10 +60,16 @@ if [ "$(cat "$venv/.installed" 2>/dev/null)" = "$(stamp)" ] && is_of_wanted_pyth
   exit 0
 fi
 
-command -v c++ >/dev/null || command -v g++ >/dev/null || fail "found no C++ compiler; fairseq and fastBPE are compiled"
-python=$(find_python)
+python=$venv/bin/python
+if [ ! -x "$python" ] || ! is_of_wanted_python; then python=$(find_python); fi
+other=fairseq-fixed compiled=''
+if ! has_wheel "$python"; then
+  other=ve-fairseq compiled=' (fairseq is compiled, a few minutes)'
+  has_compiler || fail "found no C++ compiler, which fairseq needs with $("$python" --version) on $(uname -sm);" \
+    "install one, or set PYTHON= to Python 3.11 or 3.12 on Linux x86_64, where none is needed"
+fi
 rm -f "$venv/.installed"
-if [ ! -x "$venv/bin/python" ] || ! is_of_wanted_python; then
+if [ "$python" != "$venv/bin/python" ]; then
   echo "setup: creating .venv with $("$python" --version)"
   "$python" -m venv --clear "$venv"
 fi
@@ -64,14 +79,19 @@ trap 'rm -f -- "$constraints"' EXIT
 grep -v '^torch==' constraints.txt > "$constraints"
 printf '%s\n' "$torch" >> "$constraints"
 
-# fairseq and fastBPE are built against what is already here: in an isolated build, fairseq would pull a second torch of
-# several GB, and fastBPE would fall back to C++ generated for an old Python.
 echo "setup: 1/3 build tools and $torch"
 pip install --constraint "$constraints" cython numpy setuptools wheel "$torch"
-echo "setup: 2/3 fairseq and fastBPE (compiled, a few minutes)"
-pip install --constraint "$constraints" --no-build-isolation fairseq-fixed==0.12.3.1 fastBPE
-echo "setup: 3/3 this package with its tools"
+echo "setup: 2/3 this package with its tools$compiled"
+# Both packages install the folder `fairseq`, so the one of an earlier set-up goes first.
+pip --quiet uninstall --yes "$other"
+# What is compiled is built against what is already here: in an isolated build, fairseq-fixed would pull a second torch of
+# several GB, and fastBPE would fall back to C++ generated for an old Python.
 pip install --constraint "$constraints" --no-build-isolation --editable '.[fairseq,eval,data,dev]'
+echo "setup: 3/3 fastBPE and eflomal, which are compiled"
+if ! has_compiler || ! pip install --constraint "$constraints" --no-build-isolation fastBPE eflomal; then
+  echo "setup: note: fastBPE and eflomal are missing, which need a C++ compiler and Python's headers: translations are" \
+    "cut into sub-words more slowly, and words cannot be aligned (agg-fairseq align)" >&2
+fi
 # fairseq asks for torchaudio, which it needs for speech alone. The one of a torch with CUDA cannot be loaded beside a
 # torch without it, and then transformers cannot be imported either.
 "$venv/bin/python" -c 'import torchaudio' 2>/dev/null || pip uninstall --yes torchaudio

@@ -99,6 +99,12 @@ def known_problems(versions: dict[str, str | None]) -> Iterator[Problem]:
     if versions["fairseq"] is None:
         yield Problem(f"fairseq is missing, by which models are trained and data is read; {FAIRSEQ_REMEDY}")
         return
+    both = [name for name in DISTRIBUTIONS["fairseq"] if list(importlib.metadata.distributions(name=name))]
+    if len(both) > 1:
+        yield Problem(
+            f"found {' and '.join(both)}, which install the same files, those of one over those of the other; pip "
+            f"uninstall {' '.join(both)}, then {FAIRSEQ_REMEDY}",
+        )
     failure = _import_failure("fairseq.tasks", "fairseq.criterions", "fairseq_cli.train")
     if failure:
         yield Problem(f"fairseq {versions['fairseq']} cannot be imported ({failure}); {FAIRSEQ_REMEDY}", "fairseq")

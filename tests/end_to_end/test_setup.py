@@ -11,7 +11,8 @@ from tests.conftest import ROOT
 PYTHON = """#!/usr/bin/env bash
 case "$*" in
   "-m venv "*) mkdir -p "${@: -1}/bin" && cp "$0" "${@: -1}/bin/python" ;;
-  *" pip "*) echo begin >> installed && sleep 0.2 && echo end >> installed ;;
+  *" pip "*) echo "begin $*" >> installed && sleep 0.1 && echo end >> installed ;;
+  "-c import platform"*) exit "${NO_WHEEL:-0}" ;;
 esac
 """
 
@@ -36,7 +37,29 @@ def test_two_at_once_install_once(copy):
     said = sorted((one.communicate(timeout=60)[0] for one in both), key=len)
     assert [one.returncode for one in both] == [0, 0]
     assert said[0].endswith("setup: .venv is up to date\n") and said[1].endswith("setup: done\n")
-    assert (copy / "installed").read_text().split() == ["begin", "end"] * 3
+    words = [line.split()[0] for line in (copy / "installed").read_text().splitlines()]
+    assert words == ["begin", "end"] * (len(words) // 2)
+
+
+@pytest.mark.parametrize("no_wheel", ["", "1"])
+def test_without_a_compiler(copy, no_wheel):
+    """It is needed only where fairseq has no wheel; what is compiled besides is left out."""
+    (copy / "bin").mkdir()
+    for name in "bash cat cksum cp dirname env flock grep mkdir mktemp rm sleep uname".split():
+        if found := shutil.which(name):
+            (copy / "bin" / name).symlink_to(found)
+    environment = {"PATH": str(copy / "bin"), "PYTHON": str(copy / "python"), "NO_WHEEL": no_wheel}
+    command = [shutil.which("bash"), copy / "scripts" / "setup.sh"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    if no_wheel:
+        assert result.returncode == 2 and result.stderr.startswith("setup: error: found no C++ compiler")
+        assert result.stderr.count("\n") == 1 and not (copy / "installed").exists() and not (copy / ".venv").exists()
+        return
+    assert result.returncode == 0 and "setup: note: fastBPE and eflomal are missing" in result.stderr
+    installed = (copy / "installed").read_text()
+    assert "fastBPE" not in installed
+    # Both packages have the same files, so that the other one goes before this one is installed.
+    assert 0 < installed.index("uninstall --yes fairseq-fixed") < installed.index("--editable .[fairseq,")
 
 
 def test_a_linked_environment_is_left_as_it_is(copy):

@@ -333,6 +333,14 @@ def test_doctor_names_a_fairseq_that_cannot_be_imported(monkeypatch):
     assert any(problem.stops == "fairseq" and "0.12.2 cannot be imported" in problem.text for problem in problems)
 
 
+def test_doctor_names_two_packages_of_fairseq(monkeypatch):
+    versions = doctor.installed_versions()
+    there = ("fairseq-fixed", "ve-fairseq")
+    monkeypatch.setattr(doctor.importlib.metadata, "distributions", lambda name: [name] if name in there else [])
+    texts = [problem.text for problem in doctor.known_problems(versions)]
+    assert any("found fairseq-fixed and ve-fairseq, which install the same files" in text for text in texts)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_every_command(command, capsys):
     with pytest.raises(SystemExit) as stop:
