@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -108,37 +109,21 @@ def perplexity(
         caches = {name: cache and ContinuousCache(CacheOptions(*cache)) for name in checkpoints}
     except ValueError as error:
         raise UserError(str(error)) from error
-    length = lengths[0] if tokens_per_sample is None else tokens_per_sample
+    blocks = _Blocks(
+        data=data,
+        split=split,
+        length=lengths[0] if tokens_per_sample is None else tokens_per_sample,
+        break_mode=sample_break_mode,
+        context=context_window,
+        max_tokens=max_tokens,
+    )
     place = find_device(device)
     members = load_vocabulary(checkpoints, data).groups(groups)
-    overrides = {"sample_break_mode": sample_break_mode, "tokens_per_sample": length}
-    from ..fairseq_glue.output_layer import factorized_layer
 
     evaluated, rows, human = [], {}, {}
     for name, checkpoint in checkpoints.items():
-        model, task = checkpoint.build_model(data, overrides)
-        _check_lengths(model, length, context_window, max_tokens)
-        task.args.tokens_per_sample = length - context_window
-        max_batch = max_tokens or max(2048, length)
-        batches = _batches(model.to(place), task, data, split, sample_break_mode, context_window, max_batch)
-        if cache is not None:
-            decoder = model.decoder
-            if getattr(decoder, "adaptive_softmax", None) is not None or factorized_layer(model) is not None:
-                raise UserError(
-                    f"--cache-size: found an adaptive or factorized softmax in {checkpoint}; expected one softmax over "
-                    "all tokens"
-                )
-            batches = _blocks_in_order(task, split, context_window)
-        statistics = NextTokenStatistics(members, len(task.target_dictionary))
-        for sample in tqdm(batches, desc=name, unit="batch", disable=None, leave=False):
-            if "net_input" in sample:
-                try:
-                    statistics.add(*_score(model, task, sample, caches[name]))
-                except torch.cuda.OutOfMemoryError as error:
-                    raise UserError(
-                        f"--max-tokens: found {sample['ntokens']} tokens too many for the GPU's memory; lower it, or "
-                        "choose --device cpu"
-                    ) from error
+        statistics = NextTokenStatistics(members, len(members.of_token))
+        _score_split(checkpoint, blocks, place, caches[name], statistics, name)
         by_group = {group: members.members(group) for group in GROUPS}
         geometry = geometry_by_group(checkpoint.output_embedding.weight, by_group)
         found: dict[str, Any] = {
@@ -172,7 +157,7 @@ def perplexity(
             [
                 f"split:{split}",
                 f"targets:{evaluated[0]['tokens']}",
-                f"tokens-per-sample:{length}",
+                f"tokens-per-sample:{blocks.length}",
                 f"break:{sample_break_mode}",
                 f"context:{context_window}",
                 *([f"state:carried({','.join(carrying)})"] if carrying else []),
@@ -186,46 +171,94 @@ def perplexity(
     )
 
 
-def _check_lengths(model: Any, length: int, context_window: int, max_tokens: int | None) -> None:
-    if not 1 <= length <= model.max_positions():
-        raise UserError(
-            f"--tokens-per-sample: expected 1 to {model.max_positions()} (the model's positions), got {length}"
-        )
-    if not 0 <= context_window < length:
-        raise UserError(
-            f"--context-window: expected 0 to {length - 1} (below --tokens-per-sample), got {context_window}"
-        )
-    if max_tokens is not None and max_tokens < length:
-        raise UserError(f"--max-tokens: expected at least {length} (--tokens-per-sample), got {max_tokens}")
+@dataclass(frozen=True)
+class _Blocks:
+    """A split, and how it is cut into blocks and batches; the fields are the options of `perplexity`."""
+
+    data: str | Path
+    split: str
+    length: int
+    break_mode: str
+    context: int
+    max_tokens: int | None
+
+    def check(self, positions: int) -> None:
+        """Refuses lengths that do not go together, or exceed the positions of a model."""
+        if not 1 <= self.length <= positions:
+            raise UserError(
+                f"--tokens-per-sample: expected 1 to {positions} (the model's positions), got {self.length}"
+            )
+        if not 0 <= self.context < self.length:
+            raise UserError(
+                f"--context-window: expected 0 to {self.length - 1} (below --tokens-per-sample), got {self.context}"
+            )
+        if self.max_tokens is not None and self.max_tokens < self.length:
+            raise UserError(
+                f"--max-tokens: expected at least {self.length} (--tokens-per-sample), got {self.max_tokens}"
+            )
 
 
-def _batches(
-    model: Any, task: Any, data: str | Path, split: str, break_mode: str, context_window: int, max_tokens: int
-) -> Any:
+def _score_split(
+    checkpoint: Checkpoint,
+    blocks: _Blocks,
+    place: torch.device,
+    cache: ContinuousCache | None,
+    statistics: NextTokenStatistics,
+    name: str,
+) -> None:
+    """Scores a split with one model, and adds every position to `statistics`. `name` is that of the progress bar."""
+    from ..fairseq_glue.output_layer import factorized_layer
+
+    overrides = {"sample_break_mode": blocks.break_mode, "tokens_per_sample": blocks.length}
+    model, task = checkpoint.build_model(blocks.data, overrides)
+    blocks.check(model.max_positions())
+    task.args.tokens_per_sample = blocks.length - blocks.context
+    batches = _batches(model.to(place), task, blocks)
+    if cache is not None:
+        if getattr(model.decoder, "adaptive_softmax", None) is not None or factorized_layer(model) is not None:
+            raise UserError(
+                f"--cache-size: found an adaptive or factorized softmax in {checkpoint}; expected one softmax over "
+                "all tokens"
+            )
+        batches = _blocks_in_order(task, blocks)
+    for sample in tqdm(batches, desc=name, unit="batch", disable=None, leave=False):
+        if "net_input" not in sample:
+            continue
+        try:
+            statistics.add(*_score(model, task, sample, cache))
+        except torch.cuda.OutOfMemoryError as error:
+            raise UserError(
+                f"--max-tokens: found {sample['ntokens']} tokens too many for the GPU's memory; lower it, or choose "
+                "--device cpu"
+            ) from error
+
+
+def _batches(model: Any, task: Any, blocks: _Blocks) -> Any:
     """The batches that fairseq-eval-lm would score."""
-    check_split(data, split)
-    if break_mode == "eos" and not hasattr(np, "compat"):
+    check_split(blocks.data, blocks.split)
+    if blocks.break_mode == "eos" and not hasattr(np, "compat"):
         raise UserError(f"--sample-break-mode eos: found numpy {np.__version__}; fairseq needs numpy<2 for it")
     try:
-        task.load_dataset(split)
+        task.load_dataset(blocks.split)
     except (ValueError, RuntimeError, AssertionError, OSError) as error:
-        raise UserError(f"{data}/{split}: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
+        where = f"{blocks.data}/{blocks.split}"
+        raise UserError(f"{where}: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
     return task.eval_lm_dataloader(
-        dataset=task.dataset(split),
-        max_tokens=max_tokens,
+        dataset=task.dataset(blocks.split),
+        max_tokens=blocks.max_tokens or max(2048, blocks.length),
         max_positions=model.max_positions(),
         num_workers=0,
-        context_window=context_window,
+        context_window=blocks.context,
     )
 
 
-def _blocks_in_order(task: Any, split: str, context_window: int) -> Iterator[dict[str, Any]]:
+def _blocks_in_order(task: Any, blocks: _Blocks) -> Iterator[dict[str, Any]]:
     """Batches of one block each, in the order of the text, which fairseq changes to sort blocks by length."""
     from fairseq.data import LMContextWindowDataset
 
-    dataset, padding = task.dataset(split), task.source_dictionary.pad()
-    if context_window:
-        dataset = LMContextWindowDataset(dataset, task.args.tokens_per_sample, context_window, padding)
+    dataset, padding = task.dataset(blocks.split), task.source_dictionary.pad()
+    if blocks.context:
+        dataset = LMContextWindowDataset(dataset, task.args.tokens_per_sample, blocks.context, padding)
     for number in range(len(dataset)):
         yield dataset.collater([dataset[number]])
 
