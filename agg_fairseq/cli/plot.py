@@ -88,7 +88,7 @@ PICTURES = {
     "class-sweep": Picture(
         plots.class_sweep,
         "METRICS.json",
-        "likeness of generated texts to human ones and to each other, by number of frequency classes",
+        "similarity of generated texts to human texts and to each other, by number of frequency classes",
     ),
 }
 

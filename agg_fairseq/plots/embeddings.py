@@ -31,7 +31,7 @@ def projection(
     """Draws the embeddings in the plane of their first two singular directions, colored by frequency group.
 
     A panel for each model, all on the same scale, which both axes share; at most 2,000 points of each group. The panels
-    show the middle 99% of the rows along each axis.
+    show the middle 99% of the rows of each model along each axis.
 
     Args:
         checkpoints: by the titles of their panels; language models or translation models over one dictionary, or models
@@ -49,25 +49,30 @@ def projection(
     by_frequency = None
     if data is not None or text is not None:
         by_frequency = load_embedding_vocabulary(checkpoints, data, text).groups(groups)
-    figure, (panels,) = style.new_panels(
-        len(checkpoints), width=4.2, height=4.0, sharex=True, sharey=True,
-        xlabel="first singular direction", ylabel="second singular direction",
-    )  # fmt: skip
     projected = {  # V x 2 of each
         name: metrics.principal_projection(checkpoint.output_embedding.weight)
         for name, checkpoint in checkpoints.items()
     }
-    every = torch.cat(list(projected.values())).sort(dim=0).values
-    outside = int(0.005 * len(every))
-    ends = every[[outside, -1 - outside]]  # 2 x 2: of both axes
-    center, reach = ends.mean(0), 0.55 * (ends[1] - ends[0]).max().item() or 1.0
+    ends = []  # 2 x 2 of each model: both ends of both axes
+    for points in projected.values():
+        outside = int(0.005 * len(points))
+        ends.append(points.sort(dim=0).values[[outside, -1 - outside]])
+    low, high = torch.stack([end[0] for end in ends]).amin(0), torch.stack([end[1] for end in ends]).amax(0)
+    center, reach = (low + high) / 2, 0.6 * (high - low)  # of both axes, with a margin
+    reach = reach.clamp(min=0.6 * reach.max().item()).masked_fill(reach.max() == 0, 1.0)  # no panel is a narrow strip
+    shape = (reach[1] / reach[0]).item()
+    figure, (panels,) = style.new_panels(
+        len(checkpoints), width=4.2, height=0.9 + 4.0 * shape, sharex=True, sharey=True,
+        xlabel="first singular direction", ylabel="second singular direction",
+    )  # fmt: skip
     members = {"tokens": slice(None)} if by_frequency is None else {name: by_frequency.members(name) for name in GROUPS}
     for axis, (name, points) in zip(panels, projected.items(), strict=True):
         style.scatter(axis, {group: points[rows].t().tolist() for group, rows in members.items()})
         axis.axhline(0, color="0.8", linewidth=0.8, zorder=0)
         axis.axvline(0, color="0.8", linewidth=0.8, zorder=0)
         style.finish(axis, title=name, grid=False, aspect="equal")
-        axis.set(xlim=(center[0] - reach, center[0] + reach), ylim=(center[1] - reach, center[1] + reach))
+        axis.set(xlim=(center[0] - reach[0], center[0] + reach[0]), ylim=(center[1] - reach[1], center[1] + reach[1]))
+        axis.locator_params(nbins=8, steps=(1, 2, 5, 10))
     return style.finish_figure(figure)
 
 

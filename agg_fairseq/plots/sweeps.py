@@ -84,6 +84,8 @@ def alpha_sweep(evaluations: Evaluations) -> Figure:
             style.line(axis, 0, list(by_value), means, AGG_CURVE, marked=True)
             for index, (name, values) in enumerate(levels.items()):
                 style.level(axis, index, values[key, line], name)
+            if key == "uniq":  # a number of tokens
+                axis.yaxis.get_major_locator().set_params(integer=True)
             style.finish(axis, title=f"{title}, {line}")
     for axis in axes[-1]:
         axis.set_xlabel(AGG_OPTIONS[swept[0][0]])
@@ -91,7 +93,7 @@ def alpha_sweep(evaluations: Evaluations) -> Figure:
 
 
 def class_sweep(evaluations: Evaluations) -> Figure:
-    """Draws how like human texts, and how like each other, generated texts are, by the number of frequency classes.
+    """Draws how similar generated texts are to human texts and to each other, by the number of frequency classes.
 
     Models whose names end in equal-frequency-N or equal-token-N, where N is the number of classes, are the points of
     two curves; all other models, and the human text, are horizontal lines. See --name of text-metrics.

@@ -22,9 +22,9 @@ SEED = "--seed"
 """The option in which the runs of one model differ."""
 BETTER, WORSE, SAME = "better", "worse", "same"
 RULE = (
-    f"With one seed of each model, a difference of less than {NEARLY:.0%} is no clear difference; with several seeds, "
-    "one of at most two standard errors. In the tables, ▲ is better than the baseline, ▽ is worse, and the best value "
-    "is bold."
+    f"A difference is clear if it is larger than {NEARLY:.0%} of the baseline's value (one seed of each model), or "
+    "than two standard errors (several seeds). In the tables, ▲ is better than the baseline, ▽ is worse, and the best "
+    "value is bold."
 )
 """What the words and marks of a comparison mean."""
 SENTENCE = {

@@ -76,20 +76,22 @@ MEASURES = (
     Measure(
         "mean share",
         "mean share",
-        "Length of the mean row as a share of the mean length of the rows. Near 1, I(W) and S(W) measure little else.",
+        "Length of the mean row as a share of the mean length of the rows. If it is near 1, I(W) and S(W) mostly "
+        "measure the mean row.",
         LOWER,
     ),
     Measure(
         "IsoScore",
         f"IsoScore( {_GROUP})?",
         "Share of the dimensions that the embeddings use evenly (Rudman et al. 2022), in [0, 1]. Neither a shift of "
-        "all rows nor their scale changes it: of the measures of geometry, trust this one first.",
+        "all rows nor their scale changes it. Of the measures of geometry, trust this one first.",
         HIGHER,
     ),
     Measure(
         "cos(rare, frequent)",
         r"cos\(rare, frequent\)",
-        "Mean cosine between a rare and a frequent embedding. Far below the other cosines, the two groups lie apart.",
+        "Mean cosine between a rare and a frequent embedding. If it is far below S(W), the two groups point in "
+        "different directions.",
     ),
     Measure(
         "singular values",
@@ -112,7 +114,8 @@ MEASURES = (
     Measure(
         "SB",
         r"SB-\d",
-        "Self-BLEU in percent: how similar each text is to the others. Far above the human texts, the model repeats.",
+        "Self-BLEU in percent: how similar each text is to the others. If it is far above that of the human texts, "
+        "the texts repeat each other.",
         LIKE_HUMAN,
     ),
     Measure("Dist", r"Dist-\d", "Distinct n-grams of a text as a percentage of its tokens, averaged.", LIKE_HUMAN),
@@ -140,8 +143,8 @@ MEASURES = (
     Measure(
         "AlignSim",
         f"AlignSim {_GROUP}",
-        "Similarity of the embeddings of words that translate each other. The column orthogonal is the score of "
-        "embeddings without any information: compare with it.",
+        "Similarity of the embeddings of words that are translations of each other. Compare it with the column "
+        "orthogonal, the score of embeddings without any information.",
         HIGHER,
     ),
 )

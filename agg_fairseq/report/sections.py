@@ -249,7 +249,7 @@ def embeddings(report: ReportInputs) -> list[Block]:
         ),
         Picture.of_figure(
             plots.singular_values(checkpoints),
-            "Singular values of the embeddings: the slower they fall, the more isotropic.",
+            "Singular values of the embeddings: the slower they fall, the more isotropic are the embeddings.",
         ),
     ]
 
@@ -278,7 +278,7 @@ def rare_group(report: ReportInputs) -> list[Block]:
     if not logs:
         raise NotShown(f"no run has a {LOG} with rare_tokens, which --criterion agg logs")
     figure = plots.rare_tokens(logs, order=[run.name for run in report.runs])
-    caption = "Size of the rare group that adaptive gradient gating chose, at each update anew."
+    caption = "Size of the rare group, which adaptive gradient gating chooses again at every update."
     return [Picture.of_figure(figure, f"{caption} It is another group than the rare tokens of the tables.")]
 
 
@@ -311,7 +311,7 @@ def similar_words(report: ReportInputs) -> list[Block]:
 
 
 def aligned_words(report: ReportInputs) -> list[Block]:
-    """How similar the embeddings of words are that translate each other."""
+    """How similar the embeddings of words are that are translations of each other."""
     if report.options.alignments is None:
         raise NotShown("no --alignments were given")
     alignments = Path(report.options.alignments)

@@ -1,24 +1,24 @@
 """Prepares WMT14 English-German for training with fairseq, or any parallel corpus of these two languages.
 
 Without --from, it downloads the archives of the shared task (1.7 GB): Europarl v7, Common Crawl and News Commentary v9
-to train on, newstest2012 and newstest2013 for validation, newstest2014 (all 3,003 sentences) to test. It normalizes
-punctuation (not of the test split) and tokenizes as Moses does, cuts words into sub-words that it learns on both
-languages, leaves out pairs to train on that are longer than 250 sub-words, or one side more than 1.5 times as long as
-the other, and runs fairseq-preprocess with one dictionary for both languages: --source-lang de --target-lang en works
-on it too. At the end it prints how many pairs and dictionary entries there are. After an interruption, run it again: it
-goes on with what is missing. With --tokenizer sentencepiece, sentencepiece learns the sub-words on the plain text, and
-all pairs are kept.
+for training, newstest2012 and newstest2013 for validation, and newstest2014 (all 3,003 sentences) for testing. It
+normalizes punctuation (except in the test split), tokenizes as Moses does, and splits words into sub-words that it
+learns on both languages. It removes training pairs in which a side is longer than 250 sub-words, or more than 1.5 times
+as long as the other side. Then it runs fairseq-preprocess with one dictionary for both languages, so that the data can
+also be used with --source-lang de --target-lang en. At the end, it prints the numbers of pairs and dictionary entries.
+To continue after an interruption, run the same command again. With --tokenizer sentencepiece, sentencepiece learns the
+sub-words on the plain text, and all pairs are kept.
 
-DIR/manifest.json is written last and says what is in DIR: data-bin for fairseq-train, reference with the plain text for
-`agg-fairseq bleu LOG --reference DIR/reference/test.de --moses de`, tokenizer with the codes of the sub-words. The
-folders plain, tokenized and text may be removed then.
+DIR/manifest.json is written last. DIR then contains data-bin for fairseq-train, reference with the plain text for
+`agg-fairseq bleu LOG --reference DIR/reference/test.de --moses de`, and tokenizer with the codes of the sub-words. You
+may remove the folders plain, tokenized and text.
 
-The validation split of Yu et al. (2021) is newstest2012 and newstest2013 together; that of Yu et al. (2022) is every
-100th training pair, which is then not trained on: --validation train.
+The validation split of Yu et al. (2021) is newstest2012 and newstest2013 together. That of Yu et al. (2022) is every
+100th training pair, which is left out of the training split: --validation train.
 
-The 37,000 merges are those of the papers ("37K shared sub-words") and of the script of Yu et al. (2022). With the
-single characters and fairseq's special tokens they make a dictionary of 40,624 entries there (Table 12); a warning says
-if it has another size on WMT14.
+The 37,000 merges are those of the papers ("37K shared sub-words") and of the script of Yu et al. (2022). Together with
+the single characters and fairseq's special tokens, they give a dictionary of 40,624 entries (Table 12). If it has
+another size on WMT14, a warning is printed.
 
   bash scripts/wmt14_en_de/prepare.sh
   bash scripts/wmt14_en_de/prepare.sh --validation train --output data/wmt14_en_de-agg

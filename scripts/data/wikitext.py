@@ -49,22 +49,22 @@ BPE: Mapping[str, Mapping[str, str]] = {
 }
 """The tokenizers, and where the files of each are, by the options of `agg_fairseq`'s commands that take sub-words."""
 DESCRIPTION = """\
-Prepares {name} for fairseq-train: downloads it ({megabytes:.0f} MB), cuts it into tokens and binarizes it. Stages that
-are done are skipped, so a run that was interrupted goes on when it is started again. The folder is complete once it
-has a manifest.json; its folders text and encoded may be removed then.
+Prepares {name} for fairseq-train: downloads it ({megabytes:.0f} MB), tokenizes it and binarizes it. To continue after
+an interruption, run the same command again: finished stages are skipped. The folder is complete when it has a
+manifest.json. Then you may remove its folders text and encoded.
 {measured}"""
 TOKENIZERS = """\
 tokenizers:
-  gpt2           GPT-2's 50,257 byte-level sub-words, as ids; the dictionary has those that occur. Each line is encoded
-                 on its own, without the spaces around it, and empty lines stay, as Yu et al. (2022) did it
-  sentencepiece  BPE learned on the training part, as many sub-words as --vocabulary says
-  words          the words as they are: all, or the most frequent ones, as many as --vocabulary says
+  gpt2           GPT-2's 50,257 byte-level sub-words, as ids; the dictionary has those that occur. As in Yu et al.
+                 (2022), each line is encoded separately, without spaces at its ends, and empty lines are kept
+  sentencepiece  BPE learned on the training split; --vocabulary is the number of sub-words
+  words          the words of the text: all of them, or the most frequent ones; --vocabulary is their number
 
 what --from takes:
-  the corpus's zip; or a folder of wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens; or a folder of the
-  parquet files of Salesforce/wikitext on the Hugging Face hub. A text that is not the published one, such as a sample
-  of it, is accepted with a warning; the raw version, or one without ` @-@ `, is not. What is downloaded has to be the
-  published text.
+  the zip archive of the corpus; or a folder with wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens; or a folder
+  with the parquet files of Salesforce/wikitext on the Hugging Face hub. A text that differs from the published one,
+  such as a sample of it, is accepted with a warning. The raw version, and a text without ` @-@ `, are refused. Without
+  --from, the downloaded text has to be the published one.
 """
 
 

@@ -88,7 +88,7 @@ def cures(corpus: Corpus, updates: int, max_texts: int) -> list[Experiment]:
             measures,
             trade_off=("PPL total", "PPL rare", "IsoScore"),
             note="Word similarity (MEN, RW): Spearman × 100, if $AGG_DATA has the data sets. KLD (nats) and Self-BLEU "
-            "(%): of continuations of the test split that are drawn from the 40 likeliest tokens.",
+            "(%): of continuations of the test split that are drawn from the 40 most probable tokens.",
             name="cures",
             wide=True,
             report=True,

@@ -86,7 +86,7 @@ class Options:
         dimension: of embeddings and layers, a multiple of 4.
         rare_fractions: shares of the vocabulary that are rare, in (0, 1), a model of `agg` for each.
         models: a name and options of fairseq-train for each model, instead of the entry's own.
-        topk: number of likeliest tokens that sampled texts are drawn from.
+        topk: number of most probable tokens that sampled texts are drawn from.
         max_texts: number of prefixes that are continued.
     """
 
@@ -242,7 +242,7 @@ def f2_softmax(options: Options) -> list[Experiment]:
     return [
         _comparison("The ordinary softmax and the factorized output layer (WikiText-2)", models),
         Experiment(
-            f"Continuations of the test split, drawn from the {topk} likeliest tokens, or greedy",
+            f"Continuations of the test split, drawn from the {topk} most probable tokens, or greedy",
             [*(Method(label, model) for label, model in rows.items()), Method(HUMAN, mle, human=True)],
             [*f2.text_measures(topk, options.max_texts), *(Measure(share, evaluate, share, 1) for share in shares)],
             name="text-metrics",

@@ -63,7 +63,7 @@ class Model:
         start: model from whose best checkpoint the training starts.
         convert: whether that is first given the factorized output layer.
         decoding: of texts by a factorized output layer: `decoupled`, `joint`, or as for an ordinary one.
-        greedy: whether texts always take the likeliest token, also in a table of sampled texts.
+        greedy: whether texts always take the most probable token, also in a table of sampled texts.
         cache: of the evaluation of a language model: size, theta and lambda of a continuous cache.
         averaged: number of the last checkpoints of a translation model that are averaged; 0: the best one is used.
         every_seed: whether it is trained with each of several seeds, or with the first one alone.

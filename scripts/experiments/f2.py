@@ -113,7 +113,7 @@ def _top_k_table() -> Experiment:
     ]
     human = (None, *HUMAN[1:] * len(SAMPLED))
     return Experiment(
-        "Choi et al. 2020, Table 10 (a): texts drawn from more or fewer of the likeliest tokens (WikiText-103)",
+        "Choi et al. 2020, Table 10 (a): texts drawn from more or fewer of the most probable tokens (WikiText-103)",
         [*methods, Method("Human", MLE, human, human=True)],
         [PPL, *(replace(measure, label=f"top-{k} {measure.label}") for k in SAMPLED for measure in text_measures(k))],
         note="Table 1's numbers where k is 3. * Doubtful: in this row of the copy at hand, many cells have two "
@@ -122,8 +122,8 @@ def _top_k_table() -> Experiment:
 
 
 LYRICS = (
-    "The paper's numbers are of Melo-Lyrics, drawn from the 20 likeliest tokens; that corpus is not to be had, and "
-    "ours are of the corpus of Table 1, drawn from 3."
+    "The paper's numbers are for Melo-Lyrics, drawn from the 20 most probable tokens. That corpus cannot be obtained; "
+    "ours are for the corpus of Table 1, drawn from 3."
 )
 ABLATED = [measure for measure in text_measures(TOPK) if measure.label in ("KLD", "MSJ-2", "SB-2", "Uniq")]
 
@@ -161,13 +161,13 @@ def _sample_table(title: str, count: int, very_rare: dict[str, Sequence[str]]) -
         sample_measures("very_rare", "VR (%)", evaluate, count),
         samples=evaluate,
         note=f"The texts are the first of the test split, 50 tokens of prefix and 100 of continuation, drawn from the "
-        f"{TOPK} likeliest tokens; the paper's have other prefixes.",
+        f"{TOPK} most probable tokens; the paper's texts have other prefixes.",
     )
 
 
 EXPERIMENTS = {
     "f2-1": Experiment(
-        "Choi et al. 2020, Table 1 (a): texts drawn from the 3 likeliest tokens (WikiText-103)",
+        "Choi et al. 2020, Table 1 (a): texts drawn from the 3 most probable tokens (WikiText-103)",
         _methods(SAMPLED[TOPK]),
         [PPL, *text_measures(TOPK)],
     ),
@@ -244,7 +244,7 @@ EXPERIMENTS = {
         ],
         duel_measures(MODELS),
         note="Of the seven measures PPL, KLD, MSJ-3, SB-3, Dist-3, Rep and Uniq, as won-lost. The paper prints one of "
-        "the two directions; its n-grams are not said, and trigrams give all of its results from its Table 2.",
+        "the two directions, and does not say which n-grams it uses; with trigrams, its Table 2 gives all results.",
         wide=True,
     ),
     "f2-10": _top_k_table(),

@@ -244,7 +244,7 @@ def texts(workspace: Workspace, model: Model, *, topk: int | None, max_texts: in
     Args:
         workspace: the workspace.
         model: a language model.
-        topk: number of likeliest tokens that each token is drawn from; None: always the likeliest.
+        topk: number of most probable tokens that each token is drawn from; None: always the most probable.
         max_texts: number of prefixes that are continued; None: all.
     """
     path, data = text_file(workspace, model, topk=topk, max_texts=max_texts), prepare(workspace, model.corpus).binarized

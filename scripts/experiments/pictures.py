@@ -119,7 +119,7 @@ def frequencies() -> Picture:
 
 
 def of_texts(name: str, topk: int) -> Picture:
-    """`token-shares` or `class-sweep`, of the measures of texts that are drawn from the `topk` likeliest tokens."""
+    """`token-shares` or `class-sweep`, of the measures of texts that are drawn from the `topk` most probable tokens."""
 
     def draw(workspace: Workspace, models: Sequence[Model]) -> Figure:
         from agg_fairseq import plots

@@ -22,7 +22,7 @@ def samples(workspace: Workspace, model: Model, *, topk: int | None, count: int)
     Args:
         workspace: the workspace.
         model: a language model.
-        topk: number of likeliest tokens that each token is drawn from; None: always the likeliest.
+        topk: number of most probable tokens that each token is drawn from; None: always the most probable.
         count: number of texts.
 
     Returns:

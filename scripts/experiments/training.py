@@ -1,4 +1,4 @@
-"""Trains models, several side by side, and goes on with what was interrupted."""
+"""Trains models, several side by side, and resumes interrupted trainings."""
 
 from __future__ import annotations
 
