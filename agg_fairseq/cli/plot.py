@@ -32,9 +32,16 @@ if TYPE_CHECKING:
 ENDINGS = (".png", ".svg", ".pdf")
 
 
-INPUTS = {"RUN": "its own", "LOG": "its folder", "DATA": "its own"}
-"""The kinds of inputs beside MODEL that have names, and the default of --name; METRICS.json and EVAL.json hold names
-themselves."""
+INPUTS = {
+    "RUN": "folders of runs with several checkpoints, which --save-interval-updates writes",
+    "LOG": "logs of runs, which fairseq-train --log-format json --log-file LOG writes",
+    "DATA": "folders written by fairseq-preprocess, with the training split",
+    "EVAL.json": "files that agg-fairseq eval-lm --json wrote",
+    "METRICS.json": "files that agg-fairseq text-metrics --json wrote",
+}
+"""The kinds of inputs except MODEL, and their help."""
+NAMES = {"RUN": "that of its folder", "LOG": "that of its folder", "DATA": "its own"}
+"""The default of --name, for inputs that have names; EVAL.json and METRICS.json contain names."""
 
 
 class Picture(NamedTuple):
@@ -104,9 +111,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if picture.input == "MODEL":
             add_models(one)
         else:
-            one.add_argument("inputs", nargs="+", metavar=picture.input)
-        if picture.input in INPUTS:
-            add_names(one, "input", INPUTS[picture.input])
+            one.add_argument("inputs", nargs="+", metavar=picture.input, help=INPUTS[picture.input])
+        if picture.input in NAMES:
+            add_names(one, "input", NAMES[picture.input])
         if "text" in picture.options:
             add_frequencies(one)
         elif "data" in picture.options:
