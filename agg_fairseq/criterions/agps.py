@@ -21,19 +21,20 @@ class AgpsCriterionConfig(LikelihoodCriterionConfig):
     agps_mu1: float = field(
         default=500.0,
         metadata={
-            "help": "training occurrences from which on f1 is 1; should exceed those of every rare token (WMT14: 1500)"
+            "help": "number of training occurrences from which f1 is 1; should exceed that of every rare token "
+            "(the paper's value for WMT14: 1500)"
         },
     )
     agps_mu2: float = field(
-        default=20.0, metadata={"help": "training occurrences from which on f2 is 1, usually below mu1 (WMT14: 400)"}
+        default=20.0, metadata={"help": "number of training occurrences from which f2 is 1, usually < mu1 (WMT14: 400)"}
     )
     agps_rare_rank: int = field(
         default=25000,
-        metadata={"help": "frequency rank from which on a token is rare; the most frequent has rank 0 (WMT14: 27000)"},
+        metadata={"help": "frequency rank from which a token is rare; the most frequent one has rank 0 (WMT14: 27000)"},
     )
     agps_variant: ChoiceEnum(VARIANTS) = field(  # type: ignore[valid-type]
         default="eq15",
-        metadata={"help": "Eq. 15, or the appendix's Algorithm 1, whose gate at rare targets is f1 + f2"},
+        metadata={"help": "gates of Eq. 15, or of the appendix's Algorithm 1, whose gate at rare targets is f1 + f2"},
     )
 
 

@@ -41,8 +41,8 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
     freeze_below: Optional[float] = field(  # noqa: UP045 — fairseq reads the annotation
         default=None,
         metadata={
-            "help": "instead of --freeze-fraction: tokens whose share of the target tokens of the training split is "
-            "below this are rare, in (0, 1); Yu et al. (2021) have 1e-6"
+            "help": "instead of --freeze-fraction: a token is rare if its share of the target tokens of the training "
+            "split is below this number, in (0, 1); Yu et al. (2021) use 1e-6"
         },
     )
     freeze_until: int = field(

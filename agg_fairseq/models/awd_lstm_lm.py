@@ -24,12 +24,12 @@ class AwdLSTMLanguageModelConfig(FairseqDataclass):
     dropout_input: float = field(default=0.65, metadata={"help": "locked dropout of the input of the first layer"})
     dropout_hidden: float = field(default=0.2, metadata={"help": "locked dropout of the outputs of the other layers"})
     dropout_output: float = field(default=0.4, metadata={"help": "locked dropout of the output of the last layer"})
-    dropout_weight: float = field(default=0.5, metadata={"help": "dropout of the entries of recurrent matrices"})
+    dropout_weight: float = field(default=0.5, metadata={"help": "dropout of entries of the recurrent matrices"})
     activation_penalty: float = field(
         default=2.0, metadata={"help": "weight of the mean square of the activations of the last layer (AR)"}
     )
     temporal_penalty: float = field(
-        default=1.0, metadata={"help": "weight of the mean square of their change between two positions (TAR)"}
+        default=1.0, metadata={"help": "weight of the mean square of the difference between adjacent activations (TAR)"}
     )
 
 

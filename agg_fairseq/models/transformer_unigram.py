@@ -32,7 +32,8 @@ class UnigramOptions(FairseqDataclass):
         default=LEARNED,
         metadata={
             "help": "the bias of the output layer starts at the log of the training frequencies of the targets "
-            "(Meister et al. 2022): learned trains it, and weight decay pulls it back to them; fixed keeps it"
+            "(Meister et al. 2022): learned trains it, and weight decay pulls it back to them; fixed does not "
+            "train it"
         },
     )
 

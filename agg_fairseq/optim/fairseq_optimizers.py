@@ -141,7 +141,7 @@ class FairseqCoupledAdam(AdamOptimizer):
 class AdamL2Config(CoupledAdamConfig):
     """Options of `--optimizer adam_l2`: those of fairseq's `adam`."""
 
-    weight_decay: float = field(default=0.0, metadata={"help": "L2 penalty: this times the weight joins the gradient"})
+    weight_decay: float = field(default=0.0, metadata={"help": "L2 penalty: added to the gradient as this × weight"})
     memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
     memory_efficient_bf16: bool = II("common.memory_efficient_bf16")
 
@@ -176,8 +176,8 @@ class NTASGDConfig(FairseqDataclass):
     asgd_patience: int = field(
         default=5,
         metadata={
-            "help": "the average of the weights begins when a validation is worse than the best of all but the last "
-            "N before it; 0: with the first update"
+            "help": "averaging of the weights starts when the result of a validation is worse than the best one, not "
+            "counting the last N before it; 0: with the first update"
         },
     )
     lr: List[float] = II("optimization.lr")
