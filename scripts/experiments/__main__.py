@@ -248,7 +248,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     ours.add_argument(
         "--updates", type=_number, metavar="N",
-        help="updates of each model (default: demo 600, on wikitext 1000; objectives and f2 2200; multi30k 1000; cures "
+        help="updates of each model (default: demo 400, on wikitext 1000; objectives and f2 2200; multi30k 1000; cures "
         "4080, two epochs)",
     )  # fmt: skip
     ours.add_argument(

@@ -130,7 +130,7 @@ def _language_models(options: Options, models: Mapping[str, tuple[str, ...]]) ->
         models: overrides by name.
     """
     wikitext = options.corpus == "wikitext"
-    updates = options.updates or (1000 if wikitext else 600)
+    updates = options.updates or (1000 if wikitext else 400)
     dimension, interval = options.dimension or 128, min(updates, 10)
     size = (
         f"model.decoder_embed_dim={dimension}", f"model.decoder_input_dim={dimension}",
