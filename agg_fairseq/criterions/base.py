@@ -179,7 +179,10 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         self.changes_rows = cfg.center_output  # are rows of W changed beside the optimizer?
         self.vocabulary = len(task.target_dictionary)
         languages = sorted({pair.split("-")[1] for pair in getattr(task, "lang_pairs", None) or ()})
-        dictionaries = [task.target_dictionary, *(task.dicts[language] for language in languages)]
+        # translation_multi_simple_epoch may have one dictionary for all target languages, by --target-dict.
+        manager = getattr(task, "data_manager", None)
+        of_language = getattr(manager, "get_target_dictionary", None) or (lambda language: task.dicts[language])
+        dictionaries = [task.target_dictionary, *map(of_language, languages)]
         self.vocabularies = {len(dictionary) for dictionary in dictionaries}
         if self.counts_tokens and any(dictionary != dictionaries[0] for dictionary in dictionaries):
             raise ValueError(

@@ -276,6 +276,15 @@ def test_criterions_train_on_several_language_pairs(task, name, request):
         assert int(trainer.criterion.counter.current.sum()) == tokens
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["agg", "mle"])
+def test_one_dictionary_may_be_given_for_all_target_languages(name, mt_data, request):
+    files = ("--source-dict", mt_data / "dict.en.txt", "--target-dict", mt_data / "dict.de.txt")
+    trainer = trainer_of_task("translation_multi_simple_epoch", request, "--criterion", name, *files)
+    assert trainer.criterion.vocabularies == {len(trainer.task.target_dictionary)}
+    assert math.isfinite(trainer.train_step([first_batch(trainer)])["loss"])
+
+
 def refusal(capsys, call):
     """The one line with which a call ends."""
     capsys.readouterr()
