@@ -42,20 +42,22 @@ def training_counts(task: Any, split: str, folder: str | Path | None) -> Tensor:
     source = "\n".join([*fingerprints, str(len(dictionary))])
     cache = None if folder is None or "://" in str(folder) else Path(folder) / FILE
     counts = _read(cache, source, len(dictionary)) if cache is not None and cache.is_file() else None
-    if counts is None:
+    if counts is not None:
+        logger.info(f"reading the counts of the target tokens from {cache}")
+    else:
         logger.info(f"counting the target tokens of {len(paths)} training file(s): {paths[0]}.bin …")
         # The files may have been binarized with a larger dictionary: a language model may predict only its head.
         whole = getattr(task, "dictionary", None) or dictionary
         occurrences = sum(count_tokens(path.parent, whole, path.name) for path in paths)
         counts = occurrences[: len(dictionary)].clone()
         counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
-        logger.info(f"counted {int(counts.sum()):,} target tokens")
         from ..fairseq_glue.distributed import is_first_worker  # imports fairseq
 
         if cache is not None and is_first_worker():
             packed = io.BytesIO()  # a zip file that cannot be written complains once more when it is collected
             np.savez(packed, source=source, counts=counts.numpy())
             write_whole(cache, lambda temporary: temporary.write_bytes(packed.getvalue()))
+    logger.info(f"found {int(counts.sum()):,} target tokens")
     return counts
 
 
