@@ -332,9 +332,9 @@ def test_counts_are_kept_beside_the_run(lm_data, tmp_path, caplog):
     caplog.set_level("INFO")
 
     def counted():
-        before = caplog.text.count("counted ")
+        before = caplog.text.count("counting the ")
         counts = training_counts(task, "train", tmp_path / "run")
-        return counts, caplog.text.count("counted ") - before
+        return counts, caplog.text.count("counting the ") - before
 
     counts, times = counted()
     assert times == 1 and torch.equal(counts, count_tokens(data, task.dictionary))
