@@ -108,7 +108,8 @@ def drawn(generator):
     if OPTIMIZERS[optimizer]:
         options += generator.choice(OPTIMIZERS[optimizer])
     for more in generator.sample(TRAINING, generator.randint(0, 2)):
-        if more[0] not in OF_TRANSFORMERS or model in TRANSFORMERS:
+        is_known = model in TRANSFORMERS if more[0] in OF_TRANSFORMERS else True
+        if is_known and (more[0] != "--dropout" or model != "awd_lstm_lm"):  # which has five options for it
             options += more
     update_freq = generator.choice([1, 1, 2, 3])
     return model, base, [*options, "--update-freq", str(update_freq)], update_freq, bad is not None
