@@ -522,7 +522,9 @@ def test_sequence_loss_equals_the_paper(lm_data):
     criterion.begin_update(0)
     loss, size, log = criterion(model, batch)
     found = torch.autograd.grad(loss, list(model.parameters()))
-    prefixes = criterion._prefixes(batch["net_input"]["src_tokens"])
+    tokens = batch["net_input"]["src_tokens"]
+    prefixes = tokens[:, : tokens.size(1) // 5 * 5].reshape(-1, 5)
+    prefixes = prefixes[(prefixes != trainer.task.target_dictionary.pad()).all(1)][: tokens.numel() // (5 + 9)]
     pad = trainer.task.target_dictionary.pad()
     continuation = decoding.continuation(model, prefixes, 9, forbidden=(pad,))
     repeated = repeated_ngrams(continuation, 2)
