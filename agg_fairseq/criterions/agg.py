@@ -77,6 +77,7 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
     )
     update_freq: List[int] = II("optimization.update_freq")
     max_update: int = II("optimization.max_update")
+    max_epoch: int = II("optimization.max_epoch")
     skip_remainder_batch: bool = II("optimization.skip_remainder_batch")
 
 
@@ -142,11 +143,13 @@ class AggCriterion(LikelihoodCriterion):
                     "among tokens that appeared equally often (the one with the higher index counts as rarer); "
                     "--agg-alpha makes no such choice"
                 )
-            if not cfg.agg_window and 0 < cfg.max_update < 10 * self._window():
+            window = self._window()
+            training = min(cfg.max_update or math.inf, cfg.max_epoch * window or math.inf)  # updates; 0 is no limit
+            if not cfg.agg_window and training < 10 * window:
                 logger.warning(
-                    f"agg: the window is one epoch of {self._window():,} updates, more than a tenth of the training "
-                    f"of {cfg.max_update:,}; a twentieth, such as --agg-window {max(1, cfg.max_update // 20)}, costs "
-                    "less perplexity in docs/which-cure.md"
+                    f"agg: the window is one epoch of {window:,} updates, more than a tenth of the training of "
+                    f"{training:,}; a twentieth, such as --agg-window {max(1, training // 20)}, costs less perplexity "
+                    "in docs/which-cure.md"
                 )
         counter.begin(update_num)
         counter.resize(self._window())

@@ -349,13 +349,15 @@ def test_a_share_of_a_configuration_replaces_the_default_alpha(lm_data):
         task.build_criterion(cfg.criterion)
 
 
+@pytest.mark.parametrize("limit", ["--max-update", "--max-epoch"])
 @pytest.mark.parametrize(
     ("window", "epochs", "is_told"), [(0, 9, True), (0, 10, False), (0, 0, False), (10**6, 9, False)]
 )
-def test_a_window_that_is_long_for_the_training_is_told_of(lm_data, caplog, window, epochs, is_told):
-    """An epoch is told of if it is more than a tenth of --max-update; not without a limit, nor a window as given."""
-    updates = len(batches(*build(lm_data)[:2]))
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-window", window, "--max-update", epochs * updates)
+def test_a_window_that_is_long_for_the_training_is_told_of(lm_data, caplog, limit, window, epochs, is_told):
+    """An epoch is told of if it is more than a tenth of the training; not without a limit, nor a window as given."""
+    length = epochs * (len(batches(*build(lm_data)[:2])) if limit == "--max-update" else 1)
+    limits = ("--max-update", 0, limit, length)
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-window", window, *limits)
     with caplog.at_level("WARNING"):
         for batch in batches(trainer.cfg, trainer.task)[:2]:
             trainer.train_step([batch])
