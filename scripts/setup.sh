@@ -62,9 +62,9 @@ fi
 
 python=$venv/bin/python
 if [ ! -x "$python" ] || ! is_of_wanted_python; then python=$(find_python); fi
-other=fairseq-fixed compiled=''
+wanted=ve-fairseq other=fairseq-fixed compiled=''
 if ! has_wheel "$python"; then
-  other=ve-fairseq compiled=' (fairseq is compiled, a few minutes)'
+  wanted=fairseq-fixed other=ve-fairseq compiled=' (fairseq is compiled, a few minutes)'
   has_compiler || fail "found no C++ compiler, which fairseq needs with $("$python" --version) on $(uname -sm);" \
     "install one, or set PYTHON= to Python 3.11 or 3.12 on Linux x86_64, where none is needed"
 fi
@@ -82,8 +82,8 @@ printf '%s\n' "$torch" >> "$constraints"
 echo "setup: 1/3 build tools and $torch"
 pip install --constraint "$constraints" cython numpy setuptools wheel "$torch"
 echo "setup: 2/3 this package with its tools$compiled"
-# Both packages install the folder `fairseq`, so the one of an earlier set-up goes first.
-pip --quiet uninstall --yes "$other"
+# Both packages install the folder `fairseq`. The other one goes first, and this one with it, whose files that removes.
+if pip show "$other" > /dev/null 2>&1; then pip uninstall --yes "$other" "$wanted"; fi
 # What is compiled is built against what is already here: in an isolated build, fairseq-fixed would pull a second torch of
 # several GB, and fastBPE would fall back to C++ generated for an old Python.
 pip install --constraint "$constraints" --no-build-isolation --editable '.[fairseq,eval,data,dev]'
