@@ -68,11 +68,11 @@ def test_the_demo_trains_the_files_of_configs_demo(tmp_path):
     for model, file in zip(experiment.models(), ("mle", "agg"), strict=True):
         trained = configuration(model, "tiny", tmp_path)
         given = [f"task.data={tmp_path}", "checkpoint.save_dir=/run", "++dataset.required_batch_size_multiple=8"]
+        given.append("optimization.max_update=400")
         written = composed(locate(f"configs/demo/{file}"), with_plugin(given))
         assert written.criterion == trained.criterion and written.model == trained.model
         assert written.optimizer == trained.optimizer and written.dataset == trained.dataset
-        assert written.optimization.max_update == 600 and written.lr_scheduler == trained.lr_scheduler
-        assert {**written.optimization, "max_update": 400} == {**trained.optimization}
+        assert written.optimization == trained.optimization and written.lr_scheduler == trained.lr_scheduler
 
 
 def test_options_of_fairseq_train_as_overrides():
