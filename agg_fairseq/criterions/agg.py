@@ -148,8 +148,8 @@ class AggCriterion(LikelihoodCriterion):
             if not cfg.agg_window and training < 10 * window:
                 logger.warning(
                     f"agg: the window is one epoch of {window:,} updates, more than a tenth of the training of "
-                    f"{training:,}; a twentieth, such as --agg-window {max(1, training // 20)}, costs less perplexity "
-                    "in docs/which-cure.md"
+                    f"{training:,}; in our comparison (docs/which-cure.md) a window of a twentieth, here --agg-window "
+                    f"{max(1, training // 20)}, led to a lower total perplexity"
                 )
         counter.begin(update_num)
         counter.resize(self._window())

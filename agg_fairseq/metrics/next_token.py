@@ -54,7 +54,10 @@ class NextTokenStatistics:
         return int(self._targets.sum())
 
     def perplexity(self) -> dict[str, float | None]:
-        """exp of the mean NLL over the targets of each group, and over all as `total`; None without targets."""
+        """exp of the mean NLL (in nats) over the targets of each group, and over all as `total`; None without targets.
+
+        At least 1; inf where the mean is 700 nats or more. The groups are those of Yu et al. (2022), Tables 1–3.
+        """
 
         def perplexity(tokens: Tensor | slice) -> float | None:
             targets = self._targets[tokens].sum()

@@ -304,6 +304,8 @@ def test_evaluation_with_a_cache(lm_data, awd_run, lm_runs):
     result = perplexity(checkpoints, lm_data, tokens_per_sample=16, cache=cache)
     assert result["awd"]["PPL total"] == pytest.approx(reference(awd_run, lm_data, cache), rel=1e-5)
     assert "|cache:30,theta=0.5,lambda=0.2|" in result.signature
+    for evaluated in result.details["checkpoints"]:
+        assert evaluated["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
     without = perplexity(checkpoints, lm_data, tokens_per_sample=16)
     none = perplexity(checkpoints, lm_data, tokens_per_sample=16, cache=CacheOptions(30, 0.5, 0.0))
     for name in checkpoints:

@@ -370,10 +370,7 @@ def test_rare_words_are_whole(tmp_path, capsys):
     (tmp_path / "vocab.bpe").write_text("#version: 0.2\nĠ l\no w\nĠl ow\ne r\nĠlow er\n", encoding="utf-8")
     order = [*range(11), 12, 11, *range(11)]  # after `Ġlower`, a word begins
     text = " ".join(str(100 + index) for index in order)
-    dictionary = build_dictionary(text)
-    dictionary.save(str(tmp_path / "dict.txt"))
-    write_split(tmp_path / "train", text, dictionary)
-    path = write_checkpoint(tmp_path / "c.pt", torch.eye(len(dictionary)), LANGUAGE_MODEL)
+    path = model_of_tokens(tmp_path, text.split())
     files = ("--gpt2-encoder-json", tmp_path / "encoder.json", "--gpt2-vocab-bpe", tmp_path / "vocab.bpe")
     start = ("neighbors", path, "--data", tmp_path, "--topk", "2", "--json", tmp_path / "out.json")
     body = table(run_command(capsys, *start, "--bpe", "gpt2", *files))[1]
@@ -388,10 +385,7 @@ def test_a_rare_piece_that_others_follow_is_no_word(tmp_path, capsys):
     """Of the rare `▁stone` and `▁stran`, the second is followed by `ger` in two of three places."""
     common = [f"▁{one}{other}" for one in "abcde" for other in "abcde"]
     text = f"{' '.join(common * 9)} {'ger ' * 9}▁stran ger ▁stone ▁stran ger ▁stone ▁stran ▁stone"
-    dictionary = build_dictionary(text)
-    dictionary.save(str(tmp_path / "dict.txt"))
-    write_split(tmp_path / "train", text, dictionary)
-    path = write_checkpoint(tmp_path / "c.pt", torch.eye(len(dictionary)), LANGUAGE_MODEL)
+    path = model_of_tokens(tmp_path, text.split())
     body = table(run_command(capsys, "neighbors", path, "--data", tmp_path, "--topk", "1"))[1]
     assert [row[0] for row in body] == ["▁stone†"]
 
@@ -400,10 +394,7 @@ def test_a_rare_piece_that_ends_other_words_is_no_word(tmp_path, capsys):
     """Of the rare `stone` and `tion`, the second follows a piece that ends in `@@` in two of three places."""
     common = [f"w{one}{other}" for one in "abcde" for other in "abcde"]
     text = f"{' '.join(common * 9)} {'na@@ le@@ ' * 9} na@@ tion stone le@@ tion stone tion na@@ stone"
-    dictionary = build_dictionary(text)
-    dictionary.save(str(tmp_path / "dict.txt"))
-    write_split(tmp_path / "train", text, dictionary)
-    path = write_checkpoint(tmp_path / "c.pt", torch.eye(len(dictionary)), LANGUAGE_MODEL)
+    path = model_of_tokens(tmp_path, text.split())
     start = ("neighbors", path, "--data", tmp_path, "--topk", "1")
     assert [row[0] for row in table(run_command(capsys, *start))[1]] == ["stone†"]
     assert table(run_command(capsys, *start, "--words", "tion"))[1][0][0] == "tion†"

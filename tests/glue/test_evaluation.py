@@ -255,7 +255,10 @@ def test_averaging_and_conversion(runs, lm_data, tmp_path):
     assert result["agg"]["updates"] == 6 and Checkpoint(tmp_path / "average.pt").updates == 6
     result = convert_to_f2(runs["mle"], lm_data, tmp_path / "f2.pt", positions=100, device="cpu")
     assert result["fitted"]["KL (nats)"] == result.details["valid"]["fitted"]["kl"]
-    name = Checkpoint(tmp_path / "f2.pt").model_options["_name"]
+    factorized = Checkpoint(tmp_path / "f2.pt")
+    evaluated = perplexity({"f2": factorized}, lm_data, device="cpu").details["checkpoints"][0]
+    assert evaluated["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
+    name = factorized.model_options["_name"]
     assert name == "transformer_lm_f2" and runs["mle"].model_options["_name"] == "transformer_lm"
 
 
