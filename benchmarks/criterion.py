@@ -60,6 +60,7 @@ CRITERIONS = {  # variant: criterion and options
     "adversarial": ("mle", {"adv_epsilon": 0.005}),
     "mu-loss": ("mle", {"mu_loss": 1.0}),
     "dispersion": ("mle", {"dispersion_gamma": 1.0}),
+    "isoscore": ("mle", {"isoscore_gamma": 1.0}),
 }
 PEERS = ("linear_cross_entropy", "liger-kernel", "cut-cross-entropy")
 """torch's own (from 2.13), chunked; and two packages of Triton kernels, the extra `peers`."""

@@ -82,6 +82,12 @@ class CriterionConfig(FairseqDataclass):
             "help": "weight of the sliced angular dispersion of the output embeddings (Tokarchuk et al. 2025); 0: none"
         },
     )
+    isoscore_gamma: float = field(
+        default=0.0,
+        metadata={
+            "help": "weight of 1 - IsoScore of the output embeddings, against uneven use of the dimensions; 0: none"
+        },
+    )
     center_output: bool = field(
         default=False,
         metadata={

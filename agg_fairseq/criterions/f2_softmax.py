@@ -24,9 +24,9 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
 
     It takes no terms of positions (`--ul-alpha`, `--z-loss`, `--adv-epsilon`): they need the logits of tokens outside
     the target's class, and not to compute those is what this criterion is for. A term of the embedding
-    (`--cosreg-gamma`, `--mu-loss`, `--dispersion-gamma`) needs W alone, and works as everywhere; W has one row per
-    token here too. `--center-output` changes no probability here either: the logits inside a class all change by the
-    same number.
+    (`--cosreg-gamma`, `--mu-loss`, `--dispersion-gamma`, `--isoscore-gamma`) needs W alone, and works as everywhere; W
+    has one row per token here too. `--center-output` changes no probability here either: the logits inside a class all
+    change by the same number.
     """
 
     name: ClassVar[str] = "f2_softmax"

@@ -1,12 +1,13 @@
 """The terms that every criterion takes, each with its own weight; 0 leaves a term out, also of the log.
 
-    term                          option               logged       formed
-    token-level unlikelihood      --ul-alpha           ul_loss      by the operation, at each position
-    z-loss, squared logsumexp     --z-loss             z_loss       by the operation, at each position
-    adversarial likelihood        --adv-epsilon        adv_loss     by the operation, in place of the likelihood
-    cosine regularizer            --cosreg-gamma       cosreg       from W alone, once per update
-    squared length of mean row    --mu-loss            mu_loss      from W alone, once per update
-    sliced dispersion             --dispersion-gamma   dispersion   from W alone, once per update
+    term                          option               logged             formed
+    token-level unlikelihood      --ul-alpha           ul_loss            by the operation, at each position
+    z-loss, squared logsumexp     --z-loss             z_loss             by the operation, at each position
+    adversarial likelihood        --adv-epsilon        adv_loss           by the operation, in place of the likelihood
+    cosine regularizer            --cosreg-gamma       cosreg             from W alone, once per update
+    squared length of mean row    --mu-loss            mu_loss            from W alone, once per update
+    sliced dispersion             --dispersion-gamma   dispersion         from W alone, once per update
+    1 − IsoScore                  --isoscore-gamma     isoscore_penalty   from W alone, once per update
 
 f2_softmax takes those of W alone. To add a term: its weight as an option of `LikelihoodCriterionConfig` (or of
 `CriterionConfig`, if f2_softmax takes it too), and an entry in `POSITION_TERMS` or `EMBEDDING_TERMS`, from which its
@@ -19,7 +20,14 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..functional import Unlikelihood, cosine_regularizer, mean_row_penalty, previous_tokens, sliced_dispersion
+from ..functional import (
+    Unlikelihood,
+    cosine_regularizer,
+    isoscore_penalty,
+    mean_row_penalty,
+    previous_tokens,
+    sliced_dispersion,
+)
 
 
 class PositionTerm(NamedTuple):
@@ -99,5 +107,11 @@ EMBEDDING_TERMS = (
         digits=4,
         # One great circle per update: the same on all workers, for all micro-batches, and after a resume.
         value=lambda weight, padding, update: sliced_dispersion(weight, seed=update, ignore_index=padding),
+    ),
+    EmbeddingTerm(
+        option="isoscore_gamma",
+        logged="isoscore_penalty",
+        digits=4,
+        value=lambda weight, padding, update: isoscore_penalty(weight, ignore_index=padding),
     ),
 )

@@ -10,6 +10,7 @@ from .factorized_softmax import FactorizedOutput, factorized_cross_entropy, join
 from .frequency_classes import equal_frequency, equal_token, mean_efficiency, mefmax
 from .gated_cross_entropy import CrossEntropyOutput, face_weights, gated_cross_entropy
 from .gates import Gates, freezing_gates
+from .isoscore_penalty import isoscore_penalty
 from .log_unigram import log_unigram
 from .naive import gate_gradient, naive_gated_cross_entropy
 from .token_classes import TokenClasses
@@ -36,6 +37,7 @@ __all__ = [
     "gate_gradient",
     "gated_cross_entropy",
     "given_tokens",
+    "isoscore_penalty",
     "joint_log_prob",
     "log_unigram",
     "mean_efficiency",

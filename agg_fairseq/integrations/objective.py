@@ -17,6 +17,7 @@ from ..functional import (
     agps_gates,
     cosine_regularizer,
     gated_cross_entropy,
+    isoscore_penalty,
     mean_row_penalty,
     previous_tokens,
     rare_tokens,
@@ -64,10 +65,11 @@ class GatedObjective:
         adv_epsilon: adversarial training (Wang et al. 2019): the logit of the target is lowered by this share of the
             product of the norms of its embedding and of the features.
         cosreg_gamma: weight of the mean cosine between output embeddings (Gao et al. 2019). It counts once per update,
-            as the next two do.
+            as the next three do.
         mu_loss: weight of the squared length of the mean output embedding (Stollenwerk et al. 2026). To subtract the
             mean itself, call `functional.center_rows_(weight)` after each step of the optimizer.
         dispersion_gamma: weight of the sliced angular dispersion of the output embeddings (Tokarchuk et al. 2025).
+        isoscore_gamma: weight of 1 − IsoScore of the output embeddings, see `functional.isoscore_penalty`.
 
     Raises:
         ValueError: an option is out of its range, missing, or belongs to another method.
@@ -104,6 +106,7 @@ class GatedObjective:
         cosreg_gamma: float = 0.0,
         mu_loss: float = 0.0,
         dispersion_gamma: float = 0.0,
+        isoscore_gamma: float = 0.0,
     ) -> None:
         if method not in METHODS:
             raise ValueError(f"expected method to be one of {', '.join(METHODS)}, got {method!r}")
@@ -123,6 +126,7 @@ class GatedObjective:
             "cosreg_gamma": cosreg_gamma,
             "mu_loss": mu_loss,
             "dispersion_gamma": dispersion_gamma,
+            "isoscore_gamma": isoscore_gamma,
         }
         for name, value in self.terms.items():
             if not 0 <= value < math.inf:
@@ -200,6 +204,8 @@ class GatedObjective:
             total = total + positions * terms["mu_loss"] * mean_row_penalty(weight)
         if terms["dispersion_gamma"]:  # the same great circle for all micro-batches of an update, and on all workers
             total = total + positions * terms["dispersion_gamma"] * sliced_dispersion(weight, seed=self.updates)
+        if terms["isoscore_gamma"]:
+            total = total + positions * terms["isoscore_gamma"] * isoscore_penalty(weight)
         self.micro_batches += 1
         if self.counter is not None:
             self.counter.add(target[target != IGNORED])

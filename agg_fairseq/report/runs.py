@@ -45,7 +45,9 @@ NOT_SETTINGS = frozenset(
 """Options that say where files are and what is printed: they differ between any two runs, and affect no number."""
 OFF = frozenset((None, "None", "0", "0.0", "False", ""))
 """Values of an option that is switched off, or that a run does not have."""
-TERMS = frozenset("ul_alpha z_loss adv_epsilon cosreg_gamma mu_loss dispersion_gamma center_output".split())
+TERMS = frozenset(
+    "ul_alpha z_loss adv_epsilon cosreg_gamma mu_loss dispersion_gamma isoscore_gamma center_output".split()
+)
 """What every criterion of this package can add to its training. Without the option, or with 0, nothing is added."""
 
 

@@ -25,6 +25,7 @@ TERMS = {
     "--cosreg-gamma": WEIGHTS,
     "--mu-loss": WEIGHTS,
     "--dispersion-gamma": WEIGHTS,
+    "--isoscore-gamma": WEIGHTS,
     "--embedding-stats-interval": (("1", "2", "1000"), ("-1",)),
 }
 POSITION_TERMS = {"--ul-alpha": WEIGHTS, "--z-loss": WEIGHTS, "--adv-epsilon": WEIGHTS}

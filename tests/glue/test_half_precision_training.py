@@ -27,7 +27,7 @@ OBJECTIVES = {
     "agg with both": ("--criterion", "agg", "--agg-rare-fraction", 0.4, "--ul-alpha", 0.5, "--cosreg-gamma", 2),
     "agg with the others": (
         "--criterion", "agg", "--agg-rare-fraction", 0.4, "--z-loss", 0.01, "--mu-loss", 0.5, "--center-output",
-        "--adv-epsilon", 0.05, "--dispersion-gamma", 0.1,
+        "--adv-epsilon", 0.05, "--dispersion-gamma", 0.1, "--isoscore-gamma", 0.1,
     ),
     "agps": AGPS,
     "cosreg": ("--criterion", "cosreg"),

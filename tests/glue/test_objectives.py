@@ -197,6 +197,7 @@ EVERY_CRITERION = {
 def test_every_criterion_takes_every_term(lm_data, name):
     """Its loss is that without them, and each at its weight; without them nothing of them is logged."""
     terms = ("--ul-alpha", 0.5, "--z-loss", 0.1, "--cosreg-gamma", 3, "--mu-loss", 5, "--dispersion-gamma", 2)
+    terms += ("--isoscore-gamma", 4)
     without, _ = trainer_for(lm_data, *EVERY_CRITERION[name], "--ul-alpha", 0, "--cosreg-gamma", 0)
     with_them, _ = trainer_for(lm_data, *EVERY_CRITERION[name], *terms)
     for batch in batches(without.cfg, without.task)[:2]:
@@ -206,12 +207,14 @@ def test_every_criterion_takes_every_term(lm_data, name):
     batch = first_batch(lm_data, LM)
     log, plain = gradients(with_them, batch, update=2)[1], gradients(without, batch, update=2)[1]
     found, expected = logged(with_them.criterion, [log]), logged(without.criterion, [plain])
-    assert not {"ul_loss", "z_loss", "cosreg", "mu_loss", "dispersion"} & expected.keys()
+    assert not {"ul_loss", "z_loss", "cosreg", "mu_loss", "dispersion", "isoscore_penalty"} & expected.keys()
     assert found["nll_loss"] == pytest.approx(expected["nll_loss"], abs=2e-3)
     if name != "face":  # whose weights depend on what the two models have output before
         nats = 0.1 * found["z_loss"] + 3 * found["cosreg"] + 5 * found["mu_loss"] + 2 * found["dispersion"]
+        nats += 4 * found["isoscore_penalty"]
         assert found["loss"] == pytest.approx(expected["loss"] + 0.5 * found["ul_loss"] + nats / math.log(2), abs=2e-3)
     assert found["ul_loss"] > 0 and found["z_loss"] > 1 and found["mu_loss"] > 0 and found["dispersion"] > 0
+    assert 0 < found["isoscore_penalty"] < 1
 
 
 @pytest.mark.grid(1)
@@ -570,6 +573,7 @@ def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data):
         (("mle", "--mu-loss", "nan"), "--mu-loss"),
         (("agg", "--adv-epsilon", -0.1), "--adv-epsilon: expected a weight of at least 0, got -0.1"),
         (("f2_softmax", "--dispersion-gamma", "inf"), "--dispersion-gamma"),
+        (("agps", "--isoscore-gamma", -1), "--isoscore-gamma"),
         (("unlikelihood_sequence", "--ul-sequence-rate", 2), "--ul-sequence-rate"),
         (("unlikelihood_sequence", "--ul-prefix-length", 5, "--ul-ngram", 0), "--ul-ngram"),
         (("unlikelihood_sequence",), "--ul-prefix-length: expected at most --tokens-per-sample 16, got 50"),

@@ -21,7 +21,7 @@ CASES = {
     "cosreg": ("cosreg", {}),
     "freeze_rare": ("freeze_rare", {"freeze_parts": "bc"}),
     "face": ("face", {}),
-    "terms of W": ("mle", {"mu_loss": 1.0, "dispersion_gamma": 1.0}),
+    "terms of W": ("mle", {"mu_loss": 1.0, "dispersion_gamma": 1.0, "isoscore_gamma": 1.0}),
 }
 
 

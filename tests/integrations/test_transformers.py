@@ -23,6 +23,7 @@ from agg_fairseq.functional import (
     agg_gates,
     agps_gates,
     cosine_regularizer,
+    isoscore_penalty,
     mean_row_penalty,
     naive_gated_cross_entropy,
     previous_tokens,
@@ -151,7 +152,7 @@ def test_penalties_over_the_micro_batches_of_an_update():
 def test_the_other_terms_over_the_micro_batches_of_an_update():
     """Those of W count once per update, with the great circle of its number."""
     model = gpt2().double()
-    gated = GatedLoss(model, "mle", z_loss=0.1, adv_epsilon=0.2, mu_loss=3.0, dispersion_gamma=0.5)
+    gated = GatedLoss(model, "mle", z_loss=0.1, adv_epsilon=0.2, mu_loss=3.0, dispersion_gamma=0.5, isoscore_gamma=2.0)
     parts = batch(rows=1, seed=1), batch(rows=2, seed=2)
     targets = [shifted(part["labels"]) for part in parts]
     items = sum((target != -100).sum() for target in targets)
@@ -160,6 +161,7 @@ def test_the_other_terms_over_the_micro_batches_of_an_update():
         found = gradients(model, sum(model(**part, num_items_in_batch=items).loss for part in parts))
         gated.end_update()
         expected = 3.0 * mean_row_penalty(weight) + 0.5 * sliced_dispersion(weight, seed=update)
+        expected = expected + 2.0 * isoscore_penalty(weight)
         for part, target in zip(parts, targets, strict=True):
             features = model.transformer(input_ids=part["input_ids"]).last_hidden_state
             naive = naive_gated_cross_entropy(features, weight, target, z_loss=0.1, adversarial=0.2)

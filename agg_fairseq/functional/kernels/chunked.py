@@ -310,8 +310,12 @@ def scaled_gradients(ctx: Any, scale: Tensor, name: str) -> list[Tensor | None]:
             "the loss again"
         )
     gradients, ctx.gradients = ctx.gradients, None
-    # A scale of 1 saves a pass over the gradients. On a GPU it is not read, for which the CPU would have to wait.
-    if scale.is_cuda or scale.item() != 1:
+    if not _is_one(scale):
         for gradient, _ in filter(None, gradients):
             gradient.mul_(scale.to(gradient.dtype))
     return [None if pair is None else pair[0].to(pair[1]) for pair in gradients]
+
+
+def _is_one(scale: Tensor) -> bool:
+    """Whether to save a pass over the gradients. On a GPU never: to read the scale is to wait for the device."""
+    return not scale.is_cuda and scale.item() == 1
