@@ -31,8 +31,11 @@ def trade_off(points: Mapping[str, Sequence[Sequence[float]]], labels: Sequence[
                 statistics.stdev(seed[column] for seed in seeds) if len(seeds) > 1 else None for column in (0, panel)
             ]
             style.point(axis, index, x, y, bars, name)
-        axis.margins(x=0.15)  # room for the names beside the points
+        axis.margins(x=0.1)  # room for the names beside the points
         heights = [mean[panel] for mean in means.values()]
         scale = "log" if min(heights) > 0 and max(heights) > 2 * min(heights) and "PPL" in label else "linear"
         style.finish(axis, xlabel=labels[0], ylabel=label, yscale=scale)
-    return style.finish_figure(figure)
+    figure = style.finish_figure(figure)
+    for panel, axis in enumerate(axes[0], 1):
+        style.name_points(axis, {name: (mean[0], mean[panel]) for name, mean in means.items()})
+    return figure
