@@ -19,6 +19,7 @@ FADED_60 = (*AGG, "criterion.agg_rare_fraction=0.6", "criterion.agg_gates=faded"
 BIAS = ("model._name=transformer_lm_unigram",)
 CENTERING = ("criterion.center_output=true",)
 COUPLED = ("optimizer._name=coupled_adam",)
+ISOSCORE = ("criterion.isoscore_gamma=0.015",)
 
 CURES: Mapping[str, tuple[str, ...]] = {
     "mle": (),
@@ -33,6 +34,7 @@ CURES: Mapping[str, tuple[str, ...]] = {
     "agg-faded-0.6": FADED_60,
     "centering": CENTERING,
     "coupled-adam": COUPLED,
+    "agg-0.3-isoscore": (*AGG_30, *ISOSCORE),
 }  # fmt: skip
 """Overrides of configs/cures/mle.yaml by the name of the model: those that are trained with every seed."""
 ONCE: Mapping[str, tuple[str, ...]] = {
@@ -45,7 +47,11 @@ ONCE: Mapping[str, tuple[str, ...]] = {
     "z-loss": ("criterion.z_loss=1e-4",),
     "adversarial": ("criterion.adv_epsilon=0.005",),
     "dispersion": ("criterion.dispersion_gamma=1",),
-    "agg-0.3-epoch": ("criterion._name=agg", "criterion.agg_rare_fraction=0.3"),
+    "isoscore": ISOSCORE,
+    "agg-0.3-w50": (*AGG_30, "criterion.agg_window=50"),
+    "agg-0.3-w400": (*AGG_30, "criterion.agg_window=400"),
+    "agg-0.3-w800": (*AGG_30, "criterion.agg_window=800"),
+    "agg-0.3-epoch": (*AGG_30, "criterion.agg_window=0"),
 }
 """Those that are trained with the first seed alone."""
 
