@@ -19,12 +19,12 @@ def isoscore_penalty(weight: Tensor, *, ignore_index: int | None = None) -> Tens
 
         d value / dX = X M,   M = 4 (P − s I) / ((D − 1) s² tr(C))
 
-    The rows of X M have the mean 0, as those of X do, so that this is the gradient with respect to the rows themselves:
-    it shrinks the directions of more than average variance and stretches the others. Shifting or scaling all rows
-    changes nothing.
+    The rows of X M have the mean 0, as those of X do, so that this is also the gradient with respect to W. A step
+    against it shrinks the directions whose share of the variance is larger than s, and stretches the others. Adding the
+    same vector to all rows, or multiplying W by a number, changes nothing.
 
-    Cost: V·D² multiplications for C and as many for the gradient. Memory for one copy of W beyond the gradient.
-    Computed in float32 whatever the dtype (float64 stays).
+    Cost: V·D² multiplications for C and as many for the gradient. Memory for one copy of W beyond the gradient; in half
+    precision, for three in float32. Computed in float32 whatever the dtype (float64 stays).
 
     Args:
         weight: (V, D) embeddings, floating point, D at least 2.
@@ -37,7 +37,7 @@ def isoscore_penalty(weight: Tensor, *, ignore_index: int | None = None) -> Tens
         ValueError: `weight` is not a matrix with at least 2 columns.
 
     Reference: Rudman et al. (2022), Algorithm 1, for IsoScore. Rudman & Eickhoff (2024), "Stable anisotropic
-    regularization", use a variant of it as a penalty on hidden states.
+    regularization", add a variant of it, of hidden states, to the loss with either sign.
     """
     if weight.dim() != 2 or weight.size(1) < 2:
         raise ValueError(f"isoscore_penalty: expected weight of shape (V, D) with D >= 2, got {tuple(weight.shape)}")
@@ -55,15 +55,16 @@ class _IsoScorePenalty(torch.autograd.Function):
         with torch.autocast(weight.device.type, enabled=False):
             covariance = x.t() @ x  # D x D, C
         trace, dimension = covariance.trace(), w.size(1)
-        equal = trace == 0
-        trace = trace.masked_fill(equal, torch.inf)  # P = 0 and M = 0
+        # All rows are equal if they differ from their mean by rounding errors only; then P = 0 and M = 0.
+        equal = trace <= len(w) * (8 * torch.finfo(w.dtype).eps * mean.norm()) ** 2
+        trace = trace.masked_fill(equal, torch.inf)
         p = covariance / trace
         s = p.square().sum().masked_fill(equal, 1.0)
         ctx.matrix = 4 * (p - s * torch.eye(dimension, dtype=p.dtype, device=p.device))  # M
         ctx.matrix /= (dimension - 1) * s**2 * trace
         ctx.save_for_backward(weight, mean)
         ctx.ignore_index = ignore_index
-        return 1 - (1 / s - 1) / (dimension - 1)
+        return (1 - (1 / s - 1) / (dimension - 1)).clamp(0, 1)
 
     @staticmethod
     @torch.autograd.function.once_differentiable

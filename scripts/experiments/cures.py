@@ -14,7 +14,8 @@ from .measures import check_word_similarity, perplexity, texts, word_similarity
 WINDOW = "criterion.agg_window=200"
 """In updates of 1,024 tokens: a tenth of an epoch of WikiText-2."""
 AGG = ("criterion._name=agg", WINDOW)
-AGG_30 = (*AGG, "criterion.agg_rare_fraction=0.3")
+AGG_30_EPOCH = ("criterion._name=agg", "criterion.agg_rare_fraction=0.3")
+AGG_30 = (*AGG_30_EPOCH, WINDOW)
 FADED_60 = (*AGG, "criterion.agg_rare_fraction=0.6", "criterion.agg_gates=faded")
 BIAS = ("model._name=transformer_lm_unigram",)
 CENTERING = ("criterion.center_output=true",)
@@ -48,10 +49,10 @@ ONCE: Mapping[str, tuple[str, ...]] = {
     "adversarial": ("criterion.adv_epsilon=0.005",),
     "dispersion": ("criterion.dispersion_gamma=1",),
     "isoscore": ISOSCORE,
-    "agg-0.3-w50": (*AGG_30, "criterion.agg_window=50"),
-    "agg-0.3-w400": (*AGG_30, "criterion.agg_window=400"),
-    "agg-0.3-w800": (*AGG_30, "criterion.agg_window=800"),
-    "agg-0.3-epoch": (*AGG_30, "criterion.agg_window=0"),
+    "agg-0.3-w50": (*AGG_30_EPOCH, "criterion.agg_window=50"),
+    "agg-0.3-w400": (*AGG_30_EPOCH, "criterion.agg_window=400"),
+    "agg-0.3-w800": (*AGG_30_EPOCH, "criterion.agg_window=800"),
+    "agg-0.3-epoch": AGG_30_EPOCH,
 }
 """Those that are trained with the first seed alone."""
 

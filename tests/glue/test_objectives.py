@@ -18,6 +18,7 @@ from agg_fairseq.data.training_counts import FILE, training_counts
 from agg_fairseq.fairseq_glue.output_layer import float32_copies
 from agg_fairseq.functional import (
     cosine_regularizer,
+    isoscore_penalty,
     naive_gated_cross_entropy,
     previous_tokens,
     repeated_ngrams,
@@ -247,6 +248,15 @@ def test_every_criterion_trains_adversarially(lm_data, name):
     (loss, _, log), (plain_loss, *_) = (each.criterion(each.model, batch) for each in (trainer, plain))
     torch.testing.assert_close(loss, plain_loss)
     assert log["adv_loss_number"] == 0
+
+
+def test_the_isoscore_penalty_leaves_padding_out(lm_data):
+    trainer, _ = trainer_for(lm_data, "--criterion", "mle", "--isoscore-gamma", 1)
+    weight = trainer.model.decoder.output_projection.weight
+    with torch.no_grad():
+        weight[1] = 3  # fairseq's padding is a row of zeros
+    _, log = gradients(trainer, first_batch(lm_data, LM))
+    assert log["isoscore_penalty"] == isoscore_penalty(weight, ignore_index=1) != isoscore_penalty(weight)
 
 
 def test_the_great_circle_of_an_update(lm_data):
