@@ -35,11 +35,11 @@ CURES: Mapping[str, tuple[str, ...]] = {
     "agg-faded-0.6": FADED_60,
     "centering": CENTERING,
     "coupled-adam": COUPLED,
+    "bias-faded-0.6": (*BIAS, *FADED_60),
     "agg-0.3-isoscore": (*AGG_30, *ISOSCORE),
 }  # fmt: skip
 """Overrides of configs/cures/mle.yaml by the name of the model: those that are trained with every seed."""
 ONCE: Mapping[str, tuple[str, ...]] = {
-    "bias-faded-0.6": (*BIAS, *FADED_60),
     "agg-0.3-coupled-adam": (*AGG_30, *COUPLED),
     "agg-0.3-centering": (*AGG_30, *CENTERING),
     "bias-coupled-adam": (*BIAS, *COUPLED),
