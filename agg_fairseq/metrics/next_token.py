@@ -59,14 +59,14 @@ class NextTokenStatistics:
         At least 1; inf where the mean is 700 nats or more. The groups are those of Yu et al. (2022), Tables 1–3.
         """
 
-        def perplexity(tokens: Tensor | slice) -> float | None:
+        def of_tokens(tokens: Tensor | slice) -> float | None:
             targets = self._targets[tokens].sum()
             if targets == 0:
                 return None
             mean = (self._nll[tokens].sum() / targets).item()
             return math.exp(mean) if mean < 700 else math.inf  # exp overflows above 709
 
-        return self._by_group(perplexity)
+        return self._by_group(of_tokens)
 
     def unique_predictions(self) -> dict[str, int]:
         """Uniq: the number of distinct arg-max predictions, by the group of the prediction, and all as `total`."""
@@ -79,8 +79,9 @@ class NextTokenStatistics:
     def expected_over_observed(self) -> dict[str, float | None]:
         """Σ_i Σ_{k in group} P[i, k], divided by the number of targets of the group; None without targets.
 
-        1 for a calibrated model; 2 for one that gives the group twice the probability that it deserves on average,
-        which all other groups pay for. `total` is 1 if P sums to 1.
+        A ratio of two numbers of tokens, at least 0, and a measure of our own: 1 for a calibrated model; 2 for one that
+        gives the group twice the probability that it deserves on average, which all other groups pay for. `total` is 1
+        if P sums to 1.
 
         Raises:
             ValueError: `expected` was left out of a call of `add`.
@@ -89,11 +90,11 @@ class NextTokenStatistics:
             raise ValueError("found positions without expected counts; give `expected` to each call of `add`")
         expected = self._expected
 
-        def ratio(tokens: Tensor | slice) -> float | None:
+        def of_tokens(tokens: Tensor | slice) -> float | None:
             targets = int(self._targets[tokens].sum())
             return expected[tokens].sum().item() / targets if targets else None
 
-        return self._by_group(ratio)
+        return self._by_group(of_tokens)
 
     def _by_group(self, measure: Callable[[Tensor | slice], T]) -> dict[str, T]:
         everything = slice(None)
