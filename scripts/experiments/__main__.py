@@ -72,9 +72,8 @@ def main() -> None:
                 say(f"{key} cannot be measured yet: {error}")
         for workspace in workspaces:
             check_path(workspace.output)
-            for model in experiment.models():
-                if model.every_seed or workspace is workspaces[0]:
-                    trainings.setdefault(workspace.folder(model), (workspace, model))
+        for workspace, model in experiment.trainings(workspaces):
+            trainings.setdefault(workspace.folder(model), (workspace, model))
     if not arguments.dry_run:
         for training in trainings.values():
             check_settings(*training)

@@ -136,27 +136,26 @@ def described(key: str, experiment: Experiment, workspaces: Sequence[Workspace],
     unit = "process(es)" if on_cpu else "GPU(s)"
     lines, hours, disk = [], 0.0, 0.0
     corpora: dict[str, Corpus] = {}
-    for workspace in workspaces:
-        for model in experiment.models():
-            if workspace.scale not in model.scales:
-                continue
-            corpora[model.corpus.name] = model.corpus
-            try:
-                cost = cost_of(workspace, model, gpus)
-            except (KeyError, ValueError):  # KEY=VALUE of the command line may be anything that hydra takes
-                lines.append(f"{workspace.name(model)}: not estimated")
-                continue
-            hours, disk = hours + cost.gpu_hours, disk + cost.disk
-            line = (
-                f"{workspace.name(model)}: {cost.batches.tokens:,} tokens per update = {gpus} {unit} x "
-                f"{cost.batches.max_tokens:,} x {cost.batches.update_freq}, {cost.updates:,} updates"
+    for workspace, model in experiment.trainings(workspaces):
+        if workspace.scale not in model.scales:
+            continue
+        corpora[model.corpus.name] = model.corpus
+        try:
+            cost = cost_of(workspace, model, gpus)
+        except (KeyError, ValueError):  # KEY=VALUE of the command line may be anything that hydra takes
+            lines.append(f"{workspace.name(model)}: not estimated")
+            continue
+        hours, disk = hours + cost.gpu_hours, disk + cost.disk
+        line = (
+            f"{workspace.name(model)}: {cost.batches.tokens:,} tokens per update = {gpus} {unit} x "
+            f"{cost.batches.max_tokens:,} x {cost.batches.update_freq}, {cost.updates:,} updates"
+        )
+        if not on_cpu:
+            line += (
+                f", {cost.tokens / 1e9:.2f} billion tokens, {cost.parameters / 1e6:.0f} M parameters, "
+                f"{cost.gpu_hours:.1f} GPU hours, {cost.disk / 1e9:.1f} GB of checkpoints"
             )
-            if not on_cpu:
-                line += (
-                    f", {cost.tokens / 1e9:.2f} billion tokens, {cost.parameters / 1e6:.0f} M parameters, "
-                    f"{cost.gpu_hours:.1f} GPU hours, {cost.disk / 1e9:.1f} GB of checkpoints"
-                )
-            lines.append(line)
+        lines.append(line)
     if not lines:
         return [f"{key}: nothing to train at --scale {workspaces[0].scale}"]
     trainings = f"{key}: {len(lines)} training{'s' if len(lines) > 1 else ''}"

@@ -8,21 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agg_fairseq.errors import UserError
 from agg_fairseq.names import HUMAN
 
 from ..data.prepared_folder import MANIFEST, SPLITS
 from ..data.wikitext_corpora import tokens_file
-from . import agg, agps, cosreg, cures, f2
-from .corpora import DOCUMENTATION, WIKITEXT2_WORDS, WIKITEXT103_WORDS, WMT14
-from .experiment import Corpus, Experiment, Measure, Method, Model, Workspace
-from .measures import bleu, perplexity, texts
+from . import agg, agps, cosreg, cures, f2, multi30k
+from .corpora import DOCUMENTATION, WIKITEXT2_WORDS, WIKITEXT103_WORDS
+from .experiment import Corpus, Experiment, Measure, Method, Model
+from .measures import perplexity, texts
 from .pictures import projection, rare_tokens, singular_values
-
-if TYPE_CHECKING:
-    from agg_fairseq.evaluation import Result
 
 LARGE = 100_000_000
 """Bytes of a training split that is taken for that of WikiText-103 (541 MB) and not of WikiText-2 (11 MB)."""
@@ -251,8 +248,8 @@ def f2_softmax(options: Options) -> list[Experiment]:
     ]
 
 
-def multi30k(options: Options) -> list[Experiment]:
-    """Translation with the ordinary softmax and with the factorized output layer, on Multi30k.
+def _multi30k(options: Options) -> list[Experiment]:
+    """Translation with cures of degenerate embeddings, and with the factorized output layer, on Multi30k.
 
     Raises:
         UserError: an option does not fit.
@@ -263,40 +260,9 @@ def multi30k(options: Options) -> list[Experiment]:
     missing = [file.name for file in files if not file.is_file()]
     if missing and not (options.data / MANIFEST).is_file():
         raise UserError(f"--data: found no {missing[0]} in '{options.data}'; expected the files of Multi30k, task 1")
-    updates, vocabulary, dimension = options.updates or 1000, options.vocabulary or 6000, options.dimension or 128
-    corpus = replace(WMT14, options=("--tokenizer", "sentencepiece", "--vocabulary", str(vocabulary)))
-    size = tuple(
-        f"model.{side}_{name}={factor * dimension}"
-        for side in ("encoder", "decoder")
-        for name, factor in (("embed_dim", 1), ("ffn_embed_dim", 2))
+    return multi30k.translation(
+        updates=options.updates or 1000, vocabulary=options.vocabulary or 6000, dimension=options.dimension or 128
     )
-    shared = (
-        f"optimization.max_update={updates}",
-        "lr_scheduler.warmup_updates=400",
-        f"checkpoint.save_interval_updates={max(1, updates // 10)}",
-        "checkpoint.keep_interval_updates=1",
-        *(() if dimension == 128 else size),
-    )
-    # All options that the layer reads: fairseq-hydra-train knows no defaults of translation models.
-    layer = (
-        "model.f2_assignment=mefmax", "model.f2_classes=0", "model.f2_decoding=joint",
-        "model.train_subset=${dataset.train_subset}", "model.save_dir=${checkpoint.save_dir}",
-        "model.restore_file=${checkpoint.restore_file}",
-    )  # fmt: skip
-    factorized = ("model._name=transformer_f2", "criterion._name=f2_softmax", *layer)
-    models = {
-        name: Model(name, "wmt14_en_de/agg-base-mle", corpus, (*shared, *overrides), averaged=0)
-        for name, overrides in {"mle": (), "f2": factorized}.items()
-    }
-    rows = {**models, "f2-greedy-class": replace(models["f2"], decoding="greedy-class")}
-    return [
-        Experiment(
-            "BLEU on the test set of Multi30k, English to German, beam 5",
-            [Method(label, model) for label, model in rows.items()],
-            [Measure("sacreBLEU", _beam_5, "sacreBLEU", 1)],
-            name="table",
-        )
-    ]
 
 
 def _cures(options: Options) -> list[Experiment]:
@@ -306,14 +272,6 @@ def _cures(options: Options) -> list[Experiment]:
         UserError: an option does not fit.
     """
     return cures.cures(_text(options, wikitext=True), options.updates or 4080, options.max_texts or 300)
-
-
-def _beam_5(workspace: Workspace, model: Model) -> Result:
-    options = ["--beam", "5", "--batch-size", "64", "--remove-bpe", "sentencepiece"]
-    if model.decoding is None:
-        return bleu(workspace, model, generate=options)
-    options += ["--model-overrides", str({"f2_decoding": model.decoding})]
-    return bleu(workspace, model, generate=options, name=f"generate-{model.decoding}")
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -347,10 +305,10 @@ OURS: dict[str, Entry] = {
         {"corpus": "wikitext", "vocabulary": 40000, "updates": 2200},
     ),
     "multi30k": Entry(
-        "the same two on a small translation model",
+        "the objectives of the translation tables, AGG with a bias, and the factorized layer, on a small model",
         "runs/multi30k",
         (*SIZES, "data", "vocabulary"),
-        multi30k,
+        _multi30k,
     ),
     "cures": Entry(
         "every cure of degenerate embeddings, and what it costs, on a small language model",

@@ -257,3 +257,12 @@ class Experiment:
                 model = model.start
             found |= {one.name: one for one in chain if one.name not in found}
         return list(found.values())
+
+    def trainings(self, workspaces: Sequence[Workspace]) -> list[tuple[Workspace, Model]]:
+        """All models to train in the workspaces, of which there is one per seed."""
+        return [
+            (workspace, model)
+            for workspace in workspaces
+            for model in self.models()
+            if model.every_seed or workspace is workspaces[0]
+        ]

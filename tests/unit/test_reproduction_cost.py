@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from scripts.experiments.cost import cost_of, described, settings
 from scripts.experiments.entries import EXPERIMENTS
 from scripts.experiments.experiment import SCALES, Workspace
+from scripts.experiments.multi30k import translation
 from scripts.experiments.training import overrides_of
 from tests.conftest import ROOT
 from tests.reproducing import run_entry_here
@@ -64,6 +65,14 @@ def test_sum_of_a_table(tmp_path):
     assert total.startswith(
         "agg-3: 2 trainings, 38 GPU hours, 4.7 hours on 8 GPUs; 25 GB of checkpoints, 2.0 GB of data"
     )
+
+
+def test_a_model_of_the_first_seed_alone_is_not_counted_for_the_others(tmp_path):
+    workspaces = [Workspace("tiny", tmp_path, seed=seed, models=f"seed-{seed}") for seed in (1, 2)]
+    *lines, total = described("multi30k", translation(updates=20, vocabulary=500, dimension=8)[0], workspaces, 1)
+    names = [line.partition(":")[0] for line in lines]
+    assert "seed-1/f2" in names and "seed-2/mle" in names and "seed-2/f2" not in names
+    assert total == "multi30k: 11 trainings on a CPU"
 
 
 def test_what_the_command_line_changes(tmp_path):
