@@ -161,7 +161,7 @@ class AggCriterion(LikelihoodCriterion):
         if not self._warned and self._gates is not None and epoch >= 2 and is_full:
             self._warned = True
             share = int(self._gates.rare.sum()) / self.vocabulary
-            if share > 0.5:
+            if share > 0.5 and cfg.agg_gates != "faded":  # those hold back only the rarest of the group
                 logger.warning(
                     f"agg: {share:.0%} of the vocabulary is rare after the first epoch, which costs the other tokens "
                     "perplexity; lower --agg-alpha, or set --agg-rare-fraction (0.05 to 0.3)"

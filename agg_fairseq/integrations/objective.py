@@ -288,7 +288,7 @@ class GatedObjective:
             return
         self._warned = True
         share = int(self.rare.sum()) / self.vocabulary
-        if share > 0.5:
+        if share > 0.5 and self._which != "faded":  # those hold back only the rarest of the group
             logger.warning(
                 f"{share:.0%} of the vocabulary is rare, which costs the other tokens perplexity; lower agg_alpha, or "
                 "set agg_rare_fraction (0.05 to 0.3)"

@@ -216,7 +216,8 @@ EXPERIMENTS = {
             Method("AGG", AGG, ("55.13", "56.54", "65.45", "36.36")),
         ],
         [Measure(dataset, word_similarity, dataset) for dataset in DATASETS],
-        note=f"{RARE_NOTE} Pairs with a word that the dictionary cannot spell are left out.",
+        note=f"{RARE_NOTE} As in the authors' code, sub-words that the dictionary lacks are <unk>, and no pair is left "
+        "out.",
         check=check_word_similarity,
     ),
     "agg-7": Experiment(

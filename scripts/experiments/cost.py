@@ -113,9 +113,10 @@ def _parameters(found: Mapping[str, str], entries: int) -> int:
     dimension = int(found.get("model.decoder_embed_dim", 512))
     shared = "true" in (found.get("model.share_decoder_input_output_embed"), found.get("model.share_all_embeddings"))
     total = entries * dimension * (1 if shared else 2)
-    if "model.decoder_hidden_size" in found:  # an LSTM, whose first layer reads embeddings
-        hidden, layers = int(found["model.decoder_hidden_size"]), int(found["model.decoder_layers"])
-        return total + 4 * hidden * (dimension + hidden) + (layers - 1) * 8 * hidden**2 + hidden * dimension
+    if "model.decoder_hidden_size" in found:  # AWD-LSTM, whose embeddings are always tied
+        inner = [int(found["model.decoder_hidden_size"])] * (int(found["model.decoder_layers"]) - 1)
+        sizes = [dimension, *inner, dimension]
+        return entries * dimension + sum(4 * (n + m) * m for n, m in zip(sizes, sizes[1:], strict=False))
     for side, attentions in (("encoder", 1), ("decoder", 2 if "model.encoder_layers" in found else 1)):
         if f"model.{side}_layers" in found:
             width, inner = int(found[f"model.{side}_embed_dim"]), int(found[f"model.{side}_ffn_embed_dim"])

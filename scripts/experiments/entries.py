@@ -207,14 +207,14 @@ def demo(options: Options) -> list[Experiment]:
 
 
 def objectives(options: Options) -> list[Experiment]:
-    """Every objective of the package on the same model, or the models of --model.
+    """The objectives of `OBJECTIVES` on the same model, or the models of --model.
 
     Raises:
         UserError: an option does not fit.
     """
     if options.models or options.rare_fractions:
         return demo(options)
-    return [_comparison("All objectives, same model and updates", _language_models(options, OBJECTIVES))]
+    return [_comparison("The objectives, same model and updates", _language_models(options, OBJECTIVES))]
 
 
 def f2_softmax(options: Options) -> list[Experiment]:
@@ -291,7 +291,7 @@ OURS: dict[str, Entry] = {
         jobs=min(2, len(os.sched_getaffinity(0))),  # a core each is faster than both for one after the other
     ),
     "objectives": Entry(
-        "every objective of the package on a small language model",
+        "AGG and its variants, freezing, AGPS, CosReg and unlikelihood on a small language model",
         "runs/objectives",
         (*SIZES, "data", "corpus", "vocabulary", "rare_fractions", "models"),
         objectives,

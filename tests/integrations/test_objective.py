@@ -72,13 +72,14 @@ def test_a_broken_off_update_is_forgotten():
     assert objective.counter.appearances.equal(torch.bincount(example(2)[1].flatten(), minlength=V))
 
 
-def test_warns_once_where_most_tokens_are_rare(caplog):
-    objective = GatedObjective(V, agg_alpha=0.9, agg_window=2)
+@pytest.mark.parametrize("gates", ["both", "faded"])
+def test_warns_once_where_most_tokens_are_rare(caplog, gates):
+    objective = GatedObjective(V, agg_alpha=0.9, agg_window=2, agg_gates=gates)
     weight = torch.randn(V, D, requires_grad=True)
     for _ in range(4):
         objective.loss(example(1)[0], weight, example(1)[1])
         objective.end_update()
-    assert sum("of the vocabulary is rare" in record.message for record in caplog.records) == 1
+    assert sum("of the vocabulary is rare" in record.message for record in caplog.records) == (gates == "both")
 
 
 @pytest.mark.parametrize(

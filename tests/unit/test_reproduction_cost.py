@@ -48,6 +48,7 @@ def test_settings_are_those_that_hydra_composes(name, scale, tmp_path):
         ("f2-mle", 68, 1.64, 3.7, 2.5),
         ("agg-base-agg", 65, 12.45, 26.9, 5.4),
         ("agg-big-agg", 218, 12.45, 90.4, 18.3),
+        ("cosreg-mle", 34, 1.57, 1.7, 0.8),
     ],
 )
 def test_cost_at_the_published_scale(name, millions, billions, hours, gigabytes, tmp_path):
