@@ -18,7 +18,7 @@ from .embedding import check_finite
 from .errors import UserError, first_line
 from .evaluation.inputs import find_device
 from .evaluation.result import Column, Result
-from .files import check_distinct, check_writable, write_whole
+from .files import check_distinct, check_not_inside, check_writable, write_whole
 from .functional import TokenClasses
 from .functional.class_embeddings import (
     class_log_mass,
@@ -56,7 +56,7 @@ def convert_to_f2(
         output: the file to write.
         assignment: how tokens are assigned to frequency classes, one of `functional.frequency_classes.ASSIGNMENTS`.
         classes: their number; 0 with "mefmax", which chooses it.
-        positions: targets to fit on, and to measure on.
+        positions: targets to fit on; at least as many, in whole batches, are measured on.
         max_tokens: tokens per batch.
         device: "cpu", "cuda", …; None: a GPU if there is one.
 
@@ -68,7 +68,7 @@ def convert_to_f2(
 
     Raises:
         UserError: the model is another one, or diverged; a split is missing or damaged; an option is out of its range;
-            or `output` cannot be written or is the checkpoint.
+            or `output` cannot be written, or is the checkpoint or a file of `data`.
 
     Reference: Choi et al. (2020), App. C.
     """
@@ -77,6 +77,7 @@ def convert_to_f2(
     if positions < 1 or max_tokens < 1:
         raise UserError("--positions, --max-tokens: expected at least 1")
     check_distinct(path=checkpoint.path, output=output)
+    check_not_inside("--output", output, data)
     parent = _parent_architecture(checkpoint)
     place = find_device(device)
     model, task = checkpoint.build_model(data)

@@ -96,6 +96,17 @@ def check_distinct(**paths: str | Path | None) -> None:
         seen[resolved] = option
 
 
+def check_not_inside(option: str, path: str | Path, folder: str | Path) -> None:
+    """Sees that a command writes over no file of a folder that it reads. A new file there is no mistake.
+
+    Raises:
+        UserError: `path`, given as `option`, is such a file.
+    """
+    target = Path(path).resolve()
+    if target.is_file() and Path(folder).resolve() in target.parents:
+        raise UserError(f"{option}: found {path}, a file that is read; name another")
+
+
 def check_writable(path: str | Path) -> None:
     """Sees, before hours of work, that `write_whole` will be able to write.
 

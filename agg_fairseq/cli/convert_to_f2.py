@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import argparse
 
-from ..checkpoint import Checkpoint
+from ..checkpoint import Checkpoint, checkpoint_file
 from ..f2_conversion import convert_to_f2
-from ..files import check_distinct, check_writable
+from ..files import check_distinct
 from ..functional.frequency_classes import ASSIGNMENTS
-from .options import add_device, add_json, print_result
+from .options import add_device, add_json, check_json, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,9 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Fits, writes the checkpoint, prints the table and writes the JSON file."""
-    check_distinct(path=arguments.path, output=arguments.output, json=arguments.json)
-    if arguments.json:
-        check_writable(arguments.json)
+    check_distinct(path=checkpoint_file(arguments.path), output=arguments.output, json=arguments.json)
+    check_json(arguments.json, [arguments.data])
     result = convert_to_f2(
         Checkpoint(arguments.path, training_state=False),
         arguments.data,

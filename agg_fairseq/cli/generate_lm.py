@@ -14,11 +14,11 @@ from __future__ import annotations
 import argparse
 import time
 
-from ..checkpoint import Checkpoint
+from ..checkpoint import Checkpoint, checkpoint_file
 from ..evaluation import generate_texts
-from ..files import check_distinct, check_writable, write_json
+from ..files import check_distinct, write_json
 from ..functional.decoupled import DECODINGS
-from .options import add_device, add_generation
+from .options import add_device, add_generation, check_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,9 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Writes the texts, prints a summary and the signature, and writes the JSON file."""
-    check_distinct(path=arguments.path, output=arguments.output, json=arguments.json)
-    if arguments.json:
-        check_writable(arguments.json)
+    check_distinct(path=checkpoint_file(arguments.path), output=arguments.output, json=arguments.json)
+    check_json(arguments.json, [arguments.data])
     started = time.monotonic()
     result = generate_texts(
         Checkpoint(arguments.path, training_state=False),

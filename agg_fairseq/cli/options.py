@@ -10,7 +10,8 @@ from ..data.subwords import FILES, Tokenizer
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
 from ..evaluation.result import Result
-from ..files import check_writable, write_json
+from ..files import check_not_inside, check_writable, write_json
+from ..pretrained import is_pretrained
 
 TOKENIZER_FILES = {
     "gpt2_encoder_json": "encoder.json of --bpe gpt2",
@@ -136,9 +137,12 @@ def check_json(json: str | None, inputs: Sequence[str | Path | None]) -> None:
         return
     target = Path(json).resolve()
     for source in (Path(path).resolve() for path in inputs if path is not None):
-        inside = source in target.parents and target.is_file() and target.suffix != ".json"
-        if target == source or inside:
+        if target == source:
             raise UserError(f"--json: found {json}, a file that is read; name another")
+        if is_pretrained(source):  # its configuration and its tokenizer are JSON, too
+            check_not_inside("--json", json, source if source.is_dir() else source.parent)
+        elif target.suffix != ".json":  # that of an earlier evaluation may be replaced
+            check_not_inside("--json", json, source)
     check_writable(json)
 
 

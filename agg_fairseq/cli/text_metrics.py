@@ -8,7 +8,7 @@ they are to each other. Three measures tell how varied they are: Distinct (Dist)
 text; Rep, the share of texts that end in a repeated phrase; and Uniq, the number of distinct tokens. With --data, the
 table also has the shares of frequent, medium, rare and very rare tokens, which make up the top 40%, next 30%, next 20%
 and last 10% of the training split. All measures but KLD and Uniq are multiplied by 100 in the table, but not in --json.
-An undefined measure, such as the Self-BLEU of a single text, is left empty.
+An undefined measure, such as the Self-BLEU of a single text, is a dash, and null in --json.
 
     agg-fairseq text-metrics mle.jsonl agg.jsonl --data data-bin/wikitext-2
 """

@@ -52,13 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measures every model, prints the table and writes the JSON file."""
-    files = [*dataset_files(arguments.datasets), *tokenizer_of(arguments).files.values()]
-    check_json(arguments.json, [*arguments.inputs, arguments.data, *files])
+    datasets, tokenizer = dataset_files(arguments.datasets), tokenizer_of(arguments)
+    check_json(arguments.json, [*arguments.inputs, arguments.data, *datasets, *tokenizer.files.values()])
     result = word_similarity(
         open_models(arguments.inputs, arguments.name, arguments.matrix),
         arguments.data,
-        arguments.datasets,
-        tokenizer=tokenizer_of(arguments),
+        datasets,
+        tokenizer=tokenizer,
         as_published=arguments.as_published,
     )
     print_result(result, arguments.json)

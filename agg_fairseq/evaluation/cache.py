@@ -20,7 +20,7 @@ from .result import Result
 
 DATA_ENDINGS = (".bin", ".idx", ".txt")
 """Of the files in a folder of fairseq-preprocess."""
-REVISION = 4
+REVISION = 5
 """Of what the evaluations return. To be raised if one returns other columns or details, or measures them in another
 way, so that results of the same version of the package that were kept before are made again."""
 

@@ -14,7 +14,7 @@ from .. import __version__, decoding
 from ..checkpoint import Checkpoint
 from ..embedding import check_finite
 from ..errors import UserError, first_line
-from ..files import check_distinct, check_writable, write_whole
+from ..files import check_distinct, check_not_inside, check_writable, write_whole
 from .inputs import check_language_models, check_split, find_device
 from .result import Column, Result
 
@@ -62,16 +62,17 @@ def generate_texts(
     Raises:
         UserError: the checkpoint is no language model over the dictionary of `data`, is diverged, or has too few
             learned positions; the split is missing, damaged or too short; an option is out of its range; `output`
-            cannot be written or is the checkpoint; or the GPU has too little memory for a batch.
+            cannot be written, is the checkpoint or a file of `data`; or the GPU has too little memory for a batch.
 
     Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
     """
     check_distinct(path=checkpoint.path, output=output)
+    check_not_inside("--output", output, data)
     for name, value in {
         "prefix_length": prefix_length, "length": length, "max_texts": max_texts, "topk": topk, "batch_size": batch_size
     }.items():  # fmt: skip
         if value is not None and not 1 <= value < 2**31:
-            raise UserError(f"--{name.replace('_', '-')}: expected at least 1, got {value}")
+            raise UserError(f"--{name.replace('_', '-')}: expected 1 to 2^31 - 1, got {value}")
     if not 0 <= seed < 2**63:
         raise UserError(f"--seed: expected 0 to 2^63 - 1, got {seed}")
     check_language_models({"": checkpoint}, data)

@@ -20,7 +20,7 @@ from ..metrics import NextTokenStatistics
 from ..metrics.continuous_cache import CacheOptions, ContinuousCache
 from ..metrics.groups import GROUPS
 from ..names import HUMAN
-from .inputs import check_language_models, check_split, find_device, load_vocabulary
+from .inputs import check_language_models, check_split, find_device, load_vocabulary, matrix_signature
 from .isotropy import geometry_by_group
 from .result import Column, Result
 
@@ -128,7 +128,7 @@ def perplexity(
         geometry = geometry_by_group(checkpoint.output_embedding.weight, by_group)
         found: dict[str, Any] = {
             "path": str(checkpoint),
-            "embedding": checkpoint.output_embedding.name,
+            "embedding": checkpoint.output_embedding.description,
             "perplexity": statistics.perplexity(),
             "uniq": statistics.unique_predictions(),
             "expected_over_observed": statistics.expected_over_observed(),
@@ -163,7 +163,7 @@ def perplexity(
                 *([f"state:carried({','.join(carrying)})"] if carrying else []),
                 *([f"cache:{cache[0]},theta={cache[1]:g},lambda={cache[2]:g}"] if cache is not None else []),
                 f"groups:{GROUPINGS[groups]}",
-                f"isotropy:eigenvectors-of-WtW,all-rows,{evaluated[0]['embedding']}",
+                f"isotropy:eigenvectors-of-WtW,all-rows,{matrix_signature(checkpoints)}",
                 f"version:{__version__}",
             ]
         ),
@@ -192,9 +192,9 @@ class _Blocks:
             raise UserError(
                 f"--context-window: expected 0 to {self.length - 1} (below --tokens-per-sample), got {self.context}"
             )
-        if self.max_tokens is not None and self.max_tokens < self.length:
+        if self.max_tokens is not None and not self.length <= self.max_tokens < 2**31:
             raise UserError(
-                f"--max-tokens: expected at least {self.length} (--tokens-per-sample), got {self.max_tokens}"
+                f"--max-tokens: expected {self.length} (--tokens-per-sample) to 2^31 - 1, got {self.max_tokens}"
             )
 
 
@@ -220,7 +220,7 @@ def _score_split(
                 f"--cache-size: found an adaptive or factorized softmax in {checkpoint}; expected one softmax over "
                 "all tokens"
             )
-        batches = _blocks_in_order(task, blocks)
+        batches = _blocks_in_order(task, blocks, model.max_positions())
     for sample in tqdm(batches, desc=name, unit="batch", disable=None, leave=False):
         if "net_input" not in sample:
             continue
@@ -252,14 +252,18 @@ def _batches(model: Any, task: Any, blocks: _Blocks) -> Any:
     )
 
 
-def _blocks_in_order(task: Any, blocks: _Blocks) -> Iterator[dict[str, Any]]:
-    """Batches of one block each, in the order of the text, which fairseq changes to sort blocks by length."""
+def _blocks_in_order(task: Any, blocks: _Blocks, positions: int) -> Iterator[dict[str, Any]]:
+    """Batches of one block each, in the order of the text, which fairseq changes to sort blocks by length.
+
+    As in fairseq's batches, blocks of more tokens than the model has `positions` are left out.
+    """
     from fairseq.data import LMContextWindowDataset
 
     dataset, padding = task.dataset(blocks.split), task.source_dictionary.pad()
+    kept = np.flatnonzero(np.asarray(dataset.sizes) <= positions)
     if blocks.context:
         dataset = LMContextWindowDataset(dataset, task.args.tokens_per_sample, blocks.context, padding)
-    for number in range(len(dataset)):
+    for number in kept:
         yield dataset.collater([dataset[number]])
 
 

@@ -57,12 +57,13 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     if HUMAN in texts:
         raise UserError(f"--name: found {HUMAN!r}, the row of the references; give the file another name")
     continuations, references = _read_sides(texts)
-    groups, shares = None, None
+    groups, shares, sizes = None, None, None
     if data is not None:
         dictionary = load_dictionary(data)
         unseen = torch.zeros(1, dtype=torch.int64)  # one more entry, for all tokens that the dictionary lacks
         groups = metrics.frequency_mass_groups(torch.cat([count_tokens(data, dictionary), unseen]))
         shares = partial(_shares, dictionary=dictionary, groups=groups)
+        sizes = {**groups.sizes(), MASS_GROUPS[-1]: groups.sizes()[MASS_GROUPS[-1]] - 1}  # without that entry
     measured = {}
     everything = {**continuations, HUMAN: references}
     for name, of_row in tqdm(everything.items(), desc="measuring", unit="file", disable=None, leave=False):
@@ -103,7 +104,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
                 f"version:{__version__}",
             ]
         ),
-        details={"groups": groups and groups.sizes(), "human": measured[HUMAN], "files": files},
+        details={"groups": sizes, "human": measured[HUMAN], "files": files},
     )
 
 

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from .. import __version__, metrics
 from ..data.subwords import WORDS, Tokenizer, check_words
-from ..data.word_pairs import dataset_files, read_word_pairs
+from ..data.word_pairs import read_word_pairs
 from ..errors import UserError
 from ..names import unique_names
 from ..sources import EmbeddingSource
@@ -43,7 +43,7 @@ def word_similarity(
         checkpoints: models over one vocabulary, by the names of their rows.
         data: folder written by `fairseq-preprocess`, with the training split; None for models of transformers, whose
             words are split by their own tokenizer.
-        datasets: files, folders and names of data sets, as of `data.word_pairs.dataset_files`.
+        datasets: files, such as `data.word_pairs.dataset_files` finds by the names of data sets.
         tokenizer: how words are split into tokens of the dictionary.
         as_published: follow that code. A pair is left out only if the cosine of its vectors is undefined.
 
@@ -63,9 +63,8 @@ def word_similarity(
     clash = next((name for name in checkpoints if name in taken), None)
     if clash is not None:
         raise UserError(f"--name: found {clash!r}, the row of the covered pairs; give the checkpoint another name")
-    paths = dataset_files(datasets)
-    names = unique_names(paths, None, "stem")
-    pairs_of = {name: read_word_pairs(path) for name, path in zip(names, paths, strict=True)}
+    names = unique_names(datasets, None, "stem")
+    pairs_of = {name: read_word_pairs(path) for name, path in zip(names, datasets, strict=True)}
     try:
         import scipy.stats  # noqa: F401 — found missing before the work starts
     except ImportError as error:

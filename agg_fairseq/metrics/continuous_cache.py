@@ -48,8 +48,8 @@ class ContinuousCache:
     """
 
     def __init__(self, options: CacheOptions) -> None:
-        if options.size < 1:
-            raise ValueError(f"cache size: expected at least 1 position, got {options.size}")
+        if not 1 <= options.size < 2**31:
+            raise ValueError(f"cache size: expected 1 to 2^31 - 1 positions, got {options.size}")
         if not 0 <= options.theta < math.inf:
             raise ValueError(f"cache theta: expected a number of at least 0, got {options.theta}")
         if not 0 <= options.weight <= 1:

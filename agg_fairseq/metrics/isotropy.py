@@ -25,7 +25,7 @@ def isotropy(weight: Tensor, *, both_signs: bool = False) -> float:
             `torch.linalg.eigh` returns, as in the papers' tables.
 
     Returns:
-        In [0, 1]; 1 is perfectly isotropic.
+        In [0, 1]; 1 is perfectly isotropic. It is 1 also if all rows are zero, which have no direction.
 
     Raises:
         ValueError: `weight` is not a matrix, has no rows, or holds a value that is not finite.

@@ -137,7 +137,7 @@ def rare_tokens(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()) ->
         vocabularies.append(largest["rare_tokens"] / share if share > 0 else math.nan)
     style.finish(axis, xlabel="updates", ylabel="rare tokens")
     axis.set_ylim(0, 1.05 * axis.dataLim.ymax or 1)
-    if max(vocabularies) <= 1.01 * min(vocabularies):  # false for NaN
+    if not any(map(math.isnan, vocabularies)) and max(vocabularies) <= 1.01 * min(vocabularies):
         tokens = vocabularies[0] / 100
         right = axis.secondary_yaxis("right", functions=(lambda size: size / tokens, lambda share: share * tokens))
         right.set_ylabel("% of the vocabulary")

@@ -36,14 +36,14 @@ def alpha_sweep(evaluations: Evaluations) -> Figure:
             several evaluations with the same numbers.
 
     Raises:
-        UserError: there are fewer than two models of AGG; some have α and some the rare fraction; two different models
-            have the same name; or a number is missing.
+        UserError: there are fewer than two values of AGG's option; some have α and some the rare fraction; two
+            different models have the same name; or a number is missing.
 
     Reference: Yu et al. (2022), Fig. 5.
     """
     panels = {"perplexity": "perplexity", "uniq": "Uniq", "isotropy": "I(W)"}
     lines = ("total", "rare")
-    swept: list[tuple[str, float, dict[tuple[str, str], float]]] = []  # option, its value, the measures of the model
+    swept: list[tuple[str, str, float, dict[tuple[str, str], float]]] = []  # name, option, its value, the measures
     levels: dict[str, dict[tuple[str, str], float]] = {}
     for evaluation in measurements_of(evaluations, "eval-lm"):
         for row in evaluation.rows("checkpoints"):
@@ -57,19 +57,21 @@ def alpha_sweep(evaluations: Evaluations) -> Figure:
                 x = evaluation.number(row, "criterion", option)
                 if math.isnan(x):
                     raise UserError(f"{evaluation.source}: found no {option} of {name!r}; expected a number")
-                swept.append((option, x, values))
+                if (name, option, x, values) not in swept:
+                    swept.append((name, option, x, values))
             elif name == AGG_CURVE or levels.setdefault(name, values) != values:
                 expected = "expected a name for each model without AGG; see --name of eval-lm"
                 raise UserError(f"{evaluation.source}: found the name {name!r} again; {expected}")
-    options = {option for option, _, _ in swept}
-    if len(swept) < 2 or len(options) > 1:
+    options = {option for _, option, _, _ in swept}
+    by_value: dict[float, list[dict[tuple[str, str], float]]] = {}
+    for _, _, x, values in sorted(swept, key=lambda model: model[2]):
+        by_value.setdefault(x, []).append(values)
+    if len(by_value) < 2 or len(options) > 1:
         mixed = ", some with --agg-alpha and some with --agg-rare-fraction" if len(options) > 1 else ""
         raise UserError(
-            f"{', '.join(evaluations)}: found {len(swept)} models of AGG{mixed}; expected two or more, all by one"
+            f"{', '.join(evaluations)}: found {len(swept)} models of AGG with {len(by_value)} values{mixed}; "
+            "expected two or more values, all of one option"
         )
-    by_value: dict[float, list[dict[tuple[str, str], float]]] = {}
-    for _, x, values in sorted(swept, key=lambda model: model[1]):
-        by_value.setdefault(x, []).append(values)
     figure, axes = style.new_figure(rows=len(lines), columns=len(panels), width=4.0, height=3.0, sharex=True)
     for line, axes_of_line in zip(lines, axes, strict=True):
         for axis, (key, title) in zip(axes_of_line, panels.items(), strict=True):
@@ -88,7 +90,7 @@ def alpha_sweep(evaluations: Evaluations) -> Figure:
                 axis.yaxis.get_major_locator().set_params(integer=True)
             style.finish(axis, title=f"{title}, {line}")
     for axis in axes[-1]:
-        axis.set_xlabel(AGG_OPTIONS[swept[0][0]])
+        axis.set_xlabel(AGG_OPTIONS[swept[0][1]])
     return style.finish_figure(figure)
 
 

@@ -260,14 +260,6 @@ def _has_published_sentences(path: Path) -> bool:
     return all(text["found"] == text["published"] for text in texts)
 
 
-def _has_published_sentences(path: Path) -> bool:
-    """Whether each text of WMT14 had the number of sentences that it is known to have."""
-    if not path.exists():  # the folder `plain` was made by version 0.1.0
-        return False
-    texts = itertools.chain(*json.loads(path.read_text(encoding="utf-8")).values())
-    return all(text["found"] == text["published"] for text in texts)
-
-
 def _names(splits: Iterable[str]) -> list[str]:
     return [f"{split}.{language}" for split in splits for language in LANGUAGES]
 

@@ -30,6 +30,7 @@ from typing import NoReturn
 from agg_fairseq.errors import UserError
 
 from ..command import find_packages, run, set_up
+from ..data.prepared_folder import MANIFEST
 from .cost import NOT_RUN, described
 from .entries import EXPERIMENTS, OURS, Options
 from .experiment import SCALES, Experiment, Model, Workspace, check_path, say
@@ -113,7 +114,11 @@ def _plan(arguments: argparse.Namespace) -> list[tuple[str, Experiment, list[Wor
         if not any(name in OURS[key].accepts for key in entries if key in OURS):
             option = {"models": "model"}.get(name, name).replace("_", "-")
             raise UserError(f"--{option}: found it with {', '.join(entries)}, which cannot take it; see --help")
+    if arguments.seeds and any(override.lstrip("+").startswith("common.seed=") for override in overrides):
+        raise UserError("found common.seed= with --seeds; expected one of them")
     data = arguments.data and arguments.data.absolute()
+    if arguments.vocabulary is not None and data is not None and (data / MANIFEST).is_file():
+        raise UserError(f"--vocabulary: found it with {data}, which was prepared with a vocabulary; leave it out")
     seeds, prepared, plan = list(dict.fromkeys(arguments.seeds or [None])), {}, []
     for key in entries:
         if key in OURS:

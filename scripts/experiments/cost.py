@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..training.cluster import Batches, split
 from .experiment import ROOT, Corpus, Experiment, Model, Workspace
-from .training import overrides_of
+from .training import is_trained, overrides_of
 
 FLOPS = 50e12
 """Floating-point operations per second that are assumed of a GPU in half precision, sustained."""
@@ -125,7 +125,7 @@ def _parameters(found: Mapping[str, str], entries: int) -> int:
 
 
 def described(key: str, experiment: Experiment, workspaces: Sequence[Workspace], gpus: int) -> list[str]:
-    """Lines on what the trainings of an experiment take, and on their sum.
+    """Lines on what the missing trainings of an experiment take, and on their sum.
 
     Args:
         key: name of the entry.
@@ -138,7 +138,7 @@ def described(key: str, experiment: Experiment, workspaces: Sequence[Workspace],
     lines, hours, disk = [], 0.0, 0.0
     corpora: dict[str, Corpus] = {}
     for workspace, model in experiment.trainings(workspaces):
-        if workspace.scale not in model.scales:
+        if workspace.scale not in model.scales or is_trained(workspace, model):
             continue
         corpora[model.corpus.name] = model.corpus
         try:

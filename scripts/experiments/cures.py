@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from agg_fairseq.data.word_pairs import dataset_files
 from agg_fairseq.errors import UserError
 from agg_fairseq.names import HUMAN
 
 from .experiment import Corpus, Experiment, Measure, Method, Model
-from .measures import check_word_similarity, perplexity, texts, word_similarity
+from .measures import perplexity, texts, word_similarity
 
 WINDOW = "criterion.agg_window=200"
 """In updates of 1,024 tokens: a tenth of an epoch of WikiText-2."""
@@ -21,6 +22,9 @@ BIAS = ("model._name=transformer_lm_unigram",)
 CENTERING = ("criterion.center_output=true",)
 COUPLED = ("optimizer._name=coupled_adam",)
 ISOSCORE = ("criterion.isoscore_gamma=0.015",)
+
+WORD_SETS = ("MEN", "RW")
+"""Of pairs of words with human scores: the two with the most pairs that this vocabulary covers."""
 
 CURES: Mapping[str, tuple[str, ...]] = {
     "mle": (),
@@ -72,10 +76,10 @@ def cures(corpus: Corpus, updates: int, max_texts: int) -> list[Experiment]:
     ]
     drawn = partial(texts, topk=40, max_texts=max_texts)
     try:
-        check_word_similarity()
-        word_sets = ["MEN", "RW"]
+        dataset_files(WORD_SETS)
+        word_sets = WORD_SETS
     except UserError:  # the data sets are not there: the table goes without them
-        word_sets = []
+        word_sets = ()
     measures = [
         *(Measure(f"PPL {group}", perplexity, f"PPL {group}") for group in ("total", "frequent", "medium", "rare")),
         Measure("Uniq", perplexity, "Uniq total", 0),
@@ -84,7 +88,7 @@ def cures(corpus: Corpus, updates: int, max_texts: int) -> list[Experiment]:
         Measure("I(W−μ)", perplexity, "I(W−μ)", 3),
         Measure("IsoScore", perplexity, "IsoScore", 3),
         Measure("S(W)", perplexity, "S(W)", 3),
-        *(Measure(name, word_similarity, name) for name in word_sets),
+        *(Measure(name, partial(word_similarity, datasets=WORD_SETS), name) for name in word_sets),
         Measure("KLD", drawn, "KLD"),
         Measure("Self-BLEU-2", drawn, "SB-2", 1),
     ]

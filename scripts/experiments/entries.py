@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agg_fairseq.errors import UserError
+from agg_fairseq.files import read_json_object
 from agg_fairseq.names import HUMAN
 
 from ..data.prepared_folder import MANIFEST, SPLITS
@@ -148,6 +149,11 @@ def _language_models(options: Options, models: Mapping[str, tuple[str, ...]]) ->
 def _text(options: Options, wikitext: bool) -> Corpus:
     vocabulary = options.vocabulary or (16000 if wikitext else 8000)
     if not wikitext:
+        if options.data is not None and not (options.data / MANIFEST).is_file():
+            raise UserError(
+                f"--data: found {options.data}, which was not prepared; with --corpus python the text is that of "
+                "Python's documentation; leave --data out, or give --corpus wikitext"
+            )
         return replace(DOCUMENTATION, options=("--vocabulary", str(vocabulary)))
     if options.data is None:
         raise UserError("--corpus wikitext: found no --data; expected the folder of wiki.train.tokens")
@@ -260,8 +266,11 @@ def _multi30k(options: Options) -> list[Experiment]:
     missing = [file.name for file in files if not file.is_file()]
     if missing and not (options.data / MANIFEST).is_file():
         raise UserError(f"--data: found no {missing[0]} in '{options.data}'; expected the files of Multi30k, task 1")
+    vocabulary = options.vocabulary or 6000
+    if (options.data / MANIFEST).is_file():
+        vocabulary = read_json_object(options.data / MANIFEST, "the manifest of a prepared folder")["dictionary"]
     return multi30k.translation(
-        updates=options.updates or 1000, vocabulary=options.vocabulary or 6000, dimension=options.dimension or 128
+        updates=options.updates or 1000, vocabulary=vocabulary, dimension=options.dimension or 128
     )
 
 

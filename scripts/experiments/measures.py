@@ -20,7 +20,7 @@ from agg_fairseq.errors import UserError
 
 from .corpora import prepare
 from .experiment import BIN, Measure, Model, Value, Workspace, failed, say
-from .training import best_checkpoint, is_trained
+from .training import best_checkpoint, is_newer, is_trained
 
 if TYPE_CHECKING:  # imported where they are used: --list and --dry-run work without torch
     from agg_fairseq.checkpoint import Checkpoint
@@ -67,14 +67,10 @@ def averaged(workspace: Workspace, model: Model) -> Path:
     from agg_fairseq.checkpoint import Checkpoint
 
     output = workspace.folder(model) / "averaged.pt"
-    if not _is_newer(output, _best(workspace, model)):
+    if not is_newer(output, _best(workspace, model)):
         paths = last_checkpoints(workspace.folder(model), model.averaged, by="update")
         average_checkpoints({str(path): Checkpoint(path, training_state=False) for path in paths}, output)
     return output
-
-
-def _is_newer(output: Path, source: Path) -> bool:
-    return output.exists() and output.stat().st_mtime >= source.stat().st_mtime
 
 
 def _cache(workspace: Workspace, model: Model) -> Cache:
@@ -136,7 +132,8 @@ def perplexity_as_published(workspace: Workspace, model: Model, *, groups: str =
         groups: as of `evaluation.perplexity`.
 
     Returns:
-        Result: as `evaluation.perplexity`, with the columns of two evaluations.
+        Result: as `evaluation.perplexity`, with the columns of two evaluations; its signature is that of the
+            perplexities, and both go under the table.
     """
     from agg_fairseq.evaluation import Result
 
@@ -158,10 +155,10 @@ def isotropy(workspace: Workspace, model: Model) -> Result:
     return _kept(workspace, model, "isotropy", {model.name: checkpoint(workspace, model)})
 
 
-def word_similarity(workspace: Workspace, model: Model) -> Result:
+def word_similarity(workspace: Workspace, model: Model, *, datasets: Sequence[str] = DATASETS) -> Result:
     """Spearman × 100 with human scores of pairs of words, by data set, as Yu et al. (2022) compute it."""
     models, corpus = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus)
-    files, tokenizer = dataset_files(DATASETS), corpus.tokenizer()
+    files, tokenizer = dataset_files(datasets), corpus.tokenizer()
     options = {"tokenizer": tokenizer, "as_published": True}
     return _kept(workspace, model, "word_similarity", models, corpus.binarized, files, **options)
 
@@ -219,7 +216,7 @@ def bleu(
     source, target = ("de", "en") if "de-en" in model.config else ("en", "de")
     corpus, path = prepare(workspace, model.corpus), checkpoint(workspace, model).path
     log = workspace.folder(model) / f"{name}.log"
-    if not _is_newer(log, path):
+    if not is_newer(log, path):
         say(f"translating the test split with {workspace.name(model)}")
         command = [
             "fairseq-generate", corpus.binarized, "--user-dir", Path(agg_fairseq.__file__).parent, "-s", source, "-t",

@@ -21,7 +21,7 @@ def translation(*, updates: int, vocabulary: int, dimension: int) -> list[Experi
 
     Args:
         updates: of each training. With less than one per checkpoint, the best checkpoint translates.
-        vocabulary: number of sub-words of both languages.
+        vocabulary: number of sub-words of both languages; of a prepared folder, that of its dictionary.
         dimension: of embeddings and layers, a multiple of 4.
     """
     corpus = replace(WMT14, options=("--tokenizer", "sentencepiece", "--vocabulary", str(vocabulary)))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agg_fairseq import plots
-from agg_fairseq.evaluation.result import format_table, format_value
+from agg_fairseq.evaluation.result import UNDEFINED, format_table, format_value
 from agg_fairseq.files import write_json, write_whole
 from agg_fairseq.names import HUMAN
 from agg_fairseq.report import ReportOptions, write_report
@@ -71,9 +71,9 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
     for workspace in workspaces:
         for line in _draw(workspace, stem, experiment):
             print(line)
-    if experiment.trade_off and is_kept:
+    if experiment.trade_off and is_kept and (points := points_of(experiment, cells)):
         path = stem.with_name(f"{stem.name}-trade-off.png")
-        figure = plots.trade_off(points_of(experiment, cells), experiment.trade_off)
+        figure = plots.trade_off(points, experiment.trade_off)
         write_whole(path, lambda temporary: plots.save(figure, temporary, "png"))
         print(path)
     if experiment.report:
@@ -192,7 +192,7 @@ def _shown(values: Sequence[Value], digits: int) -> str | None:
         return format_value(values[0], digits)
     numbers = [value for value in values if isinstance(value, float | int)]
     if not numbers:
-        return " / ".join(dict.fromkeys(str(value) for value in values))
+        return " / ".join(dict.fromkeys(UNDEFINED if value is None else str(value) for value in values))
     shown = format_value(statistics.fmean(numbers), digits)
     if len(numbers) > 1:
         shown = f"{shown} ± {format_value(statistics.stdev(numbers), digits)}"

@@ -35,6 +35,11 @@ def is_trained(workspace: Workspace, model: Model) -> bool:
     return model.corpus_only or (workspace.folder(model) / DONE).is_file()
 
 
+def is_newer(output: Path, source: Path) -> bool:
+    """Whether a file was made after the one that it is made from."""
+    return output.exists() and output.stat().st_mtime >= source.stat().st_mtime
+
+
 def overrides_of(workspace: Workspace, model: Model) -> list[str]:
     """Overrides of the configuration, from the scale, the table, the seed and the command line, in this order.
 
@@ -50,7 +55,8 @@ def overrides_of(workspace: Workspace, model: Model) -> list[str]:
 def settings_of(workspace: Workspace, model: Model) -> dict[str, object]:
     """Everything that the training depends on."""
     corpus = None if workspace.dry else prepare(workspace, model.corpus).identity
-    return {"config": model.config, "overrides": sorted(overrides_of(workspace, model)), "corpus": corpus}
+    last = {override.partition("=")[0].lstrip("+"): override for override in overrides_of(workspace, model)}
+    return {"config": model.config, "overrides": sorted(last.values()), "corpus": corpus}
 
 
 def check_settings(workspace: Workspace, model: Model) -> None:
@@ -61,7 +67,7 @@ def check_settings(workspace: Workspace, model: Model) -> None:
     """
     folder = workspace.folder(model)
     path = folder / SETTINGS
-    if not (folder / LAST).is_file():
+    if not (folder / LAST).is_file() and not (folder / DONE).is_file():
         return
     wanted = settings_of(workspace, model)
     try:
@@ -185,7 +191,7 @@ def _arguments(workspace: Workspace, model: Model) -> list[str]:
                 options = ["--path", checkpoint, "--data", data, "--output", converted]
                 command = ROOT / ".venv" / "bin" / "agg-fairseq"
                 print(shlex.join(map(str, [command, "convert-to-f2", *options])))
-            elif not converted.exists():
+            elif not is_newer(converted, checkpoint):
                 from agg_fairseq.checkpoint import Checkpoint
                 from agg_fairseq.f2_conversion import convert_to_f2
 

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from scripts.experiments import measures
+from tests.conftest import ROOT
 from tests.reproducing import LM, reproduce, rows, run_entry_here
 from tests.reproducing import run_entry as started
 
@@ -124,6 +125,8 @@ def test_a_dry_run_needs_no_data_to_measure(key, missing, prepared_data, mt_data
         (("agg-3", "--show", "--dry-run"), "found --show and --dry-run"),
         (("agg-7", "--scale", "tiny", "--output", "/nowhere"), "found no --data; expected a folder of"),
         (("agg-3", "--data", "/nowhere"), "--data: found no folder /nowhere"),
+        (("agg-3", "common.seed=7", "--seeds", "1", "2"), "found common.seed= with --seeds"),
+        (("demo", "--data", str(ROOT / "docs")), "which was not prepared"),
         (("agg-3", "--topk", "3"), "--topk: found it with agg-3, which cannot take it"),
         (("agg-3", "--jobs", "0"), "--jobs: found '0'; expected a whole number from 1"),
         (("agg-3", "--seeds", "1", "x"), "--seeds/--seed: found 'x'; expected a whole number from 1"),

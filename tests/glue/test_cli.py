@@ -20,6 +20,7 @@ from agg_fairseq.evaluation.training_log import read_log
 from agg_fairseq.files import write_json, write_whole
 from agg_fairseq.names import unique_names
 from tests.glue.test_criterions import build
+from tests.unit.test_pretrained import folder
 
 
 class _Code:
@@ -142,7 +143,7 @@ def test_blocks_of_different_lengths_are_not_compared(lm_data, good_checkpoint, 
         (["--device", "foo"], "which this machine lacks"),
         (["--tokens-per-sample", "0"], "--tokens-per-sample: expected 1 to"),
         (["--context-window", "16"], "--context-window: expected 0 to 15"),
-        (["--max-tokens", "4"], "--max-tokens: expected at least 16"),
+        (["--max-tokens", "4"], "--max-tokens: expected 16 (--tokens-per-sample) to 2^31 - 1"),
         (["--gen-subset", "dev"], "no split 'dev'"),
         (["--name", "a", "b"], "2 names for 1"),
     ],
@@ -251,6 +252,21 @@ def test_data_are_not_written_over(lm_data, good_checkpoint, tmp_path, capsys):
         assert (data / file).read_bytes() == (lm_data / file).read_bytes()
     for _ in range(2):
         assert main(["isotropy", str(good_checkpoint), "--data", str(data), "--json", str(data / "i.json")]) == 0
+
+
+def test_the_configuration_of_a_model_of_transformers_is_not_written_over(tmp_path, capsys):
+    model = folder(tmp_path / "gpt")
+    before = (model / "config.json").read_bytes()
+    for path in (model, model / "model.safetensors"):
+        assert main(["isotropy", str(path), "--json", str(model / "config.json")]) == 2
+        assert "name another" in capsys.readouterr().err
+    assert (model / "config.json").read_bytes() == before
+
+
+def test_a_name_that_is_too_long_for_a_file(capsys):
+    assert main(["isotropy", "x" * 300]) == 2
+    error = capsys.readouterr().err
+    assert "File name too long" in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["eval-lm", "isotropy", "neighbors"])

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -273,12 +274,12 @@ def test_decoding_of_a_factorized_output_layer(lm_data, checkpoint, tmp_path, ca
     [
         (("--gen-subset", "dev"), "--gen-subset: found no split 'dev'"),
         (("--length", "5000"), "expected at least 5005, a prefix and its reference; lower --prefix-length"),
-        (("--topk", "0"), "--topk: expected at least 1, got 0"),
+        (("--topk", "0"), "--topk: expected 1 to 2^31 - 1, got 0"),
         (("--topk", "65"), "--topk: expected 1 to 64 (the model's vocabulary), got 65"),
-        (("--prefix-length", "0"), "--prefix-length: expected at least 1, got 0"),
-        (("--length", "-1"), "--length: expected at least 1, got -1"),
-        (("--max-texts", "0"), "--max-texts: expected at least 1, got 0"),
-        (("--batch-size", "0"), "--batch-size: expected at least 1, got 0"),
+        (("--prefix-length", "0"), "--prefix-length: expected 1 to 2^31 - 1, got 0"),
+        (("--length", "-1"), "--length: expected 1 to 2^31 - 1, got -1"),
+        (("--max-texts", "0"), "--max-texts: expected 1 to 2^31 - 1, got 0"),
+        (("--batch-size", "0"), "--batch-size: expected 1 to 2^31 - 1, got 0"),
         (("--seed", "-1"), "--seed: expected 0 to 2^63 - 1, got -1"),
         (("--device", "foo"), "which this machine lacks"),
         (("--f2-decoding", "joint"), "found a model with an ordinary softmax"),
@@ -288,6 +289,21 @@ def test_bad_values_are_one_line(lm_data, checkpoint, tmp_path, capsys, argument
     assert generate(lm_data, checkpoint, tmp_path / "t.jsonl", *LENGTHS, *arguments) == (2, None)
     error = capsys.readouterr().err
     assert words in error and error.count("\n") == 1
+
+
+def test_what_is_read_is_not_written_over(lm_data, checkpoint, tmp_path, capsys):
+    """Neither the data, nor the checkpoint of a run that is given by its folder."""
+    data, run = shutil.copytree(lm_data, tmp_path / "bin"), tmp_path / "run"
+    run.mkdir()
+    best = Path(shutil.copy(checkpoint, run / "checkpoint_best.pt"))
+    other = tmp_path / "t"
+    for files in ((data / "train.bin",), (best,), (other, best), (other, data / "dict.txt")):
+        named = [word for option in zip(("--output", "--json"), map(str, files), strict=False) for word in option]
+        assert main(["generate-lm", str(data), "--path", str(run), *named, *LENGTHS]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and "name another" in error
+    assert best.read_bytes() == Path(checkpoint).read_bytes()
+    assert all((data / file.name).read_bytes() == file.read_bytes() for file in lm_data.iterdir() if file.is_file())
 
 
 @pytest.mark.parametrize(

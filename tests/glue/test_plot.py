@@ -358,6 +358,18 @@ def test_seeds_of_the_sweep_are_a_band(eval_json, tmp_path):
     assert curve.get_ydata()[0] == pytest.approx(mean)
     heights = band.get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == pytest.approx((mean - 2**0.5, mean + 2**0.5))
+    (twice,) = drawn("alpha-sweep", path, eval_json).axes[0].collections  # a model that is in both counts once
+    assert twice.get_paths()[0].vertices == pytest.approx(band.get_paths()[0].vertices)
+
+
+def test_a_sweep_of_one_value_is_refused(eval_json, tmp_path, capsys):
+    value = json.loads(eval_json.read_text())
+    again = json.loads(json.dumps(value["checkpoints"][1]))
+    again["perplexity"]["total"] += 2
+    path = tmp_path / "one.json"
+    path.write_text(json.dumps({**value, "checkpoints": [value["checkpoints"][1], again]}))
+    assert plot("alpha-sweep", path, "-o", tmp_path / "a.svg") == 2
+    assert "found 2 models of AGG with 1 values; expected two or more values" in capsys.readouterr().err
 
 
 def test_names_in_lines():

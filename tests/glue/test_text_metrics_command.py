@@ -124,6 +124,7 @@ def test_shares(lm_data, tmp_path, capsys):
     assert "|groups:40%/30%/20%/10%-of-mass|" in printed
     result = json.loads(target.read_text())
     assert list(result["groups"]) == ["frequent", "medium", "rare", "very rare"]
+    assert sum(result["groups"].values()) == len(groups) + 3  # <s>, <pad>, <unk>
     assert result["files"][0]["shares"]["very rare"] == pytest.approx(1 / 3)
 
 

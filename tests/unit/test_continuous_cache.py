@@ -53,7 +53,7 @@ def test_large_scores_do_not_overflow():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((0, 1.0, 0.1), "cache size: expected at least 1 position, got 0"),
+        ((0, 1.0, 0.1), "cache size: expected 1 to 2.31 - 1 positions, got 0"),
         ((5, -1.0, 0.1), "cache theta: expected a number of at least 0, got -1.0"),
         ((5, math.nan, 0.1), "cache theta: expected a number of at least 0, got nan"),
         ((5, 1.0, 1.5), r"cache lambda: expected a share in \[0, 1\], got 1.5"),

@@ -76,6 +76,13 @@ def test_a_model_of_the_first_seed_alone_is_not_counted_for_the_others(tmp_path)
     assert total == "multi30k: 11 trainings on a CPU"
 
 
+def test_what_is_trained_is_not_counted(tmp_path):
+    (tmp_path / "agg-mle").mkdir()
+    (tmp_path / "agg-mle" / "done").touch()
+    *lines, _ = described("agg-3", EXPERIMENTS["agg-3"], [Workspace("paper", tmp_path)], 8)
+    assert [line.partition(":")[0] for line in lines] == ["agg-agg"]
+
+
 def test_what_the_command_line_changes(tmp_path):
     """Overrides count; where they cannot be read, nothing is estimated."""
     workspace = Workspace("paper", tmp_path, overrides=("optimization.max_update=10", "optimization.update_freq=[3]"))
