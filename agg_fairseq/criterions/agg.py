@@ -1,7 +1,6 @@
 """`--criterion agg`: adaptive gradient gating (Yu et al. 2022)."""
 
 import argparse
-import functools
 import logging
 import math
 import operator
@@ -24,6 +23,7 @@ from .base import (
     LikelihoodCriterionConfig,
     Measure,
     check_thresholds,
+    make_exclusive,
     register,
     special_tokens,
 )
@@ -95,24 +95,9 @@ class AggCriterion(LikelihoodCriterion):
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds the options to a command line, where --agg-alpha and --agg-rare-fraction exclude each other.
-
-        `__init__` cannot tell an α that is given from the default, if the two are equal.
-        """
+        """Adds the options to a command line, where --agg-alpha and --agg-rare-fraction exclude each other."""
         super().add_args(parser)
-        given: dict[str, str] = {}
-        for action in parser._actions:
-            if action.dest not in ("agg_alpha", "agg_rare_fraction"):
-                continue
-
-            @functools.wraps(action.type)  # argparse's errors name the type
-            def convert(text: str, *, action: argparse.Action = action, convert: Any = action.type) -> float:
-                given[action.option_strings[0]] = text
-                if len(given) > 1:
-                    fail(f"found both {' and '.join(map(' '.join, sorted(given.items())))}; drop one of them")
-                return convert(text)
-
-            action.type = convert
+        make_exclusive(parser, "agg_alpha", "agg_rare_fraction")
 
     def __init__(self, cfg: AggCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)

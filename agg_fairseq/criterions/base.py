@@ -21,9 +21,10 @@ Every criterion takes every term of `terms.py`, each with its own weight; 0 leav
 criterion takes `--center-output`: after each step the mean row is subtracted from all rows of W.
 """
 
+import argparse
+import functools
 import math
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, Optional
 
 import torch
@@ -199,8 +200,10 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         self.train_iterator: Any = None
         self.is_dummy = False  # is this micro-batch one that a worker repeats because it has run out of data?
         self._update = 0  # number of the update under way
-        self._statistics_are_due = False  # log the embedding's statistics with this training micro-batch?
-        self._validation_statistics: dict[str, Measure] | None = None  # of the present weights, once they are computed
+        self._statistics_are_due = False  # log the statistics of each embedding in this update?
+        # Those of the present weights that are computed: in training, and in validation; by their W, as far as it is
+        # the same object in every batch, of which some models have several.
+        self._statistics: dict[tuple[bool, int], dict[str, Measure]] = {}
         listen(task, self, cfg.train_subset, seed_has_epoch=cfg.update_ordered_indices_seed)
         listen_to_restoring()
 
@@ -257,7 +260,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
             output,
             tokens=sample["ntokens"],
             measures=measures,
-            penalty=getattr(getattr(unwrapped(model), "decoder", None), "penalty", None),  # of an AWD-LSTM
+            penalty=penalty_of(model),
             reduce=reduce,
         )
 
@@ -329,7 +332,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         loss, measures = output.loss if reduce else output.terms, dict(measures)
         for term in self.embedding_terms:
             if gamma := getattr(self.cfg, term.option):
-                value = term.value(weight, self.padding_idx, self._update)
+                value = term.value(weight, self.padding_idx, self._update if self.training else 0)
                 measures[term.logged] = (value.detach(), 1)
                 if reduce:  # fairseq divides by sample_size, so that the term counts once per update
                     loss = loss + sample_size * (gamma * value)
@@ -346,27 +349,31 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
             "nsentences": len(target),
             "sample_size": sample_size,
         }
-        for name in self._digits():  # always all of them: fairseq adds the logs of workers up by key
-            logging_output[name], logging_output[f"{name}_number"] = measures.get(name, (0.0, 0))
+        # Always all names, and always as tensors: fairseq adds up the logs of workers by key, tensors apart from
+        # numbers, and a worker may lack a measure that another one has. `Geometry` is due on all workers or on none.
+        zero = torch.zeros((), device=loss.device)
+        for name in self._digits():
+            pair = measures.get(name, (0.0, 0))
+            if name not in Geometry._fields:  # a sum, unlike a copy of the number, does not wait for a GPU
+                pair = tuple(part if isinstance(part, Tensor) else zero + part for part in pair)
+            logging_output[name], logging_output[f"{name}_number"] = pair
         return loss, sample_size, logging_output
 
     def _embedding_statistics(self, weight: Tensor) -> dict[str, Measure]:
         """The measures of `Geometry` that are defined, if they are due; all are NaN if W is not finite.
 
-        They are due at the interval in training, and in validation, where they are computed once.
+        They are due once per update at the interval in training, and in validation, where they are computed once.
         """
-        if self.training and not self._statistics_are_due:
+        key = (self.training, id(weight) if isinstance(weight, nn.Parameter) else 0)
+        if self.training and (not self._statistics_are_due or key in self._statistics):
             return {}
-        if not self.training and self._validation_statistics is not None:
-            return self._validation_statistics
+        if key in self._statistics:
+            return self._statistics[key]
         if weight.isfinite().all():
             found = {name: (value, 1) for name, value in geometry(weight)._asdict().items() if not math.isnan(value)}
         else:
             found = dict.fromkeys(Geometry._fields, (math.nan, 1))
-        if self.training:
-            self._statistics_are_due = False
-        else:
-            self._validation_statistics = found
+        self._statistics[key] = found
         return found
 
     def output_layer(self, model: Any, net_input: dict[str, Any]) -> OutputLayer:
@@ -396,7 +403,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         interval = self.cfg.embedding_stats_interval
         self._statistics_are_due = interval > 0 and update_num % interval == 0
         self._update = update_num
-        self._validation_statistics = None
+        self._statistics = {}
 
     def on_micro_batch(self, is_dummy: bool) -> None:
         """Notes whether the next micro-batch is a dummy one."""
@@ -462,8 +469,33 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         return True
 
 
-register = partial(register_once, CRITERION_REGISTRY, register_criterion)
+register = functools.partial(register_once, CRITERION_REGISTRY, register_criterion)
 """The decorator of each criterion: `@register(name, dataclass=…)`."""
+
+
+def penalty_of(model: Any) -> Tensor | None:
+    """What an AWD-LSTM has added to its loss in the forward pass, a scalar in nats per token; None of other models."""
+    return getattr(getattr(unwrapped(model), "decoder", None), "penalty", None)
+
+
+def make_exclusive(parser: argparse.ArgumentParser, *options: str) -> None:
+    """Makes a command line refuse two options together, of which `check_thresholds` sees only the values.
+
+    A config cannot tell a value that is given from the default, if the two are equal.
+    """
+    given: dict[str, str] = {}
+    for action in parser._actions:
+        if action.dest not in options:
+            continue
+
+        @functools.wraps(action.type)  # argparse's errors name the type
+        def convert(text: str, *, action: argparse.Action = action, convert: Any = action.type) -> float:
+            given[action.option_strings[0]] = text
+            if len(given) > 1:
+                fail(f"found both {' and '.join(map(' '.join, sorted(given.items())))}; drop one of them")
+            return convert(text)
+
+        action.type = convert
 
 
 def check_thresholds(cfg: CriterionConfig, option: str, default: float, *, replaced_by: str) -> None:

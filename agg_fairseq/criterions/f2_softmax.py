@@ -20,7 +20,7 @@ class F2SoftmaxCriterionConfig(CriterionConfig):
 
 @register("f2_softmax", dataclass=F2SoftmaxCriterionConfig)
 class F2SoftmaxCriterion(LikelihoodCriterion):
-    """What fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost.
+    """What fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost (but not with label smoothing).
 
     It takes no terms of positions (`--ul-alpha`, `--z-loss`, `--adv-epsilon`): they need the logits of tokens outside
     the target's class, and not to compute those is what this criterion is for. A term of the embedding

@@ -1,5 +1,6 @@
 """`--criterion freeze_rare`: the freezing study of Yu et al. (2022), Sec. 3, and (2021), Sec. 2.2."""
 
+import argparse
 import logging
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Optional
@@ -14,7 +15,14 @@ from ..fairseq_glue.output_layer import averages, float32_copies
 from ..functional import Gates, freezing_gates, tokens_from_rank
 from ..functional.gates import PARTS
 from ..modules import FrozenRows
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, check_thresholds, register, special_tokens
+from .base import (
+    LikelihoodCriterion,
+    LikelihoodCriterionConfig,
+    check_thresholds,
+    make_exclusive,
+    register,
+    special_tokens,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +68,12 @@ class FreezeRareCriterion(LikelihoodCriterion):
 
     name: ClassVar[str] = "freeze_rare"
     counts_tokens: ClassVar[bool] = True
+
+    @classmethod
+    def add_args(cls, parser: argparse.ArgumentParser) -> None:
+        """Adds the options to a command line, where --freeze-fraction and --freeze-below exclude each other."""
+        super().add_args(parser)
+        make_exclusive(parser, "freeze_fraction", "freeze_below")
 
     def __init__(self, cfg: FreezeRareCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)

@@ -59,7 +59,7 @@ class EmbeddingTerm(NamedTuple):
     digits: int
     """Decimals in the log."""
     value: Callable[[Tensor, int, int], Tensor]
-    """A scalar, from W (V, D), the row of padding, which is no token, and the number of the update."""
+    """A scalar, from W (V, D), the row of padding, which is no token, and the number of the update (validation: 0)."""
 
 
 POSITION_TERMS = (
@@ -105,7 +105,8 @@ EMBEDDING_TERMS = (
         option="dispersion_gamma",
         logged="dispersion",
         digits=4,
-        # One great circle per update: the same on all workers, for all micro-batches, and after a resume.
+        # One great circle per update: the same on all workers, for all micro-batches, and after a resume. In validation
+        # always that of update 0, so that its loss depends on the weights alone.
         value=lambda weight, padding, update: sliced_dispersion(weight, seed=update, ignore_index=padding),
     ),
     EmbeddingTerm(

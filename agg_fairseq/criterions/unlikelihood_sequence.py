@@ -11,7 +11,7 @@ from .. import decoding
 from ..errors import fail
 from ..fairseq_glue.output_layer import features_of, unwrapped
 from ..functional import Unlikelihood, gated_cross_entropy, given_tokens, repeated_ngrams
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, penalty_of, register
 
 
 @dataclass
@@ -103,5 +103,12 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
             "repeated": (repeated.sum(), number),
         }
         return self.result(
-            weight, continuation, output, tokens=number, measures=measures, likelihood=False, reduce=reduce
+            weight,
+            continuation,
+            output,
+            tokens=number,
+            measures=measures,
+            penalty=penalty_of(model),
+            likelihood=False,
+            reduce=reduce,
         )

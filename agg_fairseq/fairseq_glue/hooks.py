@@ -230,3 +230,11 @@ def restore_early_stopping(state: dict[str, Any]) -> None:
         raise ValueError("expected the best validation and the number of validations since, got something else")
     for ours, theirs in PATIENCE.items():
         setattr(function, theirs, state[ours])
+
+
+def forget_early_stopping() -> None:
+    """Makes --patience begin anew, as fairseq does with the best validation under --reset-optimizer or -meters."""
+    function = getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", None)
+    for theirs in PATIENCE.values():
+        if hasattr(function, theirs):
+            delattr(function, theirs)

@@ -20,7 +20,7 @@ from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRS
 
 from ..checkpoint import Checkpoint, UnreadableCheckpoint
 from ..errors import UserError, fail
-from .hooks import STATE_KEY
+from .hooks import STATE_KEY, forget_early_stopping
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +87,8 @@ def listen_to_restoring() -> None:
             if "--reset-optimizer" not in str(error):
                 raise
             fail(f"--criterion {criterion.name}: {restored_checkpoint(cfg)}: {error}")  # another --optimizer
+        if cfg.reset_optimizer or cfg.reset_meters or tuned:
+            forget_early_stopping()
         reset = cfg.reset_optimizer or cfg.reset_lr_scheduler or cfg.reset_dataloader or tuned
         if extra_state is not None and not reset:
             end_epoch(trainer, extra_state)

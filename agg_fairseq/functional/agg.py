@@ -22,11 +22,11 @@ def rare_tokens(
 
     With `alpha`, Eq. 5: `R = {k : a[k] / updates < α}`. With `rare_fraction` F the threshold is put, at each update,
     where a fraction F of the tokens that may be rare lies below it. Of tokens of equal rate the one with the higher
-    index counts as rarer, since dictionaries of fairseq are sorted by frequency. In a vocabulary with another order,
-    such as that of a BPE, which is sorted by its merges, this choice among equals is arbitrary: with `alpha`, there is
-    no such choice, and a longer window leaves fewer ties. So R always has ⌊F·n + ½⌋ of the n tokens that
-    may be rare, even while most counts are still zero. Where more than that many have not appeared at all, R holds
-    unseen tokens only: exclude those that can never be a target through `never_rare`.
+    index counts as rarer, since dictionaries of fairseq are sorted by frequency. So R always has ⌊F·n + ½⌋ of the n
+    tokens that may be rare, even while most counts are still zero. Where more than that many have not appeared at all,
+    R holds unseen tokens only: exclude those that can never be a target through `never_rare`. In a vocabulary with
+    another order, such as that of a BPE, which is sorted by its merges, the choice among equals is arbitrary; a longer
+    window leaves fewer ties, and with `alpha` there is no such choice.
 
     Args:
         appearances: (V,) a, integer, how often each token was a target in the window.

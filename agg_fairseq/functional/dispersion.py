@@ -49,7 +49,10 @@ def sliced_dispersion(weight: Tensor, *, seed: int, ignore_index: int | None = N
     plane = drawn * triangle.diagonal().sign()  # D x 2, p and q: uniformly distributed
     w = weight if weight.dtype == torch.float64 else weight.float()
     with torch.autocast(weight.device.type, enabled=False):
-        coordinates = w @ plane.to(w)  # V x 2, w·p and w·q
+        plane = plane.to(w.dtype)
+        if w.is_cuda:
+            plane = plane.pin_memory()  # from where the copy does not wait for the GPU
+        coordinates = w @ plane.to(w.device, non_blocking=True)  # V x 2, w·p and w·q
 
     counts = coordinates.detach().square().sum(1) > 0  # V, bool: rows that have an angle
     if ignore_index is not None:

@@ -119,7 +119,7 @@ class PenaltyTerms(NamedTuple):
 
 
 def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
-    """The candidates of the token level: the tokens that occurred earlier in the same sequence, except the target.
+    """The candidates of the token level: the tokens that were targets earlier in the same row, except the target.
 
     Args:
         target: (B, T) int64.

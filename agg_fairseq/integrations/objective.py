@@ -33,6 +33,7 @@ IGNORED = -100
 """Label of the positions without a target, in transformers as in PyTorch."""
 DEFAULT_ALPHA = 0.03
 DEFAULT_WINDOW = 1000
+AGPS_DEFAULTS = {"mu1": 500.0, "mu2": 20.0, "variant": "eq15"}
 
 
 class GatedObjective:
@@ -53,14 +54,15 @@ class GatedObjective:
         agg_alpha: a token is rare if it appears fewer than this many times per update, in (0, 1). Default: 0.03.
         agg_rare_fraction: instead of `agg_alpha`, the fraction of the vocabulary that is rare, in (0, 1).
         agg_window: K >= 1, the number of updates over which appearances are counted. Default: 1,000.
-        agg_gates: "both", "g1", "g2", "faded" or "continuous", see `functional.agg_gates`.
+        agg_gates: "both" (default), "g1", "g2", "faded" or "continuous", see `functional.agg_gates`.
         agps_counts: (V,) int64, occurrences of each token as a target in the training set, see `label_counts`.
         agps_rare_rank: frequency rank from which a token is rare; the most frequent token has rank 0.
-        agps_mu1: training occurrences from which f1 is 1.
-        agps_mu2: training occurrences from which f2 is 1.
-        agps_variant: "eq15" or "algorithm1", see `functional.agps_gates`.
+        agps_mu1: training occurrences from which f1 is 1 (default: 500).
+        agps_mu2: training occurrences from which f2 is 1 (default: 20).
+        agps_variant: "eq15" (default) or "algorithm1", see `functional.agps_gates`.
         label_smoothing: epsilon in [0, 1), as in fairseq: ε/(V−1) for each token but the target.
-        ul_alpha: weight of the unlikelihood of tokens seen earlier in the same row of the batch (Welleck et al. 2020).
+        ul_alpha: weight of the unlikelihood of tokens that were targets earlier in the same row of the batch (Welleck
+            et al. 2020). The first token of a row is no target, and so is no candidate.
         z_loss: weight of the mean squared logsumexp of the logits (Chowdhery et al. 2022).
         adv_epsilon: adversarial training (Wang et al. 2019): the logit of the target is lowered by this share of the
             product of the norms of its embedding and of the features.
@@ -93,12 +95,12 @@ class GatedObjective:
         agg_alpha: float | None = None,
         agg_rare_fraction: float | None = None,
         agg_window: int | None = None,
-        agg_gates: str = "both",
+        agg_gates: str | None = None,
         agps_counts: Tensor | None = None,
         agps_rare_rank: int | None = None,
-        agps_mu1: float = 500.0,
-        agps_mu2: float = 20.0,
-        agps_variant: str = "eq15",
+        agps_mu1: float | None = None,
+        agps_mu2: float | None = None,
+        agps_variant: str | None = None,
         label_smoothing: float = 0.0,
         ul_alpha: float = 0.0,
         z_loss: float = 0.0,
@@ -113,8 +115,8 @@ class GatedObjective:
         if agg_alpha is not None and agg_rare_fraction is not None:
             raise ValueError("expected agg_alpha or agg_rare_fraction, got both; drop one of them")
         options = {
-            "agg": (agg_alpha, agg_rare_fraction, agg_window),
-            "agps": (agps_counts, agps_rare_rank),
+            "agg": (agg_alpha, agg_rare_fraction, agg_window, agg_gates),
+            "agps": (agps_counts, agps_rare_rank, agps_mu1, agps_mu2, agps_variant),
         }
         for owner, values in options.items():
             if owner != method and any(value is not None for value in values):
@@ -152,7 +154,7 @@ class GatedObjective:
         if method == "agg":
             by_rate = {"alpha": DEFAULT_ALPHA if agg_alpha is None else agg_alpha}
             self._threshold = by_rate if agg_rare_fraction is None else {"rare_fraction": agg_rare_fraction}
-            self._which = agg_gates
+            self._which = "both" if agg_gates is None else agg_gates
             self._agg_gates(torch.zeros(vocabulary, dtype=torch.int64), 1)  # raises where an option is out of its range
             window = DEFAULT_WINDOW if agg_window is None else agg_window
             self.counter = TokenCounter(vocabulary, window)
@@ -163,11 +165,14 @@ class GatedObjective:
                 raise ValueError(f"expected agps_counts of shape ({vocabulary},), got {tuple(agps_counts.shape)}")
             self.counts = agps_counts.long()
             self.rare = tokens_from_rank(self.counts, agps_rare_rank, self.never_rare)
-            self._agps = {"mu1": agps_mu1, "mu2": agps_mu2, "variant": agps_variant}
+            given = {"mu1": agps_mu1, "mu2": agps_mu2, "variant": agps_variant}
+            self._agps = AGPS_DEFAULTS | {name: value for name, value in given.items() if value is not None}
             agps_gates(self.counts, self.rare, self.rare, **self._agps)  # raises, as above
 
     def loss(self, features: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None = None) -> Tensor:
         """The loss of a micro-batch, summed over its targets; counts the targets for the gates of later updates.
+
+        Under `torch.no_grad`, as in validation, nothing is counted.
 
         Args:
             features: (B, T, D), the input of the output layer.
@@ -181,7 +186,8 @@ class GatedObjective:
         Raises:
             ValueError, TypeError: as `functional.gated_cross_entropy`.
         """
-        gates = self._current_gates(target)
+        is_training = torch.is_grad_enabled()
+        gates = self._current_gates(target) if is_training else None
         terms = self.terms
         alpha = terms["ul_alpha"]
         total = gated_cross_entropy(
@@ -206,8 +212,8 @@ class GatedObjective:
             total = total + positions * terms["dispersion_gamma"] * sliced_dispersion(weight, seed=self.updates)
         if terms["isoscore_gamma"]:
             total = total + positions * terms["isoscore_gamma"] * isoscore_penalty(weight)
-        self.micro_batches += 1
-        if self.counter is not None:
+        self.micro_batches += is_training
+        if is_training and self.counter is not None:
             self.counter.add(target[target != IGNORED])
         return total
 

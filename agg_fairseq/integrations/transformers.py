@@ -340,7 +340,7 @@ class GatedLoss(TrainerCallback):
         if not folder.is_dir():  # the trials of a hyperparameter search have folders that callbacks are not told
             logger.warning(f"GatedLoss: found no {folder}; the token counts are not saved")
             return
-        saved = {"run": self._run, "state": self.state_dict()}
+        saved = {"run": self._run, "update": state.global_step, "state": self.state_dict()}
         write_whole(folder / STATE_FILE, lambda temporary: torch.save(saved, temporary))
 
     def _restore(self, args: Any, update: int, run: str) -> None:
@@ -353,7 +353,8 @@ class GatedLoss(TrainerCallback):
         try:
             saved = torch.load(path, map_location="cpu", weights_only=True)
             saved_run, saved_state = saved["run"], saved["state"]
-            if saved_run == run:
+            saved_update = saved.get("update", update)  # files of version 0.2.0 lack it
+            if (saved_run, saved_update) == (run, update):
                 self.load_state_dict(saved_state)
         except Exception as error:  # of whatever kind a damaged file causes
             raise UserError(
@@ -361,6 +362,8 @@ class GatedLoss(TrainerCallback):
             ) from error
         if saved_run != run:
             raise UserError(f"GatedLoss: {path} belongs to another training than the checkpoint; {remedy}")
+        if saved_update != update:
+            raise UserError(f"GatedLoss: {path} is of update {saved_update}, the checkpoint of {update}; {remedy}")
 
 
 def _check_model(model: Any) -> None:

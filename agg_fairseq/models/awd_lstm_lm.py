@@ -73,7 +73,8 @@ class AwdLSTMDecoder(FairseqIncrementalDecoder):
             incremental_state: of a generation, which passes all tokens so far; only the last one is read.
             features_only: leave the output layer out?
             continues: does each row go on from the same row of the batch before? If there was none, as after an update
-                on other text, it begins with zeros. None: a text by itself, whose state is not kept.
+                on other text, it begins with zeros. None: a text by itself, whose state is not kept; in training, the
+                kept one is dropped, too.
             src_lengths: not needed.
         """
         tokens, state = prev_output_tokens, self.carried.get(self.training) if continues else None
@@ -89,6 +90,8 @@ class AwdLSTMDecoder(FairseqIncrementalDecoder):
             self.set_incremental_state(incremental_state, STATE, {"h": list(h), "c": list(c)})
         elif continues is not None:
             self.carried = {**self.carried, self.training: tuple((h.detach(), c.detach()) for h, c in after)}
+        elif self.training:
+            self.carried.pop(True, None)
         self.penalty = None
         if self.training and (self.alpha or self.beta):
             kept = tokens != self.dictionary.pad()

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 class FrozenRows:
     """Keeps some rows of a parameter at their present values, bit by bit.
 
-    From its construction on the gradient of these rows is zero, so that momentum does not build up and they do not
+    From its construction on the gradient of these rows is zero, so that the loss builds up no momentum and they do not
     enter the norm for gradient clipping. `restore`, to be called after each step of the optimizer, undoes what moves a
-    row without a gradient: weight decay.
+    row without a gradient: weight decay. (Where the optimizer adds it to the gradient, it builds up momentum, which
+    moves the rows once they are no longer restored.)
 
     Args:
         weight: (V, D), a leaf that requires a gradient.

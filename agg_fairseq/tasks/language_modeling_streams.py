@@ -44,7 +44,10 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        unsupported = {"sample_break_mode": "none", "add_bos_token": False, "output_dictionary_size": -1}
+        unsupported = {
+            "sample_break_mode": "none", "add_bos_token": False, "output_dictionary_size": -1,
+            "shorten_method": "none", "pad_to_fixed_length": False,
+        }  # fmt: skip
         for option, expected in unsupported.items():
             if str(getattr(self.args, option)) != str(expected):
                 name = option.replace("_", "-")

@@ -89,6 +89,10 @@ def test_the_state_is_carried_over_batches(lm_data):
         torch.testing.assert_close(torch.cat(parts, dim=1), model(whole)[0])
     with pytest.raises(ValueError, match="found a batch of 3 rows that continues one of 4"):
         model(whole[:3, :4], continues=True)
+    model.train()
+    model(whole[:, :4], continues=True)
+    model(whole[:3, :4])  # an update on other text
+    torch.testing.assert_close(model(whole, continues=True)[0], model(whole)[0])
 
 
 def test_validation_leaves_the_state_of_training_alone(lm_data):
@@ -340,6 +344,7 @@ def test_stock_tools_and_commands_take_it(lm_data, awd_run):
         (("--dropout-weight", 1.0), "--dropout-weight: expected a value in [0, 1), got 1.0"),
         (("--arch", "transformer_lm"), "found TransformerLanguageModel, which carries no state from batch to batch"),
         (("--sample-break-mode", "eos"), "found --sample-break-mode eos; expected none"),
+        (("--shorten-method", "truncate"), "found --shorten-method truncate; expected none"),
         (("--batch-size", 2000), "found 2000 streams of"),
         (("--asgd-patience", -1), "--asgd-patience: expected a number of validations, or 0, got -1"),
     ],

@@ -178,3 +178,21 @@ def test_states_of_version_0_1_0_go_on(lm_data, name):
     assert saved.keys() == state.keys() and saved["open_update"] == 1
     trainer.criterion.begin_update(2)
     assert counter.appearances[5] == 6 + 5 and counter.appearances[63] == 63
+
+
+@pytest.mark.parametrize("option", ["reset_optimizer", "reset_meters", None])
+def test_the_patience_of_another_training_is_forgotten(lm_data, monkeypatch, option):
+    """With the options by which fairseq forgets the best validation."""
+    import fairseq_cli.train
+    from fairseq import checkpoint_utils
+
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--no-save")
+    should_stop = fairseq_cli.train.should_stop_early
+    monkeypatch.setattr(trainer, "load_checkpoint", lambda *args, **options: setattr(should_stop, "best", 1.0))
+    monkeypatch.setattr(trainer.cfg.checkpoint, "reset_optimizer", option == "reset_optimizer")
+    monkeypatch.setattr(trainer.cfg.checkpoint, "reset_meters", option == "reset_meters")
+    try:
+        checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
+        assert hasattr(should_stop, "best") is (option is None)
+    finally:
+        vars(should_stop).pop("best", None)

@@ -510,6 +510,53 @@ def test_sequence_updates_alternate(lm_data):
     assert kinds == [False, False, False, True] * 2
 
 
+@pytest.mark.parametrize("more", [(), ("--ul-alpha", 1, "--z-loss", 0.1)])
+def test_the_logs_of_all_workers_fit_together(lm_data, more):
+    """In an update on continuations, a worker whose batch has no whole prefix trains on the batch: fairseq adds up the
+    logs of workers by key, tensors apart from numbers."""
+    trainer, _ = trainer_for(lm_data, *SEQUENCE, *more, "--ul-sequence-rate", 1)
+    trainer.criterion.begin_update(0)
+    trainer.criterion.train()
+    (batch,) = batches(trainer.cfg, trainer.task)[:1]
+    short = {
+        **batch,
+        "net_input": {name: part[:, :4] if part.dim() == 2 else part for name, part in batch["net_input"].items()},
+    }
+    short["target"] = batch["target"][:, :4]
+    kinds = []
+    for sample in (batch, short):
+        log = trainer.criterion(trainer.model, sample)[2]
+        kinds.append({name: isinstance(value, torch.Tensor) for name, value in log.items()})
+        assert (log["ul_sequence_loss_number"] > 0) == (sample is batch)
+    assert kinds[0] == kinds[1]
+
+
+def test_a_validation_does_not_depend_on_the_update(lm_data):
+    """The great circle of dispersion is another one at each update."""
+    trainer, _ = trainer_for(lm_data, "--criterion", "mle", "--dispersion-gamma", 1)
+    (batch,) = batches(trainer.cfg, trainer.task)[:1]
+    losses = {True: set(), False: set()}
+    for training in (True, False):
+        trainer.criterion.train(training)
+        for update in (0, 1, 5):
+            trainer.criterion.begin_update(update)
+            losses[training].add(float(trainer.criterion(trainer.model.eval(), batch)[0]))
+    assert len(losses[True]) == 3 and len(losses[False]) == 1
+
+
+def test_each_embedding_has_its_own_statistics(lm_data):
+    """As where several decoders are trained, each with its own W."""
+    trainer, _ = trainer_for(lm_data, "--criterion", "mle", "--embedding-stats-interval", 1)
+    criterion, one, other = trainer.criterion, *(torch.nn.Parameter(torch.randn(9, 4) + shift) for shift in (0, 9))
+    for training in (True, False):
+        criterion.train(training)
+        criterion.begin_update(1)
+        found = [criterion._embedding_statistics(weight) for weight in (one, other)]
+        assert found[0]["mean_share"][0] < 0.9 < found[1]["mean_share"][0]
+        again = criterion._embedding_statistics(one)
+        assert again == ({} if training else found[0])
+
+
 def test_greedy_continuation_is_the_arg_max_of_each_step(lm_data):
     _, task, model, _ = build(lm_data, "--criterion", "mle", "--dropout", 0.5)
     pad = task.target_dictionary.pad()
@@ -577,7 +624,8 @@ def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data):
         (("freeze_rare", "--freeze-fraction", 0), "--freeze-fraction between 0 and 1"),
         (("freeze_rare", "--freeze-until", -1), "--freeze-until"),
         (("freeze_rare", "--freeze-below", 1), "--freeze-below between 0 and 1"),
-        (("freeze_rare", "--freeze-below", 1e-6, "--freeze-fraction", 0.3), "found both --freeze-fraction 0.3 and"),
+        (("freeze_rare", "--freeze-below", 1e-6, "--freeze-fraction", 0.3), "found both --freeze-below 1e-06 and"),
+        (("freeze_rare", "--freeze-fraction", 0.2, "--freeze-below", 1e-6), "found both --freeze-below 1e-06 and"),
         (("freeze_rare", "--center-output"), "found --center-output, which moves all rows"),
         (("mle", "--z-loss", -1), "--z-loss: expected a weight of at least 0, got -1"),
         (("mle", "--mu-loss", "nan"), "--mu-loss"),

@@ -62,6 +62,16 @@ def test_gates_of_an_update_come_from_the_updates_before_it():
         assert found.equal(weight.grad)
 
 
+def test_validation_is_not_counted():
+    objective = GatedObjective(V)
+    weight = torch.randn(V, D, requires_grad=True)
+    with torch.no_grad():
+        objective.loss(example(1)[0], weight, example(1)[1])
+    objective.loss(example(2)[0], weight, example(2)[1])
+    objective.end_update()
+    assert objective.counter.appearances.equal(torch.bincount(example(2)[1].flatten(), minlength=V))
+
+
 def test_a_broken_off_update_is_forgotten():
     objective = GatedObjective(V)
     weight = torch.randn(V, D, requires_grad=True)

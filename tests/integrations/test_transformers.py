@@ -395,6 +395,8 @@ def test_refuses_logits_to_keep_in_training():
         ({"agg_gates": "none"}, "expected gates to be one of"),
         ({"agg_window": 0}, "at least 1 update"),
         ({"method": "mle", "agg_alpha": 0.1}, "begin with agg_"),
+        ({"method": "mle", "agg_gates": "both"}, "begin with agg_"),
+        ({"agps_mu1": 3.0}, "begin with agps_"),
         ({"method": "agps", "agps_rare_rank": 3}, "needs agps_counts"),
         ({"method": "agps", "agps_rare_rank": 3, "agps_counts": torch.ones(4)}, "of shape"),
         ({"ul_alpha": -1.0}, "ul_alpha of at least 0"),
@@ -496,6 +498,16 @@ def test_a_checkpoint_of_another_training_is_not_taken(tmp_path):
     training = trainer(model, tmp_path / "one", gated)
     with pytest.raises(UserError, match="belongs to another training"):
         training.train(resume_from_checkpoint=str(tmp_path / "other" / "checkpoint-2"))
+
+
+def test_counts_of_another_update_are_not_taken(tmp_path):
+    model = gpt2()
+    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    trainer(model, tmp_path, GatedLoss(model, agg_rare_fraction=0.2), **options).train()
+    model = gpt2()
+    gated = GatedLoss(model, agg_rare_fraction=0.2, resume_from=tmp_path / "checkpoint-2")
+    with pytest.raises(UserError, match="is of update 2, the checkpoint of 4"):
+        trainer(model, tmp_path, gated).train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
 
 
 def test_a_checkpoint_without_counts_starts_an_empty_window(tmp_path, caplog):

@@ -1,6 +1,7 @@
 """Averaged SGD against torch's own, its trigger against Algorithm 1 of Merity et al. (2018)."""
 
 import io
+import math
 import random
 
 import pytest
@@ -121,7 +122,10 @@ def test_goes_on_bit_for_bit_from_its_state(swapped):
         whole.swap()
 
 
-@pytest.mark.parametrize("options", [{"lr": -1.0}, {"lr": 1.0, "patience": -1}, {"lr": 1.0, "weight_decay": -0.1}])
+@pytest.mark.parametrize(
+    "options",
+    [{"lr": -1.0}, {"lr": 1.0, "patience": -1}, {"lr": 1.0, "weight_decay": -0.1}, {"lr": math.nan}, {"lr": math.inf}],
+)
 def test_errors(options):
-    with pytest.raises(ValueError, match="expected a value of at least 0, got -"):
+    with pytest.raises(ValueError, match="expected a value of at least 0, got (-|nan|inf)"):
         NTASGD([torch.nn.Parameter(torch.zeros(1))], **options)
