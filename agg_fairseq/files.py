@@ -102,9 +102,9 @@ def check_not_inside(option: str, path: str | Path, folder: str | Path) -> None:
     Raises:
         UserError: `path`, given as `option`, is such a file.
     """
-    target = Path(path).resolve()
+    target = Path(path).parent.resolve() / Path(path).name  # a link is in the folder, whatever it leads to
     if target.is_file() and Path(folder).resolve() in target.parents:
-        raise UserError(f"{option}: found {path}, a file that is read; name another")
+        raise UserError(f"{option}: found {path}, a file in a folder that is read; name another")
 
 
 def check_writable(path: str | Path) -> None:

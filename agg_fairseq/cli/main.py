@@ -74,8 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a name that is too long for a file, a disk that fails
-        what = f"{error.filename}: " if error.filename else ""
-        print(f"agg-fairseq {command}: error: {what}{error.strerror or error}", file=sys.stderr)
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        print(f"agg-fairseq {command}: error: {' '.join(what.split())}", file=sys.stderr)
         return 2
     finally:
         logging.disable(logging.NOTSET)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 from ..data.subwords import FILES, Tokenizer
@@ -123,6 +124,10 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="cpu, cuda, cuda:1, … (default: a GPU if there is one)")
 
 
+PRETRAINED_FILES = ("*config.json", "*token*.json", "vocab.json", "*.index.json", "*.safetensors", "*.txt", "*.model")
+"""What the folder of a model of transformers has beside results that were written there."""
+
+
 def check_json(json: str | None, inputs: Sequence[str | Path | None]) -> None:
     """Checks, before an evaluation starts, that the file of --json can be written and is none of those that are read.
 
@@ -135,12 +140,14 @@ def check_json(json: str | None, inputs: Sequence[str | Path | None]) -> None:
     """
     if json is None:
         return
-    target = Path(json).resolve()
+    target = Path(json).parent.resolve() / Path(json).name
     for source in (Path(path).resolve() for path in inputs if path is not None):
-        if target == source:
+        if target.resolve() == source:
             raise UserError(f"--json: found {json}, a file that is read; name another")
-        if is_pretrained(source):  # its configuration and its tokenizer are JSON, too
-            check_not_inside("--json", json, source if source.is_dir() else source.parent)
+        if is_pretrained(source):
+            folder = source if source.is_dir() else source.parent
+            if any(fnmatch(target.name, pattern) for pattern in PRETRAINED_FILES):
+                check_not_inside("--json", json, folder)
         elif target.suffix != ".json":  # that of an earlier evaluation may be replaced
             check_not_inside("--json", json, source)
     check_writable(json)

@@ -201,8 +201,8 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         self.is_dummy = False  # is this micro-batch one that a worker repeats because it has run out of data?
         self._update = 0  # number of the update under way
         self._statistics_are_due = False  # log the statistics of each embedding in this update?
-        # Those of the present weights that are computed: in training, and in validation; by their W, as far as it is
-        # the same object in every batch, of which some models have several.
+        # Those of the present weights that are computed, in training and in validation, by their W, of which some
+        # models have several (0: any W that is made anew in each batch). The log has their mean.
         self._statistics: dict[tuple[bool, int], dict[str, Measure]] = {}
         listen(task, self, cfg.train_subset, seed_has_epoch=cfg.update_ordered_indices_seed)
         listen_to_restoring()
@@ -349,14 +349,8 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
             "nsentences": len(target),
             "sample_size": sample_size,
         }
-        # Always all names, and always as tensors: fairseq adds up the logs of workers by key, tensors apart from
-        # numbers, and a worker may lack a measure that another one has. `Geometry` is due on all workers or on none.
-        zero = torch.zeros((), device=loss.device)
-        for name in self._digits():
-            pair = measures.get(name, (0.0, 0))
-            if name not in Geometry._fields:  # a sum, unlike a copy of the number, does not wait for a GPU
-                pair = tuple(part if isinstance(part, Tensor) else zero + part for part in pair)
-            logging_output[name], logging_output[f"{name}_number"] = pair
+        for name in self._digits():  # always all of them: fairseq adds the logs of workers up by key
+            logging_output[name], logging_output[f"{name}_number"] = measures.get(name, (0.0, 0))
         return loss, sample_size, logging_output
 
     def _embedding_statistics(self, weight: Tensor) -> dict[str, Measure]:

@@ -11,7 +11,7 @@ from .. import decoding
 from ..errors import fail
 from ..fairseq_glue.output_layer import features_of, unwrapped
 from ..functional import Unlikelihood, gated_cross_entropy, given_tokens, repeated_ngrams
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, penalty_of, register
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, Measure, penalty_of, register
 
 
 @dataclass
@@ -73,6 +73,16 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
                 return self._on_continuations(model, prefixes, reduce)
         return super().forward(model, sample, reduce)
 
+    def measures(self, target: Tensor, output: Any) -> dict[str, Measure]:
+        """See `LikelihoodCriterion`. In an update on continuations, those that other workers have are 0 here.
+
+        fairseq adds up the logs of workers by key, tensors apart from numbers, so that all need the same of both kinds.
+        """
+        found = super().measures(target, output)
+        if self.training and self._continues:
+            found |= dict.fromkeys(("ul_sequence_loss", "repeated"), (output.nll.new_zeros(()), 0))
+        return found
+
     def _on_continuations(self, model: Any, prefixes: Tensor, reduce: bool) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss of the model's own continuations of prefixes (B', P). No term of positions is added to it."""
         start, length = prefixes.size(1), self.cfg.ul_completion_length
@@ -98,7 +108,9 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
             ignore_index=self.padding_idx,
         )
         number = repeated.numel()
+        zero = output.nll.new_zeros(())
         measures = {
+            **{term.logged: (zero, zero) for term in self._position_terms()},
             "ul_sequence_loss": (output.unlikelihood.sum() / math.log(2), number),
             "repeated": (repeated.sum(), number),
         }

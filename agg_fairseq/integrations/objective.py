@@ -172,7 +172,8 @@ class GatedObjective:
     def loss(self, features: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None = None) -> Tensor:
         """The loss of a micro-batch, summed over its targets; counts the targets for the gates of later updates.
 
-        Under `torch.no_grad`, as in validation, nothing is counted.
+        Under `torch.no_grad`, as in validation, nothing is counted, the loss is without the margin of `adv_epsilon`,
+        and `dispersion_gamma` uses the same great circle after every update.
 
         Args:
             features: (B, T, D), the input of the output layer.
@@ -198,7 +199,7 @@ class GatedObjective:
             gates=gates,
             unlikelihood=Unlikelihood(alpha, previous_tokens(target, IGNORED)) if alpha else None,
             z_loss=terms["z_loss"],
-            adversarial=terms["adv_epsilon"],
+            adversarial=terms["adv_epsilon"] if is_training else 0.0,
             label_smoothing=self.label_smoothing,
             ignore_index=IGNORED,
         ).loss
@@ -209,7 +210,8 @@ class GatedObjective:
         if terms["mu_loss"]:
             total = total + positions * terms["mu_loss"] * mean_row_penalty(weight)
         if terms["dispersion_gamma"]:  # the same great circle for all micro-batches of an update, and on all workers
-            total = total + positions * terms["dispersion_gamma"] * sliced_dispersion(weight, seed=self.updates)
+            circle = self.updates if is_training else 0
+            total = total + positions * terms["dispersion_gamma"] * sliced_dispersion(weight, seed=circle)
         if terms["isoscore_gamma"]:
             total = total + positions * terms["isoscore_gamma"] * isoscore_penalty(weight)
         self.micro_batches += is_training

@@ -70,7 +70,7 @@ class CoupledAdam(torch.optim.Optimizer):
             raise ValueError(f"betas: expected two numbers in [0, 1), got {tuple(betas)}")
         for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
             if not 0 <= value < math.inf:
-                raise ValueError(f"{name}: expected a value of at least 0, got {value}")
+                raise ValueError(f"{name}: expected a finite value of at least 0, got {value}")
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "coupled": False}
         super().__init__(params, defaults)
 

@@ -268,7 +268,9 @@ def _multi30k(options: Options) -> list[Experiment]:
         raise UserError(f"--data: found no {missing[0]} in '{options.data}'; expected the files of Multi30k, task 1")
     vocabulary = options.vocabulary or 6000
     if (options.data / MANIFEST).is_file():
-        vocabulary = read_json_object(options.data / MANIFEST, "the manifest of a prepared folder")["dictionary"]
+        vocabulary = read_json_object(options.data / MANIFEST, "the manifest of a prepared folder").get("dictionary")
+        if not isinstance(vocabulary, int):
+            raise UserError(f"{options.data / MANIFEST}: found no size of the dictionary; run prepare.sh again")
     return multi30k.translation(
         updates=options.updates or 1000, vocabulary=vocabulary, dimension=options.dimension or 128
     )

@@ -72,7 +72,7 @@ def test_multi30k_in_small(shared_data, tmp_path):
     for split, lines in {"train": 300, "valid": 20, "test": 10}.items():
         for language in ("en", "de"):
             head_of(shared_data / "multi30k" / f"{split}.{language}", data / f"{split}.{language}", lines)
-    options = ("--data", data, "--output", "out", "--updates", "3", "--vocabulary", "500", "--dimension", "8")
+    options = ("--data", data, "--output", "out", "--updates", "20", "--vocabulary", "500", "--dimension", "8")
     first = run_command("bash", MULTI30K, *options, "--jobs", "2", cwd=tmp_path, timeout=900)
     table = rows(first.stdout)
     models = ("mle", "cosreg", "agps", "agg-0.3", "bias-agg-0.3", "f2", "f2-greedy-class")

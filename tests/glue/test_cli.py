@@ -248,7 +248,7 @@ def test_data_are_not_written_over(lm_data, good_checkpoint, tmp_path, capsys):
     data = shutil.copytree(lm_data, tmp_path / "bin")
     for file in ("dict.txt", "train.bin"):
         assert main(["isotropy", str(good_checkpoint), "--data", str(data), "--json", str(data / file)]) == 2
-        assert "a file that is read" in capsys.readouterr().err
+        assert "a file in a folder that is read" in capsys.readouterr().err
         assert (data / file).read_bytes() == (lm_data / file).read_bytes()
     for _ in range(2):
         assert main(["isotropy", str(good_checkpoint), "--data", str(data), "--json", str(data / "i.json")]) == 0
@@ -261,10 +261,18 @@ def test_the_configuration_of_a_model_of_transformers_is_not_written_over(tmp_pa
         assert main(["isotropy", str(path), "--json", str(model / "config.json")]) == 2
         assert "name another" in capsys.readouterr().err
     assert (model / "config.json").read_bytes() == before
+    for _ in range(2):  # a result that was written there is replaced
+        assert main(["isotropy", str(model), "--json", str(model / "isotropy.json")]) == 0
+    linked = tmp_path / "snapshot"
+    linked.mkdir()
+    for file in model.iterdir():
+        (linked / file.name).symlink_to(file)
+    assert main(["isotropy", str(linked), "--json", str(linked / "config.json")]) == 2
+    assert (linked / "config.json").is_symlink()
 
 
 def test_a_name_that_is_too_long_for_a_file(capsys):
-    assert main(["isotropy", "x" * 300]) == 2
+    assert main(["isotropy", "x\n" * 300]) == 2
     error = capsys.readouterr().err
     assert "File name too long" in error and error.count("\n") == 1
 

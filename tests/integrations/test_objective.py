@@ -72,6 +72,20 @@ def test_validation_is_not_counted():
     assert objective.counter.appearances.equal(torch.bincount(example(2)[1].flatten(), minlength=V))
 
 
+@pytest.mark.parametrize("term", ["dispersion_gamma", "adv_epsilon"])
+def test_a_validation_loss_depends_on_the_weights_alone(term):
+    objective, plain = GatedObjective(V, "mle", **{term: 0.5}), GatedObjective(V, "mle")
+    features, target = example(1)
+    weight, found = torch.randn(V, D, requires_grad=True), []
+    for _ in range(2):
+        with torch.no_grad():
+            found.append(float(objective.loss(features, weight, target)))
+        objective.end_update()
+    assert found[0] == found[1]
+    with torch.no_grad():
+        assert (found[0] == float(plain.loss(features, weight, target))) is (term == "adv_epsilon")
+
+
 def test_a_broken_off_update_is_forgotten():
     objective = GatedObjective(V)
     weight = torch.randn(V, D, requires_grad=True)

@@ -112,9 +112,9 @@ def test_the_state_follows_its_parameter_to_another_device():
     ("options", "message"),
     [
         ({"betas": (0.9, 1.0)}, r"betas: expected two numbers in \[0, 1\), got \(0.9, 1.0\)"),
-        ({"lr": -1.0}, "lr: expected a value of at least 0, got -1.0"),
-        ({"eps": float("nan")}, "eps: expected a value of at least 0, got nan"),
-        ({"weight_decay": float("inf")}, "weight_decay: expected a value of at least 0, got inf"),
+        ({"lr": -1.0}, "lr: expected a finite value of at least 0, got -1.0"),
+        ({"eps": float("nan")}, "eps: expected a finite value of at least 0, got nan"),
+        ({"weight_decay": float("inf")}, "weight_decay: expected a finite value of at least 0, got inf"),
         ({"shape": (3,)}, r"expected coupled parameters of shape \(V, D\), got \(3,\)"),
     ],
 )

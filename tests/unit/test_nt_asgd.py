@@ -127,5 +127,5 @@ def test_goes_on_bit_for_bit_from_its_state(swapped):
     [{"lr": -1.0}, {"lr": 1.0, "patience": -1}, {"lr": 1.0, "weight_decay": -0.1}, {"lr": math.nan}, {"lr": math.inf}],
 )
 def test_errors(options):
-    with pytest.raises(ValueError, match="expected a value of at least 0, got (-|nan|inf)"):
+    with pytest.raises(ValueError, match="expected a finite value of at least 0, got (-|nan|inf)"):
         NTASGD([torch.nn.Parameter(torch.zeros(1))], **options)

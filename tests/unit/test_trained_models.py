@@ -44,6 +44,18 @@ def test_of_two_values_the_last_one_counts(workspace):
     assert one_two != two_one == settings_of(workspace("optimization.lr=[1]"), MODEL)
 
 
+def test_settings_with_all_values_of_an_option_are_read(workspace):
+    """As they were written before."""
+    asked = workspace("optimization.max_update=2")
+    folder = asked.folder(MODEL)
+    values = ["optimization.max_update=1", "optimization.max_update=2"]
+    (folder / "settings.json").write_text(json.dumps({**settings_of(asked, MODEL), "overrides": values}))
+    (folder / "done").touch()
+    check_settings(asked, MODEL)
+    with pytest.raises(UserError, match="holds a model of other settings"):
+        check_settings(workspace("optimization.max_update=3"), MODEL)
+
+
 def test_what_is_made_from_an_older_file_is_not_new(tmp_path):
     source, output = tmp_path / "source", tmp_path / "output"
     source.touch()
