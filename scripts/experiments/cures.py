@@ -19,6 +19,7 @@ AGG_30_EPOCH = ("criterion._name=agg", "criterion.agg_rare_fraction=0.3")
 AGG_30 = (*AGG_30_EPOCH, WINDOW)
 FADED_60 = (*AGG, "criterion.agg_rare_fraction=0.6", "criterion.agg_gates=faded")
 BIAS = ("model._name=transformer_lm_unigram",)
+FIXED_BIAS = (*BIAS, "model.unigram_bias=fixed")
 CENTERING = ("criterion.center_output=true",)
 COUPLED = ("optimizer._name=coupled_adam",)
 ISOSCORE = ("criterion.isoscore_gamma=0.015",)
@@ -31,6 +32,7 @@ CURES: Mapping[str, tuple[str, ...]] = {
     "agg-0.3": AGG_30,
     "bias": BIAS,
     "bias-agg-0.3": (*BIAS, *AGG_30),
+    "bias-fixed-agg-0.3": (*FIXED_BIAS, *AGG_30),
     "cosreg": ("criterion._name=cosreg",),
     "agps": (
         "criterion._name=agps", "criterion.agps_rare_rank=900", "criterion.agps_mu1=200", "criterion.agps_mu2=20",
@@ -47,7 +49,7 @@ ONCE: Mapping[str, tuple[str, ...]] = {
     "agg-0.3-coupled-adam": (*AGG_30, *COUPLED),
     "agg-0.3-centering": (*AGG_30, *CENTERING),
     "bias-coupled-adam": (*BIAS, *COUPLED),
-    "bias-fixed": (*BIAS, "model.unigram_bias=fixed"),
+    "bias-fixed": FIXED_BIAS,
     "mu-loss": ("criterion.mu_loss=1",),
     "z-loss": ("criterion.z_loss=1e-4",),
     "adversarial": ("criterion.adv_epsilon=0.005",),
