@@ -69,8 +69,8 @@ def alpha_sweep(evaluations: Evaluations) -> Figure:
     if len(by_value) < 2 or len(options) > 1:
         mixed = ", some with --agg-alpha and some with --agg-rare-fraction" if len(options) > 1 else ""
         raise UserError(
-            f"{', '.join(evaluations)}: found {len(swept)} models of AGG{mixed}, by {len(by_value)} different α; "
-            "expected two or more, all by one option"
+            f"{', '.join(evaluations)}: found {len(swept)} models of AGG{mixed}, number of different values: "
+            f"{len(by_value)}; expected two or more, all of one option"
         )
     figure, axes = style.new_figure(rows=len(lines), columns=len(panels), width=4.0, height=3.0, sharex=True)
     for line, axes_of_line in zip(lines, axes, strict=True):

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from ..training.cluster import Batches, split
@@ -116,7 +117,7 @@ def _parameters(found: Mapping[str, str], entries: int) -> int:
     if "model.decoder_hidden_size" in found:  # AWD-LSTM, whose embeddings are always tied
         inner = [int(found["model.decoder_hidden_size"])] * (int(found["model.decoder_layers"]) - 1)
         sizes = [dimension, *inner, dimension]
-        return entries * dimension + sum(4 * (n + m) * m for n, m in zip(sizes, sizes[1:], strict=False))
+        return entries * dimension + sum(4 * (n + m) * m for n, m in pairwise(sizes))
     for side, attentions in (("encoder", 1), ("decoder", 2 if "model.encoder_layers" in found else 1)):
         if f"model.{side}_layers" in found:
             width, inner = int(found[f"model.{side}_embed_dim"]), int(found[f"model.{side}_ffn_embed_dim"])

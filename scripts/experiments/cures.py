@@ -25,7 +25,7 @@ COUPLED = ("optimizer._name=coupled_adam",)
 ISOSCORE = ("criterion.isoscore_gamma=0.015",)
 
 WORD_SETS = ("MEN", "RW")
-"""Of pairs of words with human scores: the two with the most pairs that this vocabulary covers."""
+"""The data sets of word similarity in the table."""
 
 CURES: Mapping[str, tuple[str, ...]] = {
     "mle": (),

@@ -79,7 +79,7 @@ def check_settings(workspace: Workspace, model: Model) -> None:
         ) from error
     if not isinstance(found, dict):
         raise UserError(f"{path}: found no settings; remove {folder} or choose another --output")
-    with_all = {**wanted, "overrides": sorted(overrides_of(workspace, model))}  # as written before version 0.3
+    with_all = {**wanted, "overrides": sorted(overrides_of(workspace, model))}  # as version 0.2.0 writes them
     if found not in (wanted, with_all):
         other = "; ".join(f"{key}: {found.get(key)}" for key in wanted if found.get(key) != wanted[key])
         raise UserError(f"{folder} holds a model of other settings ({other}); remove it or choose another --output")

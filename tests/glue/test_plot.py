@@ -369,7 +369,7 @@ def test_a_sweep_of_one_value_is_refused(eval_json, tmp_path, capsys):
     path = tmp_path / "one.json"
     path.write_text(json.dumps({**value, "checkpoints": [value["checkpoints"][1], again]}))
     assert plot("alpha-sweep", path, "-o", tmp_path / "a.svg") == 2
-    assert "found 2 models of AGG, by 1 different α; expected two or more" in capsys.readouterr().err
+    assert "found 2 models of AGG, number of different values: 1; expected two or more" in capsys.readouterr().err
 
 
 def test_names_in_lines():
