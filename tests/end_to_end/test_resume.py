@@ -302,6 +302,7 @@ def test_a_start_says_what_it_fine_tunes(lm_data, whole, tmp_path):
         assert f"found {found} to start from: update" in started_from(log)[0]
 
 
+@pytest.mark.slow
 def test_a_start_says_what_it_goes_on_from_with_a_suffix(lm_data, tmp_path):
     run, more = tmp_path / "run", (*AGG, "--checkpoint-suffix=-a")
     (tmp_path / "run").mkdir()

@@ -145,6 +145,7 @@ def test_fairseq_eval_lm_reads_it(run, lm_data, tmp_path):
     assert found == pytest.approx(perplexity, abs=0.01)
 
 
+@pytest.mark.slow
 def test_translation_model_of_an_older_task(mt_data, tmp_path, capsys):
     """Its options are a Namespace."""
     allow_namespaces()

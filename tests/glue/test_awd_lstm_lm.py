@@ -107,6 +107,7 @@ def test_validation_leaves_the_state_of_training_alone(lm_data):
     trainer.train_step(batches[1:2])
 
 
+@pytest.mark.slow
 def test_the_learning_rate_follows_the_length(lm_data):
     """An update is that of SGD with lr · length / --tokens-per-sample, and the loss has the penalty of the model."""
     options = (*PLAIN, "--activation-penalty", 3, "--clip-norm", 0)
@@ -207,6 +208,7 @@ def test_a_metric_that_is_maximized(lm_data):
     assert optimizer.averaging
 
 
+@pytest.mark.slow
 def test_a_resume_with_another_number_of_streams_begins_with_zeros(lm_data, caplog):
     """In the middle of an epoch, and the log says so; with the same number, it begins with the saved state."""
     batch, (trainer, iterator) = None, trainer_for(lm_data, "--criterion", "mle", *NT_ASGD, base=AWD)
@@ -237,6 +239,7 @@ def test_a_resume_with_another_number_of_streams_begins_with_zeros(lm_data, capl
         assert seen[-1] is None and not caplog.text, "an epoch begins with zeros"
 
 
+@pytest.mark.slow
 def test_validation_on_the_training_split_leaves_its_batches_alone(lm_data):
     trainer, iterator = trainer_for(lm_data, "--criterion", "mle", *NT_ASGD, "--valid-subset", "train", base=AWD)
     dataset = iterator.dataset

@@ -353,6 +353,7 @@ def test_a_share_of_a_configuration_replaces_the_default_alpha(lm_data):
         task.build_criterion(cfg.criterion)
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("limit", ["--max-update", "--max-epoch"])
 @pytest.mark.parametrize(
     ("window", "epochs", "is_told"), [(0, 9, True), (0, 10, False), (0, 0, False), (10**6, 9, False)]
@@ -378,7 +379,7 @@ def test_a_dictionary_in_another_order_is_told_of(lm_data, caplog, is_sorted):
     assert any("not sorted by frequency" in record.message for record in caplog.records) is not is_sorted
 
 
-@pytest.mark.grid(5)
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

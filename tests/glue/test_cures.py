@@ -13,6 +13,7 @@ from tests.configs import configured
 MODELS = {model.name: model for model in cures(WIKITEXT2_WORDS, 20400, 300)[0].models()}
 
 
+@pytest.mark.grid(6)
 @pytest.mark.parametrize("name", MODELS)
 def test_each_model_is_a_configuration(name):
     cfg = configured("cures", "mle", *map(readable, MODELS[name].overrides))

@@ -60,7 +60,7 @@ def test_an_architecture_that_ends_in_an_adaptive_softmax(lm_data):
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(1)
 @pytest.mark.parametrize(
     "base, options, tied",
     [
@@ -123,6 +123,7 @@ def test_classes_follow_the_target_side_counts(mt_data, lm_data):
     assert torch.equal(model.decoder.output_projection.class_of_token, expected)
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("assignment, number", [("equal-frequency", 2), ("equal-token", 5)])
 @pytest.mark.parametrize("base", [F2_LM, F2_MT], ids=["lm", "mt"])
 def test_the_other_assignments(data_of, base, assignment, number):
@@ -297,7 +298,7 @@ def hand_made_classes(name, size):
     return classes
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("decoding", EVERY_DECODING)
 @pytest.mark.parametrize("name", ["few tokens", "eos alone", "one token", "pad and bos", "a class for each"])
 def test_generators_with_classes_that_leave_little_choice(mt_data, name, decoding):
@@ -357,6 +358,7 @@ def check_hypotheses(task, model, batch, max_len=8, **options):
                 assert (classes != 0).all(), options
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(
     "decoding, temperature",
     [("joint", 2.0), ("joint", 0.3), ("sample-class", 2.0), ("sample-class", 0.5)],
@@ -369,6 +371,7 @@ def test_temperatures_where_the_chosen_class_is_forbidden(mt_data, decoding, tem
     check_hypotheses(task, model, batch, beam=2, sampling=True, temperature=temperature)
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
 def test_probabilities_are_normalized_whatever_the_temperature(lm_data, temperature):
     """fairseq's generator divides what the decoder returned, in place, and then asks for probabilities."""
@@ -429,6 +432,7 @@ def test_sampled_classes_follow_their_probabilities(lm_data):
     torch.testing.assert_close(found, mass, atol=5 * (0.25 / 4000) ** 0.5, rtol=0)
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("decoding", EVERY_DECODING)
 def test_scoring_is_joint_whatever_the_decoding(lm_data, decoding):
     """Without an incremental state, in training and in evaluation; features are features with either."""

@@ -180,6 +180,7 @@ def test_states_of_version_0_1_0_go_on(lm_data, name):
     assert counter.appearances[5] == 6 + 5 and counter.appearances[63] == 63
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("option", ["reset_optimizer", "reset_meters", None])
 def test_the_patience_of_another_training_is_forgotten(lm_data, monkeypatch, option):
     """With the options by which fairseq forgets the best validation."""

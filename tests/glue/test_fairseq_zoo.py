@@ -96,7 +96,7 @@ def first_batch(trainer):
     return next(groups)[0]
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_loss_and_gradients_are_those_of_fairseq(lm_data, mt_data, family):
     """Without gates: of every parameter, those that weight normalization makes W of included."""
@@ -119,6 +119,7 @@ def test_loss_and_gradients_are_those_of_fairseq(lm_data, mt_data, family):
     assert functional.linear is torch._C._nn.linear, "what was replaced has been put back"
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("family", ["fconv_lm", "fconv", "fconv, tied"])
 def test_checkpoints_of_convolutional_models_are_measured(lm_data, mt_data, tmp_path, family):
     """Their output layer has weight normalization, unless it is tied."""

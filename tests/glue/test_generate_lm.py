@@ -64,6 +64,7 @@ ARCHITECTURES = {
 }
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_greedy_equals_a_full_forward_per_step(lm_data, architecture):
     model = model_of(lm_data, *ARCHITECTURES[architecture])
@@ -75,6 +76,7 @@ def test_greedy_equals_a_full_forward_per_step(lm_data, architecture):
     assert len(found.unique()) > 1
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("topk", [None, 10])
 def test_batches_change_nothing(lm_data, topk):
     model, prefixes = model_of(lm_data), prefixes_of(7)

@@ -150,7 +150,7 @@ def counts_of(trainer, updates):
 SCALES = {"fp16": 2.0**22, "fp16 not flat": 2.0**22, "memory-efficient fp16": 2.0**22, "amp": 2.0**127}
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(1)
 @pytest.mark.parametrize(("frequency", "current"), [(1, ()), (2, ()), (2, ("--agg-count-current-batch",))])
 @pytest.mark.parametrize("mode", SCALES)
 def test_updates_that_overflow_are_not_counted(lm_data, mode, frequency, current):
@@ -181,6 +181,7 @@ def assert_gates(trainer, appearances, updates):
     torch.testing.assert_close(criterion._gates.gate_rare, expected.gate_rare)
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("mode", SCALES)
 def test_predictions_of_skipped_updates_are_not_counted(lm_data, mode):
     """`face`: the predictions of the updates that took place, and of no other attempt."""
@@ -275,7 +276,7 @@ def crash(lm_data, save, caplog, criterion, mode, value, where):
 NAN, INFINITY = float("nan"), float("inf")
 
 
-@pytest.mark.grid(3)
+@pytest.mark.grid(1)
 @pytest.mark.parametrize(
     ("name", "mode", "value", "where"),
     [
@@ -339,7 +340,7 @@ def test_a_resume_goes_on_bit_for_bit(lm_data, tmp_path, mode, name):
     assert torch.equal(resumed.criterion.counter.appearances, whole.criterion.counter.appearances)
 
 
-@pytest.mark.grid(4)
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("value", [NAN, INFINITY])
 @pytest.mark.parametrize("mode", SCALES)
 def test_nan_under_loss_scaling_is_a_skipped_update(lm_data, mode, value):
@@ -360,7 +361,7 @@ def test_nan_under_loss_scaling_is_a_skipped_update(lm_data, mode, value):
     assert all(tensor.isfinite().all() for tensor in trainer.model.parameters())
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("name", ["agg with both", "face", "unlikelihood_sequence", "f2_softmax"])
 def test_validation_with_nan_is_logged_and_changes_nothing(lm_data, name):
     """As with `cross_entropy`, the loss is NaN; the counts stay, and training goes on once the weights are well."""

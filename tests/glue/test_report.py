@@ -133,7 +133,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_kept_files_are_made_again(damage, written, options, tmp_path):
     copied = tmp_path / "report.html"
