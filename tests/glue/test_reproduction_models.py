@@ -52,13 +52,15 @@ def text(tmp_path):
 @pytest.mark.grid(1)
 @pytest.mark.parametrize("key", OURS)
 def test_models_of_our_own_experiments_compose(key, text):
-    options = Options(data=text, **{**OURS[key].defaults, "updates": 50, "dimension": 32})
+    options = Options(**{"corpus": "wikitext", **OURS[key].defaults, "data": text, "updates": 50, "dimension": 32})
+    interval, dimension = {"multi30k": (2, 32), "cures": (1000, 64)}.get(key, (5, 32))
     models = [model for experiment in OURS[key].build(options) for model in experiment.models()]
     assert len(models) >= 2
     for model in models:
         cfg = configuration(model, "tiny", text)
-        assert cfg.optimization.max_update == 50 and cfg.checkpoint.save_interval_updates == 5 and cfg.common.cpu
-        assert cfg.model.decoder_embed_dim == 32 and cfg.model.decoder_ffn_embed_dim in (64, 128)
+        assert cfg.optimization.max_update == 50 and cfg.checkpoint.save_interval_updates == interval and cfg.common.cpu
+        assert cfg.model.decoder_embed_dim == dimension
+        assert cfg.model.decoder_ffn_embed_dim in (2 * dimension, 4 * dimension)
         check_rare_group(cfg.criterion)
 
 
