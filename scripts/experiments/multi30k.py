@@ -47,8 +47,7 @@ def translation(*, updates: int, vocabulary: int, dimension: int) -> list[Experi
     )  # fmt: skip
     # All options that a layer reads: fairseq-hydra-train knows no defaults of translation models.
     subset = "model.train_subset=${dataset.train_subset}"
-    bias = ("model._name=transformer_unigram", subset)
-    learned, fixed = "model.unigram_bias=learned", "model.unigram_bias=fixed"
+    bias = ("model._name=transformer_unigram", "model.unigram_bias=learned", subset)
     factorized = (
         "model._name=transformer_f2", "criterion._name=f2_softmax", "model.f2_assignment=mefmax", "model.f2_classes=0",
         "model.f2_decoding=joint", subset, "model.save_dir=${checkpoint.save_dir}",
@@ -59,8 +58,7 @@ def translation(*, updates: int, vocabulary: int, dimension: int) -> list[Experi
         "cosreg": ("criterion._name=cosreg",),
         "agps": agps,
         "agg-0.3": agg,
-        "bias-agg-0.3": (*bias, learned, *agg),
-        "bias-fixed-agg-0.3": (*bias, fixed, *agg),
+        "bias-agg-0.3": (*bias, *agg),
         "f2": factorized,
     }
     averaged = AVERAGED if updates >= CHECKPOINTS else 0
