@@ -202,7 +202,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.grid(5)
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(("config", "arguments", "message"), MISTAKES)
 def test_mistakes_are_one_line(launch, config, arguments, message):
     status, command, said = launch(config, *arguments)

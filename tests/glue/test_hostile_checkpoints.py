@@ -178,7 +178,7 @@ def said(capsys, command):
     return status, err
 
 
-@pytest.mark.grid(5)
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_command_runs_what_a_checkpoint_says(name, place, tmp_path, capsys):
     path, commands = place
@@ -227,7 +227,7 @@ def test_no_training_starts_from_what_is_no_checkpoint(lm_data, tmp_path):
         assert "checkpoint_last.pt" in refused_training(lm_data, "--save-dir", folder), kind
 
 
-@pytest.mark.grid(4)
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_is_no_model_is_refused_in_one_line(name, place, capsys):
     path, commands = place

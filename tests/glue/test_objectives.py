@@ -81,7 +81,7 @@ def first_batch(data, base):
     return batches(cfg, task)[0]
 
 
-@pytest.mark.grid(4)
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("training", [True, False])
 def test_a_batch_is_the_sum_of_its_sentences(mt_data, name, training):
@@ -610,7 +610,7 @@ def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data):
     assert log["nll_tokens"] == short["ntokens"] and log["repeated_number"] == 0
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize(
     ("options", "words"),
     [

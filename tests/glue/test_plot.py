@@ -119,7 +119,7 @@ WORDS = {
 }
 
 
-@pytest.mark.grid(6)
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("picture", PICTURES)
 def test_every_picture(picture, inputs, tmp_path, capsys):
     """Its words are in the SVG; drawn again it is the same file; PNG works too."""
