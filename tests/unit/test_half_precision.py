@@ -70,8 +70,7 @@ def assert_no_worse(ours_of, theirs_of, leaves, dtype, scales, dtypes=None):
     """Where fairseq's gradient is finite, ours is finite and not further from the truth.
 
     Nor is it required to be nearer than the truth itself, rounded once to the dtype of the gradient, nor to be finite
-    where that is not; a sum of float32 in another order rounds a few entries to their other neighbor, hence the 1%.
-    Where a gradient stays in float32, as under autocast, both are sums of float32 in some order.
+    where that is not. Where a gradient stays in float32, as under autocast, both are sums of float32 in some order.
     """
     dtypes = dtypes or (dtype,) * len(leaves)
     leaves = [leaf.to(kind) for leaf, kind in zip(leaves, dtypes, strict=True)]
@@ -84,7 +83,7 @@ def assert_no_worse(ours_of, theirs_of, leaves, dtype, scales, dtypes=None):
             assert our[kept].isfinite().all(), f"{name}: an overflow at scale {scale} that fairseq's has not"
             found, expected, once = (errors(gradient, exact, scale, kept) for gradient in (our, their, rounded))
             order = 16 * torch.finfo(torch.float32).eps if our.dtype == torch.float32 else 0.0
-            bound = torch.maximum(expected, once * (1 + 1e-2)).clamp(min=order)
+            bound = torch.maximum(expected, once * (1 + 1e-3)).clamp(min=order)
             assert (found <= bound).all(), (name, scale, found, expected)
 
 
