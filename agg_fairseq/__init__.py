@@ -12,7 +12,7 @@ __version__ = "0.2.0"
 
 if sys.modules.get("fairseq"):
     from . import criterions, models, tasks  # noqa: F401 — importing registers
-    from .checkpoint import allow_namespaces
+    from .checkpoints.fairseq_checkpoint import allow_namespaces
     from .optim import fairseq_optimizers  # noqa: F401 — importing registers
 
     allow_namespaces()

@@ -173,7 +173,7 @@ class OutputLayer:
 
     def variants(self) -> dict[str, Variant]:
         """All variants of training, `cross_entropy` first."""
-        from agg_fairseq.functional.frequency_classes import equal_frequency, mefmax
+        from agg_fairseq.f2.frequency_classes import equal_frequency, mefmax
 
         usual, random = self.frequencies, self.frequencies.shuffled()
         best, smoothing = mefmax(usual.counts), {"label_smoothing": SMOOTHING}
@@ -247,7 +247,7 @@ def generation_rows(vocabulary: int, rows: int, data: str | None, device: str, r
 
 def generation_layers(vocabulary: int, data: str | None, device: str) -> dict[str, tuple[nn.Module, str, str]]:
     """The output layer of each way to find the next token, its `--f2-decoding`, and the highest ratio aimed at."""
-    from agg_fairseq.functional.frequency_classes import mefmax
+    from agg_fairseq.f2.frequency_classes import mefmax
 
     torch.manual_seed(0)
     full = nn.Linear(FEATURES, vocabulary, bias=False, device=device)
@@ -281,7 +281,7 @@ def generation_step(layer: nn.Module, decoding: str, features: Tensor) -> Step:
 
 def factorized_layer(classes: Tensor, weight: nn.Parameter) -> nn.Module:
     """The factorized layer over the same W."""
-    from agg_fairseq.modules import FactorizedSoftmax
+    from agg_fairseq.f2 import FactorizedSoftmax
 
     return FactorizedSoftmax(classes, FEATURES, weight)
 

@@ -14,8 +14,8 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 import agg_fairseq.criterions  # noqa: F401 — registers
-from agg_fairseq.models.f2_decoder import F2TransformerDecoder
-from agg_fairseq.modules import FactorizedSoftmax
+from agg_fairseq.f2 import FactorizedSoftmax
+from agg_fairseq.f2.fairseq_decoder import F2TransformerDecoder
 
 from .measuring import zipf
 

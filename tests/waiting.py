@@ -13,7 +13,7 @@ def use(form, patch):
 def leave_out_what_only_a_cpu_reads(patch):
     """Leaves out the check of the targets and the look at the loss's gradient: on a GPU the host reads neither."""
     patch.setattr("agg_fairseq.functional.checks.check_targets", lambda *arguments: None)
-    patch.setattr("agg_fairseq.functional.kernels.chunked._is_one", lambda scale: False)
+    patch.setattr("agg_fairseq.functional.loss_core._is_one", lambda scale: False)
 
 
 class WaitsForTheDevice(TorchDispatchMode):

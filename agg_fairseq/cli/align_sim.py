@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..checkpoint import open_checkpoints
+from ..checkpoints.fairseq_checkpoint import open_checkpoints
 from ..evaluation import align_sim
 from .options import add_data, add_grouping, add_json, add_names, check_json, print_result
 

@@ -24,8 +24,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..averaging import NAMES, average_checkpoints, check_paths, last_checkpoints
-from ..checkpoint import open_checkpoints
+from ..checkpoints.averaging import NAMES, average_checkpoints, check_paths, last_checkpoints
+from ..checkpoints.fairseq_checkpoint import open_checkpoints
 from ..errors import UserError
 
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import argparse
 
-from ..checkpoint import Checkpoint, checkpoint_file
-from ..f2_conversion import convert_to_f2
+from ..checkpoints.fairseq_checkpoint import Checkpoint, checkpoint_file
+from ..f2.conversion import convert_to_f2
+from ..f2.frequency_classes import ASSIGNMENTS
 from ..files import check_distinct
-from ..functional.frequency_classes import ASSIGNMENTS
 from .options import add_device, add_json, check_json, print_result
 
 

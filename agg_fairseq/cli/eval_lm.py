@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import argparse
 
-from ..checkpoint import open_checkpoints
+from ..awd_lstm.continuous_cache import CacheOptions
+from ..checkpoints.fairseq_checkpoint import open_checkpoints
 from ..errors import UserError
 from ..evaluation import perplexity
 from ..evaluation.perplexity import BREAK_MODES
-from ..metrics.continuous_cache import CacheOptions
 from .options import add_device, add_grouping, add_json, add_names, check_json, print_result
 
 THETA, LAMBDA = 0.662, 0.1279

@@ -14,10 +14,10 @@ from __future__ import annotations
 import argparse
 import time
 
-from ..checkpoint import Checkpoint, checkpoint_file
+from ..checkpoints.fairseq_checkpoint import Checkpoint, checkpoint_file
 from ..evaluation import generate_texts
+from ..f2.decoupled_decoding import DECODINGS
 from ..files import check_distinct, write_json
-from ..functional.decoupled import DECODINGS
 from .options import add_device, add_generation, check_json
 
 

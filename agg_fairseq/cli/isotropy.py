@@ -28,8 +28,8 @@ from __future__ import annotations
 
 import argparse
 
+from ..checkpoints.opening import open_models
 from ..evaluation import isotropy
-from ..sources import open_models
 from .options import add_frequencies, add_grouping, add_json, add_models, check_json, print_result
 
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import argparse
 
+from ..checkpoints.opening import open_models
 from ..evaluation import neighbors
-from ..sources import open_models
 from .options import (
     add_frequencies,
     add_grouping,

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
+from ..checkpoints.transformers_model import is_pretrained
 from ..data.subwords import FILES, Tokenizer
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
-from ..evaluation.result import Result
 from ..files import check_not_inside, check_writable, write_json
-from ..pretrained import is_pretrained
+from ..result import Result
 
 TOKENIZER_FILES = {
     "gpt2_encoder_json": "encoder.json of --bpe gpt2",

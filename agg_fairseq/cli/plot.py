@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import plots
-from ..checkpoint import checkpoints_of_run
+from ..checkpoints.fairseq_checkpoint import checkpoints_of_run
+from ..checkpoints.opening import open_models
 from ..errors import UserError
 from ..files import check_writable, read_json_object, write_whole
 from ..names import unique_names
-from ..sources import open_models
 from .options import add_data, add_frequencies, add_grouping, add_models, add_names
 
 if TYPE_CHECKING:

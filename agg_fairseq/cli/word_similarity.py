@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import argparse
 
+from ..checkpoints.opening import open_models
 from ..data.word_pairs import DATASETS, dataset_files
 from ..evaluation import word_similarity
-from ..sources import open_models
 from .options import add_json, add_models, add_tokenizer, check_json, print_result, tokenizer_of
 
 

@@ -13,8 +13,8 @@ from omegaconf import II
 from torch import Tensor
 
 from ..errors import fail
-from ..fairseq_glue.checkpoints import tokens_in, update_in
 from ..fairseq_glue.distributed import summed_over_workers
+from ..fairseq_glue.saved_state import tokens_in, update_in
 from ..functional import CrossEntropyOutput, Gates, agg_gates, rare_tokens
 from ..functional.agg import GATES
 from ..modules import TokenCounter

@@ -7,8 +7,8 @@ import torch
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
-from ..data.training_counts import training_counts
 from ..fairseq_glue.distributed import found_by_any_worker
+from ..fairseq_glue.training_counts import training_counts
 from ..functional import Gates, agps_gates, tokens_from_rank
 from ..functional.agps import VARIANTS
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register, special_tokens

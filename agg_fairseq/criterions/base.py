@@ -37,7 +37,7 @@ from torch import Tensor, nn
 
 from ..data.binarized import task_name
 from ..errors import UserError, fail
-from ..fairseq_glue.checkpoints import write_checkpoints_whole
+from ..fairseq_glue.atomic_saving import write_checkpoints_whole
 from ..fairseq_glue.distributed import check_ddp_backend, close_process_group_at_exit
 from ..fairseq_glue.hooks import TaskListener, listen
 from ..fairseq_glue.output_layer import (

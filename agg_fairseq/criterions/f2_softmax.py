@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from ..errors import fail
+from ..f2 import FactorizedOutput
 from ..fairseq_glue.output_layer import factorized_layer, unwrapped
-from ..functional import FactorizedOutput
 from .base import CriterionConfig, LikelihoodCriterion, Measure, register
 from .terms import PositionTerm
 

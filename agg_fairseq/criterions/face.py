@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ..fairseq_glue.checkpoints import counts_in, update_in
 from ..fairseq_glue.distributed import summed_over_workers
+from ..fairseq_glue.saved_state import counts_in, update_in
 from ..functional import face_weights
 from ..modules import TokenCounter
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register

@@ -9,9 +9,9 @@ import torch
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
-from ..data.training_counts import training_counts
 from ..errors import fail
 from ..fairseq_glue.output_layer import averages, float32_copies
+from ..fairseq_glue.training_counts import training_counts
 from ..functional import Gates, freezing_gates, tokens_from_rank
 from ..functional.gates import PARTS
 from ..modules import FrozenRows

@@ -8,6 +8,7 @@ result = perplexity(runs, "data-bin/wikitext-2")
 result["agg"]["PPL rare"], result.table(), result.json()
 """
 
+from ..result import Column, Result
 from .align_sim import align_sim
 from .bleu import bleu
 from .cache import Cache
@@ -15,7 +16,6 @@ from .generate_texts import generate_texts
 from .isotropy import isotropy
 from .neighbors import neighbors
 from .perplexity import perplexity
-from .result import Column, Result
 from .text_metrics import text_metrics
 from .word_similarity import word_similarity
 

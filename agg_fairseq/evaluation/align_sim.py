@@ -10,13 +10,13 @@ from pathlib import Path
 from tqdm import tqdm
 
 from .. import __version__, metrics
-from ..checkpoint import Checkpoint
+from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..data.alignments import load_parallel, read_links
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
 from ..metrics.groups import GROUPS
+from ..result import Column, Result, Value
 from .inputs import load_embedding_vocabulary, matrix_signature
-from .result import Column, Result, Value
 
 COLUMNS = (*GROUPS, "total")
 ORTHOGONAL, LABELED = "orthogonal", "labeled tokens"

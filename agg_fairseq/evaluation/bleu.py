@@ -15,8 +15,8 @@ from .. import __version__
 from ..errors import UserError, first_line
 from ..files import open_file
 from ..metrics import Bleu, corpus_bleu, tokenized_bleu
+from ..result import Column, Result, Value
 from .generate_log import Translations, read_translations
-from .result import Column, Result, Value
 
 SUBWORD = re.compile(r"@@(?: |$)|▁")
 TOKENIZED = re.compile(r"(?:^| )[.,](?: |$)| @-@ |&(?:apos|quot|amp|lt|gt|#124|#91|#93);")

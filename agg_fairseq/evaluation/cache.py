@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..checkpoints.opening import EmbeddingSource
 from ..errors import UserError, first_line
 from ..files import write_json, write_whole
-from ..sources import EmbeddingSource
-from .result import Result
+from ..result import Result
 
 DATA_ENDINGS = (".bin", ".idx", ".txt")
 """Of the files in a folder of fairseq-preprocess."""

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from .. import __version__, decoding
-from ..checkpoint import Checkpoint
-from ..embedding import check_finite
+from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..checkpoints.output_embedding import check_finite
 from ..errors import UserError, first_line
 from ..files import check_distinct, check_not_inside, check_writable, write_whole
+from ..result import Column, Result
 from .inputs import check_language_models, check_split, find_device
-from .result import Column, Result
 
 
 def generate_texts(
@@ -50,7 +50,7 @@ def generate_texts(
         max_texts: continue only so many prefixes, the first; None continues all.
         topk: None takes the token of the highest probability; K draws from the K tokens of the highest probability.
         seed: of the random numbers, 0 to 2⁶³ − 1.
-        f2_decoding: how a factorized output layer goes from class to token, one of `functional.decoupled.DECODINGS`;
+        f2_decoding: how a factorized output layer goes from class to token, one of `f2.decoupled_decoding.DECODINGS`;
             None: as the checkpoint says.
         batch_size: texts at a time; changes no text, except those of `sample-class`, which the model itself draws.
         device: "cpu", "cuda", …; None: a GPU if there is one.
@@ -83,7 +83,9 @@ def generate_texts(
         )
     place = find_device(device)
     overrides = {"sample_break_mode": "none", **({"f2_decoding": f2_decoding} if f2_decoding else {})}
-    model, task = checkpoint.build_model(data, overrides)
+    from ..models.from_checkpoint import build_model  # imports fairseq
+
+    model, task = build_model(checkpoint, data, overrides)
     dictionary = task.source_dictionary
     adds_bos = bool(getattr(task.args, "add_bos_token", False))
     needed = prefix_length + length - 1 + adds_bos

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoint import Checkpoint
+from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..checkpoints.opening import EmbeddingSource
+from ..checkpoints.transformers_model import PretrainedModel
 from ..data.alignments import training_pair
 from ..data.binarized import count_tokens, load_dictionary
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
-from ..pretrained import PretrainedModel
-from ..sources import EmbeddingSource
 
 
 def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> BinarizedVocabulary:

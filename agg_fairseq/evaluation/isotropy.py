@@ -10,11 +10,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .. import __version__, metrics
+from ..checkpoints.opening import EmbeddingSource
 from ..errors import UserError
 from ..metrics.groups import GROUPS
-from ..sources import EmbeddingSource
+from ..result import Column, Result
 from .inputs import frequencies_signature, load_embedding_vocabulary, matrix_signature
-from .result import Column, Result
 
 COLUMNS = (*GROUPS, "total")
 BY_GROUP = {"I(W)": "isotropy", "I(W−μ)": "isotropy_centered", "IsoScore": "isoscore"}

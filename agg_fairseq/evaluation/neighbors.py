@@ -10,13 +10,13 @@ import torch
 from tqdm import tqdm
 
 from .. import __version__
+from ..checkpoints.opening import EmbeddingSource
 from ..data.subwords import CONTINUED, WORDS, Splitter, Tokenizer, has_continued, word_starts
 from ..data.vocabulary import Vocabulary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, nearest_neighbors, word_vectors
-from ..sources import EmbeddingSource
+from ..result import Column, Result
 from .inputs import frequencies_signature, load_embedding_vocabulary, matrix_signature
-from .result import Column, Result
 
 MARK = "†"
 """Follows a rare token in the table."""

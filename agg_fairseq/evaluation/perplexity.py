@@ -12,17 +12,17 @@ import torch
 from tqdm import tqdm
 
 from .. import __version__
-from ..checkpoint import STREAMS, Checkpoint
+from ..awd_lstm.continuous_cache import CacheOptions, ContinuousCache
+from ..checkpoints.fairseq_checkpoint import STREAMS, Checkpoint
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError, first_line
-from ..functional.kernels.chunked import CHUNK_ELEMENTS
+from ..functional.loss_core import CHUNK_ELEMENTS
 from ..metrics import NextTokenStatistics
-from ..metrics.continuous_cache import CacheOptions, ContinuousCache
 from ..metrics.groups import GROUPS
 from ..names import HUMAN
+from ..result import Column, Result
 from .inputs import check_language_models, check_split, find_device, load_vocabulary, matrix_signature
 from .isotropy import geometry_by_group
-from .result import Column, Result
 
 BREAK_MODES = ("none", "complete", "complete_doc", "eos")
 """How fairseq cuts a split into blocks."""
@@ -208,9 +208,10 @@ def _score_split(
 ) -> None:
     """Scores a split with one model, and adds every position to `statistics`. `name` is that of the progress bar."""
     from ..fairseq_glue.output_layer import factorized_layer
+    from ..models.from_checkpoint import build_model
 
     overrides = {"sample_break_mode": blocks.break_mode, "tokens_per_sample": blocks.length}
-    model, task = checkpoint.build_model(blocks.data, overrides)
+    model, task = build_model(checkpoint, blocks.data, overrides)
     blocks.check(model.max_positions())
     task.args.tokens_per_sample = blocks.length - blocks.context
     batches = _batches(model.to(place), task, blocks)

@@ -19,7 +19,7 @@ from ..metrics.diversity import OFTEN, SHORTEST_PHRASE
 from ..metrics.groups import MASS_GROUPS, MASS_PERCENT
 from ..metrics.ngrams import ABSENT
 from ..names import HUMAN
-from .result import Column, Result, Value
+from ..result import Column, Result, Value
 
 FIELDS = ("prefix", "continuation", "reference")
 MAX_ORDER = 3

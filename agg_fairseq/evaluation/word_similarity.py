@@ -10,13 +10,13 @@ from pathlib import Path
 from tqdm import tqdm
 
 from .. import __version__, metrics
+from ..checkpoints.opening import EmbeddingSource
 from ..data.subwords import WORDS, Tokenizer, check_words
 from ..data.word_pairs import read_word_pairs
 from ..errors import UserError
 from ..names import unique_names
-from ..sources import EmbeddingSource
+from ..result import Column, Result, Value
 from .inputs import load_embedding_vocabulary, matrix_signature
-from .result import Column, Result, Value
 
 PAIRS = "pairs"
 """The row with the numbers of covered pairs."""

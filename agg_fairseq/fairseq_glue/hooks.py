@@ -15,10 +15,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ..checkpoints.fairseq_checkpoint import STATE_KEY
 from ..errors import UserError, fail
-
-STATE_KEY = "agg_fairseq"
-"""Where the criterion's state is kept in the task's part of a checkpoint's `extra_state`."""
 
 
 class TaskListener:

@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..errors import fail, first_line
-from ..modules import FactorizedSoftmax, UnigramLinear
+from ..f2 import FactorizedSoftmax
+from ..modules import UnigramLinear
 
 
 class OutputLayer(NamedTuple):

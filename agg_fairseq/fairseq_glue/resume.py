@@ -18,9 +18,9 @@ from typing import Any
 from fairseq import checkpoint_utils
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 
-from ..checkpoint import Checkpoint, UnreadableCheckpoint
+from ..checkpoints.fairseq_checkpoint import STATE_KEY, Checkpoint, UnreadableCheckpoint
 from ..errors import UserError, fail
-from .hooks import STATE_KEY, forget_early_stopping
+from .hooks import forget_early_stopping
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from .gates import Gates
-from .token_classes import TokenClasses
 
 
 def check_arguments(
@@ -74,17 +73,3 @@ def check_positions_and_tokens(
     for field, vector in vectors.items():
         if vector is not None and vector.shape != (vocabulary,):
             raise ValueError(f"{name}: expected {field} of shape ({vocabulary},), got {tuple(vector.shape)}")
-
-
-def check_classes(weight: Tensor, class_weight: Tensor, classes: TokenClasses) -> None:
-    """Checks that W is (V, D) and U (C, D), for V tokens in C classes.
-
-    Raises:
-        ValueError: a size does not fit.
-    """
-    expected = ((classes.vocabulary, weight.size(1)), (classes.number, weight.size(1)))
-    if (tuple(weight.shape), tuple(class_weight.shape)) != expected:
-        raise ValueError(
-            f"factorized softmax: expected weight of shape {expected[0]} and class_weight of shape {expected[1]}, got "
-            f"{tuple(weight.shape)} and {tuple(class_weight.shape)}"
-        )

@@ -37,7 +37,7 @@ from torch import Tensor
 from . import kernels
 from .checks import check_arguments, check_positions_and_tokens
 from .gates import Gates
-from .kernels.chunked import Options, Wanted, scaled_gradients, wants_gradient
+from .loss_core import Options, Wanted, scaled_gradients, wants_gradient
 from .unlikelihood import Unlikelihood
 
 

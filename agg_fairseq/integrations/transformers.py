@@ -30,9 +30,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
+from ..f2 import FactorizedSoftmax
 from ..files import write_whole
 from ..functional import center_rows_
-from ..modules import FactorizedSoftmax
 from .objective import IGNORED, GatedObjective
 
 try:

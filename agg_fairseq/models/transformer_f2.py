@@ -14,10 +14,10 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 from omegaconf import II
 
-from ..functional.decoupled import DECODINGS
-from ..functional.frequency_classes import ASSIGNMENTS
+from ..f2.decoupled_decoding import DECODINGS
+from ..f2.fairseq_decoder import factorize
+from ..f2.frequency_classes import ASSIGNMENTS
 from .architectures import refuse_adaptive_softmax, register_sizes
-from .f2_decoder import factorize
 
 
 @dataclass

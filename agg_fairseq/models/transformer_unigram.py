@@ -16,8 +16,8 @@ from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerL
 from omegaconf import II
 from torch import Tensor, nn
 
-from ..data.training_counts import training_counts
 from ..errors import UserError, fail
+from ..fairseq_glue.training_counts import training_counts
 from ..modules import UnigramLinear
 from .architectures import refuse_adaptive_softmax, register_sizes
 

@@ -1,6 +1,5 @@
 """Optimizers in plain PyTorch. `fairseq_optimizers.py` registers them with fairseq."""
 
 from .coupled_adam import CoupledAdam
-from .nt_asgd import NTASGD
 
-__all__ = ["NTASGD", "CoupledAdam"]
+__all__ = ["CoupledAdam"]

@@ -12,11 +12,11 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import OPTIMIZER_REGISTRY, FairseqOptimizer, register_optimizer
 from omegaconf import II, OmegaConf
 
+from ..awd_lstm.nt_asgd import NTASGD
 from ..errors import fail
 from ..fairseq_glue.optimizers import attach_optimizers, validate_and_save_average
 from ..fairseq_glue.registries import register_once
 from .coupled_adam import CoupledAdam
-from .nt_asgd import NTASGD
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from .. import metrics
+from ..checkpoints.opening import EmbeddingSource
 from ..data.subwords import token_of_word, word_starts
 from ..errors import UserError
 from ..evaluation.inputs import load_embedding_vocabulary
 from ..metrics.groups import GROUPS
-from ..sources import EmbeddingSource
 from . import style
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..errors import UserError
-from ..evaluation.result import Result
 from ..names import HUMAN
+from ..result import Result
 
 T = TypeVar("T")
 Evaluations = Mapping[str, Result | Mapping[str, Any]]

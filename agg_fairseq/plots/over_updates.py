@@ -11,7 +11,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .. import metrics
-from ..checkpoint import Checkpoint
+from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..errors import UserError
 from ..evaluation.inputs import load_vocabulary
 from ..evaluation.training_log import read_log

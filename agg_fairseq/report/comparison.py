@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import UserError
-from ..evaluation.result import Column, Result, format_value
 from ..names import HUMAN
+from ..result import Column, Result, format_value
 from .glossary import HIGHER, LIKE_HUMAN, LOWER, ONE, ZERO, Measure, measure_of
 from .page import Cell, Table, Term, Verdict
 from .runs import Run, settings_of

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from ..data.vocabulary import GROUPINGS
-from ..evaluation.result import Column, Result
+from ..result import Column, Result
 
 HIGHER, LOWER, LIKE_HUMAN = "higher is better", "lower is better", "nearer to human"
 ZERO, ONE = "nearer to 0 is better", "nearer to 1 is better"

@@ -19,8 +19,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UserError
-from ..evaluation.result import UNDEFINED, Result
 from ..plots import save
+from ..result import UNDEFINED, Result
 
 if TYPE_CHECKING:
     from jinja2 import Template

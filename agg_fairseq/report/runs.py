@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checkpoint import INPUT_NAME, OUTPUT_NAMES, Checkpoint, check_run_folder, checkpoints_of_run
+from ..checkpoints.fairseq_checkpoint import INPUT_NAME, OUTPUT_NAMES, Checkpoint, check_run_folder, checkpoints_of_run
 from ..errors import UserError
-from ..evaluation.result import format_value
 from ..evaluation.training_log import read_entries
 from ..names import HUMAN
+from ..result import format_value
 
 LOG = "train.log"
 EMBEDDINGS = (INPUT_NAME, *OUTPUT_NAMES, "encoder.embed_tokens.weight")

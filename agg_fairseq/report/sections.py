@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import plots
-from ..checkpoint import Checkpoint
+from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..data.subwords import WORDS, Tokenizer
 from ..data.word_pairs import dataset_files
 from ..errors import UserError

@@ -1,3 +1,3 @@
 """fairseq tasks. Importing this package registers them."""
 
-from . import language_modeling_streams  # noqa: F401 — importing registers
+from ..awd_lstm import streams_task  # noqa: F401 — importing registers

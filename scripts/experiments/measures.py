@@ -23,7 +23,7 @@ from .experiment import BIN, Measure, Model, Value, Workspace, failed, say
 from .training import best_checkpoint, is_newer, is_trained
 
 if TYPE_CHECKING:  # imported where they are used: --list and --dry-run work without torch
-    from agg_fairseq.checkpoint import Checkpoint
+    from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
     from agg_fairseq.evaluation import Cache, Result
 
 TRANSLATION = ("--beam", "4", "--lenpen", "0.6", "--remove-bpe", "--max-tokens", "8000")
@@ -52,7 +52,7 @@ def _best(workspace: Workspace, model: Model) -> Path:
 
 @lru_cache(maxsize=1)  # all measures of a model need it; a checkpoint of the papers has some GB
 def _opened(path: Path, changed: int) -> Checkpoint:
-    from agg_fairseq.checkpoint import Checkpoint
+    from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 
     return Checkpoint(path, training_state=False)
 
@@ -63,8 +63,8 @@ def averaged(workspace: Workspace, model: Model) -> Path:
     Raises:
         NotRun: the model is not trained.
     """
-    from agg_fairseq.averaging import average_checkpoints, last_checkpoints
-    from agg_fairseq.checkpoint import Checkpoint
+    from agg_fairseq.checkpoints.averaging import average_checkpoints, last_checkpoints
+    from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 
     output = workspace.folder(model) / "averaged.pt"
     if not is_newer(output, _best(workspace, model)):

@@ -13,7 +13,7 @@ from .measures import checkpoint, perplexity_as_published, texts, token_of
 if TYPE_CHECKING:  # imported where they are used: --list and --dry-run work without torch
     from matplotlib.figure import Figure
 
-    from agg_fairseq.checkpoint import Checkpoint
+    from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 
 
 def _checkpoints(workspace: Workspace, models: Sequence[Model]) -> dict[str, Checkpoint]:
@@ -37,7 +37,7 @@ def early_projection(most: int, *, groups: str = "types") -> Picture:
 
     def draw(workspace: Workspace, models: Sequence[Model]) -> Figure:
         from agg_fairseq import plots
-        from agg_fairseq.checkpoint import checkpoints_of_run
+        from agg_fairseq.checkpoints.fairseq_checkpoint import checkpoints_of_run
 
         found = checkpoints_of_run(workspace.folder(models[0]))[:most]
         by_updates = {f"{one.updates:,} updates": one for one in found}
@@ -62,7 +62,7 @@ def over_updates(name: str, *, groups: str = "types") -> Picture:
 
     def draw(workspace: Workspace, models: Sequence[Model]) -> Figure:
         from agg_fairseq import plots
-        from agg_fairseq.checkpoint import checkpoints_of_run
+        from agg_fairseq.checkpoints.fairseq_checkpoint import checkpoints_of_run
 
         function = {"isotropy": plots.isotropy_over_updates, "inner-products": plots.inner_products_over_updates}[name]
         runs = {model.name: checkpoints_of_run(workspace.folder(model)) for model in models}

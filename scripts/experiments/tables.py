@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from agg_fairseq import plots
-from agg_fairseq.evaluation.result import UNDEFINED, format_table, format_value
 from agg_fairseq.files import write_json, write_whole
 from agg_fairseq.names import HUMAN
 from agg_fairseq.report import ReportOptions, write_report
+from agg_fairseq.result import UNDEFINED, format_table, format_value
 
 from .corpora import prepare
 from .experiment import Experiment, Measure, Method, Value, Workspace, say

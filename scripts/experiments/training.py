@@ -193,8 +193,8 @@ def _arguments(workspace: Workspace, model: Model) -> list[str]:
                 command = ROOT / ".venv" / "bin" / "agg-fairseq"
                 print(shlex.join(map(str, [command, "convert-to-f2", *options])))
             elif not is_newer(converted, checkpoint):
-                from agg_fairseq.checkpoint import Checkpoint
-                from agg_fairseq.f2_conversion import convert_to_f2
+                from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
+                from agg_fairseq.f2.conversion import convert_to_f2
 
                 convert_to_f2(Checkpoint(checkpoint, training_state=False), data, converted)
             checkpoint = converted

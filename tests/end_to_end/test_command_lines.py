@@ -9,7 +9,7 @@ import shutil
 import pytest
 import torch
 
-from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from tests.conftest import ROOT, run_command, train_by_two_workers
 
 LM = (

@@ -5,7 +5,7 @@ import torch
 from hydra.core.config_store import ConfigStore
 
 from agg_fairseq import criterions, models, tasks  # noqa: F401 — registers, also where it was imported before fairseq
-from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main as agg_fairseq
 from agg_fairseq.evaluation.training_log import read_log
 from agg_fairseq.optim import fairseq_optimizers  # noqa: F401

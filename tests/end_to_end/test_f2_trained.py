@@ -11,11 +11,11 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main as agg_main
 from agg_fairseq.data.binarized import load_dictionary
-from agg_fairseq.functional import mefmax
-from agg_fairseq.models.f2_decoder import classes_or_placeholder
+from agg_fairseq.f2 import mefmax
+from agg_fairseq.f2.fairseq_decoder import classes_or_placeholder
 from tests.conftest import ROOT, call, called, run_command, train_by_two_workers
 from tests.end_to_end.test_command_lines import COMMON, LM, MT
 from tests.glue.test_f2_models import EVERY_DECODING, target_counts

@@ -9,7 +9,7 @@ from fairseq.data import iterators
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.modules import TokenCounter
 from tests.conftest import SMALL_LM, run_command
 from tests.glue.test_criterions import LM, batches, build, trainer_for

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq_cli import train as fairseq_train
 
-from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from tests.conftest import ROOT, run_command
 from tests.end_to_end.test_command_lines import COMMON, LM, MT
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from tests.conftest import ROOT
 from tests.killing import KILLED, Moment, train, train_by_two
 

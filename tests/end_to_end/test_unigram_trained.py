@@ -10,7 +10,7 @@ import torch
 
 import agg_fairseq.criterions
 import agg_fairseq.models  # noqa: F401 — registers, also where the package was imported before fairseq
-from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main as agg_main
 from tests.conftest import ROOT, called, run_command
 from tests.end_to_end.test_command_lines import COMMON, LM, MT

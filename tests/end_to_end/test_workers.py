@@ -233,7 +233,7 @@ def test_agps_survives_a_worker_without_memory(trainings, case):
 @pytest.mark.parametrize("name", ["agps", "face", "unlikelihood_sequence"])
 def test_the_command_line_by_two_workers(lm_data, tmp_path, name):
     """The other criterions' stand beside what else they are tested for."""
-    from agg_fairseq.checkpoint import Checkpoint
+    from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 
     case = Case(name)
     called("train", lm_data, *case.options_of_one(), "--save-dir", tmp_path / "one")

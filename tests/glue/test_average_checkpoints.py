@@ -11,8 +11,9 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.trainer import Trainer
 
-from agg_fairseq.checkpoint import Checkpoint, allow_namespaces
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint, allow_namespaces
 from agg_fairseq.cli.main import main
+from agg_fairseq.models.from_checkpoint import build_model
 from tests.conftest import run_command
 from tests.glue.test_criterions import LM, MT, build
 
@@ -117,7 +118,7 @@ def test_tied_embeddings_stay_tied(lm_data, tmp_path):
     assert average(*paths, "--output", tmp_path / "average.pt") == 0
     parameters = torch.load(tmp_path / "average.pt", weights_only=True)["model"]
     assert parameters[OUTPUT].data_ptr() == parameters["decoder.embed_tokens.weight"].data_ptr()
-    assert Checkpoint(tmp_path / "average.pt").build_model(lm_data)[0].decoder.output_projection.weight.requires_grad
+    assert build_model(Checkpoint(tmp_path / "average.pt"), lm_data)[0].decoder.output_projection.weight.requires_grad
 
 
 def test_fairseq_goes_on_from_it(run, lm_data, tmp_path):
@@ -154,7 +155,7 @@ def test_translation_model_of_an_older_task(mt_data, tmp_path, capsys):
         for n in (1, 2)
     ]
     assert average(*paths, "--output", tmp_path / "average.pt") == 0
-    model, _ = Checkpoint(tmp_path / "average.pt").build_model(mt_data)
+    model, _ = build_model(Checkpoint(tmp_path / "average.pt"), mt_data)
     assert_equal(model.state_dict(), mean_of(*(torch.load(path, weights_only=True)["model"] for path in paths)))
 
     others = {"source_lang": "fr", "target_lang": "fr", "encoder_attention_heads": 1, "encoder_normalize_before": True}
@@ -172,8 +173,8 @@ def test_factorized_softmax(lm_data, tmp_path, capsys):
     arguments = ("--criterion", "f2_softmax", "--f2-assignment", "equal-token", "--f2-classes")
     paths = [save(lm_data, tmp_path, f"{n}.pt", *arguments, 4, base=F2, updates=n) for n in (1, 2)]
     assert average(*paths, "--output", tmp_path / "average.pt") == 0
-    model, _ = Checkpoint(tmp_path / "average.pt").build_model(lm_data)
-    before, _ = Checkpoint(paths[0]).build_model(lm_data)
+    model, _ = build_model(Checkpoint(tmp_path / "average.pt"), lm_data)
+    before, _ = build_model(Checkpoint(paths[0]), lm_data)
     layers = [one.decoder.output_projection for one in (model, before)]
     assert torch.equal(layers[0].class_of_token, layers[1].class_of_token)
 

@@ -11,12 +11,13 @@ from fairseq import checkpoint_utils
 import agg_fairseq.models
 import agg_fairseq.optim.fairseq_optimizers
 import agg_fairseq.tasks  # noqa: F401 — registers
-from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.awd_lstm.continuous_cache import CacheOptions
+from agg_fairseq.awd_lstm.streams import StreamDataset
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.decoding import continuation
 from agg_fairseq.evaluation import perplexity
 from agg_fairseq.fairseq_glue.output_layer import float32_copies
-from agg_fairseq.metrics.continuous_cache import CacheOptions
-from agg_fairseq.tasks.streams import StreamDataset
+from agg_fairseq.models.from_checkpoint import build_model
 from tests.conftest import ROOT, call, called, run_command
 from tests.glue.test_criterions import batches, build, trainer_for
 from tests.glue.test_half_precision_training import small_trainer
@@ -283,7 +284,7 @@ def reference(run, data, cache=None):
     """Perplexity of the test split, read at once, with the loop of the cache's test."""
     from tests.unit.test_continuous_cache import loop
 
-    model, task = Checkpoint(run / "checkpoint_best.pt").build_model(data)
+    model, task = build_model(Checkpoint(run / "checkpoint_best.pt"), data)
     tokens = torch.cat(list(task.load_dataset("test").dataset.dataset)).long()
     source = torch.cat([torch.tensor([task.dictionary.eos()]), tokens[:-1]])[None]
     with torch.no_grad():

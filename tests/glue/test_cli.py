@@ -10,15 +10,15 @@ import pytest
 import torch
 from fairseq.trainer import Trainer
 
-from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli import doctor
 from agg_fairseq.cli.main import COMMANDS, main
 from agg_fairseq.data.binarized import count_tokens
 from agg_fairseq.errors import UserError
-from agg_fairseq.evaluation.result import format_table
 from agg_fairseq.evaluation.training_log import read_log
 from agg_fairseq.files import write_json, write_whole
 from agg_fairseq.names import unique_names
+from agg_fairseq.result import format_table
 from tests.glue.test_criterions import build
 from tests.unit.test_pretrained import folder
 

@@ -16,8 +16,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import agg_fairseq.evaluation as evaluation
-from agg_fairseq.averaging import average_checkpoints
-from agg_fairseq.checkpoint import Checkpoint, open_checkpoints
+from agg_fairseq.checkpoints.averaging import average_checkpoints
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint, open_checkpoints
 from agg_fairseq.cli.main import main
 from agg_fairseq.data.subwords import Tokenizer
 from agg_fairseq.errors import UserError
@@ -33,7 +33,8 @@ from agg_fairseq.evaluation import (
     word_similarity,
 )
 from agg_fairseq.evaluation.inputs import load_vocabulary
-from agg_fairseq.f2_conversion import convert_to_f2
+from agg_fairseq.f2.conversion import convert_to_f2
+from agg_fairseq.models.from_checkpoint import build_model
 from scripts.experiments.entries import COLUMNS
 from tests.conftest import ROOT
 from tests.glue.test_align_commands import links, model  # noqa: F401 — fixtures
@@ -79,7 +80,7 @@ def test_expected_over_observed_against_the_whole_softmax(runs, lm_data):
     for name, evaluated in zip(runs, result.details["checkpoints"], strict=True):
         assert evaluated["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
         assert result[name]["E/O rare"] == evaluated["expected_over_observed"]["rare"]
-    model, task = runs["mle"].build_model(lm_data)
+    model, task = build_model(runs["mle"], lm_data)
     task.load_dataset("valid")
     dataset = task.dataset("valid")
     blocks = [dataset[number] for number in range(len(dataset))]
@@ -378,7 +379,7 @@ def test_options_of_a_namespace_can_be_replaced(lm_runs, lm_data, tmp_path):
     options = {**flat, "criterion": "mle", "optimizer": "adam", "lr_scheduler": "fixed", "lr": [0.1], "data": "gone"}
     torch.save({**state, "cfg": None, "args": Namespace(**options)}, tmp_path / "old.pt")
     checkpoint = Checkpoint(tmp_path / "old.pt")
-    _, task = checkpoint.build_model(lm_data, {"tokens_per_sample": 8, "sample_break_mode": "eos"})
+    _, task = build_model(checkpoint, lm_data, {"tokens_per_sample": 8, "sample_break_mode": "eos"})
     assert (task.args.tokens_per_sample, task.args.sample_break_mode, task.args.data) == (8, "eos", str(lm_data))
     assert vars(checkpoint.state["args"]) == options
 

@@ -14,8 +14,8 @@ from fairseq.logging import metrics
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY
 
 import agg_fairseq.models  # noqa: F401 — registers
-from agg_fairseq.functional import cosine_regularizer, mefmax
-from agg_fairseq.modules import FactorizedSoftmax
+from agg_fairseq.f2 import FactorizedSoftmax, mefmax
+from agg_fairseq.functional import cosine_regularizer
 from tests.glue.test_criterions import LM, MT, batches, build, configuration, logged, trainer_for
 
 F2_LM = [*LM, "--arch", "transformer_lm_f2"]

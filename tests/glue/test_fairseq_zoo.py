@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from torch import nn
 from torch.nn import functional
 
-from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.errors import UserError
 from agg_fairseq.fairseq_glue import output_layer as glue
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion

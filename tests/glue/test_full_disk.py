@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from agg_fairseq.averaging import average_checkpoints
-from agg_fairseq.checkpoint import open_checkpoints
-from agg_fairseq.data.training_counts import training_counts
+from agg_fairseq.checkpoints.averaging import average_checkpoints
+from agg_fairseq.checkpoints.fairseq_checkpoint import open_checkpoints
 from agg_fairseq.errors import UserError
+from agg_fairseq.fairseq_glue.training_counts import training_counts
 from agg_fairseq.files import write_json, write_whole
 from tests.glue.test_criterions import build
 from tests.hostile import on_a_full_disk

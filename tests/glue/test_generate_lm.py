@@ -10,10 +10,11 @@ import pytest
 import torch
 from fairseq.trainer import Trainer
 
-from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
 from agg_fairseq.decoding import continuation
 from agg_fairseq.evaluation import generate_texts  # noqa: F401 — the module of this name is in sys.modules then
+from agg_fairseq.models import from_checkpoint
 from tests.glue.test_cli import changed, diverge
 from tests.glue.test_criterions import batches, build
 
@@ -259,12 +260,12 @@ def test_decoding_of_a_factorized_output_layer(lm_data, checkpoint, tmp_path, ca
     factorized = changed(checkpoint, tmp_path / "f2.pt", factorize)
     given = []
 
-    def build_model(self, data, overrides):
+    def build(model, data, overrides):
         given.append(overrides.pop("f2_decoding", None))
         return original(Checkpoint(checkpoint), data, overrides)
 
-    original = Checkpoint.build_model
-    monkeypatch.setattr(Checkpoint, "build_model", build_model)
+    original = from_checkpoint.build_model
+    monkeypatch.setattr(from_checkpoint, "build_model", build)
     status, _ = generate(lm_data, factorized, tmp_path / "t.jsonl", *LENGTHS, *asked)
     assert status == 0 and given == [asked[1] if asked else None]
     batch_size = "|batch-size:64" if used == "sample-class" else ""

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
 from tests.conftest import ROOT, SMALL_LM, call
 from tests.hostile import FEW, MORE, damaged, refusal

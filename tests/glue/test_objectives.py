@@ -14,8 +14,8 @@ from agg_fairseq.criterions import agps as agps_module
 from agg_fairseq.criterions import freeze_rare as freeze_rare_module
 from agg_fairseq.criterions.terms import EMBEDDING_TERMS, POSITION_TERMS
 from agg_fairseq.data.binarized import count_tokens, load_dictionary
-from agg_fairseq.data.training_counts import FILE, training_counts
 from agg_fairseq.fairseq_glue.output_layer import float32_copies
+from agg_fairseq.fairseq_glue.training_counts import FILE, training_counts
 from agg_fairseq.functional import (
     cosine_regularizer,
     isoscore_penalty,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from matplotlib import pyplot
 
 from agg_fairseq import plots
-from agg_fairseq.checkpoint import checkpoints_of_run, open_checkpoints
+from agg_fairseq.checkpoints.fairseq_checkpoint import checkpoints_of_run, open_checkpoints
 from agg_fairseq.cli.main import main
 from agg_fairseq.cli.plot import PICTURES, add_arguments, draw
 from agg_fairseq.data.binarized import load_dictionary

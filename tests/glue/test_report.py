@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import Cache, Column, Result
-from agg_fairseq.modules import FactorizedSoftmax, UnigramLinear
+from agg_fairseq.f2 import FactorizedSoftmax
+from agg_fairseq.modules import UnigramLinear
 from agg_fairseq.report import ReportOptions, page, sections, write_report
 from agg_fairseq.report.runs import count_parameters, different_settings
 from agg_fairseq.report.sections import SECTIONS

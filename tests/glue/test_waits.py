@@ -5,7 +5,8 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 import agg_fairseq.criterions  # noqa: F401 — registers
-from agg_fairseq.modules import FactorizedSoftmax, TokenCounter, UnigramLinear
+from agg_fairseq.f2 import FactorizedSoftmax
+from agg_fairseq.modules import TokenCounter, UnigramLinear
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.waiting import WaitsForTheDevice, leave_out_what_only_a_cpu_reads, use
 

@@ -8,7 +8,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from agg_fairseq.fairseq_glue.checkpoints import WholePathManager, write_checkpoints_whole
+from agg_fairseq.fairseq_glue.atomic_saving import WholePathManager, write_checkpoints_whole
 from tests.conftest import ROOT, SMALL_LM, called
 from tests.hostile import on_a_full_disk
 
@@ -93,10 +93,10 @@ def test_only_the_first_worker_removes_and_only_unfinished_checkpoints(tmp_path,
     left = {"checkpoint_1_2.pt.tmp", "checkpoint.best_loss_2.150.pt.tmp", "checkpoint_last-shard0.pt.tmp"}
     for name in kept | left:
         (tmp_path / name).touch()
-    monkeypatch.setattr("agg_fairseq.fairseq_glue.checkpoints.is_first_worker", lambda: False)
+    monkeypatch.setattr("agg_fairseq.fairseq_glue.atomic_saving.is_first_worker", lambda: False)
     write_checkpoints_whole(tmp_path)
     assert set(os.listdir(tmp_path)) == kept | left
-    monkeypatch.setattr("agg_fairseq.fairseq_glue.checkpoints.is_first_worker", lambda: True)
+    monkeypatch.setattr("agg_fairseq.fairseq_glue.atomic_saving.is_first_worker", lambda: True)
     write_checkpoints_whole(tmp_path)
     assert set(os.listdir(tmp_path)) == kept
     write_checkpoints_whole(tmp_path / "not yet there")

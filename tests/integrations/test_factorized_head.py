@@ -9,9 +9,9 @@ from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_lik
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.functional import mefmax
+from agg_fairseq.f2 import mefmax
+from agg_fairseq.f2.transformers_head import factorize_head, load_factorized
 from agg_fairseq.integrations import label_counts
-from agg_fairseq.integrations.factorized_head import factorize_head, load_factorized
 from agg_fairseq.integrations.transformers import GatedLoss
 
 

@@ -16,11 +16,11 @@ pytest.importorskip("transformers", reason="needs transformers 5: pip install '.
 pytest.importorskip("safetensors", reason="needs safetensors, which transformers brings")
 
 from agg_fairseq import metrics
+from agg_fairseq.checkpoints.opening import open_models
+from agg_fairseq.checkpoints.transformers_model import PretrainedModel
 from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import isotropy, neighbors
-from agg_fairseq.pretrained import PretrainedModel
-from agg_fairseq.sources import open_models
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "huggingface.py"
 

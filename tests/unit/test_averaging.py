@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from agg_fairseq.averaging import DTYPES, average_parameters
-from agg_fairseq.modules import FactorizedSoftmax, UnigramLinear
+from agg_fairseq.checkpoints.averaging import DTYPES, average_parameters
+from agg_fairseq.f2 import FactorizedSoftmax
+from agg_fairseq.modules import UnigramLinear
 
 
 def named(*models):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from agg_fairseq.modules.awd_lstm import AwdLSTM, LSTMDropout, activation_penalty, embedding_dropout, locked_dropout
+from agg_fairseq.awd_lstm.modules import AwdLSTM, LSTMDropout, activation_penalty, embedding_dropout, locked_dropout
 
 NONE = LSTMDropout(0.0, 0.0, 0.0, 0.0, 0.0)
 

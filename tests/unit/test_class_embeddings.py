@@ -4,13 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agg_fairseq.functional import TokenClasses, joint_log_prob
-from agg_fairseq.functional.class_embeddings import (
-    class_log_mass,
-    fit_class_embeddings,
-    kl_to_classes,
-    mean_class_embeddings,
-)
+from agg_fairseq.f2 import TokenClasses, joint_log_prob
+from agg_fairseq.f2.class_embeddings import class_log_mass, fit_class_embeddings, kl_to_classes, mean_class_embeddings
 
 CLASSES = torch.tensor([1, 0, 0, 2, 1, 2, 2, 1, 2, 2])
 

@@ -6,9 +6,9 @@ import types
 import pytest
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.evaluation.result import Column, Result
 from agg_fairseq.report.comparison import BETTER, SAME, WORSE, Comparison, Model
 from agg_fairseq.report.glossary import MEASURES, groups_in_words, measure_of
+from agg_fairseq.result import Column, Result
 
 MLE, AGG = Model("mle", ("mle",)), Model("agg", ("agg",))
 PAIR = Comparison([MLE, AGG], MLE)

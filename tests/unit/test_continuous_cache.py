@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from agg_fairseq.metrics.continuous_cache import CacheOptions, ContinuousCache
+from agg_fairseq.awd_lstm.continuous_cache import CacheOptions, ContinuousCache
 
 
 def loop(features, targets, model, size, theta, weight):

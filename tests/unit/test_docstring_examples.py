@@ -12,15 +12,15 @@ import torch
 @pytest.mark.parametrize(
     "name",
     [
-        "functional.factorized_softmax",
-        "functional.frequency_classes",
+        "awd_lstm.nt_asgd",
+        "f2.cross_entropy",
+        "f2.factorized_softmax",
+        "f2.frequency_classes",
         "functional.gated_cross_entropy",
         "functional.log_unigram",
-        "modules.factorized_softmax",
         "modules.token_counter",
         "modules.unigram_linear",
         "optim.coupled_adam",
-        "optim.nt_asgd",
     ],
 )
 def test_examples(name):

@@ -8,18 +8,17 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agg_fairseq.functional import (
+from agg_fairseq.f2 import (
+    FactorizedSoftmax,
     TokenClasses,
     choose_class,
     decoupled_log_prob,
     factorized_cross_entropy,
-    factorized_softmax,
-    gated_cross_entropy,
     joint_log_prob,
     token_classes,
 )
+from agg_fairseq.functional import gated_cross_entropy
 from agg_fairseq.functional.kernels.chunked import ChunkedLoss
-from agg_fairseq.modules import FactorizedSoftmax
 
 PAD = 1
 
@@ -114,7 +113,7 @@ def test_joint_probabilities_sum_to_one_for_any_layout(raw, scale):
 @pytest.mark.parametrize("offset", [0.0, 50.0, 90.0, 500.0])
 def test_classes_far_below_the_largest_logit_are_normalized_exactly(offset, monkeypatch):
     """In training, only the logits of one class compete, so those of different classes may differ by any amount."""
-    monkeypatch.setattr(factorized_softmax, "CACHED_ELEMENTS", 40)  # rows by twos
+    monkeypatch.setattr("agg_fairseq.f2.cross_entropy.CACHED_ELEMENTS", 40)  # rows by twos
     w = torch.randn(17, 5, dtype=torch.float64)
     h, u = torch.cat([torch.randn(7, 4), torch.ones(7, 1)], 1).double(), torch.randn(3, 5, dtype=torch.float64)
     w[:, 4] = torch.where(layout("specials-first") == 1, -offset, 0.0)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agg_fairseq.functional import equal_frequency, equal_token, mean_efficiency, mefmax
+from agg_fairseq.f2 import equal_frequency, equal_token, mean_efficiency, mefmax
 
 
 def efficiency(values):

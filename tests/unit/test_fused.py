@@ -7,15 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agg_fairseq.functional import (
-    Gates,
-    factorized_cross_entropy,
-    gated_cross_entropy,
-    kernels,
-    naive_gated_cross_entropy,
-)
+from agg_fairseq.f2 import factorized_cross_entropy
+from agg_fairseq.f2.token_classes import TokenClasses
+from agg_fairseq.functional import Gates, gated_cross_entropy, kernels, naive_gated_cross_entropy
 from agg_fairseq.functional.kernels.chunked import ChunkedLoss
-from agg_fairseq.functional.token_classes import TokenClasses
 from tests.conftest import ROOT, run_command
 from tests.waiting import WaitsForTheDevice, leave_out_what_only_a_cpu_reads, use
 

@@ -10,16 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agg_fairseq.functional import (
-    Gates,
-    TokenClasses,
-    cosine_regularizer,
-    equal_frequency,
-    factorized_cross_entropy,
-    gate_gradient,
-    gated_cross_entropy,
-    joint_log_prob,
-)
+from agg_fairseq.f2 import TokenClasses, equal_frequency, factorized_cross_entropy, joint_log_prob
+from agg_fairseq.functional import Gates, cosine_regularizer, gate_gradient, gated_cross_entropy
 
 PAD, VOCABULARY, POSITIONS, DIMENSION = 1, 44_256, 256, 64
 SCALES = (1.0, 128.0, 2.0**15)

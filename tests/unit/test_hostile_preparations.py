@@ -13,7 +13,7 @@ from pyarrow import parquet
 from agg_fairseq.data.subwords import Tokenizer
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import Cache
-from agg_fairseq.evaluation.result import Column, Result
+from agg_fairseq.result import Column, Result
 from scripts.data.prepared_folder import is_complete, is_made
 from scripts.data.text_files import _decoded, sgm_segments
 from scripts.data.wikitext_source import EMPTY_LINE

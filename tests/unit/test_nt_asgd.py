@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from agg_fairseq.optim import NTASGD
+from agg_fairseq.awd_lstm import NTASGD
 
 
 def run(optimizer, parameters, gradients):

@@ -7,13 +7,13 @@ import pytest
 import torch
 from hypothesis import given
 
-from agg_fairseq.checkpoint import Checkpoint
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
+from agg_fairseq.checkpoints.opening import open_models
+from agg_fairseq.checkpoints.transformers_model import PretrainedModel
 from agg_fairseq.cli.main import main
 from agg_fairseq.data.subwords import Tokenizer
 from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
 from agg_fairseq.evaluation import Cache, isotropy, neighbors, word_similarity
-from agg_fairseq.pretrained import PretrainedModel
-from agg_fairseq.sources import open_models
 from tests.hostile import FEW, MANY, damaged, refusal
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs safetensors, which transformers brings")

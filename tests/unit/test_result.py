@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agg_fairseq.evaluation.cache import Cache
-from agg_fairseq.evaluation.result import Column, Result
+from agg_fairseq.result import Column, Result
 
 RESULT = Result(
     columns=[Column("PPL", digits=1), Column("Uniq", "tokens"), Column("note")],

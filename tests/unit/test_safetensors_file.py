@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agg_fairseq.safetensors_file import BYTES, FLOATS, MOST_HEADER_BYTES, SafetensorsFile
+from agg_fairseq.checkpoints.safetensors_file import BYTES, FLOATS, MOST_HEADER_BYTES, SafetensorsFile
 from tests.hostile import FEW, MANY, damaged, refusal, special_files
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs safetensors, which transformers brings")

@@ -18,7 +18,8 @@ import os
 import torch
 from torch import Tensor
 
-from .chunked import ChunkedLoss, Options
+from ..loss_core import Options
+from .chunked import ChunkedLoss
 
 SWITCH = "AGG_FAIRSEQ_TRITON"
 """Environment variable; 0 selects the chunked form on GPUs too, for example where Triton finds no C compiler."""

@@ -1,55 +1,17 @@
 """The chunked form of gated cross-entropy: a chunk of logits at a time, with the gradients formed on the way.
 
-It runs everywhere, and is the form for CPUs. What the fused form has in common with it is here too: the options, the
-outputs, and how gradients that the forward pass has formed reach autograd.
+It runs everywhere, and is the form for CPUs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..gates import Gates
-from ..unlikelihood import Unlikelihood
-
-CHUNK_ELEMENTS = 2**23
-"""Logits held at a time: 32 MiB in float32."""
-
-
-class Options(NamedTuple):
-    """The arguments of `gated_cross_entropy`, apart from the tensors that carry a gradient."""
-
-    gates: Gates | None
-    label_smoothing: float
-    position_weight: Tensor | None  # (N,)
-    unlikelihood: Unlikelihood | None
-    ignore_index: int
-    chunk_elements: int | None  # logits held at a time; None is the default of the form
-    predict: bool
-    z_loss: float = 0.0
-    adversarial: float = 0.0  # ε
-
-
-class Wanted(NamedTuple):
-    """Which gradients are needed."""
-
-    features: bool
-    weight: bool
-    bias: bool
-
-
-class Outputs(NamedTuple):
-    """Values at each position, zero at the ignored ones."""
-
-    nll: Tensor  # (N,) −log P[i, y_i]
-    terms: Tensor  # (N,) the summands of the loss
-    unlikelihood: Tensor  # (N,) before its weight
-    z_loss: Tensor  # (N,) before its weight
-    adversarial: Tensor  # (N,) −log P'[i, y_i], of the perturbed logits
-    prediction: Tensor | None  # (N,) int64
+from ..loss_core import CHUNK_ELEMENTS, Options, Outputs, Wanted, working_dtype
 
 
 @dataclass
@@ -276,46 +238,3 @@ def _subtract_targets_(p: Tensor, target: Tensor, label_smoothing: float, omega:
     if label_smoothing:
         p.sub_(share * weight)
     return p.scatter_add_(1, target[:, None], (share + label_smoothing - 1) * weight)
-
-
-def working_dtype(features: Tensor) -> torch.dtype:
-    """The dtype of values and gradients: float32, or float64 for float64 features."""
-    return torch.float64 if features.dtype == torch.float64 else torch.float32
-
-
-def wants_gradient(tensor: Tensor | None) -> bool:
-    """Whether a backward pass will ask for the gradient of `tensor`.
-
-    To be asked before `autograd.Function.apply`: inside, under `torch.no_grad()` as in validation,
-    `ctx.needs_input_grad` still says yes.
-    """
-    return tensor is not None and tensor.requires_grad and torch.is_grad_enabled()
-
-
-def scaled_gradients(ctx: Any, scale: Tensor, name: str) -> list[Tensor | None]:
-    """The result of `backward`: the gradients that the forward pass formed, times the gradient of the loss.
-
-    Args:
-        ctx: context of the `torch.autograd.Function`; `ctx.gradients` is a list of None or (gradient, wanted dtype).
-            They are scaled in their own memory, and `ctx.gradients` is None afterwards.
-        scale: the gradient of the loss, a scalar: 1, or a loss scale.
-        name: the operation, for the error message.
-
-    Raises:
-        RuntimeError: a second call; the first has used the gradients up.
-    """
-    if ctx.gradients is None:
-        raise RuntimeError(
-            f"{name}: backward ran twice over the same loss, but its gradients are used up after the first; compute "
-            "the loss again"
-        )
-    gradients, ctx.gradients = ctx.gradients, None
-    if not _is_one(scale):
-        for gradient, _ in filter(None, gradients):
-            gradient.mul_(scale.to(gradient.dtype))
-    return [None if pair is None else pair[0].to(pair[1]) for pair in gradients]
-
-
-def _is_one(scale: Tensor) -> bool:
-    """Whether to save a pass over the gradients. On a GPU never: to read the scale is to wait for the device."""
-    return not scale.is_cuda and scale.item() == 1

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import UserError, first_line
-from .files import open_file
+from ..errors import UserError, first_line
+from ..files import open_file
 
 MOST_HEADER_BYTES = 100_000_000
 """The length of a header above which the format's own library refuses a file."""

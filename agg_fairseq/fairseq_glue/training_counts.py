@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.binarized import count_tokens, target_splits
 from ..errors import first_line
 from ..files import write_whole
-from .binarized import count_tokens, target_splits
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def training_counts(task: Any, split: str, folder: str | Path | None) -> Tensor:
         occurrences = sum(count_tokens(path.parent, whole, path.name) for path in paths)
         counts = occurrences[: len(dictionary)].clone()
         counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
-        from ..fairseq_glue.distributed import is_first_worker  # imports fairseq
+        from .distributed import is_first_worker  # imports fairseq
 
         if cache is not None and is_first_worker():
             packed = io.BytesIO()  # a zip file that cannot be written complains once more when it is collected

@@ -8,22 +8,21 @@ tensors are mapped from the file where torch can do so, so that an optimizer's s
 from __future__ import annotations
 
 import argparse
-import copy
 import inspect
 import pickle
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from .embedding import OutputEmbedding, check_finite
-from .errors import UserError, first_line
-from .names import unique_names
-from .pretrained import is_pretrained
+from ..errors import UserError
+from ..names import unique_names
+from .output_embedding import OutputEmbedding, check_finite
+from .transformers_model import is_pretrained
 
 OUTPUT_NAMES = ("decoder.output_projection.weight", "decoder.fc_out.weight", "decoder.fc3.weight")
 """The output layers of fairseq's transformers, LSTMs and convolutional models (`fconv`)."""
@@ -37,6 +36,8 @@ TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
 """The options of models whose output embedding is the input embedding."""
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
 """The checkpoints of a run that stand for it: the first of them that there is."""
+STATE_KEY = "agg_fairseq"
+"""Where the state of a criterion of this package is kept, in the task's part of a checkpoint's `extra_state`."""
 MOVING_AVERAGE = ("ema", "ema_fp32_params")
 """What --store-ema adds to the `extra_state` of a checkpoint."""
 
@@ -222,43 +223,6 @@ class Checkpoint:
                     f"{self.path}: found a vocabulary of {len(value)} tokens, but {data} has {tokens}; "
                     "pass the data folder that the model was trained with"
                 )
-
-    def build_model(self, data: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[nn.Module, Any]:
-        """Builds the model, in evaluation mode, and its task.
-
-        Args:
-            data: folder of `fairseq-preprocess`, with the dictionary that the model was trained with.
-            overrides: values of the checkpoint's options to replace, by name.
-
-        Returns:
-            The model with weights of its own, and fairseq's task.
-
-        Raises:
-            UserError: fairseq cannot build the model that the checkpoint describes.
-        """
-        from fairseq import checkpoint_utils, tasks
-        from fairseq.dataclass.utils import overwrite_args_by_name
-        from omegaconf import OmegaConf
-
-        from . import models  # noqa: F401 — importing registers them
-        from .tasks import language_modeling_streams  # noqa: F401
-
-        state = dict(self.state)  # fairseq brings an older state up to date in place
-        try:
-            if state.get("cfg") is not None:
-                state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
-            state["args"] = copy.deepcopy(state.get("args"))
-            state = checkpoint_utils._upgrade_state_dict(state)  # makes `cfg` of `args`, so the overrides come after it
-            overwrite_args_by_name(state["cfg"], {"data": str(data), **(overrides or {})})
-            task = tasks.setup_task(state["cfg"].task, from_checkpoint=True)
-            model = task.build_model(state["cfg"].model)
-            model.load_state_dict(dict(state["model"]), strict=True, model_cfg=state["cfg"].model)
-            return model.eval(), task
-        except Exception as error:  # fairseq raises whatever it likes, bare exceptions among them
-            raise UserError(
-                f"{self.path}: fairseq cannot build its model from it ({first_line(error)}); expected one of "
-                "a registered architecture, and the data folder that it was trained with"
-            ) from error
 
 
 def checkpoint_file(path: str | Path) -> Path:

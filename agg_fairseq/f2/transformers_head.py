@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ..errors import UserError
-from ..modules import FactorizedSoftmax
+from .factorized_softmax import FactorizedSoftmax
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 
@@ -26,7 +26,7 @@ def factorize_head(model: PreTrainedModel, class_of_token: Tensor) -> Factorized
 
     Args:
         model: a causal language model that ends in an `nn.Linear` without bias.
-        class_of_token: (V,) int64 in [0, C), the class of each token; from `functional.mefmax` of the training counts.
+        class_of_token: (V,) int64 in [0, C), the class of each token; from `f2.mefmax` of the training counts.
 
     Returns:
         The new output layer.

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .factorized_softmax import class_log_prob, linear, log_sum_exp
-from .kernels.chunked import CHUNK_ELEMENTS, working_dtype
+from ..functional.loss_core import CHUNK_ELEMENTS, working_dtype
+from .cross_entropy import class_log_prob, linear, log_sum_exp
 from .token_classes import TokenClasses
 
 

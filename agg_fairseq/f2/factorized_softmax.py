@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..functional.decoupled import choose_class, decoupled_log_prob
-from ..functional.factorized_softmax import FactorizedOutput, factorized_cross_entropy, joint_log_prob
-from ..functional.token_classes import TokenClasses
+from .cross_entropy import FactorizedOutput, factorized_cross_entropy, joint_log_prob
+from .decoupled_decoding import choose_class, decoupled_log_prob
+from .token_classes import TokenClasses
 
 
 class FactorizedSoftmax(nn.Module):
@@ -27,7 +27,7 @@ class FactorizedSoftmax(nn.Module):
         ValueError: the classes are not as above, or `weight` has another shape.
 
     Example:
-        >>> from agg_fairseq.functional import mefmax
+        >>> from agg_fairseq.f2 import mefmax
         >>> counts = torch.tensor([10, 10, 10, 1, 1, 1, 1, 1, 1])
         >>> layer = FactorizedSoftmax(mefmax(counts), dimension=4)
         >>> features, targets = torch.randn(2, 3, 4), torch.randint(9, (2, 3))

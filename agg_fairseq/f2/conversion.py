@@ -11,25 +11,25 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from . import __version__
-from .checkpoint import Checkpoint
-from .data.binarized import count_tokens, target_splits
-from .embedding import check_finite
-from .errors import UserError, first_line
-from .evaluation.inputs import find_device
-from .evaluation.result import Column, Result
-from .files import check_distinct, check_not_inside, check_writable, write_whole
-from .functional import TokenClasses
-from .functional.class_embeddings import (
+from .. import __version__
+from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..checkpoints.output_embedding import check_finite
+from ..data.binarized import count_tokens, target_splits
+from ..errors import UserError, first_line
+from ..evaluation.inputs import find_device
+from ..files import check_distinct, check_not_inside, check_writable, write_whole
+from ..functional.loss_core import CHUNK_ELEMENTS
+from ..result import Column, Result
+from .class_embeddings import (
     class_log_mass,
     fit_class_embeddings,
     kl_to_classes,
     log_mass_of_logits,
     mean_class_embeddings,
 )
-from .functional.factorized_softmax import class_log_prob
-from .functional.frequency_classes import assign_classes
-from .functional.kernels.chunked import CHUNK_ELEMENTS
+from .cross_entropy import class_log_prob
+from .frequency_classes import assign_classes
+from .token_classes import TokenClasses
 
 FACTORIZED = {"transformer_lm": "transformer_lm_f2", "transformer": "transformer_f2"}
 
@@ -48,13 +48,13 @@ def convert_to_f2(
     """Writes a checkpoint with the factorized output layer that predicts as closely to the softmax as it can.
 
     The embeddings of the tokens stay. Those of the classes are fitted on the training split, and how close the two
-    distributions are is measured on the validation split; see `functional.class_embeddings` for the derivation.
+    distributions are is measured on the validation split; see `f2.class_embeddings` for the derivation.
 
     Args:
         checkpoint: a `transformer` or `transformer_lm` with the ordinary softmax.
         data: folder written by `fairseq-preprocess`, with the training and the validation split.
         output: the file to write.
-        assignment: how tokens are assigned to frequency classes, one of `functional.frequency_classes.ASSIGNMENTS`.
+        assignment: how tokens are assigned to frequency classes, one of `f2.frequency_classes.ASSIGNMENTS`.
         classes: their number; 0 with "mefmax", which chooses it.
         positions: targets to fit on; at least as many, in whole batches, are measured on.
         max_tokens: tokens per batch.
@@ -72,7 +72,8 @@ def convert_to_f2(
 
     Reference: Choi et al. (2020), App. C.
     """
-    from .data.training_counts import training_counts  # imports fairseq
+    from ..fairseq_glue.training_counts import training_counts  # imports fairseq
+    from ..models.from_checkpoint import build_model
 
     if positions < 1 or max_tokens < 1:
         raise UserError("--positions, --max-tokens: expected at least 1")
@@ -80,7 +81,7 @@ def convert_to_f2(
     check_not_inside("--output", output, data)
     parent = _parent_architecture(checkpoint)
     place = find_device(device)
-    model, task = checkpoint.build_model(data)
+    model, task = build_model(checkpoint, data)
     model.to(place)
     try:
         counts = training_counts(task, "train", None)

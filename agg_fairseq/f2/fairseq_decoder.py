@@ -9,13 +9,13 @@ import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
-from ..checkpoint import Checkpoint
-from ..data.training_counts import training_counts
+from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..errors import UserError, fail
 from ..fairseq_glue.resume import restored_checkpoint
-from ..functional.decoupled import DECODINGS
-from ..functional.frequency_classes import assign_classes, mean_efficiency
-from ..modules.factorized_softmax import FactorizedSoftmax
+from ..fairseq_glue.training_counts import training_counts
+from .decoupled_decoding import DECODINGS
+from .factorized_softmax import FactorizedSoftmax
+from .frequency_classes import assign_classes, mean_efficiency
 
 logger = logging.getLogger(__name__)
 

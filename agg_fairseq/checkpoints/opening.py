@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from .checkpoint import Checkpoint, checkpoint_file
-from .errors import UserError
-from .names import unique_names
-from .pretrained import PretrainedModel, is_pretrained, weights_file
+from ..errors import UserError
+from ..names import unique_names
+from .fairseq_checkpoint import Checkpoint, checkpoint_file
+from .transformers_model import PretrainedModel, is_pretrained, weights_file
 
 EmbeddingSource = Checkpoint | PretrainedModel
 """Both have `path`, `fingerprint` and `output_embedding`."""

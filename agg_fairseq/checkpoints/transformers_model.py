@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .embedding import OutputEmbedding, check_finite
-from .errors import UserError
-from .files import read_json_object
+from ..errors import UserError
+from ..files import read_json_object
+from .output_embedding import OutputEmbedding, check_finite
 from .safetensors_file import SafetensorsFile
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

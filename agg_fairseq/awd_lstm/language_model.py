@@ -8,7 +8,7 @@ from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel, regi
 from torch import Tensor, nn
 
 from ..errors import fail
-from ..modules.awd_lstm import AwdLSTM, LSTMDropout, State, activation_penalty
+from .modules import AwdLSTM, LSTMDropout, State, activation_penalty
 
 STATE = "state"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from .errors import UserError
+from ..errors import UserError
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .checks import check_classes
-from .factorized_softmax import class_log_prob, linear
-from .token_classes import TokenClasses, indices
+from .cross_entropy import class_log_prob, linear
+from .token_classes import TokenClasses, check_classes, indices
 
 DECODINGS = ("joint", "greedy-class", "sample-class")
 """Ways to choose the next token: from the joint distribution, or its class first."""

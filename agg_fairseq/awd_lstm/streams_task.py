@@ -9,7 +9,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from omegaconf import II
 
-from ..checkpoint import STREAMS as NAME
+from ..checkpoints.fairseq_checkpoint import STREAMS as NAME
 from ..errors import fail
 from ..fairseq_glue.output_layer import unwrapped
 from .streams import StreamDataset

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from . import __version__
-from .checkpoint import Checkpoint
-from .embedding import check_finite
-from .errors import UserError
-from .evaluation.result import Column, Result
-from .files import check_writable, write_whole
+from .. import __version__
+from ..errors import UserError
+from ..files import check_writable, write_whole
+from ..result import Column, Result
+from .fairseq_checkpoint import STATE_KEY, Checkpoint
+from .output_embedding import check_finite
 
 NAMES = {
     "epoch": (re.compile(r"checkpoint([0-9]+)\.pt"), "checkpoint<epoch>.pt"),
@@ -234,8 +234,6 @@ def _check_tensors(parameters: Any, label: str) -> None:
 
 def _without_training_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """A checkpoint without what only its own run could go on from, beside what `Checkpoint` drops."""
-    from .fairseq_glue.hooks import STATE_KEY
-
     extra = state.get("extra_state")
     if not isinstance(extra, dict):
         return dict(state)

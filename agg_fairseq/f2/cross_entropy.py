@@ -21,10 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import kernels
-from .checks import check_arguments, check_classes
-from .kernels.chunked import Options, Wanted, scaled_gradients, wants_gradient, working_dtype
-from .token_classes import Block, TokenClasses
+from ..functional import kernels
+from ..functional.checks import check_arguments
+from ..functional.loss_core import Options, Wanted, scaled_gradients, wants_gradient, working_dtype
+from .token_classes import Block, TokenClasses, check_classes
 
 CACHED_ELEMENTS = 2**21
 """Logits that `joint_log_prob` normalizes at a time: 8 MiB in float32, which a processor's cache can hold."""

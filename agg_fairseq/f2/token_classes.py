@@ -92,3 +92,17 @@ class TokenClasses:
 def indices(block: Block, device: torch.device | str) -> Tensor:
     """The tokens of a block as indices (n,) on the device."""
     return torch.arange(block.start, block.stop, device=device) if isinstance(block, slice) else block.to(device)
+
+
+def check_classes(weight: Tensor, class_weight: Tensor, classes: TokenClasses) -> None:
+    """Checks that W is (V, D) and U (C, D), for V tokens in C classes.
+
+    Raises:
+        ValueError: a size does not fit.
+    """
+    expected = ((classes.vocabulary, weight.size(1)), (classes.number, weight.size(1)))
+    if (tuple(weight.shape), tuple(class_weight.shape)) != expected:
+        raise ValueError(
+            f"factorized softmax: expected weight of shape {expected[0]} and class_weight of shape {expected[1]}, got "
+            f"{tuple(weight.shape)} and {tuple(class_weight.shape)}"
+        )

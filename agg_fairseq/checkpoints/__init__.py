@@ -1,0 +1,8 @@
+"""Saved models, opened once and safely: checkpoints of fairseq-train, and models of Hugging Face transformers."""
+
+from .fairseq_checkpoint import Checkpoint, open_checkpoints
+from .opening import EmbeddingSource, open_models
+from .output_embedding import OutputEmbedding
+from .transformers_model import PretrainedModel
+
+__all__ = ["Checkpoint", "EmbeddingSource", "OutputEmbedding", "PretrainedModel", "open_checkpoints", "open_models"]

@@ -1,0 +1,26 @@
+"""F²-Softmax (Choi et al. 2020): the factorized output layer, in plain PyTorch.
+
+The functions and the module that this file exports need no fairseq. `fairseq_decoder` is the decoder of the
+architectures that `models/transformer_f2.py` registers, `conversion` makes such a model of an ordinary one, and
+`transformers_head` is the layer for models of Hugging Face transformers.
+"""
+
+from .cross_entropy import FactorizedOutput, factorized_cross_entropy, joint_log_prob
+from .decoupled_decoding import choose_class, decoupled_log_prob
+from .factorized_softmax import FactorizedSoftmax
+from .frequency_classes import equal_frequency, equal_token, mean_efficiency, mefmax
+from .token_classes import TokenClasses
+
+__all__ = [
+    "FactorizedOutput",
+    "FactorizedSoftmax",
+    "TokenClasses",
+    "choose_class",
+    "decoupled_log_prob",
+    "equal_frequency",
+    "equal_token",
+    "factorized_cross_entropy",
+    "joint_log_prob",
+    "mean_efficiency",
+    "mefmax",
+]
