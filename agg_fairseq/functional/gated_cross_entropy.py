@@ -1,15 +1,19 @@
 """Softmax cross-entropy whose gradient into the output embedding is gated.
 
 The value is that of plain cross-entropy and so is the gradient into the features; what a *method* (AGG, AGPS,
-freezing) changes is how much of the gradient reaches each row of the output embedding `W`:
+freezing) changes is how much of the gradient reaches each row of the output embedding `W`, and its entry of the bias:
 
     P         = softmax(H Wᵀ + b)                                          (N, V)
     dL/dH     = (P − Q) W                                                  never gated
-    dL/db     = Σ_i (P − Q)[i]                                             never gated
     dL/dW[k]  = Σ_i G[i, k] (P − Q)[i, k] H[i]
+    dL/db[k]  = Σ_i G[i, k] (P − Q)[i, k]
     G[i, k]   = 1                if k = y_i
               = gate_common[k]   if y_i is not rare
               = gate_rare[k]     if y_i is rare
+
+The papers' models have no bias. It is gated like the row because a rare token's whole logit has to be held back: with a
+bias that is not gated, every position pushes it down for all tokens but its target, and what degenerates is the bias
+(docs/which-cure.md).
 
 `G` depends on the position only through "is y_i rare" and "is k the target", so it is never stored as (N, V). On a CPU
 (`kernels/chunked.py`) the positions are sorted by kind. Over those with a common target the gate factors out of the
@@ -90,8 +94,8 @@ def gated_cross_entropy(
         features: (..., D) H, floating point.
         weight: (V, D) W, the output embedding.
         target: (...) y, int64 in [0, V), or `ignore_index`.
-        bias: (V,) b, added to the logits; its gradient is not gated.
-        gates: how much of the gradient each row of W receives; None is plain likelihood.
+        bias: (V,) b, added to the logits; its gradient is gated like that of W.
+        gates: how much of the gradient each row of W and entry of b receives; None is plain likelihood.
         label_smoothing: ε in [0, 1). As fairseq does it, ε/(V−1) goes to every token but the target.
         position_weight: like `target`, the weight of the likelihood of each position, for example
             `face_weights(frequency)[target]`; None is 1. It receives no gradient.

@@ -49,7 +49,7 @@ def naive_gated_cross_entropy(
     position = (target != ignore_index).nonzero().squeeze(1)
     importance = torch.ones_like(target, dtype=weight.dtype) if position_weight is None else position_weight.flatten()
     features, target, importance = features[position], target[position], importance[position]
-    offset = 0 if bias is None else bias
+    offset = weight.new_zeros(weight.size(0)) if bias is None else bias
 
     def loss(logits: Tensor) -> Tensor:
         """The summands (n,) of the loss."""
@@ -67,11 +67,11 @@ def naive_gated_cross_entropy(
             terms = terms + z_loss * logits.logsumexp(1).square()
         return terms
 
-    # Eq. 9: z⁰ carries the gradient into the features; z¹ and z² the gradient into W, where the gates hold back the
-    # entries of H Wᵀ.
+    # Eq. 9: z⁰ carries the gradient into the features; z¹ and z² the gradient into W and b, where the gates hold back
+    # the entries of H Wᵀ + b.
     gate = _gate_matrix(gates, target, weight)  # n x V: G, g1 or g2 by row, 1 at the target
-    z0 = features @ weight.detach().t() + offset
-    z12 = gate_gradient(features.detach() @ weight.t(), gate) + (0 if bias is None else bias.detach())
+    z0 = features @ weight.detach().t() + offset.detach()
+    z12 = gate_gradient(features.detach() @ weight.t() + offset, gate)
     if adversarial:  # Wang, Gong & Liu (2019): w_y + δ in place of w_y, δ detached
         h, w = features.detach(), weight.detach()[target]  # n x D
         delta = -adversarial * w.norm(dim=1, keepdim=True) * F.normalize(h, dim=1)

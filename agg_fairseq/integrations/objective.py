@@ -179,7 +179,7 @@ class GatedObjective:
             features: (B, T, D), the input of the output layer.
             weight: (V, D), the output embedding.
             target: (B, T) int64 in [0, V), or −100 where there is no target.
-            bias: (V,), of the output layer; its gradient is not gated.
+            bias: (V,), of the output layer; its gradient is gated like that of `weight`.
 
         Returns:
             Scalar in nats. Divide it by the number of targets of the whole update.

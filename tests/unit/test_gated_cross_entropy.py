@@ -15,13 +15,12 @@ def paper_loss(h, w, y, rare, g1, g2, smoothing=0.0, bias=None):
     for i in range(len(y)):
         if y[i] == PAD:
             continue
-        b = 0 if bias is None else bias
-        z0 = h[i] @ w.detach().t() + b
+        z0 = h[i] @ w.detach().t() + (0 if bias is None else bias.detach())
         g = torch.where(rare, g2 if rare[y[i]] else g1, torch.ones_like(g1))
         g = g.clone()
         g[y[i]] = 1
-        zl = g * (h[i].detach() @ w.t()) + (1 - g) * (h[i].detach() @ w.detach().t())
-        zl = zl + (0 if bias is None else bias.detach())
+        zl = h[i].detach() @ w.t() + (0 if bias is None else bias)
+        zl = g * zl + (1 - g) * zl.detach()
         plain = plain + smoothed_nll(z0, y[i], smoothing)
         everything = everything + smoothed_nll(z0, y[i], smoothing) + smoothed_nll(zl, y[i], smoothing)
     return plain, everything
@@ -65,11 +64,12 @@ def test_equals_the_paper(group, chunk_elements, smoothing):
     torch.testing.assert_close(gradients(out.loss, h, w), expected)
 
 
+@pytest.mark.parametrize("shift", [0.0, -5.0, -20.0])  # a log-unigram bias is as large as log frequencies are
 @pytest.mark.parametrize("size", [(1, 3, 1), (7, 3, 2), (257, 101, 17)])
-def test_odd_sizes_and_bias(size):
+def test_odd_sizes_and_bias(size, shift):
     h, w, y, rare, g1, g2 = problem(*size, pads=0)
     y = y.clamp(max=size[1] - 1)
-    bias = torch.randn(size[1], dtype=torch.float64, requires_grad=True)
+    bias = (torch.randn(size[1], dtype=torch.float64) + shift * torch.rand(size[1])).requires_grad_()
     plain, everything = paper_loss(h, w, y, rare, g1, g2, bias=bias)
     kept = y != PAD
     assert kept.any()

@@ -90,10 +90,12 @@ class ChunkedLoss:
         # Σ_i G[i, k] (P − Q)[i, k] H[i] and is applied once to the finished sum, before the rare positions are added.
         is_rare = gates.rare[self.target[rows]]  # n
         self._run_rows(rows[~is_rare])
-        if self.grad_weight is not None:
-            gate = gates.at_common_targets(like=self.grad_weight)
-            if gate is not None:
+        gate = gates.at_common_targets(like=self.weight)
+        if gate is not None:
+            if self.grad_weight is not None:
                 self.grad_weight.mul_(gate[:, None])
+            if self.grad_bias is not None:
+                self.grad_bias.mul_(gate)
         self._run_rows(rows[is_rare], gates)
 
     def _run_rows(self, rows: Tensor, gates: Gates | None = None) -> None:
@@ -133,13 +135,13 @@ class ChunkedLoss:
                 along = residual.gather(1, target[:, None]) * (margin / squared.clamp(min=1e-30))[:, None]
                 gradient.addcmul_(along, features, value=-1)
             self.grad_features[rows] = gradient
+        gate = None if gates is None else gates.at_rare_targets(target, like=residual)
+        if gate is not None:  # on all but the target's entry, which is put back
+            at_target = residual.gather(1, target[:, None])
+            residual.mul_(gate).scatter_(1, target[:, None], at_target)
         if self.grad_bias is not None:
             self.grad_bias += residual.sum(0)
         if self.grad_weight is not None:
-            gate = None if gates is None else gates.at_rare_targets(target, like=residual)
-            if gate is not None:  # on all but the target's entry, which is put back
-                at_target = residual.gather(1, target[:, None])
-                residual.mul_(gate).scatter_(1, target[:, None], at_target)
             self.grad_weight.addmm_(residual.t(), features)
 
     def _residual_(self, rows: Tensor, target: Tensor, logits: Tensor, margin: Tensor | None) -> Tensor | None:

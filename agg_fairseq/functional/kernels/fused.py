@@ -8,7 +8,7 @@ It computes what the chunked form computes, and differs in how:
   number. That leaves room for gates of up to 60; the weights of positions are divided by their maximum and multiplied
   back at the end.
 - Positions are not sorted into common, rare and padding, because counting them would mean waiting for the device. The
-  kernel gates entry by entry and writes the residual twice: as it is for the features, and gated for W.
+  kernel gates entry by entry and writes the residual twice: as it is for the features, and gated for W and b.
 - A chunk is as large as memory allows. Each chunk adds its part to dL/dW, (V, D) in float32, and that traffic of 8·V·D
   bytes should be small beside the 6·C·V·D operations of the chunk's products.
 
@@ -50,9 +50,10 @@ class FusedLoss(ChunkedLoss):
         operands = triton_rows.Operands.of(self.target, self.bias, weights, gates, vocabulary=len(self.weight))
 
         positions = len(self.target)
+        is_wanted = self.grad_weight is not None or self.grad_bias is not None
         chunk_rows = self._chunk_rows(positions, CHUNK_BYTES // self.weight.element_size())
         logits = self.weight.new_empty(chunk_rows, operands.width)  # C x width
-        gated = torch.empty_like(logits) if gates is not None and self.grad_weight is not None else None
+        gated = torch.empty_like(logits) if gates is not None and is_wanted else None
         for start in range(0, positions, max(chunk_rows, 1)):
             size = min(chunk_rows, positions - start)
             self._run_positions(start, operands, logits[:size], None if gated is None else gated[:size])
@@ -94,10 +95,10 @@ class FusedLoss(ChunkedLoss):
         residual = logits[:, :vocabulary]
         if self.grad_features is not None:
             self.grad_features[chunk] = product(residual, self.weight).mul_(1 / scale)
+        kept = residual if gated is None else gated[:, :vocabulary]
         if self.grad_bias is not None:
-            self.grad_bias += residual.sum(0, dtype=self.grad_bias.dtype) * (1 / scale)
+            self.grad_bias += kept.sum(0, dtype=self.grad_bias.dtype) * (1 / scale)
         if self.grad_weight is not None:
-            kept = residual if gated is None else gated[:, :vocabulary]
             add_product_(self.grad_weight, kept.t(), features, alpha=1 / scale)
 
 
