@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.modules import TokenCounter
 from tests.conftest import SMALL_LM, run_command
-from tests.glue.test_criterions import LM, batches, build, trainer_for
+from tests.small_trainings import LM, batches, build, trainer_for
 
 PROBE = """
 import gc, json, os, sys, time, tracemalloc

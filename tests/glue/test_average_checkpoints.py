@@ -15,7 +15,7 @@ from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint, allow_namespa
 from agg_fairseq.cli.main import main
 from agg_fairseq.models.from_checkpoint import build_model
 from tests.conftest import run_command
-from tests.glue.test_criterions import LM, MT, build
+from tests.small_trainings import LM, MT, build
 
 F2 = ["transformer_lm_f2" if option == "transformer_lm" else option for option in LM]
 OUTPUT = "decoder.output_projection.weight"

@@ -19,13 +19,8 @@ from agg_fairseq.evaluation import perplexity
 from agg_fairseq.fairseq_glue.output_layer import float32_copies
 from agg_fairseq.models.from_checkpoint import build_model
 from tests.conftest import ROOT, call, called, run_command
-from tests.glue.test_criterions import batches, build, trainer_for
-from tests.glue.test_half_precision_training import small_trainer
+from tests.small_trainings import AWD, batches, build, small_trainer, trainer_for
 
-AWD = (
-    "--task language_modeling_streams --arch awd_lstm_lm --decoder-embed-dim 8 --decoder-hidden-size 12 "
-    "--decoder-layers 2 --tokens-per-sample 12 --batch-size 4 --batch-size-valid 2"
-).split()
 PLAIN = (
     "--dropout-embedding 0 --dropout-input 0 --dropout-hidden 0 --dropout-output 0 --dropout-weight 0 "
     "--activation-penalty 0 --temporal-penalty 0"

@@ -14,8 +14,8 @@ from agg_fairseq import __version__
 from agg_fairseq.cli.main import main
 from agg_fairseq.metrics import split_compounds, tokenized_bleu
 from tests.conftest import run_command
-from tests.glue.test_criterions import MT, build
 from tests.glue.test_text_metrics_command import cells
+from tests.small_trainings import MT, build
 from tests.unit.test_generate_log import sentence, write
 
 REFERENCES = ["Ein Mann mit Hut .", "Text-zu-Text , sagte er .", "Ein Hund läuft über das Gras ."]

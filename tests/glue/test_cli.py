@@ -19,7 +19,7 @@ from agg_fairseq.evaluation.training_log import read_log
 from agg_fairseq.files import write_json, write_whole
 from agg_fairseq.names import unique_names
 from agg_fairseq.result import format_table
-from tests.glue.test_criterions import build
+from tests.small_trainings import build
 from tests.unit.test_pretrained import folder
 
 

@@ -10,10 +10,7 @@ import pytest
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.data import iterators
 
-from tests.glue.test_awd_lstm_lm import AWD
-from tests.glue.test_criterions import trainer_for
-from tests.glue.test_f2_models import F2_LM, F2_MT
-from tests.glue.test_fairseq_zoo import FAMILIES, LM
+from tests.small_trainings import AWD, F2_LM, F2_MT, FAMILIES, LM, trainer_for
 
 F2_MODELS = {"transformer_lm_f2": F2_LM, "transformer_f2": F2_MT}
 MODELS = {**FAMILIES, "awd_lstm_lm": AWD, "adaptive softmax": (*LM, "--adaptive-softmax-cutoff", "20,40")}

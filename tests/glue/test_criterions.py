@@ -8,60 +8,11 @@ import warnings
 import pytest
 import torch
 from fairseq import criterions as fairseq_criterions
-from fairseq import options, tasks
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
-from fairseq.trainer import Trainer
 
-import agg_fairseq.criterions  # noqa: F401 — registers
 from agg_fairseq.functional import agg_gates, rare_tokens
 from agg_fairseq.metrics import Geometry, mean_cosine
-
-LM = (
-    "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 "
-    "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --dropout 0 --tokens-per-sample 16 "
-    "--max-tokens 64"
-).split()
-MT = "--task translation --arch transformer_tiny --dropout 0 --max-tokens 64".split()
-COMMON = "--optimizer adam --lr 0.01 --cpu --max-update 50 --seed 3 --no-save --required-batch-size-multiple 1".split()
-
-
-def configuration(data, *arguments, base=LM):
-    parser = options.get_training_parser()
-    return convert_namespace_to_omegaconf(
-        options.parse_args_and_arch(parser, [str(data), *base, *COMMON, *map(str, arguments)])
-    )
-
-
-def build(data, *arguments, base=LM):
-    """Task, model and criterion, as fairseq-train builds them, with the training split loaded."""
-    cfg = configuration(data, *arguments, base=base)
-    torch.manual_seed(1)
-    task = tasks.setup_task(cfg.task)
-    model = task.build_model(cfg.model)
-    criterion = task.build_criterion(cfg.criterion)
-    task.load_dataset("train")
-    return cfg, task, model, criterion
-
-
-def batches(cfg, task, split="train"):
-    task.load_dataset(split)
-    iterator = task.get_batch_iterator(task.dataset(split), max_tokens=64, seed=1).next_epoch_itr(shuffle=False)
-    return [batch for batch in iterator if "net_input" in batch]
-
-
-def trainer_for(data, *arguments, base=LM):
-    cfg, task, model, criterion = build(data, *arguments, base=base)
-    trainer = Trainer(cfg, task, model, criterion)
-    iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
-    trainer.begin_epoch(1)
-    return trainer, iterator
-
-
-def logged(criterion, logs):
-    with metrics.aggregate(new_root=True) as aggregator:
-        type(criterion).reduce_metrics(logs)
-    return aggregator.get_smoothed_values()
+from tests.small_trainings import LM, MT, batches, build, configuration, logged, trainer_for
 
 
 @pytest.mark.grid(3)

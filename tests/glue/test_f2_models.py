@@ -16,10 +16,8 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY, ARCH_M
 import agg_fairseq.models  # noqa: F401 — registers
 from agg_fairseq.f2 import FactorizedSoftmax, mefmax
 from agg_fairseq.functional import cosine_regularizer
-from tests.glue.test_criterions import LM, MT, batches, build, configuration, logged, trainer_for
+from tests.small_trainings import F2_LM, F2_MT, batches, build, configuration, logged, trainer_for
 
-F2_LM = [*LM, "--arch", "transformer_lm_f2"]
-F2_MT = [*MT, "--arch", "transformer_f2_tiny"]
 PAD, BOS, EOS, UNK = 1, 0, 2, 3
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.conftest import run_command
-from tests.glue.test_criterions import batches, trainer_for
+from tests.small_trainings import batches, trainer_for
 
 SNAPSHOT = """
 import inspect, json, sys

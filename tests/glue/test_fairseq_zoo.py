@@ -21,63 +21,9 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.fairseq_glue import output_layer as glue
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.conftest import ROOT, run_command, zipf_text
-from tests.glue.test_criterions import LM, MT, build, configuration, trainer_for
+from tests.small_trainings import FAMILIES, LM, MT, SMALL_MT, build, configuration, trainer_for
 
 EXAMPLES = next(path for path in (ROOT / ".venv").glob("lib/*/site-packages/fairseq/examples"))
-LM_TASK = "--task language_modeling --tokens-per-sample 16 --max-tokens 64 --dropout 0".split()
-MT_TASK = "--task translation --max-tokens 64 --dropout 0".split()
-SMALL_LM = "--decoder-layers 1 --decoder-embed-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2".split()
-SMALL_MT = (*SMALL_LM, *"--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16".split(),
-            *"--encoder-attention-heads 2".split())  # fmt: skip
-SMALL_FCONV = ("--encoder-layers", "[(16, 3)]", "--decoder-layers", "[(16, 3)]",
-               *"--encoder-embed-dim 8 --decoder-embed-dim 8 --decoder-out-embed-dim 8".split())  # fmt: skip
-TIED = "--share-decoder-input-output-embed"
-
-
-def lm(arch, *options):
-    return (*LM_TASK, "--arch", arch, *options)
-
-
-def mt(arch, *options):
-    return (*MT_TASK, "--arch", arch, *options)
-
-
-FAMILIES = {
-    "transformer_lm": LM,
-    "transformer_lm, tied": (*LM, TIED),
-    "transformer_lm, checkpointed": (*LM, "--checkpoint-activations"),
-    "transformer_lm, adaptive input": (*LM, "--adaptive-input", "--adaptive-input-cutoff", "20,40"),
-    "transformer_lm_unigram": ("--arch", "transformer_lm_unigram", *(part for part in LM if part != "transformer_lm"
-                                                                     and part != "--arch")),
-    "fconv_lm": lm("fconv_lm", "--decoder-layers", "[(16, 3)] * 2", "--decoder-embed-dim", "8"),
-    "lightconv_lm": lm("lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]"),
-    "lightconv_lm, tied": lm("lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]", TIED),
-    "lightconv_lm, dynamic": lm(
-        "lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]", "--decoder-conv-type", "dynamic"
-    ),
-    "lstm_lm": lm("lstm_lm", "--decoder-embed-dim", "16", "--decoder-out-embed-dim", "16"),
-    "lstm_lm, tied": lm("lstm_lm", "--decoder-embed-dim", "16", "--decoder-out-embed-dim", "16", TIED),
-    "transformer": MT,
-    "transformer_align": mt("transformer_align", *SMALL_MT, "--alignment-layer", "0", "--full-context-alignment"),
-    "bart_base": mt("bart_base", *SMALL_MT),
-    "fconv": mt("fconv", *SMALL_FCONV),
-    "fconv, tied": mt("fconv", *SMALL_FCONV, "--share-input-output-embed"),
-    "fconv_self_att": mt(
-        "fconv_self_att_wp", *SMALL_FCONV, *"--decoder-attention True --encoder-attention False".split(),
-        *"--self-attention True --gated-attention True --project-input True".split(),
-        *"--multihead-self-attention-nheads 2".split(),
-    ),
-    "lightconv": mt(
-        "lightconv", *SMALL_MT, "--encoder-kernel-size-list", "[3]", "--decoder-kernel-size-list", "[3]",
-        "--encoder-conv-type", "lightweight", "--decoder-conv-type", "lightweight",
-    ),
-    "dynamicconv": mt(
-        "lightconv", *SMALL_MT, "--encoder-kernel-size-list", "[3]", "--decoder-kernel-size-list", "[3]",
-        "--encoder-conv-type", "dynamic", "--decoder-conv-type", "dynamic", "--share-all-embeddings",
-    ),
-    "lstm": mt("lstm", "--encoder-embed-dim", "8", "--decoder-embed-dim", "8", "--decoder-out-embed-dim", "8"),
-}  # fmt: skip
-
 CRITERIONS = {
     **{name: () for name in ("mle", "agg", "face", "cosreg", "unlikelihood")},
     "agps": ("--agps-rare-rank", 10),

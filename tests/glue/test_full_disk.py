@@ -9,8 +9,8 @@ from agg_fairseq.checkpoints.fairseq_checkpoint import open_checkpoints
 from agg_fairseq.errors import UserError
 from agg_fairseq.fairseq_glue.training_counts import training_counts
 from agg_fairseq.files import write_json, write_whole
-from tests.glue.test_criterions import build
 from tests.hostile import on_a_full_disk
+from tests.small_trainings import build
 
 ROOM = 4_000
 """Bytes that fit on the disk."""

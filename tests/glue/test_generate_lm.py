@@ -16,7 +16,7 @@ from agg_fairseq.decoding import continuation
 from agg_fairseq.evaluation import generate_texts  # noqa: F401 — the module of this name is in sys.modules then
 from agg_fairseq.models import from_checkpoint
 from tests.glue.test_cli import changed, diverge
-from tests.glue.test_criterions import batches, build
+from tests.small_trainings import batches, build
 
 MODULE = sys.modules["agg_fairseq.evaluation.generate_texts"]
 PAD, BOS, EOS = 1, 0, 2

@@ -12,15 +12,11 @@ import logging
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.trainer import Trainer
 
 import agg_fairseq.optim.fairseq_optimizers  # noqa: F401 — registers
 from agg_fairseq.functional import agg_gates, rare_tokens
-from tests.glue.test_criterions import LM, batches, build
-from tests.glue.test_f2_models import F2_LM
-from tests.glue.test_objectives import AGPS, rare_rows
+from tests.small_trainings import AGPS, batches, rare_rows, small_trainer
 
-TIED = ("--share-decoder-input-output-embed",)
 OBJECTIVES = {
     "mle": ("--criterion", "mle"),
     "agg": ("--criterion", "agg", "--agg-rare-fraction", 0.4, "--agg-window", 3),
@@ -62,17 +58,6 @@ def without_cuda(monkeypatch):
     monkeypatch.setattr(
         torch.cuda.amp, "autocast", lambda enabled: torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled)
     )
-
-
-def small_trainer(data, *options, save=None, cpu=True):
-    """A trainer in the mode and with the criterion that the options name, and its iterator."""
-    base = F2_LM if "f2_softmax" in options else LM
-    folder = ("--save-dir", save) if save else ()
-    cfg, task, model, criterion = build(data, *TIED, *options, *folder, base=base)
-    cfg.common.tpu = False  # fairseq-train takes --bf16 for a TPU; fairseq-hydra-train does not
-    cfg.common.cpu = cpu
-    trainer = Trainer(cfg, task, model, criterion)
-    return trainer, trainer.get_train_iterator(epoch=1, load_dataset=True)
 
 
 def trained(trainer, updates):

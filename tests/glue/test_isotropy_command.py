@@ -17,7 +17,7 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
-from tests.glue.test_criterions import MT, build
+from tests.small_trainings import MT, build
 from tests.unit.test_geometry import algorithm_1
 
 

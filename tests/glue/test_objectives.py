@@ -28,9 +28,8 @@ from agg_fairseq.functional.unlikelihood import Unlikelihood
 from agg_fairseq.metrics import frequency_groups
 from agg_fairseq.report.runs import TERMS, different_settings
 from tests.conftest import run_command
-from tests.glue.test_criterions import LM, MT, batches, build, logged, trainer_for
+from tests.small_trainings import AGPS, LM, MT, batches, build, logged, rare_rows, trainer_for
 
-AGPS = ("--criterion", "agps", "--agps-rare-rank", 20, "--agps-mu1", 30, "--agps-mu2", 5)
 OBJECTIVES = {
     "agps": AGPS,
     "cosreg": ("--criterion", "cosreg"),
@@ -371,11 +370,6 @@ def test_counts_fold_what_is_not_predicted_into_the_unknown_word(lm_data):
     counts = training_counts(task, "train", None)
     assert len(counts) == 30 and counts.sum() == whole.sum()
     assert counts[task.dictionary.unk()] == whole[30:].sum() + whole[task.dictionary.unk()]
-
-
-def rare_rows(trainer):
-    weight = trainer.model.decoder.output_projection.weight
-    return weight.detach()[trainer.criterion.rare].clone()
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import agg_fairseq.models
 import agg_fairseq.optim.fairseq_optimizers  # noqa: F401 — registers
 from agg_fairseq.optim import CoupledAdam
 from tests.conftest import ROOT, call, run_command
-from tests.glue.test_criterions import LM, MT, batches, trainer_for
-from tests.glue.test_half_precision_training import small_trainer
+from tests.small_trainings import LM, MT, batches, small_trainer, trainer_for
 
 COUPLED = ("--optimizer", "coupled_adam", "--adam-betas", "(0.9, 0.98)", "--weight-decay", 0.1)
 LSTM = (

@@ -12,8 +12,8 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY, ARCH_M
 from agg_fairseq.functional import log_unigram
 from agg_fairseq.models.transformer_unigram import add_log_unigram
 from agg_fairseq.modules import UnigramLinear
-from tests.glue.test_criterions import LM, MT, batches, build, configuration, trainer_for
 from tests.glue.test_f2_models import target_counts
+from tests.small_trainings import LM, MT, batches, build, configuration, trainer_for
 
 UNIGRAM_LM = [*LM, "--arch", "transformer_lm_unigram"]
 UNIGRAM_MT = [*MT, "--arch", "transformer_unigram_tiny"]

@@ -1,0 +1,133 @@
+"""Small trainings inside fairseq's own task and trainer, without its command lines."""
+
+import torch
+from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
+from fairseq.trainer import Trainer
+
+import agg_fairseq.criterions  # noqa: F401 — registers
+
+LM = (
+    "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 "
+    "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --dropout 0 --tokens-per-sample 16 "
+    "--max-tokens 64"
+).split()
+MT = "--task translation --arch transformer_tiny --dropout 0 --max-tokens 64".split()
+F2_LM = [*LM, "--arch", "transformer_lm_f2"]
+F2_MT = [*MT, "--arch", "transformer_f2_tiny"]
+AWD = (
+    "--task language_modeling_streams --arch awd_lstm_lm --decoder-embed-dim 8 --decoder-hidden-size 12 "
+    "--decoder-layers 2 --tokens-per-sample 12 --batch-size 4 --batch-size-valid 2"
+).split()
+COMMON = "--optimizer adam --lr 0.01 --cpu --max-update 50 --seed 3 --no-save --required-batch-size-multiple 1".split()
+
+AGPS = ("--criterion", "agps", "--agps-rare-rank", 20, "--agps-mu1", 30, "--agps-mu2", 5)
+TIED = "--share-decoder-input-output-embed"
+
+LM_TASK = "--task language_modeling --tokens-per-sample 16 --max-tokens 64 --dropout 0".split()
+MT_TASK = "--task translation --max-tokens 64 --dropout 0".split()
+SMALL_LM = "--decoder-layers 1 --decoder-embed-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2".split()
+SMALL_MT = (*SMALL_LM, *"--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16".split(),
+            *"--encoder-attention-heads 2".split())  # fmt: skip
+SMALL_FCONV = ("--encoder-layers", "[(16, 3)]", "--decoder-layers", "[(16, 3)]",
+               *"--encoder-embed-dim 8 --decoder-embed-dim 8 --decoder-out-embed-dim 8".split())  # fmt: skip
+
+
+def lm(arch, *options):
+    return (*LM_TASK, "--arch", arch, *options)
+
+
+def mt(arch, *options):
+    return (*MT_TASK, "--arch", arch, *options)
+
+
+FAMILIES = {
+    "transformer_lm": LM,
+    "transformer_lm, tied": (*LM, TIED),
+    "transformer_lm, checkpointed": (*LM, "--checkpoint-activations"),
+    "transformer_lm, adaptive input": (*LM, "--adaptive-input", "--adaptive-input-cutoff", "20,40"),
+    "transformer_lm_unigram": ("--arch", "transformer_lm_unigram", *(part for part in LM if part != "transformer_lm"
+                                                                     and part != "--arch")),
+    "fconv_lm": lm("fconv_lm", "--decoder-layers", "[(16, 3)] * 2", "--decoder-embed-dim", "8"),
+    "lightconv_lm": lm("lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]"),
+    "lightconv_lm, tied": lm("lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]", TIED),
+    "lightconv_lm, dynamic": lm(
+        "lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]", "--decoder-conv-type", "dynamic"
+    ),
+    "lstm_lm": lm("lstm_lm", "--decoder-embed-dim", "16", "--decoder-out-embed-dim", "16"),
+    "lstm_lm, tied": lm("lstm_lm", "--decoder-embed-dim", "16", "--decoder-out-embed-dim", "16", TIED),
+    "transformer": MT,
+    "transformer_align": mt("transformer_align", *SMALL_MT, "--alignment-layer", "0", "--full-context-alignment"),
+    "bart_base": mt("bart_base", *SMALL_MT),
+    "fconv": mt("fconv", *SMALL_FCONV),
+    "fconv, tied": mt("fconv", *SMALL_FCONV, "--share-input-output-embed"),
+    "fconv_self_att": mt(
+        "fconv_self_att_wp", *SMALL_FCONV, *"--decoder-attention True --encoder-attention False".split(),
+        *"--self-attention True --gated-attention True --project-input True".split(),
+        *"--multihead-self-attention-nheads 2".split(),
+    ),
+    "lightconv": mt(
+        "lightconv", *SMALL_MT, "--encoder-kernel-size-list", "[3]", "--decoder-kernel-size-list", "[3]",
+        "--encoder-conv-type", "lightweight", "--decoder-conv-type", "lightweight",
+    ),
+    "dynamicconv": mt(
+        "lightconv", *SMALL_MT, "--encoder-kernel-size-list", "[3]", "--decoder-kernel-size-list", "[3]",
+        "--encoder-conv-type", "dynamic", "--decoder-conv-type", "dynamic", "--share-all-embeddings",
+    ),
+    "lstm": mt("lstm", "--encoder-embed-dim", "8", "--decoder-embed-dim", "8", "--decoder-out-embed-dim", "8"),
+}  # fmt: skip
+
+
+def configuration(data, *arguments, base=LM):
+    parser = options.get_training_parser()
+    return convert_namespace_to_omegaconf(
+        options.parse_args_and_arch(parser, [str(data), *base, *COMMON, *map(str, arguments)])
+    )
+
+
+def build(data, *arguments, base=LM):
+    """Task, model and criterion, as fairseq-train builds them, with the training split loaded."""
+    cfg = configuration(data, *arguments, base=base)
+    torch.manual_seed(1)
+    task = tasks.setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    criterion = task.build_criterion(cfg.criterion)
+    task.load_dataset("train")
+    return cfg, task, model, criterion
+
+
+def batches(cfg, task, split="train"):
+    task.load_dataset(split)
+    iterator = task.get_batch_iterator(task.dataset(split), max_tokens=64, seed=1).next_epoch_itr(shuffle=False)
+    return [batch for batch in iterator if "net_input" in batch]
+
+
+def trainer_for(data, *arguments, base=LM):
+    cfg, task, model, criterion = build(data, *arguments, base=base)
+    trainer = Trainer(cfg, task, model, criterion)
+    iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
+    trainer.begin_epoch(1)
+    return trainer, iterator
+
+
+def logged(criterion, logs):
+    with metrics.aggregate(new_root=True) as aggregator:
+        type(criterion).reduce_metrics(logs)
+    return aggregator.get_smoothed_values()
+
+
+def small_trainer(data, *options, save=None, cpu=True):
+    """A trainer in the mode and with the criterion that the options name, and its iterator."""
+    base = F2_LM if "f2_softmax" in options else LM
+    folder = ("--save-dir", save) if save else ()
+    cfg, task, model, criterion = build(data, TIED, *options, *folder, base=base)
+    cfg.common.tpu = False  # fairseq-train takes --bf16 for a TPU; fairseq-hydra-train does not
+    cfg.common.cpu = cpu
+    trainer = Trainer(cfg, task, model, criterion)
+    return trainer, trainer.get_train_iterator(epoch=1, load_dataset=True)
+
+
+def rare_rows(trainer):
+    weight = trainer.model.decoder.output_projection.weight
+    return weight.detach()[trainer.criterion.rare].clone()
