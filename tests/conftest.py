@@ -10,9 +10,9 @@ import random
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import hypothesis.core
 import pytest
 import torch
 
@@ -20,17 +20,32 @@ from tests.forking import ENTRY_POINTS, run_forked
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
-STARTED = time.monotonic()
+
+hypothesis.settings.register_profile("tests", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("tests")  # what is not a fuzzer draws the same numbers at each run
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # Triton asks as it is imported
 
 
-def pytest_runtest_setup():
-    """Skips what is left after TEST_MINUTES, where that is set."""
-    minutes = float(os.environ.get("TEST_MINUTES", "inf"))
-    if time.monotonic() - STARTED > 60 * minutes:
-        pytest.skip(f"more than {minutes:g} minutes have passed (TEST_MINUTES)")
+def pytest_addoption(parser):
+    parser.addoption("--fuzz-seed", type=int, help="draws the damaged files of an earlier run again")
+
+
+def pytest_configure(config):
+    """Chooses the seed of the fuzzers, those of hypothesis' tests that are not derandomized: a fresh one for each run.
+
+    The workers of pytest-xdist get the options of the process that starts them, and with them its seed.
+    """
+    if config.option.fuzz_seed is None:
+        config.option.fuzz_seed = random.SystemRandom().randrange(2**32)
+    hypothesis.core.global_force_seed = config.option.fuzz_seed
+
+
+def pytest_sessionstart(session):
+    """Prints the seed, also with -q, where pytest prints no header."""
+    if (terminal := session.config.pluginmanager.get_plugin("terminalreporter")) is not None:
+        terminal.write_line(f"to draw the same damaged files again: --fuzz-seed {session.config.option.fuzz_seed}")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,6 +54,8 @@ def pytest_collection_modifyitems(items):
     grids = {}
     for item in items:
         if (mark := item.get_closest_marker("grid")) is not None:
+            if item.get_closest_marker("slow") is not None:
+                raise pytest.UsageError(f"{item.nodeid}: found grid and slow; expected one, since grid marks as slow")
             grids.setdefault((item.path, item.originalname), (mark.args[0], []))[1].append(item)
     for quick, cases in grids.values():
         kept = {(2 * part + 1) * len(cases) // (2 * quick) for part in range(quick)}

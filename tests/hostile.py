@@ -8,16 +8,24 @@ import os
 import resource
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from agg_fairseq.errors import UserError
 
-FEW = settings(deadline=None, derandomize=True, max_examples=60)
+
+def fuzzing(files):
+    """Settings of a fuzzer: so many damaged files, others at each run (see --fuzz-seed), however long each takes."""
+    return settings(
+        max_examples=files, derandomize=False, database=None, print_blob=True, suppress_health_check=list(HealthCheck)
+    )
+
+
+FEW = fuzzing(60)
 """For every run of the tests."""
-MANY = settings(deadline=None, derandomize=True, max_examples=3000)
+MANY = fuzzing(3000)
 """For the slow ones: the same properties, 50 times as many files."""
-MORE = settings(deadline=None, derandomize=True, max_examples=1000)
+MORE = fuzzing(1000)
 """For the slow ones of readers that take milliseconds."""
 AMOUNTS = pytest.mark.parametrize("amount", [FEW, pytest.param(MORE, marks=pytest.mark.slow)], ids=["few", "more"])
 """Runs a test with a few files in `make test`, and with more in `make test-slow`."""

@@ -110,16 +110,8 @@ MOMENTS = {
 }
 
 
-FAST = {
-    "within an update of the second epoch, after it saved", "in validation", "half of a numbered checkpoint",
-    "half of the copy to the last",
-}  # fmt: skip
-
-
 @pytest.mark.grid(1)
-@pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in MOMENTS]
-)
+@pytest.mark.parametrize("name", MOMENTS)
 def test_a_killed_training_goes_on_bit_for_bit(name, lm_data, whole, tmp_path):
     """Whatever the moment; with dropout; and nothing unfinished is left."""
     (moment, unfinished), run = MOMENTS[name], tmp_path / "run"

@@ -74,7 +74,6 @@ CLOSE = [
 ]
 
 
-@pytest.mark.grid(3)
 @pytest.mark.parametrize(("name", "mode"), CLOSE)
 def test_training_is_close_to_that_in_float32(lm_data, name, mode):
     found = trained(small_trainer(lm_data, *OBJECTIVES[name], *MODES[mode])[0], 9)

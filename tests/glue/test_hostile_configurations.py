@@ -4,12 +4,12 @@ import sys
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 
 from agg_fairseq.errors import UserError
 from scripts.training import train
 from scripts.training.configuration import composed, with_plugin
-from tests.hostile import damaged, refusal
+from tests.hostile import damaged, fuzzing, refusal
 
 CONFIG = """defaults: [_self_]
 common: {{seed: 3, cpu: true}}
@@ -75,5 +75,4 @@ def test_many_damaged_configurations(place, monkeypatch, capsys):
         capsys.readouterr()
 
     check(path.read_bytes())
-    many = settings(deadline=None, derandomize=True, max_examples=150)  # each takes a fifth of a second
-    many(given(damaged(path.read_bytes()))(check))()
+    fuzzing(150)(given(damaged(path.read_bytes()))(check))()  # each takes a fifth of a second

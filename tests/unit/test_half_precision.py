@@ -90,7 +90,6 @@ GRID = [
 ]
 
 
-@pytest.mark.grid(2)
 @pytest.mark.parametrize(("dtype", "largest", "scales"), GRID)
 def test_gated_cross_entropy(dtype, largest, scales):
     h, w, y = problem(largest)
@@ -141,7 +140,6 @@ def classes_by_zipf():
     return TokenClasses.of(equal_frequency(counts, 4))
 
 
-@pytest.mark.grid(2)
 @pytest.mark.parametrize(("dtype", "largest", "scales"), GRID)
 def test_factorized_cross_entropy(dtype, largest, scales):
     """Against fairseq's criterion over the joint log-probabilities of the same model."""
