@@ -2,30 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import statistics
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-Value = float | int | str | None
-"""A number or a text; None where a measure is not defined."""
+from . import __version__
+from .measures import Column, column, measure_of
 
+Row = str | tuple[str, ...]
+"""The name of a row, or several names."""
 UNDEFINED = "—"
 """What a table shows for None."""
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a table.
+class SeedValues:
+    """The values of one cell for several seeds.
 
     Args:
-        title: as the table has it.
-        unit: "nats", "tokens", "%", …; empty for a pure number or a text.
-        digits: decimals that the table shows of a float; a count, which is an int, is shown whole.
+        of_seed: by seed; None or a text, such as "not run", where there is no number.
     """
 
-    title: str
-    unit: str = ""
-    digits: int = 2
+    of_seed: Mapping[Hashable, float | int | str | None]
+
+    @property
+    def numbers(self) -> dict[Hashable, float | int]:
+        """The values that are numbers, by seed."""
+        return {
+            seed: value
+            for seed, value in self.of_seed.items()
+            if isinstance(value, float | int) and not math.isnan(value)
+        }
+
+    @property
+    def mean(self) -> float | int:
+        """Of the numbers; a single one as it is, so that a count stays a whole number.
+
+        Raises:
+            statistics.StatisticsError: there are none.
+        """
+        numbers = list(self.numbers.values())
+        return numbers[0] if len(set(numbers)) == 1 else statistics.fmean(numbers)
+
+    @property
+    def deviation(self) -> float | None:
+        """Standard deviation of the numbers, with n − 1 in its denominator; None for fewer than two, or an infinity."""
+        numbers = self.numbers.values()
+        return statistics.stdev(numbers) if len(numbers) > 1 and all(map(math.isfinite, numbers)) else None
+
+    def change(self, base: SeedValues, *, relative: bool = False) -> SeedValues:
+        """The differences to other values, each of the same seed, for the seeds that both have.
+
+        The noise that a seed brings to both (its order of the data, its initial values) cancels, so that the deviation
+        of these differences, and not that of the values, says whether a mean difference is more than chance.
+
+        Args:
+            base: what is subtracted.
+            relative: in percent of the base, and not of a base of 0.
+        """
+        pairs = {seed: (value, base.numbers[seed]) for seed, value in self.numbers.items() if seed in base.numbers}
+        if relative:
+            return SeedValues({seed: 100 * (value / other - 1) for seed, (value, other) in pairs.items() if other})
+        return SeedValues({seed: value - other for seed, (value, other) in pairs.items()})
+
+    def format(self, digits: int, *, sign: str = "", unit: str = "") -> str:
+        """Mean ± standard deviation, and the number of seeds if only some have a number; without numbers, the texts.
+
+        Args:
+            digits: decimals; whole numbers of a single value have none.
+            sign: "+" shows the sign of positive means too.
+            unit: follows the mean.
+        """
+        if not self.numbers:
+            return " / ".join(dict.fromkeys(UNDEFINED if one is None else str(one) for one in self.of_seed.values()))
+        mean, deviation = self.mean, self.deviation
+        text = f"{mean:{sign},}{unit}" if isinstance(mean, int) else f"{mean:{sign},.{digits}f}{unit}"
+        if deviation or (deviation is not None and sign):  # a value that is the same for all seeds has none
+            text = f"{text} ± {deviation:,.{digits}f}"
+        return text if len(self.numbers) == len(self.of_seed) else f"{text} (n = {len(self.numbers)})"
+
+
+Value = float | int | str | None | SeedValues
+"""A number or a text; None where a measure is not defined; in an aggregate, the values of all seeds."""
 
 
 @dataclass(frozen=True)
@@ -42,22 +102,78 @@ class Result:
         labels: titles of the columns that name the rows.
 
     Example:
-        >>> result = Result([Column("PPL total", digits=1)], {"mle": [169.04]}, "split:test")
+        >>> result = Result.of({"mle": {"PPL total": 169.04}}, "split:test")
         >>> result["mle"]["PPL total"]
         169.04
         >>> print(result.table())
         |     | PPL total |
         |-----|----------:|
-        | mle |     169.0 |
+        | mle |    169.04 |
+        >>> seeds = Result.aggregate({1: result, 2: Result.of({"mle": {"PPL total": 171.0}}, "split:test")})
+        >>> seeds["mle"]["PPL total"].format(digits=1)
+        '170.0 ± 1.4'
     """
 
     columns: Sequence[Column]
-    rows: Mapping[str | tuple[str, ...], Sequence[Value]]
+    rows: Mapping[Row, Sequence[Value]]
     signature: str
     details: Mapping[str, Any] = field(default_factory=dict)
     labels: tuple[str, ...] = ("",)
 
-    def __getitem__(self, row: str | tuple[str, ...]) -> dict[str, Value]:
+    @classmethod
+    def of(
+        cls,
+        rows: Mapping[Row, Mapping[str, Value]],
+        signature: str,
+        details: Mapping[str, Any] | None = None,
+        *,
+        units: Mapping[str, str] | None = None,
+        labels: tuple[str, ...] = ("",),
+    ) -> Result:
+        """A result whose columns are the titles in its rows, as `agg_fairseq.measures` declares them.
+
+        Args:
+            rows: the values of each row by the titles of their columns; a row may lack some.
+            signature: as of `Result`.
+            details: as of `Result`.
+            units: of the titles that are no measure's, such as those of data sets.
+            labels: as of `Result`.
+        """
+        titles = dict.fromkeys(title for values in rows.values() for title in values)
+        columns = [column(title, (units or {}).get(title, "")) for title in titles]
+        return cls(
+            columns,
+            {row: [values.get(title) for title in titles] for row, values in rows.items()},
+            signature,
+            details or {},
+            labels,
+        )
+
+    @classmethod
+    def aggregate(cls, by_seed: Mapping[Hashable, Result]) -> Result:
+        """The results of several seeds in one, with mean ± standard deviation in its table.
+
+        Args:
+            by_seed: results with the same columns. A row that some of them lack has the numbers of the others.
+
+        Returns:
+            Result: the rows of all; each value that is a number is a `SeedValues`, whose `change` to that of another
+            row is paired by seed. What is the same for all seeds and no number stays as it is. Signature: the distinct
+            ones in a line each. Details: those of each result, by seed.
+        """
+        first = next(iter(by_seed.values()))
+        rows: dict[Row, list[Value]] = {}
+        for name in dict.fromkeys(row for result in by_seed.values() for row in result.rows):
+            having = {seed: result.rows[name] for seed, result in by_seed.items() if name in result.rows}
+            rows[name] = []
+            for values in zip(*having.values(), strict=True):
+                cell = SeedValues(dict(zip(having, values, strict=True)))
+                rows[name].append(cell if cell.numbers or len(set(values)) > 1 else values[0])
+        signatures = dict.fromkeys(result.signature for result in by_seed.values())
+        details = {str(seed): result.details for seed, result in by_seed.items()}
+        return cls(first.columns, rows, "\n".join(signatures), details, first.labels)
+
+    def __getitem__(self, row: Row) -> dict[str, Any]:
         """The values of a row by the titles of their columns.
 
         Raises:
@@ -87,7 +203,7 @@ class Result:
         return {"signature": self.signature, **self.details}
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, as plain values that `from_dict` takes back."""
+        """All of it, as plain values that `from_dict` takes back; not of an aggregate."""
         rows = [[[row] if isinstance(row, str) else list(row), list(values)] for row, values in self.rows.items()]
         columns = [asdict(column) for column in self.columns]
         return {
@@ -107,22 +223,37 @@ class Result:
             rows = {names[0] if len(names) == 1 else tuple(names): list(cells) for names, cells in values["rows"]}
             result = cls(columns, rows, values["signature"], dict(values["details"]), tuple(values["labels"]))
             result.table()  # titles, digits and values are of the right kinds if it can be formatted
-        except (LookupError, TypeError, AttributeError) as error:
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"expected what Result.to_dict returns ({error})") from error
-        names = [name for row in rows for name in ((row,) if isinstance(row, str) else row)]
-        texts = [result.signature, *result.labels, *names, *(text for one in columns for text in (one.title, one.unit))]
-        values_known = all(isinstance(cell, Value) for cells in rows.values() for cell in cells)
-        digits_known = all(type(column.digits) is int for column in columns)
-        if not all(isinstance(text, str) for text in texts) or not values_known or not digits_known:
-            raise ValueError("expected what Result.to_dict returns, with its texts and numbers")
         return result
+
+
+def signature(*parts: str | None) -> str:
+    """Settings in the form `name:value|name:value|…`, with the version of the package; None is left out."""
+    return "|".join([*(part for part in parts if part is not None), f"version:{__version__}"])
 
 
 def format_value(value: Value, digits: int) -> str | None:
     """A number with thousands separators, a float with a fixed number of decimals; a text and None as they are."""
+    if isinstance(value, SeedValues):
+        return value.format(digits)
     if value is None or isinstance(value, str):
         return value
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+
+
+def format_change(change: SeedValues, column: Column) -> str | None:
+    """A change as a table shows it, with its sign, and in percent where `agg_fairseq.measures` says so; None without
+    numbers."""
+    if not change.numbers:
+        return None
+    return change.format(1, sign="+", unit="%") if is_relative(column) else change.format(column.digits, sign="+")
+
+
+def is_relative(column: Column) -> bool:
+    """Whether changes of a column are given in percent."""
+    measure = measure_of(column)
+    return measure is not None and measure.relative
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import os.path
 import re
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..errors import UserError
+from ..measures import Column, Measure, measure_of
 from ..names import HUMAN
-from ..result import Column, Result, format_value
-from .glossary import HIGHER, LIKE_HUMAN, LOWER, ONE, ZERO, Measure, measure_of
+from ..result import Result, SeedValues, Value, format_change, format_value, is_relative
 from .page import Cell, Table, Term, Verdict
 from .runs import Run, settings_of
 
@@ -23,22 +23,10 @@ SEED = "--seed"
 BETTER, WORSE, SAME = "better", "worse", "same"
 RULE = (
     f"A difference is clear if it is larger than {NEARLY:.0%} of the baseline's value (one seed of each model), or "
-    "than two standard errors (several seeds). In the tables, ▲ is better than the baseline, ▽ is worse, and the best "
-    "value is bold."
+    "than two standard errors (several seeds, whose differences are paired where both models have the same seeds). In "
+    "the tables, ▲ is better than the baseline, ▽ is worse, and the best value is bold."
 )
 """What the words and marks of a comparison mean."""
-SENTENCE = {
-    "PPL total": {
-        BETTER: "predicts tokens better", WORSE: "predicts tokens worse", SAME: "predicts tokens about as well",
-    },
-    "PPL rare": {BETTER: "rare tokens better", WORSE: "rare tokens worse", SAME: "rare tokens about as well"},
-    "BLEU": {BETTER: "translates better", WORSE: "translates worse", SAME: "translates about as well"},
-    **dict.fromkeys(
-        ("IsoScore", "IsoScore total"),
-        {BETTER: "uses more dimensions", WORSE: "uses fewer dimensions", SAME: "uses about as many dimensions"},
-    ),
-}  # fmt: skip
-"""What the verdict says of a model, by the title of a column."""
 
 
 @dataclass(frozen=True)
@@ -47,31 +35,21 @@ class Model:
 
     Args:
         name: of the run, or what the names of the runs have in common.
-        runs: names of the runs.
+        runs: names of the runs by their seeds.
     """
 
     name: str
-    runs: tuple[str, ...]
+    runs: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Compared:
-    """What a table shows of a model.
+class Compared(NamedTuple):
+    """What a table shows of a measure of a model."""
 
-    Args:
-        mean: over the seeds.
-        deviation: standard deviation over the seeds; None for one seed.
-        seeds: number of runs.
-        difference: to the baseline, relative or absolute as the measure has it; None for the baseline itself.
-        verdict: `BETTER`, `WORSE` or `SAME`; empty if no direction is better, or for the baseline.
-        is_best: among all models.
-    """
-
-    mean: float
-    deviation: float | None
-    seeds: int
-    difference: float | None = None
+    value: SeedValues
+    change: SeedValues | None = None
+    """From the baseline; None for the baseline itself."""
     verdict: str = ""
+    """`BETTER`, `WORSE` or `SAME`; empty if no direction is better, or for the baseline."""
     is_best: bool = False
 
 
@@ -108,11 +86,12 @@ class Comparison:
             else:
                 of_seed[seed] = run.name
         models: list[Model] = []
-        for names in (list(of_seed.values()) for of_seed in alike.values()):
+        for of_seed in alike.values():
+            names = list(of_seed.values())
             shared = _shared_name(names) if len(names) > 1 else names[0]
             taken = {*(model.name for model in models), *(run.name for run in runs if run.name not in names), ""}
-            models.append(Model(names[0] if shared in taken else shared, tuple(names)))
-        chosen = [model for model in models if baseline is None or baseline in (model.name, *model.runs)]
+            models.append(Model(names[0] if shared in taken else shared, of_seed))
+        chosen = [model for model in models if baseline is None or baseline in (model.name, *model.runs.values())]
         if not chosen:
             expected = ", ".join(run.name for run in runs)
             raise UserError(f"--baseline: found {baseline!r}; expected the name of a run: {expected}")
@@ -124,36 +103,37 @@ class Comparison:
         notes += ["baseline"] if model is self.baseline and len(self.models) > 1 else []
         return f"{model.name} ({', '.join(notes)})" if notes else model.name
 
-    def values(self, result: Result, number: int) -> dict[str, Compared]:
-        """The values of the column `number`, by the names of the models; a model without numbers is left out."""
-        column = result.columns[number]
-        measure = measure_of(column)
-        found: dict[str, Compared] = {}
+    def compare(self, result: Result) -> list[tuple[Column, Measure | None, dict[str, Compared]]]:
+        """Compares the models in each column of a result with a row per run.
+
+        Returns:
+            For each column the column, its measure if it is known, and the models that have a number, by their names.
+        """
+        by_seed: dict[str, dict[str, Sequence[Value]]] = {}
         for model in self.models:
-            cells = [result.rows[run][number] for run in model.runs if run in result.rows]
-            numbers = [cell for cell in cells if isinstance(cell, int | float) and math.isfinite(cell)]
-            if numbers and len(numbers) == len(model.runs):
-                # A count stays a whole number, which is shown without decimals, unless it is a mean.
-                mean = statistics.fmean(numbers) if len(numbers) > 1 else numbers[0]
-                deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
-                found[model.name] = Compared(mean, deviation, len(numbers))
-        human = result.rows[HUMAN][number] if HUMAN in result.rows else None
-        if measure is None or len(found) < 2:
-            return found
-        badness = _badness(measure, human if isinstance(human, int | float) else None)
-        best = min(badness(value.mean) for value in found.values()) if badness else None
-        base = found.get(self.baseline.name)
-        return {
-            name: Compared(
-                value.mean,
-                value.deviation,
-                value.seeds,
-                difference=None if base is None or value is base else _difference(measure, value.mean, base.mean),
-                verdict=_verdict(value, base, badness, column) if badness and base and value is not base else "",
-                is_best=badness is not None and badness(value.mean) == best,
-            )
-            for name, value in found.items()
-        }
+            for seed, run in model.runs.items():
+                if run in result.rows:
+                    by_seed.setdefault(seed, {})[model.name] = result.rows[run]
+        rows = Result.aggregate({seed: Result(result.columns, rows, "") for seed, rows in by_seed.items()}).rows
+        found = []
+        for number, column in enumerate(result.columns):
+            cells = {str(name): values[number] for name, values in rows.items()}
+            values = {name: cell for name, cell in cells.items() if isinstance(cell, SeedValues)}
+            human = result.rows[HUMAN][number] if HUMAN in result.rows else None
+            measure = measure_of(column)
+            distance = measure.distance(human if isinstance(human, float | int) else None) if measure else None
+            compared = {name: Compared(value) for name, value in values.items()}
+            base = values.get(self.baseline.name)
+            if measure is not None and len(values) > 1:
+                least = min(distance(value.mean) for value in values.values()) if distance else math.nan
+                for name, value in values.items():
+                    change, verdict = (None, "")
+                    if base is not None and name != self.baseline.name:
+                        change, verdict = _against(value, base, column, distance)
+                    is_best = distance is not None and distance(value.mean) == least
+                    compared[name] = Compared(value, change, verdict, is_best)
+            found.append((column, measure, compared))
+        return found
 
     def table(self, result: Result, *, left_out: tuple[str, ...] = ()) -> Table:
         """A row per measure and a column per model, with its mean, deviation and difference to the baseline.
@@ -162,21 +142,18 @@ class Comparison:
             result: a row of it per run, and rows such as that of the human texts, which become columns too.
             left_out: columns of the result whose titles begin in one of these ways are left out.
         """
-        names = {run for model in self.models for run in model.runs}
-        others = [row for row in result.rows if row not in names]
-        formatted = dict(result.formatted())
+        runs = {run for model in self.models for run in model.runs.values()}
+        others = {" ".join(names): cells for names, cells in result.formatted() if names[0] not in runs}
         rows: list[list[str | Cell | Term | None]] = []
-        for number, column in enumerate(result.columns):
+        for number, (column, measure, compared) in enumerate(self.compare(result)):
             if column.title.startswith(left_out):
                 continue
-            measure, values = measure_of(column), self.values(result, number)
             title: str | Term = column.title
             if measure is not None:
                 title = Term(column.title, measure.name, measure.meaning, measure.better)
-            cells = [_cell(values.get(model.name), measure, column) for model in self.models]
-            rows.append([title, *cells, *(formatted[_row_key(other)][number] for other in others)])
-        header = ["", *map(self.title, self.models), *(" ".join(_row_key(other)) for other in others)]
-        return Table(header, rows, result.signature)
+            cells = [_cell(compared.get(model.name), column) for model in self.models]
+            rows.append([title, *cells, *(formatted[number] for formatted in others.values())])
+        return Table(["", *map(self.title, self.models), *others], rows, result.signature)
 
     def verdicts(self, results: Sequence[Result], titles: Sequence[str]) -> list[Verdict]:
         """For each model but the baseline: what is better, what is worse, and what makes no clear difference.
@@ -185,35 +162,48 @@ class Comparison:
             results: in which the columns are looked up.
             titles: of the columns to compare, in the order of the list.
         """
-        found: dict[str, list[tuple[Result, int]]] = {}
-        for result in results:
-            for number, column in enumerate(result.columns):
-                found.setdefault(column.title, []).append((result, number))
+        columns = [(column, compared) for result in results for column, _, compared in self.compare(result)]
         verdicts = []
         for model in self.models:
             lists: dict[str, list[str]] = {BETTER: [], WORSE: [], SAME: []}
-            clauses = []
-            for title in titles:
-                for result, number in found.get(title, ()):
-                    column, values = result.columns[number], self.values(result, number)
-                    value, base = values.get(model.name), values.get(self.baseline.name)
-                    if value is None or base is None or not value.verdict:
-                        continue
-                    change = f"{title} {_signed(value, measure_of(column), column)}"
-                    levels = " → ".join(str(format_value(one.mean, column.digits)) for one in (base, value))
-                    lists[value.verdict].append(f"{change} ({levels})")
-                    if title in SENTENCE:
-                        clauses.append(f"{SENTENCE[title][value.verdict]} ({change})")
+            for column, compared in sorted(
+                (one for one in columns if one[0].title in titles), key=lambda one: titles.index(one[0].title)
+            ):
+                found, base = compared.get(model.name), compared.get(self.baseline.name)
+                if found is not None and found.verdict:
+                    means = [str(format_value(one.value.mean, column.digits)) for one in (base, found)]
+                    change = f"{column.title} {_change(found, column)} ({' → '.join(means)})"
+                    lists[found.verdict].append(change)
             if any(lists.values()):
-                heading = f"{self.title(model)} against {self.title(self.baseline)}"
-                said = " and ".join(filter(None, [", ".join(clauses[:-1]), *clauses[-1:]]))
-                sentence = f"Compared with {self.baseline.name}, {model.name} {said}." if said else ""
-                verdicts.append(Verdict(heading, sentence, lists))
+                verdicts.append(Verdict(f"{self.title(model)} against {self.title(self.baseline)}", lists))
         return verdicts
 
 
-def _row_key(row: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (row,) if isinstance(row, str) else row
+def _against(
+    value: SeedValues, base: SeedValues, column: Column, distance: Callable[[float], float] | None
+) -> tuple[SeedValues, str]:
+    """The change from the baseline, and whether it is clear.
+
+    What is to be near to 0, to 1 or to the human text may lie on the other side of it and about as far away: the
+    verdict compares the distances.
+    """
+    paired = len(value.numbers.keys() & base.numbers.keys()) > 1
+    one, other = (value, base) if paired else (SeedValues({"mean": each.mean}) for each in (value, base))
+    change = one.change(other, relative=is_relative(column))
+    if distance is None:
+        return change, ""
+    distances = [SeedValues({seed: distance(x) for seed, x in each.numbers.items()}) for each in (other, one)]
+    gains = distances[0].change(distances[1])
+    if not gains.numbers:  # an infinity against another
+        return change, ""
+    deviations = [each.deviation for each in (value, base) if each.deviation is not None]
+    if paired:  # two standard errors of the mean gain
+        least = 2 * (gains.deviation or 0.0) / math.sqrt(len(gains.numbers))
+    elif deviations:  # the same of two independent means; the larger deviation stands for that of a single seed
+        least = 2 * max(deviations) * math.sqrt(1 / len(value.numbers) + 1 / len(base.numbers))
+    else:
+        least = max(NEARLY * abs(base.mean), 0.5 * 10**-column.digits)
+    return change, SAME if abs(gains.mean) <= least else BETTER if gains.mean > 0 else WORSE
 
 
 def _shared_name(names: Sequence[str]) -> str:
@@ -224,48 +214,16 @@ def _shared_name(names: Sequence[str]) -> str:
     return stripped[0] or stripped[1]
 
 
-def _badness(measure: Measure, human: float | None) -> Callable[[float], float] | None:
-    """What is to be small; None if no direction is better."""
-    directions: Mapping[str, Callable[[float], float]] = {
-        HIGHER: lambda x: -x, LOWER: lambda x: x, ZERO: abs, ONE: lambda x: abs(x - 1),
-    }  # fmt: skip
-    if measure.better == LIKE_HUMAN and human is not None:
-        return lambda x: abs(x - human)
-    return directions.get(measure.better)
-
-
-def _difference(measure: Measure, value: float, base: float) -> float | None:
-    if not measure.relative:
-        return value - base
-    return 100 * (value / base - 1) if base else None
-
-
-def _verdict(value: Compared, base: Compared, badness: Callable[[float], float], column: Column) -> str:
-    deviations = [one.deviation for one in (value, base) if one.deviation is not None]
-    if deviations:  # two standard errors of the difference of the means; the larger deviation stands for a single seed
-        least = 2 * max(deviations) * math.sqrt(1 / value.seeds + 1 / base.seeds)
-    else:
-        least = max(NEARLY * abs(base.mean), 0.5 * 10**-column.digits)
-    # What is to be near to 0, to 1 or to the human text may lie on the other side of it and about as far away.
-    gain = badness(base.mean) - badness(value.mean)
-    if abs(gain) <= least:
-        return SAME
-    return BETTER if gain > 0 else WORSE
-
-
-def _signed(value: Compared, measure: Measure | None, column: Column) -> str:
-    """A difference with its sign; in percent if it is relative."""
-    if value.difference is None:
+def _change(compared: Compared, column: Column) -> str:
+    """The mean change with a minus sign as it is printed; the seeds' deviation is beside the value itself."""
+    if compared.change is None or not compared.change.numbers:
         return ""
-    relative = measure is not None and measure.relative
-    text = f"{value.difference:+,.1f}%" if relative else f"{value.difference:+,.{column.digits}f}"
-    return text.replace("-", "−")
+    return str(format_change(SeedValues({"": compared.change.mean}), column)).replace("-", "−")
 
 
-def _cell(value: Compared | None, measure: Measure | None, column: Column) -> Cell:
-    if value is None:
+def _cell(compared: Compared | None, column: Column) -> Cell:
+    if compared is None:
         return Cell(None)
-    text = format_value(value.mean, column.digits)
-    if value.deviation is not None:
-        text = f"{text} ± {format_value(value.deviation, column.digits)}"
-    return Cell(text, _signed(value, measure, column), value.verdict, value.is_best)
+    return Cell(
+        format_value(compared.value, column.digits), _change(compared, column), compared.verdict, compared.is_best
+    )

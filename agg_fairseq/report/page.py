@@ -104,13 +104,11 @@ class Verdict:
 
     Args:
         title: of the comparison.
-        sentence: the most important of it, or empty.
         lists: what is better, worse and nearly the same, by these words.
     """
 
     kind: ClassVar[str] = "verdict"
     title: str
-    sentence: str
     lists: Mapping[str, Sequence[str]]
 
 

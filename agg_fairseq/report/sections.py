@@ -15,6 +15,7 @@ from pathlib import Path
 from .. import plots
 from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..data.subwords import WORDS, Tokenizer
+from ..data.vocabulary import GROUPINGS
 from ..data.word_pairs import dataset_files
 from ..errors import UserError
 from ..evaluation import (
@@ -33,7 +34,6 @@ from ..evaluation.generate_log import read_translations
 from ..evaluation.neighbors import NoWord
 from ..names import HUMAN
 from .comparison import RULE, Comparison
-from .glossary import groups_in_words
 from .page import Block, Paragraph, Picture, Samples, Table
 from .runs import LOG, Run, different_settings, summary
 
@@ -187,9 +187,13 @@ def language_model(report: ReportInputs) -> list[Block]:
 
 
 def _groups(result: Result) -> list[Block]:
-    """What "rare" means in the table of a result."""
-    words = groups_in_words(result)
-    return [Paragraph(words)] if words else []
+    """What "frequent", "medium" and "rare" mean in the table of a result."""
+    meanings = {
+        "types": "the first 30%, the next 50% and the last 20% of the vocabulary, ordered by training frequency",
+        "frequency": "the tokens that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the training text",
+    }
+    found = [meanings[name] for name, signature in GROUPINGS.items() if f"|groups:{signature}" in result.signature]
+    return [Paragraph(f"Here, frequent, medium and rare tokens are {meaning}.") for meaning in found]
 
 
 def _perplexity(report: ReportInputs) -> Result:

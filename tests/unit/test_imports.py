@@ -11,7 +11,8 @@ import agg_fairseq
 PACKAGE = Path(agg_fairseq.__file__).parent
 ROWS = """
 errors
-files names result
+files names measures
+result
 functional
 modules optim
 f2 awd_lstm

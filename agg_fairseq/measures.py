@@ -1,15 +1,29 @@
-"""What the measures of a report mean, and which direction is better."""
+"""The columns of all tables: unit, digits, meaning, and which direction is better, each declared once."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
-
-from ..data.vocabulary import GROUPINGS
-from ..result import Column, Result
 
 HIGHER, LOWER, LIKE_HUMAN = "higher is better", "lower is better", "nearer to human"
 ZERO, ONE = "nearer to 0 is better", "nearer to 1 is better"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Args:
+        title: as the table has it.
+        unit: "nats", "tokens", "%", …; empty for a pure number or a text.
+        digits: decimals that the table shows of a float; a count, which is an int, is shown whole.
+    """
+
+    title: str
+    unit: str = ""
+    digits: int = 2
 
 
 class Measure(NamedTuple):
@@ -17,16 +31,34 @@ class Measure(NamedTuple):
 
     name: str
     """Unique; where the columns have no other title, their title."""
-    columns: str
-    """Pattern of the titles of its columns, or of their unit."""
+    titles: str
+    """Pattern of the titles of its columns."""
     meaning: str
     better: str = ""
     """One of the directions above; empty if no direction is better."""
+    digits: int = 2
+    unit: str = ""
     relative: bool = False
-    """Is a difference given as a percentage of the baseline's value?"""
+    """Is a change given as a percentage of the other value?"""
+
+    def distance(self, human: float | None = None) -> Callable[[float], float] | None:
+        """The distance of a value from the ideal, to compare two values by; None if no direction is better.
+
+        Args:
+            human: the value of the human texts, for measures that should be near to it.
+        """
+        if self.better == LIKE_HUMAN:
+            return None if human is None else lambda value: abs(value - human)
+        distances: dict[str, Callable[[float], float]] = {
+            HIGHER: lambda value: -value, LOWER: lambda value: value, ZERO: abs, ONE: lambda value: abs(value - 1),
+        }  # fmt: skip
+        return distances.get(self.better)
 
 
 _GROUP = "(frequent|medium|rare|total)"
+SPEARMAN = "Spearman × 100"
+"""The unit of columns of word similarity, whose titles are the names of data sets."""
+
 MEASURES = (
     Measure(
         "PPL",
@@ -42,6 +74,8 @@ MEASURES = (
         "Number of different tokens that the model predicts with the highest probability at some position of the "
         "split; in the column human, the number of different targets.",
         HIGHER,
+        digits=0,
+        unit="tokens",
         relative=True,
     ),
     Measure(
@@ -57,12 +91,14 @@ MEASURES = (
         "Isotropy of the embeddings: min Z / max Z of Z(a) = Σ exp(w · a) over the eigenvectors a of WᵀW. 1 is "
         "isotropic. It depends on the mean row and on the scale of W.",
         HIGHER,
+        digits=3,
     ),
     Measure(
         "I(W) ±",
         r"I\(W\) ±",
         "I(W) with both directions of each eigenvector, so that it does not depend on the linear-algebra library.",
         HIGHER,
+        digits=3,
     ),
     Measure(
         "I(W−μ)",
@@ -70,15 +106,29 @@ MEASURES = (
         "Isotropy after the mean row μ has been subtracted from each row, which changes no probability of an untied "
         "output embedding. It still depends on the scale of W.",
         HIGHER,
+        digits=3,
     ),
-    Measure("S(W)", r"S\(W\)", "Mean cosine between two embeddings: 0 is isotropic, 1 is a single direction.", ZERO),
-    Measure("S(W−μ)", r"S\(W−μ\)", "Mean cosine after the mean row μ has been subtracted from each row.", ZERO),
+    Measure(
+        "S(W)",
+        r"S\(W\)",
+        "Mean cosine between two embeddings: 0 is isotropic, 1 is a single direction.",
+        ZERO,
+        digits=3,
+    ),
+    Measure(
+        "S(W−μ)",
+        r"S\(W−μ\)",
+        "Mean cosine after the mean row μ has been subtracted from each row.",
+        ZERO,
+        digits=3,
+    ),
     Measure(
         "mean share",
         "mean share",
         "Length of the mean row as a share of the mean length of the rows. If it is near 1, I(W) and S(W) mostly "
         "measure the mean row.",
         LOWER,
+        digits=3,
     ),
     Measure(
         "IsoScore",
@@ -86,30 +136,36 @@ MEASURES = (
         "Share of the dimensions that the embeddings use evenly (Rudman et al. 2022), in [0, 1]. Neither a shift of "
         "all rows nor their scale changes it. Of the measures of geometry, trust this one first.",
         HIGHER,
+        digits=3,
     ),
     Measure(
         "cos(rare, frequent)",
         r"cos\(rare, frequent\)",
         "Mean cosine between a rare and a frequent embedding. If it is far below S(W), the two groups point in "
         "different directions.",
+        digits=3,
     ),
     Measure(
         "singular values",
         "σ2|σ10|median σ|smallest σ",
         "Singular values of W divided by the largest: the second, the tenth, the median and the smallest.",
         HIGHER,
+        digits=3,
     ),
     Measure(
         "KLD",
         "KLD",
         "Kullback–Leibler divergence of the distribution of tokens in the texts from that in the human texts, in nats.",
         LOWER,
+        unit="nats",
     ),
     Measure(
         "MSJ",
         r"MSJ-\d",
         "MS-Jaccard in percent: how many n-grams, up to the given order, the texts share with the human texts.",
         HIGHER,
+        digits=1,
+        unit="%",
     ),
     Measure(
         "SB",
@@ -117,28 +173,53 @@ MEASURES = (
         "Self-BLEU in percent: how similar each text is to the others. If it is far above that of the human texts, "
         "the texts repeat each other.",
         LIKE_HUMAN,
+        digits=1,
+        unit="%",
     ),
-    Measure("Dist", r"Dist-\d", "Distinct n-grams of a text as a percentage of its tokens, averaged.", LIKE_HUMAN),
-    Measure("Rep", r"Rep \(%\)", "Percentage of texts that end in a repeated phrase.", LIKE_HUMAN),
-    Measure("Uniq (texts)", "Uniq", "Number of different tokens in all generated texts.", LIKE_HUMAN, relative=True),
+    Measure(
+        "Dist",
+        r"Dist-\d",
+        "Distinct n-grams of a text as a percentage of its tokens, averaged.",
+        LIKE_HUMAN,
+        digits=1,
+        unit="%",
+    ),
+    Measure("Rep", r"Rep \(%\)", "Percentage of texts that end in a repeated phrase.", LIKE_HUMAN, unit="%"),
+    Measure(
+        "Uniq (texts)",
+        "Uniq",
+        "Number of different tokens in all generated texts.",
+        LIKE_HUMAN,
+        digits=0,
+        unit="tokens",
+        relative=True,
+    ),
     Measure(
         "shares",
         r"(frequent|medium|rare|very rare) \(%\)",
         "Percentage of tokens in the texts that are among those that make up the top 40%, next 30%, next 20% and last "
         "10% of the training text.",
         LIKE_HUMAN,
+        digits=1,
+        unit="%",
     ),
     Measure("BLEU", "BLEU", "Tokenized BLEU with compounds split, as in Vaswani et al. (2017).", HIGHER),
     Measure("sacreBLEU", "sacreBLEU", "BLEU of plain text by sacreBLEU, with its standard tokenizer.", HIGHER),
-    Measure("BP", "(sacreBLEU )?BP", "Brevity penalty of BLEU: below 1 if the translations are shorter."),
-    Measure("ratio", "(sacreBLEU )?ratio", "Length of the translations as a share of the length of the references."),
-    Measure("sentences", "sentences", "Number of sentences."),
+    Measure("BP", "(sacreBLEU )?BP", "Brevity penalty of BLEU: below 1 if the translations are shorter.", digits=3),
     Measure(
-        "Spearman × 100",
-        "Spearman × 100",
+        "ratio",
+        "(sacreBLEU )?ratio",
+        "Length of the translations as a share of the length of the references.",
+        digits=3,
+    ),
+    Measure("sentences", "sentences", "Number of sentences.", digits=0),
+    Measure(
+        SPEARMAN,
+        re.escape(SPEARMAN),
         "Rank correlation between cosines of embeddings and human scores of pairs of words, times 100. The last "
         "columns say how many pairs were found in the vocabulary.",
         HIGHER,
+        unit=SPEARMAN,
     ),
     Measure(
         "AlignSim",
@@ -146,26 +227,18 @@ MEASURES = (
         "Similarity of the embeddings of words that are translations of each other. Compare it with the column "
         "orthogonal, the score of embeddings without any information.",
         HIGHER,
+        digits=4,
     ),
 )
 
-_GROUPINGS = {
-    "types": "the first 30%, the next 50% and the last 20% of the vocabulary, ordered by training frequency",
-    "frequency": "the tokens that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the training text",
-}
-
 
 def measure_of(column: Column) -> Measure | None:
-    """The measure of a column of a result; None if it is not known."""
-    for measure in MEASURES:
-        if re.fullmatch(measure.columns, column.title) or re.fullmatch(measure.columns, column.unit):
-            return measure
-    return None
+    """The measure of a column: of its unit for word similarity, else of its title; None if it is not known."""
+    known = SPEARMAN if column.unit == SPEARMAN else column.title
+    return next((measure for measure in MEASURES if re.fullmatch(measure.titles, known)), None)
 
 
-def groups_in_words(result: Result) -> str:
-    """What "frequent", "medium" and "rare" mean in a result, as a sentence; empty if it has no such groups."""
-    for name, signature in GROUPINGS.items():
-        if f"|groups:{signature}" in result.signature:
-            return f"Here, frequent, medium and rare tokens are {_GROUPINGS[name]}."
-    return ""
+def column(title: str, unit: str = "") -> Column:
+    """The column of a measure, with its unit and digits; of no known measure, a column of texts or whole numbers."""
+    measure = measure_of(Column(title, unit))
+    return Column(title, unit) if measure is None else Column(title, measure.unit, measure.digits)
