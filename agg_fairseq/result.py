@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from . import __version__
@@ -180,6 +180,13 @@ class Result:
             KeyError: there is no such row.
         """
         return dict(zip((column.title for column in self.columns), self.rows[row], strict=True))
+
+    def select(self, titles: Sequence[str]) -> Result:
+        """The same result with only the columns of these titles, in their order; those that it lacks are left out."""
+        numbers = {column.title: number for number, column in enumerate(self.columns)}
+        kept = [numbers[title] for title in titles if title in numbers]
+        rows = {row: [values[number] for number in kept] for row, values in self.rows.items()}
+        return replace(self, columns=[self.columns[number] for number in kept], rows=rows)
 
     def table(self, *, transposed: bool = False) -> str:
         """The values as a table in Markdown, rounded; `transposed`: a line for each column."""

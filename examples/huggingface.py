@@ -99,13 +99,11 @@ def blocks(bpe: ByteLevelBPETokenizer, path: Path, size: int) -> list[dict[str, 
 def evaluate(model: GPT2LMHeadModel, examples: list[dict[str, torch.Tensor]], groups: FrequencyGroups) -> dict:
     """Perplexity over the targets of each frequency group, and over all as `total`."""
     model.eval()
-    statistics = NextTokenStatistics(groups, model.config.vocab_size)
+    statistics = NextTokenStatistics(groups)
     for start in range(0, len(examples), 16):
         tokens = torch.stack([example["input_ids"] for example in examples[start : start + 16]]).to(model.device)
         log_probs = model(input_ids=tokens).logits[:, :-1].float().log_softmax(-1).flatten(0, 1)  # N x V
-        target = tokens[:, 1:].flatten()  # N
-        nll = -log_probs.gather(1, target[:, None]).squeeze(1)
-        statistics.add(nll, target, log_probs.argmax(1))
+        statistics.add(log_probs, tokens[:, 1:].flatten())
     return statistics.perplexity()
 
 

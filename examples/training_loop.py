@@ -77,12 +77,12 @@ def train_and_measure(gated: bool) -> list[float]:
         if (update + 1) % max(1, options.updates // 3) == 0:
             print(f"{'AGG' if gated else 'MLE'}: update {update + 1}, loss {loss.item():.3f} nats")
 
-    statistics = NextTokenStatistics(groups, len(known))
+    statistics = NextTokenStatistics(groups)
     with torch.no_grad():
         for block in held_out.split(8 * T):
             features, _ = rnn(embedding(block[:-1]))
             log_probs = (features @ embedding.weight.T).log_softmax(-1)  # N x V
-            statistics.add(-log_probs.gather(1, block[1:, None])[:, 0], block[1:], log_probs.argmax(1))
+            statistics.add(log_probs, block[1:])
     weight = embedding.weight.detach()
     return [
         *(value or float("nan") for value in statistics.perplexity().values()),

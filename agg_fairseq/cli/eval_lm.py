@@ -1,14 +1,21 @@
-"""Evaluates language models side by side, by frequency group of the tokens.
+"""Evaluates language models, or translation models, side by side, by frequency group of the tokens.
 
-Tokens are frequent, medium or rare by their frequency in the binarized training split (see --groups). For each group,
-the table has the perplexity over its targets (PPL), and the number of its tokens that the model predicts with the
-highest probability at some position (Uniq). `I(W)` is the isotropy of the output embedding (1 is isotropic), and `S(W)`
-is its mean cosine (0 is isotropic). `I(W−μ)` is the isotropy after the mean row μ has been subtracted from each row,
-`mean share` the length of μ as a share of the mean length of the rows, and `IsoScore` the share of the dimensions that
-the rows use evenly (1 is isotropic). `agg-fairseq isotropy --help` explains these measures. `E/O rare`, expected over
-observed, is the sum of the probabilities that rare tokens get at all positions, divided by the number of rare targets:
-1 is calibrated, and above 1 the model expects rare tokens too often. The total perplexity equals that of
-fairseq-eval-lm with the same options.
+Tokens are frequent, medium or rare by their frequency in the binarized training split (see --groups). The table shows
+what models are compared by:
+
+  PPL total     perplexity of all targets, that of fairseq-eval-lm with the same options
+  PPL within …  perplexity of the targets of a group among the tokens of that group: does the model know which rare
+                token comes? PPL = PPL group x PPL within, where PPL group says whether it expects the right group. A
+                constant that is added to the logits of all rare tokens changes PPL and PPL group, and not PPL within
+  E/O rare      expected over observed: the sum of the probabilities of rare tokens, divided by the number of rare
+                targets. Above 1, rare tokens are expected too often. The row `human` has that of the training
+                frequencies, which need not be those of the text
+  IsoScore      the share of the dimensions that the output embeddings use evenly (1 is isotropic)
+
+--calibrate valid fits one constant per group to the logits on that split, and adds the perplexity and E/O with them.
+--full shows all columns: also PPL and PPL group, Uniq (the number of tokens that are the most probable one somewhere),
+and the isotropy I(W), mean cosine S(W), I(W−μ) and mean share of the output embedding, as `agg-fairseq isotropy --help`
+explains them.
 
     agg-fairseq eval-lm data-bin/wikitext-2 --path runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt
 """
@@ -21,7 +28,7 @@ from ..awd_lstm.continuous_cache import CacheOptions
 from ..checkpoints.fairseq_checkpoint import open_checkpoints
 from ..errors import UserError
 from ..evaluation import perplexity
-from ..evaluation.perplexity import BREAK_MODES
+from ..evaluation.perplexity import BREAK_MODES, COMPARED
 from .options import add_device, add_grouping, add_json, add_names, check_json, print_result
 
 THETA, LAMBDA = 0.662, 0.1279
@@ -61,6 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache-lambda", type=float, metavar="SHARE", help=f"its share in the mixture, 0 to 1 (default: {LAMBDA})"
     )
+    parser.add_argument(
+        "--calibrate", metavar="SPLIT", help="fit one offset per group on this split, and add the calibrated columns"
+    )
+    parser.add_argument("--full", action="store_true", help="print all columns")
     add_grouping(parser)
     add_json(parser)
     add_device(parser)
@@ -77,6 +88,7 @@ def run(arguments: argparse.Namespace) -> None:
         open_checkpoints(arguments.path, arguments.name),
         arguments.data,
         split=arguments.gen_subset,
+        calibrate=arguments.calibrate,
         tokens_per_sample=arguments.tokens_per_sample,
         sample_break_mode=arguments.sample_break_mode,
         context_window=arguments.context_window,
@@ -85,4 +97,4 @@ def run(arguments: argparse.Namespace) -> None:
         cache=None if size is None else cache,
         device=arguments.device,
     )
-    print_result(result, arguments.json)
+    print_result(result if arguments.full else result.select(COMPARED), arguments.json)

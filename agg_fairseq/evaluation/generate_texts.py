@@ -146,7 +146,7 @@ def generate_texts(
 
 def _blocks(task: Any, data: str | Path, split: str, size: int, max_texts: int | None) -> tuple[Tensor, int]:
     """The whole blocks of a split, (N, P + L) int64, cut as fairseq-eval-lm does; and the number of its tokens."""
-    check_split(data, split)
+    check_split(data, task.source_dictionary, split)
     try:
         task.args.tokens_per_sample = size
         task.load_dataset(split)

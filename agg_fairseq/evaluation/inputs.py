@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -107,40 +108,51 @@ def frequencies_signature(data: str | Path | None, text: str | Path | None, grou
     return [f"groups:{GROUPINGS[groups]}", *([] if text is None else [f"counted-in:{Path(text).name}"])]
 
 
-def check_language_models(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> list[int]:
+def check_language_models(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> None:
     """Checks, without building them, that all are language models over the dictionary of `data`.
-
-    Returns:
-        The number of tokens per block that each was trained with.
 
     Raises:
         UserError: another task, or another number of tokens than in the dictionary.
     """
-    vocabulary, lengths = len(load_dictionary(data)), []
+    vocabulary = len(load_dictionary(data))
     for checkpoint in checkpoints.values():
-        options = checkpoint.task_options
         if not checkpoint.is_language_model:
-            found = options.get("_name")
+            found = checkpoint.task_options.get("_name")
             raise UserError(f"{checkpoint}: found a model of the task {found}; expected language_modeling")
         checkpoint.check_vocabulary(vocabulary, data)
-        length = options.get("tokens_per_sample") or 1024
+
+
+def block_lengths(checkpoints: Mapping[str, Checkpoint]) -> list[int]:
+    """The number of tokens per block that each language model was trained with.
+
+    Raises:
+        UserError: what a checkpoint says is no number.
+    """
+    lengths = []
+    for checkpoint in checkpoints.values():
+        length = checkpoint.task_options.get("tokens_per_sample") or 1024
         if not isinstance(length, int):
             raise UserError(f"{checkpoint}: found {length!r} for tokens_per_sample; expected a number")
         lengths.append(length)
     return lengths
 
 
-def check_split(data: str | Path, split: str) -> None:
-    """Checks that a folder has a binarized split of text, and that its tokens can be read as they were written.
+def check_split(data: str | Path, dictionary: Any, split: str) -> None:
+    """Checks that a folder has a binarized split, and that its tokens can be read as they were written.
 
     fairseq itself would score other tokens where a size in the index is damaged, or end in a traceback.
+
+    Args:
+        data: the folder.
+        dictionary: fairseq's.
+        split: its name; of a parallel one with its side, such as `test.en-de.de`.
 
     Raises:
         UserError: there is no such split; its files contradict each other, or hold a token beyond the dictionary.
     """
     if not (Path(data) / f"{split}.bin").is_file():
         raise UserError(f"--gen-subset: found no split {split!r} in {data}; expected {split}.bin there")
-    count_tokens(data, load_dictionary(data), split)
+    count_tokens(data, dictionary, split)
 
 
 def find_device(name: str | None) -> torch.device:

@@ -1,4 +1,4 @@
-"""Perplexity, distinct predictions, calibration and isotropy of language models, by frequency group of the tokens."""
+"""Perplexity, distinct predictions, calibration and isotropy of models of text, by frequency group of the tokens."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from .. import __version__
 from ..awd_lstm.continuous_cache import CacheOptions, ContinuousCache
 from ..checkpoints.fairseq_checkpoint import STREAMS, Checkpoint
+from ..data.binarized import load_dictionary
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError, first_line
 from ..functional.loss_core import CHUNK_ELEMENTS
-from ..metrics import NextTokenStatistics
+from ..metrics import FrequencyGroups, NextTokenStatistics
 from ..metrics.groups import GROUPS
 from ..names import HUMAN
 from ..result import Column, Result
-from .inputs import check_language_models, check_split, find_device, load_vocabulary, matrix_signature
+from .inputs import block_lengths, check_split, find_device, load_vocabulary, matrix_signature
 from .isotropy import geometry_by_group
 
 BREAK_MODES = ("none", "complete", "complete_doc", "eos")
@@ -31,6 +33,10 @@ TOTALS = {
     "S(W)": "mean_cosine", "I(W−μ)": "isotropy_centered", "mean share": "mean_share", "IsoScore": "isoscore",
 }  # fmt: skip
 """Columns of the whole embedding, and the fields of `metrics.Geometry` that they show."""
+CALIBRATED = (*(f"calibrated PPL {column}" for column in ("total", "rare")), "calibrated E/O rare")
+COMPARED = ("PPL total", *(f"PPL within {group}" for group in GROUPS), "E/O rare", "IsoScore", *CALIBRATED)
+"""The columns by which models are compared. The others are changed by a constant on the logits of a group, by a shift
+of all embeddings, or are of a kind that only some tables of the papers have."""
 
 
 def perplexity(
@@ -38,6 +44,7 @@ def perplexity(
     data: str | Path,
     *,
     split: str = "test",
+    calibrate: str | None = None,
     tokens_per_sample: int | None = None,
     sample_break_mode: str = "none",
     context_window: int = 0,
@@ -48,17 +55,22 @@ def perplexity(
 ) -> Result:
     """Scores a split with each model, over the targets (perplexity) or the arg-max predictions (Uniq) of each group.
 
-    E/O rare, expected over observed, is the sum of the probabilities that rare tokens get at all positions, divided by
-    the number of rare targets: 1 is calibrated, and 2 means that the model expects rare tokens twice too often.
-    The total perplexity is that of fairseq-eval-lm with the same options. I(W) is the isotropy of the output embedding
-    (1 is isotropic) and S(W) its mean cosine (0 is isotropic), over all rows, those of special tokens included; I(W−μ),
+    The perplexity of a group's targets is that of their group times that within the group (see
+    `metrics.next_token`): a model that expects rare tokens more often changes the first, and one that knows which rare
+    token comes the second. E/O, expected over observed, is the sum of the probabilities that a group gets at all
+    positions, divided by the number of its targets: 2 means that the model expects such tokens twice too often. The
+    total perplexity is that of fairseq-eval-lm with the same options. I(W) is the isotropy of the output embedding (1
+    is isotropic) and S(W) its mean cosine (0 is isotropic), over all rows, those of special tokens included; I(W−μ),
     the mean share and IsoScore are as of `isotropy`.
 
     Args:
-        checkpoints: language models, by the names of their rows.
+        checkpoints: language models, by the names of their rows; or translation models, whose target side is scored,
+            given the source and the tokens before.
         data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
         split: the split to score.
-        tokens_per_sample: tokens per block, its context included; None: as in training.
+        calibrate: a split on which one offset per group is fitted, for the calibrated columns; None: there are none.
+        tokens_per_sample: tokens per block, its context included; None: as in training. This and the next two are for
+            language models alone.
         sample_break_mode: how the split is cut into blocks, one of `BREAK_MODES`; "none": across lines.
         context_window: tokens of context before each block, which are not scored.
         max_tokens: tokens per batch; None: 2048, or a block where that is longer.
@@ -70,66 +82,88 @@ def perplexity(
     carries its state from block to block.
 
     Returns:
-        Result: a row per model, and the row `human` with the distinct targets. Details: `groups`, their sizes;
-        `human_uniq`; and `checkpoints`, for each `name`, `path`, `embedding`, `perplexity`, `uniq`,
-        `expected_over_observed` and `isotropy` by group, `geometry` as of `geometry_by_group`, `mean_cosine`, `tokens`
-        (targets scored) and `criterion` (the options that it was trained with).
+        Result: a row per model, and the row `human` with the distinct targets and the E/O of the training frequencies.
+        `COMPARED` are the columns of a short table. Details: `groups`, their sizes; `targets`, those scored, by group;
+        `human_uniq`; `frequencies_over_observed`; and `checkpoints`, for each `name`, `path`, `embedding`,
+        `perplexity`, `group_perplexity`, `within_perplexity`, `uniq`, `expected_over_observed` and `isotropy` by group,
+        `geometry` as of `geometry_by_group`, `mean_cosine`, `tokens` (targets scored), `criterion` (the options that it
+        was trained with), and with `calibrate` also `offsets` (nats), `calibrated_perplexity` and
+        `calibrated_expected_over_observed` by group.
 
     Raises:
-        UserError: a checkpoint is no language model over the dictionary of `data`; the models were trained on blocks of
-            different lengths and no length is given; an option is out of its range; a checkpoint is named `human`; the
-            data is damaged.
+        UserError: a checkpoint is no model over the dictionary of `data`; the models were trained on blocks of
+            different lengths and no length is given; an option is out of its range; the offsets cannot be fitted; a
+            checkpoint is named `human`; the data is damaged.
 
     Reference: Yu et al. (2022), Tables 1–3.
 
     Example:
         >>> runs = open_checkpoints(["runs/mle/checkpoint_best.pt", "runs/agg/checkpoint_best.pt"])  # doctest: +SKIP
-        >>> print(perplexity(runs, "data-bin/wikitext-2").table())  # doctest: +SKIP
+        >>> print(perplexity(runs, "data-bin/wikitext-2").select(COMPARED).table())  # doctest: +SKIP
     """
     if HUMAN in checkpoints:
         raise UserError(f"--name: found {HUMAN!r}, the row of the targets; give the checkpoint another name")
-    lengths = check_language_models(checkpoints, data)
-    if tokens_per_sample is None and len(set(lengths)) > 1:
-        raise UserError(
-            f"found models trained on {', '.join(map(str, lengths))} tokens per block; give --tokens-per-sample, "
-            "since perplexities over blocks of different lengths do not compare"
-        )
-    for checkpoint in checkpoints.values():  # before the first model is scored
+    vocabulary = load_vocabulary(checkpoints, data)
+    for checkpoint in checkpoints.values():  # all of them before the first model is scored
+        checkpoint.check_vocabulary(len(vocabulary.tokens), data)
         if not checkpoint.output_embedding.saved.any():
             raise UserError(
                 f"{checkpoint}: found only zeros in {checkpoint.output_embedding.name}; expected a trained model"
             )
+    if vocabulary.languages is None:
+        lengths = block_lengths(checkpoints)
+        if tokens_per_sample is None and len(set(lengths)) > 1:
+            raise UserError(
+                f"found models trained on {', '.join(map(str, lengths))} tokens per block; give --tokens-per-sample, "
+                "since perplexities over blocks of different lengths do not compare"
+            )
+        length = lengths[0] if tokens_per_sample is None else tokens_per_sample
+    elif tokens_per_sample is not None or sample_break_mode != "none" or context_window or cache is not None:
+        raise UserError(
+            "--tokens-per-sample, --sample-break-mode, --context-window, --cache-size: found one of them with a "
+            "translation model, which scores pairs of sentences; leave it out"
+        )
+    else:
+        length = 1
     carrying = [name for name, checkpoint in checkpoints.items() if checkpoint.task_options["_name"] == STREAMS]
     if carrying and context_window:
         raise UserError(
             f"--context-window: found {context_window} with {carrying[0]}, which carries its state from block to "
             "block; expected 0"
         )
-    try:
-        caches = {name: cache and ContinuousCache(CacheOptions(*cache)) for name in checkpoints}
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    blocks = _Blocks(
-        data=data,
-        split=split,
-        length=lengths[0] if tokens_per_sample is None else tokens_per_sample,
-        break_mode=sample_break_mode,
-        context=context_window,
-        max_tokens=max_tokens,
-    )
-    place = find_device(device)
-    members = load_vocabulary(checkpoints, data).groups(groups)
+    if cache is not None:
+        try:
+            ContinuousCache(CacheOptions(*cache))
+        except ValueError as error:
+            raise UserError(str(error)) from error
+    text = _Text(data, length, sample_break_mode, context_window, max_tokens, cache)
+    members, place = vocabulary.groups(groups), find_device(device)
+    for name in {split, calibrate or split}:
+        file = vocabulary.split.name.replace("train", name, 1)  # of a parallel split with its side
+        check_split(data, vocabulary.dictionary, file)
+        if vocabulary.languages is not None:
+            source, target = vocabulary.languages
+            check_split(data, load_dictionary(data, f"dict.{source}.txt"), f"{file.removesuffix(target)}{source}")
 
-    evaluated, rows, human = [], {}, {}
+    evaluated, rows = [], {}
     for name, checkpoint in checkpoints.items():
-        statistics = NextTokenStatistics(members, len(members.of_token))
-        _score_split(checkpoint, blocks, place, caches[name], statistics, name)
-        by_group = {group: members.members(group) for group in GROUPS}
-        geometry = geometry_by_group(checkpoint.output_embedding.weight, by_group)
+        offsets = None
+        if calibrate is not None:
+            fitted_on = _score(checkpoint, text, calibrate, place, name, members, keep_positions=True)
+            try:
+                offsets = fitted_on.fit_offsets()
+            except ValueError as error:
+                raise UserError(f"--calibrate {calibrate}: {checkpoint}: {error}") from error
+        statistics = _score(checkpoint, text, split, place, name, members, offsets=offsets)
+        geometry = geometry_by_group(
+            checkpoint.output_embedding.weight, {group: members.members(group) for group in GROUPS}
+        )
         found: dict[str, Any] = {
             "path": str(checkpoint),
             "embedding": checkpoint.output_embedding.description,
             "perplexity": statistics.perplexity(),
+            "group_perplexity": statistics.group_perplexity(),
+            "within_perplexity": statistics.within_perplexity(),
             "uniq": statistics.unique_predictions(),
             "expected_over_observed": statistics.expected_over_observed(),
             "geometry": geometry,
@@ -138,51 +172,73 @@ def perplexity(
             "tokens": statistics.tokens,
             "criterion": checkpoint.criterion_options,
         }
-        human = statistics.unique_targets()
+        calibrated = []
+        if offsets is not None:
+            found["offsets"] = dict(zip(GROUPS, offsets.tolist(), strict=True))
+            found["calibrated_perplexity"] = by_group = statistics.calibrated_perplexity()
+            found["calibrated_expected_over_observed"] = ratios = statistics.calibrated_expected_over_observed()
+            calibrated = [by_group["total"], by_group["rare"], ratios["rare"]]
         evaluated.append({"name": name, **found})
-        measures = [found[measure][column] for measure in ("perplexity", "uniq", "isotropy") for column in COLUMNS]
-        calibration = found["expected_over_observed"]["rare"]
-        rows[name] = [*measures, *(geometry["total"][measure] for measure in TOTALS.values()), calibration]
-    rows[HUMAN] = [*[None] * 4, *(human[column] for column in COLUMNS), *[None] * (4 + len(TOTALS) + 1)]
+        measures = ("perplexity", "group_perplexity", "within_perplexity", "uniq", "isotropy")
+        rows[name] = [
+            *(found[measure][column] for measure in measures for column in COLUMNS),
+            *(geometry["total"][measure] for measure in TOTALS.values()),
+            found["expected_over_observed"]["rare"],
+            *calibrated,
+        ]
+    human, targets = statistics.unique_targets(), statistics.targets()  # the same with each model
+    reference = statistics.frequencies_over_observed(vocabulary.counts)
+    empty = [None] * (len(COLUMNS) + len(TOTALS))
+    rows[HUMAN] = [
+        *[None] * 3 * len(COLUMNS), *human.values(), *empty, reference["rare"], *[None] * len(calibrated)
+    ]  # fmt: skip
+    shares = ",".join(f"{group}={targets[group] / targets['total']:.1%}" for group in GROUPS)
+    blocks = [f"tokens-per-sample:{length}", f"break:{sample_break_mode}", f"context:{context_window}"]
     return Result(
         columns=[
-            *(Column(f"PPL {column}") for column in COLUMNS),
+            *(Column(f"{title} {column}") for title in ("PPL", "PPL group", "PPL within") for column in COLUMNS),
             *(Column(f"Uniq {column}", "tokens", 0) for column in COLUMNS),
             *(Column(f"I(W) {column}", digits=3) for column in COLUMNS),
             *(Column(title, digits=3) for title in TOTALS),
             Column("E/O rare"),
+            *(Column(title) for title in (CALIBRATED if calibrated else ())),
         ],
         rows=rows,
         signature="|".join(
             [
                 f"split:{split}",
-                f"targets:{evaluated[0]['tokens']}",
-                f"tokens-per-sample:{blocks.length}",
-                f"break:{sample_break_mode}",
-                f"context:{context_window}",
+                f"targets:{targets['total']},{shares}",
+                *(blocks if vocabulary.languages is None else [f"pairs:{'-'.join(vocabulary.languages)}"]),
                 *([f"state:carried({','.join(carrying)})"] if carrying else []),
                 *([f"cache:{cache[0]},theta={cache[1]:g},lambda={cache[2]:g}"] if cache is not None else []),
+                *([f"calibrated-on:{calibrate}"] if calibrate else []),
                 f"groups:{GROUPINGS[groups]}",
                 f"isotropy:eigenvectors-of-WtW,all-rows,{matrix_signature(checkpoints)}",
                 f"version:{__version__}",
             ]
         ),
-        details={"groups": members.sizes(), "human_uniq": human, "checkpoints": evaluated},
+        details={
+            "groups": members.sizes(),
+            "targets": targets,
+            "human_uniq": human,
+            "frequencies_over_observed": reference,
+            "checkpoints": evaluated,
+        },
     )
 
 
 @dataclass(frozen=True)
-class _Blocks:
-    """A split, and how it is cut into blocks and batches; the fields are the options of `perplexity`."""
+class _Text:
+    """How a split is read: the options of `perplexity` of these names."""
 
     data: str | Path
-    split: str
-    length: int
+    length: int  # tokens per block
     break_mode: str
     context: int
     max_tokens: int | None
+    cache: CacheOptions | None
 
-    def check(self, positions: int) -> None:
+    def check_blocks(self, positions: int) -> None:
         """Refuses lengths that do not go together, or exceed the positions of a model."""
         if not 1 <= self.length <= positions:
             raise UserError(
@@ -198,81 +254,93 @@ class _Blocks:
             )
 
 
-def _score_split(
+def _score(
     checkpoint: Checkpoint,
-    blocks: _Blocks,
+    text: _Text,
+    split: str,
     place: torch.device,
-    cache: ContinuousCache | None,
-    statistics: NextTokenStatistics,
     name: str,
-) -> None:
-    """Scores a split with one model, and adds every position to `statistics`. `name` is that of the progress bar."""
+    members: FrequencyGroups,
+    **options: Any,
+) -> NextTokenStatistics:
+    """The statistics of a split under one model; `name` is that of the progress bar."""
     from ..fairseq_glue.output_layer import factorized_layer
     from ..models.from_checkpoint import build_model
 
-    overrides = {"sample_break_mode": blocks.break_mode, "tokens_per_sample": blocks.length}
-    model, task = build_model(checkpoint, blocks.data, overrides)
-    blocks.check(model.max_positions())
-    task.args.tokens_per_sample = blocks.length - blocks.context
-    batches = _batches(model.to(place), task, blocks)
-    if cache is not None:
-        if getattr(model.decoder, "adaptive_softmax", None) is not None or factorized_layer(model) is not None:
-            raise UserError(
-                f"--cache-size: found an adaptive or factorized softmax in {checkpoint}; expected one softmax over "
-                "all tokens"
-            )
-        batches = _blocks_in_order(task, blocks, model.max_positions())
-    for sample in tqdm(batches, desc=name, unit="batch", disable=None, leave=False):
+    overrides = {"sample_break_mode": text.break_mode, "tokens_per_sample": text.length}
+    model, task = build_model(checkpoint, text.data, overrides if checkpoint.is_language_model else {})
+    model.to(place)
+    if checkpoint.is_language_model:
+        text.check_blocks(model.max_positions())
+        task.args.tokens_per_sample = text.length - text.context
+        if text.break_mode == "eos" and not hasattr(np, "compat"):
+            raise UserError(f"--sample-break-mode eos: found numpy {np.__version__}; fairseq needs numpy<2 for it")
+    cache = None if text.cache is None else ContinuousCache(text.cache)
+    if cache is not None and (
+        getattr(model.decoder, "adaptive_softmax", None) is not None or factorized_layer(model) is not None
+    ):
+        raise UserError(
+            f"--cache-size: found an adaptive or factorized softmax in {checkpoint}; expected one softmax over "
+            "all tokens"
+        )
+    try:
+        task.load_dataset(split)
+    except (ValueError, RuntimeError, AssertionError, OSError) as error:
+        where = f"{text.data}/{split}"
+        raise UserError(f"{where}: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
+    statistics = NextTokenStatistics(members, **options)
+    for sample in tqdm(_batches(model, task, text, split), desc=name, unit="batch", disable=None, leave=False):
         if "net_input" not in sample:
             continue
         try:
-            statistics.add(*_score(model, task, sample, cache))
+            for log_probs, target in _log_probs(model, task, sample, cache):
+                statistics.add(log_probs, target)
         except torch.cuda.OutOfMemoryError as error:
             raise UserError(
                 f"--max-tokens: found {sample['ntokens']} tokens too many for the GPU's memory; lower it, or choose "
                 "--device cpu"
             ) from error
+    return statistics
 
 
-def _batches(model: Any, task: Any, blocks: _Blocks) -> Any:
-    """The batches that fairseq-eval-lm would score."""
-    check_split(blocks.data, blocks.split)
-    if blocks.break_mode == "eos" and not hasattr(np, "compat"):
-        raise UserError(f"--sample-break-mode eos: found numpy {np.__version__}; fairseq needs numpy<2 for it")
-    try:
-        task.load_dataset(blocks.split)
-    except (ValueError, RuntimeError, AssertionError, OSError) as error:
-        where = f"{blocks.data}/{blocks.split}"
-        raise UserError(f"{where}: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
+def _batches(model: Any, task: Any, text: _Text, split: str) -> Any:
+    """The batches that fairseq-eval-lm would score; pairs of a translation model; or with a cache single blocks."""
+    dataset, positions = task.dataset(split), model.max_positions()
+    if not hasattr(task, "eval_lm_dataloader"):
+        return task.get_batch_iterator(
+            dataset, max_tokens=text.max_tokens or 2048, max_positions=positions, ignore_invalid_inputs=True
+        ).next_epoch_itr(shuffle=False)
+    if text.cache is not None:
+        return _blocks_in_order(task, text, dataset, positions)
     return task.eval_lm_dataloader(
-        dataset=task.dataset(blocks.split),
-        max_tokens=blocks.max_tokens or max(2048, blocks.length),
-        max_positions=model.max_positions(),
+        dataset=dataset,
+        max_tokens=text.max_tokens or max(2048, text.length),
+        max_positions=positions,
         num_workers=0,
-        context_window=blocks.context,
+        context_window=text.context,
     )
 
 
-def _blocks_in_order(task: Any, blocks: _Blocks, positions: int) -> Iterator[dict[str, Any]]:
+def _blocks_in_order(task: Any, text: _Text, dataset: Any, positions: int) -> Iterator[dict[str, Any]]:
     """Batches of one block each, in the order of the text, which fairseq changes to sort blocks by length.
 
     As in fairseq's batches, blocks of more tokens than the model has `positions` are left out.
     """
     from fairseq.data import LMContextWindowDataset
 
-    dataset, padding = task.dataset(blocks.split), task.source_dictionary.pad()
     kept = np.flatnonzero(np.asarray(dataset.sizes) <= positions)
-    if blocks.context:
-        dataset = LMContextWindowDataset(dataset, task.args.tokens_per_sample, blocks.context, padding)
+    if text.context:
+        padding = task.source_dictionary.pad()
+        dataset = LMContextWindowDataset(dataset, task.args.tokens_per_sample, text.context, padding)
     for number in kept:
         yield dataset.collater([dataset[number]])
 
 
 @torch.no_grad()
-def _score(
+def _log_probs(
     model: Any, task: Any, sample: dict[str, Any], cache: ContinuousCache | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """NLL in nats, target and arg-max prediction (N,) of each position that fairseq-eval-lm counts, and Σ_i P[i] (V,).
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Log-probabilities (n, V) and targets (n,) of each chunk of the positions that fairseq-eval-lm counts.
 
     Logits are formed and normalized for a chunk of positions at a time: beside the features (N, D), it takes the memory
     of a few times `CHUNK_ELEMENTS` numbers, whatever the batch. With a cache, the batch is one block of the text.
@@ -283,7 +351,7 @@ def _score(
     sample = sample if device.type == "cpu" else utils.move_to_cuda(sample, device=device)
     target = sample["target"]  # B x T
     kept = target != task.target_dictionary.pad()
-    if getattr(task.args, "add_bos_token", False):
+    if getattr(getattr(task, "args", None), "add_bos_token", False):
         kept &= target != task.target_dictionary.bos()
     target = target[kept]  # N
     decoder, layer, is_called = model.decoder, getattr(model.decoder, "output_layer", None), []
@@ -296,15 +364,8 @@ def _score(
             del decoder.output_layer  # so that the method of the class is found again
     if cache is not None and not is_called:
         raise UserError(f"--cache-size: found {type(model).__name__}, whose logits do not come from `output_layer`")
-    nll, predicted = [], []
-    expected = torch.zeros(len(task.target_dictionary), dtype=torch.float64, device=device)
     rows = max(1, CHUNK_ELEMENTS // len(task.target_dictionary))
     for chunk, targets in zip(found.split(rows), target.split(rows), strict=True):
         output = layer(chunk[None]) if is_called else chunk[None]  # 1 x n x V, or features for an adaptive softmax
         log_probs = model.get_normalized_probs((output, {}), log_probs=True)[0]  # n x V
-        if cache is not None:
-            log_probs = cache.add(chunk, targets, log_probs)
-        nll.append(-log_probs.gather(1, targets[:, None]).squeeze(1))
-        predicted.append(log_probs.argmax(1))
-        expected += log_probs.exp().sum(0)
-    return torch.cat(nll), target, torch.cat(predicted), expected
+        yield (log_probs if cache is None else cache.add(chunk, targets, log_probs)), targets

@@ -1,4 +1,13 @@
-"""Perplexity, distinct predictions and calibration per frequency group, accumulated over batches."""
+"""Perplexity, distinct predictions and calibration per frequency group, accumulated over batches.
+
+Every probability factors through the group of its token, as F²-Softmax factors it through a class:
+
+    −log P[y]  =  −log P(g_y)  −  log(P[y] / P(g_y)),        P(g) = Σ_{k in g} P[k]
+
+The first part says whether the model expects the right group, the second whether it knows which token of the group
+comes. A constant on the logits of all tokens of a group changes the first part only. So the perplexity of rare tokens
+can be made lower by expecting rare tokens more often, and the perplexity within the group cannot.
+"""
 
 from __future__ import annotations
 
@@ -18,55 +27,81 @@ class NextTokenStatistics:
     """Sufficient statistics of teacher-forced next-token prediction.
 
     Args:
-        groups: the group of each token of the vocabulary.
-        vocabulary: V.
+        groups: the group of each of the V tokens of the vocabulary; G groups.
+        offsets: (G,) in nats, what is added to all logits of a group for the calibrated measures, from
+            `fit_group_offsets` on another text; None: there are none.
+        keep_positions: keep the log-probabilities of the groups at each position, for `fit_offsets`; they take
+            8·(G + 2) bytes per position.
     """
 
-    def __init__(self, groups: FrequencyGroups, vocabulary: int) -> None:
+    def __init__(self, groups: FrequencyGroups, *, offsets: Tensor | None = None, keep_positions: bool = False) -> None:
+        vocabulary = len(groups.of_token)
         self.groups = groups
-        self._nll = torch.zeros(vocabulary, dtype=torch.float64)  # V, sum over the positions with that target
+        self.offsets = offsets
+        self.tokens = 0
+        """The number of positions added."""
         self._targets = torch.zeros(vocabulary, dtype=torch.int64)
         self._predicted = torch.zeros(vocabulary, dtype=torch.bool)
-        self._expected: Tensor | None = torch.zeros(vocabulary, dtype=torch.float64)
+        # Sums in nats over the positions with that target: −log P[y], −log P(g_y), and −log P[y] after calibration.
+        self._nll, self._group_nll, self._calibrated_nll = torch.zeros(3, vocabulary, dtype=torch.float64)
+        # The expected number of tokens of each group, and of those in no group: Σ_i P_i(g).
+        self._expected, self._calibrated_expected = torch.zeros(2, len(groups.names) + 1, dtype=torch.float64)
+        self._positions: list[tuple[Tensor, Tensor]] | None = [] if keep_positions else None
+        indices = range(len(groups.names))
+        self._members = [(groups.of_token == index).nonzero().squeeze(1) for index in (*indices, -1)]
 
-    def add(self, nll: Tensor, target: Tensor, predicted: Tensor, expected: Tensor | None = None) -> None:
+    def add(self, log_probs: Tensor, target: Tensor) -> None:
         """Adds positions.
 
         Args:
-            nll: (N,) −log P[i, y_i], in nats.
-            target: (N,) y.
-            predicted: (N,) the most probable token.
-            expected: (V,) Σ_i P[i, k], the expected number of each token at these positions; needed only for
-                `expected_over_observed`.
+            log_probs: (N, V) log P, normalized, in nats.
+            target: (N,) int64 y.
         """
+        self._members = [tokens.to(log_probs.device) for tokens in self._members]
+        nll = -log_probs.gather(1, target[:, None]).squeeze(1).double().cpu()  # N
+        self._predicted[log_probs.argmax(1).cpu()] = True
+        # The logarithm of a sum of probabilities, which may all be too small for float32. Of no tokens it is −∞.
+        of_groups = torch.stack([log_probs[:, tokens].logsumexp(1) for tokens in self._members], 1).double().cpu()
         target = target.cpu()
-        self._nll.index_add_(0, target, nll.double().cpu())
+        group = self.groups.of_token[target][:, None]  # N x 1; −1, of a token in no group, is the last column
+        group = group.where(group >= 0, len(self.groups.names))
+        self.tokens += len(target)
         self._targets += torch.bincount(target, minlength=len(self._targets))
-        self._predicted[predicted.cpu()] = True
-        if expected is None:
-            self._expected = None
-        elif self._expected is not None:
-            self._expected += expected.double().cpu()
-
-    @property
-    def tokens(self) -> int:
-        """The number of positions added."""
-        return int(self._targets.sum())
+        self._nll.index_add_(0, target, nll)
+        self._group_nll.index_add_(0, target, -of_groups.gather(1, group).squeeze(1))
+        self._expected += of_groups.exp().sum(0)
+        if self.offsets is not None:
+            # The logits of group g rise by δ_g: log P'[y] = log P[y] + δ_{g_y} − log Σ_g P(g) exp δ_g
+            shifted = of_groups + torch.cat([self.offsets, self.offsets.new_zeros(1)])  # N x (G + 1)
+            normalizer = shifted.logsumexp(1)
+            gain = (shifted - of_groups).gather(1, group).squeeze(1) - normalizer
+            self._calibrated_nll.index_add_(0, target, nll - gain)
+            self._calibrated_expected += (shifted - normalizer[:, None]).exp().sum(0)
+        if self._positions is not None:
+            self._positions.append((of_groups, group.squeeze(1)))
 
     def perplexity(self) -> dict[str, float | None]:
         """exp of the mean NLL (in nats) over the targets of each group, and over all as `total`; None without targets.
 
         At least 1; inf where the mean is 700 nats or more. The groups are those of Yu et al. (2022), Tables 1–3.
         """
+        return self._perplexity(self._nll)
 
-        def of_tokens(tokens: Tensor | slice) -> float | None:
-            targets = self._targets[tokens].sum()
-            if targets == 0:
-                return None
-            mean = (self._nll[tokens].sum() / targets).item()
-            return math.exp(mean) if mean < 700 else math.inf  # exp overflows above 709
+    def group_perplexity(self) -> dict[str, float | None]:
+        """exp of the mean −log P(g_y) over the targets of each group, and over all as `total`; as `perplexity`."""
+        return self._perplexity(self._group_nll)
 
-        return self._by_group(of_tokens)
+    def within_perplexity(self) -> dict[str, float | None]:
+        """exp of the mean −log(P[y] / P(g_y)): `perplexity` is the product of this and `group_perplexity`."""
+        return self._perplexity(self._nll - self._group_nll)
+
+    def calibrated_perplexity(self) -> dict[str, float | None]:
+        """`perplexity` with the offsets added to the logits of the groups.
+
+        Raises:
+            ValueError: there are no offsets.
+        """
+        return self._perplexity(self._of_offsets(self._calibrated_nll))
 
     def unique_predictions(self) -> dict[str, int]:
         """Uniq: the number of distinct arg-max predictions, by the group of the prediction, and all as `total`."""
@@ -76,26 +111,121 @@ class NextTokenStatistics:
         """Uniq of the human text: the number of distinct targets."""
         return self._by_group(lambda tokens: int((self._targets[tokens] > 0).sum()))
 
-    def expected_over_observed(self) -> dict[str, float | None]:
-        """Σ_i Σ_{k in group} P[i, k], divided by the number of targets of the group; None without targets.
+    def targets(self) -> dict[str, int]:
+        """The number of targets of each group, and of all as `total`."""
+        return self._by_group(lambda tokens: int(self._targets[tokens].sum()))
 
-        A ratio of two numbers of tokens, at least 0, and a measure of our own: 1 for a calibrated model; 2 for one that
-        gives the group twice the probability that it deserves on average, which all other groups pay for. `total` is 1
-        if P sums to 1.
+    def expected_over_observed(self) -> dict[str, float | None]:
+        """Σ_i P_i(g), divided by the number of targets of the group; None without targets.
+
+        A ratio of two numbers of tokens, at least 0, and a measure of our own: 1 for a model that is calibrated on this
+        text; 2 for one that gives the group twice the probability that it deserves on average, which all other groups
+        pay for. `total` is 1 if P sums to 1. Compare it with `frequencies_over_observed`.
+        """
+        return self._over_observed(self._expected)
+
+    def calibrated_expected_over_observed(self) -> dict[str, float | None]:
+        """`expected_over_observed` with the offsets added to the logits of the groups.
 
         Raises:
-            ValueError: `expected` was left out of a call of `add`.
+            ValueError: there are no offsets.
         """
-        if self._expected is None:
-            raise ValueError("found positions without expected counts; give `expected` to each call of `add`")
-        expected = self._expected
+        return self._over_observed(self._of_offsets(self._calibrated_expected))
 
+    def frequencies_over_observed(self, counts: Tensor) -> dict[str, float | None]:
+        """`expected_over_observed` of the training frequencies, the same at all positions.
+
+        Where the text has fewer rare tokens than the training set, a model that has learned their frequency is above 1.
+
+        Args:
+            counts: (V,) occurrences in the training set, not all zero.
+        """
+        share = self.tokens / counts.sum().double()
+        return self._over_observed(torch.stack([counts[tokens.cpu()].sum() * share for tokens in self._members]))
+
+    def fit_offsets(self) -> Tensor:
+        """`fit_group_offsets` of the positions that were kept.
+
+        Raises:
+            ValueError: none were kept; or as `fit_group_offsets`.
+        """
+        if not self._positions:
+            raise ValueError("found no positions; expected some, added with keep_positions")
+        log_probs, groups = map(torch.cat, zip(*self._positions, strict=True))
+        return fit_group_offsets(log_probs, groups, self.groups.names)
+
+    def _of_offsets(self, sums: Tensor) -> Tensor:
+        if self.offsets is None:
+            raise ValueError("found no offsets; expected those of `fit_group_offsets` when the statistics are made")
+        return sums
+
+    def _perplexity(self, sums: Tensor) -> dict[str, float | None]:
         def of_tokens(tokens: Tensor | slice) -> float | None:
-            targets = int(self._targets[tokens].sum())
-            return expected[tokens].sum().item() / targets if targets else None
+            targets = self._targets[tokens].sum()
+            if targets == 0:
+                return None
+            mean = (sums[tokens].sum() / targets).item()
+            return math.exp(mean) if mean < 700 else math.inf  # exp overflows above 709
 
         return self._by_group(of_tokens)
 
+    def _over_observed(self, expected: Tensor) -> dict[str, float | None]:
+        of_group = dict(zip(self.groups.names, expected.tolist(), strict=False)) | {"total": expected.sum().item()}
+        return {name: of_group[name] / number if number else None for name, number in self.targets().items()}
+
     def _by_group(self, measure: Callable[[Tensor | slice], T]) -> dict[str, T]:
-        everything = slice(None)
-        return {name: measure(self.groups.members(name)) for name in self.groups.names} | {"total": measure(everything)}
+        members = zip(self.groups.names, self._members, strict=False)  # without those in no group
+        return {name: measure(tokens.cpu()) for name, tokens in members} | {"total": measure(slice(None))}
+
+
+def fit_group_offsets(log_probs: Tensor, groups: Tensor, names: tuple[str, ...], *, steps: int = 100) -> Tensor:
+    """The offset of each group that makes a text most probable, relative to that of the first group.
+
+    With δ_g added to all logits of group g, and π_i(g) = P_i(g) exp δ_g / Σ_h P_i(h) exp δ_h, the mean of
+    `−δ_{g_i} + log Σ_h P_i(h) exp δ_h` over the positions is convex in δ. Its gradient is the mean of
+    `π_i(g) − 1[g = g_i]`, and its Hessian the mean of `diag π_i − π_i π_iᵀ`. Newton's method, with steps halved until
+    the value falls, finds its minimum in a few steps from `δ_g = log(share of the targets in g / mean P(g))`.
+
+    Args:
+        log_probs: (N, G) or (N, G + 1) float64 log P_i(g) in nats; the last of G + 1 columns, the tokens in no group,
+            keeps its logits.
+        groups: (N,) int64 g_i.
+        names: of the G groups.
+        steps: at most so many.
+
+    Returns:
+        (G,) float64 δ in nats; that of the first group is 0.
+
+    Raises:
+        ValueError: a group has no targets, so that its offset would be −∞; or the method does not converge.
+
+    Example: a model that gives rare tokens half of the probability that they deserve
+        >>> log_probs = torch.tensor([[0.9, 0.1]]).double().log().expand(10, 2)
+        >>> fit_group_offsets(log_probs, torch.tensor([0] * 8 + [1] * 2), ("frequent", "rare")).exp()
+        tensor([1.0000, 2.2500], dtype=torch.float64)
+    """
+    observed = torch.bincount(groups, minlength=log_probs.size(1)).double() / len(groups)
+    for name, share in zip(names, observed.tolist(), strict=False):
+        if not share:
+            raise ValueError(f"found no {name} targets; expected some of each group, to fit its offset")
+    free = slice(1, len(names))  # of the G or G + 1 columns
+    start = observed.log() - log_probs.logsumexp(0)
+    offsets = torch.zeros_like(observed)
+    offsets[free] = (start - start[0])[free]
+
+    def value(offsets: Tensor) -> Tensor:
+        return (log_probs + offsets).logsumexp(1).mean() - observed @ offsets
+
+    for _ in range(steps):
+        shares = (log_probs + offsets).softmax(1)  # N x G
+        gradient = (shares.mean(0) - observed)[free]
+        if gradient.abs().max() < 1e-9:
+            return offsets[: len(names)]
+        hessian = (shares.mean(0).diag() - shares.t() @ shares / len(shares))[free, free]
+        step = torch.zeros_like(offsets)
+        step[free] = torch.linalg.lstsq(hessian, gradient[:, None]).solution.squeeze(1)
+        before, scale = value(offsets), 1.0
+        while scale > 1e-6 and value(offsets - scale * step) > before:
+            scale /= 2
+        offsets = offsets - scale * step
+    raise ValueError(f"the offsets of the groups did not converge in {steps} steps of Newton's method")

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agg_fairseq.metrics import (
-    NextTokenStatistics,
     frequency_groups,
     isotropy,
     mean_cosine,
@@ -108,40 +107,6 @@ def test_groups_are_a_partition_in_order(counts):
 def test_bad_shares():
     with pytest.raises(ValueError, match="sum to 1"):
         frequency_groups(torch.arange(4), shares=(0.5, 0.5, 0.5))
-
-
-def test_next_token_statistics_by_hand():
-    groups = frequency_groups(torch.tensor([9, 8, 7, 6, 5, 4, 3, 2, 1, 0]))  # 0–2, 3–7, 8–9
-    statistics = NextTokenStatistics(groups, 10)
-    statistics.add(torch.tensor([1.0, 3.0]), torch.tensor([0, 0]), torch.tensor([0, 4]))
-    statistics.add(torch.tensor([5.0]), torch.tensor([9]), torch.tensor([0]))
-    assert statistics.tokens == 3
-    expected = {"frequent": math.exp(2), "medium": None, "rare": math.exp(5), "total": math.exp(3)}
-    assert statistics.perplexity() == pytest.approx(expected)
-    assert statistics.unique_predictions() == {"frequent": 1, "medium": 1, "rare": 0, "total": 2}
-    assert statistics.unique_targets() == {"frequent": 1, "medium": 0, "rare": 1, "total": 2}
-    with pytest.raises(ValueError, match="without expected counts"):
-        statistics.expected_over_observed()
-
-
-def test_expected_over_observed_of_a_calibrated_and_a_skewed_model():
-    """Three positions with the targets 0, 0 and 9 of ten tokens; the rare group is 8 and 9."""
-    groups = frequency_groups(torch.tensor([9, 8, 7, 6, 5, 4, 3, 2, 1, 0]))
-
-    def ratios(probabilities):  # 3 x V
-        statistics = NextTokenStatistics(groups, 10)
-        target = torch.tensor([0, 0, 9])
-        for rows in (slice(0, 2), slice(2, 3)):  # in two batches
-            p, y = probabilities[rows], target[rows]
-            statistics.add(-p.gather(1, y[:, None])[:, 0].log(), y, p.argmax(1), p.sum(0))
-        return statistics.expected_over_observed()
-
-    calibrated = torch.zeros(3, 10)
-    calibrated[:, 0], calibrated[:, 9] = 2 / 3, 1 / 3
-    assert ratios(calibrated) == pytest.approx({"frequent": 1, "medium": None, "rare": 1, "total": 1})
-    # Of uniform probabilities, 30% of the mass is on three frequent tokens, which are two of three targets.
-    uniform = torch.full((3, 10), 0.1)
-    assert ratios(uniform) == pytest.approx({"frequent": 0.9 / 2, "medium": None, "rare": 0.6 / 1, "total": 1})
 
 
 def test_mean_inner_product_against_all_pairs():

@@ -1,0 +1,126 @@
+"""Statistics of next-token prediction against the definitions, written out over whole distributions in float64."""
+
+import math
+
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from agg_fairseq.metrics import FrequencyGroups, NextTokenStatistics, frequency_groups
+from agg_fairseq.metrics.next_token import fit_group_offsets
+
+V, NAMES = 10, ("frequent", "medium", "rare")
+
+
+@pytest.fixture
+def groups():
+    """Of tokens 0–9, 0 to 2 are frequent, 3 to 6 medium, 7 and 8 rare, and 9 is in no group."""
+    return FrequencyGroups(torch.tensor([0] * 3 + [1] * 4 + [2] * 2 + [-1]))
+
+
+@pytest.fixture
+def predictions():
+    """Log-probabilities (400, V), those of rare tokens far too small for float32, and targets of all groups."""
+    logits = 2 * torch.randn(400, V, dtype=torch.float64)
+    logits[:, 7:9] -= 200
+    return logits.log_softmax(1), torch.arange(400) % 9
+
+
+def added(groups, predictions, **options):
+    statistics = NextTokenStatistics(groups, **options)
+    log_probs, target = predictions
+    for part in (slice(0, 150), slice(150, None)):
+        statistics.add(log_probs[part], target[part])
+    return statistics
+
+
+def test_the_parts_of_the_perplexity(groups, predictions):
+    log_probs, target = predictions
+    statistics = added(groups, predictions)
+    group = groups.of_token[target]
+    of_group = torch.stack([log_probs[:, groups.members(name)].exp().sum(1) for name in NAMES], 1).gather(
+        1, group[:, None]
+    )
+    nll, group_nll = -log_probs.gather(1, target[:, None]).squeeze(1), -of_group.log().squeeze(1)
+    measures = statistics.perplexity(), statistics.group_perplexity(), statistics.within_perplexity()
+    for index, name in enumerate((*NAMES, "total")):
+        chosen = group == index if name != "total" else slice(None)
+        for found, summands in zip(measures, (nll, group_nll, nll - group_nll), strict=True):
+            assert found[name] == pytest.approx(summands[chosen].mean().exp().item(), rel=1e-9)
+        whole, of_groups, within = (found[name] for found in measures)
+        assert whole == pytest.approx(of_groups * within, rel=1e-12)
+
+
+def test_float32_is_as_good(groups, predictions):
+    log_probs, target = predictions
+    exact, found = added(groups, predictions), added(groups, (log_probs.float(), target))
+    for measure in ("perplexity", "group_perplexity", "within_perplexity", "expected_over_observed"):
+        assert getattr(found, measure)() == pytest.approx(getattr(exact, measure)(), rel=1e-4)
+
+
+def test_a_constant_on_the_logits_of_a_group_leaves_what_is_within(groups, predictions):
+    log_probs, target = predictions
+    shifted = log_probs + 3.0 * (groups.of_token == 2)
+    before, after = added(groups, predictions), added(groups, (shifted.log_softmax(1), target))
+    assert after.within_perplexity() == pytest.approx(before.within_perplexity(), rel=1e-9)
+    assert after.perplexity()["rare"] < before.perplexity()["rare"] / 10
+
+
+def test_counts_by_hand():
+    """Three positions with the targets 0, 0 and 9 of ten tokens; the rare group is 8 and 9."""
+    statistics = NextTokenStatistics(frequency_groups(torch.arange(10).flip(0)))
+    statistics.add(torch.full((2, 10), 0.1).log(), torch.tensor([0, 0]))
+    likely = torch.full((1, 10), 0.05)
+    likely[0, 4] = 0.55
+    statistics.add(likely.log(), torch.tensor([9]))
+    assert statistics.tokens == 3 and statistics.targets() == {"frequent": 2, "medium": 0, "rare": 1, "total": 3}
+    assert statistics.perplexity() == pytest.approx(
+        {"frequent": 10, "medium": None, "rare": 20, "total": 2000 ** (1 / 3)}
+    )
+    assert statistics.unique_predictions() == {"frequent": 1, "medium": 1, "rare": 0, "total": 2}
+    assert statistics.unique_targets() == {"frequent": 1, "medium": 0, "rare": 1, "total": 2}
+    # 0.3, 0.3 and 0.15 for two frequent targets; 0.2, 0.2 and 0.1 for a rare one
+    ratios = {"frequent": 0.75 / 2, "medium": None, "rare": 0.5, "total": 1}
+    assert statistics.expected_over_observed() == pytest.approx(ratios)
+    counts = torch.tensor([4, 0, 0, 0, 0, 0, 0, 0, 0, 1])  # a fifth of the training tokens are rare, a third of these
+    reference = {"frequent": 3 * 0.8 / 2, "medium": None, "rare": 0.6, "total": 1}
+    assert statistics.frequencies_over_observed(counts) == pytest.approx(reference)
+    with pytest.raises(ValueError, match="found no offsets"):
+        statistics.calibrated_perplexity()
+
+
+def test_offsets_are_those_of_the_greatest_likelihood(groups, predictions):
+    log_probs, target = predictions
+    offsets = added(groups, predictions, keep_positions=True).fit_offsets()
+
+    def nll(free):
+        shift = torch.cat([torch.zeros(1), torch.tensor(free), torch.zeros(1)]).double()[groups.of_token]
+        return -(log_probs + shift).log_softmax(1).gather(1, target[:, None]).mean().item()
+
+    best = minimize(nll, offsets[1:].numpy() + 1, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-12})
+    assert offsets[0] == 0 and offsets[1:].tolist() == pytest.approx(best.x.tolist(), abs=1e-4)
+    assert offsets[2] > 190
+    calibrated = added(groups, predictions, offsets=offsets)
+    assert calibrated.calibrated_perplexity()["total"] == pytest.approx(math.exp(best.fun), rel=1e-6)
+    for name in ("medium", "rare"):  # where the gradient is zero
+        assert calibrated.calibrated_expected_over_observed()[name] == pytest.approx(1, abs=1e-6)
+
+
+def test_calibrated_measures_are_those_of_the_shifted_logits(groups, predictions):
+    log_probs, target = predictions
+    offsets = torch.tensor([0.0, -1.5, 2.5], dtype=torch.float64)
+    shifted = (log_probs + torch.cat([offsets, torch.zeros(1)])[groups.of_token]).log_softmax(1)
+    found, expected = added(groups, predictions, offsets=offsets), added(groups, (shifted, target))
+    assert found.calibrated_perplexity() == pytest.approx(expected.perplexity(), rel=1e-9)
+    assert found.calibrated_expected_over_observed() == pytest.approx(expected.expected_over_observed(), rel=1e-9)
+    assert found.perplexity() == added(groups, predictions).perplexity()
+
+
+def test_offsets_that_cannot_be_fitted(groups, predictions):
+    log_probs, target = predictions
+    with pytest.raises(ValueError, match="found no rare targets"):
+        added(groups, (log_probs, target % 7), keep_positions=True).fit_offsets()
+    with pytest.raises(ValueError, match="found no positions"):
+        added(groups, predictions).fit_offsets()
+    with pytest.raises(ValueError, match="did not converge"):
+        fit_group_offsets(log_probs[:, :2].log_softmax(1), target % 2, ("frequent", "rare"), steps=1)
