@@ -19,7 +19,7 @@ from ..data.binarized import load_dictionary
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError, first_line
 from ..functional.loss_core import CHUNK_ELEMENTS
-from ..metrics import FrequencyGroups, NextTokenStatistics
+from ..metrics import FrequencyGroups, Geometry, NextTokenStatistics
 from ..metrics.groups import GROUPS
 from ..names import HUMAN
 from ..result import Column, Result
@@ -104,8 +104,14 @@ def perplexity(
     if HUMAN in checkpoints:
         raise UserError(f"--name: found {HUMAN!r}, the row of the targets; give the checkpoint another name")
     vocabulary = load_vocabulary(checkpoints, data)
+    with_matrix = {  # an adaptive softmax has no single output embedding
+        name: checkpoint
+        for name, checkpoint in checkpoints.items()
+        if checkpoint.model_options.get("adaptive_softmax_cutoff") is None
+    }
     for checkpoint in checkpoints.values():  # all of them before the first model is scored
         checkpoint.check_vocabulary(len(vocabulary.tokens), data)
+    for checkpoint in with_matrix.values():
         if not checkpoint.output_embedding.saved.any():
             raise UserError(
                 f"{checkpoint}: found only zeros in {checkpoint.output_embedding.name}; expected a trained model"
@@ -132,8 +138,9 @@ def perplexity(
             "block; expected 0"
         )
     if cache is not None:
+        cache = CacheOptions(*cache)
         try:
-            ContinuousCache(CacheOptions(*cache))
+            ContinuousCache(cache)
         except ValueError as error:
             raise UserError(str(error)) from error
     text = _Text(data, length, sample_break_mode, context_window, max_tokens, cache)
@@ -155,12 +162,13 @@ def perplexity(
             except ValueError as error:
                 raise UserError(f"--calibrate {calibrate}: {checkpoint}: {error}") from error
         statistics = _score(checkpoint, text, split, place, name, members, offsets=offsets)
-        geometry = geometry_by_group(
-            checkpoint.output_embedding.weight, {group: members.members(group) for group in GROUPS}
-        )
+        embedding = checkpoint.output_embedding if name in with_matrix else None
+        geometry = {column: dict.fromkeys(Geometry._fields) for column in COLUMNS}
+        if embedding is not None:
+            geometry = geometry_by_group(embedding.weight, {group: members.members(group) for group in GROUPS})
         found: dict[str, Any] = {
             "path": str(checkpoint),
-            "embedding": checkpoint.output_embedding.description,
+            "embedding": None if embedding is None else embedding.description,
             "perplexity": statistics.perplexity(),
             "group_perplexity": statistics.group_perplexity(),
             "within_perplexity": statistics.within_perplexity(),
@@ -213,7 +221,7 @@ def perplexity(
                 *([f"cache:{cache[0]},theta={cache[1]:g},lambda={cache[2]:g}"] if cache is not None else []),
                 *([f"calibrated-on:{calibrate}"] if calibrate else []),
                 f"groups:{GROUPINGS[groups]}",
-                f"isotropy:eigenvectors-of-WtW,all-rows,{matrix_signature(checkpoints)}",
+                f"isotropy:eigenvectors-of-WtW,all-rows,{matrix_signature(with_matrix)}",
                 f"version:{__version__}",
             ]
         ),

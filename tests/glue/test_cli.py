@@ -115,7 +115,7 @@ def diverge(state):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda state: state["cfg"].update(task={"_name": "translation"}), "found a model of the task translation"),
+        (lambda state: state["cfg"].update(task={"_name": "dummy_lm"}), "found a model of the task dummy_lm"),
         (lambda state: state["cfg"].update(task=None), "found a model of the task"),
         (lambda state: state["cfg"]["model"].update(_name="unheard_of", arch="unheard_of"), "cannot build its model"),
         (lambda state: state["model"].pop("decoder.layers.0.fc1.weight"), "cannot build its model"),

@@ -6,14 +6,12 @@ import logging
 import os
 import re
 import shutil
-import sys
 import typing
 from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import agg_fairseq.evaluation as evaluation
 from agg_fairseq.checkpoints.averaging import average_checkpoints
@@ -32,10 +30,9 @@ from agg_fairseq.evaluation import (
     text_metrics,
     word_similarity,
 )
-from agg_fairseq.evaluation.inputs import load_vocabulary
+from agg_fairseq.evaluation.perplexity import COMPARED
 from agg_fairseq.f2.conversion import convert_to_f2
 from agg_fairseq.models.from_checkpoint import build_model
-from scripts.experiments.entries import COLUMNS
 from tests.conftest import ROOT
 from tests.glue.test_align_commands import links, model  # noqa: F401 — fixtures
 
@@ -58,69 +55,6 @@ def pairs(tmp_path):
 def shown(result, row):
     """The formatted cells of a row."""
     return next(cells for names, cells in result.formatted() if names == (row if isinstance(row, tuple) else (row,)))
-
-
-def test_perplexity(runs, lm_data):
-    result = perplexity(runs, lm_data, split="valid", device="cpu")
-    assert list(result.rows) == ["mle", "agg", "human"]
-    mle = result["mle"]
-    assert mle["PPL total"] == result.details["checkpoints"][0]["perplexity"]["total"]
-    assert isinstance(mle["PPL total"], float) and isinstance(mle["Uniq total"], int)
-    assert (
-        result["human"]["PPL total"] is None and result["human"]["Uniq total"] == result.details["human_uniq"]["total"]
-    )
-    assert result.json()["signature"].startswith("split:valid|") and "| mle " in result.table()
-    geometry = result.details["checkpoints"][0]["geometry"]
-    assert mle["IsoScore"] == geometry["total"]["isoscore"] and mle["I(W) rare"] == geometry["rare"]["isotropy"]
-    assert [column.title for column in result.columns] == list(COLUMNS)
-
-
-def test_expected_over_observed_against_the_whole_softmax(runs, lm_data):
-    result = perplexity(runs, lm_data, split="valid", device="cpu")
-    for name, evaluated in zip(runs, result.details["checkpoints"], strict=True):
-        assert evaluated["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
-        assert result[name]["E/O rare"] == evaluated["expected_over_observed"]["rare"]
-    model, task = build_model(runs["mle"], lm_data)
-    task.load_dataset("valid")
-    dataset = task.dataset("valid")
-    blocks = [dataset[number] for number in range(len(dataset))]
-    with torch.no_grad():
-        expected = sum(model(block["source"][None])[0].double().softmax(-1).sum((0, 1)) for block in blocks)  # V
-    members = load_vocabulary(runs, lm_data).groups("types")
-    target = torch.cat([block["target"] for block in blocks])
-    for group in ("frequent", "medium", "rare"):
-        tokens = members.members(group)
-        observed = int(torch.isin(target, tokens).sum())
-        found = result.details["checkpoints"][0]["expected_over_observed"][group]
-        assert found == (pytest.approx((expected[tokens].sum() / observed).item(), rel=1e-5) if observed else None)
-
-
-def test_perplexity_is_formed_in_chunks(runs, lm_data, monkeypatch):
-    """No tensor of a batch is larger than a chunk of logits or than W, and the numbers are the same."""
-    whole = perplexity({"agg": runs["agg"]}, lm_data, split="valid", device="cpu")
-    monkeypatch.setattr(sys.modules["agg_fairseq.evaluation.perplexity"], "CHUNK_ELEMENTS", 7 * 64)
-    sizes = []
-
-    class Sizes(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, arguments=(), options=None):
-            found = function(*arguments, **(options or {}))
-            sizes.append(found.numel() if isinstance(found, torch.Tensor) else 0)
-            return found
-
-    with Sizes():
-        chunked = perplexity({"agg": runs["agg"]}, lm_data, split="valid", device="cpu")
-    found, expected = (
-        [value for name, value in result["agg"].items() if name.startswith(("PPL", "Uniq", "E/O"))]
-        for result in (chunked, whole)
-    )
-    assert found == pytest.approx(expected, rel=1e-6)
-    tokens, vocabulary = chunked.details["checkpoints"][0]["tokens"], 64
-    assert max(sizes) < tokens * vocabulary, "the logits of the whole batch"
-
-
-def test_perplexity_of_a_model_called_human(runs, lm_data):
-    with pytest.raises(UserError, match="found 'human', the row of the targets"):
-        perplexity({"human": runs["mle"]}, lm_data)
 
 
 def test_isotropy(runs, lm_data):
@@ -193,6 +127,8 @@ def test_every_function_has_the_defaults_of_its_command(lm_runs, lm_data, pairs,
         assert main(list(map(str, command))) == 0
         options = {"words": ["w1"]} if function is neighbors else {}
         result = function(*arguments, **options)
+        if function is perplexity:
+            result = result.select(COMPARED)
         assert capsys.readouterr().out == f"{result.table(transposed=function is isotropy)}\n\n{result.signature}\n"
 
 
@@ -382,15 +318,6 @@ def test_options_of_a_namespace_can_be_replaced(lm_runs, lm_data, tmp_path):
     _, task = build_model(checkpoint, lm_data, {"tokens_per_sample": 8, "sample_break_mode": "eos"})
     assert (task.args.tokens_per_sample, task.args.sample_break_mode, task.args.data) == (8, "eos", str(lm_data))
     assert vars(checkpoint.state["args"]) == options
-
-
-def test_an_embedding_of_zeros_is_refused_before_anything_is_scored(lm_runs, lm_data, tmp_path):
-    state = torch.load(lm_runs / "mle" / "checkpoint_last.pt", weights_only=True)
-    for name in ("decoder.output_projection.weight", "decoder.embed_tokens.weight"):
-        state["model"][name] = torch.zeros_like(state["model"][name])
-    torch.save(state, tmp_path / "zero.pt")
-    with pytest.raises(UserError, match="found only zeros"):
-        perplexity(open_checkpoints([tmp_path / "zero.pt"]), lm_data, device="cpu")
 
 
 def test_a_folder_whose_name_is_not_utf8(lm_runs, tmp_path, capsys):
