@@ -69,6 +69,29 @@ MEASURES = (
         relative=True,
     ),
     Measure(
+        "PPL group",
+        f"PPL group {_GROUP}",
+        "exp of the mean −log P(g), with P(g) the probability of all tokens of the target's group: does the model "
+        "expect the right group? A constant on the logits of rare tokens changes it, and with it their perplexity.",
+        LOWER,
+        relative=True,
+    ),
+    Measure(
+        "PPL within",
+        f"PPL within {_GROUP}",
+        "Perplexity of the target among the tokens of its group: does the model know which token of the group comes? "
+        "PPL = PPL group × PPL within. No constant on the logits of a group changes it.",
+        LOWER,
+        relative=True,
+    ),
+    Measure(
+        "calibrated PPL",
+        f"calibrated PPL {_GROUP}",
+        "Perplexity with one constant per group added to the logits, fitted on another split.",
+        LOWER,
+        relative=True,
+    ),
+    Measure(
         "Uniq (predictions)",
         f"Uniq {_GROUP}",
         "Number of different tokens that the model predicts with the highest probability at some position of the "
@@ -80,7 +103,7 @@ MEASURES = (
     ),
     Measure(
         "E/O rare",
-        "E/O rare",
+        "(calibrated )?E/O rare",
         "Expected over observed: the sum of the probabilities that rare tokens get at all positions, divided by the "
         "number of rare targets. Above 1, the model expects rare tokens too often, at the expense of all others.",
         ONE,

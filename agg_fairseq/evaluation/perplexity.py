@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .. import __version__
 from ..awd_lstm.continuous_cache import CacheOptions, ContinuousCache
 from ..checkpoints.fairseq_checkpoint import STREAMS, Checkpoint
 from ..data.binarized import load_dictionary
@@ -22,7 +21,7 @@ from ..functional.loss_core import CHUNK_ELEMENTS
 from ..metrics import FrequencyGroups, Geometry, NextTokenStatistics
 from ..metrics.groups import GROUPS
 from ..names import HUMAN
-from ..result import Column, Result
+from ..result import Result, Row, Value, signature
 from .inputs import block_lengths, check_split, find_device, load_vocabulary, matrix_signature
 from .isotropy import geometry_by_group
 
@@ -152,7 +151,8 @@ def perplexity(
             source, target = vocabulary.languages
             check_split(data, load_dictionary(data, f"dict.{source}.txt"), f"{file.removesuffix(target)}{source}")
 
-    evaluated, rows = [], {}
+    evaluated: list[dict[str, Any]] = []
+    rows: dict[Row, dict[str, Value]] = {}
     for name, checkpoint in checkpoints.items():
         offsets = None
         if calibrate is not None:
@@ -180,52 +180,40 @@ def perplexity(
             "tokens": statistics.tokens,
             "criterion": checkpoint.criterion_options,
         }
-        calibrated = []
+        titles = {
+            "PPL": "perplexity", "PPL group": "group_perplexity", "PPL within": "within_perplexity", "Uniq": "uniq",
+            "I(W)": "isotropy",
+        }  # fmt: skip
+        row = {f"{title} {column}": found[measure][column] for title, measure in titles.items() for column in COLUMNS}
+        row |= {title: geometry["total"][measure] for title, measure in TOTALS.items()}
+        row["E/O rare"] = found["expected_over_observed"]["rare"]
         if offsets is not None:
             found["offsets"] = dict(zip(GROUPS, offsets.tolist(), strict=True))
-            found["calibrated_perplexity"] = by_group = statistics.calibrated_perplexity()
-            found["calibrated_expected_over_observed"] = ratios = statistics.calibrated_expected_over_observed()
-            calibrated = [by_group["total"], by_group["rare"], ratios["rare"]]
+            found["calibrated_perplexity"] = statistics.calibrated_perplexity()
+            found["calibrated_expected_over_observed"] = statistics.calibrated_expected_over_observed()
+            row |= {f"calibrated PPL {column}": found["calibrated_perplexity"][column] for column in ("total", "rare")}
+            row["calibrated E/O rare"] = found["calibrated_expected_over_observed"]["rare"]
         evaluated.append({"name": name, **found})
-        measures = ("perplexity", "group_perplexity", "within_perplexity", "uniq", "isotropy")
-        rows[name] = [
-            *(found[measure][column] for measure in measures for column in COLUMNS),
-            *(geometry["total"][measure] for measure in TOTALS.values()),
-            found["expected_over_observed"]["rare"],
-            *calibrated,
-        ]
+        rows[name] = row
     human, targets = statistics.unique_targets(), statistics.targets()  # the same with each model
     reference = statistics.frequencies_over_observed(vocabulary.counts)
-    empty = [None] * (len(COLUMNS) + len(TOTALS))
-    rows[HUMAN] = [
-        *[None] * 3 * len(COLUMNS), *human.values(), *empty, reference["rare"], *[None] * len(calibrated)
-    ]  # fmt: skip
-    shares = ",".join(f"{group}={targets[group] / targets['total']:.1%}" for group in GROUPS)
-    blocks = [f"tokens-per-sample:{length}", f"break:{sample_break_mode}", f"context:{context_window}"]
-    return Result(
-        columns=[
-            *(Column(f"{title} {column}") for title in ("PPL", "PPL group", "PPL within") for column in COLUMNS),
-            *(Column(f"Uniq {column}", "tokens", 0) for column in COLUMNS),
-            *(Column(f"I(W) {column}", digits=3) for column in COLUMNS),
-            *(Column(title, digits=3) for title in TOTALS),
-            Column("E/O rare"),
-            *(Column(title) for title in (CALIBRATED if calibrated else ())),
-        ],
-        rows=rows,
-        signature="|".join(
-            [
-                f"split:{split}",
-                f"targets:{targets['total']},{shares}",
-                *(blocks if vocabulary.languages is None else [f"pairs:{'-'.join(vocabulary.languages)}"]),
-                *([f"state:carried({','.join(carrying)})"] if carrying else []),
-                *([f"cache:{cache[0]},theta={cache[1]:g},lambda={cache[2]:g}"] if cache is not None else []),
-                *([f"calibrated-on:{calibrate}"] if calibrate else []),
-                f"groups:{GROUPINGS[groups]}",
-                f"isotropy:eigenvectors-of-WtW,all-rows,{matrix_signature(with_matrix)}",
-                f"version:{__version__}",
-            ]
+    rows[HUMAN] = {f"Uniq {column}": human[column] for column in COLUMNS} | {"E/O rare": reference["rare"]}
+    is_text = vocabulary.languages is None
+    return Result.of(
+        rows,
+        signature(
+            f"split:{split}",
+            f"targets:{targets['total']}," + ",".join(f"{one}={targets[one] / targets['total']:.1%}" for one in GROUPS),
+            f"tokens-per-sample:{length}" if is_text else f"pairs:{'-'.join(vocabulary.languages)}",
+            f"break:{sample_break_mode}" if is_text else None,
+            f"context:{context_window}" if is_text else None,
+            f"state:carried({','.join(carrying)})" if carrying else None,
+            None if cache is None else f"cache:{cache.size},theta={cache.theta:g},lambda={cache.weight:g}",
+            None if calibrate is None else f"calibrated-on:{calibrate}",
+            f"groups:{GROUPINGS[groups]}",
+            f"isotropy:eigenvectors-of-WtW,all-rows,{matrix_signature(with_matrix)}",
         ),
-        details={
+        {
             "groups": members.sizes(),
             "targets": targets,
             "human_uniq": human,
