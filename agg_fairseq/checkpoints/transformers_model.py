@@ -33,6 +33,8 @@ INPUTS = re.compile(
 """The names of input embeddings of tokens."""
 LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForMaskedLM", "ForPreTraining", "MTModel")
 """How the names of transformers' classes with an output layer over the vocabulary end."""
+POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
+"""The names of the longest input in configurations of transformers."""
 SHOWN = 5
 """How many names an error lists."""
 
@@ -105,6 +107,13 @@ class PretrainedModel:
         """What the measures of this model depend on: the files that were read, and the chosen matrix."""
         self.output_embedding  # noqa: B018 — opens the files that it is in
         return (*self._status, *(file.fingerprint for file in self._files.values()), self.matrix)
+
+    @property
+    def positions(self) -> int | None:
+        """The longest input that the configuration names, in tokens; None if it names none."""
+        text = self.configuration.get("text_config")
+        options = {**self.configuration, **(text if isinstance(text, dict) else {})}
+        return next((options[name] for name in POSITIONS if isinstance(options.get(name), int)), None)
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:

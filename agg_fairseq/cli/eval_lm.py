@@ -1,7 +1,7 @@
-"""Evaluates language models, or translation models, side by side, by frequency group of the tokens.
+"""Evaluates language models or translation models of fairseq, or language models of transformers, side by side.
 
-Tokens are frequent, medium or rare by their frequency in the binarized training split (see --groups). The table shows
-what models are compared by:
+Tokens are frequent, medium or rare by their frequency in the training text (see --groups). The table shows what models
+are compared by:
 
   PPL total     perplexity of all targets, that of fairseq-eval-lm with the same options
   PPL within …  perplexity of the targets of a group among the tokens of that group: does the model know which rare
@@ -18,6 +18,7 @@ and the isotropy I(W), mean cosine S(W), I(W−μ) and mean share of the output 
 explains them.
 
     agg-fairseq eval-lm data-bin/wikitext-2 --path runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt
+    agg-fairseq eval-lm --text test.txt --train-text train.txt --path runs/gpt2-mle runs/gpt2-agg
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from __future__ import annotations
 import argparse
 
 from ..awd_lstm.continuous_cache import CacheOptions
-from ..checkpoints.fairseq_checkpoint import open_checkpoints
+from ..checkpoints import open_models
 from ..errors import UserError
 from ..evaluation import perplexity
-from ..evaluation.perplexity import BREAK_MODES, COMPARED
+from ..evaluation.perplexity import COMPARED
+from ..evaluation.scoring import BREAK_MODES
 from .options import add_device, add_grouping, add_json, add_names, check_json, print_result
 
 THETA, LAMBDA = 0.662, 0.1279
@@ -37,8 +39,14 @@ THETA, LAMBDA = 0.662, 0.1279
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options; those that fairseq-eval-lm has too have the same names."""
-    parser.add_argument("data", help="folder written by fairseq-preprocess, with the training split")
-    parser.add_argument("--path", nargs="+", required=True, metavar="CKPT", help="checkpoints, compared side by side")
+    parser.add_argument(
+        "data", nargs="?", help="folder written by fairseq-preprocess, with the training split, for models of fairseq"
+    )
+    parser.add_argument("--text", metavar="FILE", help="text to score, in UTF-8, for models of transformers")
+    parser.add_argument(
+        "--train-text", metavar="FILE", help="text in which the frequencies are counted, with --text (default: that)"
+    )
+    parser.add_argument("--path", nargs="+", required=True, metavar="CKPT", help="models, compared side by side")
     add_names(parser)
     parser.add_argument("--gen-subset", default="test", metavar="SPLIT", help="split to evaluate (default: test)")
     parser.add_argument(
@@ -69,7 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cache-lambda", type=float, metavar="SHARE", help=f"its share in the mixture, 0 to 1 (default: {LAMBDA})"
     )
     parser.add_argument(
-        "--calibrate", metavar="SPLIT", help="fit one offset per group on this split, and add the calibrated columns"
+        "--calibrate",
+        metavar="SPLIT",
+        help="fit one offset per group on this split, or file with --text, and add the calibrated columns",
     )
     parser.add_argument("--full", action="store_true", help="print all columns")
     add_grouping(parser)
@@ -79,15 +89,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Evaluates every checkpoint, prints the table and writes the JSON file."""
-    check_json(arguments.json, [*arguments.path, arguments.data])
+    check_json(arguments.json, [*arguments.path, arguments.data, arguments.text, arguments.train_text])
     size, theta, share = arguments.cache_size, arguments.cache_theta, arguments.cache_lambda
     if size is None and (theta is not None or share is not None):
         raise UserError("found --cache-theta or --cache-lambda without --cache-size; expected the size of a cache, too")
     cache = CacheOptions(size, THETA if theta is None else theta, LAMBDA if share is None else share)
     result = perplexity(
-        open_checkpoints(arguments.path, arguments.name),
+        open_models(arguments.path, arguments.name),
         arguments.data,
         split=arguments.gen_subset,
+        text=arguments.text,
+        train_text=arguments.train_text,
         calibrate=arguments.calibrate,
         tokens_per_sample=arguments.tokens_per_sample,
         sample_break_mode=arguments.sample_break_mode,

@@ -91,22 +91,30 @@ class TokenizerVocabulary(Vocabulary):
             UserError: the file is missing, is not in UTF-8, or holds no tokens.
         """
         counts = np.zeros(self.rows, dtype=np.int64)
-        try:
-            for block in _blocks(Path(text)):
-                rows = np.array(self.encode(block).ids, dtype=np.int64)
-                counts += np.bincount(rows[rows < self.rows], minlength=self.rows)
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"--text: {text}: unreadable ({first_line(error)}); expected text in UTF-8") from error
+        for rows in self.encode_file(text):
+            counts += np.bincount(rows, minlength=self.rows)
         if not counts.any():
             raise UserError(f"--text: {text}: found no tokens; expected text to count the tokens in")
         return torch.from_numpy(counts)
 
+    def encode_file(self, text: str | Path) -> Iterator[np.ndarray]:
+        """The rows of the tokens of a text, (n,) int64, in blocks of whole lines; tokens without a row are left out.
+
+        Raises:
+            UserError: the file is missing, or is not in UTF-8.
+        """
+        try:
+            for block in _blocks(Path(text)):
+                rows = np.array(self.encode(block).ids, dtype=np.int64)
+                yield rows[rows < self.rows]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--text: {text}: unreadable ({first_line(error)}); expected text in UTF-8") from error
+
     def count_beside(self, others: Tensor, offset: int) -> Tensor:
         """Counted in the text, block by block: pairs across the end of a block, a whole line, are left out."""
         counts = np.zeros(self.rows, dtype=np.int64)
-        for block in _blocks(self.text):
-            rows = np.array(self.encode(block).ids, dtype=np.int64)
-            counts += pairs_in(rows[rows < self.rows], others.numpy(), offset)
+        for rows in self.encode_file(self.text):
+            counts += pairs_in(rows, others.numpy(), offset)
         return torch.from_numpy(counts)
 
     def encode(self, text: str) -> Any:

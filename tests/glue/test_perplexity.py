@@ -131,7 +131,7 @@ def test_a_cache_in_the_groups(runs, lm_data):
 def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
     """No tensor of a batch is larger than a chunk of logits or than W, and the numbers are the same."""
     whole = perplexity({"agg": runs["agg"]}, lm_data, split="valid", calibrate="test", device="cpu")
-    monkeypatch.setattr(sys.modules["agg_fairseq.evaluation.perplexity"], "CHUNK_ELEMENTS", 7 * 64)
+    monkeypatch.setattr(sys.modules["agg_fairseq.evaluation.scoring"], "CHUNK_ELEMENTS", 7 * 64)
     sizes = []
 
     class Sizes(TorchDispatchMode):
