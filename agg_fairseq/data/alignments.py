@@ -23,13 +23,9 @@ from ..files import open_file
 from ..metrics import LinkCounts
 from .binarized import count_tokens, load_dictionary
 
-BLOCK_LINES = 2**15
+BLOCK_LINES = 2**17
 """Lines that are read at a time."""
-MERGED_AT = 2**22
-"""How many counted pairs of new blocks are merged at once into those counted before, if those are not more."""
-
 LINE = re.compile(rb"(?:[0-9]{1,9}-[0-9]{1,9}(?:\s+|$))*")
-POSSIBLE = re.compile(r"[0-9]+[p?][0-9]+")
 NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 Link = tuple[int, int]
@@ -140,14 +136,15 @@ def read_links(path: str | Path, split: ParallelSplit) -> LinkCounts:
             f"{path}: found {count} lines; expected {len(split)}, one per sentence pair of {split.path}; align the "
             "split as fairseq-preprocess wrote it"
         )
-    counted = _CodeCounts()
+    codes = counts = np.zeros(0, dtype=np.int64)
     progress = tqdm(total=len(split), desc="links", unit="pair", disable=None, leave=False)
     with open_file(path, "rb") as file, progress as bar:
         for first in range(0, len(split), BLOCK_LINES):
             lines = list(itertools.islice(file, BLOCK_LINES))
-            counted.add(_codes(lines, split, first, path))
+            found, times = np.unique(_codes(lines, split, first, path), return_counts=True)
+            codes, place = np.unique(np.concatenate([codes, found]), return_inverse=True)
+            counts = np.bincount(place, np.concatenate([counts, times]), len(codes)).astype(np.int64)
             bar.update(len(lines))
-    codes, counts = counted.total()
     if not len(codes):
         raise UserError(f"{path}: found no link; expected some, as 0-0 1-2")
     source, target = np.divmod(codes, split.vocabularies[1])
@@ -163,7 +160,16 @@ def _codes(lines: list[bytes], split: ParallelSplit, first: int, path: str | Pat
         first: the number of the block's first line, from 0.
         path: of the file, for errors.
     """
-    pair, positions = _positions(lines, first, path)
+    for number, line in enumerate(lines, first + 1):
+        if not LINE.fullmatch(line.strip()):
+            word = next(word for word in line.split() if not LINE.fullmatch(word)).decode(errors="replace")[:40]
+            raise UserError(
+                f"{path}, line {number}: found {word!r}; expected links in Pharaoh format, source-target, all of them "
+                "sure, as 0-0 1-2"
+            )
+    numbers = map(int, b" ".join(lines).replace(b"-", b" ").split())
+    positions = np.fromiter(numbers, dtype=np.int64).reshape(-1, 2).T  # 2 x L
+    pair = np.repeat(np.arange(len(lines)), [line.count(b"-") for line in lines])  # L, the line of each link
     indices = range(first, first + len(lines))
     sides = [list(split.sentences(side, indices)) for side in (split.source, split.target)]
     lengths = np.array([[len(sentence) for sentence in side] for side in sides])  # 2 x lines
@@ -178,43 +184,6 @@ def _codes(lines: list[bytes], split: ParallelSplit, first: int, path: str | Pat
     starts = lengths.cumsum(1) - lengths  # where each sentence starts among the tokens of the block
     linked = [np.concatenate(side)[starts[i, pair] + positions[i]] for i, side in enumerate(sides)]
     return linked[0] * split.vocabularies[1] + linked[1]
-
-
-def _positions(lines: list[bytes], first: int, path: str | Path) -> tuple[np.ndarray, np.ndarray]:
-    """The line of each link in the block, (L,), and its source and target position, (2, L)."""
-    for number, line in enumerate(lines, first + 1):
-        if not LINE.fullmatch(line.strip()):
-            word = next(word for word in line.split() if not LINE.fullmatch(word)).decode(errors="replace")[:40]
-            found = f"{word!r}; expected links in Pharaoh format, source-target, as 0-0 1-2"
-            if POSSIBLE.fullmatch(word):
-                found = f"the possible link {word}; expected sure links only, as {re.sub('[p?]', '-', word)}"
-            raise UserError(f"{path}, line {number}: found {found}")
-    numbers = map(int, b" ".join(lines).replace(b"-", b" ").split())
-    positions = np.fromiter(numbers, dtype=np.int64).reshape(-1, 2).T
-    return np.repeat(np.arange(len(lines)), [line.count(b"-") for line in lines]), positions
-
-
-class _CodeCounts:
-    """Counts int64 codes that are added in blocks; the counts of new blocks wait to be merged into the others."""
-
-    def __init__(self) -> None:
-        self.merged = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-        self.waiting: list[tuple[np.ndarray, np.ndarray]] = []
-
-    def add(self, codes: np.ndarray) -> None:
-        self.waiting.append(np.unique(codes, return_counts=True))
-        if sum(len(codes) for codes, _ in self.waiting) >= max(MERGED_AT, len(self.merged[0])):
-            self.total()
-
-    def total(self) -> tuple[np.ndarray, np.ndarray]:
-        """The distinct codes, ascending, and their counts."""
-        codes, counts = (np.concatenate(parts) for parts in zip(self.merged, *self.waiting, strict=True))
-        self.waiting = []
-        order = codes.argsort(kind="stable")
-        codes, counts = codes[order], counts[order]
-        starts = np.flatnonzero(np.diff(codes, prepend=-1))
-        self.merged = (codes[starts], np.add.reduceat(counts, starts) if len(starts) else counts)
-        return self.merged
 
 
 def parse_links(line: str) -> set[Link]:
@@ -265,9 +234,3 @@ def symmetrize(forward: set[Link], reverse: set[Link]) -> set[Link]:
             if link[0] not in sources and link[1] not in targets:
                 add(link)
     return links
-
-
-def symmetrized_lines(forward: Iterable[str], reverse: Iterable[str]) -> Iterator[str]:
-    """Joins the lines of two directions, in Pharaoh format, by `symmetrize`."""
-    for lines in zip(forward, reverse, strict=True):
-        yield format_links(symmetrize(*map(parse_links, lines)))

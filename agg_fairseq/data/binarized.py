@@ -13,17 +13,15 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..errors import UserError, first_line
+from ..files import open_file
 
 BLOCK_TOKENS = 2**24
 """Tokens that are counted at a time."""
-MAPPED = b"MMIDIDX\x00\x00"
+MAGIC = b"MMIDIDX\x00"
 """The first bytes of the index that fairseq-preprocess writes."""
-HEADER = len(MAPPED) + 17
-"""Bytes before the sizes: a version (8 bytes), the type of the tokens (1), and the number of sentences (8)."""
-UNREADABLE = (
-    *(ValueError, RuntimeError, AssertionError, OSError, LookupError, TypeError, OverflowError, MemoryError),
-    struct.error,
-)
+HEADER = len(MAGIC) + 18
+"""Bytes before the sizes: these, a zero, a version (8), the type of the tokens (1), the number of sentences (8)."""
+UNREADABLE = (ValueError, RuntimeError, AssertionError, OSError, LookupError, TypeError, struct.error)
 """What fairseq and numpy raise for a damaged index."""
 
 
@@ -157,59 +155,33 @@ def pairs_in(tokens: np.ndarray, is_other: np.ndarray, offset: int) -> np.ndarra
 
 
 def _tokens(path: Path, dictionary: Any) -> np.ndarray:
-    """The tokens of a split, (T,), mapped from the file if it can be mapped.
-
-    The index gives the size of each sentence, where it begins in the `.bin`, and the type of the tokens. fairseq trusts
-    all of it; here sizes, beginnings and the lengths of both files have to agree exactly, because a wrong size would
-    make fairseq read other tokens than were written.
-    """
+    """The tokens of a split, (T,), mapped from the file if fairseq-preprocess wrote it in its usual format."""
     from fairseq.data import data_utils
-    from fairseq.data.indexed_dataset import IndexedDataset, _code_to_dtype
+    from fairseq.data.indexed_dataset import _code_to_dtype
 
     again, index, contents = "run fairseq-preprocess again", Path(f"{path}.idx"), Path(f"{path}.bin")
     if not contents.is_file():
         raise UserError(f"{contents}: found no such file; expected the binarized split of fairseq-preprocess")
-    length = contents.stat().st_size
-    if length == 0:  # an empty file cannot be mapped
-        raise UserError(f"{contents}: found an empty file; expected tokens; {again}")
-    if index.exists() and not index.is_file():
-        raise UserError(f"{index}: found a folder, a pipe or a device; expected a file of fairseq-preprocess")
     try:
-        with index.open("rb") as file:
-            magic = file.read(len(MAPPED))
-        if magic == MAPPED:  # the format of fairseq-preprocess: header, sizes (int32), beginnings in bytes (int64)
-            raw = index.read_bytes()
-            version, code, number = struct.unpack_from("<QBQ", raw, len(MAPPED))
-            if version != 1 or code not in _code_to_dtype or len(raw) != HEADER + 12 * number:
-                raise ValueError(f"{len(raw)} bytes, version {version}, type {code}, {number} sentences")
-            sizes = np.frombuffer(raw, dtype="<i4", count=number, offset=HEADER).astype(np.int64)
-            begins = np.frombuffer(raw, dtype="<i8", count=number, offset=HEADER + 4 * number)
-            dtype: Any = np.dtype(_code_to_dtype[code])
-            items = None
-        else:
-            lazy = "lazy" if magic[:8] == IndexedDataset._HDR_MAGIC else None
-            items = data_utils.load_indexed_dataset(str(path), dictionary, dataset_impl=lazy)
-            if items is None or len(items) == 0:
-                raise UserError(f"{path}: found no tokens; expected the binarized split of fairseq-preprocess")
-            if lazy is None:
-                return torch.cat([items[number] for number in range(len(items))]).numpy()
-            dtype, sizes = np.dtype(items.dtype), np.asarray(items.sizes)
-            begins = np.asarray(items.data_offsets[:-1]) * dtype.itemsize
-            if (np.diff(items.dim_offsets) != 1).any() or len(sizes) != len(items):
-                raise ValueError("sentences of several dimensions")
+        with open_file(index, "rb") as file:
+            raw = file.read()
+        if not raw.startswith(MAGIC):  # --dataset-impl lazy or cached
+            items = data_utils.load_indexed_dataset(str(path), dictionary)
+            return torch.cat([items[number] for number in range(len(items))]).numpy()
+        zero, version, code, number = struct.unpack_from("<BQBQ", raw, len(MAGIC))
+        if len(raw) != HEADER + 12 * number:
+            raise ValueError(f"{len(raw)} bytes for {number} sentences")
+        tokens = np.memmap(contents, _code_to_dtype[code], mode="r")
+        sizes = np.frombuffer(raw, dtype="<i4", count=number, offset=HEADER).astype(np.int64)
+        begins = np.frombuffer(raw, dtype="<i8", count=number, offset=HEADER + 4 * number)
     except UNREADABLE as error:
-        file = getattr(error, "filename", None) or index
-        raise UserError(f"{file}: unreadable ({first_line(error)}); {again}") from error
-    if not np.issubdtype(dtype, np.integer):
-        raise UserError(f"{index}: found tokens of type {dtype}; expected whole numbers")
-    if (sizes < 0).any() or not np.array_equal(begins, (np.cumsum(sizes) - sizes) * dtype.itemsize):
-        raise UserError(f"{index}: found sizes and beginnings of sentences that contradict each other; {again}")
-    expected, (found, rest) = int(sizes.sum()), divmod(length, dtype.itemsize)
-    if rest or found != expected:
-        piece = " and a piece of one" if rest else ""
+        raise UserError(f"{path}: unreadable .idx or .bin ({first_line(error)}); {again}") from error
+    # fairseq trusts the index: of a file that was cut off or mixed with another, it would read other tokens than were
+    # written, without a word.
+    matching = np.array_equal(begins, (np.cumsum(sizes) - sizes) * tokens.itemsize) and not (sizes < 0).any()
+    if (zero, version) != (0, 1) or tokens.dtype.kind not in "iu" or not matching or len(tokens) != sizes.sum():
         raise UserError(
-            f"{contents}: found {found} tokens{piece}; expected {expected}, as {index.name} has it; {again}"
+            f"{path}: found {len(tokens)} tokens of type {tokens.dtype} in the .bin, which is not what the .idx "
+            f"describes ({number} sentences, {sizes.sum()} tokens); {again}"
         )
-    if items is None:
-        return np.memmap(contents, mode="r", dtype=dtype)
-    return torch.cat([items[number] for number in range(len(items))]).numpy()
+    return tokens

@@ -12,12 +12,12 @@ from typing import Any
 
 from tqdm import tqdm
 
-from .. import __version__
 from ..errors import UserError, first_line
-from ..files import check_writable, write_whole
-from .alignments import load_parallel, symmetrized_lines, training_pair
+from ..files import check_not_inside, check_writable, write_whole
+from ..result import signature
+from .alignments import format_links, load_parallel, parse_links, symmetrize, training_pair
 
-DATA_FILES = ("*.bin", "*.idx", "dict.*")
+DATA_ENDINGS = (".bin", ".idx", ".txt")
 MODELS = {1: "IBM model 1", 2: "HMM", 3: "HMM with fertility"}
 
 
@@ -53,12 +53,8 @@ def align_split(
             "another aligner, such as fast_align, in Pharaoh format to align-sim"
         ) from error
     split = load_parallel(data, training_pair(data, source, target))
-    folder, target_file = Path(data).resolve(), Path(output)
-    read = {path.resolve() for pattern in DATA_FILES for path in folder.glob(pattern)}
-    # The file itself, and the place that is written to where the file is a link.
-    for place in (target_file.resolve(), target_file.parent.resolve() / target_file.name):
-        if place in read or (place.parent == folder and any(map(place.match, DATA_FILES))):
-            raise UserError(f"--output: found {output}, a file of the data in {folder}; name another")
+    if Path(output).suffix in DATA_ENDINGS:  # alignments of an earlier call may be replaced
+        check_not_inside("--output", output, data)
     check_writable(output)
 
     def text(side: Any, language: str) -> Iterator[str]:
@@ -82,17 +78,15 @@ def align_split(
 
         def write(temporary: Path) -> None:
             with forward.open() as ahead, reverse.open() as back, temporary.open("w", encoding="utf-8") as file:
-                lines = symmetrized_lines(ahead, back)
-                for line in tqdm(lines, "symmetrizing", total=len(split), unit="pair", disable=None, leave=False):
-                    file.write(line + "\n")
+                both = zip(ahead, back, strict=True)
+                for lines in tqdm(both, "symmetrizing", total=len(split), unit="pair", disable=None, leave=False):
+                    file.write(format_links(symmetrize(*map(parse_links, lines))) + "\n")
 
         write_whole(output, write)
-    signature = [
+    return len(split), signature(
         f"aligner:eflomal-{importlib.metadata.version('eflomal')},no-seed",
         f"model:{model}",
         "symmetrized:grow-diag-final-and",
         f"languages:{'-'.join(split.languages)}",
         f"sentence-pairs:{len(split)}",
-        f"version:{__version__}",
-    ]
-    return len(split), "|".join(signature)
+    )

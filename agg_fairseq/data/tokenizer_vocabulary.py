@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +17,7 @@ from torch import Tensor
 from ..errors import UserError, first_line
 from ..files import open_file
 from .binarized import pairs_in
-from .subwords import WORDS, Splitter, Tokenizer, import_package
+from .subwords import WORDS, Splitter, Tokenizer
 from .vocabulary import Vocabulary
 
 BLOCK_CHARACTERS = 2**20
@@ -61,16 +60,16 @@ class TokenizerVocabulary(Vocabulary):
             UserError: a file is missing or damaged; there is a token without a row; the text holds no tokens; or the
                 package `tokenizers` is missing.
         """
-        tokenizers = import_package(str(path), "tokenizers")
-        expected = "expected the tokenizer of the model, as save_pretrained of transformers writes it"
         try:
+            import tokenizers
+        except ImportError as error:
+            raise UserError(f"{path}: the package tokenizers is missing; pip install '.[eval]'") from error
+        expected = "expected the tokenizer of the model, as save_pretrained of transformers writes it"
+        with _refused(f"{path}: unreadable", expected):
             with open_file(path, encoding="utf-8") as file:
                 content = file.read()
             model = json.loads(content)["model"]
             unknown = model.get("unk_token", model.get("unk_id"))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise UserError(f"{path}: unreadable ({first_line(error)}); {expected}") from error
-        with _silenced(f"{path}: unreadable", expected):
             tokenizer = tokenizers.Tokenizer.from_str(content)
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -123,7 +122,7 @@ class TokenizerVocabulary(Vocabulary):
         Raises:
             UserError: the tokenizer cannot encode it.
         """
-        with _silenced(f"{self.path}: cannot encode text", "expected a tokenizer that can"):
+        with _refused(f"{self.path}: cannot encode text", "expected a tokenizer that can"):
             return self.tokenizer.encode(text, add_special_tokens=False)
 
     @cached_property
@@ -176,32 +175,18 @@ class TokenizerVocabulary(Vocabulary):
 
 
 @contextlib.contextmanager
-def _silenced(failure: str, expected: str) -> Iterator[None]:
-    """Turns whatever the package `tokenizers` does about a damaged file into a `UserError`.
-
-    It raises bare exceptions, or panics: that is a `BaseException`, and a trace that it writes to standard error.
-    """
-    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+def _refused(failure: str, expected: str) -> Iterator[None]:
+    """Turns any error into a `UserError`: the package `tokenizers` raises bare exceptions, or a `BaseException`."""
     try:
         yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
-            raise
         raise UserError(f"{failure} ({first_line(error)}); {expected}") from error
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
-        os.close(nowhere)
 
 
 def _blocks(path: Path) -> Iterator[str]:
-    """A text in pieces of about `BLOCK_CHARACTERS`, cut after a line end, or else before a space."""
+    """A text in pieces of whole lines, each of about `BLOCK_CHARACTERS`, or of a longer line."""
     with open_file(path, encoding="utf-8") as file:
-        rest = ""
-        while read := file.read(BLOCK_CHARACTERS):
-            rest += read
-            end = rest.rfind("\n") + 1 or max(rest.rfind(" "), 0) or len(rest)
-            yield rest[:end]
-            rest = rest[end:]
-        yield rest
+        while lines := file.readlines(BLOCK_CHARACTERS):
+            yield "".join(lines)

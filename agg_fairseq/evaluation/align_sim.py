@@ -9,16 +9,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from .. import __version__, metrics
+from .. import metrics
 from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..data.alignments import load_parallel, read_links
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
-from ..metrics.groups import GROUPS
-from ..result import Column, Result, Value
-from .inputs import load_embedding_vocabulary, matrix_signature
+from ..result import Result, signature
+from .inputs import check_row_names, load_embedding_vocabulary, matrix_signature
 
-COLUMNS = (*GROUPS, "total")
 ORTHOGONAL, LABELED = "orthogonal", "labeled tokens"
 """The rows that are of no checkpoint."""
 
@@ -55,9 +53,7 @@ def align_sim(
 
     Reference: Yu et al. (2021), Eqs. 16 and 17, Table 3.
     """
-    taken = next((name for name in checkpoints if name in (ORTHOGONAL, LABELED)), None)
-    if taken is not None:
-        raise UserError(f"--name: found {taken!r}, a row of its own; give the checkpoint another name")
+    check_row_names(checkpoints, ORTHOGONAL, LABELED)
     if not 0 < temperature < math.inf:
         raise UserError(f"--temperature: expected a positive number, got {temperature}")
     vocabulary = load_embedding_vocabulary(checkpoints, data)
@@ -74,41 +70,33 @@ def align_sim(
         source, target = target, source
     links = read_links(alignments, load_parallel(data, (source, target)))
 
-    measured = []
-    rows: dict[str | tuple[str, ...], list[Value]] = {}
+    details, rows = [], {}
     for name, checkpoint in checkpoints.items():
         embedding = checkpoint.output_embedding
         progress = partial(tqdm, desc=f"AlignSim of {name}", unit="chunk", disable=None, leave=False)
         values = metrics.align_sim(embedding.weight, links, temperature=temperature, progress=progress)
-        means = metrics.group_means(values, members)
+        rows[name] = metrics.group_means(values, members)
         matrix = embedding.description
-        measured.append({"name": name, "path": str(checkpoint), "matrix": matrix, "align_sim": means})
-        rows[name] = [means[column] for column in COLUMNS]
+        details.append({"name": name, "path": str(checkpoint), "matrix": matrix, "align_sim": rows[name]})
     unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.tokens), temperature=temperature)
-    orthogonal = metrics.group_means(unrelated, members)
+    rows[ORTHOGONAL] = metrics.group_means(unrelated, members)
     group_of_labeled = members.of_token[links.tokens()]
-    labeled = {name: int(group_of_labeled.eq(index).sum()) for index, name in enumerate(members.names)}
-    labeled["total"] = len(group_of_labeled)
-    rows[ORTHOGONAL] = [orthogonal[column] for column in COLUMNS]
-    rows[LABELED] = [labeled[column] for column in COLUMNS]
-    return Result(
-        columns=[Column(f"AlignSim {column}", digits=4) for column in COLUMNS],
-        rows=rows,
-        signature="|".join(
-            [
-                f"matrix:{matrix_signature(checkpoints)}",
-                f"groups:{GROUPINGS[groups]},target-side",
-                f"temperature:{temperature:g}",
-                f"links:{int(links.count.sum())}",
-                f"pairs:{len(links.count)}",
-                "labels:symmetric",
-                f"version:{__version__}",
-            ]
+    rows[LABELED] = {name: int(group_of_labeled.eq(index).sum()) for index, name in enumerate(members.names)}
+    rows[LABELED]["total"] = len(group_of_labeled)
+    return Result.of(
+        {row: {f"AlignSim {group}": value for group, value in values.items()} for row, values in rows.items()},
+        signature(
+            f"matrix:{matrix_signature(checkpoints)}",
+            f"groups:{GROUPINGS[groups]},target-side",
+            f"temperature:{temperature:g}",
+            f"links:{int(links.count.sum())}",
+            f"pairs:{len(links.count)}",
+            "labels:symmetric",
         ),
-        details={
+        {
             "groups": members.sizes(),
-            "labelled": labeled,  # spelled as in files of version 0.1.0
-            "orthogonal": orthogonal,
-            "checkpoints": measured,
+            "labelled": rows[LABELED],  # spelled as in files of version 0.1.0
+            "orthogonal": rows[ORTHOGONAL],
+            "checkpoints": details,
         },
     )

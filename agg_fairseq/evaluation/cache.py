@@ -7,20 +7,19 @@ import hashlib
 import inspect
 import json
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from ..checkpoints.opening import EmbeddingSource
-from ..errors import UserError, first_line
+from ..errors import UserError
 from ..files import write_json, write_whole
 from ..result import Result
 
 DATA_ENDINGS = (".bin", ".idx", ".txt")
 """Of the files in a folder of fairseq-preprocess."""
-REVISION = 5
+REVISION = 6
 """Of what the evaluations return. To be raised if one returns other columns or details, or measures them in another
 way, so that results of the same version of the package that were kept before are made again."""
 
@@ -29,9 +28,8 @@ class Cache:
     """A folder of results.
 
     A result depends on the version of the package and `REVISION`, the function, all its arguments, and the files among
-    them, by size and time of change. Models and a `pathlib.Path` are files or folders that are read; so is a `str` that
-    names one, for a parameter whose annotation mentions `Path`. A damaged entry is made again, after a line about it on
-    standard error.
+    them, by size and time of change: models, and paths, also a `str` that names something that exists. An entry that
+    cannot be read is made again.
 
     Args:
         folder: is made when something is kept.
@@ -48,23 +46,21 @@ class Cache:
         """What the function returns for these arguments: kept, or evaluated now and kept.
 
         Raises:
-            UserError: a file is missing, the entry cannot be read; or as the function.
+            UserError: a file is missing; or as the function.
         """
-        identity, key = _identity_and_key(function, arguments, options)
-        path = self.folder / f"{function.__name__}-{identity}.json"
-        kept = _read(path)
-        if kept.get("key") == key:
-            try:
-                if kept.get("digest") != _digest(json.dumps(kept.get("result")).encode()):
-                    raise ValueError("found another digest")
-                return Result.from_dict(kept.get("result"))
-            except ValueError as error:  # damaged, or of a version in development
-                _say_damaged(path, error)
-        result = function(*arguments, **options).to_dict()
-        entry = {"key": key, "digest": _digest(json.dumps(result).encode()), "result": result}
-        text = json.dumps(entry, ensure_ascii=False)
-        write_whole(path, lambda temporary: temporary.write_text(text, "utf-8", "backslashreplace"))
-        return Result.from_dict(json.loads(text)["result"])  # as it will be read the next time
+        key = _key(function, inspect.signature(function).bind(*arguments, **options))
+        # One entry for each question; a changed file or version has another answer, which replaces the old one.
+        question = hashlib.sha256(json.dumps(key["question"]).encode()).hexdigest()[:16]
+        path = self.folder / f"{function.__name__}-{question}.json"
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if kept["key"] == key:
+                return Result.from_dict(kept["result"])
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            pass
+        entry = json.dumps({"key": key, "result": function(*arguments, **options).to_dict()}, ensure_ascii=False)
+        write_whole(path, lambda temporary: temporary.write_text(entry, "utf-8", "backslashreplace"))
+        return Result.from_dict(json.loads(entry)["result"])  # as it will be read the next time
 
     def file(self, name: str, function: Callable[..., Result], *arguments: Any, **options: Any) -> Path:
         """A file that the function writes, as its last positional argument says: kept, or written now.
@@ -79,101 +75,46 @@ class Cache:
             UserError: as `result`.
         """
         path, key_path = self.folder / name, self.folder / f"{name}.key.json"
-        key = _identity_and_key(function, (*arguments, _Output(name)), options)[1]
-        kept = _read(key_path)
-        is_kept = kept.get("key") == key and path.is_file()
-        if is_kept and kept.get("digest") != _digest(path.read_bytes()):
-            _say_damaged(path, ValueError("found another digest"))
-            is_kept = False
-        if not is_kept:
+        key = _key(function, inspect.signature(function).bind(*arguments, name, **options))
+        try:
+            kept = json.loads(key_path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            kept = None
+        # The size, since a file that was cut off is the damage that happens.
+        if not path.is_file() or kept != {"key": key, "size": path.stat().st_size}:
             key_path.unlink(missing_ok=True)  # first: the old key is not that of the new file
             function(*arguments, path, **options)
-            write_json(key_path, {"key": key, "digest": _digest(path.read_bytes())})
+            write_json(key_path, {"key": key, "size": path.stat().st_size})
         return path
 
 
-@dataclasses.dataclass(frozen=True)
-class _Output:
-    """The name of a file that is written: no file to be read, even where there is one of that name."""
-
-    name: str
-
-
-def _identity_and_key(
-    function: Callable[..., Result], arguments: Sequence[Any], options: Mapping[str, Any]
-) -> tuple[str, Any]:
-    """What tells one entry from another, in short; and all that an entry depends on, as JSON says it."""
-    signature = inspect.signature(function)
-    bound = signature.bind(*arguments, **options)
+def _key(function: Callable[..., Result], bound: inspect.BoundArguments) -> dict[str, Any]:
+    """What is asked, as JSON says it, and all else that the answer depends on: the version, and the files."""
     bound.apply_defaults()
     files: list[Any] = []
-    values = {}
-    for name, value in bound.arguments.items():
-        takes_paths = "Path" in str(signature.parameters[name].annotation)
-        values[name] = _as_json(value, files, takes_paths=takes_paths)
-    name = f"{function.__module__}.{function.__qualname__}"
-    identity = hashlib.sha256(json.dumps([name, values]).encode()).hexdigest()[:16]
-    return identity, json.loads(json.dumps([__version__, REVISION, name, values, files]))
+    values = {name: _as_json(value, files) for name, value in bound.arguments.items()}
+    question = [f"{function.__module__}.{function.__qualname__}", values]
+    return json.loads(json.dumps({"version": [__version__, REVISION], "question": question, "files": files}))
 
 
-def _as_json(value: Any, files: list[Any], *, takes_paths: bool) -> Any:
+def _as_json(value: Any, files: list[Any]) -> Any:
     """An argument as plain values; the fingerprints of the files that it names are added to `files`."""
-    if isinstance(value, str) and takes_paths and os.path.exists(value):
-        value = Path(value)
     if isinstance(value, EmbeddingSource):
         files.append(value.fingerprint)  # of what was read, whatever lies there by now
         return str(value.path.resolve())
-    if isinstance(value, Path):
-        inside = sorted(one for one in value.iterdir() if one.suffix in DATA_ENDINGS) if value.is_dir() else [value]
-        files += map(_fingerprint, inside)
+    if isinstance(value, Path) or (isinstance(value, str) and os.path.exists(value)):
+        value = Path(value)
+        for path in sorted(one for one in value.iterdir() if one.suffix in DATA_ENDINGS) if value.is_dir() else [value]:
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise UserError(f"{path}: {error.strerror}; expected a file to be measured") from error
+            files.append([str(path.resolve()), status.st_size, status.st_mtime_ns])
         return str(value.resolve())
-    if isinstance(value, _Output):
-        return value.name
     if dataclasses.is_dataclass(value):
-        fields = dataclasses.fields(value)
-        return {field.name: _as_json(getattr(value, field.name), files, takes_paths=False) for field in fields}
+        return {field.name: _as_json(getattr(value, field.name), files) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):  # as pairs, since the order of rows matters
-        return [[str(key), _as_json(item, files, takes_paths=takes_paths)] for key, item in value.items()]
+        return [[str(key), _as_json(item, files)] for key, item in value.items()]
     if isinstance(value, list | tuple):
-        return [_as_json(item, files, takes_paths=takes_paths) for item in value]
+        return [_as_json(item, files) for item in value]
     return value
-
-
-def _digest(content: bytes) -> str:
-    """Tells an entry as it was written from a damaged one."""
-    return hashlib.sha256(content).hexdigest()
-
-
-def _fingerprint(path: Path) -> list[Any]:
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; expected a file to be measured") from error
-    return [str(path.resolve()), status.st_size, status.st_mtime_ns]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """A file of JSON; empty where there is none yet, or where it is damaged, which is said.
-
-    Raises:
-        UserError: it is there and cannot be read.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise ValueError(f"found a {type(found).__name__}")
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise UserError(
-            f"{path}: {error.strerror}; expected a kept result that can be read and replaced; remove it"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        _say_damaged(path, error)
-        return {}
-    return found
-
-
-def _say_damaged(path: Path, error: Exception) -> None:
-    """One line on standard error: what follows takes as long as the first time."""
-    print(f"{path}: damaged ({first_line(error)}); it is made again", file=sys.stderr)

@@ -47,72 +47,41 @@ def read_translations(path: str | Path) -> Translations:
         UserError: there is no such file; it has no such lines; one of them is cut off or occurs twice; or sentences are
             missing between 0 and the highest id, or of the number that the log itself reports.
     """
-    single: dict[str, dict[int, str]] = {"S": {}, "T": {}}
-    scored: dict[str, dict[int, list[tuple[float, str]]]] = {"H": {}, "D": {}}
+    found: dict[str, dict[int, list[tuple[float, str]]]] = {kind: {} for kind in "STHD"}  # scores and texts by id
     reported: list[int] = []  # the number of sentences, by each summary line
     try:
         with open_file(path, encoding="utf-8-sig", newline="\n") as file:
             for count, line in enumerate(file, 1):
-                place = f"{path}, line {count}"
                 if not line.endswith("\n"):
-                    raise UserError(f"{place}: found no end of the line: {CUT}")
-                match = SENTENCE.match(line)
-                if match is None:
-                    summary = SUMMARY.search(line)
-                    if summary:
-                        reported.append(int(summary[1].replace(",", "")))
-                    continue
-                kind, index, rest = match[1], int(match[2]), line[match.end() :]
-                if kind in scored:
-                    scored[kind].setdefault(index, []).append(_hypothesis(rest, place))
-                elif index in single[kind]:
-                    raise UserError(
-                        f"{place}: found {kind}-{index} a second time; expected the log of one run over one split"
-                    )
-                else:
-                    single[kind][index] = rest.strip()
+                    raise UserError(f"{path}, line {count}: found no end of the line: {CUT}")
+                if match := SENTENCE.match(line):
+                    kind, index, rest = match[1], int(match[2]), line[match.end() :]
+                    score, text = ("0", rest) if kind in "ST" else rest.split("\t", 1)
+                    found[kind].setdefault(index, []).append((float(score), text.strip()))
+                elif match := SUMMARY.search(line):
+                    reported.append(int(match[1].replace(",", "")))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: unreadable ({first_line(error)}); expected a log of fairseq-generate") from error
+    except ValueError as error:
+        raise UserError(f"{path}, line {count}: found no score, tab and text after {kind}-{index}: {CUT}") from error
 
-    sources, references, tokens, texts = single["S"], single["T"], scored["H"], scored["D"]
+    sources, references, tokens, texts = found.values()
     if not references or not tokens:
         raise UserError(
             f"{path}: found {len(references)} references (T-…) and {len(tokens)} hypotheses (H-…); expected the output "
             "of fairseq-generate, without --quiet, on data that have a target side"
         )
-    by_kind = {"S": sources or references, "T": references, "H": tokens, "D": texts}
-    ids = set().union(*by_kind.values())
-    for kind, of_kind in by_kind.items():
+    found["S"] = sources or references  # some tasks print none
+    ids = set().union(*found.values())
+    for kind, of_kind in found.items():
         if len(of_kind) < len(ids):
             raise UserError(f"{path}: found no {kind}-{min(ids.difference(of_kind))}: {CUT}")
-    for index, hypotheses in tokens.items():
-        if len(hypotheses) != len(texts[index]):
-            counts = f"{len(hypotheses)} lines H-{index}, but {len(texts[index])} D-{index}"
-            raise UserError(f"{path}: found {counts}: {CUT}")
-    _check_contiguous(set(references), reported, path)
-
-    # NaN is no score: a hypothesis with it is chosen only where there is no other.
-    best = [
-        [max(of_kind[index], key=lambda one: -math.inf if math.isnan(one[0]) else one[0])[1] for index in sorted(ids)]
-        for of_kind in (tokens, texts)
-    ]
-    plain = [[lines[index] for index in sorted(lines)] for lines in (sources, references)]
-    return Translations(str(path), *plain, *best)
-
-
-def _hypothesis(rest: str, place: str) -> tuple[float, str]:
-    """The score and the text of a line H or D."""
-    score, tab, text = rest.partition("\t")
-    try:
-        return float(score if tab else ""), text.strip()
-    except ValueError as error:
-        raise UserError(
-            f"{place}: found {rest.strip()[:40]!r}; expected a score, a tab and a text, as fairseq-generate prints them"
-        ) from error
-
-
-def _check_contiguous(ids: set[int], reported: list[int], path: str | Path) -> None:
-    """Checks that the ids are 0, 1, 2, … and as many as the log reports."""
+        for index, lines in of_kind.items():
+            if kind in "ST" and len(lines) > 1:
+                raise UserError(f"{path}: found {kind}-{index} twice; expected the log of one run over one split")
+            if kind == "D" and len(lines) != len(tokens[index]):
+                counts = f"{len(tokens[index])} lines H-{index}, but {len(lines)} D-{index}"
+                raise UserError(f"{path}: found {counts}: {CUT}")
     missing = next(index for index in itertools.count() if index not in ids)
     if missing < len(ids):
         raise UserError(
@@ -126,3 +95,9 @@ def _check_contiguous(ids: set[int], reported: list[int], path: str | Path) -> N
             f"{path}: found {len(ids)} sentences, but the log reports {' + '.join(map(str, reported))}; expected a "
             "whole log of one run"
         )
+    # NaN is no score: a hypothesis with it is chosen only where there is no other.
+    best = [
+        [max(of_kind[index], key=lambda one: -math.inf if math.isnan(one[0]) else one[0])[1] for index in sorted(ids)]
+        for of_kind in found.values()
+    ]
+    return Translations(str(path), *best)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from .. import __version__, decoding
+from .. import decoding
 from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..checkpoints.output_embedding import check_finite
 from ..errors import UserError, first_line
 from ..files import check_distinct, check_not_inside, check_writable, write_whole
-from ..result import Column, Result
+from ..result import Result, signature
 from .inputs import check_language_models, check_split, find_device
 
 
@@ -119,23 +119,19 @@ def generate_texts(
     write_whole(output, write)
     generated, unused = len(blocks) * length, tokens - blocks.numel()
     used_decoding = f2_decoding or checkpoint.model_options.get("f2_decoding")
-    return Result(
-        columns=[Column("texts"), Column("generated", "tokens"), Column("unused", "tokens")],
-        rows={str(output): [len(blocks), generated, unused]},
-        signature="|".join(
-            [
-                f"split:{split}",
-                f"texts:{len(blocks)}",
-                f"prefix:{prefix_length}",
-                f"length:{length}",
-                f"decoding:{'greedy' if topk is None else f'top-k={topk}'}",
-                *([f"f2-decoding:{used_decoding}"] if used_decoding else []),
-                f"seed:{seed}",
-                *([f"batch-size:{batch_size}"] if used_decoding == "sample-class" else []),  # drawn by the model
-                f"version:{__version__}",
-            ]
+    return Result.of(
+        {str(output): {"texts": len(blocks), "generated": generated, "unused": unused}},
+        signature(
+            f"split:{split}",
+            f"texts:{len(blocks)}",
+            f"prefix:{prefix_length}",
+            f"length:{length}",
+            f"decoding:{'greedy' if topk is None else f'top-k={topk}'}",
+            f"f2-decoding:{used_decoding}" if used_decoding else None,
+            f"seed:{seed}",
+            f"batch-size:{batch_size}" if used_decoding == "sample-class" else None,  # drawn by the model
         ),
-        details={
+        {
             "path": str(checkpoint),
             "texts": len(blocks),
             "generated_tokens": generated,

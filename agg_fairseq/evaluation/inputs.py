@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,17 @@ def _tokenizer_vocabulary(models: Sequence[PretrainedModel], text: str | Path | 
                 "one at a time"
             )
     return TokenizerVocabulary.load(first.tokenizer_file, len(first.output_embedding.saved), text)
+
+
+def check_row_names(names: Iterable[str], *taken: str) -> None:
+    """Checks that nothing that is measured has the name of another row of the table.
+
+    Raises:
+        UserError: one has.
+    """
+    clash = next((name for name in names if name in taken), None)
+    if clash is not None:
+        raise UserError(f"--name: found {clash!r}, a row of its own in the table; give another name")
 
 
 def matrix_signature(models: Mapping[str, EmbeddingSource]) -> str:

@@ -9,11 +9,11 @@ from pathlib import Path
 from torch import Tensor
 from tqdm import tqdm
 
-from .. import __version__, metrics
+from .. import metrics
 from ..checkpoints.opening import EmbeddingSource
 from ..errors import UserError
 from ..metrics.groups import GROUPS
-from ..result import Column, Result
+from ..result import Result, signature
 from .inputs import frequencies_signature, load_embedding_vocabulary, matrix_signature
 
 COLUMNS = (*GROUPS, "total")
@@ -69,15 +69,15 @@ def isotropy(
     else:
         by_frequency = load_embedding_vocabulary(checkpoints, data, text).groups(groups)
         sizes, members = by_frequency.sizes(), {group: by_frequency.members(group) for group in GROUPS}
-    measured, rows = [], {}
+    details, rows = [], {}
     for name, checkpoint in tqdm(checkpoints.items(), desc="isotropy", unit="checkpoint", disable=None, leave=False):
         embedding = checkpoint.output_embedding
         weight = embedding.weight
         if not weight.any():
             raise UserError(f"{checkpoint}: found only zeros in {embedding.name}; expected a trained model")
-        of_group = {group: weight[tokens] for group, tokens in members.items() if len(tokens)}
         geometry = geometry_by_group(weight, members)
-        ends = [of_group[group] for group in ("rare", "frequent") if group in of_group and of_group[group].any()]
+        ends = [weight[members[group]] for group in ("rare", "frequent") if group in members]
+        has_ends = len(ends) == 2 and all(rows.any() for rows in ends)  # a group that is empty has no direction
         singular_values = metrics.singular_values(weight).tolist()
         found = {
             "path": str(checkpoint),
@@ -87,33 +87,28 @@ def isotropy(
             "isotropy": {column: geometry[column]["isotropy"] for column in COLUMNS},
             "isotropy_both_signs": metrics.isotropy(weight, both_signs=True),
             "mean_cosine": geometry["total"]["mean_cosine"],
-            "rare_frequent_cosine": metrics.mean_cosine_between(*ends) if len(ends) == 2 else None,
+            "rare_frequent_cosine": metrics.mean_cosine_between(*ends) if has_ends else None,
             "singular_values": singular_values,
         }
-        measured.append({"name": name, **found})
-        shown = (1, 9, len(singular_values) // 2, len(singular_values) - 1)
-        rows[name] = [
-            *(geometry[column][measure] for measure in BY_GROUP.values() for column in COLUMNS),
-            *(geometry["total"][measure] for measure in TOTALS.values()),
-            *(found[measure] for measure in ("isotropy_both_signs", "rare_frequent_cosine")),
-            *(singular_values[index] if index < len(singular_values) else None for index in shown),
-        ]
-    sizes_of_rows = dict.fromkeys(str(one["rows"]) for one in measured)
-    titles = [*(f"{title} {column}" for title in BY_GROUP for column in COLUMNS), *TOTALS]
-    titles += ["I(W) ±", "cos(rare, frequent)"]
-    return Result(
-        columns=[Column(title, digits=3) for title in (*titles, "σ2", "σ10", "median σ", "smallest σ")],
-        rows=rows,
-        signature="|".join(
-            [
-                f"matrix:{matrix_signature(checkpoints)}",
-                f"rows:{','.join(sizes_of_rows)},specials-included",
-                "isotropy:eigenvectors-of-WtW,float64",
-                *frequencies_signature(data, text, groups),
-                f"version:{__version__}",
-            ]
+        details.append({"name": name, **found})
+        shown = {"σ2": 1, "σ10": 9, "median σ": len(singular_values) // 2, "smallest σ": len(singular_values) - 1}
+        rows[name] = {
+            **{f"{title} {group}": geometry[group][field] for title, field in BY_GROUP.items() for group in COLUMNS},
+            **{title: geometry["total"][field] for title, field in TOTALS.items()},
+            "I(W) ±": found["isotropy_both_signs"],
+            "cos(rare, frequent)": found["rare_frequent_cosine"],
+            **{title: dict(enumerate(singular_values)).get(index) for title, index in shown.items()},
+        }
+    sizes_of_rows = dict.fromkeys(str(one["rows"]) for one in details)
+    return Result.of(
+        rows,
+        signature(
+            f"matrix:{matrix_signature(checkpoints)}",
+            f"rows:{','.join(sizes_of_rows)},specials-included",
+            "isotropy:eigenvectors-of-WtW,float64",
+            *frequencies_signature(data, text, groups),
         ),
-        details={"groups": sizes, "checkpoints": measured},
+        {"groups": sizes, "checkpoints": details},
     )
 
 

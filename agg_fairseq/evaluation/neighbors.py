@@ -9,13 +9,12 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from .. import __version__
 from ..checkpoints.opening import EmbeddingSource
 from ..data.subwords import CONTINUED, WORDS, Splitter, Tokenizer, has_continued, word_starts
 from ..data.vocabulary import Vocabulary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, nearest_neighbors, word_vectors
-from ..result import Column, Result
+from ..result import Result, signature
 from .inputs import frequencies_signature, load_embedding_vocabulary, matrix_signature
 
 MARK = "†"
@@ -105,8 +104,7 @@ def neighbors(
                 raise UserError(f"{checkpoint}: found only zeros as an embedding of {word!r}; leave it out")
         found[name] = nearest_neighbors(weight, vectors, topk, excluded)
 
-    rows: dict[str | tuple[str, ...], list[str | None]] = {}
-    details = []
+    details, rows = [], {}
     for number, (word, tokens) in enumerate(tokens_of.items()):
         described = [describe(index) for index in tokens]
         title = " ".join(map(show, described))
@@ -119,24 +117,20 @@ def neighbors(
             near = [{"cosine": cosine, **describe(index)} for index, cosine in found[name][number]]
             of_checkpoints.append({"name": name, "path": str(checkpoint), "neighbors": near})
             cells = [f"{show(token)} ({token['cosine']:.2f})" for token in near]
-            rows[title, name] = [*cells, *[None] * (topk - len(cells))]
+            rows[title, name] = {str(rank): dict(enumerate(cells, 1)).get(rank) for rank in range(1, topk + 1)}
         details.append({"word": word, "tokens": described, "checkpoints": of_checkpoints})
-    return Result(
-        columns=[Column(str(rank)) for rank in range(1, topk + 1)],
-        rows=rows,
-        signature="|".join(
-            [
-                f"matrix:{matrix_signature(checkpoints)}",
-                f"bpe:{splitter.kind}",
-                "word:mean-of-tokens",
-                "cosine",
-                "neighbors:all-but-own,special-and-filling-tokens",
-                *frequencies_signature(data, text, groups),
-                *([] if members is None else [f"{MARK}:rare"]),
-                f"version:{__version__}",
-            ]
+    return Result.of(
+        rows,
+        signature(
+            f"matrix:{matrix_signature(checkpoints)}",
+            f"bpe:{splitter.kind}",
+            "word:mean-of-tokens",
+            "cosine",
+            "neighbors:all-but-own,special-and-filling-tokens",
+            *frequencies_signature(data, text, groups),
+            None if members is None else f"{MARK}:rare",
         ),
-        details={"groups": members and members.sizes(), "words": details},
+        {"groups": members and members.sizes(), "words": details},
         labels=("", "checkpoint"),
     )
 
@@ -150,7 +144,7 @@ def _look_up(words: Sequence[str], splitter: Splitter, vocabulary: Vocabulary) -
             raise UserError(f"--words: found {word!r}, no word but a special token; leave it out")
         if not tokens:
             raise UserError(
-                f"--words: found {word!r}, in tokens {splitter(word)}, not all in the vocabulary; expected a "
+                f"--words: found {word!r}, in tokens {splitter.split(word)}, not all in the vocabulary; expected a "
                 "word of it, and for a checkpoint of fairseq-train the --bpe that its data was encoded with"
             )
     return found

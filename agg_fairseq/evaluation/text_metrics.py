@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from .. import __version__, metrics
+from .. import metrics
 from ..data.binarized import count_tokens, load_dictionary
 from ..errors import UserError, first_line
 from ..files import open_file
@@ -19,7 +19,8 @@ from ..metrics.diversity import OFTEN, SHORTEST_PHRASE
 from ..metrics.groups import MASS_GROUPS, MASS_PERCENT
 from ..metrics.ngrams import ABSENT
 from ..names import HUMAN
-from ..result import Column, Result, Value
+from ..result import Result, signature
+from .inputs import check_row_names
 
 FIELDS = ("prefix", "continuation", "reference")
 MAX_ORDER = 3
@@ -54,8 +55,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
 
     Reference: Choi et al. (2020), Sec. 4.1.5, Tables 1 to 3; Yu et al. (2022), Tables 5 and 15.
     """
-    if HUMAN in texts:
-        raise UserError(f"--name: found {HUMAN!r}, the row of the references; give the file another name")
+    check_row_names(texts, HUMAN)
     continuations, references = _read_sides(texts)
     groups, shares, sizes = None, None, None
     if data is not None:
@@ -64,48 +64,40 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         groups = metrics.frequency_mass_groups(torch.cat([count_tokens(data, dictionary), unseen]))
         shares = partial(_shares, dictionary=dictionary, groups=groups)
         sizes = {**groups.sizes(), MASS_GROUPS[-1]: groups.sizes()[MASS_GROUPS[-1]] - 1}  # without that entry
-    measured = {}
+    measured, rows = {}, {}
     everything = {**continuations, HUMAN: references}
     for name, of_row in tqdm(everything.items(), desc="measuring", unit="file", disable=None, leave=False):
-        measured[name] = _measure(of_row, None if name == HUMAN else references, shares, padded)
-
-    rows: dict[str | tuple[str, ...], list[Value]] = {}
-    for name, found in measured.items():
-        by_order = [found[measure] or [None] * MAX_ORDER for measure in ("ms_jaccard", "self_bleu", "distinct")]
-        percents = [*(value for values in by_order for value in values), found["repetition"]]
-        if groups is not None:
-            percents += [(found["shares"] or {}).get(group) for group in MASS_GROUPS]
-        scaled = [None if value is None else 100.0 * value for value in percents]
-        end = 3 * MAX_ORDER + 1
-        rows[name] = [found["kld"], *scaled[:end], found["uniq"], *scaled[end:]]
-    orders = range(1, MAX_ORDER + 1)
-    columns = [
-        Column("KLD", "nats"),
-        *(Column(f"{measure}-{order}", "%", 1) for measure in ("MSJ", "SB", "Dist") for order in orders),
-        Column("Rep (%)", "%"),
-        Column("Uniq", "tokens", 0),
-        *(Column(f"{group} (%)", "%", 1) for group in MASS_GROUPS if groups is not None),
-    ]
-    percents_of_mass = "/".join(f"{percent}%" for percent in MASS_PERCENT)
+        found = measured[name] = _measure(of_row, None if name == HUMAN else references, shares, padded)
+        by_order = {"MSJ": found["ms_jaccard"], "SB": found["self_bleu"], "Dist": found["distinct"]}
+        percents = {
+            f"{title}-{order}": None if values is None else values[order - 1]
+            for title, values in by_order.items()
+            for order in range(1, MAX_ORDER + 1)
+        } | {"Rep (%)": found["repetition"]}
+        of_groups = {f"{group} (%)": (found["shares"] or {}).get(group) for group in groups.names} if groups else {}
+        rows[name] = {
+            "KLD": found["kld"], **_times_100(percents), "Uniq": found["uniq"], **_times_100(of_groups)
+        }  # fmt: skip
     files = [{"name": name, "path": str(path), **measured[name]} for name, path in texts.items()]
-    return Result(
-        columns=columns,
-        rows=rows,
-        signature="|".join(
-            [
-                f"texts:{len(references)}",
-                f"tokens:{measured[HUMAN]['tokens']}",
-                "self-bleu:method1,closest",
-                f"ms-jaccard:counts-per-text,{'padded' if padded else 'unpadded'}",
-                f"kld:{ABSENT:g},nats",
-                "distinct:per-token",
-                f"rep:most-repeated,{SHORTEST_PHRASE}-or-more-tokens-or-over-{OFTEN}-times",
-                *([] if groups is None else [f"groups:{percents_of_mass}-of-mass"]),
-                f"version:{__version__}",
-            ]
+    return Result.of(
+        rows,
+        signature(
+            f"texts:{len(references)}",
+            f"tokens:{measured[HUMAN]['tokens']}",
+            "self-bleu:method1,closest",
+            f"ms-jaccard:counts-per-text,{'padded' if padded else 'unpadded'}",
+            f"kld:{ABSENT:g},nats",
+            "distinct:per-token",
+            f"rep:most-repeated,{SHORTEST_PHRASE}-or-more-tokens-or-over-{OFTEN}-times",
+            f"groups:{'/'.join(f'{percent}%' for percent in MASS_PERCENT)}-of-mass" if groups else None,
         ),
-        details={"groups": sizes, "human": measured[HUMAN], "files": files},
+        {"groups": sizes, "human": measured[HUMAN], "files": files},
     )
+
+
+def _times_100(values: Mapping[str, float | None]) -> dict[str, float | None]:
+    """The values as percentages, as the table has them."""
+    return {title: None if value is None else 100.0 * value for title, value in values.items()}
 
 
 def _read_sides(paths: Mapping[str, str | Path]) -> tuple[dict[str, Texts], Texts]:
@@ -160,24 +152,19 @@ def read_texts(path: str | Path) -> list[dict[str, str]]:
     Raises:
         UserError: the file cannot be read, has no line, or one of another form.
     """
-    expected = f"expected an object with the strings {', '.join(FIELDS)}, as agg-fairseq generate-lm writes it"
     records = []
     try:
-        with open_file(path, encoding="utf-8", newline="\n") as file:
+        with open_file(path, encoding="utf-8", newline="\n") as file:  # U+2028 and the like end no line
             for count, line in enumerate(file, 1):
-                place = f"{path}, line {count}"
                 try:
                     record = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    raise UserError(f"{place}: found no JSON ({first_line(error)}); {expected}") from error
-                if not isinstance(record, dict):
-                    raise UserError(f"{place}: found a JSON {type(record).__name__}; {expected}")
-                for field in FIELDS:
-                    if field not in record:
-                        raise UserError(f"{place}: found no field {field!r}; {expected}")
-                    if not isinstance(record[field], str):
-                        kind = type(record[field]).__name__
-                        raise UserError(f"{place}: found {field!r} of type {kind}; {expected}")
+                except (ValueError, RecursionError):
+                    record = None
+                if not isinstance(record, dict) or not all(isinstance(record.get(field), str) for field in FIELDS):
+                    raise UserError(
+                        f"{path}, line {count}: found {line.strip()[:60]!r}; expected a JSON object with the strings "
+                        f"{', '.join(FIELDS)}, as agg-fairseq generate-lm writes it"
+                    )
                 records.append(record)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(

@@ -9,14 +9,15 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from .. import __version__, metrics
+from .. import metrics
 from ..checkpoints.opening import EmbeddingSource
-from ..data.subwords import WORDS, Tokenizer, check_words
+from ..data.subwords import WORDS, Tokenizer, check_kind
 from ..data.word_pairs import read_word_pairs
 from ..errors import UserError
+from ..measures import SPEARMAN
 from ..names import unique_names
-from ..result import Column, Result, Value
-from .inputs import load_embedding_vocabulary, matrix_signature
+from ..result import Result, signature
+from .inputs import check_row_names, load_embedding_vocabulary, matrix_signature
 
 PAIRS = "pairs"
 """The row with the numbers of covered pairs."""
@@ -59,10 +60,7 @@ def word_similarity(
 
     Reference: Yu et al. (2022), Table 6.
     """
-    taken = {PAIRS, *(f"{PAIRS} of {name}" for name in checkpoints)}
-    clash = next((name for name in checkpoints if name in taken), None)
-    if clash is not None:
-        raise UserError(f"--name: found {clash!r}, the row of the covered pairs; give the checkpoint another name")
+    check_row_names(checkpoints, PAIRS, *(f"{PAIRS} of {name}" for name in checkpoints))
     names = unique_names(datasets, None, "stem")
     pairs_of = {name: read_word_pairs(path) for name, path in zip(names, datasets, strict=True)}
     try:
@@ -71,48 +69,45 @@ def word_similarity(
         raise UserError("word-similarity: scipy is missing; pip install '.[eval]'") from error
     tokenizer = replace(tokenizer, after_space=not as_published)
     splitter = load_embedding_vocabulary(checkpoints, data).splitter(tokenizer)
-    if splitter.kind == "words":
-        check_words(splitter.index)
+    if splitter.kind == "words":  # of a dictionary of pieces, only those words are found that are one piece
+        check_kind("words", splitter.index)
 
     @cache
     def tokens(word: str) -> list[int]:
         if as_published:
-            found = [splitter.index.get(token, splitter.unknown) for token in splitter(word)]
+            found = [splitter.index.get(token, splitter.unknown) for token in splitter.split(word)]
             return [] if None in found else found
         return splitter.indices(word) or splitter.indices(word.lower())
 
     tokens_of = {name: (list(map(tokens, of.first)), list(map(tokens, of.second))) for name, of in pairs_of.items()}
-    measured, covered = [], []
-    rows: dict[str | tuple[str, ...], list[Value]] = {}
+    details, rows, covered = [], {}, {}
     progress = tqdm(checkpoints.items(), desc="word similarity", unit="checkpoint", disable=None, leave=False)
     for name, checkpoint in progress:
         weight = checkpoint.output_embedding.weight
         found = {key: metrics.word_similarity(weight, *tokens_of[key], pairs_of[key].scores) for key in names}
         of_datasets = {key: asdict(one) for key, one in found.items()}
-        measured.append({"name": name, "path": str(checkpoint), "datasets": of_datasets})
-        rows[name] = [None if one.spearman is None else 100 * one.spearman for one in found.values()]
-        covered.append([f"{one.covered:,}/{len(pairs_of[key].scores):,}" for key, one in found.items()])
-    if all(row == covered[0] for row in covered):
-        rows[PAIRS] = covered[0]
+        details.append({"name": name, "path": str(checkpoint), "datasets": of_datasets})
+        rows[name] = {key: None if one.spearman is None else 100 * one.spearman for key, one in found.items()}
+        covered[name] = {key: f"{one.covered:,}/{len(pairs_of[key].scores):,}" for key, one in found.items()}
+    first = next(iter(covered.values()))
+    if all(row == first for row in covered.values()):
+        rows[PAIRS] = first
     else:  # embeddings of zeros set the checkpoints apart
-        rows.update({f"{PAIRS} of {name}": row for name, row in zip(checkpoints, covered, strict=True)})
-    return Result(
-        columns=[Column(name, "Spearman × 100") for name in names],
-        rows=rows,
-        signature="|".join(
-            [
-                f"matrix:{matrix_signature(checkpoints)}",
-                f"datasets:{','.join(names)}",
-                f"bpe:{splitter.kind}",
-                "word:mean-of-tokens",
-                *(
-                    ["split:without-space", "case:as-written", "missing-tokens:<unk>"]
-                    if as_published
-                    else ["case:as-written,else-lower", "uncovered-pairs:left-out"]
-                ),
-                "cosine,spearman",
-                f"version:{__version__}",
-            ]
+        rows.update({f"{PAIRS} of {name}": row for name, row in covered.items()})
+    return Result.of(
+        rows,
+        signature(
+            f"matrix:{matrix_signature(checkpoints)}",
+            f"datasets:{','.join(names)}",
+            f"bpe:{splitter.kind}",
+            "word:mean-of-tokens",
+            *(
+                ["split:without-space", "case:as-written", "missing-tokens:<unk>"]
+                if as_published
+                else ["case:as-written,else-lower", "uncovered-pairs:left-out"]
+            ),
+            "cosine,spearman",
         ),
-        details={"pairs": {name: len(pairs_of[name].scores) for name in names}, "checkpoints": measured},
+        {"pairs": {name: len(pairs_of[name].scores) for name in names}, "checkpoints": details},
+        units=dict.fromkeys(names, SPEARMAN),
     )

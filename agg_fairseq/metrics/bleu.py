@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 COMPOUND = re.compile(r"(\S)-(\S)", re.ASCII)  # ASCII: what is a space to fairseq's Perl script
 
@@ -32,13 +33,14 @@ class Bleu:
     signature: str
 
 
-def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], **options: str) -> Bleu:
+def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], **options: Any) -> Bleu:
     """BLEU as sacrebleu computes it, with one reference per sentence.
 
     Args:
         hypotheses: plain text, a sentence each.
         references: as many.
-        options: of `sacrebleu.metrics.BLEU`, such as `tokenize`; its defaults are those to report.
+        options: of `sacrebleu.metrics.BLEU`, such as `tokenize`; its defaults are those to report. It warns of
+            hypotheses that look tokenized, unless `force` is True.
 
     Raises:
         ImportError: sacrebleu is missing.
@@ -47,7 +49,7 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], **options:
     """
     from sacrebleu.metrics.bleu import BLEU
 
-    metric = BLEU(force=True, **options)  # force: no warning about text that looks tokenized
+    metric = BLEU(**options)
     found = metric.corpus_score(hypotheses, [references])
     return Bleu(
         score=found.score,
@@ -71,7 +73,7 @@ def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu
     Reference: Vaswani et al. (2017).
     """
     split = [[split_compounds(line) or "</s>" for line in lines] for lines in (hypotheses, references)]
-    return corpus_bleu(*split, tokenize="none", smooth_method="none")
+    return corpus_bleu(*split, tokenize="none", smooth_method="none", force=True)
 
 
 def split_compounds(line: str) -> str:

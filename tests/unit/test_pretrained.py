@@ -304,7 +304,7 @@ def test_words_follow_another_word(tmp_path):
     for tokenizer, expected in ((byte_level, ["Ġs", "e"]), (metaspace, ["▁s", "e"]), (legacy, ["▁s", "e"])):
         tokenizer.save(str(tmp_path / "tokenizer.json"))
         splitter = TokenizerVocabulary.load(tmp_path / "tokenizer.json", 9).splitter(Tokenizer())
-        assert splitter("se") == expected and len(splitter.indices("se")) == 2
+        assert splitter.split("se") == expected and len(splitter.indices("se")) == 2
         assert splitter.indices("sX") == []  # no token spells X
 
 
@@ -358,8 +358,8 @@ def test_bad_tokenizers(content, tmp_path, capfd):
     if content is not None:
         (path / "tokenizer.json").write_bytes(content)
     assert main(["neighbors", str(path), "--words", "sea"]) == 2
-    said = capfd.readouterr().err
-    assert said.count("\n") == 1 and str(path / "tokenizer.json") in said
+    said = capfd.readouterr().err.splitlines()[-1]  # after the trace of a panic in the package `tokenizers`
+    assert "error: " in said and str(path / "tokenizer.json") in said
     assert isotropy(open_models([path])).rows.keys() == {"m"}  # which needs no tokenizer
 
 

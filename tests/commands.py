@@ -1,0 +1,48 @@
+"""The commands of `agg-fairseq`, called in the process of the tests, and small checkpoints to measure."""
+
+import torch
+
+from agg_fairseq.cli.main import main
+
+LANGUAGE_MODEL = {"_name": "language_modeling"}
+TRANSLATION = {"_name": "translation", "source_lang": "en", "target_lang": "de"}
+
+
+def run(capsys, *arguments):
+    """What a command printed; it has to succeed."""
+    status = main(list(map(str, arguments)))
+    printed = capsys.readouterr()
+    assert status == 0, printed.err
+    return printed.out
+
+
+def refused(capsys, *arguments):
+    """The line in which a command said what to mend."""
+    assert main(list(map(str, arguments))) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and error.startswith("agg-fairseq ") and ": error: " in error, error
+    return error
+
+
+def table(printed):
+    """The cells of a printed table: the header's, and those of the rows. A bar in a cell is escaped."""
+    header, _, *rows = [
+        [cell.strip() for cell in line.replace("\\|", "¦").split("|")[1:-1]]
+        for line in printed.splitlines()
+        if line.startswith("| ") or line.startswith("|-")
+    ]
+    return header, rows
+
+
+def cells(printed):
+    """The same by row, and in it by column."""
+    header, rows = table(printed)
+    return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in rows}
+
+
+def save_checkpoint(path, weight, task):
+    """What `fairseq-train` saves of a model, as far as its embedding is concerned."""
+    path.parent.mkdir(exist_ok=True)
+    parameters = {"decoder.output_projection.weight": weight, "decoder.embed_tokens.weight": weight}
+    torch.save({"model": parameters, "cfg": {"task": task}}, path)
+    return path
