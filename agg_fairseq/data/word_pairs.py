@@ -34,12 +34,10 @@ def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
             also several separated by commas, which are looked for in $AGG_DATA/word-similarity.
 
     Raises:
-        UserError: a file is not there, or a name is empty.
+        UserError: a file is not there.
     """
     expected = f"expected files, folders, or names of {', '.join(DATASETS)}"
     parts = [part for one in map(str, asked) for part in ([one] if os.path.exists(one) else one.split(","))]
-    if not all(parts):
-        raise UserError(f"--datasets: found a name that is empty; {expected}")
     found: list[Path] = []
     for part in parts:
         path = Path(part)

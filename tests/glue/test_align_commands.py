@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,9 +18,9 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.data.alignments import format_links, load_parallel, parse_links, read_links
 from agg_fairseq.data.binarized import count_tokens, load_dictionary
 from agg_fairseq.metrics import align_sim, orthogonal_align_sim, relative_frequency_groups
+from tests.commands import LANGUAGE_MODEL, TRANSLATION, cells, refused, run, save_checkpoint
 
 GROUPS = ("frequent", "medium", "rare", "total")
-TASK = {"_name": "translation", "source_lang": "en", "target_lang": "de"}
 
 
 def sentences(data, language):
@@ -35,37 +36,10 @@ def links(mt_data, tmp_path_factory):
     return path
 
 
-def save_model(folder, weight, **task):
-    """What `fairseq-train` saves of a model, as far as it is needed."""
-    folder.mkdir(exist_ok=True)
-    parameters = {"decoder.output_projection.weight": weight, "decoder.embed_tokens.weight": weight}
-    torch.save({"model": parameters, "cfg": {"task": {**TASK, **task}}}, folder / "checkpoint_best.pt")
-    return folder / "checkpoint_best.pt"
-
-
 def model(folder, data, seed=0):
-    torch.manual_seed(seed)
-    weight = torch.randn(len(load_dictionary(data, "dict.de.txt")), 8)
+    weight = torch.randn(len(load_dictionary(data, "dict.de.txt")), 8, generator=torch.Generator().manual_seed(seed))
     weight[1] = 0  # padding
-    return save_model(folder, weight)
-
-
-def cells(printed):
-    """The table's cells: by row, by column."""
-    header, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines()[:-2]]
-    return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in rows}
-
-
-def run(capsys, *arguments):
-    assert main([str(argument) for argument in arguments]) == 0
-    return capsys.readouterr().out
-
-
-def error_of(capsys, *arguments):
-    assert main([str(argument) for argument in arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    return error
+    return save_checkpoint(folder / "checkpoint_best.pt", weight, TRANSLATION)
 
 
 def test_table(mt_data, links, tmp_path, capsys):
@@ -103,7 +77,7 @@ def test_a_model_that_knows_the_words(mt_data, tmp_path, links, capsys):
     for index in range(30):
         if dictionary.index(f"t{index}") != dictionary.unk():
             weight[dictionary.index(f"w{index}")] = weight[dictionary.index(f"t{index}")]
-    path = save_model(tmp_path / "m", weight)
+    path = save_checkpoint(tmp_path / "m" / "checkpoint_best.pt", weight, TRANSLATION)
     options = ("--data", mt_data, "--alignments", links, "--temperature", 30)
     table = cells(run(capsys, "align-sim", path, *options))
     assert table["m"]["AlignSim total"] == f"{0.5**0.5:.4f}"  # half of the softmax is the word itself
@@ -127,7 +101,8 @@ def test_json_groups_and_names(mt_data, links, tmp_path, capsys):
 def test_a_model_of_the_other_direction(mt_data, links, tmp_path, capsys):
     """The links are those of the files, en-de; the frequencies those of its target, English."""
     weight = torch.randn(len(load_dictionary(mt_data, "dict.de.txt")), 8)
-    path = save_model(tmp_path / "m", weight, source_lang="de", target_lang="en")
+    task = {**TRANSLATION, "source_lang": "de", "target_lang": "en"}
+    path = save_checkpoint(tmp_path / "m" / "checkpoint_best.pt", weight, task)
     table = cells(run(capsys, "align-sim", path, "--data", mt_data, "--alignments", links))
     values = align_sim(weight, read_links(links, load_parallel(mt_data, ("en", "de"))))
     dictionary = load_dictionary(mt_data, "dict.en.txt")
@@ -141,69 +116,34 @@ def test_a_model_of_the_other_direction(mt_data, links, tmp_path, capsys):
         (["--name", "a", "b"], "2 names for 1"),
         (["--temperature", "0"], "--temperature: expected a positive number, got 0.0"),
         (["--temperature", "nan"], "--temperature: expected a positive number, got nan"),
-        (["--temperature", "inf"], "--temperature: expected a positive number, got inf"),
         (["--alignments", "nowhere"], "nowhere: unreadable"),
+        (["--alignments", "long"], "found 81 lines; expected 80"),
+        (["--alignments", "odd"], "odd, line 1: found 'x-"),
         (["--data", "nowhere"], "found no such folder"),
         (["--json", "/dev/null/x.json"], "cannot write"),
-        (["--name", "orthogonal"], "--name: found 'orthogonal', a row of its own; give the checkpoint another name"),
+        (["--alignments", "long", "--json", "long"], "--json: found long, a file that is read; name another"),
         (["--name", "labeled tokens"], "--name: found 'labeled tokens', a row of its own"),
     ],
 )
-def test_bad_options(mt_data, links, tmp_path, capsys, arguments, words):
+def test_bad_options(mt_data, links, tmp_path, capsys, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "long").write_text(links.read_text() + "0-0\n")
+    (tmp_path / "odd").write_text(links.read_text().replace("0-", "x-", 1))
     path = model(tmp_path / "m", mt_data)
-    assert words in error_of(capsys, "align-sim", path, "--data", mt_data, "--alignments", links, *arguments)
-
-
-def test_bad_alignments(mt_data, links, tmp_path, capsys):
-    path, bad = model(tmp_path / "m", mt_data), tmp_path / "bad.align"
-    options = ("--data", mt_data, "--alignments", bad)
-    bad.write_text(links.read_text() + "0-0\n")
-    assert "found 81 lines; expected 80" in error_of(capsys, "align-sim", path, *options)
-    bad.write_text(links.read_text().replace("0-", "x-", 1))
-    assert f"{bad}, line 1: found 'x-" in error_of(capsys, "align-sim", path, *options)
-    before = bad.read_text()
-    expected = f"--json: found {bad}, a file that is read; name another"
-    assert expected in error_of(capsys, "align-sim", path, *options, "--json", bad)
-    assert bad.read_text() == before
-
-
-def test_a_row_of_its_own_as_a_folder(mt_data, links, tmp_path, capsys):
-    path = model(tmp_path / "orthogonal", mt_data)
-    assert "'orthogonal', a row" in error_of(capsys, "align-sim", path, "--data", mt_data, "--alignments", links)
-
-
-def test_data_are_not_overwritten(mt_data, links, tmp_path, capsys):
-    path, target = model(tmp_path / "m", mt_data), mt_data / "train.en-de.en.bin"
-    before = target.read_bytes()
-    options = ("--data", mt_data, "--alignments", links, "--json", target)
-    assert f"--json: found {target}" in error_of(capsys, "align-sim", path, *options)
-    assert target.read_bytes() == before
-
-
-def test_a_bar_per_checkpoint(mt_data, links, tmp_path, monkeypatch):
-    """Over the chunks of its rows."""
-    module, bars = sys.modules["agg_fairseq.evaluation.align_sim"], []
-    monkeypatch.setattr(module, "tqdm", lambda chunks, **said: bars.append((said["desc"], chunks)) or chunks)
-    paths = [model(tmp_path / name, mt_data) for name in ("mle", "agps")]
-    assert main(["align-sim", *map(str, paths), "--data", str(mt_data), "--alignments", str(links)]) == 0
-    assert [desc for desc, _ in bars] == ["AlignSim of mle", "AlignSim of agps"]
-    tokens = read_links(links, load_parallel(mt_data, ("en", "de"))).tokens()
-    assert all(torch.equal(torch.cat(list(chunks)), tokens) for _, chunks in bars)
+    assert words in refused(capsys, "align-sim", path, "--data", mt_data, "--alignments", links, *arguments)
 
 
 def test_models_without_a_joined_dictionary(mt_data, lm_data, links, tmp_path, capsys):
     data = tmp_path / "separate"
-    data.mkdir()
-    for path in mt_data.glob("*"):
-        (data / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(mt_data, data)
     with (data / "dict.en.txt").open("a") as file:
         file.write("more 1\n")
     translation = model(tmp_path / "m", mt_data)
-    error = error_of(capsys, "align-sim", translation, "--data", data, "--alignments", links)
+    error = refused(capsys, "align-sim", translation, "--data", data, "--alignments", links)
     assert "found separate dictionaries; AlignSim expects" in error and "--joined-dictionary" in error
     weight = torch.randn(len(load_dictionary(lm_data)), 4)
-    language = save_model(tmp_path / "lm", weight, _name="language_modeling")
-    error = error_of(capsys, "align-sim", language, "--data", lm_data, "--alignments", links)
+    language = save_checkpoint(tmp_path / "lm" / "c.pt", weight, LANGUAGE_MODEL)
+    error = refused(capsys, "align-sim", language, "--data", lm_data, "--alignments", links)
     assert "found a language model; AlignSim expects" in error
 
 
@@ -259,70 +199,36 @@ def test_align_by_a_given_aligner(mt_data, tmp_path, capsys, monkeypatch):
     assert output.read_text() == "\n" + "0-0 1-0 1-1 2-1 2-2\n" * 79
 
 
-@pytest.mark.parametrize("error", [subprocess.CalledProcessError(1, ["eflomal"]), OSError("no room")])
-def test_an_aligner_that_fails(mt_data, tmp_path, capsys, monkeypatch, error):
+def test_an_aligner_that_fails_or_is_missing(mt_data, tmp_path, capsys, monkeypatch):
     def align(*_):
-        raise error
+        raise subprocess.CalledProcessError(1, ["eflomal"])
 
-    fake_aligner(monkeypatch, align)
     output = tmp_path / "o"
     output.write_text("the old file")
-    assert f"eflomal failed ({type(error).__name__}" in error_of(capsys, "align", mt_data, "--output", output)
-    assert output.read_text() == "the old file"
-
-
-def test_align_without_eflomal(mt_data, tmp_path, capsys, monkeypatch):
+    fake_aligner(monkeypatch, align)
+    assert "eflomal failed (CalledProcessError" in refused(capsys, "align", mt_data, "--output", output)
     monkeypatch.setitem(sys.modules, "eflomal", None)
-    error = error_of(capsys, "align", mt_data, "--output", tmp_path / "o")
+    error = refused(capsys, "align", mt_data, "--output", output)
     assert "align: eflomal is missing" in error and "pip install '.[align]'" in error
     assert "such as fast_align, in Pharaoh format to align-sim" in error
-    assert not (tmp_path / "o").exists()
+    assert output.read_text() == "the old file"
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["-s", "fr"], "found no train.fr-Y.fr.bin but en-de"),
-        (["-s", "de", "-t", "en"], "found no train.de-en.de.bin but en-de"),
         (["--output", "/dev/null/x"], "cannot write"),
+        (["--output", "bin/dict.de.txt"], "--output: found bin/dict.de.txt, a file in a folder that is read"),
+        (["--output", "bin/train.en-de.en.bin"], "a file in a folder that is read; name another"),
     ],
 )
 def test_bad_options_of_align(mt_data, tmp_path, capsys, monkeypatch, arguments, words):
     fake_aligner(monkeypatch, None)
-    assert words in error_of(capsys, "align", mt_data, "--output", tmp_path / "o", *arguments)
-
-
-def test_align_a_folder_without_a_parallel_split(lm_data, tmp_path, capsys, monkeypatch):
-    fake_aligner(monkeypatch, None)
-    for data in (lm_data, tmp_path / "nowhere"):
-        assert "found no train.X-Y.X.bin" in error_of(capsys, "align", data, "--output", tmp_path / "o")
-
-
-@pytest.mark.parametrize("name", ["train.en-de.en.bin", "train.en-de.de.idx", "valid.en-de.de.bin", "dict.de.txt"])
-def test_align_does_not_overwrite_the_data(mt_data, tmp_path, capsys, monkeypatch, name):
-    """Nor by another way to the folder, nor through a link to a file."""
-    fake_aligner(monkeypatch, None)
-    (tmp_path / "folder").symlink_to(mt_data)
-    (tmp_path / "file").symlink_to(mt_data / name)
-    before = (mt_data / name).read_bytes()
-    for data, output in (
-        (mt_data, mt_data / name),
-        (mt_data, tmp_path / "folder" / name),
-        (tmp_path / "folder", mt_data / name),
-        (mt_data, tmp_path / "file"),
-    ):
-        error = error_of(capsys, "align", data, "--output", output)
-        assert f"--output: found {output}, a file of the data in {mt_data.resolve()}; name another" in error
-    assert (mt_data / name).read_bytes() == before
-
-
-def test_align_does_not_overwrite_data_that_are_links(mt_data, tmp_path, capsys, monkeypatch):
-    fake_aligner(monkeypatch, None)
-    for path in mt_data.iterdir():
-        (tmp_path / path.name).symlink_to(path)
-    output = tmp_path / "train.en-de.en.bin"
-    assert "a file of the data" in error_of(capsys, "align", tmp_path, "--output", output)
-    assert output.is_symlink()
+    shutil.copytree(mt_data, tmp_path / "bin")
+    monkeypatch.chdir(tmp_path)
+    assert words in refused(capsys, "align", "bin", "--output", tmp_path / "o", *arguments)
+    assert "found no train.X-Y.X.bin" in refused(capsys, "align", tmp_path, "--output", tmp_path / "o")
 
 
 def test_sigterm_leaves_nothing_behind(mt_data, tmp_path, monkeypatch):

@@ -10,29 +10,25 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from scipy.stats import spearmanr
 
 from agg_fairseq import __version__
-from agg_fairseq.cli.main import main
+from tests.commands import LANGUAGE_MODEL, TRANSLATION, refused, run, save_checkpoint, table
 
-LANGUAGE_MODEL = {"_name": "language_modeling"}
-TRANSLATION = {"_name": "translation", "source_lang": "en", "target_lang": "de"}
 TEXT = "the the the the the the sea sea sea sea lake lake lake Paris Paris river river pool x|y Rome"
 WORDS = ["the", "sea", "lake", "Paris", "river", "pool", "x|y", "Rome"]
 """In the order of the dictionary, after its four special tokens; `Rome` is rare, and `<unk>`, of 10 that are ranked."""
 VECTORS = [[9.0, 9], [0, 1], [1, 3], [5, 0], [1, 2], [0, 0], [-2, 0], [3, 1]]
 SCORES = {
-    "sea lake": 8,
-    "sea river": 9,
-    "lake river": 9.5,
-    "Paris Rome": 7,
-    "sea paris": 1,
-    "Sea Pool": 6,
-    "the car": 3,
-}
+    "sea lake": 8, "sea river": 9, "lake river": 9.5, "Paris Rome": 7, "sea paris": 1, "Sea Pool": 6, "the car": 3,
+}  # fmt: skip
 
 
-def build_dictionary(text):
+def write_data(folder, text):
+    """A corpus of words, binarized as fairseq-preprocess does; returns its dictionary."""
+    folder.mkdir(exist_ok=True)
     dictionary = Dictionary()
     for word in text.split():
         dictionary.add_symbol(word)
+    dictionary.save(str(folder / "dict.txt"))
+    write_split(folder / "train", text, dictionary)
     return dictionary
 
 
@@ -42,21 +38,14 @@ def write_split(path, text, dictionary):
     builder.finalize(f"{path}.idx")
 
 
-def write_checkpoint(path, weight, task):
-    path.parent.mkdir(exist_ok=True)
-    state = {"decoder.embed_tokens.weight": weight, "decoder.output_projection.weight": weight}
-    torch.save({"model": state, "cfg": {"task": task}}, path)
-    return path
+def model_of_tokens(folder, text):
+    """A corpus of tokens, and a model whose embeddings are all at right angles."""
+    return save_checkpoint(folder / "m" / "c.pt", torch.eye(len(write_data(folder, text))), LANGUAGE_MODEL)
 
 
 @pytest.fixture
 def data(tmp_path):
-    """Words binarized as fairseq-preprocess does."""
-    dictionary = build_dictionary(TEXT)
-    assert dictionary.symbols[4:] == WORDS
-    (tmp_path / "bin").mkdir()
-    dictionary.save(str(tmp_path / "bin" / "dict.txt"))
-    write_split(tmp_path / "bin" / "train", TEXT, dictionary)
+    assert write_data(tmp_path / "bin", TEXT).symbols[4:] == WORDS
     return tmp_path / "bin"
 
 
@@ -67,14 +56,14 @@ def weight_of(vectors):
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    return write_checkpoint(tmp_path / "mle" / "checkpoint_best.pt", weight_of(VECTORS), LANGUAGE_MODEL)
+    return save_checkpoint(tmp_path / "mle" / "checkpoint_best.pt", weight_of(VECTORS), LANGUAGE_MODEL)
 
 
 @pytest.fixture
 def turned(tmp_path):
     """Another checkpoint, in which no row is zeros."""
     weight = torch.randn(len(WORDS) + 4, 3, generator=torch.Generator().manual_seed(3))
-    return write_checkpoint(tmp_path / "agg" / "checkpoint_best.pt", weight, LANGUAGE_MODEL)
+    return save_checkpoint(tmp_path / "agg" / "checkpoint_best.pt", weight, LANGUAGE_MODEL)
 
 
 @pytest.fixture
@@ -85,24 +74,12 @@ def scored(tmp_path):
     return path
 
 
-def run_command(capsys, *arguments):
-    assert main(list(map(str, arguments))) == 0
-    return capsys.readouterr().out
-
-
-def table(printed):
-    """The header's cells, and those of the rows; a bar in a cell is escaped."""
-    header, _, *body = [
-        [cell.strip() for cell in line.replace("\\|", "¦").split("|")[1:-1]] for line in printed.splitlines()[:-2]
-    ]
-    return header, body
-
-
-def failing(capsys, *arguments):
-    assert main(list(map(str, arguments))) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    return error
+def gpt2_files(folder, pieces, merges):
+    """The options of a vocabulary whose ids begin at 100."""
+    (folder / "encoder.json").write_text(json.dumps({piece: 100 + index for index, piece in enumerate(pieces)}))
+    (folder / "vocab.bpe").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
+    files = ("--gpt2-encoder-json", folder / "encoder.json", "--gpt2-vocab-bpe", folder / "vocab.bpe")
+    return ("--bpe", "gpt2", *files)
 
 
 def test_word_similarity(data, checkpoint, turned, scored, tmp_path, capsys):
@@ -113,7 +90,7 @@ def test_word_similarity(data, checkpoint, turned, scored, tmp_path, capsys):
     """
     target = tmp_path / "out.json"
     arguments = ("word-similarity", checkpoint, turned, "--data", data, "--datasets", scored, "--json", target)
-    printed = run_command(capsys, *arguments)
+    printed = run(capsys, *arguments)
     header, body = table(printed)
     assert header == ["", "scored"]
     assert [row[0] for row in body] == ["mle", "agg", "pairs of mle", "pairs of agg"]
@@ -150,42 +127,36 @@ def test_word_similarity_of_named_data_sets(data, checkpoint, turned, scored, tm
     (folder / "other.txt").write_text("")
     monkeypatch.setenv("AGG_DATA", str(tmp_path))
     start = ("word-similarity", checkpoint, "--data", data, "--datasets")
-    header, body = table(run_command(capsys, *start, folder, scored, "RG65"))
+    header, body = table(run(capsys, *start, folder, scored, "RG65"))
     assert header[1:] == ["MEN", "RG65", "scored"]
     assert body == [["mle", "-100.00", "-100.00", "31.62"], ["pairs", "2/2", "2/2", "4/7"]]
-    assert table(run_command(capsys, *start, "RG65,MEN"))[0] == ["", "RG65", "MEN"]
+    assert table(run(capsys, *start, "RG65,MEN"))[0] == ["", "RG65", "MEN"]
     namesake = tmp_path / "MEN.txt"
     namesake.write_text("sea\tcar\t1\n" * 1234)
-    header, body = table(run_command(capsys, *start, "MEN", namesake))
+    header, body = table(run(capsys, *start, "MEN", namesake))
     assert header[1:] == [str(folder / "MEN.txt"), str(namesake)]
     assert [row[2] for row in body] == ["—", "0/1,234"]
-    both = run_command(capsys, *start, "MEN", "--name", "one")
-    assert [row[0] for row in table(both)[1]] == ["one", "pairs"]
-    printed = run_command(capsys, start[0], turned, *start[1:], "MEN", "--name", "x", "y")
+    printed = run(capsys, start[0], turned, *start[1:], "MEN", "--name", "x", "y")
     assert [row[0] for row in table(printed)[1]] == ["x", "y", "pairs"]
 
 
-def test_word_similarity_by_subwords(tmp_path, capsys):
+def test_subwords(tmp_path, capsys):
     """`sear` is sea@@ r, `lake` and `sea` are whole; the vectors are those of `sea@@ r` (½, 1), `lake` and `sea`."""
-    dictionary = build_dictionary("sea@@ r lake sea")
-    dictionary.save(str(tmp_path / "dict.txt"))
-    write_split(tmp_path / "train", "sea@@ r lake sea", dictionary)
+    dictionary = write_data(tmp_path, "sea@@ r lake sea")
     vectors = {"sea@@": [0.0, 2], "r": [1, 0], "lake": [1, 0], "sea": [0, 1]}
     weight = weight_of([vectors[token] for token in dictionary.symbols[4:]])
-    path = write_checkpoint(tmp_path / "m" / "c.pt", weight, LANGUAGE_MODEL)
+    path = save_checkpoint(tmp_path / "m" / "c.pt", weight, LANGUAGE_MODEL)
     (tmp_path / "codes").write_text("#version: 0.2\ns e\nse a\nl a\nk e</w>\nla ke</w>\nse a</w>\n")
     (tmp_path / "pairs.txt").write_text("sear\tlake\t1\nsear\tsea\t2\nlake\tsea\t0\nsearch\tsea\t9\n")
     arguments = ("--data", tmp_path, "--bpe", "subword_nmt", "--bpe-codes", tmp_path / "codes")
-    printed = run_command(capsys, "word-similarity", path, "--datasets", tmp_path / "pairs.txt", *arguments)
+    printed = run(capsys, "word-similarity", path, "--datasets", tmp_path / "pairs.txt", *arguments)
     assert table(printed)[1] == [["m", "100.00"], ["pairs", "3/4"]] and "|bpe:subword_nmt|" in printed
-    printed = run_command(capsys, "neighbors", path, "--words", "sear", "lake", "--topk", "2", *arguments)
-    body = table(printed)[1]
+    body = table(run(capsys, "neighbors", path, "--words", "sear", "lake", "--topk", "2", *arguments))[1]
     assert body[0][0].replace("†", "") == "sear (mean of sea@@ r)"
     assert [cell.replace("†", "") for cell in body[0][2:]] == ["sea (0.89)", "lake (0.45)"]  # 2/√5 and 1/√5
     assert body[1][0].replace("†", "") == "lake"
-    assert "'searc', in tokens ['sea@@', 'r@@', 'c']" in failing(
-        capsys, "neighbors", path, "--words", "searc", *arguments
-    )
+    expected = "'searc', in tokens ['sea@@', 'r@@', 'c']"
+    assert expected in refused(capsys, "neighbors", path, "--words", "searc", *arguments)
 
 
 def test_word_similarity_as_published(tmp_path, capsys):
@@ -195,15 +166,11 @@ def test_word_similarity_as_published(tmp_path, capsys):
     `low er`, `L ow` and `l`, the dictionary has no `L`. In our own protocol, only `low` has a token, `Ġlow`.
     """
     pieces = [*"Ġlowers", "L", "ow", "low", "er", "Ġl", "Ġlow"]
-    (tmp_path / "encoder.json").write_text(json.dumps({piece: 100 + index for index, piece in enumerate(pieces)}))
-    (tmp_path / "vocab.bpe").write_text("#version: 0.2\no w\nl ow\ne r\nĠ l\nĠl ow\n", encoding="utf-8")
+    options = gpt2_files(tmp_path, pieces, ["o w", "l ow", "e r", "Ġ l", "Ġl ow"])
     ids = {piece: str(100 + index) for index, piece in enumerate(pieces)}
-    text = " ".join(ids[piece] for piece in ("low", "er", "ow", "l", "Ġlow"))
-    dictionary = build_dictionary(text)
-    dictionary.save(str(tmp_path / "dict.txt"))
-    write_split(tmp_path / "train", text, dictionary)
+    dictionary = write_data(tmp_path, " ".join(ids[piece] for piece in ("low", "er", "ow", "l", "Ġlow")))
     weight = torch.randn(len(dictionary), 4, generator=torch.Generator().manual_seed(1))
-    path = write_checkpoint(tmp_path / "m" / "c.pt", weight, LANGUAGE_MODEL)
+    path = save_checkpoint(tmp_path / "m" / "c.pt", weight, LANGUAGE_MODEL)
     pairs = [("low", "lower", 5.0), ("low", "Low", 1), ("Low", "l", 2), ("lower", "l", 4), ("low", "l", 3)]
     (tmp_path / "pairs.txt").write_text("".join(f"{one}\t{other}\t{score}\n" for one, other, score in pairs))
 
@@ -214,37 +181,16 @@ def test_word_similarity_as_published(tmp_path, capsys):
 
     cosines = [torch.cosine_similarity(vector(one), vector(other), dim=0).item() for one, other, _ in pairs]
     expected = 100 * spearmanr(cosines, [score for *_, score in pairs]).statistic
-    files = ("--gpt2-encoder-json", tmp_path / "encoder.json", "--gpt2-vocab-bpe", tmp_path / "vocab.bpe")
-    start = ("word-similarity", path, "--data", tmp_path, "--datasets", tmp_path / "pairs.txt", "--bpe", "gpt2", *files)
-    printed = run_command(capsys, *start, "--as-published")
+    start = ("word-similarity", path, "--data", tmp_path, "--datasets", tmp_path / "pairs.txt", *options)
+    printed = run(capsys, *start, "--as-published")
     assert table(printed)[1] == [["m", f"{expected:.2f}"], ["pairs", "5/5"]]
     assert "|split:without-space|case:as-written|missing-tokens:<unk>|" in printed
-    assert table(run_command(capsys, *start))[1] == [["m", "—"], ["pairs", "0/5"]]
+    assert table(run(capsys, *start))[1] == [["m", "—"], ["pairs", "0/5"]]
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        (b"sea\tlake\n", "line 2: found 'sea\\tlake'; expected word<TAB>word<TAB>score"),
-        (b"sea lake 3\n", "line 2: found 'sea lake 3'"),
-        (b"\n", "line 2: found ''"),
-        (b"sea\tlake\tmuch\n", "line 2: found 'sea\\tlake\\tmuch'"),
-        (b"sea\tlake\tnan\n", "line 2: found 'sea\\tlake\\tnan'"),
-        (b"\tlake\t3\n", "line 2: found"),
-        (b"sea\tlake\t3\t4\n", "line 2: found"),
-        (b"\xff\xff", "unreadable (UnicodeDecodeError"),
-    ],
-)
-def test_bad_data_sets(data, checkpoint, tmp_path, capsys, line, words):
-    path = tmp_path / "bad.txt"
-    path.write_bytes(b"sea\tlake\t1.5\n" + line)
-    error = failing(capsys, "word-similarity", checkpoint, "--data", data, "--datasets", path)
-    assert words in error and str(path) in error
-
-
-def test_data_sets_that_are_not_there(data, checkpoint, tmp_path, capsys, monkeypatch):
+def test_data_sets_that_are_bad_or_not_there(data, checkpoint, scored, tmp_path, capsys, monkeypatch):
     def error(*asked):
-        return failing(capsys, "word-similarity", checkpoint, "--data", data, "--datasets", *asked)
+        return refused(capsys, "word-similarity", checkpoint, "--data", data, "--datasets", *asked)
 
     monkeypatch.delenv("AGG_DATA", raising=False)
     assert "found AGG_DATA not set; put the data set in $AGG_DATA/word-similarity/MEN.txt (lines of wo" in error("MEN")
@@ -252,75 +198,27 @@ def test_data_sets_that_are_not_there(data, checkpoint, tmp_path, capsys, monkey
     assert f"found no {tmp_path}/word-similarity/RW.txt; put" in error("RW,MEN")
     assert "found no file men; expected files, folders, or names of MEN, WS353, RG65, RW" in error("men")
     assert "found none of MEN.txt, WS353.txt" in error(tmp_path)
-    (tmp_path / "empty.txt").write_text("")
-    assert "found no pair" in error(tmp_path / "empty.txt")
-    for asked in ([""], [","], ["MEN", ""], ["MEN,"]):
-        assert "--datasets: found a name that is empty; expected files" in error(*asked)
-    assert f"found no file {'x' * 300};" in error("x" * 300)
-
-
-def test_a_long_list_of_data_sets(data, checkpoint, scored, capsys, monkeypatch):
-    """Longer than the name of a file may be, without a folder in it."""
-    asked = ",".join(["scored.txt"] * 40)
-    monkeypatch.chdir(scored.parent)
-    printed = run_command(capsys, "word-similarity", checkpoint, "--data", data, "--datasets", asked)
-    assert table(printed)[0] == ["", "scored"]
-
-
-@pytest.mark.parametrize("names", [["pairs", "b"], ["a", "pairs of a"]])
-def test_names_that_rows_of_their_own_have(data, checkpoint, turned, scored, capsys, names):
-    arguments = ("--data", data, "--datasets", scored, "--name", *names)
-    error = failing(capsys, "word-similarity", checkpoint, turned, *arguments)
-    assert "--name: found 'pairs" in error and "the row of the covered pairs; give" in error
-
-
-def test_files_that_are_read_are_not_overwritten(data, checkpoint, scored, tmp_path, capsys):
-    """The data, a data set in a folder, and a tokenizer's file."""
-    folder, codes = tmp_path / "sets", tmp_path / "codes"
-    folder.mkdir()
-    scored.rename(folder / "MEN.txt")
-    codes.write_text("s e\n")
-    tokenizer = ("--bpe", "subword_nmt", "--bpe-codes", codes)
-    for command in (("word-similarity", "--datasets", folder), ("neighbors", "--words", "sea")):
-        start = (command[0], checkpoint, "--data", data, *command[1:], *tokenizer)
-        targets = [checkpoint, data / "dict.txt", data / "train.bin", codes]
-        for target in [*targets, folder / "MEN.txt"] if "--datasets" in command else targets:
-            before = target.read_bytes()
-            assert f"--json: found {target}" in failing(capsys, *start, "--json", target)
-            assert target.read_bytes() == before
-
-
-def model_of_tokens(tmp_path, tokens):
-    dictionary = build_dictionary(" ".join(tokens))
-    dictionary.save(str(tmp_path / "dict.txt"))
-    write_split(tmp_path / "train", " ".join(tokens), dictionary)
-    return write_checkpoint(tmp_path / "m" / "c.pt", torch.eye(len(dictionary)), LANGUAGE_MODEL)
-
-
-def test_words_in_a_dictionary_of_pieces(tmp_path, scored, capsys):
-    """`sea` and `lake` would be found there, where they go on with a word; neighbors of a piece can be asked for."""
-    path = model_of_tokens(tmp_path, ["▁sea", "▁lake", "▁river", "sea", "lake", "river"])
-    error = failing(capsys, "word-similarity", path, "--data", tmp_path, "--datasets", scored)
-    assert (
-        "--bpe words: found 3 of the dictionary's 6 tokens that begin with ▁; expected words; choose --bpe sent"
-        in error
-    )
-    printed = run_command(capsys, "neighbors", path, "--data", tmp_path, "--words", "▁sea")
-    assert table(printed)[1][0][0].startswith("▁sea")
-
-
-def test_rare_words_where_one_begins_with_a_letter_of_gpt2(tmp_path, capsys):
-    """A name of a place in Malta, in a corpus of words."""
-    words = [f"stone{'abcdef'[index // 5] * (index % 5 + 1)}" for index in range(29)]
-    path = model_of_tokens(tmp_path, ["Ġgantija", *words])
-    body = table(run_command(capsys, "neighbors", path, "--data", tmp_path))[1]
-    assert len(body) == 3 and all(row[0].startswith("stone") for row in body)
+    assert "found no file ;" in error("")
+    for line, words in {
+        b"sea\tlake\n": "line 2: found 'sea\\tlake'; expected word<TAB>word<TAB>score",
+        b"sea\tlake\tmuch\n": "line 2: found 'sea\\tlake\\tmuch'",
+        b"sea\tlake\tnan\n": "line 2: found 'sea\\tlake\\tnan'",
+        b"\tlake\t3\n": "line 2: found",
+        b"\xff\xff": "unreadable (UnicodeDecodeError",
+    }.items():
+        scored.write_bytes(b"sea\tlake\t1.5\n" + line)
+        assert words in error(scored)
+    scored.write_text("")
+    assert "found no pair" in error(scored)
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    scored.write_text("sea\tlake\t1.5\n")
+    assert "scipy is missing; pip install '.[eval]'" in error(scored)
 
 
 def test_neighbors(data, checkpoint, turned, tmp_path, capsys):
     """`lake` (1, 3) and `river` (1, 2): 7/√50; `sea` 3/√10 and 2/√5; `pool` is zeros, and `</s>` special."""
     target = tmp_path / "out.json"
-    printed = run_command(
+    printed = run(
         capsys, "neighbors", checkpoint, turned, "--data", data, "--words", "lake", "Rome", "lake", "--topk", "3",
         "--json", target,
     )  # fmt: skip
@@ -340,121 +238,115 @@ def test_neighbors(data, checkpoint, turned, tmp_path, capsys):
     first = {"token": "river", "readable": "river", "index": 8, "count": 2, "group": "medium"}
     assert lake["checkpoints"][0]["neighbors"][0] == {"cosine": pytest.approx(7 / 50**0.5), **first}
     assert len(rome["checkpoints"][1]["neighbors"]) == 3
+    # Eight words less itself and `pool`; the last is `x|y`, at −1, escaped in the table.
+    printed = run(capsys, "neighbors", checkpoint, "--data", data, "--words", "Paris", "--topk", "9")
+    assert table(printed)[1][0][-4:] == ["x¦y (-1.00)", "—", "—", "—"] and "x\\|y (-1.00)" in printed
 
 
-def test_neighbors_that_are_few_or_have_a_bar(data, checkpoint, capsys):
-    """Eight words less itself and `pool`; the last is `x|y`, at −1, escaped in the table."""
-    printed = run_command(capsys, "neighbors", checkpoint, "--data", data, "--words", "Paris", "--topk", "9")
-    assert table(printed)[1][0][-4:] == ["x¦y (-1.00)", "—", "—", "—"]
-    assert "x\\|y (-1.00)" in printed
+def numbered_words(count):
+    """stonea, stoneaa, …: all letters, and different."""
+    return [f"stone{'abcdef'[index // 5] * (index % 5 + 1)}" for index in range(count)]
 
 
-def test_neighbors_of_rare_words_by_default(tmp_path, capsys):
-    """Thirty words 30 to 1 times, of which the last four are rare, with eos and unk; one is too short."""
-    words = [f"stone{'abcdef'[index // 5] * (index % 5 + 1)}" for index in range(30)]
-    words[27] = "abc"
-    text = " ".join(" ".join([word] * (30 - index)) for index, word in enumerate(words))
-    dictionary = build_dictionary(text)
-    dictionary.save(str(tmp_path / "dict.txt"))
-    write_split(tmp_path / "train", text, dictionary)
-    path = write_checkpoint(tmp_path / "c.pt", torch.randn(len(dictionary), 4), LANGUAGE_MODEL)
-    start = ("neighbors", path, "--data", tmp_path)
-    assert [row[0] for row in table(run_command(capsys, *start))[1]] == [f"{words[i]}†" for i in (26, 28, 29)]
-    assert "found no rare token that is a word" in failing(capsys, *start, "--groups", "frequency")
+COMMON = [f"w{one}{other}" for one in "abcde" for other in "abcde"]
+WORD_STARTS = " ".join(f"▁{word}" for word in COMMON * 9)
+RARE_WORDS = {
+    # Thirty words 30 to 1 times, of which the last four are rare, with eos and unk; one is too short.
+    "by frequency": (
+        " ".join(
+            " ".join([word] * (30 - i)) for i, word in enumerate([*numbered_words(27), "abc", "stoneg", "stoneh"])
+        ),
+        [f"{numbered_words(27)[26]}†", "stoneg†", "stoneh†"],
+    ),
+    # A name of a place in Malta, in a corpus of words.
+    "a letter of GPT-2": (" ".join(["Ġgantija", *numbered_words(29)]), None),
+    # Of the rare `▁stone` and `▁stran`, the second is followed by `ger` in two of three places.
+    "begun": (f"{WORD_STARTS} {'ger ' * 9}▁stran ger ▁stone ▁stran ger ▁stone ▁stran ▁stone", ["▁stone†"]),
+    # Of the rare `stone` and `tion`, the second follows a piece that ends in `@@` in two of three places.
+    "ended": (f"{' '.join(COMMON * 9)} {'na@@ le@@ ' * 9} na@@ tion stone le@@ tion stone tion na@@ stone", ["stone†"]),
+}
 
 
-def test_rare_words_are_whole(tmp_path, capsys):
+@pytest.mark.parametrize("name", RARE_WORDS)
+def test_rare_words_by_default(name, tmp_path, capsys):
+    """Whole words of four letters or more, the most frequent of the rare ones."""
+    text, expected = RARE_WORDS[name]
+    path = model_of_tokens(tmp_path, text)
+    start = ("neighbors", path, "--data", tmp_path, "--topk", "1")
+    found = [row[0] for row in table(run(capsys, *start))[1]]
+    assert found == expected if expected else len(found) == 3 and all(word.startswith("stone") for word in found)
+    if name == "by frequency":
+        assert "found no rare token that is a word" in refused(capsys, *start, "--groups", "frequency")
+
+
+def test_rare_words_by_their_ids(tmp_path, capsys):
     """Ids of GPT-2's pieces: of the rare `Ġlower` and `lowers`, the second occurs within words only."""
     pieces = [*"Ġlowers", "Ġl", "ow", "Ġlow", "er", "Ġlower", "lowers"]
-    (tmp_path / "encoder.json").write_text(json.dumps({piece: 100 + index for index, piece in enumerate(pieces)}))
-    (tmp_path / "vocab.bpe").write_text("#version: 0.2\nĠ l\no w\nĠl ow\ne r\nĠlow er\n", encoding="utf-8")
+    options = gpt2_files(tmp_path, pieces, ["Ġ l", "o w", "Ġl ow", "e r", "Ġlow er"])
     order = [*range(11), 12, 11, *range(11)]  # after `Ġlower`, a word begins
-    text = " ".join(str(100 + index) for index in order)
-    path = model_of_tokens(tmp_path, text.split())
-    files = ("--gpt2-encoder-json", tmp_path / "encoder.json", "--gpt2-vocab-bpe", tmp_path / "vocab.bpe")
+    path = model_of_tokens(tmp_path, " ".join(str(100 + index) for index in order))
     start = ("neighbors", path, "--data", tmp_path, "--topk", "2", "--json", tmp_path / "out.json")
-    body = table(run_command(capsys, *start, "--bpe", "gpt2", *files))[1]
+    body = table(run(capsys, *start, *options))[1]
     assert [row[0] for row in body] == ["Ġlower†"] and body[0][2:] == ["Ġ (0.00)", "l (0.00)"]
-    found = json.loads((tmp_path / "out.json").read_text())["words"]
-    (word,) = found
+    (word,) = json.loads((tmp_path / "out.json").read_text())["words"]
     assert (word["word"], word["tokens"][0]["token"], word["tokens"][0]["readable"]) == ("lower", "111", "Ġlower")
-    assert "found no rare token that is a word" in failing(capsys, *start)
+    assert "found no rare token that is a word" in refused(capsys, *start)
 
 
-def test_a_rare_piece_that_others_follow_is_no_word(tmp_path, capsys):
-    """Of the rare `▁stone` and `▁stran`, the second is followed by `ger` in two of three places."""
-    common = [f"▁{one}{other}" for one in "abcde" for other in "abcde"]
-    text = f"{' '.join(common * 9)} {'ger ' * 9}▁stran ger ▁stone ▁stran ger ▁stone ▁stran ▁stone"
-    path = model_of_tokens(tmp_path, text.split())
-    body = table(run_command(capsys, "neighbors", path, "--data", tmp_path, "--topk", "1"))[1]
-    assert [row[0] for row in body] == ["▁stone†"]
-
-
-def test_a_rare_piece_that_ends_other_words_is_no_word(tmp_path, capsys):
-    """Of the rare `stone` and `tion`, the second follows a piece that ends in `@@` in two of three places."""
-    common = [f"w{one}{other}" for one in "abcde" for other in "abcde"]
-    text = f"{' '.join(common * 9)} {'na@@ le@@ ' * 9} na@@ tion stone le@@ tion stone tion na@@ stone"
-    path = model_of_tokens(tmp_path, text.split())
-    start = ("neighbors", path, "--data", tmp_path, "--topk", "1")
-    assert [row[0] for row in table(run_command(capsys, *start))[1]] == ["stone†"]
-    assert table(run_command(capsys, *start, "--words", "tion"))[1][0][0] == "tion†"
+def test_a_dictionary_of_pieces_is_none_of_words(tmp_path, scored, capsys):
+    """`sea` and `lake` would be found there, where they go on with a word; neighbors of a piece can be asked for."""
+    path = model_of_tokens(tmp_path, "▁sea ▁lake ▁river sea lake river")
+    error = refused(capsys, "word-similarity", path, "--data", tmp_path, "--datasets", scored)
+    assert "--bpe words: found a dictionary whose tokens look like those of --bpe sentencepiece" in error
+    printed = run(capsys, "neighbors", path, "--data", tmp_path, "--words", "▁sea")
+    assert table(printed)[1][0][0].startswith("▁sea")
 
 
 def test_neighbors_across_languages(tmp_path, capsys):
     """Of a joined dictionary; a token is rare by its frequency on the target side."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
     german, english = "Glück Glück Glück froh froh Hund", "happy happy happy happy luck luck dog"
-    dictionary = build_dictionary(f"{german} {english}")
+    dictionary = write_data(tmp_path / "bin", f"{german} {english}")
     for language, text in {"de": german, "en": english}.items():
-        dictionary.save(str(folder / f"dict.{language}.txt"))
-        write_split(folder / f"train.en-de.{language}", text, dictionary)
+        dictionary.save(str(tmp_path / "bin" / f"dict.{language}.txt"))
+        write_split(tmp_path / "bin" / f"train.en-de.{language}", text, dictionary)
     weight = torch.eye(len(dictionary))
     weight[dictionary.index("luck")] += 2 * weight[dictionary.index("Glück")] + weight[dictionary.index("happy")]
-    path = write_checkpoint(tmp_path / "mt" / "c.pt", weight, TRANSLATION)
-    printed = run_command(capsys, "neighbors", path, "--data", folder, "--words", "luck", "Glück", "--topk", "2")
+    path = save_checkpoint(tmp_path / "mt" / "c.pt", weight, TRANSLATION)
+    printed = run(capsys, "neighbors", path, "--data", tmp_path / "bin", "--words", "luck", "Glück", "--topk", "2")
     body = table(printed)[1]
     assert body[0][0].startswith("luck") and body[0][2:] == ["Glück (0.82)", "happy (0.41)"]  # 2 and 1 of √6
     assert body[1][0] == "Glück" and body[1][2].startswith("luck")
 
 
-@pytest.mark.parametrize("command", [("word-similarity", "--datasets", "pairs.txt"), ("neighbors", "--words", "sea")])
-def test_errors_of_both(data, checkpoint, scored, tmp_path, capsys, monkeypatch, command):
-    monkeypatch.chdir(tmp_path)
-    scored.rename(tmp_path / "pairs.txt")
-
-    def error(*arguments, path=checkpoint, folder=data):
-        return failing(capsys, command[0], path, "--data", folder, *command[1:], *arguments)
-
-    assert "found no such folder" in error(folder="nowhere")
-    assert "found no such file" in error(path="nowhere.pt")
-    small = write_checkpoint(tmp_path / "small.pt", torch.ones(7, 2), LANGUAGE_MODEL)
-    assert "found a vocabulary of 7 tokens" in error(path=small)
-    assert "2 names for 1 files" in error("--name", "x", "y")
-    assert "found no --bpe-codes" in error("--bpe", "fastbpe")
-    assert "--bpe-codes: found it with --bpe words" in error("--bpe-codes", "x")
-    assert "cannot write" in error("--json", tmp_path)
+SIMILARITY, NEIGHBORS = ("word-similarity", "--datasets", "scored.txt"), ("neighbors", "--words", "sea")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("command", "arguments", "words"),
     [
-        (["--words", "sea", "Athens"], "found 'Athens', in tokens ['Athens'], not all in the vocabulary"),
-        (["--words", "<unk>"], "found '<unk>'"),
-        (["--words", "Sea"], "found 'Sea'"),
-        (["--words", "sea", "pool"], "found only zeros as an embedding of 'pool'"),
-        (["--topk", "0"], "--topk: expected at least 1, got 0"),
-        (["--topk", "13"], "--topk: found 13; expected at most 12, the tokens of"),
-        (["--topk", "200000000"], "--topk: found 200000000; expected at most 12"),
-        (["--words", "sea", "<s>"], "--words: found '<s>', no word but a special token"),
-        (["--words", "<pad>"], "found '<pad>', no word but a special token"),
+        (SIMILARITY, ["--data", "nowhere"], "found no such folder"),
+        (NEIGHBORS, ["small/c.pt"], "found a vocabulary of 7 tokens"),
+        (SIMILARITY, ["--name", "x", "y"], "2 names for 1 files"),
+        (SIMILARITY, ["--name", "pairs"], "--name: found 'pairs', a row of its own"),
+        (NEIGHBORS, ["--bpe", "fastbpe"], "--bpe-codes: found none"),
+        (SIMILARITY, ["--bpe-codes", "x"], "--bpe-codes: found it with --bpe words"),
+        (NEIGHBORS, ["--json", "."], "cannot write"),
+        (SIMILARITY, ["--json", "scored.txt"], "--json: found scored.txt"),
+        (NEIGHBORS, ["--json", "bin/train.bin"], "--json: found bin/train.bin"),
+        (NEIGHBORS, ["--bpe", "subword_nmt", "--bpe-codes", "codes", "--json", "codes"], "--json: found codes"),
+        (NEIGHBORS, ["--words", "sea", "Athens"], "found 'Athens', in tokens ['Athens'], not all in the vocabulary"),
+        (NEIGHBORS, ["--words", "Sea"], "found 'Sea'"),
+        (NEIGHBORS, ["--words", "sea", "pool"], "found only zeros as an embedding of 'pool'"),
+        (NEIGHBORS, ["--words", "sea", "<unk>"], "--words: found '<unk>', no word but a special token"),
+        (NEIGHBORS, ["--topk", "0"], "--topk: expected at least 1, got 0"),
+        (NEIGHBORS, ["--topk", "13"], "--topk: found 13; expected at most 12, the tokens of"),
     ],
 )
-def test_errors_of_neighbors(data, checkpoint, capsys, arguments, words):
-    assert words in failing(capsys, "neighbors", checkpoint, "--data", data, *arguments)
-
-
-def test_scipy_is_missing(data, checkpoint, scored, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "scipy.stats", None)
-    error = failing(capsys, "word-similarity", checkpoint, "--data", data, "--datasets", scored)
-    assert "scipy is missing; pip install '.[eval]'" in error
+def test_mistakes(data, checkpoint, scored, tmp_path, capsys, monkeypatch, command, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    save_checkpoint(tmp_path / "small" / "c.pt", torch.ones(7, 2), LANGUAGE_MODEL)
+    (tmp_path / "codes").write_text("s e\n")
+    path = arguments.pop(0) if arguments[0].endswith(".pt") else checkpoint
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    assert words in refused(capsys, command[0], path, "--data", "bin", *command[1:], *arguments)
+    assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
