@@ -1,8 +1,10 @@
 """The commands of `agg-fairseq`, called in the process of the tests, and small checkpoints to measure."""
 
 import torch
+from fairseq.trainer import Trainer
 
 from agg_fairseq.cli.main import main
+from tests.small_trainings import LM, batches, build
 
 LANGUAGE_MODEL = {"_name": "language_modeling"}
 TRANSLATION = {"_name": "translation", "source_lang": "en", "target_lang": "de"}
@@ -46,3 +48,23 @@ def save_checkpoint(path, weight, task):
     parameters = {"decoder.output_projection.weight": weight, "decoder.embed_tokens.weight": weight}
     torch.save({"model": parameters, "cfg": {"task": task}}, path)
     return path
+
+
+def save_model(path, data, *options, base=LM, updates=0):
+    """A checkpoint as fairseq-train saves it after a few updates."""
+    cfg, task, model, criterion = build(data, "--criterion", "mle", *options, base=base)
+    trainer = Trainer(cfg, task, model, criterion)
+    for _, batch in zip(range(updates), batches(cfg, task), strict=False):
+        trainer.train_step([batch])
+    trainer.consolidate_optimizer()
+    path.parent.mkdir(exist_ok=True)
+    trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}})
+    return path
+
+
+def changed(path, target, change):
+    """A copy of a checkpoint with something changed."""
+    state = torch.load(path, weights_only=True)
+    change(state)
+    torch.save(state, target)
+    return target

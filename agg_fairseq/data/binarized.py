@@ -166,7 +166,7 @@ def _tokens(path: Path, dictionary: Any) -> np.ndarray:
         with open_file(index, "rb") as file:
             raw = file.read()
         if not raw.startswith(MAGIC):  # --dataset-impl lazy or cached
-            items = data_utils.load_indexed_dataset(str(path), dictionary)
+            items = data_utils.load_indexed_dataset(str(path), dictionary, dataset_impl="lazy")
             return torch.cat([items[number] for number in range(len(items))]).numpy()
         zero, version, code, number = struct.unpack_from("<BQBQ", raw, len(MAGIC))
         if len(raw) != HEADER + 12 * number:

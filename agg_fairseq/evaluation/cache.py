@@ -75,7 +75,7 @@ class Cache:
             UserError: as `result`.
         """
         path, key_path = self.folder / name, self.folder / f"{name}.key.json"
-        key = _key(function, inspect.signature(function).bind(*arguments, name, **options))
+        key = _key(function, inspect.signature(function).bind(*arguments, None, **options))
         try:
             kept = json.loads(key_path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):

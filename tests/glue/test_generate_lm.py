@@ -3,20 +3,18 @@
 import json
 import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from fairseq.trainer import Trainer
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
 from agg_fairseq.decoding import continuation
 from agg_fairseq.evaluation import generate_texts  # noqa: F401 — the module of this name is in sys.modules then
 from agg_fairseq.models import from_checkpoint
-from tests.glue.test_cli import changed, diverge
-from tests.small_trainings import batches, build
+from tests.commands import changed, refused, save_model
+from tests.small_trainings import build
 
 MODULE = sys.modules["agg_fairseq.evaluation.generate_texts"]
 PAD, BOS, EOS = 1, 0, 2
@@ -77,19 +75,6 @@ def test_greedy_equals_a_full_forward_per_step(lm_data, architecture):
     assert len(found.unique()) > 1
 
 
-@pytest.mark.grid(1)
-@pytest.mark.parametrize("topk", [None, 10])
-def test_batches_change_nothing(lm_data, topk):
-    model, prefixes = model_of(lm_data), prefixes_of(7)
-
-    def in_batches(size):
-        generator = torch.Generator().manual_seed(1)
-        return torch.cat([continuation(model, p, 9, topk=topk, generator=generator) for p in prefixes.split(size)])
-
-    whole = in_batches(7)
-    assert torch.equal(in_batches(1), whole) and torch.equal(in_batches(3), whole)
-
-
 def test_sampled_tokens_are_among_the_likeliest(lm_data):
     model, prefixes = model_of(lm_data), prefixes_of(16)
     generator = torch.Generator().manual_seed(1)
@@ -105,8 +90,7 @@ def test_seeds(lm_data):
     def sampled(seed, topk=10):
         return continuation(model, prefixes, 9, topk=topk, generator=torch.Generator().manual_seed(seed))
 
-    assert torch.equal(sampled(1), sampled(1))
-    assert not torch.equal(sampled(1), sampled(2))
+    assert torch.equal(sampled(1), sampled(1)) and not torch.equal(sampled(1), sampled(2))
     state = torch.get_rng_state()
     assert torch.equal(sampled(1, topk=1), continuation(model, prefixes, 9))
     assert torch.equal(torch.get_rng_state(), state), "greedy and seeded continuations leave torch's numbers alone"
@@ -145,20 +129,9 @@ def test_goes_on_after_the_end_of_a_line():
     ]
 
 
-def save(path, data, *arguments, updates=0):
-    """A checkpoint as fairseq-train saves it."""
-    cfg, task, model, criterion = build(data, "--criterion", "mle", *arguments)
-    trainer = Trainer(cfg, task, model, criterion)
-    for _, batch in zip(range(updates), batches(cfg, task), strict=False):
-        trainer.train_step([batch])
-    trainer.consolidate_optimizer()
-    trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}})
-    return path
-
-
 @pytest.fixture(scope="module")
 def checkpoint(lm_data, tmp_path_factory):
-    return save(tmp_path_factory.mktemp("model") / "checkpoint.pt", lm_data, updates=5)
+    return save_model(tmp_path_factory.mktemp("model") / "checkpoint.pt", lm_data, updates=5)
 
 
 def generate(data, checkpoint, output, *arguments):
@@ -193,19 +166,12 @@ def test_blocks_are_the_stream_of_the_split(lm_data, checkpoint, tmp_path, capsy
     assert counts == (number, number * 9, len(expected) - number * 14)
 
 
-def test_the_first_texts_are_those_of_all(lm_data, checkpoint, tmp_path):
-    _, texts = generate(lm_data, checkpoint, tmp_path / "t.jsonl", *LENGTHS, "--gen-subset", "valid")
-    _, first = generate(
-        lm_data, checkpoint, tmp_path / "f.jsonl", *LENGTHS, "--gen-subset", "valid", "--max-texts", "3"
-    )
-    assert first == texts[:3]
-
-
-@pytest.mark.parametrize("options", [(), ("--topk", "8")], ids=["greedy", "top-k"])
-def test_the_batch_size_changes_no_text(lm_data, checkpoint, tmp_path, options):
-    _, one = generate(lm_data, checkpoint, tmp_path / "1.jsonl", *LENGTHS, *options, "--batch-size", "1")
-    _, four = generate(lm_data, checkpoint, tmp_path / "4.jsonl", *LENGTHS, *options, "--batch-size", "4")
-    assert one == four
+def test_the_first_texts_are_those_of_all_whatever_the_batch(lm_data, checkpoint, tmp_path):
+    for options in ((), ("--topk", "8")):
+        _, whole = generate(lm_data, checkpoint, tmp_path / "t.jsonl", *LENGTHS, *options)
+        for more in (("--batch-size", "1"), ("--batch-size", "4", "--max-texts", "3")):
+            _, found = generate(lm_data, checkpoint, tmp_path / "f.jsonl", *LENGTHS, *options, *more)
+            assert found == whole[: len(found)] and len(found) == (3 if "--max-texts" in more else len(whole))
 
 
 def test_sampling_is_reproduced_by_its_seed(lm_data, checkpoint, tmp_path, capsys):
@@ -214,14 +180,11 @@ def test_sampling_is_reproduced_by_its_seed(lm_data, checkpoint, tmp_path, capsy
         _, sampled[name] = generate(lm_data, checkpoint, tmp_path / name, *LENGTHS, "--topk", "8", *options)
     assert sampled["a"] == sampled["b"] != sampled["c"]
     assert "|decoding:top-k=8|seed:2|" in capsys.readouterr().out
-    _, greedy = generate(lm_data, checkpoint, tmp_path / "g", *LENGTHS)
-    _, likeliest = generate(lm_data, checkpoint, tmp_path / "k", *LENGTHS, "--topk", "1")
-    assert greedy == likeliest != sampled["a"]
 
 
 def test_bos_before_the_prefix_where_the_model_had_it(lm_data, tmp_path):
     options = ("--add-bos-token", "--decoder-learned-pos", "--max-target-positions", "32")
-    path = save(tmp_path / "bos.pt", lm_data, *options, updates=3)
+    path = save_model(tmp_path / "bos.pt", lm_data, *options, updates=3)
     _, texts = generate(lm_data, path, tmp_path / "t.jsonl", *LENGTHS)
     words = texts[0]["prefix"].split(" ")
     assert words == stream_of(lm_data)[:5], "the bos is none of the text's tokens"
@@ -277,106 +240,64 @@ def test_decoding_of_a_factorized_output_layer(lm_data, checkpoint, tmp_path, ca
     [
         (("--gen-subset", "dev"), "--gen-subset: found no split 'dev'"),
         (("--length", "5000"), "expected at least 5005, a prefix and its reference; lower --prefix-length"),
-        (("--topk", "0"), "--topk: expected 1 to 2^31 - 1, got 0"),
         (("--topk", "65"), "--topk: expected 1 to 64 (the model's vocabulary), got 65"),
         (("--prefix-length", "0"), "--prefix-length: expected 1 to 2^31 - 1, got 0"),
-        (("--length", "-1"), "--length: expected 1 to 2^31 - 1, got -1"),
-        (("--max-texts", "0"), "--max-texts: expected 1 to 2^31 - 1, got 0"),
-        (("--batch-size", "0"), "--batch-size: expected 1 to 2^31 - 1, got 0"),
         (("--seed", "-1"), "--seed: expected 0 to 2^63 - 1, got -1"),
         (("--device", "foo"), "which this machine lacks"),
         (("--f2-decoding", "joint"), "found a model with an ordinary softmax"),
+        (("--output", "bin/train.bin"), "--output: found bin/train.bin, a file in a folder that is read"),
+        (("--output", "run/checkpoint_best.pt"), "name another"),
+        (("--json", "run/checkpoint_best.pt"), "name another"),
+        (("--json", "bin/dict.txt"), "name another"),
+        (("--output", "bin"), "cannot write bin"),
+        (("--json", "file/t.jsonl"), "cannot write file/t.jsonl"),
+        (("--path", "translation.pt"), "found a model of the task translation"),
+        (("--path", "layerless.pt"), "cannot build its model"),
+        (("--path", "diverged.pt"), "found an infinity or NaN"),
+        (("cut",), "cut/test: unreadable .idx or .bin"),
+        (("larger",), "pass the data folder that the model was trained with"),
+        (("other",), "other/test: found token 64, but the dictionary has 64; expected both to come"),
     ],
 )
-def test_bad_values_are_one_line(lm_data, checkpoint, tmp_path, capsys, arguments, words):
-    assert generate(lm_data, checkpoint, tmp_path / "t.jsonl", *LENGTHS, *arguments) == (2, None)
-    error = capsys.readouterr().err
-    assert words in error and error.count("\n") == 1
-
-
-def test_what_is_read_is_not_written_over(lm_data, checkpoint, tmp_path, capsys):
-    """Neither the data, nor the checkpoint of a run that is given by its folder."""
-    data, run = shutil.copytree(lm_data, tmp_path / "bin"), tmp_path / "run"
-    run.mkdir()
-    best = Path(shutil.copy(checkpoint, run / "checkpoint_best.pt"))
-    other = tmp_path / "t"
-    for files in ((data / "train.bin",), (best,), (other, best), (other, data / "dict.txt")):
-        named = [word for option in zip(("--output", "--json"), map(str, files), strict=False) for word in option]
-        assert main(["generate-lm", str(data), "--path", str(run), *named, *LENGTHS]) == 2
-        error = capsys.readouterr().err
-        assert error.count("\n") == 1 and "name another" in error
-    assert best.read_bytes() == Path(checkpoint).read_bytes()
-    assert all((data / file.name).read_bytes() == file.read_bytes() for file in lm_data.iterdir() if file.is_file())
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda state: state["cfg"].update(task={"_name": "translation"}), "found a model of the task translation"),
-        (lambda state: state["model"].pop("decoder.layers.0.fc1.weight"), "cannot build its model"),
-        (diverge, "found an infinity or NaN"),
-    ],
-)
-def test_changed_checkpoints_are_one_line(lm_data, checkpoint, tmp_path, capsys, change, words):
-    path = changed(checkpoint, tmp_path / "changed.pt", change)
-    assert generate(lm_data, path, tmp_path / "t.jsonl", *LENGTHS) == (2, None)
-    error = capsys.readouterr().err
-    assert words in error and error.count("\n") == 1
-
-
-@pytest.mark.parametrize("output", ["file/t.jsonl", "folder"])
-@pytest.mark.parametrize("option", ["--output", "--json"])
-def test_unwritable_output_is_found_out_first(lm_data, checkpoint, tmp_path, capsys, monkeypatch, option, output):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "folder").mkdir()
+def test_mistakes_are_one_line(lm_data, checkpoint, tmp_path, capsys, monkeypatch, arguments, words):
+    """Found before the first text is continued, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(MODULE, "_continue", None)
-    arguments = ["generate-lm", lm_data, "--path", checkpoint, *LENGTHS, "--output", tmp_path / "t.jsonl"]
-    assert main([str(argument) for argument in (*arguments, option, tmp_path / output)]) == 2
-    error = capsys.readouterr().err
-    assert f"cannot write {tmp_path / output}" in error and error.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("file", "words"), [("test.bin", "found an empty file"), ("test.idx", "unreadable"), ("dict.txt", "bad dict.txt")]
-)
-def test_damaged_data_is_one_line(lm_data, checkpoint, tmp_path, capsys, file, words):
-    data = tmp_path / "bin"
-    shutil.copytree(lm_data, data)
-    (data / file).write_bytes(b"" if file != "dict.txt" else b"word without count\n")
-    assert generate(data, checkpoint, tmp_path / "t.jsonl", *LENGTHS) == (2, None)
-    error = capsys.readouterr().err
-    assert words in error and error.count("\n") == 1
-
-
-def test_a_dictionary_of_another_size(lm_data, checkpoint, tmp_path, capsys):
-    data = tmp_path / "bin"
-    shutil.copytree(lm_data, data)
-    with open(data / "dict.txt", "a") as file:
+    (tmp_path / "run").mkdir()
+    shutil.copy(checkpoint, tmp_path / "run" / "checkpoint_best.pt")
+    for name in ("bin", "cut", "larger", "other"):
+        shutil.copytree(lm_data, tmp_path / name)
+    (tmp_path / "file").touch()
+    (tmp_path / "cut" / "test.idx").write_bytes(b"")
+    with open(tmp_path / "larger" / "dict.txt", "a") as file:
         file.write("another 1\n")
-    assert generate(data, checkpoint, tmp_path / "t.jsonl", *LENGTHS) == (2, None)
-    assert "pass the data folder that the model was trained with" in capsys.readouterr().err
-
-
-def test_a_token_beyond_the_dictionary(lm_data, checkpoint, tmp_path, capsys):
-    data = tmp_path / "bin"
-    shutil.copytree(lm_data, data)
-    tokens = np.fromfile(data / "test.bin", dtype=np.uint16)
+    tokens = np.fromfile(lm_data / "test.bin", dtype=np.uint16)
     tokens[3] = 64
-    tokens.tofile(data / "test.bin")
-    assert generate(data, checkpoint, tmp_path / "t.jsonl", *LENGTHS) == (2, None)
-    assert "/test: found token 64, but the dictionary has 64; expected both to come" in capsys.readouterr().err
+    tokens.tofile(tmp_path / "other" / "test.bin")
+    for name, change in {
+        "translation": lambda state: state["cfg"].update(task={"_name": "translation"}),
+        "layerless": lambda state: state["model"].pop("decoder.layers.0.fc1.weight"),
+        "diverged": lambda state: state["model"]["decoder.output_projection.weight"][3].fill_(torch.nan),
+    }.items():
+        changed(checkpoint, tmp_path / f"{name}.pt", change)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    data, options = ("bin", arguments) if arguments[0].startswith("--") else (arguments[0], ())
+    assert words in refused(
+        capsys, "generate-lm", data, "--path", "run", "--output", "t.jsonl", *LENGTHS, *options
+    )  # fmt: skip
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
 def test_learned_positions_limit_the_length(lm_data, tmp_path, capsys):
     """16 positions: 17 tokens need 16 steps of the model, 18 are too many; with a bos in front 17 are."""
-    plain = save(tmp_path / "plain.pt", lm_data, "--decoder-learned-pos")
-    bos = save(tmp_path / "bos.pt", lm_data, "--decoder-learned-pos", "--add-bos-token", "--max-target-positions", "16")
-    output = tmp_path / "t.jsonl"
+    plain = save_model(tmp_path / "plain.pt", lm_data, "--decoder-learned-pos")
+    options = ("--decoder-learned-pos", "--add-bos-token", "--max-target-positions", "16")
+    bos, output = save_model(tmp_path / "bos.pt", lm_data, *options), tmp_path / "t.jsonl"
     assert generate(lm_data, plain, output, "--prefix-length", "8", "--length", "9")[0] == 0
     for path, length in ((plain, "10"), (bos, "9")):
-        assert generate(lm_data, path, output, "--prefix-length", "8", "--length", length)[0] == 2
-        error = capsys.readouterr().err
-        assert "found a model with 16 learned positions; expected at least 17" in error and error.count("\n") == 1
+        start = ("generate-lm", lm_data, "--path", path, "--output", output)
+        error = refused(capsys, *start, "--prefix-length", "8", "--length", length)
+        assert "found a model with 16 learned positions; expected at least 17" in error
 
 
 def test_too_little_memory_of_a_gpu(lm_data, checkpoint, tmp_path, capsys, monkeypatch):
@@ -384,5 +305,5 @@ def test_too_little_memory_of_a_gpu(lm_data, checkpoint, tmp_path, capsys, monke
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(MODULE.decoding, "continuation", full)
-    assert generate(lm_data, checkpoint, tmp_path / "t.jsonl", *LENGTHS, "--batch-size", "4") == (2, None)
-    assert "--batch-size: found 4 texts too many" in capsys.readouterr().err
+    start = ("generate-lm", lm_data, "--path", checkpoint, "--output", tmp_path / "t.jsonl", *LENGTHS)
+    assert "--batch-size: found 4 texts too many" in refused(capsys, *start, "--batch-size", "4")

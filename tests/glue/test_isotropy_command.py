@@ -1,45 +1,33 @@
 """`agg-fairseq isotropy`, of language models and of a translation model."""
 
 import json
-import os
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
-from fairseq.trainer import Trainer
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from agg_fairseq.cli.main import main
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
-from tests.small_trainings import MT, build
-from tests.unit.test_geometry import algorithm_1
-
-
-def isotropy(*arguments):
-    return main(["isotropy", *map(str, arguments)])
+from tests.commands import refused, run, save_model
+from tests.isoscore import algorithm_1
+from tests.small_trainings import MT
 
 
 @pytest.fixture(scope="module")
 def translator(mt_data, tmp_path_factory):
-    """A translation model with one embedding for all, saved as fairseq-train saves it."""
+    """A translation model with one embedding for all."""
     path = tmp_path_factory.mktemp("translator") / "checkpoint.pt"
-    cfg, task, model, criterion = build(mt_data, "--criterion", "mle", "--share-all-embeddings", base=MT)
-    trainer = Trainer(cfg, task, model, criterion)
-    trainer.consolidate_optimizer()
-    trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}})
-    return path
+    return save_model(path, mt_data, "--share-all-embeddings", base=MT)
 
 
 def test_numbers_are_those_of_numpy(lm_runs, lm_data, tmp_path, capsys):
     checkpoints = [lm_runs / name / "checkpoint_last.pt" for name in ("mle", "agg")]
-    assert isotropy(*checkpoints, "--data", lm_data, "--json", tmp_path / "i.json") == 0
-    printed = capsys.readouterr().out
+    printed = run(capsys, "isotropy", *checkpoints, "--data", lm_data, "--json", tmp_path / "i.json")
     assert re.search(r"\| IsoScore rare +\| +[01]\.\d{3} \| +[01]\.\d{3} \|\n", printed)
     assert "matrix:decoder.output_projection.weight(tied)|" in printed and "specials-included" in printed
     found = json.loads((tmp_path / "i.json").read_text())
@@ -57,47 +45,32 @@ def test_numbers_are_those_of_numpy(lm_runs, lm_data, tmp_path, capsys):
 
 
 def test_groups_need_data(lm_runs, tmp_path, capsys):
-    assert isotropy(lm_runs / "mle" / "checkpoint_last.pt", "--json", tmp_path / "i.json") == 0
-    assert capsys.readouterr().out.count("— |") == 10  # three measures of three groups, and a cosine
+    printed = run(capsys, "isotropy", lm_runs / "mle" / "checkpoint_last.pt", "--json", tmp_path / "i.json")
+    assert printed.count("— |") == 10  # three measures of three groups, and a cosine
     found = json.loads((tmp_path / "i.json").read_text())
     assert found["groups"] is None and found["checkpoints"][0]["isotropy"]["rare"] is None
     assert found["checkpoints"][0]["rare_frequent_cosine"] is None
 
 
-def test_a_translation_model_is_grouped_by_the_target_side(translator, mt_data, capsys):
+def test_a_translation_model_is_grouped_by_the_target_side(translator, lm_runs, lm_data, mt_data, capsys):
     """No English word is ever a target: all of them are rare by frequency, and none of the German ones is."""
-    assert isotropy(translator, "--data", mt_data, "--groups", "frequency") == 0
-    assert "groups:1e-05/1e-06-of-tokens" in capsys.readouterr().out
+    printed = run(capsys, "isotropy", translator, "--data", mt_data, "--groups", "frequency")
+    assert "groups:1e-05/1e-06-of-tokens" in printed
     vocabulary = load_embedding_vocabulary({"mt": Checkpoint(translator)}, mt_data)
     assert vocabulary.joined and vocabulary.languages == ("en", "de")
     rare = {vocabulary.dictionary[int(token)] for token in vocabulary.groups("frequency").members("rare")}
     assert {f"w{index}" for index in range(5)} < rare and not any(token.startswith("t") for token in rare)
-
-
-def test_models_of_different_tasks_are_not_compared(translator, lm_runs, lm_data, mt_data, capsys):
-    assert isotropy(lm_runs / "mle" / "checkpoint_last.pt", translator, "--data", lm_data) == 2
-    assert "found no train.X-Y.X.bin" in capsys.readouterr().err
-    assert isotropy(lm_runs / "mle" / "checkpoint_last.pt", translator, "--data", mt_data) == 2
-    assert "found a model from en to de; expected a language model" in capsys.readouterr().err
-
-
-def test_embeddings_that_cannot_be_measured(lm_runs, tmp_path, capsys):
-    state = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state
-    weight = "decoder.output_projection.weight"
-    state["model"][weight] = torch.zeros_like(state["model"][weight])
-    torch.save(state, tmp_path / "zero.pt")
-    assert isotropy(tmp_path / "zero.pt") == 2
-    assert "found only zeros in decoder.output_projection.weight" in capsys.readouterr().err
-    assert not Checkpoint(tmp_path / "zero.pt").output_embedding.tied
-    del state["model"][weight], state["model"]["decoder.embed_tokens.weight"]
-    torch.save(state, tmp_path / "none.pt")
-    with pytest.raises(UserError, match="found no output embedding"):
-        Checkpoint(tmp_path / "none.pt").output_embedding  # noqa: B018
+    models = (lm_runs / "mle" / "checkpoint_last.pt", translator)
+    assert "found no train.X-Y.X.bin" in refused(capsys, "isotropy", *models, "--data", lm_data)
+    expected = "found a model from en to de; expected a language model"
+    assert expected in refused(capsys, "isotropy", *models, "--data", mt_data)
 
 
 @pytest.mark.parametrize(
     ("weight", "words"),
     [
+        (torch.zeros(3, 2), "found only zeros in decoder.output_projection.weight"),
+        (None, "found no output embedding"),
         (torch.zeros(5), "torch.float32 of shape (5,)"),
         ([1.0], "found list as"),
         (torch.ones(3, 2, dtype=torch.complex64), "torch.complex64"),
@@ -107,11 +80,12 @@ def test_embeddings_that_cannot_be_measured(lm_runs, tmp_path, capsys):
 )
 def test_what_is_no_embedding(lm_runs, tmp_path, capsys, weight, words):
     state = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state
-    state["model"]["decoder.output_projection.weight"] = weight
+    for name in ("decoder.output_projection.weight", "decoder.embed_tokens.weight"):
+        del state["model"][name]
+    if weight is not None:
+        state["model"]["decoder.output_projection.weight"] = weight
     torch.save(state, tmp_path / "odd.pt")
-    assert isotropy(tmp_path / "odd.pt") == 2
-    error = capsys.readouterr().err
-    assert words in error and error.count("\n") == 1
+    assert words in refused(capsys, "isotropy", tmp_path / "odd.pt")
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -129,23 +103,13 @@ def test_the_input_embedding_is_the_output_only_where_they_are_shared(lm_runs, t
             Checkpoint(tmp_path / "c.pt").output_embedding  # noqa: B018
 
 
-def test_a_path_of_any_bytes(lm_runs, tmp_path):
-    """A folder whose name is no UTF-8."""
-    folder = tmp_path / os.fsdecode(b"d\xff")
-    folder.mkdir()
-    shutil.copy(lm_runs / "mle" / "checkpoint_last.pt", folder)
-    assert "model" in Checkpoint(folder / "checkpoint_last.pt").state
-
-
 def test_fillers_of_a_dictionary_are_no_words():
     """Four special tokens, two words, and two entries that make the length a multiple of 8; a seen one is a word."""
     dictionary = Dictionary()
     for word in ("sea", "madeupword0001"):
         dictionary.add_symbol(word)
     dictionary.finalize(nwords=-1, padding_factor=8)
-    assert len(dictionary) == 8
+    assert len(dictionary) == 8 and sorted(dictionary.symbols[4:6]) == ["madeupword0001", "sea"]
     counts = torch.tensor([0, 0, 5, 1, 9, 2, 0, 0])
-    seen = dictionary.symbols[4:6]
     vocabulary = BinarizedVocabulary(dictionary, counts, None, joined=False, split=Path())
-    assert sorted(seen) == ["madeupword0001", "sea"]
     assert vocabulary.no_words == [0, 1, 2, 3, 6, 7]
