@@ -17,6 +17,7 @@ from .. import __version__
 from ..errors import FAIRSEQ_REMEDY, UserError
 
 COMMANDS = {
+    "groups": ("groups", "how much of a text is rare: sizes and shares of its frequency groups, before training"),
     "eval-lm": ("eval_lm", "perplexity, distinct predictions and isotropy of language models, by frequency group"),
     "generate-lm": ("generate_lm", "continuations of a split's prefixes by a language model, greedy or sampled"),
     "text-metrics": ("text_metrics", "how close generated texts are to the references, how similar and how varied"),

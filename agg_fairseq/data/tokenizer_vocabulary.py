@@ -47,12 +47,12 @@ class TokenizerVocabulary(Vocabulary):
     text: Path | None = None
 
     @classmethod
-    def load(cls, path: Path, rows: int, text: str | Path | None = None) -> TokenizerVocabulary:
+    def load(cls, path: Path, rows: int | None, text: str | Path | None = None) -> TokenizerVocabulary:
         """Reads the tokenizer and counts the tokens of a text.
 
         Args:
             path: of tokenizer.json.
-            rows: V, those of the embedding.
+            rows: V, those of the embedding; None: as many as the tokenizer has tokens.
             text: a file in UTF-8, in which each token is counted, or None. It is encoded without special tokens, in
                 blocks of whole lines.
 
@@ -74,6 +74,7 @@ class TokenizerVocabulary(Vocabulary):
         tokenizer.no_truncation()
         tokenizer.no_padding()
         unknown = tokenizer.token_to_id(unknown) if isinstance(unknown, str) else unknown
+        rows = tokenizer.get_vocab_size(with_added_tokens=True) if rows is None else rows
         vocabulary = cls(path, tokenizer, unknown, rows, None)
         beyond = [token for token, row in tokenizer.get_vocab(with_added_tokens=False).items() if row >= rows]
         if beyond:

@@ -13,6 +13,7 @@ from .align_sim import align_sim
 from .bleu import bleu
 from .cache import Cache
 from .generate_texts import generate_texts
+from .group_shares import group_shares
 from .isotropy import isotropy
 from .neighbors import neighbors
 from .perplexity import perplexity
@@ -26,6 +27,7 @@ __all__ = [
     "align_sim",
     "bleu",
     "generate_texts",
+    "group_shares",
     "isotropy",
     "neighbors",
     "perplexity",

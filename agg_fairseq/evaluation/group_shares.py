@@ -1,0 +1,103 @@
+"""How much of a text is rare: sizes, frequencies and shares of the frequency groups, before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..data.binarized import count_tokens
+from ..data.tokenizer_vocabulary import TokenizerVocabulary
+from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
+from ..errors import UserError
+from ..functional import rare_tokens
+from ..metrics.groups import GROUPS
+from ..result import Result, Row, Value, signature
+
+
+def group_shares(
+    data: str | Path | None = None,
+    *,
+    text: str | Path | None = None,
+    tokenizer: str | Path | None = None,
+    others: Sequence[str | Path] | None = None,
+    tokens_per_update: int | None = None,
+    rare_fraction: float = 0.3,
+    groups: str = "types",
+) -> Result:
+    """Sizes of the frequency groups, how often their tokens occur, and their shares of the targets of each split.
+
+    Args:
+        data: folder written by `fairseq-preprocess`, with the training split; of a parallel one, the target side.
+        text: instead of `data`, the training text in UTF-8.
+        tokenizer: with `text`, tokenizer.json of Hugging Face, or the folder that it is in.
+        others: further splits of `data` (None: valid and test, where they are there), or further files of text.
+        tokens_per_update: target tokens per update, for how often a token appears in an update.
+        rare_fraction: `--agg-rare-fraction`, the share of the vocabulary that `agg` treats as rare.
+        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+
+    Returns:
+        Result: a row per group and for all tokens; and the row `rarest …`, the tokens that `agg` treats as rare if a
+        window of its counts has the frequencies of the training text. Columns: number of types; the fewest and the most
+        occurrences of a type; the share of the targets of each split, in percent; and with `tokens_per_update` the
+        updates in which a type of the group occurs once, on average over the group. Details: `groups`, their sizes.
+
+    Raises:
+        UserError: neither or both of `data` and `text` are given; `text` without `tokenizer`; a file is missing or
+            damaged; an option is out of its range.
+
+    Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1.
+    """
+    if (data is None) == (text is None):
+        raise UserError("expected either DATA, a folder of fairseq-preprocess, or --text FILE with --tokenizer")
+    if not 0 < rare_fraction < 1:
+        raise UserError(f"--rare-fraction: expected a value in (0, 1), got {rare_fraction}")
+    if tokens_per_update is not None and tokens_per_update < 1:
+        raise UserError(f"--tokens-per-update: expected at least 1, got {tokens_per_update}")
+    if data is not None:
+        is_text = (Path(data) / "dict.txt").is_file()
+        vocabulary: Vocabulary = BinarizedVocabulary.load(data, None if is_text else (None, None))
+        counts = {"train": vocabulary.counts}
+        for split in ("valid", "test") if others is None else map(str, others):
+            file = vocabulary.split.name.replace("train", split, 1)
+            if others is not None or (Path(data) / f"{file}.bin").is_file():
+                counts[split] = count_tokens(data, vocabulary.dictionary, file)
+    else:
+        if tokenizer is None:
+            raise UserError("--text: found it without --tokenizer; expected tokenizer.json of a model of transformers")
+        path = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
+        vocabulary = TokenizerVocabulary.load(path, None, text)
+        counts = {Path(text).name: vocabulary.counts}
+        counts |= {Path(other).name: vocabulary.count(other) for other in others or ()}
+    frequencies = vocabulary.counts
+    never_target, never_rare = torch.zeros(2, len(frequencies), dtype=torch.bool)
+    never_target[list(vocabulary.never_targets)] = True
+    never_rare[vocabulary.no_words] = True
+    by_frequency = vocabulary.groups(groups)
+    members: dict[str, Tensor] = {group: by_frequency.members(group) for group in GROUPS}
+    members["total"] = (~never_target).nonzero().squeeze(1)
+    rarest = rare_tokens(frequencies, 1, rare_fraction=rare_fraction, never_rare=never_rare).nonzero().squeeze(1)
+    members[f"rarest {rare_fraction:.0%}"] = rarest
+
+    rows: dict[Row, dict[str, Value]] = {}
+    for name, tokens in members.items():
+        of_group = frequencies[tokens]
+        row: dict[str, Value] = {"types": len(tokens)}
+        row |= {"fewest": int(of_group.min()), "most": int(of_group.max())} if len(tokens) else {}
+        row |= {f"{split} (%)": 100 * (one[tokens].sum() / one.sum()).item() for split, one in counts.items()}
+        if tokens_per_update is not None:
+            per_update = tokens_per_update * of_group.sum().item() / frequencies.sum().item() / max(1, len(tokens))
+            row["updates per occurrence"] = 1 / per_update if per_update else None
+        rows[name] = row
+    return Result.of(
+        rows,
+        signature(
+            f"counted-in:{'train' if text is None else Path(text).name}",
+            f"tokens:{int(frequencies.sum())}",
+            None if tokens_per_update is None else f"tokens-per-update:{tokens_per_update}",
+            f"groups:{GROUPINGS[groups]}",
+        ),
+        {"groups": {name: len(tokens) for name, tokens in members.items()}},
+    )
