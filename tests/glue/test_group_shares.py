@@ -19,7 +19,7 @@ def test_of_binarized_text(lm_data):
     train = counts["train"]
     groups = frequency_groups(train, excluded=(dictionary.pad(), dictionary.bos()))
     words = 4 + (train[4:] > 0).nonzero().squeeze(1)  # without special tokens, and those that only fill the dictionary
-    rarest = words[torch.argsort(train[words], descending=True, stable=True)][-round(len(words) / 4) :]
+    rarest = words[torch.argsort(train[words], descending=True, stable=True)][-int(len(words) / 4 + 0.5) :]
     members = {name: groups.members(name) for name in groups.names} | {"rarest 25%": rarest}
     for name, tokens in members.items():
         row = result[name]
