@@ -16,14 +16,16 @@ import signal
 import time
 
 from ..data.eflomal_alignment import MODELS, align_split
+from .options import options_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options; those that fairseq-preprocess has too have the same names."""
     parser.add_argument("data", metavar="DATA", help="folder written by fairseq-preprocess, with train.X-Y.X.bin")
     parser.add_argument("--output", required=True, metavar="FILE", help="alignments to write")
-    parser.add_argument("-s", "--source-lang", metavar="X", help="source language (default: as the files are named)")
-    parser.add_argument("-t", "--target-lang", metavar="Y", help="target language (default: as the files are named)")
+    for side, letter in (("source", "X"), ("target", "Y")):
+        help_text = f"{side} language (default: as the files are named)"
+        parser.add_argument(f"-{side[0]}", f"--{side}-lang", dest=side, metavar=letter, help=help_text)
     parser.add_argument(
         "--model",
         type=int,
@@ -44,13 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
     before = signal.signal(signal.SIGTERM, stop)
     started = time.monotonic()
     try:
-        pairs, signature = align_split(
-            arguments.data,
-            arguments.output,
-            source=arguments.source_lang,
-            target=arguments.target_lang,
-            model=arguments.model,
-        )
+        pairs, signature = align_split(**options_of(align_split, arguments))
     finally:
         signal.signal(signal.SIGTERM, before)
     elapsed = time.monotonic() - started

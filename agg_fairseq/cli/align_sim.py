@@ -22,7 +22,7 @@ import argparse
 
 from ..checkpoints.fairseq_checkpoint import open_checkpoints
 from ..evaluation import align_sim
-from .options import add_data, add_grouping, add_json, add_names, check_json, print_result
+from .options import add_data, add_grouping, add_json, add_names, check_json, options_of, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,11 +41,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Measures every checkpoint, prints the table and writes the JSON file."""
     check_json(arguments.json, [*arguments.inputs, arguments.data, arguments.alignments])
-    result = align_sim(
-        open_checkpoints(arguments.inputs, arguments.name),
-        arguments.data,
-        arguments.alignments,
-        groups=arguments.groups,
-        temperature=arguments.temperature,
-    )
-    print_result(result, arguments.json)
+    models = open_checkpoints(arguments.inputs, arguments.name)
+    print_result(align_sim(models, **options_of(align_sim, arguments)), arguments.json)

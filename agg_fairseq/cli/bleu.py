@@ -23,12 +23,12 @@ from pathlib import Path
 
 from ..evaluation import bleu
 from ..names import unique_names
-from .options import add_json, add_names, check_json, print_result
+from .options import add_json, add_names, check_json, options_of, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("logs", nargs="+", metavar="LOG", help="outputs of fairseq-generate, compared side by side")
+    parser.add_argument("inputs", nargs="+", metavar="LOG", help="outputs of fairseq-generate, compared side by side")
     add_names(parser, "log", "its own, without ending")
     parser.add_argument("--reference", metavar="FILE", help="the split's target side, untokenized, for sacreBLEU")
     parser.add_argument(
@@ -39,8 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Scores every log, prints the table and writes the JSON file."""
-    check_json(arguments.json, [*arguments.logs, arguments.reference])
-    names = unique_names(arguments.logs, arguments.name, "stem")
-    logs = dict(zip(names, map(Path, arguments.logs), strict=True))
-    result = bleu(logs, reference=arguments.reference, moses=arguments.moses)
-    print_result(result, arguments.json)
+    check_json(arguments.json, [*arguments.inputs, arguments.reference])
+    names = unique_names(arguments.inputs, arguments.name, "stem")
+    logs = dict(zip(names, map(Path, arguments.inputs), strict=True))
+    print_result(bleu(logs, **options_of(bleu, arguments)), arguments.json)

@@ -20,7 +20,7 @@ from ..checkpoints.fairseq_checkpoint import Checkpoint, checkpoint_file
 from ..f2.conversion import convert_to_f2
 from ..f2.frequency_classes import ASSIGNMENTS
 from ..files import check_distinct
-from .options import add_device, add_json, check_json, print_result
+from .options import add_device, add_json, check_json, options_of, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,12 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, metavar="F2", help="checkpoint to write")
     parser.add_argument(
         "--f2-assignment",
+        dest="assignment",
         choices=ASSIGNMENTS,
         default="mefmax",
         help="how tokens are assigned to frequency classes (default: mefmax, which chooses the number of classes)",
     )
     parser.add_argument(
         "--f2-classes",
+        dest="classes",
         type=int,
         default=0,
         metavar="C",
@@ -53,14 +55,5 @@ def run(arguments: argparse.Namespace) -> None:
     """Fits, writes the checkpoint, prints the table and writes the JSON file."""
     check_distinct(path=checkpoint_file(arguments.path), output=arguments.output, json=arguments.json)
     check_json(arguments.json, [arguments.data])
-    result = convert_to_f2(
-        Checkpoint(arguments.path, training_state=False),
-        arguments.data,
-        arguments.output,
-        assignment=arguments.f2_assignment,
-        classes=arguments.f2_classes,
-        positions=arguments.positions,
-        max_tokens=arguments.max_tokens,
-        device=arguments.device,
-    )
-    print_result(result, arguments.json)
+    checkpoint = Checkpoint(arguments.path, training_state=False)
+    print_result(convert_to_f2(checkpoint, **options_of(convert_to_f2, arguments)), arguments.json)

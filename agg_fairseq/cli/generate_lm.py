@@ -18,7 +18,7 @@ from ..checkpoints.fairseq_checkpoint import Checkpoint, checkpoint_file
 from ..evaluation import generate_texts
 from ..f2.decoupled_decoding import DECODINGS
 from ..files import check_distinct, write_json
-from .options import add_device, add_generation, check_json
+from .options import add_device, add_generation, add_split, check_json, options_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", help="folder written by fairseq-preprocess")
     parser.add_argument("--path", required=True, metavar="CKPT", help="checkpoint of a language model")
     parser.add_argument("--output", required=True, metavar="FILE", help="texts to write, one JSON object per line")
-    parser.add_argument("--gen-subset", default="test", metavar="SPLIT", help="split to continue (default: test)")
+    add_split(parser, "continue")
     add_generation(parser)
     parser.add_argument(
         "--f2-decoding",
@@ -43,20 +43,8 @@ def run(arguments: argparse.Namespace) -> None:
     check_distinct(path=checkpoint_file(arguments.path), output=arguments.output, json=arguments.json)
     check_json(arguments.json, [arguments.data])
     started = time.monotonic()
-    result = generate_texts(
-        Checkpoint(arguments.path, training_state=False),
-        arguments.data,
-        arguments.output,
-        split=arguments.gen_subset,
-        prefix_length=arguments.prefix_length,
-        length=arguments.length,
-        max_texts=arguments.max_texts,
-        topk=arguments.topk,
-        seed=arguments.seed,
-        f2_decoding=arguments.f2_decoding,
-        batch_size=arguments.batch_size,
-        device=arguments.device,
-    )
+    checkpoint = Checkpoint(arguments.path, training_state=False)
+    result = generate_texts(checkpoint, **options_of(generate_texts, arguments))
     found = result.json()
     speed = found["generated_tokens"] / (time.monotonic() - started)
     print(f"{arguments.output}: {found['texts']} prefixes continued, {speed:.0f} tokens/s\n{result.signature}")

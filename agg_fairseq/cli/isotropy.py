@@ -30,7 +30,7 @@ import argparse
 
 from ..checkpoints.opening import open_models
 from ..evaluation import isotropy
-from .options import add_frequencies, add_grouping, add_json, add_models, check_json, print_result
+from .options import add_frequencies, add_grouping, add_json, add_models, check_json, options_of, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,5 +45,5 @@ def run(arguments: argparse.Namespace) -> None:
     """Measures every model, prints the table and writes the JSON file."""
     check_json(arguments.json, [*arguments.inputs, arguments.data, arguments.text])
     models = open_models(arguments.inputs, arguments.name, arguments.matrix)
-    result = isotropy(models, arguments.data, text=arguments.text, groups=arguments.groups)
+    result = isotropy(models, **options_of(isotropy, arguments))
     print_result(result, arguments.json, transposed=True)

@@ -46,12 +46,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a sub-command.
 
     Returns:
-        Exit status: 0, or 1 where `doctor` finds that training could not start, or 2 for an error to be mended.
+        Exit status: 0, or 1 where `doctor` finds that training could not start, or 2 for an error to be mended, and
+        for no command at all.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # tokens are of any script, terminals are not
-    chosen = build_parser(arguments).parse_args(arguments)
+    parser = build_parser(arguments)
+    chosen = parser.parse_args(arguments)
+    if chosen.command is None:
+        parser.print_help(sys.stderr)
+        return 2
     command = " ".join(filter(None, (chosen.command, getattr(chosen, "picture", None))))
     logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
     try:
@@ -108,7 +113,7 @@ def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
         'used as: fairseq-train --user-dir "$(agg-fairseq user-dir)" --criterion agg …',
     )
     parser.add_argument("--version", action="version", version=f"agg-fairseq {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, (module_name, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         if name not in imported:

@@ -25,6 +25,7 @@ from .options import (
     add_models,
     add_tokenizer,
     check_json,
+    options_of,
     print_result,
     tokenizer_of,
 )
@@ -45,15 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Finds the neighbors, prints the table and writes the JSON file."""
-    files = [arguments.data, arguments.text, *tokenizer_of(arguments).files.values()]
-    check_json(arguments.json, [*arguments.inputs, *files])
-    result = neighbors(
-        open_models(arguments.inputs, arguments.name, arguments.matrix),
-        arguments.data,
-        text=arguments.text,
-        words=arguments.words,
-        topk=arguments.topk,
-        groups=arguments.groups,
-        tokenizer=tokenizer_of(arguments),
-    )
-    print_result(result, arguments.json)
+    tokenizer = tokenizer_of(arguments)
+    files = [*arguments.inputs, arguments.data, arguments.text, *tokenizer.files.values()]
+    check_json(arguments.json, files)
+    models = open_models(arguments.inputs, arguments.name, arguments.matrix)
+    print_result(neighbors(models, tokenizer=tokenizer, **options_of(neighbors, arguments)), arguments.json)

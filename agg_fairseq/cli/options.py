@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from ..checkpoints.transformers_model import is_pretrained
 from ..data.subwords import FILES, Tokenizer
@@ -114,6 +116,13 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the random numbers (default: 1)")
 
 
+def add_split(parser: argparse.ArgumentParser, use: str) -> None:
+    """`--gen-subset`, the split that is read; `use` says what for."""
+    parser.add_argument(
+        "--gen-subset", dest="split", default="test", metavar="SPLIT", help=f"split to {use} (default: test)"
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """`--json`."""
     parser.add_argument("--json", metavar="FILE", help="also write all numbers to FILE")
@@ -151,6 +160,11 @@ def check_json(json: str | None, inputs: Sequence[str | Path | None]) -> None:
         elif target.suffix != ".json":  # that of an earlier evaluation may be replaced
             check_not_inside("--json", json, source)
     check_writable(json)
+
+
+def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of a command that its function, or class of options, has as parameters of the same name."""
+    return {name: value for name, value in vars(arguments).items() if name in inspect.signature(function).parameters}
 
 
 def print_result(result: Result, json: str | None, *, transposed: bool = False) -> None:

@@ -21,7 +21,17 @@ import argparse
 
 from ..names import unique_names
 from ..report import ReportOptions, write_report
-from .options import add_data, add_device, add_generation, add_grouping, add_names, add_tokenizer, tokenizer_of
+from .options import (
+    add_data,
+    add_device,
+    add_generation,
+    add_grouping,
+    add_names,
+    add_split,
+    add_tokenizer,
+    options_of,
+    tokenizer_of,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_data(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="page to write, .html")
-    parser.add_argument("--gen-subset", default="test", metavar="SPLIT", help="split to evaluate (default: test)")
+    add_split(parser, "evaluate")
     parser.add_argument(
         "--valid-subset",
+        dest="valid_split",
         default="valid",
         metavar="SPLIT",
         help="split whose loss the learning curves show (default: valid)",
@@ -62,31 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Writes the report, and prints what is on it and what is not."""
     names = unique_names(arguments.runs, arguments.name, "name")
-    report = write_report(
-        dict(zip(names, arguments.runs, strict=True)),
-        arguments.data,
-        arguments.output,
-        ReportOptions(
-            split=arguments.gen_subset,
-            valid_split=arguments.valid_subset,
-            groups=arguments.groups,
-            tokens_per_sample=arguments.tokens_per_sample,
-            words=arguments.words,
-            datasets=arguments.datasets,
-            tokenizer=tokenizer_of(arguments),
-            prefix_length=arguments.prefix_length,
-            length=arguments.length,
-            max_texts=arguments.max_texts,
-            topk=arguments.topk,
-            seed=arguments.seed,
-            translations=arguments.translations,
-            reference=arguments.reference,
-            moses=arguments.moses,
-            alignments=arguments.alignments,
-            device=arguments.device,
-            baseline=arguments.baseline,
-        ),
-    )
+    options = ReportOptions(tokenizer=tokenizer_of(arguments), **options_of(ReportOptions, arguments))
+    runs = dict(zip(names, arguments.runs, strict=True))
+    report = write_report(runs, arguments.data, arguments.output, options)
     print(f"{report.path}: {report.sections} sections, {report.path.stat().st_size / 2**20:.1f} MiB")
     for title, reason in report.left_out.items():
         print(f"not shown: {title}: {reason}")

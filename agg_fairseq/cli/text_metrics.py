@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ..evaluation import text_metrics
 from ..names import unique_names
-from .options import add_json, add_names, check_json, print_result
+from .options import add_json, add_names, check_json, options_of, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,5 @@ def run(arguments: argparse.Namespace) -> None:
     """Measures every file and the references, prints the table and writes the JSON file."""
     check_json(arguments.json, [*arguments.files, arguments.data])
     names = unique_names(arguments.files, arguments.name, "stem")
-    result = text_metrics(
-        dict(zip(names, map(Path, arguments.files), strict=True)), arguments.data, padded=arguments.padded
-    )
-    print_result(result, arguments.json)
+    texts = dict(zip(names, map(Path, arguments.files), strict=True))
+    print_result(text_metrics(texts, **options_of(text_metrics, arguments)), arguments.json)

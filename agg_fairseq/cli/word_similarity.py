@@ -21,7 +21,7 @@ import argparse
 from ..checkpoints.opening import open_models
 from ..data.word_pairs import DATASETS, dataset_files
 from ..evaluation import word_similarity
-from .options import add_json, add_models, add_tokenizer, check_json, print_result, tokenizer_of
+from .options import add_json, add_models, add_tokenizer, check_json, options_of, print_result, tokenizer_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,11 +54,6 @@ def run(arguments: argparse.Namespace) -> None:
     """Measures every model, prints the table and writes the JSON file."""
     datasets, tokenizer = dataset_files(arguments.datasets), tokenizer_of(arguments)
     check_json(arguments.json, [*arguments.inputs, arguments.data, *datasets, *tokenizer.files.values()])
-    result = word_similarity(
-        open_models(arguments.inputs, arguments.name, arguments.matrix),
-        arguments.data,
-        datasets,
-        tokenizer=tokenizer,
-        as_published=arguments.as_published,
-    )
-    print_result(result, arguments.json)
+    models = open_models(arguments.inputs, arguments.name, arguments.matrix)
+    options = {**options_of(word_similarity, arguments), "datasets": datasets, "tokenizer": tokenizer}
+    print_result(word_similarity(models, **options), arguments.json)

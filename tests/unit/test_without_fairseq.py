@@ -1,5 +1,6 @@
 """Without fairseq, each command that needs it says so in one line, and the others work; suggestions and completion."""
 
+import shutil
 import subprocess
 import sys
 
@@ -72,25 +73,19 @@ def run(command, place):
     return main(command.replace("{}", str(place)).split())
 
 
-@pytest.mark.grid(3)
-@pytest.mark.parametrize("command", NEED_FAIRSEQ)
-def test_commands_that_need_fairseq(command, place, without_fairseq, capsys):
-    for package in ("scipy", "eflomal", "matplotlib"):
-        pytest.importorskip(package)
+def test_commands_that_need_fairseq(place, without_fairseq, capsys):
     before = set(place.rglob("*"))
-    assert run(command, place) == 2
-    said = capsys.readouterr().err
-    name = " ".join(command.split()[: 2 if command.startswith("plot") else 1])
-    assert said.startswith(f"agg-fairseq {name}: error: found no fairseq, ") and said.count("\n") == 1
-    assert {path for path in set(place.rglob("*")) - before if path.is_file()} == set()
+    for command in NEED_FAIRSEQ:
+        assert run(command, place) == 2, command
+        said = capsys.readouterr().err
+        name = " ".join(command.split()[: 2 if command.startswith("plot") else 1])
+        assert said.startswith(f"agg-fairseq {name}: error: found no fairseq, ") and said.count("\n") == 1
+        assert not [path for path in set(place.rglob("*")) - before if path.is_file()], command
 
 
-@pytest.mark.grid(2)
-@pytest.mark.parametrize("command", NEED_NONE)
-def test_commands_that_do_not(command, place, without_fairseq):
-    if command.startswith("plot"):
-        pytest.importorskip("matplotlib")
-    assert run(command, place) == 0
+def test_commands_that_do_not(place, without_fairseq):
+    for command in NEED_NONE:
+        assert run(command, place) == 0, command
 
 
 def test_other_missing_packages_are_not_blamed_on_fairseq(place, monkeypatch):
@@ -130,17 +125,15 @@ def test_a_run_where_a_checkpoint_is_wanted_and_the_reverse(place, capsys):
         assert f"found a file; expected the folder of a run, such as {place}/lm" in capsys.readouterr().err
 
 
-def completed(script, *words):
-    """What bash offers for the last of the words."""
-    program = f'{script}\nCOMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _agg_fairseq; printf "%s\\n" "${{COMPREPLY[@]}}"'
-    return subprocess.run(["bash", "-c", program, "bash", *words], capture_output=True, text=True).stdout.split()
-
-
-def test_completion(capsys):
-    assert main(["completion"]) == 0
-    script = capsys.readouterr().out
-    assert completed(script, "agg-fairseq", "is") == ["isotropy"]
-    assert completed(script, "agg-fairseq", "plot", "si") == ["singular-values", "similarity"]
-    assert completed(script, "agg-fairseq", "plot", "projection", "--gr") == ["--groups"]
-    assert completed(script, "agg-fairseq", "plot", "projection", "--groups", "") == ["types", "frequency"]
-    assert completed(script, "agg-fairseq", "isotropy", "") == []  # file names
+def test_completion(capsys, monkeypatch):
+    """shtab completes; without it, a hint."""
+    pytest.importorskip("shtab", reason="needs shtab: pip install '.[eval]'")
+    for shell in ("bash", "zsh"):
+        assert main(["completion", shell]) == 0
+        script = capsys.readouterr().out
+        assert "singular-values" in script and "--groups" in script
+        if shutil.which(shell):
+            assert subprocess.run([shell, "-n"], input=script, text=True).returncode == 0
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion"]) == 2
+    assert "shtab is missing; pip install shtab" in capsys.readouterr().err
