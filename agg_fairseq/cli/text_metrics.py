@@ -30,12 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", metavar="DATA", help="folder written by fairseq-preprocess, with the training split, for the shares"
     )
-    parser.add_argument(
-        "--padded",
-        action="store_true",
-        help="put n - 1 padding symbols on each side of each text for MS-Jaccard-n, as version 0.1.0 did; the code of "
-        "the measure's authors does not (default: no padding)",
-    )
     add_json(parser)
 
 

@@ -29,7 +29,7 @@ Texts = list[list[str]]
 """The tokens of each text."""
 
 
-def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None, *, padded: bool = False) -> Result:
+def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None) -> Result:
     """The measures of the F²-Softmax paper for continuations, and for their references as `human`.
 
     KLD is the KL divergence of the distributions of single tokens, MSJ-n is MS-Jaccard, SB-n Self-BLEU, Dist-n the
@@ -42,7 +42,6 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         data: folder written by `fairseq-preprocess`, with the training split, for the shares of frequent, medium, rare
             and very rare tokens: those that make up the top 40%, next 30%, next 20% and last 10% of that text. None
             leaves the shares out.
-        padded: pad the texts for MS-Jaccard, see `metrics.ms_jaccard`.
 
     Returns:
         Result: a row per file, and the row `human`; all but KLD and Uniq × 100. Details: `groups`, their sizes or None;
@@ -67,7 +66,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     measured, rows = {}, {}
     everything = {**continuations, HUMAN: references}
     for name, of_row in tqdm(everything.items(), desc="measuring", unit="file", disable=None, leave=False):
-        found = measured[name] = _measure(of_row, None if name == HUMAN else references, shares, padded)
+        found = measured[name] = _measure(of_row, None if name == HUMAN else references, shares)
         by_order = {"MSJ": found["ms_jaccard"], "SB": found["self_bleu"], "Dist": found["distinct"]}
         percents = {
             f"{title}-{order}": None if values is None else values[order - 1]
@@ -85,7 +84,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
             f"texts:{len(references)}",
             f"tokens:{measured[HUMAN]['tokens']}",
             "self-bleu:method1,closest",
-            f"ms-jaccard:counts-per-text,{'padded' if padded else 'unpadded'}",
+            "ms-jaccard:counts-per-text,unpadded",
             f"kld:{ABSENT:g},nats",
             "distinct:per-token",
             f"rep:most-repeated,{SHORTEST_PHRASE}-or-more-tokens-or-over-{OFTEN}-times",
@@ -123,11 +122,11 @@ def _read_sides(paths: Mapping[str, str | Path]) -> tuple[dict[str, Texts], Text
 
 
 def _measure(
-    texts: Texts, references: Texts | None, shares: Callable[[Texts], dict[str, float] | None] | None, padded: bool
+    texts: Texts, references: Texts | None, shares: Callable[[Texts], dict[str, float] | None] | None
 ) -> dict[str, Any]:
     """The measures of one row; without references, those of the human texts."""
     tokens = [any(texts), any(references or [])]
-    jaccard = metrics.ms_jaccard(texts, references, MAX_ORDER, padded=padded) if references and any(tokens) else None
+    jaccard = metrics.ms_jaccard(texts, references, MAX_ORDER) if references and any(tokens) else None
     return {
         "tokens": sum(map(len, texts)),
         "kld": metrics.kl_divergence(texts, references) if references and all(tokens) else None,

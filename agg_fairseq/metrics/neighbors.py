@@ -7,9 +7,8 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
+from .isotropy import check_embeddings, row_chunks
 from .word_similarity import DECIMALS
-
-CHUNK_ROWS = 8192
 
 
 def nearest_neighbors(
@@ -30,50 +29,21 @@ def nearest_neighbors(
         For each query, at most k pairs of a row and its cosine, in [−1, 1], the nearest first.
 
     Raises:
-        ValueError: shapes that do not fit, k below 1, a query of zeros, an excluded row beyond `weight`, or a value
-            that is not finite.
+        ValueError: `weight` is not a matrix, or holds a value that is not finite; a query is zero.
 
     Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12.
     """
-    _check(weight, queries, k, excluded)
-    directions = _directions(queries.detach().double())
-    best = directions.new_empty(len(queries), 0)
-    rows = torch.empty(len(queries), 0, dtype=torch.int64, device=best.device)
-    for start in range(0, len(weight), CHUNK_ROWS):
-        cosines = _cosines(directions, weight[start : start + CHUNK_ROWS].detach().double())  # Q x chunk
-        for of_query, barred in zip(cosines, excluded, strict=True):
-            of_query[[row - start for row in barred if start <= row < start + len(of_query)]] = -torch.inf
-        indices = torch.arange(start, start + cosines.shape[1], device=best.device).expand_as(cosines)
-        ranked = torch.cat([best, cosines], dim=1).sort(dim=1, descending=True, stable=True)
-        best = ranked.values[:, :k]
-        rows = torch.cat([rows, indices], dim=1).gather(1, ranked.indices[:, :k])
-    pairs = [zip(*of_query, strict=True) for of_query in zip(rows.tolist(), best.tolist(), strict=True)]
-    return [[(row, cosine) for row, cosine in of_query if cosine > -torch.inf] for of_query in pairs]
-
-
-def _cosines(directions: Tensor, rows: Tensor) -> Tensor:
-    """Cosines (Q, n) of unit vectors (Q, D) and rows (n, D); −∞ for rows of zeros."""
-    if not rows.isfinite().all():
-        raise ValueError("expected finite embeddings, got an infinity or NaN")
-    cosines = (directions @ _directions(rows).t()).round(decimals=DECIMALS).clamp(-1, 1)
-    return cosines.masked_fill(~rows.any(dim=1), -torch.inf)
-
-
-def _directions(rows: Tensor) -> Tensor:
-    """The rows (n, D) scaled to length 1; rows of zeros stay zero."""
-    return rows / rows.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
-
-
-def _check(weight: Tensor, queries: Tensor, k: int, excluded: Sequence[Collection[int]]) -> None:
-    if weight.dim() != 2 or queries.dim() != 2 or weight.shape[1] != queries.shape[1]:
-        shapes = f"{tuple(weight.shape)} and {tuple(queries.shape)}"
-        raise ValueError(f"expected embeddings (V, D) and queries (Q, D), got {shapes}")
-    if k < 1:
-        raise ValueError(f"expected 1 neighbor or more, got {k}")
-    if len(excluded) != len(queries):
-        raise ValueError(f"expected excluded rows for each of {len(queries)} queries, got {len(excluded)}")
-    beyond = [row for barred in excluded for row in barred if not 0 <= row < len(weight)]
-    if beyond:
-        raise ValueError(f"expected excluded rows from 0 to {len(weight) - 1}, got {beyond[0]}")
-    if not queries.isfinite().all() or not queries.any(dim=1).all():
-        raise ValueError("expected finite queries that are not all zeros")
+    if not queries.any(dim=1).all():
+        raise ValueError("expected queries that are not all zeros")
+    directions = torch.nn.functional.normalize(queries.detach().double(), dim=1, eps=torch.finfo(torch.float64).tiny)
+    of_chunks = []
+    for rows in row_chunks(check_embeddings(weight)):
+        lengths = rows.norm(dim=1)  # n
+        cosines = (directions @ (rows / lengths[:, None]).t()).round(decimals=DECIMALS).clamp(-1, 1)  # Q x n
+        of_chunks.append(cosines.masked_fill(lengths == 0, -torch.inf))
+    cosines = torch.cat(of_chunks, dim=1)  # Q x V
+    for of_query, rows in zip(cosines, excluded, strict=True):
+        of_query[list(rows)] = -torch.inf
+    ranked = cosines.sort(dim=1, descending=True, stable=True)
+    pairs = zip(ranked.indices[:, :k].tolist(), ranked.values[:, :k].tolist(), strict=True)
+    return [[pair for pair in zip(*of_query, strict=True) if pair[1] > -torch.inf] for of_query in pairs]

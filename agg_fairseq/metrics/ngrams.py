@@ -7,38 +7,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 Text = Sequence[str]
-PADDING = None
-"""Padding symbol at both ends of a padded text; no token equals it."""
 ABSENT = 1e-10
 """Probability in `kl_divergence` of a token that the texts of one side lack."""
 
 
-def ngrams(text: Sequence[str | None], order: int) -> Iterator[tuple[str | None, ...]]:
-    """The n-grams of a text from left to right: len(text) − order + 1 of them, none of a shorter text.
-
-    Raises:
-        ValueError: the order is below 1.
-    """
-    if order < 1:
-        raise ValueError(f"expected n-grams of order 1 or more, got {order}")
+def ngrams(text: Text, order: int) -> Iterator[tuple[str, ...]]:
+    """The n-grams of a text from left to right: len(text) − order + 1 of them, none of a shorter text."""
     return zip(*(text[start:] for start in range(order)), strict=False)
 
 
-def count_ngrams(texts: Iterable[Text], order: int, *, padded: bool = False) -> Counter[tuple[str | None, ...]]:
-    """The number of occurrences of each n-gram in all texts together.
-
-    Args:
-        texts: lists of tokens.
-        order: n, at least 1.
-        padded: put n − 1 padding symbols on each side of each text, so that every token is in n of its n-grams.
-
-    Raises:
-        ValueError: the order is below 1.
-    """
-    counts: Counter[tuple[str | None, ...]] = Counter()
-    border = [PADDING] * (order - 1) if padded else []
+def count_ngrams(texts: Iterable[Text], order: int) -> Counter[tuple[str, ...]]:
+    """The number of occurrences of each n-gram, n at least 1, in all texts together."""
+    counts: Counter[tuple[str, ...]] = Counter()
     for text in texts:
-        counts.update(ngrams([*border, *text, *border], order))
+        counts.update(ngrams(text, order))
     return counts
 
 
@@ -82,9 +64,7 @@ def kl_divergence(generated: Sequence[Text], references: Sequence[Text]) -> floa
     return math.fsum(ref * math.log(ref / gen) for ref, gen in pairs)
 
 
-def ms_jaccard(
-    generated: Sequence[Text], references: Sequence[Text], max_order: int = 3, *, padded: bool = False
-) -> list[float | None]:
+def ms_jaccard(generated: Sequence[Text], references: Sequence[Text], max_order: int = 3) -> list[float | None]:
     """MS-Jaccard-n: the geometric mean, over k = 1, …, n, of J_k = Σ_g min(C_gen, C_ref) / Σ_g max(C_gen, C_ref).
 
     C(g) of a side is the number of occurrences of the k-gram g in all its texts, divided by the number of its texts.
@@ -94,18 +74,16 @@ def ms_jaccard(
         generated: lists of tokens.
         references: lists of tokens; the number of texts may differ.
         max_order: N, at least 1.
-        padded: put k − 1 padding symbols on each side of each text, so that every token is in k of its k-grams. This
-            raises the value: a k-gram of padding and one or two tokens is shared more often than one of k tokens.
 
     Returns:
         MS-Jaccard-1, …, MS-Jaccard-N, each in [0, 1]; 1 where the k-grams agree. None for the orders k at which no text
-        of either side has a k-gram, which cannot happen with padding.
+        of either side has a k-gram.
 
     Raises:
         ValueError: there are no texts on a side, neither side has a token, or `max_order` is below 1.
         TypeError: a text is a string.
 
-    Reference: Alihosseini et al. (2019), whose released code does not pad; Choi et al. (2020), Sec. 4.1.6.
+    Reference: Alihosseini et al. (2019), whose released code does not pad the texts; Choi et al. (2020), Sec. 4.1.6.
     """
     check_texts(generated, max_order)
     check_texts(references)
@@ -113,7 +91,7 @@ def ms_jaccard(
         raise ValueError("expected texts with at least one token, got empty texts only")
     scores: list[float] = []
     for order in range(1, max_order + 1):
-        c_gen, c_ref = (count_ngrams(texts, order, padded=padded) for texts in (generated, references))
+        c_gen, c_ref = (count_ngrams(texts, order) for texts in (generated, references))
         # Both fractions C times the number of texts of both sides are whole numbers.
         pairs = [
             (c_gen.get(g, 0) * len(references), c_ref.get(g, 0) * len(generated)) for g in c_gen.keys() | c_ref.keys()
@@ -125,7 +103,7 @@ def ms_jaccard(
     return means + [None] * (max_order - len(scores))
 
 
-def _frequencies(texts: Sequence[Text]) -> dict[tuple[str | None, ...], float]:
+def _frequencies(texts: Sequence[Text]) -> dict[tuple[str, ...], float]:
     """The relative frequency of each unigram."""
     check_texts(texts)
     counts = count_ngrams(texts, 1)

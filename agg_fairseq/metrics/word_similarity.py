@@ -37,13 +37,8 @@ def word_vectors(weight: Tensor, words: Sequence[Sequence[int]]) -> Tensor:
         (N, D) float64; zeros for a word of no tokens, and for one with a token whose embedding is all zeros.
 
     Raises:
-        ValueError: `weight` is not a matrix, or a token is not one of its rows or its row is not finite.
+        ValueError: a row that is used is not finite.
     """
-    if weight.dim() != 2:
-        raise ValueError(f"expected embeddings of shape (V, D), got {tuple(weight.shape)}")
-    for word in words:
-        if not all(0 <= token < len(weight) for token in word):
-            raise ValueError(f"expected tokens from 0 to {len(weight) - 1}, got {list(word)}")
     vectors = []
     for word in words:
         rows = weight.detach()[list(word)].double()  # n x D
@@ -71,12 +66,10 @@ def word_similarity(
         WordSimilarity.
 
     Raises:
-        ValueError: the numbers of first words, second words and scores differ; or as `word_vectors`.
+        ValueError: as `word_vectors`.
 
     Reference: Yu et al. (2022), Sec. 5.2, Table 6.
     """
-    if not len(first) == len(second) == len(scores):
-        raise ValueError(f"expected as many words as scores, got {len(first)}, {len(second)} and {len(scores)}")
     ones, others = word_vectors(weight, first), word_vectors(weight, second)
     covered = ones.any(dim=1) & others.any(dim=1)
     ones, others = ones[covered], others[covered]

@@ -34,7 +34,7 @@ def cut(*texts):
 def test_ngrams():
     assert list(ngrams("a b c".split(), 2)) == [("a", "b"), ("b", "c")]
     assert list(ngrams(["a"], 2)) == []
-    assert count_ngrams([["a"], ["a"]], 2, padded=True) == {(None, "a"): 2, ("a", None): 2}
+    assert count_ngrams([["a", "b"], ["a", "b"]], 2) == {("a", "b"): 2}
 
 
 def test_kl_divergence_by_hand():
@@ -50,17 +50,13 @@ def test_kl_divergence_of_a_token_never_generated():
 
 
 def test_ms_jaccard_by_hand():
-    """One generated text, `a b`, and two references, whose counts are halved; · is padding.
+    """One generated text, `a b`, and two references, whose counts are halved.
 
     1: a 1 and 1, b 1 and ½, c 0 and ½: (1 + ½) / (1 + 1 + ½) = 3/5.
     2: ab 1 and ½, ac 0 and ½: ½ / 1½ = 1/3. No text has a 3-gram.
-    Padded, 2: ·a 1 and 1; ab, b· 1 and ½; ac, c· 0 and ½: 2 / 4.
-    Padded, 3: ··a 1 and 1; ·ab, ab·, b·· 1 and ½; ·ac, ac·, c·· 0 and ½: 2.5 / 5.5 = 5/11.
     """
-    texts = cut("a b"), cut("a b", "a c")
-    assert ms_jaccard(*texts) == [pytest.approx(0.6), pytest.approx((0.6 / 3) ** (1 / 2)), None]
-    expected = [0.6, (0.6 * 0.5) ** (1 / 2), (0.6 * 0.5 * 5 / 11) ** (1 / 3)]
-    assert ms_jaccard(*texts, padded=True) == pytest.approx(expected, rel=1e-12)
+    expected = [pytest.approx(0.6), pytest.approx((0.6 / 3) ** (1 / 2)), None]
+    assert ms_jaccard(cut("a b"), cut("a b", "a c")) == expected
 
 
 def test_self_bleu_by_hand():
@@ -181,29 +177,6 @@ def test_self_bleu_against_nltk(texts):
     assert self_bleu(texts, 4) == pytest.approx([bleu_of_nltk(texts, order) for order in (1, 2, 3, 4)], abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [
-        cut("a b c", "a b c"),  # the same
-        cut("a", "a"),
-        cut("a", "b"),  # nothing matches
-        cut("a", "a b c d e"),
-        cut("a", ""),
-        cut("", ""),
-        cut("a a a a", "a a a a", "a a a"),
-        cut("a a a", "a a", "a b a", "b"),
-    ],
-)
-def test_self_bleu_against_nltk_where_it_is_special(texts):
-    assert self_bleu(texts, 3) == pytest.approx([bleu_of_nltk(texts, order) for order in (1, 2, 3)], abs=1e-9)
-
-
-def test_self_bleu_against_nltk_on_a_larger_corpus():
-    weights = [1 / (rank + 1) for rank in range(50)]
-    texts = [random.choices([f"w{rank}" for rank in range(50)], weights, k=random.randint(1, 30)) for _ in range(40)]
-    assert self_bleu(texts, 4) == pytest.approx([bleu_of_nltk(texts, order) for order in (1, 2, 3, 4)], abs=1e-9)
-
-
 def slow_kl_divergence(generated, references):
     of_side = []
     for side in (references, generated):
@@ -213,14 +186,12 @@ def slow_kl_divergence(generated, references):
     return sum(ref.get(v, 1e-10) * math.log(ref.get(v, 1e-10) / gen.get(v, 1e-10)) for v in {**ref, **gen})
 
 
-def slow_ms_jaccard(generated, references, order, padded):
+def slow_ms_jaccard(generated, references, order):
     product = 1
     for k in range(1, order + 1):
         of_side = []
         for side in (generated, references):
-            border = ["·"] * (k - 1) * padded
-            texts = [border + text + border for text in side]
-            grams = Counter(tuple(text[i : i + k]) for text in texts for i in range(len(text) - k + 1))
+            grams = Counter(tuple(text[i : i + k]) for text in side for i in range(len(text) - k + 1))
             of_side.append({gram: count / len(side) for gram, count in grams.items()})
         pairs = [[side.get(gram, 0) for side in of_side] for gram in {**of_side[0], **of_side[1]}]
         if not pairs:
@@ -233,10 +204,9 @@ def slow_ms_jaccard(generated, references, order, padded):
 @given(TEXTS.filter(any), TEXTS.filter(any))
 def test_likeness_against_slow_forms(generated, references):
     assert kl_divergence(generated, references) == pytest.approx(slow_kl_divergence(generated, references), abs=1e-9)
-    for padded in (False, True):
-        expected = [slow_ms_jaccard(generated, references, order, padded) for order in (1, 2, 3, 4)]
-        expected = [None if score is None else pytest.approx(score, abs=1e-9) for score in expected]
-        assert ms_jaccard(generated, references, 4, padded=padded) == expected
+    expected = [slow_ms_jaccard(generated, references, order) for order in (1, 2, 3, 4)]
+    expected = [None if score is None else pytest.approx(score, abs=1e-9) for score in expected]
+    assert ms_jaccard(generated, references, 4) == expected
 
 
 @settings(max_examples=100, deadline=None)
@@ -263,7 +233,6 @@ def test_ranges(texts, references):
     ]
     assert all(0 <= score <= 1 + 1e-12 for score in scores)
     assert likeness == ms_jaccard(references, texts)
-    assert ms_jaccard(texts, texts, padded=True) == [1, 1, 1]
     assert ms_jaccard(texts, texts) == [1 if any(len(text) >= n for text in texts) else None for n in (1, 2, 3)]
     assert kl_divergence(texts, texts) == 0
     assert kl_divergence(texts, references) < math.log(1e10) + 1e-9
@@ -299,7 +268,6 @@ def test_one_text():
 
 def test_likeness_to_empty_texts():
     assert ms_jaccard(cut(""), cut("a b")) == [0, 0, None]
-    assert ms_jaccard(cut(""), cut("a b"), padded=True) == [0, 0, 0]
     for measure in OF_PAIRS:
         with pytest.raises(ValueError, match="at least one token"):
             measure(cut(""), cut("", ""))
@@ -308,34 +276,19 @@ def test_likeness_to_empty_texts():
             kl_divergence(*pair)
 
 
-@pytest.mark.parametrize("measure", OF_TEXTS)
-def test_bad_texts(measure):
-    with pytest.raises(ValueError, match="at least one text, got none"):
-        measure([])
-    with pytest.raises(TypeError, match="got the string 'a b'"):
-        measure(["a b", "a c"])
-    with pytest.raises(TypeError, match="got the string"):
-        measure("a b")
-
-
-@pytest.mark.parametrize("measure", OF_PAIRS)
-def test_bad_pairs(measure):
-    for pair in [([], cut("a")), (cut("a"), [])]:
+def test_bad_texts():
+    for measure in OF_TEXTS:
         with pytest.raises(ValueError, match="at least one text, got none"):
-            measure(*pair)
-    for pair in [(["a b"], cut("a")), (cut("a"), ["a b"])]:
+            measure([])
+        with pytest.raises(TypeError, match="got the string 'a b'"):
+            measure(["a b", "a c"])
+    for measure in OF_PAIRS:
+        with pytest.raises(ValueError, match="at least one text, got none"):
+            measure(cut("a"), [])
         with pytest.raises(TypeError, match="got the string"):
-            measure(*pair)
-
-
-def test_bad_orders():
-    for measure in (self_bleu, distinct):
-        with pytest.raises(ValueError, match="order 1 or more, got 0"):
-            measure(cut("a b", "a c"), 0)
+            measure(cut("a"), "a b")
     with pytest.raises(ValueError, match="order 1 or more, got 0"):
-        ms_jaccard(cut("a b"), cut("a c"), 0)
-    with pytest.raises(ValueError, match="order 1 or more, got 0"):
-        ngrams(["a"], 0)
+        self_bleu(cut("a b", "a c"), 0)
 
 
 @pytest.mark.parametrize("counts", [[], [0, 0], [3, -1], [[1, 2]]])
