@@ -148,9 +148,7 @@ class Comparison:
         for number, (column, measure, compared) in enumerate(self.compare(result)):
             if column.title.startswith(left_out):
                 continue
-            title: str | Term = column.title
-            if measure is not None:
-                title = Term(column.title, measure.name, measure.meaning, measure.better)
+            title = column.title if measure is None else Term(column.title, measure)
             cells = [_cell(compared.get(model.name), column) for model in self.models]
             rows.append([title, *cells, *(formatted[number] for formatted in others.values())])
         return Table(["", *map(self.title, self.models), *others], rows, result.signature)

@@ -14,7 +14,7 @@ from ..errors import UserError
 from ..evaluation import Cache
 from ..files import check_writable, write_whole
 from .comparison import Comparison
-from .page import Glossary, Section, Table, Term, load_template
+from .page import Section, Table, Term, load_template
 from .runs import open_runs
 from .sections import SECTIONS, NotShown, ReportInputs, ReportOptions
 
@@ -44,7 +44,7 @@ def write_report(
 ) -> WrittenReport:
     """Compares runs of fairseq-train on one page of HTML.
 
-    The page holds its pictures, loads nothing, and is complete without its script. Results and generated texts are kept
+    The page holds its pictures and loads nothing. Results and generated texts are kept
     in a `Cache` in the folder `{output}-files`. An error in a section costs only that section; the reason is on the
     page.
 
@@ -88,13 +88,11 @@ def write_report(
     if left_out:
         sections.append(Section("not-shown", "Not in this report", [Table(["", "reason"], list(left_out.items()))]))
     rows = [row for section in sections for block in section.blocks if isinstance(block, Table) for row in block.rows]
-    terms = {row[0].name: row[0] for row in rows if isinstance(row[0], Term)}
-    if terms:
-        sections.append(Section("glossary", "Glossary", [Glossary(list(terms.values()))]))
     names = [model.name for model in inputs.comparison.models]
     html = template.render(
         title=f"Comparison of {', '.join(names)}" if len(names) > 1 else names[0],
         sections=sections,
+        glossary=dict.fromkeys(row[0].measure for row in rows if isinstance(row[0], Term)),
         footer=f"agg-fairseq {__version__} report, {time.strftime('%Y-%m-%d %H:%M')}; data: {data}; "
         f"split: {options.split}",
     )

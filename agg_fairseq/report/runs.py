@@ -12,29 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checkpoints.fairseq_checkpoint import INPUT_NAME, OUTPUT_NAMES, Checkpoint, check_run_folder, checkpoints_of_run
+from ..checkpoints.fairseq_checkpoint import Checkpoint, check_run_folder, checkpoints_of_run
 from ..errors import UserError
+from ..evaluation.inputs import check_row_names
 from ..evaluation.training_log import read_entries
 from ..names import HUMAN
 from ..result import format_value
 
 LOG = "train.log"
-EMBEDDINGS = (INPUT_NAME, *OUTPUT_NAMES, "encoder.embed_tokens.weight")
 NO_PARAMETERS = (".version", "._float_tensor", ".class_of_token", ".output_projection.counts")
 """How the names end of what fairseq, and the output layers of this package, save among the parameters and is none."""
 
 SECTIONS = (
-    "common",
-    "dataset",
-    "optimization",
-    "checkpoint",
-    "distributed_training",
-    "ema",
-    "task",
-    "optimizer",
-    "lr_scheduler",
-    "criterion",
-    "model",
+    *("common", "dataset", "optimization", "checkpoint", "distributed_training", "ema"),
+    *("task", "optimizer", "lr_scheduler", "criterion", "model"),
 )
 """The sections of fairseq's configuration that training depends on. An option that is in several of them is shown as it
 is in the first."""
@@ -58,23 +49,12 @@ class Run:
     Args:
         name: unique among the runs of a report.
         folder: the --save-dir.
-        checkpoint: the one that is measured.
+        checkpoint: the one that is measured: the best, or the last if there is no best.
     """
 
     name: str
     folder: Path
     checkpoint: Checkpoint
-
-    @classmethod
-    def open(cls, name: str, folder: str | Path) -> Run:
-        """Opens the best checkpoint of a folder, or the last one if there is no best.
-
-        Raises:
-            UserError: there is no such folder, neither checkpoint in it, or the checkpoint cannot be opened.
-        """
-        folder = Path(folder)
-        check_run_folder(folder)
-        return cls(name, folder, Checkpoint(folder, training_state=False))
 
     @cached_property
     def checkpoints(self) -> list[Checkpoint]:
@@ -103,11 +83,14 @@ def open_runs(folders: Mapping[str, str | Path]) -> list[Run]:
         folders: by the names of the runs.
 
     Raises:
-        UserError: a run is named `human`; runs are of different tasks; or as `Run.open`.
+        UserError: a run is named `human`; there is no such folder, or neither checkpoint in it; a checkpoint cannot be
+            opened; or runs are of different tasks.
     """
-    if HUMAN in folders:
-        raise UserError(f"--name: found {HUMAN!r}, the row of the human text; give the run another name")
-    runs = [Run.open(name, folder) for name, folder in folders.items()]
+    check_row_names(folders, HUMAN)
+    runs = []
+    for name, folder in folders.items():
+        check_run_folder(Path(folder))
+        runs.append(Run(name, Path(folder), Checkpoint(folder, training_state=False)))
     tasks = [run.checkpoint.task_options.get("_name") for run in runs]
     for run, task in zip(runs, tasks, strict=True):
         if task != tasks[0]:
@@ -117,42 +100,45 @@ def open_runs(folders: Mapping[str, str | Path]) -> list[Run]:
 
 def summary(runs: Sequence[Run]) -> list[list[str | None]]:
     """What each run is: rows with a title and a value for each run."""
-    rows: dict[str, list[str | None]] = {
-        title: []
-        for title in ("criterion", "architecture", "parameters", "checkpoint", "updates", "best on validation")
-    }
+    rows: dict[str, list[str | None]] = {}
     for run in runs:
-        state, model = run.checkpoint.state, run.checkpoint.model_options
-        extra = state.get("extra_state")
+        checkpoint, model = run.checkpoint, run.checkpoint.model_options
+        extra = checkpoint.state.get("extra_state")
         best = extra.get("best") if isinstance(extra, dict) else None
-        rows["criterion"].append(str(run.checkpoint.criterion_options.get("_name")))
-        rows["architecture"].append(str(model.get("arch") or model.get("_name")))
-        rows["parameters"].append(format_value(count_parameters(run.checkpoint.parameters), 0))
-        rows["checkpoint"].append(run.checkpoint.path.name)
-        rows["updates"].append(format_value(run.checkpoint.updates, 0))
         if isinstance(best, float | int):
-            options = (state.get("cfg") or {}).get("checkpoint") or {}
-            options = vars(options) if isinstance(options, argparse.Namespace) else options
-            metric = options.get("best_checkpoint_metric", "loss")
-            rows["best on validation"].append(f"{format_value(float(best), 3)} ({metric})")
-        else:
-            rows["best on validation"].append(None)
+            metric = _section(checkpoint.state, "checkpoint").get("best_checkpoint_metric", "loss")
+            best = f"{format_value(float(best), 3)} ({metric})"
+        for title, value in {
+            "criterion": str(checkpoint.criterion_options.get("_name")),
+            "architecture": str(model.get("arch") or model.get("_name")),
+            "parameters": format_value(count_parameters(checkpoint.parameters), 0),
+            "checkpoint": checkpoint.path.name,
+            "updates": format_value(checkpoint.updates, 0),
+            "best on validation": best,
+        }.items():
+            rows.setdefault(title, []).append(value)
     return [[title, *values] for title, values in rows.items()]
 
 
 def count_parameters(parameters: Mapping[str, Any]) -> int:
-    """The number of elements of all parameters; tied embeddings count once, even if they are saved as two tensors."""
-    counted = {
-        name: value
-        for name, value in parameters.items()
-        if isinstance(value, Tensor) and not name.endswith(NO_PARAMETERS)
-    }
-    embeddings: list[Tensor] = []
-    for name in EMBEDDINGS:
-        value = counted.pop(name, None)
-        if value is not None and not any(torch.equal(value, other) for other in embeddings):
+    """The number of elements of all parameters; a tied embedding, which fairseq saves twice, counts once."""
+    total, embeddings = 0, []
+    for name, value in parameters.items():
+        if not isinstance(value, Tensor) or name.endswith(NO_PARAMETERS):
+            continue
+        if value.dim() == 2 and ("embed" in name or "output_projection" in name):
+            if any(torch.equal(value, other) for other in embeddings):
+                continue
             embeddings.append(value)
-    return sum(value.numel() for value in (*counted.values(), *embeddings))
+        total += value.numel()
+    return total
+
+
+def _section(state: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """A section of fairseq's configuration in a checkpoint; in an older one, all options are those of the model."""
+    options = (state.get("cfg") or {"model": state.get("args")}).get(section)
+    options = vars(options) if isinstance(options, argparse.Namespace) else options
+    return options if isinstance(options, dict) else {}
 
 
 def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
@@ -162,11 +148,9 @@ def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
     of the vocabulary instead.
     """
     settings: dict[str, str] = {}
-    configuration = state.get("cfg") or {"model": state["args"]}
     for section in SECTIONS:
-        options = configuration.get(section)
-        options = vars(options) if isinstance(options, argparse.Namespace) else options
-        for key, value in options.items() if isinstance(options, dict) else ():
+        options = _section(state, section)
+        for key, value in options.items():
             name = key if key != "_name" else "arch" if section == "model" else section
             is_default = (name, value) == ("restore_file", "checkpoint_last.pt")  # the run goes on from itself
             is_ignored = name == "agg_alpha" and options.get("agg_rare_fraction") is not None

@@ -7,10 +7,12 @@ to show, or an error of the evaluations; both cost only this section.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .. import plots
 from ..checkpoints.fairseq_checkpoint import Checkpoint
@@ -32,9 +34,10 @@ from ..evaluation import (
 )
 from ..evaluation.generate_log import read_translations
 from ..evaluation.neighbors import NoWord
+from ..evaluation.perplexity import COMPARED
 from ..names import HUMAN
 from .comparison import RULE, Comparison
-from .page import Block, Paragraph, Picture, Samples, Table
+from .page import Block, Picture, Samples, Table
 from .runs import LOG, Run, different_settings, summary
 
 MIN_CHECKPOINTS = 3
@@ -121,10 +124,7 @@ class NotShown(Exception):
     """The reason why there is nothing to show in a section."""
 
 
-VERDICT_COLUMNS = (
-    *(f"{measure} {group}" for measure in ("PPL", "Uniq") for group in ("total", "frequent", "medium", "rare")),
-    "E/O rare", "I(W−μ)", "IsoScore", "IsoScore total", "BLEU", "sacreBLEU",
-)  # fmt: skip
+VERDICT_COLUMNS = (*COMPARED, "Uniq total", "IsoScore total", "BLEU", "sacreBLEU")
 """The columns that the verdict is about."""
 
 
@@ -137,15 +137,15 @@ def verdict(report: ReportInputs) -> list[Block]:
     for measure in (_perplexity, _bleu, _isotropy):
         with contextlib.suppress(NotShown, UserError):
             found.append(measure(report))
-    titles = {column.title for result in found for column in result.columns}
-    # eval-lm has the IsoScore of the whole matrix too
-    shown = [title for title in VERDICT_COLUMNS if not (title == "IsoScore total" and "IsoScore" in titles)]
+    # The evaluation of language models has the IsoScore of the whole matrix too.
+    has_isoscore = any(column.title == "IsoScore" for result in found for column in result.columns)
+    shown = [title for title in VERDICT_COLUMNS if not (title == "IsoScore total" and has_isoscore)]
     blocks: list[Block] = [*report.comparison.verdicts(found, shown)]
     if not blocks:
         raise NotShown("nothing could be measured that has a better and a worse direction")
     seeds = [len(model.runs) for model in report.comparison.models]
     caution = " There is one seed of each model: a difference may be chance." if max(seeds) == 1 else ""
-    return [*blocks, Paragraph(RULE + caution)]
+    return [*blocks, RULE + caution]
 
 
 def overview(report: ReportInputs) -> list[Block]:
@@ -155,10 +155,10 @@ def overview(report: ReportInputs) -> list[Block]:
     if len(report.runs) > 1:
         different = different_settings([run.checkpoint.state for run in report.runs])
         if different:
-            blocks.append(Paragraph("Options of fairseq-train that are not the same in all runs:"))
+            blocks.append("Options of fairseq-train that are not the same in all runs:")
             blocks.append(Table(header, [[name, *values] for name, values in different]))
         else:
-            blocks.append(Paragraph("All settings are the same."))
+            blocks.append("All settings are the same.")
     return blocks
 
 
@@ -179,11 +179,11 @@ def learning_curves(report: ReportInputs) -> list[Block]:
     return [Picture.of_figure(figure, caption + (f" Not logged: {', '.join(missing)}." if missing else ""))]
 
 
-def language_model(report: ReportInputs) -> list[Block]:
-    """Perplexity and distinct predictions by frequency group; isotropy has a section of its own."""
-    result = _perplexity(report)
-    table = report.comparison.table(result, left_out=("I(W", "S(W", "mean share", "IsoScore"))
-    return [*_groups(result), table]
+def _kept(report: ReportInputs, function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+    """The result of an evaluation, with the frequency groups of the report if it has groups and they are given."""
+    if report.options.groups is not None and "groups" in inspect.signature(function).parameters:
+        options["groups"] = report.options.groups
+    return report.cache.result(function, *arguments, **options)
 
 
 def _groups(result: Result) -> list[Block]:
@@ -193,38 +193,37 @@ def _groups(result: Result) -> list[Block]:
         "frequency": "the tokens that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the training text",
     }
     found = [meanings[name] for name, signature in GROUPINGS.items() if f"|groups:{signature}" in result.signature]
-    return [Paragraph(f"Here, frequent, medium and rare tokens are {meaning}.") for meaning in found]
+    return [f"Here, frequent, medium and rare tokens are {meaning}." for meaning in found]
 
 
 def _perplexity(report: ReportInputs) -> Result:
     if not report.runs[0].checkpoint.is_language_model:
         raise NotShown("these are no language models")
-    return report.cache.result(
-        perplexity,
-        report.checkpoints,
-        report.data,
-        split=report.options.split,
-        tokens_per_sample=report.options.tokens_per_sample,
-        device=report.options.device,
-        **report.groups,
-    )
+    options = {name: getattr(report.options, name) for name in ("split", "tokens_per_sample", "device")}
+    return _kept(report, perplexity, report.checkpoints, report.data, **options)
 
 
 def _isotropy(report: ReportInputs) -> Result:
-    return report.cache.result(isotropy, report.checkpoints, report.data, **report.groups)
+    return _kept(report, isotropy, report.checkpoints, report.data)
 
 
 def _bleu(report: ReportInputs) -> Result:
     if report.options.translations is None:
         raise NotShown("no --translations, the outputs of fairseq-generate, were given")
-    reference = None if report.options.reference is None else Path(report.options.reference)
-    return report.cache.result(bleu, _logs(report), reference=reference, moses=report.options.moses)
+    return _kept(report, bleu, _logs(report), reference=report.options.reference, moses=report.options.moses)
 
 
 def _logs(report: ReportInputs) -> dict[str, Path]:
     """The outputs of fairseq-generate by the names of the runs."""
     paths = map(Path, report.options.translations or ())
     return dict(zip((run.name for run in report.runs), paths, strict=True))
+
+
+def language_model(report: ReportInputs) -> list[Block]:
+    """Perplexity and distinct predictions by frequency group; isotropy has a section of its own."""
+    result = _perplexity(report)
+    table = report.comparison.table(result, left_out=("I(W", "S(W", "mean share", "IsoScore"))
+    return [*_groups(result), table]
 
 
 def translations(report: ReportInputs) -> list[Block]:
@@ -290,9 +289,7 @@ def nearest_neighbors(report: ReportInputs) -> list[Block]:
     """The nearest neighbors of some words, and their similarity to all other tokens."""
     checkpoints, options = report.checkpoints, report.options
     try:
-        result = report.cache.result(
-            neighbors, checkpoints, report.data, words=options.words, tokenizer=options.tokenizer, **report.groups
-        )
+        result = _kept(report, neighbors, checkpoints, report.data, words=options.words, tokenizer=options.tokenizer)
     except NoWord as error:
         raise NotShown(str(error)) from error
     blocks: list[Block] = [*_groups(result), Table.of_result(result)]
@@ -308,18 +305,19 @@ def similar_words(report: ReportInputs) -> list[Block]:
     """Agreement with people on which words are similar."""
     if report.options.datasets is None:
         raise NotShown("no --datasets were given")
-    files = dataset_files(report.options.datasets)
-    tokenizer = report.options.tokenizer
-    result = report.cache.result(word_similarity, report.checkpoints, report.data, files, tokenizer=tokenizer)
-    return [report.comparison.table(result)]
+    files, tokenizer = dataset_files(report.options.datasets), report.options.tokenizer
+    return [
+        report.comparison.table(
+            _kept(report, word_similarity, report.checkpoints, report.data, files, tokenizer=tokenizer)
+        )
+    ]
 
 
 def aligned_words(report: ReportInputs) -> list[Block]:
     """How similar the embeddings of words are that are translations of each other."""
     if report.options.alignments is None:
         raise NotShown("no --alignments were given")
-    alignments = Path(report.options.alignments)
-    result = report.cache.result(align_sim, report.checkpoints, report.data, alignments, **report.groups)
+    result = _kept(report, align_sim, report.checkpoints, report.data, report.options.alignments)
     return [*_groups(result), report.comparison.table(result)]
 
 
@@ -327,24 +325,13 @@ def generated_texts(report: ReportInputs) -> list[Block]:
     """What the models write: measures of the texts, how rare their words are, and samples side by side."""
     if not report.runs[0].checkpoint.is_language_model:
         raise NotShown("these are no language models")
-    options = report.options
+    named = ("split", "prefix_length", "length", "max_texts", "topk", "seed", "device")
+    options = {name: getattr(report.options, name) for name in named}
     files = {
-        run.name: report.cache.file(
-            f"texts-{number}.jsonl",
-            generate_texts,
-            run.checkpoint,
-            report.data,
-            split=options.split,
-            prefix_length=options.prefix_length,
-            length=options.length,
-            max_texts=options.max_texts,
-            topk=options.topk,
-            seed=options.seed,
-            device=options.device,
-        )
+        run.name: report.cache.file(f"texts-{number}.jsonl", generate_texts, run.checkpoint, report.data, **options)
         for number, run in enumerate(report.runs, 1)
     }
-    result = report.cache.result(text_metrics, files, report.data)
+    result = _kept(report, text_metrics, files, report.data)
     caption = "Share of tokens by their part of the training text: the top 40%, next 30%, next 20% and last 10%."
     shares = plots.token_shares({"the generated texts": result})
     blocks: list[Block] = [report.comparison.table(result), Picture.of_figure(shares, caption)]

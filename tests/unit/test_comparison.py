@@ -112,7 +112,7 @@ def test_the_table_of_several_seeds():
     table = comparison.table(result)
     assert table.header == ["", "m (3 seeds, baseline)", "a (3 seeds)"]
     (row,) = table.rows
-    assert row[0].better == "lower is better" and row[1].text == "100.00 ± 1.00" and not row[1].note
+    assert row[0].measure.better == "lower is better" and row[1].text == "100.00 ± 1.00" and not row[1].note
     assert (row[2].text, row[2].note, row[2].best) == ("98.00 ± 0.50", "−2.0%", True)
 
 

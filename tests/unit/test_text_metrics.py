@@ -1,7 +1,6 @@
 """The measures of generated text on cases worked by hand, against NLTK and against slow forms of themselves."""
 
 import math
-import random
 from collections import Counter
 
 import pytest
