@@ -48,7 +48,6 @@ CRITERIONS = {  # variant: criterion and options
     "mle": ("mle", {}),
     "agg": ("agg", AGG),
     "agg faded": ("agg", AGG | {"agg_gates": "faded"}),
-    "agg continuous": ("agg", AGG | {"agg_gates": "continuous"}),
     "agps": ("agps", {"agps_rare_rank": 1}),
     "freeze_rare bc": ("freeze_rare", {"freeze_parts": "bc"}),
     "freeze_rare all": ("freeze_rare", {}),
@@ -59,8 +58,6 @@ CRITERIONS = {  # variant: criterion and options
     "z-loss": ("mle", {"z_loss": 1e-4}),
     "adversarial": ("mle", {"adv_epsilon": 0.005}),
     "mu-loss": ("mle", {"mu_loss": 1.0}),
-    "dispersion": ("mle", {"dispersion_gamma": 1.0}),
-    "isoscore": ("mle", {"isoscore_gamma": 1.0}),
 }
 PEERS = ("linear_cross_entropy", "liger-kernel", "cut-cross-entropy")
 """torch's own (from 2.13), chunked; and two packages of Triton kernels, the extra `peers`."""

@@ -133,9 +133,11 @@ def criterion(name: str, task: FairseqTask, **options: Any) -> nn.Module:
         setattr(cfg, option, value)
     objective = CRITERION_REGISTRY[name](cfg, task)
     vocabulary = len(task.target_dictionary)
-    if hasattr(objective, "counts"):  # of a training set of a hundred million tokens under Zipf's law
+    is_rare = torch.arange(vocabulary) >= 0.565 * vocabulary
+    if name == "agps":  # the counts of a training set of a hundred million tokens under Zipf's law
         ranks = torch.arange(1, vocabulary + 1, dtype=torch.float64)
-        objective.counts = (1e8 / ranks / (1 / ranks).sum()).long()
-    if hasattr(objective, "rare"):
-        objective.rare = torch.arange(vocabulary) >= 0.565 * vocabulary
+        objective.agps.set_counts((1e8 / ranks / (1 / ranks).sum()).long())
+        objective.agps.rare = is_rare
+    elif name == "freeze_rare":
+        objective.rare = is_rare
     return objective

@@ -3,15 +3,16 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import torch
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
+from ..fairseq_glue.dictionaries import special_tokens
 from ..fairseq_glue.distributed import found_by_any_worker
 from ..fairseq_glue.training_counts import training_counts
-from ..functional import Gates, agps_gates, tokens_from_rank
-from ..functional.agps import VARIANTS
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register, special_tokens
+from ..functional import Gates
+from ..functional.agps import DEFAULT_MU1, DEFAULT_MU2, VARIANTS
+from ..modules import AgpsState
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
 @dataclass
@@ -19,14 +20,15 @@ class AgpsCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion agps`; the defaults are the paper's for WikiText-103."""
 
     agps_mu1: float = field(
-        default=500.0,
+        default=DEFAULT_MU1,
         metadata={
             "help": "number of training occurrences from which f1 is 1; should exceed that of every rare token "
             "(the paper's value for WMT14: 1500)"
         },
     )
     agps_mu2: float = field(
-        default=20.0, metadata={"help": "number of training occurrences from which f2 is 1, usually < mu1 (WMT14: 400)"}
+        default=DEFAULT_MU2,
+        metadata={"help": "number of training occurrences from which f2 is 1, usually < mu1 (WMT14: 400)"},
     )
     agps_rare_rank: int = field(
         default=25000,
@@ -50,40 +52,23 @@ class AgpsCriterion(LikelihoodCriterion):
 
     def __init__(self, cfg: AgpsCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
-        for option in ("agps_mu1", "agps_mu2"):
-            if not getattr(cfg, option) > 0:
-                raise ValueError(f"--{option.replace('_', '-')}: expected a count above 0, got {getattr(cfg, option)}")
-        if not 0 <= cfg.agps_rare_rank < self.vocabulary:
-            raise ValueError(
-                f"--agps-rare-rank: expected a rank in [0, {self.vocabulary}), the size of the vocabulary, got "
-                f"{cfg.agps_rare_rank}; the paper's 25,000 of the 267,735 words of WikiText-103 are in proportion "
-                f"--agps-rare-rank {round(25_000 / 267_735 * self.vocabulary)}, and its 27,000 of the 40,624 sub-words "
-                f"of WMT14 {round(27_000 / 40_624 * self.vocabulary)}"
-            )
-        self.task = task
-        self.register_buffer("counts", torch.zeros(self.vocabulary, dtype=torch.int64), persistent=False)
-        self.register_buffer("rare", torch.zeros(self.vocabulary, dtype=torch.bool), persistent=False)
+        self.agps = AgpsState(
+            self.vocabulary,
+            rare_rank=cfg.agps_rare_rank,
+            mu1=cfg.agps_mu1,
+            mu2=cfg.agps_mu2,
+            variant=str(cfg.agps_variant),
+            never_rare=special_tokens(task.target_dictionary),
+            ignore_index=self.padding_idx,
+        )
 
     def on_train_iterator(self, iterator: Any) -> None:
         """Counts the training split, once."""
         if self.train_iterator is None:
             folder = None if self.cfg.no_save else self.cfg.save_dir
-            self.counts = training_counts(self.task, self.cfg.train_subset, folder)
-            special = special_tokens(self.task.target_dictionary)
-            self.rare = tokens_from_rank(self.counts, self.cfg.agps_rare_rank, special)
+            self.agps.set_counts(training_counts(self.task, self.cfg.train_subset, folder))
         super().on_train_iterator(iterator)
 
     def gates(self, target: Tensor) -> Gates:
         """f1 and f2 on the rare tokens that no worker has as a target."""
-        present = torch.zeros_like(self.counts, dtype=torch.uint8)
-        if not self.is_dummy:
-            present.index_fill_(0, target.flatten(), 1)
-        present = found_by_any_worker(present).bool()
-        return agps_gates(
-            self.counts,
-            present,
-            self.rare,
-            mu1=self.cfg.agps_mu1,
-            mu2=self.cfg.agps_mu2,
-            variant=str(self.cfg.agps_variant),
-        )
+        return self.agps.gates(None if self.is_dummy else target, found_by_any_worker)

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from ..errors import fail
 from ..f2 import FactorizedOutput
 from ..fairseq_glue.output_layer import factorized_layer, unwrapped
+from ..functional.terms import PositionTerm
 from .base import CriterionConfig, LikelihoodCriterion, Measure, register
-from .terms import PositionTerm
 
 
 @dataclass
@@ -24,14 +24,13 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
 
     It takes no terms of positions (`--ul-alpha`, `--z-loss`, `--adv-epsilon`): they need the logits of tokens outside
     the target's class, and not to compute those is what this criterion is for. A term of the embedding
-    (`--cosreg-gamma`, `--mu-loss`, `--dispersion-gamma`, `--isoscore-gamma`) needs W alone, and works as everywhere; W
-    has one row per token here too. `--center-output` changes no probability here either: the logits inside a class all
-    change by the same number.
+    (`--cosreg-gamma`, `--mu-loss`) needs W alone, and works as everywhere; W has one row per token here too.
+    `--center-output` changes no probability here either: the logits inside a class all change by the same number.
     """
 
     name: ClassVar[str] = "f2_softmax"
     position_terms: ClassVar[tuple[PositionTerm, ...]] = ()
-    averages: ClassVar[dict[str, int]] = LikelihoodCriterion.averages | {"class_nll": 3, "token_nll": 3}
+    logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {"class_nll": 3, "token_nll": 3}
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """See `LikelihoodCriterion`."""
@@ -46,8 +45,8 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
         output = layer.loss(
             net_output[0], target, label_smoothing=self.cfg.label_smoothing, ignore_index=self.padding_idx
         )
-        measures = self.measures(target, output)
-        return self.result(layer.weight, target, output, tokens=sample["ntokens"], measures=measures, reduce=reduce)
+        options = {"tokens": sample["ntokens"], "measures": self.measures(target, output), "reduce": reduce}
+        return self.result(model, layer.weight, target, output, **options)
 
     def output_embeddings(self, model: Any) -> list[nn.Parameter]:
         """W (V, D). The class embeddings have no part in it: the rows of a class are compared with each other only."""

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..fairseq_glue.distributed import summed_over_workers
-from ..fairseq_glue.saved_state import counts_in, update_in
 from ..functional import face_weights
 from ..modules import TokenCounter
+from ..modules.agg_state import update_in
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
@@ -64,6 +64,6 @@ class FaceCriterion(LikelihoodCriterion):
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         """Restores `checkpoint_state`; a state without counts is that of another criterion."""
         if "frequency" in state:
-            self.counter.appearances.copy_(counts_in(state, "frequency", self.vocabulary))
-            self.counter.current.copy_(counts_in(state, "current", self.vocabulary))
-            self.counter.open_update = update_in(state, "open_update")
+            counts = {"appearances": state["frequency"], "current": state.get("current")}
+            self.counter.set_extra_state(counts | {"vocabulary": self.vocabulary, "window": None})
+            self.counter.open_update = update_in(state)

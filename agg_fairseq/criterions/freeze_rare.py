@@ -1,6 +1,5 @@
 """`--criterion freeze_rare`: the freezing study of Yu et al. (2022), Sec. 3, and (2021), Sec. 2.2."""
 
-import argparse
 import logging
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Optional
@@ -10,19 +9,15 @@ from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
 from ..errors import fail
+from ..fairseq_glue.dictionaries import special_tokens
 from ..fairseq_glue.output_layer import averages, float32_copies
 from ..fairseq_glue.training_counts import training_counts
 from ..functional import Gates, freezing_gates, tokens_from_rank
+from ..functional.checks import check_open_interval
 from ..functional.gates import PARTS
 from ..modules import FrozenRows
-from .base import (
-    LikelihoodCriterion,
-    LikelihoodCriterionConfig,
-    check_thresholds,
-    make_exclusive,
-    register,
-    special_tokens,
-)
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
+from .options import check_at_least
 
 logger = logging.getLogger(__name__)
 
@@ -69,24 +64,23 @@ class FreezeRareCriterion(LikelihoodCriterion):
     name: ClassVar[str] = "freeze_rare"
     counts_tokens: ClassVar[bool] = True
 
-    @classmethod
-    def add_args(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds the options to a command line, where --freeze-fraction and --freeze-below exclude each other."""
-        super().add_args(parser)
-        make_exclusive(parser, "freeze_fraction", "freeze_below")
-
     def __init__(self, cfg: FreezeRareCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
-        check_thresholds(cfg, "freeze_fraction", DEFAULT_FRACTION, replaced_by="freeze_below")
-        if cfg.freeze_until < 0:
-            raise ValueError(f"--freeze-until: expected a number of updates or 0 (to the end), got {cfg.freeze_until}")
+        check_open_interval("--freeze-fraction", cfg.freeze_fraction)
+        if cfg.freeze_below is not None:
+            check_open_interval("--freeze-below", cfg.freeze_below)
+            if cfg.freeze_fraction != DEFAULT_FRACTION:
+                raise ValueError(
+                    f"found both --freeze-below {cfg.freeze_below} and --freeze-fraction {cfg.freeze_fraction}; drop "
+                    "one of them"
+                )
+        check_at_least(0, cfg, "freeze_until", "a number of updates or 0 (to the end)")
         if cfg.center_output and str(cfg.freeze_parts) == ALL:
             raise ValueError(
                 "found --center-output, which moves all rows of the output embedding, and --freeze-parts all, which "
                 "holds some of them; drop --center-output, or freeze parts of the gradient (b, c, bc)"
             )
         self.changes_rows = self.changes_rows or str(cfg.freeze_parts) == ALL
-        self.task = task
         self.register_buffer("rare", torch.zeros(self.vocabulary, dtype=torch.bool), persistent=False)
         self._is_frozen = False  # in this update
         self._rows: FrozenRows | None = None

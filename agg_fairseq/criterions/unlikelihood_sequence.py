@@ -11,7 +11,8 @@ from .. import decoding
 from ..errors import fail
 from ..fairseq_glue.output_layer import features_of, unwrapped
 from ..functional import Unlikelihood, gated_cross_entropy, given_tokens, repeated_ngrams
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, Measure, penalty_of, register
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, Measure, register
+from .options import check_at_least
 
 
 @dataclass
@@ -36,15 +37,14 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
     """
 
     name: ClassVar[str] = "unlikelihood_sequence"
-    averages: ClassVar[dict[str, int]] = LikelihoodCriterion.averages | {"ul_sequence_loss": 3, "repeated": 4}
+    logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {"ul_sequence_loss": 3, "repeated": 4}
 
     def __init__(self, cfg: UnlikelihoodSequenceCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
         if not 0 <= cfg.ul_sequence_rate <= 1:
             raise ValueError(f"--ul-sequence-rate: expected a share in [0, 1], got {cfg.ul_sequence_rate}")
         for option in ("ul_ngram", "ul_prefix_length", "ul_completion_length"):
-            if getattr(cfg, option) < 1:
-                raise ValueError(f"--{option.replace('_', '-')}: expected at least 1 token, got {getattr(cfg, option)}")
+            check_at_least(1, cfg, option, "at least 1 token")
         tokens_per_sample = getattr(getattr(task, "args", None), "tokens_per_sample", None)
         if tokens_per_sample is None or not hasattr(task, "dictionary"):
             raise ValueError(f"found the task {type(task).__name__}; expected language_modeling, whose text goes on")
@@ -110,17 +110,10 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         number = repeated.numel()
         zero = output.nll.new_zeros(())
         measures = {
-            **{term.logged: (zero, zero) for term in self._position_terms()},
+            **{term.logged: (zero, zero) for term in self.formed_terms()},
             "ul_sequence_loss": (output.unlikelihood.sum() / math.log(2), number),
             "repeated": (repeated.sum(), number),
         }
         return self.result(
-            weight,
-            continuation,
-            output,
-            tokens=number,
-            measures=measures,
-            penalty=penalty_of(model),
-            likelihood=False,
-            reduce=reduce,
+            model, weight, continuation, output, tokens=number, measures=measures, likelihood=False, reduce=reduce
         )

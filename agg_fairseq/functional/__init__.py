@@ -4,10 +4,8 @@ from .agg import agg_gates, rare_tokens
 from .agps import agps_gates, tokens_from_rank
 from .centering import center_rows_, mean_row_penalty
 from .cosine_regularizer import cosine_regularizer
-from .dispersion import sliced_dispersion
 from .gated_cross_entropy import CrossEntropyOutput, face_weights, gated_cross_entropy
 from .gates import Gates, freezing_gates
-from .isoscore_penalty import isoscore_penalty
 from .log_unigram import log_unigram
 from .naive import gate_gradient, naive_gated_cross_entropy
 from .unlikelihood import Candidates, Unlikelihood, given_tokens, previous_tokens, repeated_ngrams
@@ -26,13 +24,11 @@ __all__ = [
     "gate_gradient",
     "gated_cross_entropy",
     "given_tokens",
-    "isoscore_penalty",
     "log_unigram",
     "mean_row_penalty",
     "naive_gated_cross_entropy",
     "previous_tokens",
     "rare_tokens",
     "repeated_ngrams",
-    "sliced_dispersion",
     "tokens_from_rank",
 ]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .checks import check_open_interval
 from .gates import Gates
 
-GATES = ("both", "g1", "g2", "faded", "continuous")
+GATES = ("both", "g1", "g2", "faded")
+DEFAULT_ALPHA = 0.03
+"""Appearances per update, at the paper's 32,000 tokens per update."""
 
 
 def rare_tokens(
@@ -69,15 +72,14 @@ def agg_gates(
     - `g2[k] = min(a[k] / ā, 1)` with `ā` the mean of `a` over R, at positions whose target is rare. Where no rare
       token has appeared at all, none is rarer than the others, and g2 is 1.
 
-    Two choices are not in the paper. The paper's g1 stays below α and jumps to 1 when a token leaves R; "faded" is
-    `g1[k] = a[k] / (α · updates)`, which reaches 1 there. And the paper's g2 compares all rare tokens with one mean;
-    "continuous" compares each rare token with the target y instead, `min(a[k] / a[y], 1)`.
+    One choice is not in the paper, whose g1 stays below α and jumps to 1 when a token leaves R: "faded" is
+    `g1[k] = a[k] / (α · updates)`, which reaches 1 there.
 
     Args:
         appearances: (V,) a, integer.
         updates: number of updates in the window, at least 1.
         rare: (V,) bool, R, as `rare_tokens` returns it; may be empty.
-        which: "both"; "g1" or "g2" for that gate alone (Table 8); "faded" or "continuous".
+        which: "both"; "g1" or "g2" for that gate alone (Table 8); or "faded".
         alpha: for "faded", α of `rare_tokens`; None takes the highest rate in R, for a group chosen by its size.
 
     Returns:
@@ -95,20 +97,7 @@ def agg_gates(
         g1 = (a / (highest if alpha is None else alpha * updates)).clamp(max=1).float()
     elif which != "g2":
         g1 = (a / updates).clamp(max=1).float()
-    if which == "continuous":
-        return Gates(rare=rare, gate_common=g1, appearances=appearances)
     if which != "g1":
         mean = a.mul(rare).sum() / rare.sum()  # NaN where R is empty, 0 where nothing in R has appeared
         g2 = torch.where(mean > 0, (a / mean).clamp(max=1), torch.ones_like(a)).float()
     return Gates(rare=rare, gate_common=g1, gate_rare=g2)
-
-
-def check_open_interval(name: str, value: float) -> float:
-    """Returns `value`, which is in (0, 1).
-
-    Raises:
-        ValueError: it is not; `name` is in the message.
-    """
-    if not 0 < value < 1:
-        raise ValueError(f"expected {name} between 0 and 1, both excluded, got {value}")
-    return value

@@ -8,6 +8,8 @@ from torch import Tensor
 from .gates import Gates
 
 VARIANTS = ("eq15", "algorithm1")
+DEFAULT_MU1, DEFAULT_MU2 = 500.0, 20.0
+"""The paper's values for WikiText-103; for WMT14 it has 1500 and 400."""
 
 
 def tokens_from_rank(counts: Tensor, rank: int, never_rare: Tensor | None = None) -> Tensor:

@@ -73,3 +73,25 @@ def check_positions_and_tokens(
     for field, vector in vectors.items():
         if vector is not None and vector.shape != (vocabulary,):
             raise ValueError(f"{name}: expected {field} of shape ({vocabulary},), got {tuple(vector.shape)}")
+
+
+def check_open_interval(name: str, value: float) -> float:
+    """Returns `value`, which is in (0, 1).
+
+    Raises:
+        ValueError: it is not; `name` is in the message.
+    """
+    if not 0 < value < 1:
+        raise ValueError(f"expected {name} between 0 and 1, both excluded, got {value}")
+    return value
+
+
+def check_weight(name: str, value: float) -> float:
+    """Returns `value`, which is finite and not negative.
+
+    Raises:
+        ValueError: it is not; `name` is in the message.
+    """
+    if not 0 <= value < math.inf:
+        raise ValueError(f"expected {name} of at least 0, got {value}")
+    return value

@@ -32,14 +32,13 @@ loss scale is applied.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from . import kernels
-from .checks import check_arguments, check_positions_and_tokens
+from .checks import check_arguments, check_positions_and_tokens, check_weight
 from .gates import Gates
 from .loss_core import Options, Wanted, scaled_gradients, wants_gradient
 from .unlikelihood import Unlikelihood
@@ -129,8 +128,7 @@ def gated_cross_entropy(
     check_arguments("gated_cross_entropy", features, weight, target, label_smoothing, ignore_index)
     check_positions_and_tokens("gated_cross_entropy", target, weight.size(0), position_weight, bias, gates)
     for name, value in (("z_loss", z_loss), ("adversarial", adversarial)):
-        if not 0 <= value < math.inf:
-            raise ValueError(f"gated_cross_entropy: expected {name} of at least 0, got {value}")
+        check_weight(name, value)
     options = Options(
         gates=gates,
         label_smoothing=label_smoothing,

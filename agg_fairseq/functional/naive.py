@@ -92,9 +92,5 @@ def _gate_matrix(gates: Gates | None, target: Tensor, weight: Tensor) -> Tensor:
         matrix[~target_is_rare] = gates.gate_common.to(weight.dtype)
     if gates.gate_rare is not None:
         matrix[target_is_rare] = gates.gate_rare.to(weight.dtype)
-    if gates.appearances is not None:
-        a = gates.appearances.to(weight.dtype)
-        ratio = a[None, :] / a[target[target_is_rare]][:, None]  # 0 / 0: no token is rarer than an unseen target
-        matrix[target_is_rare] = ratio.nan_to_num(nan=1.0).clamp(max=1)
     matrix[:, ~gates.rare] = 1.0
     return matrix.scatter(1, target[:, None], 1.0)

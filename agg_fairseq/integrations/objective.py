@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..functional import (
-    Gates,
-    Unlikelihood,
-    agg_gates,
-    agps_gates,
-    cosine_regularizer,
-    gated_cross_entropy,
-    isoscore_penalty,
-    mean_row_penalty,
-    previous_tokens,
-    rare_tokens,
-    sliced_dispersion,
-    tokens_from_rank,
-)
-from ..modules import TokenCounter
-
-logger = logging.getLogger(__name__)
+from ..functional import gated_cross_entropy
+from ..functional.checks import check_weight
+from ..functional.terms import EMBEDDING_TERMS, POSITION_TERMS, TERMS, formed
+from ..modules import AggState, AgpsState, TokenCounter
 
 METHODS = ("agg", "agps", "mle")
 IGNORED = -100
 """Label of the positions without a target, in transformers as in PyTorch."""
-DEFAULT_ALPHA = 0.03
-DEFAULT_WINDOW = 1000
-AGPS_DEFAULTS = {"mu1": 500.0, "mu2": 20.0, "variant": "eq15"}
 
 
 class GatedObjective:
@@ -54,24 +36,17 @@ class GatedObjective:
         agg_alpha: a token is rare if it appears fewer than this many times per update, in (0, 1). Default: 0.03.
         agg_rare_fraction: instead of `agg_alpha`, the fraction of the vocabulary that is rare, in (0, 1).
         agg_window: K >= 1, the number of updates over which appearances are counted. Default: 1,000.
-        agg_gates: "both" (default), "g1", "g2", "faded" or "continuous", see `functional.agg_gates`.
+        agg_gates: "both" (default), "g1", "g2" or "faded", see `functional.agg_gates`.
         agps_counts: (V,) int64, occurrences of each token as a target in the training set, see `label_counts`.
         agps_rare_rank: frequency rank from which a token is rare; the most frequent token has rank 0.
         agps_mu1: training occurrences from which f1 is 1 (default: 500).
         agps_mu2: training occurrences from which f2 is 1 (default: 20).
         agps_variant: "eq15" (default) or "algorithm1", see `functional.agps_gates`.
         label_smoothing: epsilon in [0, 1), as in fairseq: ε/(V−1) for each token but the target.
-        ul_alpha: weight of the unlikelihood of tokens that were targets earlier in the same row of the batch (Welleck
-            et al. 2020). The first token of a row is no target, and so is no candidate.
-        z_loss: weight of the mean squared logsumexp of the logits (Chowdhery et al. 2022).
-        adv_epsilon: adversarial training (Wang et al. 2019): the logit of the target is lowered by this share of the
-            product of the norms of its embedding and of the features.
-        cosreg_gamma: weight of the mean cosine between output embeddings (Gao et al. 2019). It counts once per update,
-            as the next three do.
-        mu_loss: weight of the squared length of the mean output embedding (Stollenwerk et al. 2026). To subtract the
-            mean itself, call `functional.center_rows_(weight)` after each step of the optimizer.
-        dispersion_gamma: weight of the sliced angular dispersion of the output embeddings (Tokarchuk et al. 2025).
-        isoscore_gamma: weight of 1 − IsoScore of the output embeddings, see `functional.isoscore_penalty`.
+        **terms: the weights of the terms of `functional.terms`, by their names: `ul_alpha`, `z_loss`, `adv_epsilon`,
+            `cosreg_gamma` and `mu_loss`; 0 leaves a term out. For unlikelihood, the tokens of a sequence are those of
+            a row of the batch, whose first token is no target, and so no candidate. (To subtract the mean output
+            embedding, call `functional.center_rows_(weight)` after each step of the optimizer.)
 
     Raises:
         ValueError: an option is out of its range, missing, or belongs to another method.
@@ -102,78 +77,60 @@ class GatedObjective:
         agps_mu2: float | None = None,
         agps_variant: str | None = None,
         label_smoothing: float = 0.0,
-        ul_alpha: float = 0.0,
-        z_loss: float = 0.0,
-        adv_epsilon: float = 0.0,
-        cosreg_gamma: float = 0.0,
-        mu_loss: float = 0.0,
-        dispersion_gamma: float = 0.0,
-        isoscore_gamma: float = 0.0,
+        **terms: float,
     ) -> None:
         if method not in METHODS:
             raise ValueError(f"expected method to be one of {', '.join(METHODS)}, got {method!r}")
-        if agg_alpha is not None and agg_rare_fraction is not None:
-            raise ValueError("expected agg_alpha or agg_rare_fraction, got both; drop one of them")
         options = {
-            "agg": (agg_alpha, agg_rare_fraction, agg_window, agg_gates),
-            "agps": (agps_counts, agps_rare_rank, agps_mu1, agps_mu2, agps_variant),
-        }
-        for owner, values in options.items():
-            if owner != method and any(value is not None for value in values):
+            "agg": {"alpha": agg_alpha, "rare_fraction": agg_rare_fraction, "window": agg_window, "gates": agg_gates},
+            "agps": {
+                "counts": agps_counts, "rare_rank": agps_rare_rank, "mu1": agps_mu1, "mu2": agps_mu2,
+                "variant": agps_variant,
+            },
+            "mle": {},
+        }  # fmt: skip
+        given = {owner: {k: v for k, v in values.items() if v is not None} for owner, values in options.items()}
+        for owner in METHODS:
+            if owner != method and given[owner]:
                 raise ValueError(f"found options that begin with {owner}_, but method is {method!r}; drop one of them")
-        self.terms = {  # the weight of each by its name
-            "ul_alpha": ul_alpha,
-            "z_loss": z_loss,
-            "adv_epsilon": adv_epsilon,
-            "cosreg_gamma": cosreg_gamma,
-            "mu_loss": mu_loss,
-            "dispersion_gamma": dispersion_gamma,
-            "isoscore_gamma": isoscore_gamma,
-        }
-        for name, value in self.terms.items():
-            if not 0 <= value < math.inf:
-                raise ValueError(f"expected {name} of at least 0, got {value}")
+        self.terms = {term.option: 0.0 for term in TERMS}
+        for name, value in terms.items():
+            if name not in self.terms:
+                raise TypeError(f"GatedObjective: found {name}, expected an option or one of {', '.join(self.terms)}")
+            self.terms[name] = check_weight(name, value)
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"expected label_smoothing in [0, 1), got {label_smoothing}")
+        special = torch.zeros(vocabulary, dtype=torch.bool)
+        for token in never_rare:
+            if not 0 <= token < vocabulary:
+                raise ValueError(f"expected never_rare tokens in [0, {vocabulary}), got {token}")
+            special[token] = True
 
         self.vocabulary = vocabulary
         self.method = method
         self.label_smoothing = label_smoothing
-        self.never_rare = torch.zeros(vocabulary, dtype=torch.bool)
-        for token in never_rare:
-            if not 0 <= token < vocabulary:
-                raise ValueError(f"expected never_rare tokens in [0, {vocabulary}), got {token}")
-            self.never_rare[token] = True
-        self.updates = 0  # that have ended
         self.micro_batches = 0  # of the update under way
-        self.counter: TokenCounter | None = None
-        self.rare: Tensor | None = None  # (V,) bool, the rare tokens of the newest update that was gated
-        self._gates: Gates | None = None
-        self._gates_are_current = False
-        self._warned = False
+        self.agg: AggState | None = None
+        self.agps: AgpsState | None = None
         if method == "agg":
-            by_rate = {"alpha": DEFAULT_ALPHA if agg_alpha is None else agg_alpha}
-            self._threshold = by_rate if agg_rare_fraction is None else {"rare_fraction": agg_rare_fraction}
-            self._which = "both" if agg_gates is None else agg_gates
-            self._agg_gates(torch.zeros(vocabulary, dtype=torch.int64), 1)  # raises where an option is out of its range
-            window = DEFAULT_WINDOW if agg_window is None else agg_window
-            self.counter = TokenCounter(vocabulary, window)
+            self.agg = AggState(vocabulary, never_rare=special, ignore_index=IGNORED, **given["agg"])
         elif method == "agps":
-            if agps_counts is None or agps_rare_rank is None:
+            counts = given["agps"].pop("counts", None)
+            if counts is None or agps_rare_rank is None:
                 raise ValueError("method 'agps' needs agps_counts and agps_rare_rank")
-            if agps_counts.shape != (vocabulary,):
-                raise ValueError(f"expected agps_counts of shape ({vocabulary},), got {tuple(agps_counts.shape)}")
-            self.counts = agps_counts.long()
-            self.rare = tokens_from_rank(self.counts, agps_rare_rank, self.never_rare)
-            given = {"mu1": agps_mu1, "mu2": agps_mu2, "variant": agps_variant}
-            self._agps = AGPS_DEFAULTS | {name: value for name, value in given.items() if value is not None}
-            agps_gates(self.counts, self.rare, self.rare, **self._agps)  # raises, as above
+            self.agps = AgpsState(vocabulary, never_rare=special, ignore_index=IGNORED, **given["agps"])
+            self.agps.set_counts(counts)
+
+    @property
+    def counter(self) -> TokenCounter | None:
+        """The token counts of AGG; None of another method."""
+        return None if self.agg is None else self.agg.counter
 
     def loss(self, features: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None = None) -> Tensor:
         """The loss of a micro-batch, summed over its targets; counts the targets for the gates of later updates.
 
-        Under `torch.no_grad`, as in validation, nothing is counted, the loss is without the margin of `adv_epsilon`,
-        and `dispersion_gamma` uses the same great circle after every update.
+        Under `torch.no_grad`, as in validation, nothing is counted, and the loss is without the margin of
+        `adv_epsilon`.
 
         Args:
             features: (B, T, D), the input of the output layer.
@@ -187,60 +144,34 @@ class GatedObjective:
         Raises:
             ValueError, TypeError: as `functional.gated_cross_entropy`.
         """
-        is_training = torch.is_grad_enabled()
-        gates = self._current_gates(target) if is_training else None
-        terms = self.terms
-        alpha = terms["ul_alpha"]
+        is_training, gates = torch.is_grad_enabled(), None
+        if is_training and self.agg is not None:
+            self.agg.to(target.device)
+            if self.micro_batches == 0:
+                self.agg.set_gates()
+            gates = self.agg.gates
+        elif is_training and self.agps is not None:
+            gates = self.agps.to(target.device).gates(target, lambda present: _all_reduce(present, "MAX"))
+        in_use = formed(POSITION_TERMS, self.terms, training=is_training)
         total = gated_cross_entropy(
             features,
             weight,
             target,
             bias=bias,
             gates=gates,
-            unlikelihood=Unlikelihood(alpha, previous_tokens(target, IGNORED)) if alpha else None,
-            z_loss=terms["z_loss"],
-            adversarial=terms["adv_epsilon"] if is_training else 0.0,
             label_smoothing=self.label_smoothing,
             ignore_index=IGNORED,
+            **{term.argument: term.value(self.terms[term.option], target, IGNORED) for term in in_use},
         ).loss
         # As the sum is divided by the targets of the update, the terms of W are added once per target.
         positions = (target != IGNORED).sum()
-        if terms["cosreg_gamma"]:
-            total = total + positions * terms["cosreg_gamma"] * cosine_regularizer(weight)
-        if terms["mu_loss"]:
-            total = total + positions * terms["mu_loss"] * mean_row_penalty(weight)
-        if terms["dispersion_gamma"]:  # the same great circle for all micro-batches of an update, and on all workers
-            circle = self.updates if is_training else 0
-            total = total + positions * terms["dispersion_gamma"] * sliced_dispersion(weight, seed=circle)
-        if terms["isoscore_gamma"]:
-            total = total + positions * terms["isoscore_gamma"] * isoscore_penalty(weight)
+        for term in EMBEDDING_TERMS:
+            if gamma := self.terms[term.option]:
+                total = total + positions * gamma * term.value(weight, None)
         self.micro_batches += is_training
         if is_training and self.counter is not None:
-            self.counter.add(target[target != IGNORED])
+            self.counter.add(target)
         return total
-
-    def _current_gates(self, target: Tensor) -> Gates | None:
-        """The gates of a micro-batch with targets (B, T); None is plain likelihood."""
-        self.never_rare = self.never_rare.to(target.device)
-        if self.method == "mle":
-            return None
-        if self.method == "agps":
-            self.counts, self.rare = self.counts.to(target.device), self.rare.to(target.device)
-            present = torch.zeros(self.vocabulary, dtype=torch.uint8, device=target.device)
-            present.index_fill_(0, target[target != IGNORED], 1)
-            _all_reduce(present, "MAX")
-            return agps_gates(self.counts, present.bool(), self.rare, **self._agps)
-        self.counter.to(target.device)
-        if not self._gates_are_current:
-            updates = self.counter.updates
-            self._gates = self._agg_gates(self.counter.appearances, updates) if updates else None
-            self._gates_are_current = True
-            self._warn_if_most_are_rare()
-        return self._gates
-
-    def _agg_gates(self, appearances: Tensor, updates: int) -> Gates:
-        self.rare = rare_tokens(appearances, updates, never_rare=self.never_rare, **self._threshold)
-        return agg_gates(appearances, updates, self.rare, which=self._which, alpha=self._threshold.get("alpha"))
 
     def end_update(self, skipped: bool = False) -> None:
         """Ends an update, after the step of the optimizer. Every worker must call it equally often.
@@ -250,7 +181,6 @@ class GatedObjective:
                 update are then forgotten.
         """
         self.micro_batches = 0
-        self.updates += 1
         if self.counter is None:
             return
         self.counter.close(lambda counts: _all_reduce(counts, "SUM"))
@@ -258,7 +188,6 @@ class GatedObjective:
             self.counter.discard()
         else:
             self.counter.commit()
-        self._gates_are_current = False
 
     def discard_update(self) -> None:
         """Forgets the micro-batches of an update that was broken off."""
@@ -268,11 +197,13 @@ class GatedObjective:
 
     def state_dict(self) -> dict[str, Any]:
         """What training needs to go on exactly from here: tensors and numbers only, on the CPU."""
-        counter = None if self.counter is None else self.counter.get_extra_state()
-        return {"method": self.method, "vocabulary": self.vocabulary, "counter": counter, "updates": self.updates}
+        found = {"counter": None} if self.agg is None else self.agg.checkpoint_state()
+        return {"method": self.method, "vocabulary": self.vocabulary, **found}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state_dict` returned. The state of a method without counts leaves the window empty.
+        """Restores what `state_dict` returned, but for the window, which is as the options say.
+
+        The state of a method without counts leaves the window empty.
 
         Raises:
             ValueError: the state is that of another vocabulary, or none that an objective has saved.
@@ -283,24 +214,11 @@ class GatedObjective:
             raise ValueError(
                 f"GatedObjective: expected a state over {self.vocabulary} tokens, got {state['vocabulary']}"
             )
-        self.updates = state.get("updates", 0)  # not in states of earlier versions
-        if self.counter is not None and state["counter"] is not None:
+        self.micro_batches = 0
+        if self.agg is not None and state["counter"] is not None:
             window = self.counter.window
-            self.counter.set_extra_state(state["counter"])
+            self.agg.load_checkpoint_state(state)
             self.counter.resize(window)
-            self._gates_are_current = False
-
-    def _warn_if_most_are_rare(self) -> None:
-        """Once, when the window is full for the first time: before, most tokens have not had time to appear."""
-        if self._warned or self.counter.updates < self.counter.window:
-            return
-        self._warned = True
-        share = int(self.rare.sum()) / self.vocabulary
-        if share > 0.5 and self._which != "faded":  # those hold back only the rarest of the group
-            logger.warning(
-                f"{share:.0%} of the vocabulary is rare, which costs the other tokens perplexity; lower agg_alpha, or "
-                "set agg_rare_fraction (0.05 to 0.3)"
-            )
 
 
 def label_counts(dataset: Iterable[Mapping[str, Any]], vocabulary: int) -> Tensor:

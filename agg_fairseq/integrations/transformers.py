@@ -321,7 +321,6 @@ class GatedLoss(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begins an update."""
         self.objective.discard_update()
-        self.objective.updates = state.global_step  # also where Trainer resumes, with counts or without
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Ends an update."""

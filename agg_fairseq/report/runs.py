@@ -16,6 +16,7 @@ from ..checkpoints.fairseq_checkpoint import Checkpoint, check_run_folder, check
 from ..errors import UserError
 from ..evaluation.inputs import check_row_names
 from ..evaluation.training_log import read_entries
+from ..functional.terms import TERMS
 from ..names import HUMAN
 from ..result import format_value
 
@@ -36,10 +37,9 @@ NOT_SETTINGS = frozenset(
 """Options that say where files are and what is printed: they differ between any two runs, and affect no number."""
 OFF = frozenset((None, "None", "0", "0.0", "False", ""))
 """Values of an option that is switched off, or that a run does not have."""
-TERMS = frozenset(
-    "ul_alpha z_loss adv_epsilon cosreg_gamma mu_loss dispersion_gamma isoscore_gamma center_output".split()
-)
-"""What every criterion of this package can add to its training. Without the option, or with 0, nothing is added."""
+ADDED = frozenset((*(term.option for term in TERMS), "center_output", "dispersion_gamma", "isoscore_gamma"))
+"""What a criterion of this package can add to its training, in version 0.2.0 (the last two) or now. Without the option,
+or with 0, nothing is added."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
             name = key if key != "_name" else "arch" if section == "model" else section
             is_default = (name, value) == ("restore_file", "checkpoint_last.pt")  # the run goes on from itself
             is_ignored = name == "agg_alpha" and options.get("agg_rare_fraction") is not None
-            if name in NOT_SETTINGS or is_default or is_ignored or (name in TERMS and not value):
+            if name in NOT_SETTINGS or is_default or is_ignored or (name in ADDED and not value):
                 continue
             text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             settings.setdefault(f"--{name.replace('_', '-')}", text)

@@ -22,7 +22,6 @@ BIAS = ("model._name=transformer_lm_unigram",)
 FIXED_BIAS = (*BIAS, "model.unigram_bias=fixed")
 CENTERING = ("criterion.center_output=true",)
 COUPLED = ("optimizer._name=coupled_adam",)
-ISOSCORE = ("criterion.isoscore_gamma=0.015",)
 
 WORD_SETS = ("MEN", "RW")
 """The data sets of word similarity in the table."""
@@ -42,7 +41,6 @@ CURES: Mapping[str, tuple[str, ...]] = {
     "centering": CENTERING,
     "coupled-adam": COUPLED,
     "bias-faded-0.6": (*BIAS, *FADED_60),
-    "agg-0.3-isoscore": (*AGG_30, *ISOSCORE),
 }  # fmt: skip
 """Overrides of configs/cures/mle.yaml by the name of the model: those that are trained with every seed."""
 ONCE: Mapping[str, tuple[str, ...]] = {
@@ -53,8 +51,6 @@ ONCE: Mapping[str, tuple[str, ...]] = {
     "mu-loss": ("criterion.mu_loss=1",),
     "z-loss": ("criterion.z_loss=1e-4",),
     "adversarial": ("criterion.adv_epsilon=0.005",),
-    "dispersion": ("criterion.dispersion_gamma=1",),
-    "isoscore": ISOSCORE,
     "agg-0.3-w50": (*AGG_30_EPOCH, "criterion.agg_window=50"),
     "agg-0.3-w400": (*AGG_30_EPOCH, "criterion.agg_window=400"),
     "agg-0.3-w800": (*AGG_30_EPOCH, "criterion.agg_window=800"),

@@ -55,8 +55,6 @@ OBJECTIVES: Mapping[str, tuple[str, ...]] = {
     "agg-faded": ("criterion._name=agg", RARE, "criterion.agg_gates=faded"),
     "agg-faded-0.6": ("criterion._name=agg", "criterion.agg_rare_fraction=0.6", "criterion.agg_gates=faded"),
     "agg-0.1": ("criterion._name=agg", "criterion.agg_rare_fraction=0.1"),
-    "agg-continuous-0.1": ("criterion._name=agg", "criterion.agg_rare_fraction=0.1", "criterion.agg_gates=continuous"),
-    "agg-continuous": ("criterion._name=agg", RARE, "criterion.agg_gates=continuous"),
 }  # fmt: skip
 """Overrides of configs/demo/mle.yaml by the name of the model."""
 F2 = ("model._name=transformer_lm_f2", "criterion._name=f2_softmax")

@@ -135,7 +135,7 @@ class ChunkedLoss:
                 along = residual.gather(1, target[:, None]) * (margin / squared.clamp(min=1e-30))[:, None]
                 gradient.addcmul_(along, features, value=-1)
             self.grad_features[rows] = gradient
-        gate = None if gates is None else gates.at_rare_targets(target, like=residual)
+        gate = None if gates is None else gates.at_rare_targets(like=residual)
         if gate is not None:  # on all but the target's entry, which is put back
             at_target = residual.gather(1, target[:, None])
             residual.mul_(gate).scatter_(1, target[:, None], at_target)

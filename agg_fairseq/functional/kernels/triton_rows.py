@@ -44,9 +44,7 @@ class Operands(NamedTuple):
     rare: Tensor | None
     """(V,) uint8 R; None without gates."""
     gates: Tensor | None
-    """(2, width) float32, 1 outside R: at common targets, and at rare ones. With `by_ratio` the second row is how often
-    each token appeared, infinite outside R."""
-    by_ratio: bool
+    """(2, width) float32, 1 outside R: at common targets, and at rare ones."""
 
     @classmethod
     def of(
@@ -63,12 +61,8 @@ class Operands(NamedTuple):
         table = None
         if gates is not None:
             ones = torch.ones_like(gates.rare, dtype=torch.float32)
-            at_common = gates.at_common_targets(like=ones)
-            if gates.appearances is not None:
-                at_rare = gates.appearances.float().masked_fill(~gates.rare, float("inf"))
-            else:
-                at_rare = gates.at_rare_targets(torch.zeros_like(gates.rare[:0], dtype=torch.int64), like=ones)
-            table = torch.stack([padded(ones if row is None else row, 1.0) for row in (at_common, at_rare)])
+            rows = (gates.at_common_targets(like=ones), gates.at_rare_targets(like=ones))
+            table = torch.stack([padded(ones if row is None else row, 1.0) for row in rows])
         return cls(
             width=width,
             target=target.contiguous(),
@@ -76,7 +70,6 @@ class Operands(NamedTuple):
             importance=None if importance is None else importance.float().contiguous(),
             rare=None if gates is None else gates.rare.to(torch.uint8).contiguous(),
             gates=table,
-            by_ratio=gates is not None and gates.appearances is not None,
         )
 
 
@@ -134,7 +127,6 @@ def form_residuals_(
             HAS_BIAS=operands.bias is not None,
             HAS_IMPORTANCE=operands.importance is not None,
             HAS_GATES=gated is not None,
-            BY_RATIO=operands.by_ratio,
             PREDICT=prediction is not None,
             WRITE=write,
             BLOCK=min(BLOCK, triton.next_power_of_2(logits.size(1))),
@@ -164,7 +156,6 @@ def _form_residuals(
     HAS_BIAS: tl.constexpr,
     HAS_IMPORTANCE: tl.constexpr,
     HAS_GATES: tl.constexpr,
-    BY_RATIO: tl.constexpr,
     PREDICT: tl.constexpr,
     WRITE: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -197,12 +188,8 @@ def _form_residuals(
 
     # Second pass: the residuals, over the logits, which are read again.
     if WRITE:
-        target_is_rare = False
-        of_target = 1.0
         if HAS_GATES:
-            target_is_rare = tl.load(rare + y) != 0
-            of_target = tl.load(gates + width + y)
-            gates += tl.where(target_is_rare, width, 0)  # the row of the table for targets of this kind
+            gates += tl.where(tl.load(rare + y) != 0, width, 0)  # the row of the table for targets of this kind
         for first in range(0, width, BLOCK):
             k = first + tl.arange(0, BLOCK)
             z = _logits_at(logits, bias, k, width, HAS_BIAS)
@@ -212,10 +199,6 @@ def _form_residuals(
             tl.store(logits + k, residual, mask=k < width)
             if HAS_GATES:
                 gate = tl.load(gates + k, mask=k < width, other=1.0)
-                if BY_RATIO:  # a[k] / a[y], where the table has a at rare targets
-                    ratio = tl.minimum(gate / tl.maximum(of_target, 1.0), 1.0)
-                    ratio = tl.where(of_target > 0, ratio, 1.0)  # no token is rarer than an unseen one
-                    gate = tl.where(target_is_rare, ratio, gate)
                 tl.store(gated + k, tl.where(k == y, 1.0, gate) * residual, mask=k < width)
 
 

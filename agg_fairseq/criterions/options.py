@@ -1,0 +1,103 @@
+"""The options of every criterion. Those of the terms follow from the table in `functional/terms.py`."""
+
+import argparse
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, make_dataclass
+from typing import Any, Optional
+
+from fairseq.dataclass import FairseqDataclass
+from omegaconf import II
+
+from ..functional.terms import EMBEDDING_TERMS, POSITION_TERMS
+
+REMOVED = {"dispersion_gamma": argparse.SUPPRESS, "isoscore_gamma": argparse.SUPPRESS}
+"""Options of version 0.2.0. fairseq-validate refuses a checkpoint whose configuration has an option that is unknown."""
+
+
+def weights(name: str, options: Mapping[str, str]) -> type:
+    """A dataclass with a weight for each option, 0 by default.
+
+    Args:
+        name: of the class.
+        options: their help by their names.
+    """
+    fields = [(option, float, field(default=0.0, metadata={"help": text})) for option, text in options.items()]
+    return make_dataclass(name, fields, bases=(FairseqDataclass,))
+
+
+EmbeddingTermWeights = weights("EmbeddingTermWeights", {term.option: term.help for term in EMBEDDING_TERMS} | REMOVED)
+PositionTermWeights = weights("PositionTermWeights", {term.option: term.help for term in POSITION_TERMS})
+
+
+@dataclass
+class CriterionConfig(EmbeddingTermWeights):  # type: ignore[misc, valid-type]
+    """Options of every criterion of this package."""
+
+    label_smoothing: float = field(
+        default=0.0, metadata={"help": "epsilon of label smoothing in [0, 1), as in label_smoothed_cross_entropy"}
+    )
+    center_output: bool = field(
+        default=False,
+        metadata={
+            "help": "after each step of the optimizer, subtract the mean output embedding from all output embeddings "
+            "(Stollenwerk et al. 2026)"
+        },
+    )
+    embedding_stats_interval: int = field(
+        default=0,
+        metadata={
+            "help": "interval, in updates, of logging the statistics of the output embedding: isotropy I(W), "
+            "mean_cosine S(W), both of W minus its mean row (…_centered), mean_share and isoscore; "
+            "0: only at validation, where they are always logged"
+        },
+    )
+    sentence_avg: bool = II("optimization.sentence_avg")
+    train_subset: str = II("dataset.train_subset")
+    save_dir: str = II("checkpoint.save_dir")
+    no_save: bool = II("checkpoint.no_save")
+    restore_file: str = II("checkpoint.restore_file")
+    checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
+    continue_once: Optional[str] = II("checkpoint.continue_once")  # noqa: UP045 — fairseq reads the annotation
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")  # noqa: UP045
+    reset_optimizer: bool = II("checkpoint.reset_optimizer")
+    reset_dataloader: bool = II("checkpoint.reset_dataloader")
+    update_ordered_indices_seed: bool = II("dataset.update_ordered_indices_seed")
+    ddp_backend: str = II("distributed_training.ddp_backend")
+
+
+@dataclass
+class LikelihoodCriterionConfig(PositionTermWeights, CriterionConfig):  # type: ignore[misc, valid-type]
+    """Options of every criterion that works on one softmax over all tokens."""
+
+
+def check_options(cfg: CriterionConfig, weights: Mapping[str, float]) -> None:
+    """Checks the options of every criterion.
+
+    Args:
+        cfg: the options.
+        weights: those of the terms that the criterion takes, by their names.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
+    if not 0 <= cfg.label_smoothing < 1:
+        raise ValueError(f"--label-smoothing: expected a value in [0, 1), got {cfg.label_smoothing}")
+    check_at_least(0, cfg, "embedding_stats_interval", "a number of updates or 0 (only at validation)")
+    for option, weight in weights.items():
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"{flag(option)}: expected a weight of at least 0, got {weight}")
+    for option in REMOVED:
+        if getattr(cfg, option):
+            raise ValueError(f"found {flag(option)} {getattr(cfg, option)}, which version 0.2.0 had; drop it")
+
+
+def check_at_least(least: int, cfg: Any, option: str, expected: str) -> None:
+    """Raises ValueError if an option is below `least`; `expected` says what it is to be."""
+    if getattr(cfg, option) < least:
+        raise ValueError(f"{flag(option)}: expected {expected}, got {getattr(cfg, option)}")
+
+
+def flag(option: str) -> str:
+    """The name of an option on the command line."""
+    return f"--{option.replace('_', '-')}"

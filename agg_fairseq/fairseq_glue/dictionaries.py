@@ -1,0 +1,43 @@
+"""The target dictionaries of a task: how many there are, whether they are the same, and their special tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..data.binarized import task_name
+
+
+def target_dictionaries(task: Any) -> list[Any]:
+    """The dictionary of the task, and those of the target languages of its language pairs, if it has any."""
+    # translation_multi_simple_epoch may have one dictionary for all target languages, by --target-dict.
+    manager = getattr(task, "data_manager", None)
+    of_language = getattr(manager, "get_target_dictionary", None) or (lambda language: task.dicts[language])
+    return [task.target_dictionary, *map(of_language, _target_languages(task))]
+
+
+def check_one_dictionary(task: Any) -> None:
+    """Checks that a number can be kept for each token.
+
+    Raises:
+        ValueError: the target languages have different dictionaries.
+    """
+    first, *others = target_dictionaries(task)
+    if any(dictionary != first for dictionary in others):
+        raise ValueError(
+            f"found different dictionaries of the target languages {', '.join(_target_languages(task))} in the task "
+            f"{task_name(task)}; expected one, since tokens are counted; add --joined-dictionary to fairseq-preprocess"
+        )
+
+
+def _target_languages(task: Any) -> list[str]:
+    return sorted({pair.split("-")[1] for pair in getattr(task, "lang_pairs", None) or ()})
+
+
+def special_tokens(dictionary: Any) -> Tensor:
+    """(V,) bool, the tokens that no method treats as rare: padding, begin and end of sentence, the unknown word."""
+    is_special = torch.zeros(len(dictionary), dtype=torch.bool)
+    is_special[[dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]] = True
+    return is_special
