@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from agg_fairseq.functional import Gates, agg_gates, gated_cross_entropy, rare_tokens
+from agg_fairseq.functional import agg_gates, rare_tokens
 
 A = torch.tensor([100, 40, 6, 3, 1, 0])  # appearances in a window of 100 updates: rates 1, .4, .06, .03, .01, 0
 
@@ -98,40 +98,3 @@ def test_faded_without_alpha_takes_the_highest_rate_of_the_group():
     torch.testing.assert_close(gates.gate_common[rare], (A[rare] / highest).float())
     unseen = agg_gates(torch.zeros_like(A), 100, rare, which="faded")
     assert not unseen.gate_common[rare].any()
-
-
-def test_continuous_compares_with_the_target():
-    """The gate of k at a rare target y is min(a[k] / a[y], 1): summed position by position, in float64."""
-    appearances = torch.tensor([500, 300, 9, 6, 3, 0])
-    rare = torch.tensor([False, False, True, True, True, True])
-    generator = torch.Generator().manual_seed(0)
-    h = torch.randn(30, 3, dtype=torch.float64, generator=generator)
-    w = torch.randn(6, 3, dtype=torch.float64, generator=generator).requires_grad_()
-    y = torch.randint(0, 6, (30,), generator=generator)
-    assert set(y.tolist()) == set(range(6))
-    p = (h @ w.t()).softmax(1).detach()
-    expected = torch.zeros_like(w)
-    for i in range(30):
-        for k in range(6):
-            a_k, a_y = appearances[k].item(), appearances[y[i]].item()
-            if k == y[i]:
-                expected[k] += (p[i, k] - 1) * h[i]
-                continue
-            gate = 1.0
-            if rare[k]:
-                gate = min(a_k / 1000, 1) if not rare[y[i]] else 1.0 if a_y == 0 else min(a_k / a_y, 1)
-            expected[k] += gate * p[i, k] * h[i]
-    gates = agg_gates(appearances, 1000, rare, which="continuous")
-    found = gated_cross_entropy(h, w, y, gates=gates, chunk_elements=50).loss
-    torch.testing.assert_close(torch.autograd.grad(found, w)[0], expected, rtol=1e-6, atol=1e-9)
-
-
-def test_continuous_with_equal_counts_is_g1_alone():
-    """Where all rare tokens are equally rare, every gate at rare targets is 1."""
-    gates = agg_gates(torch.full((4,), 2), 100, torch.ones(4, dtype=torch.bool), which="continuous")
-    assert (gates.at_rare_targets(torch.arange(4), like=torch.ones(1)) == 1).all()
-
-
-def test_gate_rare_and_appearances_exclude_each_other():
-    with pytest.raises(ValueError, match="got both"):
-        Gates(A > 0, gate_rare=A.float(), appearances=A)

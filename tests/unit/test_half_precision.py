@@ -14,8 +14,6 @@ from agg_fairseq.f2 import TokenClasses, equal_frequency, factorized_cross_entro
 from agg_fairseq.functional import Gates, cosine_regularizer, gate_gradient, gated_cross_entropy
 
 PAD, VOCABULARY, POSITIONS, DIMENSION = 1, 44_256, 256, 64
-SCALES = (1.0, 128.0, 2.0**15)
-HALF = (torch.float16, torch.bfloat16)
 
 
 def problem(largest, positions=POSITIONS, vocabulary=VOCABULARY, dimension=DIMENSION):
@@ -52,17 +50,23 @@ def gradients(loss_of, leaves, dtypes, scale=1.0):
     return torch.autograd.grad(loss_of(*copies) * scale, copies)
 
 
-def errors(found, truth, scale, kept):
-    """The largest error and the mean one, relative to the largest gradient, over the `kept` entries."""
-    difference = (found.double() / scale - truth).abs()[kept]
-    return torch.stack([difference.max(), difference.mean()]) / truth.abs().max()
+def half_unit(exact, dtype):
+    """Half a unit in the last place at each number: the error of one rounding to `dtype` is no larger."""
+    exponent = exact.abs().clamp(min=torch.finfo(dtype).tiny).log2().floor()
+    return 0.5 * torch.finfo(dtype).eps * 2.0**exponent
+
+
+def largest_and_mean(errors, truth):
+    """Relative to the largest gradient."""
+    return torch.stack([errors.max(), errors.mean()]) / truth.abs().max()
 
 
 def assert_no_worse(ours_of, theirs_of, leaves, dtype, scales, dtypes=None):
-    """Where fairseq's gradient is finite, ours is finite and not further from the truth.
+    """Where fairseq's gradient is finite, ours is finite and not further from the truth, at most and on average.
 
-    Nor is it required to be nearer than the truth itself, rounded once to the dtype of the gradient, nor to be finite
-    where that is not. Where a gradient stays in float32, as under autocast, both are sums of float32 in some order.
+    Or not further than one rounding can lead: ours is formed in float32, scaled, and then rounded once to the dtype of
+    the gradient. Nor is it required to be finite where the truth, rounded, is not. Where a gradient stays in float32,
+    as under autocast, both are sums of float32 in some order.
     """
     dtypes = dtypes or (dtype,) * len(leaves)
     leaves = [leaf.to(kind) for leaf, kind in zip(leaves, dtypes, strict=True)]
@@ -70,23 +74,28 @@ def assert_no_worse(ours_of, theirs_of, leaves, dtype, scales, dtypes=None):
     for scale in scales:
         ours, theirs = (gradients(loss_of, leaves, dtypes, scale) for loss_of in (ours_of, theirs_of))
         for name, our, their, exact in zip(("dH", "dW", "dU"), ours, theirs, truth, strict=False):
-            rounded = (exact * scale).to(our.dtype)
-            kept = their.isfinite() & rounded.isfinite()
+            kept = their.isfinite() & (exact * scale).to(our.dtype).isfinite()
             assert our[kept].isfinite().all(), f"{name}: an overflow at scale {scale} that fairseq's has not"
-            found, expected, once = (errors(gradient, exact, scale, kept) for gradient in (our, their, rounded))
+            found, expected = (
+                largest_and_mean((gradient.double() / scale - exact).abs()[kept], exact) for gradient in (our, their)
+            )
+            once = largest_and_mean(half_unit(exact[kept] * scale, our.dtype) / scale, exact)
             order = 16 * torch.finfo(torch.float32).eps if our.dtype == torch.float32 else 0.0
-            bound = torch.maximum(expected, once * (1 + 1e-3)).clamp(min=order)
-            assert (found <= bound).all(), (name, scale, found, expected)
+            assert (found <= torch.maximum(expected, once).clamp(min=order)).all(), (name, scale, found, expected, once)
 
 
-GRID = [
-    pytest.param(dtype, largest, scales, marks=() if fast else pytest.mark.slow)
-    for dtype, largest, scales, fast in [
-        (torch.float16, None, (1.0,), True),
-        (torch.float16, 30, (128.0, 2.0**15), True),
-        (torch.bfloat16, 10, (1.0,), True),
-        *((dtype, largest, SCALES, False) for dtype in HALF for largest in (None, 10, 30)),
-    ]
+GRID = [  # each dtype with each size of the logits; scales of fairseq's fp16 training
+    (torch.float16, 30, (2.0**15,)),
+    (torch.bfloat16, 10, (1.0,)),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (
+            (torch.float16, None, (1.0,)),
+            (torch.float16, 10, (128.0, 2.0**15)),
+            (torch.bfloat16, None, (128.0, 2.0**15)),
+            (torch.bfloat16, 30, (1.0, 128.0)),
+        )
+    ),
 ]
 
 
@@ -100,14 +109,12 @@ def test_gated_cross_entropy(dtype, largest, scales):
     )  # fmt: skip
 
 
-@pytest.mark.grid(1)
-@pytest.mark.parametrize("dtype", HALF)
-def test_label_smoothing(dtype):
+def test_label_smoothing():
     h, w, y = problem(10)
     assert_no_worse(
         lambda h, w: gated_cross_entropy(h, w, y, label_smoothing=0.1, ignore_index=PAD).loss,
         lambda h, w: cross_entropy(h, w, y, smoothing=0.1),
-        (h, w), dtype, (128.0,),
+        (h, w), torch.bfloat16, (128.0,),
     )  # fmt: skip
 
 
@@ -121,9 +128,7 @@ def paper_loss(h, w, y, gates):
     return sum(fairseq_loss(F.log_softmax(logits, dim=-1, dtype=dtype), y) for logits in (plain, routed))
 
 
-@pytest.mark.grid(1)
-@pytest.mark.parametrize("dtype", HALF)
-def test_gates(dtype):
+def test_gates():
     h, w, y = problem(10)
     generator = torch.Generator().manual_seed(1)
     gates = Gates(torch.arange(VOCABULARY) > 200, *torch.rand(2, VOCABULARY, generator=generator))
@@ -131,7 +136,7 @@ def test_gates(dtype):
     assert_no_worse(
         lambda h, w: gated_cross_entropy(h, w, y, gates=gates, ignore_index=PAD).loss,
         lambda h, w: paper_loss(h, w, y, gates),
-        (h, w), dtype, (128.0,),
+        (h, w), torch.float16, (128.0,),
     )  # fmt: skip
 
 
@@ -196,13 +201,13 @@ def test_cosine_regularizer_under_autocast():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("largest", [None, 10, 30])
-@pytest.mark.parametrize("size", [(1024, 44_256, 128), (96, 150_001, 48)])
+@pytest.mark.parametrize(
+    ("dtype", "largest", "size"), [(torch.bfloat16, 10, (1024, 44_256, 128)), (torch.float16, 30, (96, 150_001, 48))]
+)
 def test_larger_products(dtype, largest, size):
     h, w, y = problem(largest, *size)
     assert_no_worse(
         lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD).loss,
         lambda h, w: cross_entropy(h, w, y),
-        (h, w), dtype, (1.0, 128.0, 1024.0, 2.0**15),
+        (h, w), dtype, (1.0, 2.0**15),
     )  # fmt: skip

@@ -1,0 +1,169 @@
+"""The terms of likelihood against their definitions in float64, position by position, and all pairs of options."""
+
+import inspect
+
+import pytest
+import torch
+
+from agg_fairseq.functional import (
+    CrossEntropyOutput,
+    Gates,
+    cosine_regularizer,
+    gated_cross_entropy,
+    mean_row_penalty,
+    naive_gated_cross_entropy,
+)
+from agg_fairseq.functional.terms import EMBEDDING_TERMS, POSITION_TERMS, TERMS, formed
+
+PAD = 1
+
+
+def problem(batch=3, steps=7, v=9, d=4):
+    """H, W, b, y with padding on both sides, as the sources of translations have it, and ω."""
+    generator = torch.Generator().manual_seed(0)
+    h = torch.randn(batch, steps, d, dtype=torch.float64, generator=generator)
+    w = torch.randn(v, d, dtype=torch.float64, generator=generator)
+    b = torch.randn(v, dtype=torch.float64, generator=generator)
+    y = torch.randint(2, v, (batch, steps), generator=generator)
+    y[0, 4:] = y[1, :2] = PAD
+    h[2, 3] = 0
+    weights = torch.rand(y.shape, dtype=h.dtype, generator=generator)
+    return h.requires_grad_(), w.requires_grad_(), b.requires_grad_(), y, weights
+
+
+def paper_loss(h, w, b, y, weights, ul_alpha=0.0, z_loss=0.0, adv_epsilon=0.0):
+    """−ω log p(y) − α Σ_{c ∈ {y_1…y_{t−1}} ∖ {y_t}} log(1 − p(c)) + γ log²Z, with w_y + δ in place of w_y.
+
+    δ is the worst of length ε ‖w_y‖, held fixed.
+    """
+    total = h.new_zeros(())
+    for i, t in (y != PAD).nonzero().tolist():
+        target, features = y[i, t], h[i, t]
+        rows = list(w)
+        if adv_epsilon and w[target] @ features > 0:
+            rows[target] = w[target] - (adv_epsilon * w[target].norm() * features / features.norm()).detach()
+        z = torch.stack(rows) @ features + b
+        log_z, p = z.exp().sum().log(), z.softmax(0)
+        total = total - weights[i, t] * (z[target] - log_z) + z_loss * log_z**2
+        for candidate in set(y[i, :t].tolist()) - {target.item(), PAD}:
+            total = total - ul_alpha * (1 - p[candidate]).log()
+    return total
+
+
+def arguments_of(terms, y):
+    """The keyword arguments of the operation for some terms, by their weights."""
+    weights = dict.fromkeys((term.option for term in POSITION_TERMS), 0.0) | terms
+    return {t.argument: t.value(weights[t.option], y, PAD) for t in formed(POSITION_TERMS, weights, training=True)}
+
+
+@pytest.mark.parametrize("chunk_elements", [1, 30, 2**20])
+@pytest.mark.parametrize(("term", "weight"), [("ul_alpha", 2.0), ("z_loss", 0.3), ("adv_epsilon", 0.5)])
+def test_equals_its_definition(term, weight, chunk_elements):
+    h, w, b, y, weights = problem()
+    above = ((w[y] * h).sum(-1) > 0)[y != PAD]
+    assert 3 < above.sum() < len(above) - 3, "adversarial training lowers the logits of some targets only"
+    expected = paper_loss(h, w, b, y, weights, **{term: weight})
+    given = {"bias": b, "position_weight": weights, "ignore_index": PAD, **arguments_of({term: weight}, y)}
+    out = gated_cross_entropy(h, w, y, chunk_elements=chunk_elements, **given)
+    for found in (out.loss, out.terms.sum(), naive_gated_cross_entropy(h, w, y, **given)):
+        torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, (h, w, b)) for loss in (out.loss, expected)))
+    plain = gated_cross_entropy(h, w, y, bias=b, ignore_index=PAD)
+    torch.testing.assert_close(out.nll, plain.nll)
+    (entry,) = [entry for entry in POSITION_TERMS if entry.option == term]
+    logged, none = getattr(out, entry.argument).sum(), torch.zeros_like(weights)
+    before_weight = paper_loss(h, w, b, y, none, **{term: 1.0})
+    if term == "adv_epsilon":  # in place of the likelihood
+        before_weight = paper_loss(h, w, b, y, none + 1, adv_epsilon=weight)
+    torch.testing.assert_close(logged, before_weight.detach())
+
+
+# Strength 2: among the eight rows, each two columns have all four pairs of values.
+PAIRS = [(a, b, a ^ b, c, a ^ c, b ^ c, a ^ b ^ c) for a in (0, 1) for b in (0, 1) for c in (0, 1)]
+
+
+@pytest.mark.parametrize(("ul", "z", "adversarial", "smoothing", "gated", "with_bias", "weighted"), PAIRS)
+def test_terms_and_options_together(ul, z, adversarial, smoothing, gated, with_bias, weighted):
+    """All terms are those of the lowered logits, and the gates act on the gradient of the sum."""
+    h, w, b, y, weights = problem()
+    given = {
+        "bias": b if with_bias else None,
+        "gates": Gates(torch.arange(len(w)) >= 5, *torch.rand(2, len(w), dtype=w.dtype)) if gated else None,
+        "label_smoothing": 0.1 * smoothing,
+        "position_weight": weights if weighted else None,
+        "ignore_index": PAD,
+        **arguments_of({"ul_alpha": 0.7 * ul, "z_loss": 0.2 * z, "adv_epsilon": 0.4 * adversarial}, y),
+    }
+    naive = naive_gated_cross_entropy(h, w, y, **given)
+    fast = gated_cross_entropy(h, w, y, chunk_elements=40, **given)
+    torch.testing.assert_close(fast.loss, naive)
+    inputs = (h, w, b) if with_bias else (h, w)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, inputs) for loss in (fast.loss, naive)))
+
+
+def test_the_table():
+    """Names are unique, and those of arguments, of outputs and of functions; a term of W leaves padding out, or not."""
+    assert len({term.option for term in TERMS}) == len({term.logged for term in TERMS}) == len(TERMS)
+    for term in POSITION_TERMS:
+        assert term.argument in inspect.signature(gated_cross_entropy).parameters
+        assert term.argument in CrossEntropyOutput._fields
+    weight = torch.randn(7, 3)
+    values = {term.option: term.value(weight, PAD) for term in EMBEDDING_TERMS}
+    assert values == {
+        "cosreg_gamma": cosine_regularizer(weight, ignore_index=PAD),
+        "mu_loss": mean_row_penalty(weight),  # the mean of all rows
+    }
+    assert all(term.value(weight, None).isfinite() for term in EMBEDDING_TERMS)
+    weights = dict.fromkeys((term.option for term in POSITION_TERMS), 1.0)
+    assert [term.option for term in formed(POSITION_TERMS, weights, training=False)] == ["ul_alpha", "z_loss"]
+
+
+@pytest.mark.parametrize("argument", ["z_loss", "adversarial"])
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+def test_range(argument, value):
+    h, w, _, y, _ = problem()
+    with pytest.raises(ValueError, match=f"{argument} of at least 0"):
+        gated_cross_entropy(h, w, y, ignore_index=PAD, **{argument: value})
+
+
+def test_the_z_loss_of_large_logits():
+    """log Z of about 8,000: the square stays exact, and the probability of the arg-max is not lost beside it."""
+    h, w = torch.tensor([[1.0]], requires_grad=True), torch.tensor([[8000.0], [7998.0]], requires_grad=True)
+    out = gated_cross_entropy(h, w, torch.tensor([0]), z_loss=1e-4)
+    assert out.z_loss.item() == pytest.approx(8000.126928**2, rel=1e-6)
+    truth = h.detach().double().requires_grad_(), w.detach().double().requires_grad_()
+    expected = naive_gated_cross_entropy(*truth, torch.tensor([0]), z_loss=1e-4)
+    for found, right in zip(torch.autograd.grad(out.loss, (h, w)), torch.autograd.grad(expected, truth), strict=True):
+        torch.testing.assert_close(found.double(), right, rtol=1e-5, atol=1e-5)
+
+
+def test_the_perturbation_is_the_worst_of_its_length():
+    h, w, b, y, _ = (tensor.detach() for tensor in problem())
+    generator = torch.Generator().manual_seed(1)
+    worst = gated_cross_entropy(h, w, y, bias=b, adversarial=0.3, ignore_index=PAD).adversarial
+    for i, t in ((y != PAD) & ((w[y] * h).sum(-1) > 0)).nonzero().tolist():
+        for _ in range(20):
+            delta, rows = torch.randn(w.size(1), dtype=w.dtype, generator=generator), w.clone()
+            rows[y[i, t]] += 0.3 * w[y[i, t]].norm() * delta / delta.norm()
+            assert -(rows @ h[i, t] + b).log_softmax(0)[y[i, t]] <= worst[i, t] + 1e-12
+
+
+def test_adversarial_likelihood_and_predictions_of_the_model():
+    """`nll` and the arg-max are those of the logits that are not lowered."""
+    h, w, b, y, _ = problem()
+    plain = gated_cross_entropy(h, w, y, bias=b, ignore_index=PAD, predict=True)
+    out = gated_cross_entropy(h, w, y, bias=b, adversarial=0.9, ignore_index=PAD, predict=True)
+    torch.testing.assert_close(out.nll, plain.nll)
+    assert torch.equal(out.prediction, plain.prediction)
+    assert torch.equal(out.prediction[y != PAD], (h @ w.t() + b).argmax(-1)[y != PAD])
+    assert (out.adversarial >= out.nll - 1e-9).all() and (out.adversarial > out.nll + 0.1).any()
+
+
+def test_adversarial_training_of_certain_targets():
+    """In float32, P' of the target rounds to 1, and a margin beyond the range of exp: the likelihood stays exact."""
+    h = torch.tensor([[40.0, 0.0], [200.0, 0.0]])
+    w = torch.tensor([[5.0, 0.0], [0.0, 5.0], [-5.0, 0.0]])
+    out = gated_cross_entropy(h, w, torch.tensor([0, 0]), adversarial=0.5)
+    truth = gated_cross_entropy(h.double(), w.double(), torch.tensor([0, 0]))
+    torch.testing.assert_close(out.nll.double(), truth.nll, atol=1e-4, rtol=0)
+    assert out.loss.isfinite()
