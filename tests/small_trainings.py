@@ -23,6 +23,16 @@ AWD = (
 COMMON = "--optimizer adam --lr 0.01 --cpu --max-update 50 --seed 3 --no-save --required-batch-size-multiple 1".split()
 
 AGPS = ("--criterion", "agps", "--agps-rare-rank", 20, "--agps-mu1", 30, "--agps-mu2", 5)
+EVERY_CRITERION = {
+    **{name: ("--criterion", name) for name in ("mle", "agg", "face", "cosreg", "unlikelihood")},
+    "agps": AGPS,
+    "freeze_rare": ("--criterion", "freeze_rare"),
+    "freeze_rare bc": ("--criterion", "freeze_rare", "--freeze-parts", "bc"),
+    "unlikelihood_sequence": (
+        "--criterion", "unlikelihood_sequence", "--ul-prefix-length", 5, "--ul-completion-length", 9, "--ul-ngram", 2,
+    ),
+}  # fmt: skip
+"""Those of one softmax over all tokens, with options that fit the small data."""
 TIED = "--share-decoder-input-output-embed"
 
 LM_TASK = "--task language_modeling --tokens-per-sample 16 --max-tokens 64 --dropout 0".split()
@@ -109,6 +119,19 @@ def trainer_for(data, *arguments, base=LM):
     iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
     trainer.begin_epoch(1)
     return trainer, iterator
+
+
+def first_batch(data, base):
+    cfg, task, *_ = build(data, "--criterion", "mle", base=base)
+    return batches(cfg, task)[0]
+
+
+def gradients(trainer, batch, update=0):
+    """Of a training micro-batch, as the trainer asks for them; and its log."""
+    trainer.criterion.train()
+    trainer.criterion.begin_update(update)
+    loss, _, log = trainer.criterion(trainer.model, batch)
+    return torch.autograd.grad(loss, list(trainer.model.parameters())), log
 
 
 def logged(criterion, logs):

@@ -22,8 +22,8 @@ OBJECTIVES = {
     "unlikelihood": ("unlikelihood",),
     "face": ("face",),
     "centered": ("mle", "--center-output", "--z-loss", "1e-2", "--mu-loss", "0.1"),
-    "adversarial": ("mle", "--adv-epsilon", "0.1", "--dispersion-gamma", "1", "--isoscore-gamma", "1"),
-    "ul-agg": ("agg", "--agg-alpha", "0.5", "--agg-gates", "continuous", "--ul-alpha", "1", "--cosreg-gamma", "1"),
+    "adversarial": ("mle", "--adv-epsilon", "0.1"),
+    "ul-agg": ("agg", "--agg-alpha", "0.5", "--agg-gates", "faded", "--ul-alpha", "1", "--cosreg-gamma", "1"),
 }
 SEQUENCE = (
     "unlikelihood_sequence", "--ul-prefix-length", "5", "--ul-completion-length", "8", "--ul-ngram", "2",

@@ -21,8 +21,6 @@ TERMS = {
     "--label-smoothing": (("0", "0.1", "0.9"), ("1", "-0.1", "nan")),
     "--cosreg-gamma": WEIGHTS,
     "--mu-loss": WEIGHTS,
-    "--dispersion-gamma": WEIGHTS,
-    "--isoscore-gamma": WEIGHTS,
     "--embedding-stats-interval": (("1", "2", "1000"), ("-1",)),
 }
 POSITION_TERMS = {"--ul-alpha": WEIGHTS, "--z-loss": WEIGHTS, "--adv-epsilon": WEIGHTS}
@@ -37,7 +35,7 @@ CRITERIONS = {
         "--agg-alpha": FRACTIONS,
         "--agg-rare-fraction": FRACTIONS,
         "--agg-window": UPDATES,
-        "--agg-gates": (("g1", "g2", "both", "faded", "continuous"), ()),
+        "--agg-gates": (("g1", "g2", "both", "faded"), ()),
         "--agg-static-after-epoch": UPDATES,
     },
     "agps": {
@@ -90,7 +88,7 @@ def drawn(generator):
     options = ["--criterion", criterion]
     ranges = {**TERMS, **CRITERIONS[criterion], **({} if criterion == "f2_softmax" else POSITION_TERMS)}
     chosen = {name for name in ranges if generator.random() < (0.5 if name in CRITERIONS[criterion] else 0.2)}
-    if {"--agg-alpha", "--agg-rare-fraction"} <= chosen:  # argparse refuses both
+    if {"--agg-alpha", "--agg-rare-fraction"} <= chosen:  # refused together
         chosen.remove("--agg-alpha")
     chosen |= SET_ALWAYS.get(criterion, set())
     bad = generator.choice(sorted(chosen)) if chosen and generator.random() < 0.1 else None

@@ -1,4 +1,4 @@
-"""The criterions inside fairseq's own task and trainer, without its command lines."""
+"""What every criterion has in common, and what `agg` learns from fairseq, inside fairseq's own task and trainer."""
 
 import copy
 import math
@@ -10,16 +10,32 @@ import torch
 from fairseq import criterions as fairseq_criterions
 from fairseq.logging import metrics
 
-from agg_fairseq.functional import agg_gates, rare_tokens
+from agg_fairseq.criterions.base import EmbeddingStatistics, LikelihoodCriterionConfig, register
+from agg_fairseq.criterions.options import CriterionConfig
+from agg_fairseq.functional import agg_gates, cosine_regularizer, mean_row_penalty, naive_gated_cross_entropy
+from agg_fairseq.functional.terms import EMBEDDING_TERMS, TERMS
+from agg_fairseq.functional.unlikelihood import Unlikelihood, previous_tokens
 from agg_fairseq.metrics import Geometry, mean_cosine
-from tests.small_trainings import LM, MT, batches, build, configuration, logged, trainer_for
+from tests.conftest import called
+from tests.small_trainings import (
+    EVERY_CRITERION,
+    LM,
+    MT,
+    TIED,
+    batches,
+    build,
+    configuration,
+    first_batch,
+    gradients,
+    logged,
+    trainer_for,
+)
 
 
-@pytest.mark.grid(3)
-@pytest.mark.parametrize("base", [LM, MT], ids=["lm", "mt"])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("ours", ["mle", "agg"])
-def test_value_and_logs_equal_fairseq(lm_data, mt_data, base, smoothing, ours):
+@pytest.mark.parametrize(
+    ("ours", "smoothing", "base"), [("mle", 0.0, LM), ("mle", 0.1, MT), ("agg", 0.1, LM), ("agg", 0.0, MT)]
+)
+def test_value_and_logs_equal_fairseq(lm_data, mt_data, ours, smoothing, base):
     """Same weights and batches: same loss, nll_loss, ppl, sample size; for mle the same gradients too."""
     data = lm_data if base is LM else mt_data
     cfg, task, model, criterion = build(data, "--criterion", ours, "--label-smoothing", smoothing, base=base)
@@ -28,8 +44,7 @@ def test_value_and_logs_equal_fairseq(lm_data, mt_data, base, smoothing, ours):
     reference = task.build_criterion(configuration(data, "--criterion", theirs, *extra, base=base).criterion)
     logs, expected_logs = [], []
     for number, batch in enumerate(batches(cfg, task)[:4]):
-        if hasattr(criterion, "counter"):
-            criterion.begin_update(number)
+        criterion.begin_update(number)
         loss, size, log = criterion(model, batch)
         expected, expected_size, expected_log = reference(model, batch)
         torch.testing.assert_close(loss, expected)
@@ -47,273 +62,282 @@ def test_value_and_logs_equal_fairseq(lm_data, mt_data, base, smoothing, ours):
     assert found["nll_loss"] == pytest.approx(expected.get("nll_loss", expected["loss"]), rel=1e-4)
 
 
-def test_tied_and_untied_gradients_are_gated(lm_data):
-    """dL/dW of the output side equals that of likelihood with the rows of rare tokens held back by the gates."""
-    for tied in ((), ("--share-decoder-input-output-embed",)):
-        cfg, task, model, criterion = build(lm_data, "--criterion", "agg", "--agg-rare-fraction", 0.5, *tied)
-        weight = model.decoder.output_projection.weight
-        batch, other = batches(cfg, task)[:2]
-        criterion.begin_update(0)
-        criterion(model, other)
-        criterion.begin_update(1)
-        gated = torch.autograd.grad(criterion(model, batch)[0], weight)[0]
-        counter = criterion.counter
-        rare = rare_tokens(counter.appearances, 1, rare_fraction=0.5, never_rare=criterion.never_rare)
-        gates = agg_gates(counter.appearances, 1, rare)
-        assert 20 < rare.sum() < 40
-        inputs = batch["net_input"]
-        h = model(**inputs, features_only=True)[0].flatten(0, 1)
-        y = batch["target"].flatten()
-        h, y = h[y != task.target_dictionary.pad()], y[y != task.target_dictionary.pad()]
-        residual = (h.detach() @ weight.detach().t()).softmax(1)
-        residual[torch.arange(len(y)), y] -= 1
-        gate = torch.where(rare[y][:, None], gates.gate_rare, gates.gate_common).masked_fill(~rare, 1)
-        gate[torch.arange(len(y)), y] = 1
-        expected = (gate * residual).t() @ h.detach()
-        if tied:  # the input side, which is not gated
-            total = torch.autograd.grad(likelihood(model, batch, task), weight)[0]
-            expected = expected + total - residual.t() @ h.detach()
-        torch.testing.assert_close(gated, expected, rtol=1e-4, atol=1e-5)
+# The terms, with every criterion.
+
+WEIGHTS = {"ul_alpha": 0.5, "z_loss": 0.1, "adv_epsilon": 0.4, "cosreg_gamma": 3.0, "mu_loss": 5.0}
+WITH_TERMS = [part for name, weight in WEIGHTS.items() for part in (f"--{name.replace('_', '-')}", weight)]
+WITHOUT_TERMS = ("--ul-alpha", 0, "--cosreg-gamma", 0)
 
 
-def likelihood(model, batch, task):
-    logits = model(**batch["net_input"])[0].flatten(0, 1)
-    return torch.nn.functional.cross_entropy(
-        logits, batch["target"].flatten(), ignore_index=task.target_dictionary.pad(), reduction="sum"
-    )
+def test_every_term_is_an_option():
+    """With its help; that of the terms of W is an option of f2_softmax too."""
+    assert set(WEIGHTS) == {term.option for term in TERMS}
+    for term in TERMS:
+        config = CriterionConfig if term in EMBEDDING_TERMS else LikelihoodCriterionConfig
+        entry = config.__dataclass_fields__[term.option]
+        assert (entry.type, entry.default, entry.metadata["help"]) == (float, 0.0, term.help)
+        assert (term.option in CriterionConfig.__dataclass_fields__) == (term in EMBEDDING_TERMS)
 
 
-def test_update_freq_counts_like_one_large_batch(lm_data):
-    """Four micro-batches an update: same slots, counts and gates, and the same weights after each update."""
-    arguments = ("--criterion", "agg", "--agg-alpha", 0.9, "--agg-window", 3)
-    split, _ = trainer_for(lm_data, *arguments, "--update-freq", 4)
-    whole, _ = trainer_for(lm_data, *arguments)
-    whole.model.load_state_dict(split.model.state_dict())
-    data = batches(split.cfg, split.task)
-    equal = [batch for batch in data if batch["target"].shape == data[0]["target"].shape]
-    assert len(equal) >= 12
-    for start in range(0, 12, 4):
-        group = equal[start : start + 4]
-        joined = copy.deepcopy(group[0])
-        joined["target"] = torch.cat([batch["target"] for batch in group])
-        for key in ("src_tokens", "src_lengths"):
-            joined["net_input"][key] = torch.cat([batch["net_input"][key] for batch in group])
-        joined["id"] = torch.cat([batch["id"] for batch in group])
-        joined["ntokens"] = sum(batch["ntokens"] for batch in group)
-        split.train_step(group)
-        whole.train_step([joined])
-        first, second = split.criterion, whole.criterion
-        assert torch.equal(first.counter.appearances, second.counter.appearances)
-        assert first.counter.updates == second.counter.updates == min(start // 4, 3)
-        if start:
-            assert torch.equal(first._gates.rare, second._gates.rare)
-            torch.testing.assert_close(first._gates.gate_common, second._gates.gate_common)
-            torch.testing.assert_close(first._gates.gate_rare, second._gates.gate_rare)
-    for ours, theirs in zip(split.model.parameters(), whole.model.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+@pytest.mark.parametrize("name", EVERY_CRITERION)
+def test_every_criterion_takes_every_term(lm_data, name):
+    """The gradient into W is that of the naive form with the gates, position weights and terms of this criterion.
+
+    The terms are logged in columns of their own, and only where they have a weight; nll_loss and ppl are the model's.
+    """
+    trainer, _ = trainer_for(lm_data, *EVERY_CRITERION[name], *WITH_TERMS)
+    plain, _ = trainer_for(lm_data, *EVERY_CRITERION[name], *WITHOUT_TERMS)
+    first, batch = batches(trainer.cfg, trainer.task)[:2]
+    trainer.train_step([first])
+    plain.model.load_state_dict(trainer.model.state_dict())
+    update = 2 if name == "unlikelihood_sequence" else 1  # in this one it trains on the batch
+    grads, log = gradients(trainer, batch, update)
+    found, expected = logged(trainer.criterion, [log]), logged(plain.criterion, [gradients(plain, batch, update)[1]])
+    criterion, weight = trainer.criterion, trainer.model.decoder.output_projection.weight
+    assert found["nll_loss"] == pytest.approx(expected["nll_loss"], abs=2e-3)
+    assert found["ppl"] == pytest.approx(expected["ppl"], rel=2e-3)
+    assert not {term.logged for term in TERMS} & expected.keys()
+    assert found["adv_loss"] > found["nll_loss"] + 0.01 and all(found[term.logged] for term in TERMS)
+    if name != "face":  # whose weights of positions adv_loss does not have
+        bits = found["adv_loss"] + 0.5 * found["ul_loss"]
+        nats = 0.1 * found["z_loss"] + 3 * found["cosreg"] + 5 * found["mu_loss"]
+        assert found["loss"] == pytest.approx(bits + nats / math.log(2), abs=4e-3)
+
+    pad, target = trainer.task.target_dictionary.pad(), batch["target"]
+    features = trainer.model(**batch["net_input"], features_only=True)[0].detach()
+    naive = naive_gated_cross_entropy(
+        features, weight, target, gates=criterion.gates(target), position_weight=criterion.position_weight(target),
+        unlikelihood=Unlikelihood(0.5, previous_tokens(target, pad)), z_loss=0.1, adversarial=0.4, ignore_index=pad,
+    )  # fmt: skip
+    penalties = 3.0 * cosine_regularizer(weight, ignore_index=pad) + 5.0 * mean_row_penalty(weight)
+    (right,) = torch.autograd.grad(naive + batch["ntokens"] * penalties, weight)
+    if name == "freeze_rare":  # which takes the gradient of the frozen rows away
+        right[criterion.rare] = 0
+    position = [parameter is weight for parameter in trainer.model.parameters()].index(True)
+    torch.testing.assert_close(grads[position], right, rtol=1e-4, atol=1e-4)
+
+    for each in (trainer, plain):
+        each.criterion.eval()
+    log, plain_log = (each.criterion(each.model, batch)[2] for each in (trainer, plain))
+    torch.testing.assert_close(log["nll_loss"], plain_log["nll_loss"])
+    assert log["adv_loss_number"] == 0, "adversarial training is no measure"
 
 
-def test_first_update_is_not_gated_and_window_slides(lm_data):
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-window", 2)
+@pytest.mark.parametrize(("name", "options"), [("unlikelihood", ("--ul-alpha", 1)), ("cosreg", ("--cosreg-gamma", 1))])
+def test_a_term_under_its_own_name_is_mle_with_its_option(lm_data, name, options):
+    batch = first_batch(lm_data, LM)
+    found, log = gradients(trainer_for(lm_data, "--criterion", name)[0], batch)
+    expected, plain = gradients(trainer_for(lm_data, "--criterion", "mle", *options)[0], batch)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert log.keys() == plain.keys() and log["loss"] == plain["loss"]
+
+
+DEGENERATE = {
+    "agps": ("--agps-rare-rank", 10, "--agps-mu1", 1e-9, "--agps-mu2", 1e-9),
+    "cosreg": ("--cosreg-gamma", 0),
+    "unlikelihood": ("--ul-alpha", 0),
+    "freeze_rare": ("--freeze-parts", "bc", "--freeze-fraction", 0.001),
+    "face": (),
+    "agg": (),
+}
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_degenerate_settings_are_likelihood(mt_data, name):
+    """γ = 0, α = 0, μ → 0 (every token of the data occurs), an empty group, nothing counted yet."""
+    trainer, _ = trainer_for(mt_data, "--criterion", name, *DEGENERATE[name], base=MT)
+    if name == "agps":
+        trainer.criterion.agps.counts.clamp_(min=1)  # the dictionary's fillings never occur, and would be held back
+    found, log = gradients(trainer, first_batch(mt_data, MT))
+    expected, plain = gradients(trainer_for(mt_data, "--criterion", "mle", base=MT)[0], first_batch(mt_data, MT))
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(log["loss"], plain["loss"])
+
+
+@pytest.mark.parametrize("name", ["agps", "freeze_rare bc", "face", "agg"])
+def test_a_batch_is_the_sum_of_its_sentences(mt_data, name):
+    """Each without its padding, in training and validation: nothing leaks from one sentence into another."""
+    terms = ("--ul-alpha", 0.5, "--z-loss", 0.1, "--adv-epsilon", 0.2, "--cosreg-gamma", 2)
+    trainer, _ = trainer_for(mt_data, *EVERY_CRITERION[name], *terms, base=MT)
     data = batches(trainer.cfg, trainer.task)
-    criterion, pad = trainer.criterion, trainer.task.target_dictionary.pad()
-    for number, batch in enumerate(data[:5]):
+    for batch in data[:2]:
         trainer.train_step([batch])
-        window = data[max(0, number - 2) : number]
-        assert (criterion._gates is None) == (number == 0)
-        if window:
-            tokens = torch.cat([b["target"].flatten() for b in window])
-            expected = torch.bincount(tokens[tokens != pad], minlength=len(trainer.task.target_dictionary))
-            assert torch.equal(criterion.counter.appearances, expected)
+    criterion, pad = trainer.criterion, trainer.task.target_dictionary.pad()
+    batch = next(b for b in data if (b["target"] == pad).any() and len(b["target"]) > 2)
+    trainer.model.eval()
+    for training in (True, False):
+        criterion.train(training)
+        criterion.begin_update(2)
+        parts = [criterion(trainer.model, alone)[0].detach() for alone in sentences(batch, pad)]
+        torch.testing.assert_close(criterion(trainer.model, batch)[0].detach(), sum(parts))
 
 
-def test_window_is_one_epoch(lm_data):
-    for frequency in (1, 3):
-        trainer, iterator = trainer_for(lm_data, "--criterion", "agg", "--update-freq", frequency)
-        trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
-        assert trainer.criterion.counter.window == math.ceil(len(iterator) / frequency)
+def sentences(batch, pad):
+    for row in range(len(batch["target"])):
+        sample = copy.deepcopy(batch)
+        kept = batch["target"][row] != pad
+        source = batch["net_input"]["src_tokens"][row]
+        sample["target"] = batch["target"][row, kept][None]
+        sample["net_input"] = {
+            "src_tokens": source[source != pad][None],
+            "src_lengths": batch["net_input"]["src_lengths"][row][None],
+            "prev_output_tokens": batch["net_input"]["prev_output_tokens"][row][: int(kept.sum())][None],
+        }
+        sample["ntokens"] = int(kept.sum())
+        yield sample
 
 
-def test_validation_leaves_the_counter_alone(lm_data):
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg")
-    data = batches(trainer.cfg, trainer.task)
-    trainer.train_step([data[0]])
-    before = copy.deepcopy(trainer.criterion.checkpoint_state())
-    log = trainer.valid_step(data[1])
-    after = trainer.criterion.checkpoint_state()
-    assert torch.equal(before["counter"]["current"], after["counter"]["current"])
-    assert before["open_update"] == after["open_update"]
-    assert 0 < log["isotropy"] <= 1 and 0 <= log["isoscore"] <= 1 and "rare_tokens" not in log
+@pytest.mark.parametrize(("name", "tied"), [("mle", (TIED,)), ("agg", ()), ("unlikelihood_sequence", (TIED,))])
+def test_the_output_embedding_is_centered_after_each_step(lm_data, name, tied):
+    """All rows, padding too. The step itself is that of a training without it: the first update differs by μ alone."""
+    options = (*EVERY_CRITERION[name], *tied, "--weight-decay", 0.1)
+    plain, _ = trainer_for(lm_data, *options)
+    trainer, _ = trainer_for(lm_data, *options, "--center-output")
+    for number, batch in enumerate(batches(trainer.cfg, trainer.task)[:3]):
+        trainer.train_step([batch, {}])
+        plain.train_step([batch, {}])
+        weight, other = (t.model.decoder.output_projection.weight.detach() for t in (trainer, plain))
+        assert weight.mean(0).abs().max() < 1e-7
+        if number == 0:
+            torch.testing.assert_close(weight, other - other.mean(0))
+            assert other.mean(0).norm() > 1e-3
+            assert (trainer.model.decoder.embed_tokens.weight is weight_of(trainer)) == bool(tied)
+
+
+def weight_of(trainer):
+    return trainer.model.decoder.output_projection.weight
+
+
+# Statistics of the embedding.
 
 
 @pytest.mark.parametrize(
     ("rows", "missing"), [(1, set()), (None, {"mean_cosine", "mean_cosine_centered", "mean_share"})]
 )
-def test_statistics_of_rows_of_zeros(lm_data, rows, missing):
+def test_statistics_of_rows_of_zeros(rows, missing):
     """They have no direction: S(W) is of the other rows, and is not logged if there are none."""
-    _, _, _, criterion = build(lm_data, "--criterion", "mle")
     weight = torch.randn(12, 4)
     weight[:rows] = 0
-    criterion.eval()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = criterion._embedding_statistics(weight)
+        found = EmbeddingStatistics(0).of(weight, training=False)
     assert set(Geometry._fields) - set(found) == missing
     if rows:
         assert found["mean_cosine"] == (pytest.approx(mean_cosine(weight[1:])), 1)
     assert all(math.isfinite(value) for value, _ in found.values())
 
 
-def test_dummy_batches_are_not_counted(lm_data):
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg")
-    data = batches(trainer.cfg, trainer.task)
-    trainer.train_step([data[0], {}])  # an empty batch: fairseq repeats its first as a dummy
-    expected = (data[0]["target"] != trainer.task.target_dictionary.pad()).sum()
-    assert trainer.criterion.counter.current.sum() == expected
-
-
-def test_skipped_updates_are_not_counted(lm_data):
-    """An update that overflows under fp16 keeps its number: the next attempt starts afresh."""
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg")
-    data = batches(trainer.cfg, trainer.task)
-    trainer.train_step([data[0]])
-    attempt = trainer.task.train_step
-    for batch, update in ((data[1], 1), (data[2], 1), (data[3], 2)):  # data[1] is skipped
-        trainer.zero_grad()
-        attempt(
-            sample=batch,
-            model=trainer.model,
-            criterion=trainer.criterion,
-            optimizer=trainer.optimizer,
-            update_num=update,
-        )
-    pad = trainer.task.target_dictionary.pad()
-    tokens = torch.cat([data[0]["target"].flatten(), data[2]["target"].flatten()])
-    expected = torch.bincount(tokens[tokens != pad], minlength=len(trainer.task.target_dictionary))
-    assert torch.equal(trainer.criterion.counter.appearances, expected)
-    assert trainer.criterion.counter.updates == 2
-
-
-def test_current_batch_can_be_counted(lm_data):
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-count-current-batch", "--agg-alpha", 0.5)
-    batch = batches(trainer.cfg, trainer.task)[0]
-    trainer.train_step([batch])
-    counts = torch.bincount(batch["target"].flatten(), minlength=len(trainer.task.target_dictionary))
-    rare = trainer.criterion._gates.rare
-    assert torch.equal(rare, (counts < 0.5) & ~trainer.criterion.never_rare)
-
-
-def test_static_group_is_fixed_after_its_epoch(lm_data):
-    trainer, _ = trainer_for(
-        lm_data, "--criterion", "agg", "--agg-rare-fraction", 0.3, "--agg-static-after-epoch", 1, "--agg-window", 1
+def test_when_statistics_are_formed():
+    """Of each embedding, once per attempt at an update that is due, and once per validation."""
+    statistics, one, other = (
+        EmbeddingStatistics(2),
+        *(torch.nn.Parameter(torch.randn(9, 4) + shift) for shift in (0, 9)),
     )
-    data = batches(trainer.cfg, trainer.task)
-    groups = []
-    for number, batch in enumerate(data[:6]):
-        trainer.criterion.train_iterator.epoch = 1 if number < 3 else 2
-        trainer.train_step([batch])
-        groups.append(trainer.criterion._gates and trainer.criterion._gates.rare.tolist())
-    assert groups[1] != groups[2]
-    assert groups[3] == groups[4] == groups[5]
-    assert trainer.criterion.checkpoint_state()["static_rare"] is not None
+    for update, is_due in ((0, True), (1, False), (2, True), (2, True)):
+        statistics.begin_update(update)
+        assert bool(statistics.of(one, True)) == is_due == bool(statistics.of(other, True))
+        assert statistics.of(one, True) == {}
+        assert statistics.of(one, False)["mean_share"][0] < 0.9 < statistics.of(other, False)["mean_share"][0]
+    assert all(math.isnan(value) for value, _ in statistics.of(one * math.nan, False).values())
 
 
-def test_special_tokens_are_never_rare(lm_data):
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-alpha", 0.999)
-    data = batches(trainer.cfg, trainer.task)
-    for batch in data[:2]:
-        trainer.train_step([batch])
-    dictionary = trainer.task.target_dictionary
-    special = [dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]
-    assert not trainer.criterion._gates.rare[special].any()
-    assert trainer.criterion._gates.rare.any()
-
-
-def test_state_goes_through_fairseqs_checkpoint_hooks(lm_data):
-    arguments = ("--criterion", "agg", "--agg-window", 2, "--agg-alpha", 0.9)
-    whole, _ = trainer_for(lm_data, *arguments)
-    first, _ = trainer_for(lm_data, *arguments)
-    data = batches(first.cfg, first.task)
-    for batch in data[:3]:
-        first.train_step([batch])
-        whole.train_step([batch])
-    saved = first.task.get_checkpoint_dict()["LanguageModelingTask"]
-    second, _ = trainer_for(lm_data, *arguments)
-    second.task.set_checkpoint_dict(saved)
-    second.set_num_updates(3)
-    for batch in data[3:5]:
-        whole.train_step([batch])
-        second.train_step([batch])
-        assert torch.equal(whole.criterion.counter.appearances, second.criterion.counter.appearances)
-        torch.testing.assert_close(whole.criterion._gates.gate_common, second.criterion._gates.gate_common)
-
-
-@pytest.mark.grid(3)
-@pytest.mark.parametrize(
-    ("criterion", "state", "words"),
-    [
-        ("agg", [1, 2], "values by name"),
-        ("agg", {"counter": None}, "a state that it has saved"),
-        ("agg", {"open_update": "three"}, "number of an update"),
-        ("agg", {"static_rare": torch.tensor([10**6])}, "static_rare to be tokens"),
-        ("face", {"frequency": torch.tensor([1])}, "frequency to be the counts"),
-        ("face", {"current": torch.tensor([-1])}, "current to be the counts"),
-    ],
-)
-def test_a_damaged_state_is_one_line_and_status_2(lm_data, capsys, criterion, state, words):
-    trainer, _ = trainer_for(lm_data, "--criterion", criterion)
-    saved = trainer.task.get_checkpoint_dict()["LanguageModelingTask"]["agg_fairseq"]
-    with pytest.raises(SystemExit) as stop:
-        trainer.task.set_checkpoint_dict({"agg_fairseq": saved | state if isinstance(state, dict) else state})
-    err = capsys.readouterr().err
-    assert stop.value.code == 2
-    assert words in err and "--restore-file" in err and err.count("\n") == 1
-
-
-def test_statistics_at_their_interval(lm_data):
+def test_statistics_at_their_interval_in_the_log(lm_data):
     trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--embedding-stats-interval", 2)
-    data = batches(trainer.cfg, trainer.task)
     numbers = []
-    for batch in data[:5]:
+    for batch in batches(trainer.cfg, trainer.task)[:4]:
         with metrics.aggregate(new_root=True) as aggregator:
             trainer.train_step([batch, batch])
         numbers.append("isotropy" in aggregator.get_smoothed_values())
-    assert numbers == [True, False, True, False, True]
+    assert numbers == [True, False, True, False]
 
 
-@pytest.mark.parametrize("gates", ["both", "faded"])
-def test_warns_once_where_half_the_vocabulary_is_rare(lm_data, caplog, gates):
-    """Not with gates that fade, for which such a group is recommended."""
-    options = ("--agg-alpha", 0.99, "--agg-window", 1, "--agg-gates", gates)
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg", *options)
+# What `agg` is told by fairseq; its state is tested by itself.
+
+
+@pytest.mark.parametrize("tied", [(), (TIED,)])
+def test_tied_and_untied_gradients_are_gated(lm_data, tied):
+    """dL/dW of the output side equals that of likelihood with the rows of rare tokens held back by the gates."""
+    cfg, task, model, criterion = build(lm_data, "--criterion", "agg", "--agg-rare-fraction", 0.5, *tied)
+    weight = model.decoder.output_projection.weight
+    batch, other = batches(cfg, task)[:2]
+    criterion.begin_update(0)
+    criterion(model, other)
+    criterion.begin_update(1)
+    gated = torch.autograd.grad(criterion(model, batch)[0], weight)[0]
+    gates, pad = criterion.agg.gates, task.target_dictionary.pad()
+    counts = torch.bincount(other["target"].flatten(), minlength=len(weight)).index_fill(0, torch.tensor([pad]), 0)
+    assert torch.equal(gates.gate_common, agg_gates(counts, 1, gates.rare).gate_common) and 20 < gates.rare.sum() < 40
+    h, y = model(**batch["net_input"], features_only=True)[0].flatten(0, 1), batch["target"].flatten()
+    h, y = h[y != pad], y[y != pad]
+    residual = (h.detach() @ weight.detach().t()).softmax(1)
+    residual[torch.arange(len(y)), y] -= 1
+    gate = torch.where(gates.rare[y][:, None], gates.gate_rare, gates.gate_common).masked_fill(~gates.rare, 1)
+    gate[torch.arange(len(y)), y] = 1
+    expected = (gate * residual).t() @ h.detach()
+    if tied:  # the input side, which is not gated
+        logits = model(**batch["net_input"])[0].flatten(0, 1)
+        plain = torch.nn.functional.cross_entropy(logits, batch["target"].flatten(), ignore_index=pad, reduction="sum")
+        expected = expected + torch.autograd.grad(plain, weight)[0] - residual.t() @ h.detach()
+    torch.testing.assert_close(gated, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
+    """Those of an update; neither dummy batches nor validation add to it. Special tokens are never rare."""
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-alpha", 0.999, "--update-freq", 3)
+    criterion, dictionary = trainer.criterion, trainer.task.target_dictionary
     data = batches(trainer.cfg, trainer.task)
-    for number, batch in enumerate(data[:4]):
-        trainer.criterion.train_iterator.epoch = 1 if number < 2 else 2
-        with caplog.at_level("WARNING"):
+
+    def counts(group):
+        tokens = torch.cat([batch["target"].flatten() for batch in group])
+        return torch.bincount(tokens[tokens != dictionary.pad()], minlength=len(dictionary))
+
+    trainer.train_step([data[0], data[1], {}])  # an empty batch: fairseq repeats its first as a dummy
+    log = trainer.valid_step(data[5])
+    assert 0 < log["isotropy"] <= 1 and 0 <= log["isoscore"] <= 1 and "rare_tokens" not in log
+    assert torch.equal(criterion.agg.counter.current, counts(data[:2])) and criterion.agg.gates is None
+    trainer.train_step(data[2:5])
+    assert torch.equal(criterion.agg.counter.appearances, counts(data[:2])) and criterion.agg.counter.updates == 1
+    assert torch.equal(criterion.agg.counter.current, counts(data[2:5]))
+    special = [dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]
+    rare = criterion.agg.gates.rare
+    assert rare.any() and not rare[special].any()
+
+
+@pytest.mark.parametrize("frequency", [1, 3])
+def test_window_is_one_epoch(lm_data, frequency):
+    trainer, iterator = trainer_for(lm_data, "--criterion", "agg", "--update-freq", frequency)
+    trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
+    assert trainer.criterion.agg.counter.window == math.ceil(len(iterator) / frequency)
+
+
+def test_static_group_is_fixed_after_its_epoch(lm_data):
+    """Once the window is full: in a fine-tuning that begins in a late epoch, not before K updates."""
+    options = ("--agg-rare-fraction", 0.3, "--agg-static-after-epoch", 1, "--agg-window", 2)
+    for epochs, fixed_at in (([1, 1, 1, 2, 2, 2], 3), ([4] * 6, 2)):
+        trainer, _ = trainer_for(lm_data, "--criterion", "agg", *options)
+        groups = []
+        for epoch, batch in zip(epochs, batches(trainer.cfg, trainer.task), strict=False):
+            trainer.criterion.train_iterator.epoch = epoch
             trainer.train_step([batch])
-        is_told = number >= 2 and gates == "both"
-        assert sum("of the vocabulary is rare" in record.message for record in caplog.records) == is_told
+            groups.append(trainer.criterion.agg.gates and trainer.criterion.agg.gates.rare.tolist())
+        assert groups[1] != groups[2] and all(group == groups[fixed_at] for group in groups[fixed_at:])
+        assert trainer.criterion.checkpoint_state()["static_rare"] is not None
 
 
-def test_a_share_of_a_configuration_replaces_the_default_alpha(lm_data):
-    """As configs/…/tiny.yaml have it, and every checkpoint that was trained with a share; another α is refused."""
-    cfg, task, *_ = build(lm_data, "--criterion", "agg", "--agg-rare-fraction", 0.2)
-    assert cfg.criterion.agg_alpha == 0.03
-    cfg.criterion.agg_alpha = 0.1
-    with pytest.raises(SystemExit):
-        task.build_criterion(cfg.criterion)
-
-
-@pytest.mark.grid(3)
-@pytest.mark.parametrize("limit", ["--max-update", "--max-epoch"])
 @pytest.mark.parametrize(
-    ("window", "epochs", "is_told"), [(0, 9, True), (0, 10, False), (0, 0, False), (10**6, 9, False)]
+    ("limit", "window", "epochs", "is_told"),
+    [
+        ("--max-update", 0, 9, True),
+        ("--max-epoch", 0, 9, True),
+        ("--max-update", 0, 10, False),
+        ("--max-epoch", 0, 0, False),
+        ("--max-epoch", 10**6, 9, False),
+    ],
 )
 def test_a_window_that_is_long_for_the_training_is_told_of(lm_data, caplog, limit, window, epochs, is_told):
     """An epoch is told of if it is more than a tenth of the training; not without a limit, nor a window as given."""
     length = epochs * (len(batches(*build(lm_data)[:2])) if limit == "--max-update" else 1)
-    limits = ("--max-update", 0, limit, length)
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-window", window, *limits)
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-window", window, "--max-update", 0, limit, length)
     with caplog.at_level("WARNING"):
         for batch in batches(trainer.cfg, trainer.task)[:2]:
             trainer.train_step([batch])
@@ -330,92 +354,95 @@ def test_a_dictionary_in_another_order_is_told_of(lm_data, caplog, is_sorted):
     assert any("not sorted by frequency" in record.message for record in caplog.records) is not is_sorted
 
 
-@pytest.mark.grid(3)
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--agg-alpha", 0), "--agg-alpha between 0 and 1"),
-        (("--agg-alpha", 1.5), "got 1.5"),
-        (("--agg-rare-fraction", 1), "--agg-rare-fraction between 0 and 1"),
-        (("--agg-rare-fraction", 0.2, "--agg-alpha", 0.03), "both --agg-alpha 0.03 and --agg-rare-fraction 0.2; drop"),
-        (("--agg-window", -1), "--agg-window"),
-        (("--agg-static-after-epoch", -2), "--agg-static-after-epoch"),
-        (("--label-smoothing", 1), "--label-smoothing"),
-        (("--embedding-stats-interval", -5), "--embedding-stats-interval"),
-    ],
-)
-def test_bad_options_are_one_line_and_status_2(lm_data, capsys, arguments, words):
-    with pytest.raises(SystemExit) as stop:
-        build(lm_data, "--criterion", "agg", *arguments)
-    error = capsys.readouterr().err
-    assert stop.value.code == 2 and words in error and error.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("base", "words"),
-    [
-        ((*LM, "--adaptive-softmax-cutoff", "10,20"), "adaptive softmax"),
-        ("--task language_modeling --arch lightconv_lm --decoder-layers 1 --decoder-embed-dim 16 "
-         "--decoder-attention-heads 2 --decoder-kernel-size-list [3] --tokens-per-sample 16 --max-tokens 64 "
-         "--adaptive-softmax-cutoff 10,20".split(),
-         "adaptive softmax in LightConvDecoder"),
-    ],
-)  # fmt: skip
-def test_other_decoders_are_refused(lm_data, capsys, base, words):
-    cfg, task, model, criterion = build(lm_data, "--criterion", "agg", base=base)
-    with pytest.raises(SystemExit) as stop:
-        criterion(model, batches(cfg, task)[0])
-    error = capsys.readouterr().err
-    assert stop.value.code == 2 and words in error and "expected a model whose logits" in error
-
-
 def test_the_criterion_follows_the_model_to_its_device(lm_data):
     """The distributed trainer moves a criterion only if it has parameters; `meta` stands for a GPU here."""
     _, task, model, criterion = build(lm_data, "--criterion", "agg")
     seen = []
-    criterion.begin_update = lambda update_num: seen.append(criterion.counter.current.device.type)
+    criterion.begin_update = lambda update_num: seen.append(criterion.agg.counter.current.device.type)
     optimizer = types.SimpleNamespace(zero_grad=lambda: None)
     with pytest.raises(Exception):  # noqa: B017 — whatever the model says of a batch on another device
         task.train_step({"net_input": {}}, model.to("meta"), criterion, optimizer, 0)
-    assert seen == ["meta"] and criterion.never_rare.device.type == "meta"
+    assert seen == ["meta"] and criterion.agg.never_rare.device.type == "meta"
 
 
-def test_a_retried_update_logs_its_statistics(lm_data):
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--embedding-stats-interval", 2)
-    batch = batches(trainer.cfg, trainer.task)[0]
-    for _ in range(2):  # the first attempt overflowed
-        trainer.criterion.begin_update(2)
-        assert trainer.criterion(trainer.model, batch)[2]["isotropy_number"] == 1
+# Options.
 
 
-def test_a_half_full_window_decides_nothing(lm_data, caplog):
-    """Fine-tuning in a late epoch: neither is the group fixed, nor does the warning speak, before K updates."""
-    trainer, _ = trainer_for(
-        lm_data, "--criterion", "agg", "--agg-alpha", 0.9, "--agg-static-after-epoch", 1, "--agg-window", 3
-    )
-    data = batches(trainer.cfg, trainer.task)
-    trainer.criterion.train_iterator.epoch = 4
-    for number, batch in enumerate(data[:5]):
-        with caplog.at_level("WARNING"):
-            trainer.train_step([batch])
-        warned = any("of the vocabulary is rare" in record.message for record in caplog.records)
-        assert (trainer.criterion.static_rare is not None) == warned == (number >= 3)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("agg", "--agg-alpha", 1.5), "alpha between 0 and 1, both excluded, got 1.5"),
+        (("agg", "--agg-rare-fraction", 0.2, "--agg-alpha", 0.1), "both alpha 0.1 and rare_fraction 0.2; drop one"),
+        (("agg", "--agg-window", -1), "--agg-window"),
+        (("agg", "--agg-static-after-epoch", -2), "--agg-static-after-epoch"),
+        (("agg", "--label-smoothing", 1), "--label-smoothing"),
+        (("agg", "--embedding-stats-interval", -5), "--embedding-stats-interval"),
+        (("agps",), "expected rare_rank in [0, 64)"),
+        (("agps", "--agps-rare-rank", 5, "--agps-mu2", "nan"), "mu2 above 0, got nan"),
+        (("cosreg", "--cosreg-gamma", -1), "--cosreg-gamma: expected a weight of at least 0, got -1"),
+        (("unlikelihood", "--ul-alpha", "inf"), "--ul-alpha"),
+        (("f2_softmax", "--mu-loss", "nan"), "--mu-loss"),
+        (("mle", "--dispersion-gamma", 1), "--dispersion-gamma 1.0, which version 0.2.0 had; drop it"),
+        (("freeze_rare", "--freeze-fraction", 0), "--freeze-fraction between 0 and 1"),
+        (("freeze_rare", "--freeze-until", -1), "--freeze-until"),
+        (("freeze_rare", "--freeze-below", 1), "--freeze-below between 0 and 1"),
+        (("freeze_rare", "--freeze-below", 1e-6, "--freeze-fraction", 0.3), "found both --freeze-below 1e-06 and"),
+        (("freeze_rare", "--center-output"), "found --center-output, which moves all rows"),
+        (("unlikelihood_sequence", "--ul-sequence-rate", 2), "--ul-sequence-rate"),
+        (("unlikelihood_sequence", "--ul-prefix-length", 5, "--ul-ngram", 0), "--ul-ngram: expected at least 1 token"),
+        (("unlikelihood_sequence",), "--ul-prefix-length: expected at most --tokens-per-sample 16, got 50"),
+    ],
+)
+def test_bad_options_are_one_line_and_status_2(lm_data, capsys, options, words):
+    with pytest.raises(SystemExit) as stop:
+        build(lm_data, "--criterion", *options)
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and words in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("which", ["g1", "g2"])
-def test_one_gate_alone(lm_data, which):
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-gates", which)
-    for batch in batches(trainer.cfg, trainer.task)[:2]:
-        trainer.train_step([batch])
-    gates = trainer.criterion._gates
-    assert (gates.gate_common is None) == (which == "g2") and (gates.gate_rare is None) == (which == "g1")
+def test_a_share_replaces_the_default_alpha(lm_data):
+    """As the configurations have it, and every checkpoint that was trained with a share."""
+    *_, criterion = build(lm_data, "--criterion", "agg", "--agg-rare-fraction", 0.2)
+    assert criterion.cfg.agg_alpha == 0.03 and criterion.agg.threshold == {"rare_fraction": 0.2}
 
 
 def test_registering_twice_is_no_error():
-    from agg_fairseq.criterions.base import register
-
     known = fairseq_criterions.CRITERION_REGISTRY["agg"]
     again = type("AggCriterion", (fairseq_criterions.FairseqCriterion,), {})
     assert register("agg", dataclass=None)(again) is known
     with pytest.raises(ValueError, match="duplicate"):
         register("agg", dataclass=None)(type("Other", (fairseq_criterions.FairseqCriterion,), {}))
+
+
+PLUG_IN = """
+import torch
+from dataclasses import dataclass, field
+
+from agg_fairseq.criterions.base import LikelihoodCriterion, LikelihoodCriterionConfig, register
+
+
+@dataclass
+class LastTokenCriterionConfig(LikelihoodCriterionConfig):
+    last_weight: float = field(default=2.0, metadata={"help": "weight of the last position of a row"})
+
+
+@register("last_token", dataclass=LastTokenCriterionConfig)
+class LastTokenCriterion(LikelihoodCriterion):
+    name = "last_token"
+
+    def position_weight(self, target):
+        weight = target.new_ones(target.shape, dtype=torch.float32)
+        weight[:, -1] = self.cfg.last_weight
+        return weight
+"""
+
+
+def test_a_method_of_ones_own_is_one_short_file(lm_data, tmp_path):
+    """In a folder of its own, through --user-dir."""
+    (tmp_path / "own_method").mkdir()
+    (tmp_path / "own_method" / "__init__.py").write_text(PLUG_IN)
+    printed = called(
+        "train", lm_data, "--user-dir", tmp_path / "own_method", *LM, "--criterion", "last_token", "--z-loss", 0.1,
+        "--optimizer", "adam", "--cpu", "--max-update", 2, "--no-save", "--log-format", "json", "--log-interval", 1,
+    )  # fmt: skip
+    assert '"num_updates": "2"' in printed and '"z_loss"' in printed

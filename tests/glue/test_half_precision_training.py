@@ -23,7 +23,7 @@ OBJECTIVES = {
     "agg with both": ("--criterion", "agg", "--agg-rare-fraction", 0.4, "--ul-alpha", 0.5, "--cosreg-gamma", 2),
     "agg with the others": (
         "--criterion", "agg", "--agg-rare-fraction", 0.4, "--z-loss", 0.01, "--mu-loss", 0.5, "--center-output",
-        "--adv-epsilon", 0.05, "--dispersion-gamma", 0.1, "--isoscore-gamma", 0.1,
+        "--adv-epsilon", 0.05,
     ),
     "agps": AGPS,
     "cosreg": ("--criterion", "cosreg"),
@@ -146,23 +146,23 @@ def test_updates_that_overflow_are_not_counted(lm_data, mode, frequency, current
         if not current or window:
             known = [*window, samples] if current else window
             assert_gates(trainer, counts_of(trainer, known), len(known))
-        assert torch.equal(criterion.counter.appearances, counts_of(trainer, window))
-        assert criterion.counter.updates == len(window)
+        assert torch.equal(criterion.agg.counter.appearances, counts_of(trainer, window))
+        assert criterion.agg.counter.updates == len(window)
         done, skipped = ([*done, samples], skipped) if happened else (done, skipped + 1)
     assert skipped >= 1 and len(done) == 7
-    assert torch.equal(criterion.counter.current, counts_of(trainer, done[-1:]))
+    assert torch.equal(criterion.agg.counter.current, counts_of(trainer, done[-1:]))
 
 
 def assert_gates(trainer, appearances, updates):
     criterion = trainer.criterion
     if not updates:
-        assert criterion._gates is None
+        assert criterion.agg.gates is None
         return
-    rare = rare_tokens(appearances, updates, rare_fraction=0.4, never_rare=criterion.never_rare)
+    rare = rare_tokens(appearances, updates, rare_fraction=0.4, never_rare=criterion.agg.never_rare)
     expected = agg_gates(appearances, updates, rare)
-    assert torch.equal(criterion._gates.rare, rare)
-    torch.testing.assert_close(criterion._gates.gate_common, expected.gate_common)
-    torch.testing.assert_close(criterion._gates.gate_rare, expected.gate_rare)
+    assert torch.equal(criterion.agg.gates.rare, rare)
+    torch.testing.assert_close(criterion.agg.gates.gate_common, expected.gate_common)
+    torch.testing.assert_close(criterion.agg.gates.gate_rare, expected.gate_rare)
 
 
 @pytest.mark.grid(2)
@@ -284,7 +284,7 @@ def test_nan_is_reported_as_fairseq_reports_it(lm_data, tmp_path, caplog, name, 
     assert ours == theirs and "detected in output of decoder.layers.0" in ours
     if name == "agg":
         data = batches(trainer.cfg, trainer.task)
-        assert torch.equal(trainer.criterion.counter.appearances, counts_of(trainer, [[b] for b in data[:3]]))
+        assert torch.equal(trainer.criterion.agg.counter.appearances, counts_of(trainer, [[b] for b in data[:3]]))
 
 
 @pytest.mark.grid(1)
@@ -298,7 +298,7 @@ def test_a_resume_after_nan_counts_what_took_place(lm_data, tmp_path, caplog, mo
     for batch in data[4:6]:
         trainer.train_step([batch])
     window = [[data[1]], [data[2]], [data[4]]]
-    assert torch.equal(trainer.criterion.counter.appearances, counts_of(trainer, window))
+    assert torch.equal(trainer.criterion.agg.counter.appearances, counts_of(trainer, window))
 
 
 RESUMED = [mode for mode in MODES if mode.startswith("memory-efficient")]
@@ -321,7 +321,7 @@ def test_a_resume_goes_on_bit_for_bit(lm_data, tmp_path, mode, name):
     assert trained(resumed, 6) == trained(whole, 6)
     found, expected = (list(trainer.model.parameters()) for trainer in (resumed, whole))
     assert all(map(torch.equal, found, expected))
-    assert torch.equal(resumed.criterion.counter.appearances, whole.criterion.counter.appearances)
+    assert torch.equal(resumed.criterion.agg.counter.appearances, whole.criterion.agg.counter.appearances)
 
 
 @pytest.mark.grid(2)
@@ -341,7 +341,7 @@ def test_nan_under_loss_scaling_is_a_skipped_update(lm_data, mode, value):
     assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.model.state_dict().items())
     for batch in data[4:6]:
         trainer.train_step([batch])
-    assert torch.equal(trainer.criterion.counter.appearances, counts_of(trainer, [[data[1]], [data[2]], [data[4]]]))
+    assert torch.equal(trainer.criterion.agg.counter.appearances, counts_of(trainer, [[data[1]], [data[2]], [data[4]]]))
     assert all(tensor.isfinite().all() for tensor in trainer.model.parameters())
 
 

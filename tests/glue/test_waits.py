@@ -16,13 +16,12 @@ CASES = {
     "agg": ("agg", {"agg_window": 2}),
     "agg by share": ("agg", {"agg_window": 2, "agg_rare_fraction": 0.3}),
     "agg faded": ("agg", {"agg_window": 2, "agg_rare_fraction": 0.3, "agg_gates": "faded"}),
-    "agg continuous": ("agg", {"agg_window": 2, "agg_rare_fraction": 0.3, "agg_gates": "continuous"}),
     "agg with the current batch": ("agg", {"agg_window": 2, "agg_count_current_batch": True}),
     "agps": ("agps", {"agps_rare_rank": 36}),
     "cosreg": ("cosreg", {}),
     "freeze_rare": ("freeze_rare", {"freeze_parts": "bc"}),
     "face": ("face", {}),
-    "terms of W": ("mle", {"mu_loss": 1.0, "dispersion_gamma": 1.0, "isoscore_gamma": 1.0}),
+    "terms of W": ("mle", {"mu_loss": 1.0, "cosreg_gamma": 1.0}),
 }
 
 
