@@ -82,10 +82,12 @@ class AggState(nn.Module):
         if current is not None:
             appearances, updates = appearances + current, updates + 1
         self.gates = self._gates_from(appearances, updates) if updates else None
-        if self._warned or not self.has_full_window:
-            return
-        self._warned = True
-        share = int(self.gates.rare.sum()) / len(appearances)
+        if self.has_full_window and not self._warned:
+            self._warned = True
+            self._warn_if_most_are_rare()
+
+    def _warn_if_most_are_rare(self) -> None:
+        share = int(self.gates.rare.sum()) / len(self.gates.rare)  # waits for a GPU, once per training
         if share > 0.5 and self.which != "faded":  # those hold back only the rarest of the group
             logger.warning(
                 f"agg: {share:.0%} of the vocabulary is rare, which costs the other tokens perplexity; lower "

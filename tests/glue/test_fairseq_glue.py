@@ -98,7 +98,7 @@ def test_what_is_counted_goes_when_the_gradient_goes(lm_data, name):
     trainer, _ = trainer_for(lm_data, "--criterion", name)
     data = batches(trainer.cfg, trainer.task)
     trainer.train_step([data[0]])
-    counter, task = trainer.criterion.agg.counter, trainer.task
+    counter, task = getattr(trainer.criterion, "agg", trainer.criterion).counter, trainer.task
     settled = counter.current.clone()
 
     def micro_batch(batch):
@@ -172,7 +172,7 @@ def test_states_of_version_0_1_0_go_on(lm_data, name):
     else:
         state["current"] = current
     trainer.task.set_checkpoint_dict({"agg_fairseq": state})
-    counter = trainer.criterion.agg.counter
+    counter = getattr(trainer.criterion, "agg", trainer.criterion).counter
     assert counter.appearances[5] == 6 and counter.open_update == 1
     saved = trainer.criterion.checkpoint_state()
     assert saved.keys() == state.keys() and saved["open_update"] == 1

@@ -61,7 +61,9 @@ def steps(name, options, layer=None, updates=5):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_training_step_waits_for_no_device(case):
-    assert steps(*CASES[case]) == [[]] * 5
+    """But once: when the window is full for the first time, `agg` looks how many tokens are rare."""
+    once = {2: ["aten._local_scalar_dense"]} if case.startswith("agg ") or case == "agg" else {}
+    assert steps(*CASES[case]) == [once.get(update, []) for update in range(5)]
 
 
 def test_a_log_unigram_bias_waits_for_no_device():
