@@ -1,0 +1,130 @@
+"""A model whose frequency groups are calibrated: one offset per group, saved as the bias of its output layer."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import torch
+
+from ..checkpoints import Checkpoint
+from ..errors import UserError
+from ..files import check_distinct, check_not_inside, check_writable, write_whole
+from ..functional import log_unigram
+from ..metrics import NextTokenStatistics
+from ..metrics.groups import GROUPS
+from ..result import Result, Row, Value, signature
+from .inputs import find_device
+from .scoring import BinarizedText
+
+WITH_BIAS = {"transformer_lm": "transformer_lm_unigram", "transformer": "transformer_unigram"}
+LAYER = "decoder.output_projection"
+
+
+def calibrate(
+    checkpoint: Checkpoint,
+    data: str | Path,
+    output: str | Path,
+    *,
+    split: str = "valid",
+    max_tokens: int | None = None,
+    device: str | None = None,
+) -> Result:
+    """Fits one offset per frequency group on a split, and writes the model with them in the bias of its output layer.
+
+    The offsets (see `metrics.next_token.fit_group_offsets`) make the model expect frequent, medium and rare tokens as
+    often as the split has them, and change nothing within a group. AGG needs this most: it holds back the gradient that
+    says that a token is rare. The model becomes one with a log-unigram bias that is learned, `transformer_lm_unigram…`
+    or `transformer_unigram…`, of the same W: its bias is the old one, if there is one, plus the offset of the group.
+
+    Args:
+        checkpoint: a `transformer_lm` or `transformer`, with a log-unigram bias or without.
+        data: folder written by `fairseq-preprocess`, with the training split, which the groups are formed by.
+        output: the file to write.
+        split: the split to fit on; not the one that the model is compared on.
+        max_tokens: tokens per batch; None: 2048, or a block where that is longer.
+        device: "cpu", "cuda", …; None: a GPU if there is one.
+
+    Returns:
+        Result: the perplexity of the split by group, in total, and E/O, of the model as it was and calibrated. Details:
+        `offsets` by group, in nats.
+
+    Raises:
+        UserError: another kind of model; a group has no targets in the split; `output` cannot be written, or is read.
+
+    Reference: none; a measure of our own (docs/which-cure.md).
+    """
+    check_distinct(path=checkpoint.path, output=output)
+    check_not_inside("--output", output, data)
+    check_writable(output)
+    text = BinarizedText.of(
+        {"": checkpoint}, data, length=None, break_mode="none", context=0, max_tokens=max_tokens, cache=None
+    )
+    parent, options = _parent(checkpoint), checkpoint.model_options
+    text.check(split)
+    groups, place = text.vocabulary.groups("types"), find_device(device)
+    before = NextTokenStatistics(groups, keep_positions=True)
+    for log_probs, target in text.score(checkpoint, split, place, "fitting"):
+        before.add(log_probs, target)
+    try:
+        offsets = before.fit_offsets()
+    except ValueError as error:
+        raise UserError(f"--split {split}: {error}") from error
+    after = NextTokenStatistics(groups, offsets=offsets)
+    for log_probs, target in text.score(checkpoint, split, place, "measuring"):
+        after.add(log_probs, target)
+
+    parameters = dict(checkpoint.parameters)
+    shift = torch.cat([offsets, offsets.new_zeros(1)])[groups.of_token]  # (V,); the last, of index −1, is of no group
+    if f"{LAYER}.counts" not in parameters:
+        parameters[f"{LAYER}.counts"] = text.vocabulary.counts.double()  # as `UnigramLinear` saves them
+        shift = shift - log_unigram(text.vocabulary.counts)  # which that layer adds
+    elif f"{LAYER}.bias_shift" in parameters:
+        shift = shift + parameters[f"{LAYER}.bias_shift"]
+    weight = checkpoint.output_embedding.saved
+    parameters |= {f"{LAYER}.weight": weight, f"{LAYER}.bias_shift": shift.to(weight.dtype)}
+    state = {
+        **checkpoint.state,
+        "model": parameters,
+        "last_optimizer_state": None,  # of other parameters
+        "cfg": copy.deepcopy(checkpoint.state.get("cfg")),
+        "args": copy.deepcopy(checkpoint.state.get("args")),
+    }
+    options = state["cfg"]["model"] if state["cfg"] else state["args"]
+    options = options if isinstance(options, dict) else vars(options)
+    if parent in WITH_BIAS:
+        for key in ("_name", "arch"):
+            if options.get(key):
+                options[key] = WITH_BIAS[parent] + options[key].removeprefix(parent)
+    options["unigram_bias"] = "learned"
+    write_whole(output, lambda temporary: torch.save(state, temporary))
+
+    rows: dict[Row, dict[str, Value]] = {}
+    for name, perplexity, ratios in (
+        ("as it was", before.perplexity(), before.expected_over_observed()),
+        ("calibrated", after.calibrated_perplexity(), after.calibrated_expected_over_observed()),
+    ):
+        rows[name] = {f"PPL {group}": perplexity[group] for group in (*GROUPS, "total")} | {"E/O rare": ratios["rare"]}
+    return Result.of(
+        rows,
+        signature(f"fitted-on:{split}", f"targets:{before.tokens}", *text.signature),
+        {"offsets": dict(zip(GROUPS, offsets.tolist(), strict=True))},
+    )
+
+
+def _parent(checkpoint: Checkpoint) -> str:
+    """The model's name in fairseq: one of `WITH_BIAS`."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    from .. import models  # noqa: F401 — importing registers
+
+    name = checkpoint.model_options.get("_name") or checkpoint.model_options.get("arch") or "?"
+    parent = ARCH_MODEL_NAME_REGISTRY.get(name, name)
+    if parent not in {*WITH_BIAS, *WITH_BIAS.values()}:
+        raise UserError(
+            f"{checkpoint}: found a model {name}; expected a transformer_lm or transformer, with a log-unigram bias or "
+            "without"
+        )
+    if checkpoint.model_options.get("adaptive_softmax_cutoff") is not None:
+        raise UserError(f"{checkpoint}: found an adaptive softmax; expected one softmax over all tokens")
+    return parent
