@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,81 +17,83 @@ Evaluations = Mapping[str, Result | Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Measurements:
-    """The numbers of one evaluation. They may come from a file that anyone can edit, so that each is checked when read.
+class Row:
+    """What was measured of one model, of one evaluation.
 
     Args:
-        source: a name or path, for errors.
-        command: of `agg-fairseq`, whose numbers these should be.
-        details: as of `Result.details`.
+        source: a name or path of the evaluation, for errors.
+        values: of the model, with its `name`.
     """
 
     source: str
-    command: str
-    details: Mapping[str, Any]
+    values: Mapping[str, Any]
 
-    def rows(self, key: str) -> list[Mapping[str, Any]]:
-        """Returns the list `details[key]`: an object with a `name` for each thing that was measured.
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.values["name"]
 
-        Raises:
-            UserError: there is no such list.
-        """
-        rows = self.details.get(key)
-        if not isinstance(rows, list) or not rows or not all(isinstance(row, Mapping) for row in rows):
-            raise self.error(f"found no {key!r} in it")
-        if not all(isinstance(row.get("name"), str) for row in rows):
-            raise self.error(f"found no name in one of its {key!r}")
-        return rows
-
-    def human(self) -> dict[str, Any]:
-        """Returns what `text-metrics` measured of the human texts, as a row like those of `rows`."""
-        found = self.details.get(HUMAN)
-        return {**(found if isinstance(found, Mapping) else {}), "name": HUMAN}
-
-    def number(self, row: Mapping[str, Any], *keys: str) -> float:
-        """Returns `row[keys[0]][keys[1]]…`; NaN where it is None, a measure that is not defined.
+    def number(self, *keys: str | int) -> float:
+        """Returns `values[keys[0]][keys[1]]…`; NaN where it, or what holds it, is None: a measure that is not defined.
 
         Raises:
             UserError: one of the keys is missing, or the value is not a number.
         """
-        what, value = f"{' '.join(keys)} of {row['name']!r}", row
+        value: Any = self.values
         for key in keys:
-            if not isinstance(value, Mapping) or key not in value:
-                raise self.error(f"found no {what}")
-            value = value[key]
+            try:
+                value = None if value is None else value[key]
+            except (LookupError, TypeError):
+                raise self._error(keys, "nothing") from None
         if value is None:
             return math.nan
         if not isinstance(value, float | int) or isinstance(value, bool):
-            raise self.error(f"found a {type(value).__name__} as {what}; expected a number")
-        try:
-            return float(value)
-        except OverflowError:  # a whole number of hundreds of digits
-            raise self.error(f"found a number that is too large as {what}") from None
+            raise self._error(keys, f"a {type(value).__name__}")
+        return value
 
-    def error(self, found: str) -> UserError:
-        """An error about these numbers, to be raised: where it is, what was found, and what was expected."""
-        return UserError(f"{self.source}: {found}; expected a file of agg-fairseq {self.command} --json")
+    def _error(self, keys: tuple[str | int, ...], found: str) -> UserError:
+        what = " ".join(map(str, keys))
+        return UserError(f"{self.source}: found {found} as {what} of {self.name!r}; expected a number")
 
 
-def measurements_of(evaluations: Evaluations, command: str) -> list[Measurements]:
-    """The numbers of each evaluation, to be read by a picture."""
-    return [
-        Measurements(source, command, found.details if isinstance(found, Result) else found)
-        for source, found in evaluations.items()
-    ]
+def rows_of(evaluations: Evaluations, key: str) -> list[Row]:
+    """The models of all evaluations, those in the list `key` of the details, each once.
+
+    Raises:
+        UserError: an evaluation has no such list.
+    """
+    found: list[Row] = []
+    for source, details in _details(evaluations):
+        rows = details.get(key)
+        listed = [one for one in rows if isinstance(one, Mapping)] if isinstance(rows, list) else []
+        if not listed or not all(isinstance(one.get("name"), str) for one in listed):
+            raise UserError(f"{source}: found no {key!r} with names in it; expected what --json of the command writes")
+        found += [Row(source, one) for one in listed if one not in [other.values for other in found]]
+    return found
 
 
-def human_measurements(evaluations: Sequence[Measurements], read: Callable[[Measurements, Mapping[str, Any]], T]) -> T:
-    """Returns what `read` reads of the human texts, which are the same in all evaluations.
+def human_of(evaluations: Evaluations, read: Callable[[Row], T]) -> T:
+    """What `read` reads of the human texts, which are the same in all evaluations of `text_metrics`.
 
     Raises:
         UserError: they are not the same, so that the evaluations cannot be compared; or as `read`.
     """
-    found = [read(evaluation, evaluation.human()) for evaluation in evaluations]
-    for evaluation, other in zip(evaluations, found, strict=True):
-        if other != found[0]:
+    rows = [Row(source, {**(details.get(HUMAN) or {}), "name": HUMAN}) for source, details in _details(evaluations)]
+    found = [read(row) for row in rows]
+    for row, other in zip(rows, found, strict=True):
+        if repr(other) != repr(found[0]):  # NaN is NaN
             raise UserError(
-                f"{evaluation.source}: found another human text than in {evaluations[0].source}; expected texts of the "
-                "same split"
+                f"{row.source}: found another human text than in {rows[0].source}; expected texts of the same split"
             )
     return found[0]
+
+
+def again(row: Row, command: str) -> UserError:
+    """The error about a name that is taken."""
+    return UserError(
+        f"{row.source}: found the name {row.name!r} again; expected a name for each model; see --name of {command}"
+    )
+
+
+def _details(evaluations: Evaluations) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(source, one.details if isinstance(one, Result) else one) for source, one in evaluations.items()]

@@ -168,7 +168,9 @@ def learning_curves(logs: Mapping[str, str | Path], *, valid_split: str = "valid
             curves[title][name] = found
     first, *others = curves[valid_split].items()
     differences = {
-        name: {update: 100 * (value / first[1][update] - 1) for update, value in of_one.items() if update in first[1]}
+        name: {  # a log may have a perplexity of 0, which nothing can be compared with
+            update: 100 * (value / first[1][update] - 1) for update, value in of_one.items() if first[1].get(update)
+        }
         for name, of_one in others
     }
     panels: dict[str, tuple[str, Mapping[str, Mapping[float, float]]]] = {

@@ -200,43 +200,16 @@ def scatter(axis: Axes, groups: Mapping[str, tuple[Sequence[float], Sequence[flo
 
 
 def point(axis: Axes, index: int, x: float, y: float, bars: Sequence[float | None], label: str) -> None:
-    """Draws one large point, the number `index`, with error bars of these half lengths."""
+    """Draws one large point, the number `index`, with its name beside it, and error bars of these half lengths."""
     color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
     axis.errorbar(
         x, y, xerr=bars[0], yerr=bars[1], color=color, marker=marker, linestyle="", markersize=6, capsize=2,
         label=_legend_label(label),
     )  # fmt: skip
-
-
-def name_points(axis: Axes, points: Mapping[str, tuple[float, float]]) -> None:
-    """Writes the name of each point beside it, where it covers least of the other points and names.
-
-    The figure must be finished: its layout decides what covers what.
-    """
-    from matplotlib.transforms import Bbox
-
-    figure = axis.figure
-    figure.draw_without_rendering()
-    renderer, frame = figure.canvas.get_renderer(), axis.get_window_extent()
-    half = 4 * figure.dpi / 72  # of a marker, in pixels
-    centers = {name: axis.transData.transform(point) for name, point in points.items()}
-    taken = [Bbox([center - half, center + half]) for center in centers.values()]
-    for name, point in points.items():
-        text = axis.annotate(
-            name, point, xytext=(0, 0), textcoords="offset points", fontsize=7, color="0.3", parse_math=False
-        )
-        text.set_in_layout(False)
-
-        def covered(place: tuple[float, float], text: Any = text) -> float:
-            text.set(position=place, ha="left" if place[0] > 0 else "right", va="center")
-            box = text.get_window_extent(renderer)
-            shared = filter(None, (Bbox.intersection(box, other) for other in taken))
-            inside = Bbox.intersection(box, frame)
-            outside = box.width * box.height - (inside.width * inside.height if inside else 0)
-            return sum(each.width * each.height for each in shared) + outside
-
-        covered(min(((side * 6, up) for up in (4, -4, 0, 11, -11, 18, -18) for side in (1, -1)), key=covered))
-        taken.append(text.get_window_extent(renderer))
+    name = axis.annotate(
+        label, (x, y), xytext=(6, 4), textcoords="offset points", fontsize=7, color="0.3", parse_math=False
+    )
+    name.set_in_layout(False)
 
 
 def bars(axis: Axes, index: int | None, x: Sequence[float], heights: Sequence[float], width: float, label: str) -> None:

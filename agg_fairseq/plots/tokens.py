@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from ..errors import UserError
 from ..metrics.groups import MASS_GROUPS
 from ..names import HUMAN
 from . import style
-from .measurements import Evaluations, Measurements, human_measurements, measurements_of
+from .measurements import Evaluations, Row, again, human_of, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +61,7 @@ def token_shares(evaluations: Evaluations) -> Figure:
     the top 40%, next 30%, next 20% and last 10% of the training text.
 
     Args:
-        evaluations: of `text_metrics` with `data`, all of the same split, each model in one of them.
+        evaluations: of `text_metrics` with `data`, all of the same split.
 
     Raises:
         UserError: an evaluation has no shares; the name of a model occurs twice; the human texts are not the same.
@@ -69,22 +69,17 @@ def token_shares(evaluations: Evaluations) -> Figure:
     Reference: Choi et al. (2020), Fig. 2.
     """
 
-    def shares(evaluation: Measurements, row: Mapping[str, Any]) -> list[float]:
-        if not row.get("shares"):
-            raise UserError(f"{evaluation.source}: found no shares of {row['name']}; run text-metrics with --data")
-        return [evaluation.number(row, "shares", group) for group in MASS_GROUPS]
+    def shares(row: Row) -> list[float]:
+        if not row.values.get("shares"):
+            raise UserError(f"{row.source}: found no shares of {row.name}; run text-metrics with --data")
+        return [row.number("shares", group) for group in MASS_GROUPS]
 
-    found = measurements_of(evaluations, "text-metrics")
     models: dict[str, list[float]] = {}
-    for evaluation in found:
-        for row in evaluation.rows("files"):
-            if row["name"] in models:
-                raise UserError(
-                    f"{evaluation.source}: found the name {row['name']!r} again; expected each once; see --name of "
-                    "text-metrics"
-                )
-            models[row["name"]] = shares(evaluation, row)
-    human = human_measurements(found, shares)
+    for row in rows_of(evaluations, "files"):
+        if row.name in models:
+            raise again(row, "text-metrics")
+        models[row.name] = shares(row)
+    human = human_of(evaluations, shares)
     figure, axes = style.new_figure(width=7.0)
     width = 0.8 / (len(models) + 1)  # 0.2 of the distance between two groups is left free
     for index, (name, of_groups) in enumerate([*models.items(), (HUMAN, human)]):

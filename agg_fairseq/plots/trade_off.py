@@ -35,7 +35,4 @@ def trade_off(points: Mapping[str, Sequence[Sequence[float]]], labels: Sequence[
         heights = [mean[panel] for mean in means.values()]
         scale = "log" if min(heights) > 0 and max(heights) > 2 * min(heights) and "PPL" in label else "linear"
         style.finish(axis, xlabel=labels[0], ylabel=label, yscale=scale)
-    figure = style.finish_figure(figure)
-    for panel, axis in enumerate(axes[0], 1):
-        style.name_points(axis, {name: (mean[0], mean[panel]) for name, mean in means.items()})
-    return figure
+    return style.finish_figure(figure)

@@ -40,21 +40,3 @@ def test_a_point_has_the_seeds_that_were_trained():
     drawn = {text.get_text(): text.xy for text in panel.texts}
     assert drawn == {"mle": (121.0, 61.0), "agg": (121.0, 20.0)}
     assert (panel.get_xlabel(), panel.get_ylabel(), panel.get_yscale()) == ("PPL total", "PPL rare", "log")
-
-
-def test_names_cover_no_point_and_no_other_name():
-    """Of points that are nearly the same, of one left of another, and of one at the edge of the panel."""
-    points = {
-        "likelihood": (92, 0.1), "one of two": (87, 0.65), "the other of two": (86.9, 0.651),
-        "one of four": (90, 0.5), "two of four": (90.05, 0.505), "three of four": (89.95, 0.51),
-        "four of four": (90, 0.515), "left of another": (92, 0.3), "another": (92.5, 0.305), "at the edge": (96, 0.4),
-    }  # fmt: skip
-    figure = plots.trade_off({name: [point] for name, point in points.items()}, ["PPL total", "IsoScore"])
-    [panel] = figure.axes
-    boxes = [text.get_window_extent() for text in panel.texts]
-    assert len(boxes) == len(points)
-    for index, box in enumerate(boxes):
-        assert not any(box.overlaps(other) for other in boxes[:index])
-        assert not any(box.contains(*panel.transData.transform(text.xy)) for text in panel.texts)
-        frame = panel.get_window_extent()
-        assert frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1

@@ -2,9 +2,9 @@
 
 import argparse
 import functools
-import io
 import json
 import math
+import re
 import shutil
 import sys
 import warnings
@@ -26,10 +26,7 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import Result, perplexity
 from agg_fairseq.evaluation.training_log import read_log
 from agg_fairseq.plots import style
-
-
-def plot(*arguments):
-    return main(["plot", *map(str, arguments)])
+from tests.commands import refused, run
 
 
 def drawn(picture, *arguments):
@@ -124,62 +121,35 @@ WORDS = {
 def test_every_picture(picture, inputs, tmp_path, capsys):
     """Its words are in the SVG; drawn again it is the same file; PNG works too."""
     svg, png = tmp_path / "a.svg", tmp_path / "a.png"
-    assert plot(picture, *inputs[picture], "-o", svg) == 0, capsys.readouterr().err
-    text = svg.read_text()
-    for words in WORDS[picture]:
-        assert f"<!-- {words} -->" in text
+    run(capsys, "plot", picture, *inputs[picture], "-o", svg)
     first = svg.read_bytes()
-    assert plot(picture, *inputs[picture], "-o", svg) == 0
+    for words in WORDS[picture]:
+        assert f"<!-- {words} -->" in first.decode()
+    run(capsys, "plot", picture, *inputs[picture], "-o", svg)
     assert svg.read_bytes() == first
     if picture == "projection":
-        assert plot(picture, *inputs[picture], "-o", png) == 0
+        run(capsys, "plot", picture, *inputs[picture], "-o", png)
         assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-@pytest.mark.slow
 def test_pictures_from_python(lm_runs, lm_data, eval_json):
-    """The functions draw what the commands draw, also from Results, and leave pyplot alone."""
-    names = ("mle", "agg")
-    paths = [lm_runs / name / "checkpoint_last.pt" for name in names]
-    checkpoints = open_checkpoints(paths)
-    runs = {name: checkpoints_of_run(lm_runs / name) for name in names}
-    logs = {name: lm_runs / name / "train.log" for name in names}
-    result = perplexity(checkpoints, lm_data)
+    """From Results, too; pyplot is left alone."""
+    result = perplexity(open_checkpoints([lm_runs / name / "checkpoint_last.pt" for name in ("mle", "agg")]), lm_data)
     other = json.loads(json.dumps(result.details))
     other["checkpoints"][1]["criterion"]["agg_rare_fraction"] = 0.6
-    options = [*paths, "--data", lm_data]
-    for figure, same in (
-        (plots.projection(checkpoints, lm_data), drawn("projection", *options)),
-        (plots.similarity(checkpoints, lm_data, words=["w0"]), drawn("similarity", *options, "--words", "w0")),
-        (plots.singular_values(checkpoints), drawn("singular-values", *paths)),
-        (
-            plots.isotropy_over_updates(runs, lm_data, groups="frequency"),
-            drawn("isotropy", *(lm_runs / name for name in names), *options[2:], "--groups", "frequency"),
-        ),
-        (plots.learning_curves(logs), drawn("learning-curves", *logs.values())),
-        (plots.alpha_sweep({"one": result, "other": other}), drawn("alpha-sweep", eval_json)),
-    ):
-        figure.draw_without_rendering()
-        assert picture_of(figure) == picture_of(same)
-    assert pyplot.get_fignums() == []
+    figures = plots.alpha_sweep({"one": result, "other": other}), drawn("alpha-sweep", eval_json)
+    found, expected = ([line.get_xydata().tolist() for line in figure.axes[0].lines] for figure in figures)
+    assert found == expected and pyplot.get_fignums() == []
     broken = Result(result.columns, result.rows, result.signature, {"checkpoints": [1]})
     with pytest.raises(UserError, match="^mine: found no 'checkpoints'"):
         plots.alpha_sweep({"mine": broken})
 
 
-def picture_of(figure):
-    file = io.BytesIO()
-    plots.save(figure, file, "svg")
-    return file.getvalue()
-
-
-def test_the_checkpoints_of_a_run_are_in_order(lm_runs):
-    """checkpoint_last and the last of every 2 updates are the same: 2, 4 and 6 updates."""
-    assert [checkpoint.updates for checkpoint in checkpoints_of_run(lm_runs / "mle")] == [2, 4, 6]
-
-
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("picture", ["projection", "singular-values", "similarity", "isotropy", "inner-products"])
-def test_each_checkpoint_is_opened_once(picture, inputs, lm_runs, tmp_path, monkeypatch):
+def test_each_checkpoint_is_opened_once(picture, inputs, lm_runs, tmp_path, monkeypatch, capsys):
+    """Those of a run in the order of their updates, of which two files are the same."""
+    assert [checkpoint.updates for checkpoint in checkpoints_of_run(lm_runs / "mle")] == [2, 4, 6]
     opened, load = Counter(), torch.load
 
     @functools.wraps(load)
@@ -188,57 +158,32 @@ def test_each_checkpoint_is_opened_once(picture, inputs, lm_runs, tmp_path, monk
         return load(file, *arguments, **options)
 
     monkeypatch.setattr(torch, "load", counted)
-    assert plot(picture, *inputs[picture], "-o", tmp_path / "a.svg") == 0
+    run(capsys, "plot", picture, *inputs[picture], "-o", tmp_path / "a.svg")
     of_runs = picture in ("isotropy", "inner-products")
     files = lm_runs.glob("*/checkpoint*.pt" if of_runs else "*/checkpoint_last.pt")
     assert opened == {str(file): 1 for file in files}
 
 
-def test_refused(lm_runs, lm_data, inputs, tmp_path, capsys):
-    def refuses(words, *arguments):
-        assert plot(*arguments, "-o", tmp_path / "x.svg") == 2
-        error = capsys.readouterr().err
-        assert words in error and error.count("\n") == 1
-        assert not (tmp_path / "x.svg").exists()
-
-    checkpoint = lm_runs / "mle" / "checkpoint_last.pt"
-    refuses("no token 'unheard'", "similarity", checkpoint, "--data", lm_data, "--words", "unheard")
-    refuses("found no rare_tokens", "rare-tokens", lm_runs / "mle" / "train.log")
-    refuses("found no 'dev' lines", "learning-curves", lm_runs / "mle" / "train.log", "--valid-subset", "dev")
-    refuses("neither dict.txt nor", "frequencies", tmp_path)
-    refuses("found no checkpoint*.pt", "isotropy", tmp_path, "--data", lm_data)
-    refuses("no such folder", "isotropy", tmp_path / "none", "--data", lm_data)
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    shutil.copy(checkpoint, alone)
-    refuses("checkpoints of 1 update", "inner-products", alone, "--data", lm_data)
-    bad = tmp_path / "bad.json"
-    for content, words in (
-        ("[1", "unreadable"),
-        ("[]", "found a JSON list"),
-        ("{}", "found no 'checkpoints'"),
-        ('{"checkpoints": [1]}', "found no 'checkpoints'"),
-        ('{"checkpoints": [{"name": "a"}]}', "found no perplexity total of 'a'"),
-        ('{"checkpoints": [{"name": ["a"]}]}', "found no name"),
+def test_refused(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
+    checkpoint, log = lm_runs / "mle" / "checkpoint_last.pt", lm_runs / "mle" / "train.log"
+    (tmp_path / "alone").mkdir()
+    shutil.copy(checkpoint, tmp_path / "alone")
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "checkpoint1.pt").write_bytes(checkpoint.read_bytes()[:500])
+    for words, *arguments in (
+        ("no token 'unheard'", "similarity", checkpoint, "--data", lm_data, "--words", "unheard"),
+        ("found no rare_tokens", "rare-tokens", log),
+        ("found no 'dev' lines", "learning-curves", log, "--valid-subset", "dev"),
+        ("neither dict.txt nor", "frequencies", tmp_path),
+        ("found no checkpoint*.pt", "isotropy", tmp_path, "--data", lm_data),
+        ("no such folder", "isotropy", tmp_path / "none", "--data", lm_data),
+        ("checkpoints of 1 update", "inner-products", tmp_path / "alone", "--data", lm_data),
+        ("no readable checkpoint", "isotropy", tmp_path / "cut", "--data", lm_data),
     ):
-        bad.write_text(content)
-        refuses(words, "alpha-sweep", bad)
-    value = json.loads(inputs["token-shares"][0].read_text())
-    value["human"]["shares"] = None
-    bad.write_text(json.dumps(value))
-    refuses("found no shares of human", "token-shares", bad)
-
-
-def test_without_matplotlib(lm_runs, tmp_path, capsys, monkeypatch):
+        assert words in refused(capsys, "plot", *arguments, "-o", tmp_path / "x.svg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert plot("singular-values", lm_runs / "mle" / "checkpoint_last.pt", "-o", tmp_path / "x.svg") == 2
-    assert "matplotlib is missing; pip install" in capsys.readouterr().err
-
-
-def test_updates_of_an_unreadable_run(tmp_path):
-    (tmp_path / "checkpoint1.pt").write_text("no checkpoint")
-    with pytest.raises(UserError, match="no readable checkpoint"):
-        checkpoints_of_run(tmp_path)
+    error = refused(capsys, "plot", "singular-values", checkpoint, "-o", tmp_path / "x.svg")
+    assert "matplotlib is missing; pip install" in error and not (tmp_path / "x.svg").exists()
 
 
 LONG = [f"wikitext-2-transformer-lm-adaptive-gradient-gating-run-number-{number}-lr-0.0005" for number in range(6)]
@@ -297,7 +242,6 @@ def test_no_group_covers_the_others():
         ((20.0, 30000.0), ["100", "1,000", "10,000"]),
         ((500.0, 30000.0), ["500", "1,000", "2,000", "5,000", "10,000", "20,000"]),
         ((150.0, 380.0), ["150", "200", "250", "300", "350"]),
-        ((0.3, 1.0), ["0.4", "0.6", "0.8", "1"]),
     ],
 )
 def test_logarithmic_ticks_are_plain_numbers(values, labels):
@@ -318,22 +262,20 @@ def test_equal_values_are_a_level_line():
     assert axes[0][0].get_ylim() == pytest.approx((0.285, 0.315))
 
 
-def test_a_run_has_its_color_on_every_page(lm_runs):
-    log = {"agg": lm_runs / "agg" / "train.log"}
-    for figure in (plots.rare_tokens(log, order=["mle", "agg"]), plots.learning_curves(log, order=["mle", "agg"])):
-        assert figure.axes[0].lines[0].get_color() == style.COLORS[1]
-    assert plots.rare_tokens(log).axes[0].lines[0].get_color() == style.COLORS[0]
-
-
-def test_differences_of_learning_curves(lm_runs):
-    """At the updates at which both were validated, in percent of the first run."""
+def test_learning_curves(lm_runs, tmp_path, capsys):
+    """Differences at the updates at which both were validated, in percent of the first run, if that is not 0."""
     logs = {name: lm_runs / name / "train.log" for name in ("mle", "agg")}
-    figure = plots.learning_curves(logs)
-    (curve, _) = figure.axes[2].lines
+    (curve, _) = plots.learning_curves(logs).axes[2].lines
     found = [{entry["num_updates"]: entry["ppl"] for entry in read_log(log, "valid")} for log in logs.values()]
     expected = {update: 100 * (ppl / found[0][update] - 1) for update, ppl in found[1].items()}
     assert dict(curve.get_xydata().tolist()) == pytest.approx(expected)
     assert len(plots.learning_curves({"agg": logs["agg"]}).axes) == 2
+    zero = tmp_path / "zero" / "train.log"
+    zero.parent.mkdir()
+    zero.write_text(re.sub(r'"valid_ppl": "[^"]*"', '"valid_ppl": "0"', logs["mle"].read_text(), count=1))
+    run(capsys, "plot", "learning-curves", zero, logs["agg"], "-o", tmp_path / "a.svg")
+    for figure in (plots.rare_tokens({"agg": logs["agg"]}, order=["mle", "agg"]), plots.learning_curves(logs)):
+        assert figure.axes[0].lines[-1].get_color() == style.COLORS[1]  # that of the run in all pictures of a page
 
 
 def test_the_share_of_the_rare_group(lm_runs):
@@ -344,6 +286,117 @@ def test_the_share_of_the_rare_group(lm_runs):
     (right,) = plots.rare_tokens({"agg": log}).axes[0].child_axes
     share = right._functions[0](entries[0]["rare_tokens"])
     assert share == pytest.approx(100 * entries[0]["rare_share"], rel=1e-3)
+
+
+@given(st.text(alphabet="ab-_/ \n"))
+def test_names_in_lines_are_whole(name):
+    """No line is longer than 28, and no character is lost."""
+    assert style.in_lines(LONG[3]) == "wikitext-2-transformer-lm-\nadaptive-gradient-gating-\nrun-number-3-lr-0.0005"
+    lines = style.in_lines(name).split("\n")
+    assert max(map(len, lines)) <= 28 and "".join(lines).replace(" ", "") == "".join(name.split())
+
+
+@pytest.fixture(scope="session")
+def even_data(lm_data, tmp_path_factory):
+    """A training split in which every entry of the dictionary, unknown words too, is as frequent as any other."""
+    folder = tmp_path_factory.mktemp("even")
+    shutil.copy(lm_data / "dict.txt", folder)
+    entries = torch.arange(len(load_dictionary(folder)))
+    builder = indexed_dataset.make_builder(str(folder / "train.bin"), impl="mmap", vocab_size=len(entries))
+    builder.add_item(entries.int())
+    builder.finalize(str(folder / "train.idx"))
+    return folder
+
+
+@pytest.mark.grid(2)
+@pytest.mark.parametrize("picture", ["isotropy", "inner-products", "projection", "similarity"])
+def test_empty_groups_and_names_that_look_like_markup(picture, inputs, lm_data, even_data, tmp_path, capsys):
+    """No token is rarer than 1e-5: what needs such tokens is not defined, and not in the legend."""
+    arguments = [even_data if word == lm_data else word for word in inputs[picture]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        names = ("--name", "lr$\\frac$", "_mle")
+        run(capsys, "plot", picture, *arguments, "--groups", "frequency", *names, "-o", tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text()
+    assert text.count("<!-- not defined -->") == (2 if picture == "isotropy" else 0)
+    assert ("<!-- frequent -->" in text) == (picture != "isotropy")
+    assert "<!-- rare -->" not in text and "<!-- medium -->" not in text
+    for name in names[1:]:
+        assert f"<!-- {'w0, ' * (picture == 'similarity')}{name} -->" in text
+
+
+def test_many_runs_differ():
+    """30 curves and 42 texts are each drawn differently, and none like the human text."""
+    figure, axes = style.new_figure()
+    for index in range(30):
+        style.line(axes[0][0], index, [0, 1], [0, 1], str(index), marked=True)
+    assert len({(line.get_color(), repr(line._dash_pattern)) for line in axes[0][0].lines}) == 30
+    assert len({(line.get_color(), line.get_marker()) for line in axes[0][0].lines}) == 30
+    figure, axes = style.new_figure()
+    for index in (*range(42), None):
+        style.bars(axes[0][0], index, [0], [1], 0.8, str(index))
+    bars = [(bar.get_facecolor(), bar.get_hatch()) for bar in axes[0][0].patches]
+    (*runs, human) = bars
+    assert len(set(bars)) == 43 and human[1] is None and None not in dict(runs).values()
+    assert human[0] not in {color for color, _ in runs}
+
+
+def changed(path, target, *changes):
+    """A copy of a file of measures in which something else is at the end of some keys; nothing for `...`."""
+    value = json.loads(path.read_text())
+    for *keys, last, found in changes:
+        place = value
+        for key in keys:
+            place = place[key]
+        if found is ...:
+            del place[last]
+        else:
+            place[last] = found
+    target.write_text(json.dumps(value))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("picture", "change", "words"),
+    [
+        ("alpha-sweep", ("checkpoints", 0, "perplexity", ...), "found nothing as perplexity total of 'mle'"),
+        ("alpha-sweep", ("checkpoints", 1, "isotropy", "rare", "0.5"), "found a str as isotropy rare of 'agg'"),
+        ("alpha-sweep", ("checkpoints", 1, "criterion", "agg_rare_fraction", "x"), "found a str as criterion"),
+        ("alpha-sweep", ("checkpoints", 1, "criterion", "agg_rare_fraction", 0.6), "values: 1; expected two or more"),
+        ("alpha-sweep", ("checkpoints", 0, "name", None), "found no 'checkpoints' with names"),
+        ("alpha-sweep", ("checkpoints", 0, "name", "AGG"), "found the name 'AGG' again"),
+        ("alpha-sweep", ("checkpoints", [1]), "found no 'checkpoints'"),
+        ("token-shares", ("human", ...), "found no shares of human"),
+        ("token-shares", ("human", "shares", None), "found no shares of human"),
+        ("token-shares", ("files", 0, "shares", "rare", ...), "found nothing as shares rare of 'a'"),
+        ("class-sweep", ("files", 0, "self_bleu", [0.5]), "found nothing as self_bleu 1 of 'mle'"),
+        ("class-sweep", ("files", 0, "name", "equal-token"), "found the name 'equal-token' again"),
+        ("class-sweep", ("files", 0, "name", "f2"), "found the name 'f2' again"),
+        ("class-sweep", ("files", 0, "name", "mle-equal-token-4"), "equal-token-4' again"),
+        ("class-sweep", ("files", 7, "name", "x"), None),
+        ("class-sweep", ("files", ...), "found no 'files'"),
+    ],
+)
+def test_foreign_numbers(picture, change, words, inputs, tmp_path, capsys):
+    path = changed(inputs[picture][0], tmp_path / "bad.json", change)
+    if words is None:
+        run(capsys, "plot", picture, path, "-o", tmp_path / "x.svg")
+    else:
+        assert words in refused(capsys, "plot", picture, path, "-o", tmp_path / "x.svg")
+
+
+def test_token_shares_of_several_files(metrics_json, tmp_path, capsys):
+    """A text called human is not the human text; human texts have to be the same."""
+    other = changed(metrics_json, tmp_path / "other.json", ("files", 0, "name", "human"))
+    figure = drawn("token-shares", metrics_json, other, shutil.copy(metrics_json, tmp_path / "again.json"))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "human", "human"]
+    changed(other, other, ("human", "shares", "rare", 0.9))
+    assert "found another human text" in refused(
+        capsys, "plot", "token-shares", metrics_json, other, "-o", tmp_path / "x.svg"
+    )
+    changed(metrics_json, other, ("files", 0, "shares", "rare", 0.9))
+    error = refused(capsys, "plot", "token-shares", metrics_json, other, "-o", tmp_path / "x.svg")
+    assert "found the name 'a' again" in error
 
 
 def test_seeds_of_the_sweep_are_a_band(eval_json, tmp_path):
@@ -362,183 +415,32 @@ def test_seeds_of_the_sweep_are_a_band(eval_json, tmp_path):
     assert twice.get_paths()[0].vertices == pytest.approx(band.get_paths()[0].vertices)
 
 
-def test_a_sweep_of_one_value_is_refused(eval_json, tmp_path, capsys):
-    value = json.loads(eval_json.read_text())
-    again = json.loads(json.dumps(value["checkpoints"][1]))
-    again["perplexity"]["total"] += 2
-    path = tmp_path / "one.json"
-    path.write_text(json.dumps({**value, "checkpoints": [value["checkpoints"][1], again]}))
-    assert plot("alpha-sweep", path, "-o", tmp_path / "a.svg") == 2
-    assert "found 2 models of AGG, number of different values: 1; expected two or more" in capsys.readouterr().err
-
-
-def test_names_in_lines():
-    assert style.in_lines(LONG[3]) == "wikitext-2-transformer-lm-\nadaptive-gradient-gating-\nrun-number-3-lr-0.0005"
-    assert style.in_lines("a" * 30) == f"{'a' * 28}\naa"
-    assert style.in_lines("runs/of_last_week/transformer_lm") == "runs/of_last_week/\ntransformer_lm"
-    assert style.in_lines("mle") == "mle" and style.in_lines("") == ""
-
-
-@given(st.text(alphabet="ab-_/ \n"))
-def test_names_in_lines_are_whole(name):
-    """No line is longer than 28, and no character is lost."""
-    lines = style.in_lines(name).split("\n")
-    assert max(map(len, lines)) <= 28
-    assert "".join(lines).replace(" ", "") == "".join(name.split())
-
-
-@pytest.fixture(scope="session")
-def even_data(lm_data, tmp_path_factory):
-    """A training split in which every entry of the dictionary, unknown words too, is as frequent as any other."""
-    folder = tmp_path_factory.mktemp("even")
-    shutil.copy(lm_data / "dict.txt", folder)
-    entries = torch.arange(len(load_dictionary(folder)))
-    builder = indexed_dataset.make_builder(str(folder / "train.bin"), impl="mmap", vocab_size=len(entries))
-    builder.add_item(entries.int())
-    builder.finalize(str(folder / "train.idx"))
-    return folder
-
-
-@pytest.mark.parametrize("picture", ["isotropy", "inner-products", "projection", "similarity"])
-def test_empty_groups(picture, inputs, lm_data, even_data, tmp_path):
-    """No token is rarer than 1e-5: what needs such tokens is not defined, and not in the legend."""
-    svg = tmp_path / "a.svg"
-    arguments = [even_data if word == lm_data else word for word in inputs[picture]]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert plot(picture, *arguments, "--groups", "frequency", "-o", svg) == 0
-    text = svg.read_text()
-    assert text.count("<!-- not defined -->") == (2 if picture == "isotropy" else 0)
-    assert ("<!-- frequent -->" in text) == (picture != "isotropy")
-    assert "<!-- rare -->" not in text and "<!-- medium -->" not in text
-
-
-@pytest.mark.parametrize("picture", ["singular-values", "projection", "similarity", "learning-curves"])
-def test_names_are_no_markup(picture, inputs, tmp_path):
-    names = ["lr$\\frac$", "_mle"]
-    assert plot(picture, *inputs[picture], "--name", *names, "-o", tmp_path / "a.svg") == 0
-    text = (tmp_path / "a.svg").read_text()
-    for name in names:
-        assert f"<!-- {'w0, ' * (picture == 'similarity')}{name} -->" in text
-
-
-def test_many_runs_differ():
-    """30 curves and 42 texts are each drawn differently, and none like the human text."""
-    figure, axes = style.new_figure()
-    for index in range(30):
-        style.line(axes[0][0], index, [0, 1], [0, 1], str(index), marked=True)
-    assert len({(line.get_color(), repr(line._dash_pattern)) for line in axes[0][0].lines}) == 30
-    assert len({(line.get_color(), line.get_marker()) for line in axes[0][0].lines}) == 30
-    figure, axes = style.new_figure()
-    for index in (*range(42), None):
-        style.bars(axes[0][0], index, [0], [1], 0.8, str(index))
-    bars = [(bar.get_facecolor(), bar.get_hatch()) for bar in axes[0][0].patches]
-    assert len(set(bars)) == 43
-    (*runs, human) = bars
-    assert human[0] not in {color for color, _ in runs} and human[1] is None and None not in dict(runs).values()
-
-
-def test_token_shares_of_several_files(metrics_json, tmp_path, capsys):
-    """A text called human is not the human text; of two texts with one name none is chosen."""
-    value = json.loads(metrics_json.read_text())
-    value["files"][0]["name"] = "human"
-    other = tmp_path / "other.json"
-    other.write_text(json.dumps(value))
-    figure = drawn("token-shares", metrics_json, other)
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "human", "human"]
-    again = shutil.copy(metrics_json, tmp_path / "again.json")
-    assert plot("token-shares", metrics_json, again, "-o", tmp_path / "x.svg") == 2
-    assert "found the name 'a' again" in capsys.readouterr().err
-    value["human"]["shares"]["rare"] += 0.1
-    other.write_text(json.dumps(value))
-    assert plot("token-shares", metrics_json, other, "-o", tmp_path / "x.svg") == 2
-    assert "found another human text" in capsys.readouterr().err
-
-
-def broken(value, keys, found):
-    """A copy in which something else is at the end of some keys; nothing for ..., which no JSON has."""
-    copy = json.loads(json.dumps(value))
-    place = copy
-    for key in keys[:-1]:
-        place = place[key]
-    if found is ...:
-        del place[keys[-1]]
-    else:
-        place[keys[-1]] = found
-    return copy
-
-
-@pytest.mark.parametrize(
-    ("picture", "keys", "found", "words"),
-    [
-        ("alpha-sweep", ["checkpoints", 0, "perplexity"], ..., "found no perplexity total of 'mle'"),
-        ("alpha-sweep", ["checkpoints", 0, "uniq"], [1], "found no uniq total of 'mle'"),
-        ("alpha-sweep", ["checkpoints", 1, "isotropy", "rare"], "0.5", "found a str as isotropy rare of 'agg'"),
-        ("alpha-sweep", ["checkpoints", 1, "criterion"], "agg", "found a str as criterion of 'agg'"),
-        ("alpha-sweep", ["checkpoints", 1, "criterion", "agg_rare_fraction"], "x", "found a str as criterion"),
-        ("alpha-sweep", ["checkpoints", 0, "name"], None, "found no name"),
-        ("alpha-sweep", ["checkpoints", 0, "name"], "AGG", "found the name 'AGG' again"),
-        ("alpha-sweep", ["checkpoints", 1, "criterion"], {"_name": "agg", "agg_alpha": None}, "found no agg_alpha"),
-        ("token-shares", ["human"], ..., "found no shares of human"),
-        ("token-shares", ["files", 0, "shares", "rare"], ..., "found no shares rare of 'a'"),
-        ("token-shares", ["files", 0, "shares", "rare"], [0.5], "found a list as shares rare of 'a'"),
-        ("token-shares", ["files", 0, "shares"], [0.5], "found no shares frequent of 'a'"),
-        ("token-shares", ["files", 0, "name"], 3, "found no name"),
-        ("class-sweep", ["files", 0, "kld"], ..., "found no kld of 'mle'"),
-        ("class-sweep", ["files", 0, "kld"], [0.5, 0.5], "found a list as kld of 'mle'"),
-        ("class-sweep", ["files", 0, "self_bleu"], ..., "found no self_bleu of 'mle'"),
-        ("class-sweep", ["files", 0, "self_bleu"], [0.5], "found no self_bleu 2 of 'mle'"),
-        ("class-sweep", ["files", 0, "ms_jaccard"], 0.5, "found no ms_jaccard 2 of 'mle'"),
-        ("class-sweep", ["files", 0, "ms_jaccard", 1], "0.5", "found a str as ms_jaccard 2 of 'mle'"),
-        ("class-sweep", ["files", 0, "name"], "human", "found the name 'human' again"),
-        ("class-sweep", ["files", 0, "name"], "equal-token", "found the name 'equal-token' again"),
-        ("class-sweep", ["files", 0, "name"], "f2", "found the name 'f2' again"),
-        ("class-sweep", ["files", 0, "name"], "mle-equal-token-4", "found equal-token of 4 classes again"),
-        ("class-sweep", ["human"], ..., "found no ms_jaccard of 'human'"),
-        ("class-sweep", ["files"], ..., "found no 'files'"),
-    ],
-)
-def test_foreign_numbers(picture, keys, found, words, inputs, tmp_path, capsys):
-    path = tmp_path / "bad.json"
-    path.write_text(json.dumps(broken(json.loads(inputs[picture][0].read_text()), keys, found)))
-    assert plot(picture, path, "-o", tmp_path / "x.svg") == 2
-    error = capsys.readouterr().err
-    assert words in error and error.count("\n") == 1
-
-
 def test_levels_of_the_sweep(eval_json, tmp_path):
     """Each has a dash and a color of its own, none that of AGG; what is not defined is a gap."""
     value = json.loads(eval_json.read_text())
     level = value["checkpoints"][0]
-    for name in ("b", "c", "d"):
-        value["checkpoints"].append({**level, "name": name})
+    value["checkpoints"] += [{**level, "name": name} for name in "bcd"]
     value["checkpoints"].append({**level, "perplexity": {"total": 9.0, "rare": None}, "name": "e"})
     value["checkpoints"][1]["uniq"]["rare"] = None
     path = tmp_path / "many.json"
     path.write_text(json.dumps(value))
-    figure = drawn("alpha-sweep", path, eval_json)
+    figure = drawn("alpha-sweep", path)
     agg, *levels = figure.axes[0].lines
     assert len(levels) == 5 and len(figure.axes[3].lines) == 5
-    assert agg.get_color() not in {line.get_color() for line in levels}
-    assert len({line.get_color() for line in levels}) == 5
+    assert len({line.get_color() for line in (agg, *levels)}) == 6
     assert len({repr(line._dash_pattern) for line in levels}) == 4
     assert agg.get_linestyle() not in {line.get_linestyle() for line in levels}
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["AGG", "mle", "b", "c", "d", "e"]
 
 
-def rows_alone(value, folder):
-    """A file for each row, as text-metrics of one text at a time writes them."""
-    for number, row in enumerate(value["files"]):
-        path = folder / f"{number}.json"
-        path.write_text(json.dumps({**value, "files": [row]}))
-        yield path
-
-
 def test_class_sweep_of_several_files(classes_json, tmp_path):
-    """Each panel has its measure, by number of classes, of either kind; people are there where Self-BLEU is."""
+    """Each panel has its measure, by number of classes, of either kind; a file for each row, and all of them again."""
     value = json.loads(classes_json.read_text())
-    rows = {row["name"]: row for row in value["files"]}
-    figure = drawn("class-sweep", *rows_alone(value, tmp_path), classes_json)
+    rows, paths = {row["name"]: row for row in value["files"]}, []
+    for name, row in rows.items():
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(json.dumps({**value, "files": [row]}))
+    figure = drawn("class-sweep", *paths, classes_json)
     of_row = [lambda row: 100 * row["ms_jaccard"][1], lambda row: 100 * row["self_bleu"][1], lambda row: row["kld"]]
     for axis, read in zip(figure.axes, of_row, strict=True):
         *curves, mle, f2 = axis.lines[:4]
@@ -551,69 +453,20 @@ def test_class_sweep_of_several_files(classes_json, tmp_path):
     assert human.get_ydata()[0] == 100 * value["human"]["self_bleu"][1] and human.get_color() == style.REFERENCE
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert texts == ["equal-frequency", "equal-token", "mle", "f2", "human"]
+    lines = figure.axes[1].lines  # differ also in gray: curves by markers, levels by dashes
+    assert len({(line.get_marker(), repr(line._dash_pattern)) for line in lines}) == len(lines)
 
 
-def test_class_sweep_without_color(classes_json, tmp_path):
-    """Two curves, four levels and the human texts differ in marker or dash, and no level has the look of a curve."""
-    value = json.loads(classes_json.read_text())
-    value["files"] += [{**value["files"][0], "name": name} for name in ("face", "ul-token")]
-    path = tmp_path / "many.json"
-    path.write_text(json.dumps(value))
-    lines = drawn("class-sweep", path).axes[1].lines
-    assert len({(line.get_marker(), repr(line._dash_pattern)) for line in lines}) == len(lines) == 7
-    assert len({line.get_color() for line in lines}) == 7
-    assert [line.get_marker() != "None" for line in lines] == [True] * 2 + [False] * 5
-
-
-def test_class_sweep_in_its_frame(classes_json, tmp_path):
-    """Levels just beyond the curves are not on the frame; numbers of classes are whole where there are few."""
-    value = json.loads(classes_json.read_text().replace("-10", "-3"))  # 2, 3 and 4 classes
-    kld = [row["kld"] for row in value["files"][2:]]
-    for level in value["files"][:2]:
-        level["kld"] = min(kld) - 0.04 * (max(kld) - min(kld))  # within the margin of the curves alone
-    path = tmp_path / "low.json"
-    path.write_text(json.dumps(value))
-    axis = drawn("class-sweep", path).axes[2]
-    assert all(tick == int(tick) for tick in axis.get_xticks())
-    low, high = axis.get_ylim()
-    assert all(low + 0.03 * (high - low) < y < high for line in axis.lines for y in line.get_ydata())
-
-
-def test_class_sweep_of_what_is_not_defined(classes_json, tmp_path):
-    """A single text has no Self-BLEU, an empty one no KLD: a gap in a curve, no level; a file given twice is one."""
-    value = json.loads(classes_json.read_text())
-    value["human"]["self_bleu"] = None
-    for row in value["files"]:
-        row["self_bleu"] = None
-    value["files"][0]["kld"] = value["files"][3]["kld"] = None
-    path = tmp_path / "null.json"
-    path.write_text(json.dumps(value))
+def test_class_sweep_of_what_is_not_defined(classes_json, tmp_path, capsys):
+    """A single text has no Self-BLEU, an empty one no KLD: a gap in a curve, no level, or no panel."""
+    nulls = [("files", number, "self_bleu", None) for number in range(8)] + [("human", "self_bleu", None)]
+    path = changed(classes_json, tmp_path / "n.json", *nulls, ("files", 0, "kld", None), ("files", 3, "kld", None))
     figure = drawn("class-sweep", path, shutil.copy(path, tmp_path / "again.json"))
     assert [text.get_text() for text in figure.axes[1].texts] == ["not defined"]
     curve, _, *levels = figure.axes[2].lines
     assert [math.isnan(y) for y in curve.get_ydata()] == [True, False, False] and len(levels) == 1
-
-
-@pytest.mark.parametrize(
-    ("kept", "found"),
-    [
-        (1, "0 models named …equal-frequency-N and 0 models named …equal-token-N"),
-        (4, "2 models named …equal-frequency-N and 0 models named …equal-token-N"),
-        (6, "3 models named …equal-frequency-N and 1 models named …equal-token-N"),
-    ],
-)
-def test_class_sweep_of_too_few_models(kept, found, classes_json, tmp_path, capsys):
     value = json.loads(classes_json.read_text())
-    value["files"] = value["files"][:kept]
-    path = tmp_path / "few.json"
-    path.write_text(json.dumps(value))
-    assert plot("class-sweep", path, "-o", tmp_path / "x.svg") == 2
-    error = capsys.readouterr().err
-    assert f"few.json: found {found}; expected two or more of each" in error and error.count("\n") == 1
-
-
-def test_class_sweep_of_two_human_texts(classes_json, tmp_path, capsys):
-    other = tmp_path / "other.json"
-    other.write_text(json.dumps(broken(json.loads(classes_json.read_text()), ["human", "self_bleu", 1], 0.5)))
-    assert plot("class-sweep", classes_json, other, "-o", tmp_path / "x.svg") == 2
-    assert f"{other}: found another human text than in {classes_json}" in capsys.readouterr().err
+    path.write_text(json.dumps({**value, "files": value["files"][:6]}))
+    found = "3 models named …equal-frequency-N and 1 models named …equal-token-N"
+    error = refused(capsys, "plot", "class-sweep", path, "-o", tmp_path / "x.svg")
+    assert f"n.json: found {found}; expected two or more of each" in error
