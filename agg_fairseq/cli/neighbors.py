@@ -4,8 +4,8 @@ The table has a row for each word and model, with the nearest tokens in order an
 tokens that are rare in the training text. The vector of a word of several tokens is the mean of their embeddings. The
 tokens of the word itself, special tokens and the entries by which fairseq pads a dictionary are left out. The
 dictionary of a translation model is that of the target side; with a joined dictionary, words of both languages can be
-looked up and found. Without --words, three words are shown: the most frequent rare tokens that are whole words of four
-letters or more. A model of transformers splits words by its own tokenizer.json; it needs --words or --text.
+looked up and found. Without --words, three words are shown: the most frequent rare tokens of four letters or more that
+can be words. A model of transformers splits words by its own tokenizer.json; it needs --words or --text.
 
     agg-fairseq neighbors runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2 \\
         --words homepage Werewolf policymakers

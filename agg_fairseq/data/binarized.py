@@ -128,32 +128,6 @@ def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Ten
     return torch.from_numpy(counts)
 
 
-def count_beside(path: Path, dictionary: Any, others: Tensor, offset: int) -> Tensor:
-    """Counts how often each token of a split stands beside one of some other tokens.
-
-    Args:
-        path: of the split, without its suffix, after `count_tokens` has checked it.
-        dictionary: fairseq's, V entries.
-        others: (V,) bool, those tokens.
-        offset: where they stand: 1, directly after the token; -1, directly before it.
-
-    Returns:
-        (V,) int64.
-    """
-    tokens, is_other = _tokens(path, dictionary), others.numpy()
-    counts = np.zeros(len(dictionary), dtype=np.int64)
-    for start in range(0, len(tokens), BLOCK_TOKENS):
-        counts += pairs_in(tokens[start : start + BLOCK_TOKENS + 1], is_other, offset)
-    return torch.from_numpy(counts)
-
-
-def pairs_in(tokens: np.ndarray, is_other: np.ndarray, offset: int) -> np.ndarray:
-    """`count_beside` in the tokens (T,) of a text; `is_other` is (V,) bool."""
-    before, after = tokens[:-1], tokens[1:]
-    counted, beside = (before, after) if offset == 1 else (after, before)
-    return np.bincount(counted[is_other[beside]], minlength=len(is_other))
-
-
 def _tokens(path: Path, dictionary: Any) -> np.ndarray:
     """The tokens of a split, (T,), mapped from the file if fairseq-preprocess wrote it in its usual format."""
     from fairseq.data import data_utils

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ..errors import UserError, first_line
 from ..files import open_file
-from .binarized import pairs_in
 from .subwords import WORDS, Splitter, Tokenizer
 from .vocabulary import Vocabulary
 
@@ -109,13 +108,6 @@ class TokenizerVocabulary(Vocabulary):
                 yield rows[rows < self.rows]
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"--text: {text}: unreadable ({first_line(error)}); expected text in UTF-8") from error
-
-    def count_beside(self, others: Tensor, offset: int) -> Tensor:
-        """Counted in the text, block by block: pairs across the end of a block, a whole line, are left out."""
-        counts = np.zeros(self.rows, dtype=np.int64)
-        for rows in self.encode_file(self.text):
-            counts += pairs_in(rows, others.numpy(), offset)
-        return torch.from_numpy(counts)
 
     def encode(self, text: str) -> Any:
         """A text as a `tokenizers.Encoding`, without special tokens.

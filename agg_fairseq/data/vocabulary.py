@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
 from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES
 from .alignments import training_pair
-from .binarized import count_beside, count_tokens, load_dictionary
+from .binarized import count_tokens, load_dictionary
 from .subwords import Splitter, Tokenizer
 
 GROUPINGS = {
@@ -49,18 +49,6 @@ class Vocabulary(ABC):
 
         Raises:
             UserError: as `Tokenizer.splitter`; or the vocabulary has a tokenizer of its own, and another one is given.
-        """
-
-    @abstractmethod
-    def count_beside(self, others: Tensor, offset: int) -> Tensor:
-        """How often each token stands beside one of some other tokens in the training text, whose counts are known.
-
-        Args:
-            others: (V,) bool, those tokens.
-            offset: where they stand: 1, directly after the token; -1, directly before it.
-
-        Returns:
-            (V,) int64.
         """
 
     def groups(self, grouping: str) -> FrequencyGroups:
@@ -136,7 +124,3 @@ class BinarizedVocabulary(Vocabulary):
     def splitter(self, tokenizer: Tokenizer) -> Splitter:
         """Splits words into these tokens, by the tokenizer that the data was encoded with."""
         return tokenizer.splitter(self.dictionary)
-
-    def count_beside(self, others: Tensor, offset: int) -> Tensor:
-        """Counted in the binarized split."""
-        return count_beside(self.split, self.dictionary, others, offset)

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from ..checkpoints.opening import EmbeddingSource
-from ..data.subwords import CONTINUED, WORDS, Splitter, Tokenizer, has_continued, word_starts
+from ..data.subwords import WORDS, Splitter, Tokenizer, word_starts
 from ..data.vocabulary import Vocabulary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, nearest_neighbors, word_vectors
@@ -48,9 +47,8 @@ def neighbors(
         data: folder written by `fairseq-preprocess`, with the training split; None for models of transformers.
         text: for models of transformers, a text in UTF-8, in which their tokens are counted; without it, `words` must
             be given, and rare tokens are not marked.
-        words: each is looked up once; None takes the three most frequent of the rare tokens that are whole words of at
-            least four letters. A piece is a whole word if it begins a word (`▁sea`, `Ġsea`) or ends one (with `@@` at
-            the end of all other pieces), and is joined with no other piece in more than half of its occurrences.
+        words: each is looked up once; None takes the three most frequent of the rare tokens of at least four letters
+            that can be words: pieces that begin a word (`▁sea`, `Ġsea`), or that end one, where all others end in `@@`.
         topk: how many neighbors, 1 to V.
         groups: which tokens are rare, by one of `data.vocabulary.GROUPINGS`.
         tokenizer: how words are split into tokens of the dictionary.
@@ -151,28 +149,17 @@ def _look_up(words: Sequence[str], splitter: Splitter, vocabulary: Vocabulary) -
 
 
 def _rare_words(splitter: Splitter, vocabulary: Vocabulary, members: FrequencyGroups) -> dict[str, list[int]]:
-    """The most frequent rare tokens that are a word by themselves; of equally frequent ones, the first."""
+    """The most frequent rare tokens that can be a word by themselves; of equally frequent ones, the first."""
     counts, rare = vocabulary.counts, members.members("rare")
-    pieces = [splitter.readable(token) for token in vocabulary.tokens]
-    is_text = torch.zeros(len(pieces), dtype=torch.bool)  # V
-    is_text[list(splitter.index.values())] = True
-    of_text = [pieces[index] for index in splitter.index.values()]
-    starts = word_starts(of_text)
-    if starts:  # sentencepiece, GPT-2: a piece that begins a word, and mostly ends it too
-        begins = torch.tensor([piece.startswith(starts) for piece in pieces])
-        goes_on = is_text & ~begins & torch.tensor([piece.isalpha() for piece in pieces])
-        is_whole = begins & (2 * vocabulary.count_beside(goes_on, 1) < counts)
-    elif has_continued(of_text):  # fastBPE, subword-nmt: a piece that ends a word, and mostly begins it too
-        unfinished = is_text & torch.tensor([piece.endswith(CONTINUED) for piece in pieces])
-        is_whole = ~unfinished & (2 * vocabulary.count_beside(unfinished, -1) < counts)
-    else:
-        is_whole = is_text
+    starts = word_starts([splitter.readable(token) for token in splitter.index])
     words: dict[str, list[int]] = {}
     for index in rare[counts[rare].argsort(descending=True, stable=True)].tolist():
-        text = pieces[index].lstrip("".join(starts))
-        if len(text) < FEWEST_LETTERS or not text.isalpha() or not is_whole[index]:
+        token = vocabulary.tokens[index]
+        piece = splitter.readable(token)
+        text = piece.lstrip("".join(starts))
+        if len(text) < FEWEST_LETTERS or not text.isalpha() or not piece.startswith(starts or ""):
             continue
-        word = next((word for word in (text, vocabulary.tokens[index]) if splitter.indices(word) == [index]), None)
+        word = next((word for word in (text, token) if splitter.indices(word) == [index]), None)
         if word is not None:
             words[word] = [index]
         if len(words) == CHOSEN:

@@ -248,28 +248,23 @@ def numbered_words(count):
     return [f"stone{'abcdef'[index // 5] * (index % 5 + 1)}" for index in range(count)]
 
 
-COMMON = [f"w{one}{other}" for one in "abcde" for other in "abcde"]
-WORD_STARTS = " ".join(f"▁{word}" for word in COMMON * 9)
+WORD_STARTS = " ".join(f"▁w{one}{other}" for one in "abcde" for other in "abcde")
 RARE_WORDS = {
     # Thirty words 30 to 1 times, of which the last four are rare, with eos and unk; one is too short.
     "by frequency": (
-        " ".join(
-            " ".join([word] * (30 - i)) for i, word in enumerate([*numbered_words(27), "abc", "stoneg", "stoneh"])
-        ),
+        " ".join(f"{word} " * (30 - i) for i, word in enumerate([*numbered_words(27), "abc", "stoneg", "stoneh"])),
         [f"{numbered_words(27)[26]}†", "stoneg†", "stoneh†"],
     ),
     # A name of a place in Malta, in a corpus of words.
     "a letter of GPT-2": (" ".join(["Ġgantija", *numbered_words(29)]), None),
-    # Of the rare `▁stone` and `▁stran`, the second is followed by `ger` in two of three places.
-    "begun": (f"{WORD_STARTS} {'ger ' * 9}▁stran ger ▁stone ▁stran ger ▁stone ▁stran ▁stone", ["▁stone†"]),
-    # Of the rare `stone` and `tion`, the second follows a piece that ends in `@@` in two of three places.
-    "ended": (f"{' '.join(COMMON * 9)} {'na@@ le@@ ' * 9} na@@ tion stone le@@ tion stone tion na@@ stone", ["stone†"]),
+    "pieces that begin a word": (f"{WORD_STARTS} {WORD_STARTS} ation ▁stone", ["▁stone†"]),
+    "pieces that end a word": (f"{'na@@ le@@ wa wb wc ' * 9} stra@@ stone", ["stone†"]),
 }
 
 
 @pytest.mark.parametrize("name", RARE_WORDS)
 def test_rare_words_by_default(name, tmp_path, capsys):
-    """Whole words of four letters or more, the most frequent of the rare ones."""
+    """Words of four letters or more, the most frequent of the rare ones."""
     text, expected = RARE_WORDS[name]
     path = model_of_tokens(tmp_path, text)
     start = ("neighbors", path, "--data", tmp_path, "--topk", "1")
@@ -280,11 +275,10 @@ def test_rare_words_by_default(name, tmp_path, capsys):
 
 
 def test_rare_words_by_their_ids(tmp_path, capsys):
-    """Ids of GPT-2's pieces: of the rare `Ġlower` and `lowers`, the second occurs within words only."""
+    """Ids of GPT-2's pieces: of the rare `Ġlower` and `lowers`, the second begins no word."""
     pieces = [*"Ġlowers", "Ġl", "ow", "Ġlow", "er", "Ġlower", "lowers"]
     options = gpt2_files(tmp_path, pieces, ["Ġ l", "o w", "Ġl ow", "e r", "Ġlow er"])
-    order = [*range(11), 12, 11, *range(11)]  # after `Ġlower`, a word begins
-    path = model_of_tokens(tmp_path, " ".join(str(100 + index) for index in order))
+    path = model_of_tokens(tmp_path, " ".join(str(100 + index) for index in [*range(13), *range(11)]))
     start = ("neighbors", path, "--data", tmp_path, "--topk", "2", "--json", tmp_path / "out.json")
     body = table(run(capsys, *start, *options))[1]
     assert [row[0] for row in body] == ["Ġlower†"] and body[0][2:] == ["Ġ (0.00)", "l (0.00)"]

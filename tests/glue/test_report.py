@@ -154,7 +154,7 @@ def test_an_error_in_a_section_does_not_cost_the_others(lm_runs, lm_data, tmp_pa
 
 def test_all_texts_of_a_page_are_escaped():
     bad = "<b>\"'&"
-    measure = Measure(bad, "", bad, bad)
+    measure = Measure(bad, "", bad, meaning=bad)
     blocks = [
         bad,
         page.Table([bad], [[bad, bad, None, bad * 10]], bad),

@@ -252,20 +252,6 @@ def test_neighbors(tmp_path, text, capsys):
     assert "give words, or --text FILE" in capsys.readouterr().err
 
 
-def test_rare_words_of_pieces_are_whole(tmp_path):
-    """Of GPT-2's rare pieces `Ġstone` and `Ġstran`, the second is followed by `ger` in two of three places."""
-    pieces = ["<unk>", "ger", "Ġthe", *(f"Ġ{letter}" for letter in "bcdefghijk"), "Ġstone", "Ġstran"]
-    model = tokenizers.models.WordLevel({piece: row for row, piece in enumerate(pieces)}, "<unk>")
-    tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.normalizer = tokenizers.normalizers.Replace(" ", "Ġ")
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex("Ġ[a-z]*?(?=ger|Ġ|$)|ger"), "isolated")
-    sizes = {**LLAMA, "vocab_size": len(pieces)}
-    path = folder(tmp_path / "m", {"lm_head.weight": matrix(len(pieces))}, sizes, tokenizer)
-    (tmp_path / "text").write_text(" the bger c d e f g h i j k" * 9 + " stranger stone stranger stone stran stone")
-    found = neighbors(open_models([path]), None, text=tmp_path / "text", topk=1)
-    assert [word["word"] for word in found.details["words"]] == ["stone"]
-
-
 def test_word_similarity(tmp_path):
     pytest.importorskip("scipy", reason="needs scipy: pip install '.[eval]'")
     (tmp_path / "pairs.txt").write_text("sea\tlake\t9\nriver\tpool\t5\nParis\tRome\t7\nthe\tunseen\t1\nthe\t<s>\t1\n")
