@@ -35,7 +35,6 @@ class TokenizerVocabulary(Vocabulary):
         unknown: the row of the token that stands for all unknown ones, or None.
         rows: V, those of the embedding. Rows beyond the tokenizer's last token only fill the matrix.
         counts: (V,) int64 occurrences in a text, or None.
-        text: that text, or None.
     """
 
     path: Path
@@ -43,7 +42,6 @@ class TokenizerVocabulary(Vocabulary):
     unknown: int | None
     rows: int
     counts: Tensor | None
-    text: Path | None = None
 
     @classmethod
     def load(cls, path: Path, rows: int | None, text: str | Path | None = None) -> TokenizerVocabulary:
@@ -81,7 +79,7 @@ class TokenizerVocabulary(Vocabulary):
                 f"{path}: found {len(beyond):,} tokens beyond the {rows:,} rows of the embedding, such as "
                 f"{beyond[0]!r}; expected the tokenizer of the same model"
             )
-        return vocabulary if text is None else replace(vocabulary, counts=vocabulary.count(text), text=Path(text))
+        return vocabulary if text is None else replace(vocabulary, counts=vocabulary.count(text))
 
     def count(self, text: str | Path) -> Tensor:
         """How often each token occurs in a text, (V,) int64.

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import signal
 from collections import Counter
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ from agg_fairseq.evaluation.generate_log import read_translations
 from agg_fairseq.evaluation.text_metrics import FIELDS, read_texts
 from agg_fairseq.evaluation.training_log import read_entries
 from agg_fairseq.files import read_json_object
-from agg_fairseq.plots.measurements import Measurements
+from agg_fairseq.plots.measurements import rows_of
 from tests.hostile import AMOUNTS, damaged, refusal, special_files
 
 LOG = (
@@ -74,7 +73,6 @@ def read_fields(path):
 
 def pairs_oracle(content):
     rows = [[field.strip() for field in line.split("\t")] for line in lines_of(content)]
-    assert all(re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", score) for _, _, score in rows)
     return [(first, second, float(score)) for first, second, score in rows]
 
 
@@ -106,13 +104,13 @@ def read_link_counts(path):
 
 
 def read_numbers(path):
-    measured = Measurements(str(path), "text-metrics", read_json_object(path, "a file"))
-    return [(row["name"], measured.number(row, "kld")) for row in measured.rows("files")]
+    found = {str(path): read_json_object(path, "a file")}
+    return [(row.name, row.number("kld")) for row in rows_of(found, "files")]
 
 
 def numbers_oracle(content):
     rows = json.loads(content.decode("utf-8"))["files"]
-    return [(row["name"], math.nan if row["kld"] is None else float(row["kld"])) for row in rows]
+    return [(row["name"], math.nan if row["kld"] is None else row["kld"]) for row in rows]
 
 
 def reference_oracle(content):
