@@ -100,4 +100,4 @@ def read_translations(path: str | Path) -> Translations:
         [max(of_kind[index], key=lambda one: -math.inf if math.isnan(one[0]) else one[0])[1] for index in sorted(ids)]
         for of_kind in found.values()
     ]
-    return Translations(str(path), *best)
+    return Translations(str(path), best[0] if sources else [], *best[1:])

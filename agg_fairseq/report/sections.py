@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import plots
 from ..checkpoints.fairseq_checkpoint import Checkpoint
@@ -35,6 +34,7 @@ from ..evaluation import (
 from ..evaluation.generate_log import read_translations
 from ..evaluation.neighbors import NoWord
 from ..evaluation.perplexity import COMPARED
+from ..evaluation.text_metrics import read_texts
 from ..names import HUMAN
 from .comparison import RULE, Comparison
 from .page import Block, Picture, Samples, Table
@@ -91,23 +91,17 @@ class ReportOptions:
     baseline: str | None = None
 
 
-@dataclass(frozen=True)
-class ReportInputs:
-    """What the sections are made from.
-
-    Args:
-        runs: all of the same task.
-        data: folder written by `fairseq-preprocess`.
-        options: of the report.
-        cache: results and texts of earlier reports.
-        comparison: which runs are of the same model, and which one the others are compared with.
-    """
+class ReportInputs(NamedTuple):
+    """What the sections are made from."""
 
     runs: Sequence[Run]
+    """All of the same task."""
     data: Path
     options: ReportOptions
     cache: Cache
+    """Results and texts of earlier reports."""
     comparison: Comparison
+    """Which runs are of the same model, and which one the others are compared with."""
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
@@ -115,9 +109,24 @@ class ReportInputs:
         return {run.name: run.checkpoint for run in self.runs}
 
     @property
+    def names(self) -> list[str]:
+        """The names of the runs, whose order gives each its color in all pictures."""
+        return [run.name for run in self.runs]
+
+    def kept(self, function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+        """The result of an evaluation, with the frequency groups of the report if it has groups and they are given."""
+        if "groups" in inspect.signature(function).parameters:
+            options |= self.groups
+        return self.cache.result(function, *arguments, **options)
+
+    @property
     def groups(self) -> dict[str, str]:
-        """The option `groups`, where it is given, for the functions that have it."""
+        """The option `groups`, where it is given."""
         return {} if self.options.groups is None else {"groups": self.options.groups}
+
+    def chosen(self, *names: str) -> dict[str, Any]:
+        """Some of the options, by their names."""
+        return {name: getattr(self.options, name) for name in names}
 
 
 class NotShown(Exception):
@@ -150,7 +159,7 @@ def verdict(report: ReportInputs) -> list[Block]:
 
 def overview(report: ReportInputs) -> list[Block]:
     """What each run is, and the settings that differ."""
-    header = ["", *(run.name for run in report.runs)]
+    header = ["", *report.names]
     blocks: list[Block] = [Table(header, summary(report.runs))]
     if len(report.runs) > 1:
         different = different_settings([run.checkpoint.state for run in report.runs])
@@ -165,25 +174,20 @@ def overview(report: ReportInputs) -> list[Block]:
 def learning_curves(report: ReportInputs) -> list[Block]:
     """Perplexity over the updates."""
     split = report.options.valid_split
-    logged = [run for run in report.runs if run.has_logged("train_inner", "ppl") and run.has_logged(split, "ppl")]
-    if not logged:
+    logs = {
+        run.name: run.log
+        for run in report.runs
+        if run.has_logged("train_inner", "ppl") and run.has_logged(split, "ppl")
+    }
+    if not logs:
         raise NotShown(
             f"no run has a {LOG} with training and {split!r} lines; train with --log-format json --log-file "
             f"SAVE_DIR/{LOG}"
         )
-    figure = plots.learning_curves(
-        {run.name: run.log for run in logged}, valid_split=split, order=[run.name for run in report.runs]
-    )
     caption = "Perplexity over the updates, of the training batches and of the validation split."
-    missing = [run.name for run in report.runs if run not in logged]
+    missing = [name for name in report.names if name not in logs]
+    figure = plots.learning_curves(logs, valid_split=split, order=report.names)
     return [Picture.of_figure(figure, caption + (f" Not logged: {', '.join(missing)}." if missing else ""))]
-
-
-def _kept(report: ReportInputs, function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
-    """The result of an evaluation, with the frequency groups of the report if it has groups and they are given."""
-    if report.options.groups is not None and "groups" in inspect.signature(function).parameters:
-        options["groups"] = report.options.groups
-    return report.cache.result(function, *arguments, **options)
 
 
 def _groups(result: Result) -> list[Block]:
@@ -199,59 +203,56 @@ def _groups(result: Result) -> list[Block]:
 def _perplexity(report: ReportInputs) -> Result:
     if not report.runs[0].checkpoint.is_language_model:
         raise NotShown("these are no language models")
-    options = {name: getattr(report.options, name) for name in ("split", "tokens_per_sample", "device")}
-    return _kept(report, perplexity, report.checkpoints, report.data, **options)
+    options = report.chosen("split", "tokens_per_sample", "device")
+    return report.kept(perplexity, report.checkpoints, report.data, **options)
 
 
 def _isotropy(report: ReportInputs) -> Result:
-    return _kept(report, isotropy, report.checkpoints, report.data)
+    return report.kept(isotropy, report.checkpoints, report.data)
 
 
 def _bleu(report: ReportInputs) -> Result:
     if report.options.translations is None:
         raise NotShown("no --translations, the outputs of fairseq-generate, were given")
-    return _kept(report, bleu, _logs(report), reference=report.options.reference, moses=report.options.moses)
+    return report.kept(bleu, _logs(report), **report.chosen("reference", "moses"))
 
 
 def _logs(report: ReportInputs) -> dict[str, Path]:
     """The outputs of fairseq-generate by the names of the runs."""
-    paths = map(Path, report.options.translations or ())
-    return dict(zip((run.name for run in report.runs), paths, strict=True))
+    return dict(zip(report.names, map(Path, report.options.translations or ()), strict=True))
 
 
 def language_model(report: ReportInputs) -> list[Block]:
     """Perplexity and distinct predictions by frequency group; isotropy has a section of its own."""
     result = _perplexity(report)
-    table = report.comparison.table(result, left_out=("I(W", "S(W", "mean share", "IsoScore"))
-    return [*_groups(result), table]
+    return [*_groups(result), report.comparison.table(result, left_out=("I(W", "S(W", "mean share", "IsoScore"))]
 
 
 def translations(report: ReportInputs) -> list[Block]:
     """BLEU of logs of fairseq-generate, and some translations side by side."""
     blocks: list[Block] = [report.comparison.table(_bleu(report))]
-    logs = _logs(report)
-    read = [read_translations(log) for log in logs.values()]
-    sources, references = read[0].sources, read[0].references
-    for index in _evenly_spread(len(references)):
-        texts = [(name, of_run.texts[index]) for name, of_run in zip(logs, read, strict=True)]
-        context = sources[index] if sources else f"sentence {index + 1}"
-        blocks.append(Samples(context, [*texts, ("reference", references[index])]))
+    read = {name: read_translations(log) for name, log in _logs(report).items()}
+    first = next(iter(read.values()))
+    for index in _evenly_spread(len(first.references)):
+        texts = [(name, of_run.texts[index]) for name, of_run in read.items()]
+        context = first.sources[index] if first.sources else f"sentence {index + 1}"
+        blocks.append(Samples(context, [*texts, ("reference", first.references[index])]))
     return blocks
 
 
 def embeddings(report: ReportInputs) -> list[Block]:
     """Isotropy, with the pictures of the embedding space."""
-    checkpoints, result = report.checkpoints, _isotropy(report)
+    result = _isotropy(report)
     return [
         *_groups(result),
         report.comparison.table(result),
         Picture.of_figure(
-            plots.projection(checkpoints, report.data, **report.groups),
+            plots.projection(report.checkpoints, report.data, **report.groups),
             "Token embeddings in the plane of their first two singular directions, at most 2,000 of each group; the "
             "middle 99% along each axis.",
         ),
         Picture.of_figure(
-            plots.singular_values(checkpoints),
+            plots.singular_values(report.checkpoints),
             "Singular values of the embeddings: the slower they fall, the more isotropic are the embeddings.",
         ),
     ]
@@ -262,10 +263,9 @@ def over_updates(report: ReportInputs) -> list[Block]:
     runs = {run.name: run.checkpoints for run in report.runs if len(run.checkpoints) >= MIN_CHECKPOINTS}
     if not runs:
         raise NotShown(f"no run has {MIN_CHECKPOINTS} checkpoints or more; train with --save-interval-updates")
-    order = [run.name for run in report.runs]
     return [
         Picture.of_figure(
-            plots.isotropy_over_updates(runs, report.data, order=order, **report.groups),
+            plots.isotropy_over_updates(runs, report.data, order=report.names, **report.groups),
             "Isotropy of frequent and of rare embeddings, and the mean cosine between them.",
         ),
         Picture.of_figure(
@@ -280,22 +280,23 @@ def rare_group(report: ReportInputs) -> list[Block]:
     logs = {run.name: run.log for run in report.runs if run.has_logged("train_inner", "rare_tokens")}
     if not logs:
         raise NotShown(f"no run has a {LOG} with rare_tokens, which --criterion agg logs")
-    figure = plots.rare_tokens(logs, order=[run.name for run in report.runs])
-    caption = "Size of the rare group, which adaptive gradient gating chooses again at every update."
-    return [Picture.of_figure(figure, f"{caption} It is another group than the rare tokens of the tables.")]
+    caption = (
+        "Size of the rare group, which adaptive gradient gating chooses again at every update. It is another group "
+        "than the rare tokens of the tables."
+    )
+    return [Picture.of_figure(plots.rare_tokens(logs, order=report.names), caption)]
 
 
 def nearest_neighbors(report: ReportInputs) -> list[Block]:
     """The nearest neighbors of some words, and their similarity to all other tokens."""
-    checkpoints, options = report.checkpoints, report.options
     try:
-        result = _kept(report, neighbors, checkpoints, report.data, words=options.words, tokenizer=options.tokenizer)
+        result = report.kept(neighbors, report.checkpoints, report.data, **report.chosen("words", "tokenizer"))
     except NoWord as error:
         raise NotShown(str(error)) from error
     blocks: list[Block] = [*_groups(result), Table.of_result(result)]
     tokens = [word["tokens"][0]["token"] for word in result.details["words"] if len(word["tokens"]) == 1]
     if tokens:
-        figure = plots.similarity(checkpoints, report.data, words=tokens, **report.groups)
+        figure = plots.similarity(report.checkpoints, report.data, words=tokens, **report.groups)
         caption = "Cosine of the words above with every token, by its frequency rank."
         blocks.append(Picture.of_figure(figure, caption))
     return blocks
@@ -305,19 +306,15 @@ def similar_words(report: ReportInputs) -> list[Block]:
     """Agreement with people on which words are similar."""
     if report.options.datasets is None:
         raise NotShown("no --datasets were given")
-    files, tokenizer = dataset_files(report.options.datasets), report.options.tokenizer
-    return [
-        report.comparison.table(
-            _kept(report, word_similarity, report.checkpoints, report.data, files, tokenizer=tokenizer)
-        )
-    ]
+    files, options = dataset_files(report.options.datasets), report.chosen("tokenizer")
+    return [report.comparison.table(report.kept(word_similarity, report.checkpoints, report.data, files, **options))]
 
 
 def aligned_words(report: ReportInputs) -> list[Block]:
     """How similar the embeddings of words are that are translations of each other."""
     if report.options.alignments is None:
         raise NotShown("no --alignments were given")
-    result = _kept(report, align_sim, report.checkpoints, report.data, report.options.alignments)
+    result = report.kept(align_sim, report.checkpoints, report.data, report.options.alignments)
     return [*_groups(result), report.comparison.table(result)]
 
 
@@ -325,22 +322,22 @@ def generated_texts(report: ReportInputs) -> list[Block]:
     """What the models write: measures of the texts, how rare their words are, and samples side by side."""
     if not report.runs[0].checkpoint.is_language_model:
         raise NotShown("these are no language models")
-    named = ("split", "prefix_length", "length", "max_texts", "topk", "seed", "device")
-    options = {name: getattr(report.options, name) for name in named}
+    options = report.chosen("split", "prefix_length", "length", "max_texts", "topk", "seed", "device")
     files = {
         run.name: report.cache.file(f"texts-{number}.jsonl", generate_texts, run.checkpoint, report.data, **options)
         for number, run in enumerate(report.runs, 1)
     }
-    result = _kept(report, text_metrics, files, report.data)
+    result = report.kept(text_metrics, files, report.data)
     caption = "Share of tokens by their part of the training text: the top 40%, next 30%, next 20% and last 10%."
     shares = plots.token_shares({"the generated texts": result})
     blocks: list[Block] = [report.comparison.table(result), Picture.of_figure(shares, caption)]
-    texts = [[json.loads(line) for line in path.read_bytes().splitlines()] for path in files.values()]
-    for index in _evenly_spread(len(texts[0])):
-        boxes = [(name, of_run[index]["continuation"]) for name, of_run in zip(files, texts, strict=True)]
-        boxes.append((HUMAN, texts[0][index]["reference"]))
+    texts = {name: read_texts(path) for name, path in files.items()}
+    first = next(iter(texts.values()))
+    for index in _evenly_spread(len(first)):
+        boxes = [(name, of_run[index]["continuation"]) for name, of_run in texts.items()]
+        boxes.append((HUMAN, first[index]["reference"]))
         titled = [(f"{name}, {len(set(text.split()))} different tokens", _join_subwords(text)) for name, text in boxes]
-        blocks.append(Samples(f"{_join_subwords(texts[0][index]['prefix'])} …", titled))
+        blocks.append(Samples(f"{_join_subwords(first[index]['prefix'])} …", titled))
     return blocks
 
 
