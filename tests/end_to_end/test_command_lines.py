@@ -1,10 +1,8 @@
 """Everything through the real command lines: train, resume, evaluate with the stock tools, generate."""
 
 import json
-import math
 import os
 import re
-import shutil
 
 import pytest
 import torch
@@ -61,42 +59,6 @@ def test_checkpoint_works_in_stock_eval_lm_and_ours_agrees(lm_data, agg_run, tmp
     )  # fmt: skip
     found = json.loads(output.read_text())["checkpoints"][0]["perplexity"]["total"]
     assert found == pytest.approx(expected, abs=0.006)
-
-
-def test_eval_lm_compares_checkpoints(lm_data, agg_run, tmp_path):
-    checkpoint = agg_run / "checkpoint_best.pt"
-    other = tmp_path / "other" / "checkpoint_last.pt"
-    other.parent.mkdir()
-    shutil.copy(agg_run / "checkpoint_last.pt", other)
-    output = tmp_path / "eval.json"
-    printed = run_command("agg-fairseq", "eval-lm", lm_data, "--path", checkpoint, other, "--json", output).stdout
-    rows = [line.split("|")[1].strip() for line in printed.splitlines() if line.startswith("|")]
-    assert rows == ["", "-" * len(rows[1]), "agg", "other", "human"]
-    result = json.loads(output.read_text())
-    assert result["signature"] in printed
-    first = result["checkpoints"][0]
-    known = {line.split()[0] for line in open(lm_data / "dict.txt")}
-    words = {word if word in known else "<unk>" for word in (lm_data.parent / "test").read_text().split()}
-    assert result["human_uniq"]["total"] == len(words) + 1  # and the end of sentence
-    assert sum(result["human_uniq"][g] for g in ("frequent", "medium", "rare")) == result["human_uniq"]["total"]
-    weight = state(agg_run)["model"]["decoder.output_projection.weight"].double()
-    z = (weight @ torch.linalg.eigh(weight.t() @ weight).eigenvectors).exp().sum(0)
-    second = result["checkpoints"][1]
-    assert second["isotropy"]["total"] == pytest.approx((z.min() / z.max()).item(), rel=1e-6)
-    assert first["uniq"]["total"] >= 1 and math.isfinite(first["perplexity"]["total"])
-
-
-def test_eval_lm_refuses_another_vocabulary(mt_data, lm_data, agg_run, tmp_path):
-    other = tmp_path / "bin"
-    shutil.copytree(lm_data, other)
-    with open(other / "dict.txt", "a") as file:
-        file.write("another 1\nword 1\n")
-    result = run_command(
-        "agg-fairseq", "eval-lm", other, "--path", agg_run / "checkpoint_best.pt", "--json", tmp_path / "x.json",
-        check=False,
-    )  # fmt: skip
-    assert result.returncode == 2 and "pass the data folder that the model was trained with" in result.stderr
-    assert "Traceback" not in result.stderr and not (tmp_path / "x.json").exists()
 
 
 @pytest.mark.slow

@@ -70,20 +70,6 @@ def test_table(mt_data, links, tmp_path, capsys):
     )
 
 
-def test_a_model_that_knows_the_words(mt_data, tmp_path, links, capsys):
-    """w3 and t3 point the same way, all others elsewhere."""
-    dictionary = load_dictionary(mt_data, "dict.de.txt")
-    weight = torch.eye(len(dictionary))
-    for index in range(30):
-        if dictionary.index(f"t{index}") != dictionary.unk():
-            weight[dictionary.index(f"w{index}")] = weight[dictionary.index(f"t{index}")]
-    path = save_checkpoint(tmp_path / "m" / "checkpoint_best.pt", weight, TRANSLATION)
-    options = ("--data", mt_data, "--alignments", links, "--temperature", 30)
-    table = cells(run(capsys, "align-sim", path, *options))
-    assert table["m"]["AlignSim total"] == f"{0.5**0.5:.4f}"  # half of the softmax is the word itself
-    assert table["orthogonal"]["AlignSim total"] == "0.0000"
-
-
 def test_json_groups_and_names(mt_data, links, tmp_path, capsys):
     path, target = model(tmp_path / "m", mt_data), tmp_path / "out.json"
     options = ("--data", mt_data, "--alignments", links, "--groups", "types", "--name", "x", "--json", target)

@@ -13,8 +13,6 @@ from collections import Counter
 import pytest
 import torch
 from fairseq.data import indexed_dataset
-from hypothesis import given
-from hypothesis import strategies as st
 from matplotlib import pyplot
 
 from agg_fairseq import plots
@@ -227,15 +225,6 @@ def test_panels_without_gaps(inputs):
     assert [axis.xaxis.get_tick_params()["labelbottom"] for axis in figure.axes] == [False, False, True, True, True]
 
 
-def test_no_group_covers_the_others():
-    """Their points are drawn in turn, in colors that no run has."""
-    _, axes = style.new_figure()
-    style.scatter(axes[0][0], {"frequent": (range(3), range(3)), "medium": ([], []), "rare": (range(9), range(9))})
-    drawn = [(one.get_label(), len(one.get_offsets())) for one in axes[0][0].collections]
-    assert drawn[:4] == [(" frequent", 1), (" rare", 1), ("_child2", 1), ("_child3", 1)] and len(drawn) == 12
-    assert not set(style.RAMP) & set(style.COLORS)
-
-
 @pytest.mark.parametrize(
     ("values", "labels"),
     [
@@ -252,14 +241,6 @@ def test_logarithmic_ticks_are_plain_numbers(values, labels):
     low, high = axes[0][0].get_ylim()
     shown = [label for label in axes[0][0].get_yticklabels() if low <= label.get_position()[1] <= high]
     assert [label.get_text() for label in shown] == labels
-
-
-def test_equal_values_are_a_level_line():
-    """The axis shows the value, not its rounding errors."""
-    _, axes = style.new_figure()
-    style.line(axes[0][0], 0, [0, 1, 2], [0.3, 0.1 + 0.2, 0.3], "a")
-    style.finish(axes[0][0])
-    assert axes[0][0].get_ylim() == pytest.approx((0.285, 0.315))
 
 
 def test_learning_curves(lm_runs, tmp_path, capsys):
@@ -286,14 +267,6 @@ def test_the_share_of_the_rare_group(lm_runs):
     (right,) = plots.rare_tokens({"agg": log}).axes[0].child_axes
     share = right._functions[0](entries[0]["rare_tokens"])
     assert share == pytest.approx(100 * entries[0]["rare_share"], rel=1e-3)
-
-
-@given(st.text(alphabet="ab-_/ \n"))
-def test_names_in_lines_are_whole(name):
-    """No line is longer than 28, and no character is lost."""
-    assert style.in_lines(LONG[3]) == "wikitext-2-transformer-lm-\nadaptive-gradient-gating-\nrun-number-3-lr-0.0005"
-    lines = style.in_lines(name).split("\n")
-    assert max(map(len, lines)) <= 28 and "".join(lines).replace(" ", "") == "".join(name.split())
 
 
 @pytest.fixture(scope="session")

@@ -142,14 +142,6 @@ def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys, continuations, 
     assert (shares == "—") == (not any(continuations))
 
 
-def test_text_that_is_not_ascii(tmp_path, capsys):
-    """U+2028 ends no line of a file."""
-    record = {"prefix": "\u2028", "continuation": "straße b\u0301 日本", "reference": "x"}
-    path = tmp_path / "m.jsonl"
-    path.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
-    assert cells(run(capsys, "text-metrics", path))["m"]["Uniq"] == "3"
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -42,12 +42,6 @@ def test_kl_divergence_by_hand():
     assert kl_divergence(cut("a c", "b c"), cut("a b a")) == pytest.approx(expected, rel=1e-12)
 
 
-def test_kl_divergence_of_a_token_never_generated():
-    """a: 1/2 against 1; b: 1/2 against 1e-10."""
-    expected = 0.5 * math.log(0.5) + 0.5 * math.log(0.5e10)
-    assert kl_divergence(cut("a"), cut("a b")) == pytest.approx(expected, rel=1e-12)
-
-
 def test_ms_jaccard_by_hand():
     """One generated text, `a b`, and two references, whose counts are halved.
 
@@ -71,12 +65,6 @@ def test_self_bleu_by_hand():
         (2 * (2 / 3 * 1 / 2 * 0.1) ** (1 / 3) + brevity * 0.1 ** (1 / 3)) / 3,
     ]
     assert self_bleu(cut("a b c", "a b", "a a b")) == pytest.approx(expected, rel=1e-12)
-
-
-def test_closest_length_is_the_shorter_of_two():
-    """h = 3 between 2 and 4: r = 2, no penalty. h = 2: r = 3. h = 4: r = 3, no penalty, and 3 of 4 tokens match."""
-    expected = (math.exp(1 - 3 / 2) + 1 + 3 / 4) / 3
-    assert self_bleu(cut("a a", "a a a", "a a a a"), 1) == pytest.approx([expected], rel=1e-12)
 
 
 def test_distinct_by_hand():
@@ -147,12 +135,6 @@ def test_mass_groups_by_hand():
     assert shares == {"frequent": 0.75, "medium": 0, "rare": 0, "very rare": 0.25}
 
 
-def test_mass_groups_at_the_borders():
-    assert frequency_mass_groups(torch.tensor([40, 30, 20, 10])).of_token.tolist() == [0, 1, 2, 3]
-    assert frequency_mass_groups(torch.tensor([7])).of_token.tolist() == [0]
-    assert frequency_mass_groups(torch.ones(10)).of_token.tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 3]
-
-
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40).filter(any))
 def test_mass_groups_go_by_rank(counts):
@@ -209,18 +191,6 @@ def test_likeness_against_slow_forms(generated, references):
 
 
 @settings(max_examples=100, deadline=None)
-@given(TEXTS.filter(any), TEXTS.filter(any), st.randoms(use_true_random=False))
-def test_order_of_the_texts_changes_nothing(texts, references, chance):
-    shuffled, other = list(texts), list(references)
-    chance.shuffle(shuffled)
-    chance.shuffle(other)
-    for measure in OF_TEXTS:
-        assert measure(texts) == measure(shuffled)
-    for measure in OF_PAIRS:
-        assert measure(texts, references) == measure(shuffled, other)
-
-
-@settings(max_examples=100, deadline=None)
 @given(TEXTS.filter(any), TEXTS.filter(any))
 def test_ranges(texts, references):
     likeness = ms_jaccard(texts, references)
@@ -255,14 +225,6 @@ def test_degenerate_texts(texts, bleu, varied, repeats, uniq):
     assert distinct(texts) == pytest.approx(varied)
     assert repetition(texts) == repeats
     assert unique_tokens(texts) == uniq
-
-
-def test_one_text():
-    """Of `a b`: a, b of 2 tokens, and ab; with nothing to be compared to."""
-    assert distinct(cut("a b")) == [1, 0.5, 0]
-    assert ms_jaccard(cut("a b"), cut("a b")) == [1, 1, None]
-    with pytest.raises(ValueError, match="at least two texts"):
-        self_bleu(cut("a b"))
 
 
 def test_likeness_to_empty_texts():
