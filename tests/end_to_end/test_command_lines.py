@@ -125,7 +125,7 @@ def test_two_workers_count_like_one_with_the_joined_batch(lm_data, tmp_path):
 
 def test_option_errors_of_fairseq_train(lm_data, tmp_path):
     for arguments, words in (
-        (("--criterion", "agg", "--agg-alpha", "2"), "--agg-alpha between 0 and 1"),
+        (("--criterion", "agg", "--agg-alpha", "2"), "alpha between 0 and 1"),
         (("--criterion", "agg", "--agg-gates", "g3"), "g3"),
     ):
         result = train(lm_data, tmp_path / "x", *arguments, check=False)
