@@ -20,7 +20,10 @@ AWD = (
     "--task language_modeling_streams --arch awd_lstm_lm --decoder-embed-dim 8 --decoder-hidden-size 12 "
     "--decoder-layers 2 --tokens-per-sample 12 --batch-size 4 --batch-size-valid 2"
 ).split()
-COMMON = "--optimizer adam --lr 0.01 --cpu --max-update 50 --seed 3 --no-save --required-batch-size-multiple 1".split()
+COMMON = (
+    "--optimizer adam --lr 0.01 --cpu --max-update 50 --seed 3 --no-save --required-batch-size-multiple 1 "
+    "--num-workers 0"  # no processes that read ahead: starting them would take most of the time
+).split()
 
 AGPS = ("--criterion", "agps", "--agps-rare-rank", 20, "--agps-mu1", 30, "--agps-mu2", 5)
 EVERY_CRITERION = {
