@@ -1,4 +1,4 @@
-"""examples/huggingface.py, with a small text and few updates."""
+"""examples/huggingface.py with a small text and few updates, and what the commands say of the folders that it leaves."""
 
 import runpy
 from pathlib import Path
@@ -11,6 +11,9 @@ from tests.conftest import zipf_text
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 pytest.importorskip("accelerate", reason="needs accelerate: pip install '.[transformers]'")
 
+from agg_fairseq.checkpoints.opening import open_models
+from agg_fairseq.evaluation import isotropy, neighbors
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "huggingface.py"
 
 
@@ -19,12 +22,15 @@ def test_example_prints_a_row_for_each_model(tmp_path, capsys):
         (tmp_path / f"wiki.{split}.tokens").write_text("\n".join(zipf_text(lines)) + "\n")
     options = "--vocabulary 300 --updates 4 --block 16 --batch 4 --rare-fraction 0.3".split()
     runpy.run_path(str(EXAMPLE))["main"](["--data", str(tmp_path), "--output", str(tmp_path / "out"), *options])
-    rows = [
-        line for line in capsys.readouterr().out.splitlines() if line.startswith("| MLE") or line.startswith("| AGG")
-    ]
-    assert [len(row.split("|")) for row in rows] == [9, 9]
-    assert rows[0].split("|")[2:] != rows[1].split("|")[2:]
-    assert (tmp_path / "out" / "agg" / "model.safetensors").is_file()
+    printed = [line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith(("| MLE", "| AGG"))]
+    assert [len(cells) for cells in printed] == [9, 9] and printed[0][2:] != printed[1][2:]
+    models = open_models([tmp_path / "out" / "mle", tmp_path / "out" / "agg"])
+    rows = isotropy(models, text=tmp_path / "wiki.train.tokens")
+    for cells, name in zip(printed, ("mle", "agg"), strict=True):
+        expected = [cell.strip() for cell in cells[6:8]]
+        assert [f"{rows[name][column]:.3f}" for column in ("I(W) total", "S(W)")] == expected
+    found = neighbors(models, None, text=tmp_path / "wiki.train.tokens", words=["w3"], topk=2)
+    assert found.details["words"][0]["tokens"][0]["count"] > 0
 
 
 def test_example_says_what_is_missing(tmp_path, capsys):
