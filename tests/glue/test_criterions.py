@@ -1,6 +1,5 @@
 """What every criterion has in common, and what `agg` learns from fairseq, inside fairseq's own task and trainer."""
 
-import copy
 import math
 import types
 import warnings
@@ -12,7 +11,7 @@ from fairseq.logging import metrics
 
 from agg_fairseq.criterions.base import EmbeddingStatistics, LikelihoodCriterionConfig, register
 from agg_fairseq.criterions.options import CriterionConfig
-from agg_fairseq.functional import agg_gates, cosine_regularizer, mean_row_penalty, naive_gated_cross_entropy
+from agg_fairseq.functional import cosine_regularizer, mean_row_penalty, naive_gated_cross_entropy
 from agg_fairseq.functional.terms import EMBEDDING_TERMS, TERMS
 from agg_fairseq.functional.unlikelihood import Unlikelihood, previous_tokens
 from agg_fairseq.metrics import Geometry, mean_cosine
@@ -24,43 +23,11 @@ from tests.small_trainings import (
     TIED,
     batches,
     build,
-    configuration,
     first_batch,
     gradients,
     logged,
     trainer_for,
 )
-
-
-@pytest.mark.parametrize(
-    ("ours", "smoothing", "base"), [("mle", 0.0, LM), ("mle", 0.1, MT), ("agg", 0.1, LM), ("agg", 0.0, MT)]
-)
-def test_value_and_logs_equal_fairseq(lm_data, mt_data, ours, smoothing, base):
-    """Same weights and batches: same loss, nll_loss, ppl, sample size; for mle the same gradients too."""
-    data = lm_data if base is LM else mt_data
-    cfg, task, model, criterion = build(data, "--criterion", ours, "--label-smoothing", smoothing, base=base)
-    theirs = "label_smoothed_cross_entropy" if smoothing else "cross_entropy"
-    extra = ("--label-smoothing", smoothing) if smoothing else ()
-    reference = task.build_criterion(configuration(data, "--criterion", theirs, *extra, base=base).criterion)
-    logs, expected_logs = [], []
-    for number, batch in enumerate(batches(cfg, task)[:4]):
-        criterion.begin_update(number)
-        loss, size, log = criterion(model, batch)
-        expected, expected_size, expected_log = reference(model, batch)
-        torch.testing.assert_close(loss, expected)
-        assert size == expected_size
-        if ours == "mle":
-            parameters = list(model.parameters())
-            torch.testing.assert_close(
-                torch.autograd.grad(loss, parameters), torch.autograd.grad(expected, parameters), rtol=1e-4, atol=1e-4
-            )
-        logs.append(log)
-        expected_logs.append(expected_log)
-    found, expected = logged(criterion, logs), logged(reference, expected_logs)
-    assert found["ppl"] == pytest.approx(expected["ppl"], rel=1e-4)
-    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
-    assert found["nll_loss"] == pytest.approx(expected.get("nll_loss", expected["loss"]), rel=1e-4)
-
 
 # The terms, with every criterion.
 
@@ -79,21 +46,32 @@ def test_every_term_is_an_option():
         assert (term.option in CriterionConfig.__dataclass_fields__) == (term in EMBEDDING_TERMS)
 
 
-@pytest.mark.parametrize("name", EVERY_CRITERION)
-def test_every_criterion_takes_every_term(lm_data, name):
-    """The gradient into W is that of the naive form with the gates, position weights and terms of this criterion.
+CASES = {
+    name: (base, tied)
+    for name, base, tied in zip(EVERY_CRITERION, (LM, MT, LM) * 3, ((TIED,), (), ()) * 3, strict=True)
+}
+CASES["unlikelihood_sequence"] = (LM, (TIED,))
 
-    The terms are logged in columns of their own, and only where they have a weight; nll_loss and ppl are the model's.
+
+@pytest.mark.parametrize("name", EVERY_CRITERION)
+def test_every_criterion_takes_every_term(lm_data, mt_data, name):
+    """Every gradient is that of the naive form with the gates, position weights and terms of this criterion.
+
+    With a tied embedding too, whose input side is not gated. The terms are logged in columns of their own, and only
+    where they have a weight; nll_loss and ppl are the model's.
     """
-    trainer, _ = trainer_for(lm_data, *EVERY_CRITERION[name], *WITH_TERMS)
-    plain, _ = trainer_for(lm_data, *EVERY_CRITERION[name], *WITHOUT_TERMS)
-    first, batch = batches(trainer.cfg, trainer.task)[:2]
+    base, tied = CASES[name]
+    data = lm_data if base is LM else mt_data
+    trainer, _ = trainer_for(data, *EVERY_CRITERION[name], *tied, *WITH_TERMS, base=base)
+    plain, _ = trainer_for(data, *EVERY_CRITERION[name], *tied, *WITHOUT_TERMS, base=base)
+    first, *others = batches(trainer.cfg, trainer.task)
+    criterion, pad = trainer.criterion, trainer.task.target_dictionary.pad()
+    batch = next(batch for batch in others if base is LM or (batch["target"] == pad).any())
     trainer.train_step([first])
     plain.model.load_state_dict(trainer.model.state_dict())
     update = 2 if name == "unlikelihood_sequence" else 1  # in this one it trains on the batch
     grads, log = gradients(trainer, batch, update)
-    found, expected = logged(trainer.criterion, [log]), logged(plain.criterion, [gradients(plain, batch, update)[1]])
-    criterion, weight = trainer.criterion, trainer.model.decoder.output_projection.weight
+    found, expected = logged(criterion, [log]), logged(plain.criterion, [gradients(plain, batch, update)[1]])
     assert found["nll_loss"] == pytest.approx(expected["nll_loss"], abs=2e-3)
     assert found["ppl"] == pytest.approx(expected["ppl"], rel=2e-3)
     assert not {term.logged for term in TERMS} & expected.keys()
@@ -103,18 +81,22 @@ def test_every_criterion_takes_every_term(lm_data, name):
         nats = 0.1 * found["z_loss"] + 3 * found["cosreg"] + 5 * found["mu_loss"]
         assert found["loss"] == pytest.approx(bits + nats / math.log(2), abs=4e-3)
 
-    pad, target = trainer.task.target_dictionary.pad(), batch["target"]
-    features = trainer.model(**batch["net_input"], features_only=True)[0].detach()
+    weight, target = weight_of(trainer), batch["target"]
     naive = naive_gated_cross_entropy(
-        features, weight, target, gates=criterion.gates(target), position_weight=criterion.position_weight(target),
-        unlikelihood=Unlikelihood(0.5, previous_tokens(target, pad)), z_loss=0.1, adversarial=0.4, ignore_index=pad,
+        trainer.model(**batch["net_input"], features_only=True)[0], weight, target, gates=criterion.gates(target),
+        position_weight=criterion.position_weight(target), unlikelihood=Unlikelihood(0.5, previous_tokens(target, pad)),
+        z_loss=0.1, adversarial=0.4, ignore_index=pad,
     )  # fmt: skip
     penalties = 3.0 * cosine_regularizer(weight, ignore_index=pad) + 5.0 * mean_row_penalty(weight)
-    (right,) = torch.autograd.grad(naive + batch["ntokens"] * penalties, weight)
-    if name == "freeze_rare":  # which takes the gradient of the frozen rows away
-        right[criterion.rare] = 0
-    position = [parameter is weight for parameter in trainer.model.parameters()].index(True)
-    torch.testing.assert_close(grads[position], right, rtol=1e-4, atol=1e-4)
+    for p, one, right in zip(
+        trainer.model.parameters(),
+        grads,
+        torch.autograd.grad(naive + batch["ntokens"] * penalties, list(trainer.model.parameters())),
+        strict=True,
+    ):
+        if p is weight and name == "freeze_rare":  # which takes the gradient of the frozen rows away
+            right = right.index_fill(0, criterion.rare.nonzero().flatten(), 0)
+        torch.testing.assert_close(one, right, rtol=1e-4, atol=1e-4)
 
     for each in (trainer, plain):
         each.criterion.eval()
@@ -130,61 +112,6 @@ def test_a_term_under_its_own_name_is_mle_with_its_option(lm_data, name, options
     expected, plain = gradients(trainer_for(lm_data, "--criterion", "mle", *options)[0], batch)
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
     assert log.keys() == plain.keys() and log["loss"] == plain["loss"]
-
-
-DEGENERATE = {
-    "agps": ("--agps-rare-rank", 10, "--agps-mu1", 1e-9, "--agps-mu2", 1e-9),
-    "cosreg": ("--cosreg-gamma", 0),
-    "unlikelihood": ("--ul-alpha", 0),
-    "freeze_rare": ("--freeze-parts", "bc", "--freeze-fraction", 0.001),
-    "face": (),
-    "agg": (),
-}
-
-
-@pytest.mark.parametrize("name", DEGENERATE)
-def test_degenerate_settings_are_likelihood(mt_data, name):
-    """γ = 0, α = 0, μ → 0 (every token of the data occurs), an empty group, nothing counted yet."""
-    trainer, _ = trainer_for(mt_data, "--criterion", name, *DEGENERATE[name], base=MT)
-    if name == "agps":
-        trainer.criterion.agps.counts.clamp_(min=1)  # the dictionary's fillings never occur, and would be held back
-    found, log = gradients(trainer, first_batch(mt_data, MT))
-    expected, plain = gradients(trainer_for(mt_data, "--criterion", "mle", base=MT)[0], first_batch(mt_data, MT))
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(log["loss"], plain["loss"])
-
-
-@pytest.mark.parametrize("name", ["agps", "freeze_rare bc", "face", "agg"])
-def test_a_batch_is_the_sum_of_its_sentences(mt_data, name):
-    """Each without its padding, in training and validation: nothing leaks from one sentence into another."""
-    terms = ("--ul-alpha", 0.5, "--z-loss", 0.1, "--adv-epsilon", 0.2, "--cosreg-gamma", 2)
-    trainer, _ = trainer_for(mt_data, *EVERY_CRITERION[name], *terms, base=MT)
-    data = batches(trainer.cfg, trainer.task)
-    for batch in data[:2]:
-        trainer.train_step([batch])
-    criterion, pad = trainer.criterion, trainer.task.target_dictionary.pad()
-    batch = next(b for b in data if (b["target"] == pad).any() and len(b["target"]) > 2)
-    trainer.model.eval()
-    for training in (True, False):
-        criterion.train(training)
-        criterion.begin_update(2)
-        parts = [criterion(trainer.model, alone)[0].detach() for alone in sentences(batch, pad)]
-        torch.testing.assert_close(criterion(trainer.model, batch)[0].detach(), sum(parts))
-
-
-def sentences(batch, pad):
-    for row in range(len(batch["target"])):
-        sample = copy.deepcopy(batch)
-        kept = batch["target"][row] != pad
-        source = batch["net_input"]["src_tokens"][row]
-        sample["target"] = batch["target"][row, kept][None]
-        sample["net_input"] = {
-            "src_tokens": source[source != pad][None],
-            "src_lengths": batch["net_input"]["src_lengths"][row][None],
-            "prev_output_tokens": batch["net_input"]["prev_output_tokens"][row][: int(kept.sum())][None],
-        }
-        sample["ntokens"] = int(kept.sum())
-        yield sample
 
 
 @pytest.mark.parametrize(("name", "tied"), [("mle", (TIED,)), ("agg", ()), ("unlikelihood_sequence", (TIED,))])
@@ -252,33 +179,6 @@ def test_statistics_at_their_interval_in_the_log(lm_data):
 
 
 # What `agg` is told by fairseq; its state is tested by itself.
-
-
-@pytest.mark.parametrize("tied", [(), (TIED,)])
-def test_tied_and_untied_gradients_are_gated(lm_data, tied):
-    """dL/dW of the output side equals that of likelihood with the rows of rare tokens held back by the gates."""
-    cfg, task, model, criterion = build(lm_data, "--criterion", "agg", "--agg-rare-fraction", 0.5, *tied)
-    weight = model.decoder.output_projection.weight
-    batch, other = batches(cfg, task)[:2]
-    criterion.begin_update(0)
-    criterion(model, other)
-    criterion.begin_update(1)
-    gated = torch.autograd.grad(criterion(model, batch)[0], weight)[0]
-    gates, pad = criterion.agg.gates, task.target_dictionary.pad()
-    counts = torch.bincount(other["target"].flatten(), minlength=len(weight)).index_fill(0, torch.tensor([pad]), 0)
-    assert torch.equal(gates.gate_common, agg_gates(counts, 1, gates.rare).gate_common) and 20 < gates.rare.sum() < 40
-    h, y = model(**batch["net_input"], features_only=True)[0].flatten(0, 1), batch["target"].flatten()
-    h, y = h[y != pad], y[y != pad]
-    residual = (h.detach() @ weight.detach().t()).softmax(1)
-    residual[torch.arange(len(y)), y] -= 1
-    gate = torch.where(gates.rare[y][:, None], gates.gate_rare, gates.gate_common).masked_fill(~gates.rare, 1)
-    gate[torch.arange(len(y)), y] = 1
-    expected = (gate * residual).t() @ h.detach()
-    if tied:  # the input side, which is not gated
-        logits = model(**batch["net_input"])[0].flatten(0, 1)
-        plain = torch.nn.functional.cross_entropy(logits, batch["target"].flatten(), ignore_index=pad, reduction="sum")
-        expected = expected + torch.autograd.grad(plain, weight)[0] - residual.t() @ h.detach()
-    torch.testing.assert_close(gated, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):

@@ -24,7 +24,7 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.fairseq_glue import output_layer as glue
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.conftest import ROOT, run_command, zipf_text
-from tests.small_trainings import FAMILIES, LM, MT, SMALL_MT, build, configuration, trainer_for
+from tests.small_trainings import FAMILIES, LM, MT, SMALL_MT, build, configuration, logged, trainer_for
 
 EXAMPLES = next(path for path in (ROOT / ".venv").glob("lib/*/site-packages/fairseq/examples"))
 
@@ -40,26 +40,34 @@ def first_batch(trainer):
     return next(groups)[0]
 
 
-@pytest.mark.grid(2)
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_loss_and_gradients_are_those_of_fairseq(lm_data, mt_data, family):
-    """Without gates: of every parameter, those that weight normalization makes W of included."""
-    base = FAMILIES[family]
+def test_loss_gradients_and_log_are_those_of_fairseq(lm_data, mt_data, family):
+    """Without gates: of every parameter, those that weight normalization makes W of included; with label smoothing."""
+    base, smoothing = FAMILIES[family], 0.1 * (list(FAMILIES).index(family) % 2)
     data = data_of(base, lm_data, mt_data)
-    cfg, task, model, ours = build(data, "--criterion", "mle", base=base)
-    theirs = task.build_criterion(configuration(data, "--criterion", "cross_entropy", base=base).criterion)
+    options = ("--label-smoothing", smoothing) if smoothing else ()
+    cfg, task, model, ours = build(data, "--criterion", "mle", *options, base=base)
+    theirs = ("--criterion", "label_smoothed_cross_entropy" if smoothing else "cross_entropy", *options)
+    theirs = task.build_criterion(configuration(data, *theirs, base=base).criterion)
     for module in model.modules():  # some options of dropout have no 0 in all of these families
         if isinstance(getattr(module, "p", None), float):
             module.p = 0.0
     sample = next(task.get_batch_iterator(task.dataset("train"), max_tokens=64).next_epoch_itr(shuffle=False))
-    loss, expected = ours(model, sample)[0], theirs(model, sample)[0]
-    torch.testing.assert_close(loss, expected)
-    gradients = []
-    for value in (loss, expected):
+    gradients, losses, logs = [], [], []
+    for objective in (ours, theirs):
         model.zero_grad()
-        value.backward()
+        loss, size, log = objective(model, sample)
+        loss.backward()
         gradients.append({key: parameter.grad for key, parameter in model.named_parameters()})
+        losses.append((loss, size))
+        logs.append(logged(objective, [log]))
+    torch.testing.assert_close(*losses)
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+    found, expected = logs
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+    assert found["ppl"] == pytest.approx(expected["ppl"], rel=1e-4)
+    assert found["nll_loss"] == pytest.approx(expected.get("nll_loss", expected["loss"]), rel=1e-4)
     assert functional.linear is torch._C._nn.linear, "what was replaced has been put back"
 
 
@@ -330,25 +338,6 @@ def test_looking_for_the_layer_disturbs_nothing():
     assert model.training and not model.decoder.training and torch.is_grad_enabled()
     assert layer.weight is model.decoder.output_projection.weight
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-@pytest.mark.parametrize("family", ["lightconv_lm"])
-def test_looking_again_changes_no_bit_of_a_training(lm_data, family):
-    """A resumed process looks for the layer again, in the middle of a training with dropout."""
-    start, weights = None, []
-    for looks_again in (False, True):
-        options = ("--criterion", "agg", "--agg-window", 2, "--dropout", 0.3)
-        trainer, _ = trainer_for(lm_data, *options, base=FAMILIES[family])
-        sample = first_batch(trainer)
-        start = start or copy.deepcopy(trainer.model.state_dict())  # DynamicConv leaves a bias uninitialized
-        trainer.model.load_state_dict(start)
-        torch.manual_seed(5)
-        for _ in range(3):
-            trainer.train_step([sample])
-            if looks_again:
-                glue._found.clear()
-        weights.append(trainer.model.state_dict())
-    torch.testing.assert_close(*weights, rtol=0, atol=0)
 
 
 def test_a_layer_that_is_applied_twice_in_training_is_refused(capsys):

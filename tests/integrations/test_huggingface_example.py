@@ -1,4 +1,4 @@
-"""examples/huggingface.py with a small text and few updates, and what the commands say of the folders that it leaves."""
+"""examples/huggingface.py with a small text and few updates, and the commands on the folders that it leaves."""
 
 import runpy
 from pathlib import Path
