@@ -6,6 +6,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 import agg_fairseq.criterions  # noqa: F401 — registers
 from agg_fairseq.f2 import FactorizedSoftmax
+from agg_fairseq.functional.kernels.chunked import ChunkedLoss
 from agg_fairseq.modules import TokenCounter, UnigramLinear
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.waiting import WaitsForTheDevice, leave_out_what_only_a_cpu_reads, use
@@ -64,6 +65,11 @@ def test_a_training_step_waits_for_no_device(case):
     """But once: when the window is full for the first time, `agg` looks how many tokens are rare."""
     once = {2: ["aten._local_scalar_dense"]} if case.startswith("agg ") or case == "agg" else {}
     assert steps(*CASES[case]) == [once.get(update, []) for update in range(5)]
+
+
+def test_the_mode_sees_what_it_is_for(monkeypatch):
+    use(ChunkedLoss, monkeypatch)
+    assert "aten.nonzero" in steps("mle", {}, updates=1)[0]
 
 
 def test_a_log_unigram_bias_waits_for_no_device():

@@ -109,25 +109,18 @@ def test_the_output_embedding_is_centered():
         assert model.lm_head.weight.mean(0).abs().max() < 1e-8
 
 
-def test_labels_shifted_by_the_caller():
-    model = gpt2()
-    given = batch(ignored=[(1, 4)])
+def test_labels_given_in_other_ways():
+    """Shifted by the caller; and by position."""
+    model, given = gpt2(), batch(ignored=[(1, 4)])
     expected = gradients(model, model(**given).loss)
-    gated = GatedLoss(model, agg_rare_fraction=0.3)
-    found = model(**given, shift_labels=shifted(given["labels"])).loss
-    assert_close(gradients(model, found), expected, 1e-6)
+    gated, target = GatedLoss(model, agg_rare_fraction=0.3), shifted(given["labels"])
+    assert_close(gradients(model, model(**given, shift_labels=target).loss), expected, 1e-6)
     gated.end_update()
-    target = shifted(given["labels"])
     assert gated.objective.counter.appearances.equal(torch.bincount(target[target != -100], minlength=VOCABULARY))
-
-
-def test_labels_given_by_position():
-    """`labels` is not always a keyword."""
-    model, given = gpt2(), batch()
-    expected = model(**given).loss
+    gated.remove()
     GatedLoss(model, "mle")
-    found = model(given["input_ids"], None, None, None, None, None, None, None, given["labels"]).loss
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    by_position = model(given["input_ids"], None, None, None, None, None, None, None, given["labels"]).loss
+    assert_close(gradients(model, by_position), expected, 1e-6)
 
 
 def test_autocast():
@@ -198,22 +191,15 @@ def test_remove():
     GatedLoss(model, "mle")  # another one may follow
 
 
-def test_a_step_that_fails_leaves_the_model_usable():
+def test_what_fails_leaves_the_model_usable():
     model, given = gpt2(), batch()
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        GatedLoss(model, agg_alpha=1.5)
+    assert model(**given).logits is not None
     GatedLoss(model, agg_rare_fraction=0.3)
     with pytest.raises(ValueError, match="expected targets"):
         model(input_ids=given["input_ids"], labels=torch.full_like(given["labels"], VOCABULARY))
     assert model(input_ids=given["input_ids"]).logits.shape == (3, 12, VOCABULARY)
-
-
-def test_save_pretrained_round_trip(tmp_path):
-    model = gpt2()
-    GatedLoss(model, agg_rare_fraction=0.3)
-    gradients(model, model(**batch()).loss)
-    model.save_pretrained(tmp_path)
-    loaded = type(model).from_pretrained(tmp_path)
-    model.eval(), loaded.eval()
-    assert loaded(**batch()).logits.equal(model(**batch()).logits)
 
 
 # What is refused
@@ -262,37 +248,28 @@ def test_refuses_a_model_that_computes_its_loss_by_itself(monkeypatch):
         model(**batch())
 
 
-def test_refuses_an_embedding_that_has_been_resized_or_does_not_train():
+def without_training(model):
+    model.lm_head.weight.requires_grad_(False)
+
+
+def resized(model):
+    model.lm_head.weight = torch.nn.Parameter(torch.zeros(VOCABULARY + 3, 16))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda model: without_training(model) or model(**batch()), "does not train"),
+        (lambda model: resized(model) or model(**batch()), "expected an output embedding of shape"),
+        (lambda model: copy.copy(model)(**batch()), "one process per GPU with torchrun"),  # as nn.DataParallel does
+        (lambda model: model(**batch(), logits_to_keep=3), "leave out logits_to_keep"),
+    ],
+)
+def test_refuses_in_a_training_step(call, message):
     model = gpt2()
     GatedLoss(model, agg_rare_fraction=0.3)
-    model.lm_head.weight.requires_grad_(False)
-    with pytest.raises(UserError, match="does not train"):
-        model(**batch())
-    model.lm_head.weight = torch.nn.Parameter(torch.zeros(VOCABULARY + 3, 16))
-    with pytest.raises(UserError, match="expected an output embedding of shape"):
-        model(**batch())
-
-
-def test_refuses_data_parallelism_by_threads():
-    """nn.DataParallel runs shallow copies of the model, which share their hooks."""
-    model = gpt2()
-    GatedLoss(model, "mle")
-    with pytest.raises(UserError, match="one process per GPU with torchrun"):
-        copy.copy(model)(**batch())
-
-
-def test_refuses_logits_to_keep_in_training():
-    model = gpt2()
-    GatedLoss(model, "mle")
-    with pytest.raises(UserError, match="leave out logits_to_keep"):
-        model(**batch(), logits_to_keep=3)
-
-
-def test_a_refused_option_leaves_nothing_on_the_model():
-    model = gpt2()
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        GatedLoss(model, agg_alpha=1.5)
-    assert model(**batch()).logits is not None
+    with pytest.raises(UserError, match=message):
+        call(model)
 
 
 # With Trainer
@@ -425,36 +402,12 @@ def test_trainer_refuses_another_model_and_data_without_length(tmp_path):
     assert gated.objective.counter.updates == 2
 
 
-def test_a_skipped_update_is_forgotten():
+def test_a_skipped_update_of_trainer_is_forgotten():
     model = gpt2()
     gated = GatedLoss(model, agg_rare_fraction=0.2)
-    model(**batch(seed=1)).loss.backward()
-    gated.end_update(skipped=True)
-    assert gated.objective.counter.updates == 0
     model(**batch(seed=1)).loss.backward()
     gated.on_optimizer_step(None, None, None, optimizer=SimpleNamespace(step_was_skipped=True))  # as Trainer says it
     assert gated.objective.counter.updates == 0
-    model(**batch(seed=2)).loss.backward()
-    gated.end_update()
-    assert gated.objective.counter.appearances.sum() == 33
-
-
-def test_loop_of_ones_own_resumes_in_the_middle_of_an_update():
-    model = gpt2()
-    gated = GatedLoss(model, agg_rare_fraction=0.2)
-    assert gated.objective.counter.window == 1000
-    for seed in (1, 2):
-        model(**batch(seed=seed)).loss.backward()
-        gated.end_update()
-    model(**batch(seed=3)).loss.backward()
-    resumed = GatedLoss(gpt2(), agg_rare_fraction=0.2)
-    resumed.load_state_dict(gated.state_dict())
-    for one in (gated, resumed):
-        one.model.zero_grad()
-        one.model(**batch(seed=4)).loss.backward()
-        one.end_update()
-    assert gated.model.lm_head.weight.grad.equal(resumed.model.lm_head.weight.grad)
-    assert gated.objective.counter.appearances.equal(resumed.objective.counter.appearances)
 
 
 WORKER = """

@@ -12,7 +12,7 @@ from agg_fairseq.f2.token_classes import TokenClasses
 from agg_fairseq.functional import Gates, gated_cross_entropy, kernels, naive_gated_cross_entropy
 from agg_fairseq.functional.kernels.chunked import ChunkedLoss
 from tests.conftest import ROOT, run_command
-from tests.waiting import WaitsForTheDevice, leave_out_what_only_a_cpu_reads, use
+from tests.waiting import use
 
 pytest.importorskip("triton")
 from agg_fairseq.functional.kernels.fused import FusedLoss, autocast_dtype
@@ -154,19 +154,13 @@ def test_half_precision_is_no_worse_than_fairseqs(rounding, dtype, spread, loss_
         assert (our - right).norm() <= (their - right).norm() * 1.01 + 1e-12
 
 
-def test_nothing_but_padding(rows):
+def test_nothing_but_padding_and_nothing_at_all(rows):
     h, w, b, y, _ = problem()
-    out = gated_cross_entropy(h, w, torch.full_like(y, PAD), bias=b, gates=gates_of("both"), ignore_index=PAD)
-    out.loss.backward()
-    assert out.loss.item() == 0
+    for features, target in ((h, torch.full_like(y, PAD)), (h[:0], y[:0])):
+        out = gated_cross_entropy(features, w, target, bias=b, gates=gates_of("both"), ignore_index=PAD)
+        out.loss.backward()
+        assert out.loss.item() == 0
     assert not any(t.grad.any() for t in (h, w, b))
-
-
-def test_no_positions(rows):
-    _, w, _, y, _ = problem()
-    out = gated_cross_entropy(w.new_empty(0, 8), w, y[:0])
-    out.loss.backward()
-    assert out.loss.item() == 0 and not w.grad.any()
 
 
 @pytest.mark.parametrize("wanted", [(True, False), (False, True), (False, False)])
@@ -209,22 +203,6 @@ def test_factorized_softmax_takes_it_too(rows):
             ).loss.backward()
     for found, right in zip(ours, truth, strict=True):
         torch.testing.assert_close(found.grad.double(), right.grad, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", GATES)
-def test_waits_for_no_device(rows, monkeypatch, kind):
-    """The kernel is replaced by one that does nothing, since the interpreter works on the host."""
-    monkeypatch.setattr(rows, "form_residuals_", lambda *arguments, **options: None)
-    leave_out_what_only_a_cpu_reads(monkeypatch)
-    h, w, b, y, _ = problem()
-    with WaitsForTheDevice() as mode:
-        loss = gated_cross_entropy(h, w, y, bias=b, gates=gates_of(kind), ignore_index=PAD).loss
-    assert not mode.found
-    assert loss.requires_grad
-    with WaitsForTheDevice() as mode, pytest.MonkeyPatch.context() as patch:
-        use(ChunkedLoss, patch)
-        gated_cross_entropy(h, w, y, ignore_index=PAD)
-    assert "aten.nonzero" in mode.found  # the mode does see what it is for
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="the profiler counts the memory of a CPU")
@@ -310,44 +288,39 @@ def test_autocast_decides_the_products(rows, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("is_cuda", "dtype", "penalty", "form"),
+    ("given", "form"),
     [
-        (True, torch.bfloat16, None, FusedLoss),
-        (True, torch.float32, None, FusedLoss),
-        (True, torch.float64, None, ChunkedLoss),
-        (True, torch.float32, "unlikelihood", ChunkedLoss),
-        (True, torch.float32, "z_loss", ChunkedLoss),
-        (True, torch.float32, "adversarial", ChunkedLoss),
-        (False, torch.bfloat16, None, ChunkedLoss),
+        ({"dtype": torch.bfloat16}, FusedLoss),
+        ({}, FusedLoss),
+        ({"dtype": torch.float64}, ChunkedLoss),
+        ({"unlikelihood": 0.1}, ChunkedLoss),
+        ({"z_loss": 0.1}, ChunkedLoss),
+        ({"adversarial": 0.1}, ChunkedLoss),
+        ({"is_cuda": False, "dtype": torch.bfloat16}, ChunkedLoss),
     ],
 )
-def test_which_form(is_cuda, dtype, penalty, form):
-    assert form_for(is_cuda, dtype, penalty) is form
+def test_which_form(given, form):
+    assert form_for(**given) is form
 
 
-def form_for(is_cuda=True, dtype=torch.float32, penalty=None):
-    options = SimpleNamespace(unlikelihood=None, z_loss=0.0, adversarial=0.0)
-    if penalty is not None:
-        setattr(options, penalty, 0.1)
+def form_for(is_cuda=True, dtype=torch.float32, **terms):
+    options = SimpleNamespace(**{"unlikelihood": None, "z_loss": 0.0, "adversarial": 0.0, **terms})
     return select(SimpleNamespace(is_cuda=is_cuda, dtype=dtype), options)
 
 
-def test_where_triton_or_its_compiler_is_missing(monkeypatch):
-    monkeypatch.setenv("AGG_FAIRSEQ_TRITON", "0")
-    assert form_for() is ChunkedLoss
-    monkeypatch.setenv("AGG_FAIRSEQ_TRITON", "1")
-    assert form_for() is FusedLoss
-    monkeypatch.setattr("agg_fairseq.functional.kernels.importlib.util.find_spec", lambda name: None)
-    assert form_for() is ChunkedLoss
-
-
-@pytest.mark.parametrize(("version", "hip"), [("2.9.1", None), ("1.13.0+cu117", None), ("2.13.0", "7.0")])
-def test_half_precision_needs_products_that_end_in_float32(monkeypatch, version, hip):
-    """float16 would overflow at the 64th occurrence of a token in a chunk."""
-    monkeypatch.setattr(torch, "__version__", version)
-    monkeypatch.setattr(torch.version, "hip", hip)
-    assert form_for(dtype=torch.float16) is ChunkedLoss
-    assert form_for(dtype=torch.float32) is FusedLoss
+def test_where_triton_its_compiler_or_a_product_is_missing(monkeypatch):
+    """Half precision needs products that end in float32: float16 would overflow at the 64th occurrence of a token."""
+    with monkeypatch.context() as patch:
+        patch.setenv("AGG_FAIRSEQ_TRITON", "0")
+        assert form_for() is ChunkedLoss
+        patch.setenv("AGG_FAIRSEQ_TRITON", "1")
+        assert form_for() is FusedLoss
+        patch.setattr("agg_fairseq.functional.kernels.importlib.util.find_spec", lambda name: None)
+        assert form_for() is ChunkedLoss
+    for version, hip in (("2.9.1", None), ("1.13.0+cu117", None), ("2.13.0", "7.0")):
+        monkeypatch.setattr(torch, "__version__", version)
+        monkeypatch.setattr(torch.version, "hip", hip)
+        assert form_for(dtype=torch.float16) is ChunkedLoss and form_for() is FusedLoss
 
 
 COMPILE = """

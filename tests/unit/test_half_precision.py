@@ -198,16 +198,3 @@ def test_cosine_regularizer_under_autocast():
         loss = cosine_regularizer(found)
     loss.backward()
     torch.testing.assert_close(found.grad, expected.grad)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("dtype", "largest", "size"), [(torch.bfloat16, 10, (1024, 44_256, 128)), (torch.float16, 30, (96, 150_001, 48))]
-)
-def test_larger_products(dtype, largest, size):
-    h, w, y = problem(largest, *size)
-    assert_no_worse(
-        lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD).loss,
-        lambda h, w: cross_entropy(h, w, y),
-        (h, w), dtype, (1.0, 2.0**15),
-    )  # fmt: skip
