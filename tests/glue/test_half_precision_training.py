@@ -81,32 +81,43 @@ def test_every_parameter_of_an_amp_update_has_a_gradient(lm_data, name):
     assert missing == []
 
 
-def set_scale(trainer, scale):
-    scaler = trainer.optimizer.scaler
-    if trainer.cfg.common.amp:
-        scaler.update(float(scale))
-    else:
-        scaler.loss_scale = float(scale)
+SCALES = {"fp16": 2.0**22, "fp16 not flat": 2.0**22, "memory-efficient fp16": 2.0**22, "amp": 2.0**127}
+"""Scales of the loss with which a gradient overflows."""
+NAN, INFINITY = float("nan"), float("inf")
 
 
-def attempts(trainer, updates, at_overflow, scale, frequency):
-    """Steps until so many updates have taken place, the scale far too large before one of them.
+def spoiled(trainer, value):
+    """Makes a decoder layer yield NaN or infinity; the handle takes it back."""
+    layer = trainer.model.decoder.layers[0]
+    return layer.register_forward_hook(lambda module, inputs, output: (output[0] * value, *output[1:]))
+
+
+def attempts(trainer, mode, updates, spoil=None, frequency=1):
+    """Steps until so many updates have taken place; before the fifth, the gradient of an attempt is not finite.
+
+    Args:
+        mode: of the trainer; where it has no scale of the loss, every attempt is an update.
+        spoil: what the features of that attempt are multiplied by; None makes the scale of the loss far too large.
 
     Yields:
         The micro-batches of each attempt, and whether it was an update.
     """
-    data = batches(trainer.cfg, trainer.task)
-    number, raised = 0, False
-    while trainer.get_num_updates() < updates:
+    data, handle = batches(trainer.cfg, trainer.task), None
+    for number in range(60):
         before = trainer.get_num_updates()
-        if before == at_overflow and not raised:
-            set_scale(trainer, scale)
-            raised = True
+        if before == updates:
+            return
+        if number == 4 and mode in SCALES and spoil is None:
+            scaler = trainer.optimizer.scaler
+            scaler.update(SCALES[mode]) if mode == "amp" else setattr(scaler, "loss_scale", SCALES[mode])
+        elif number == 4 and mode in SCALES:
+            handle = spoiled(trainer, spoil)
         samples = [data[(number * frequency + i) % len(data)] for i in range(frequency)]
         trainer.train_step(samples)
+        if handle is not None:
+            handle.remove()
         yield samples, trainer.get_num_updates() > before
-        number += 1
-        assert number < 60
+    raise AssertionError("every attempt is skipped")
 
 
 def counts_of(trainer, updates):
@@ -119,27 +130,36 @@ def counts_of(trainer, updates):
     return torch.bincount(tokens[tokens != pad], minlength=size)
 
 
-SCALES = {"fp16": 2.0**22, "fp16 not flat": 2.0**22, "memory-efficient fp16": 2.0**22, "amp": 2.0**127}
-
-
 @pytest.mark.parametrize(
-    ("mode", "frequency", "current"),
-    zip(SCALES, [1, 2, 2, 1], [(), (), ("--agg-count-current-batch",), ("--agg-count-current-batch",)], strict=True),
+    ("mode", "frequency", "current", "spoil"),
+    [
+        ("fp16", 1, (), None),
+        ("fp16", 2, ("--agg-count-current-batch",), INFINITY),
+        ("fp16 not flat", 2, (), None),
+        ("memory-efficient fp16", 2, ("--agg-count-current-batch",), None),
+        ("memory-efficient fp16", 1, (), NAN),
+        ("amp", 1, ("--agg-count-current-batch",), None),
+        ("amp", 1, (), NAN),
+    ],
 )
-def test_updates_that_overflow_are_not_counted(lm_data, mode, frequency, current):
-    """And the next attempt has the gates of the updates that did take place, whatever was skipped."""
+def test_skipped_updates_are_not_counted(lm_data, mode, frequency, current, spoil):
+    """And the next attempt has the gates of the updates that did take place, whatever was skipped, and finite weights.
+
+    With `--amp`, fairseq tries a batch with an overflow again before it is skipped.
+    """
     trainer, _ = small_trainer(lm_data, *OBJECTIVES["agg"], *MODES[mode], "--update-freq", frequency, *current)
-    criterion, done, skipped = trainer.criterion, [], 0
-    for samples, happened in attempts(trainer, 7, at_overflow=4, scale=SCALES[mode], frequency=frequency):
+    agg, done, skipped = trainer.criterion.agg, [], 0
+    for samples, happened in attempts(trainer, mode, 7, spoil, frequency):
         window = done[-3:]
         if not current or window:
             known = [*window, samples] if current else window
             assert_gates(trainer, counts_of(trainer, known), len(known))
-        assert torch.equal(criterion.agg.counter.appearances, counts_of(trainer, window))
-        assert criterion.agg.counter.updates == len(window)
+        assert torch.equal(agg.counter.appearances, counts_of(trainer, window))
+        assert agg.counter.updates == len(window)
         done, skipped = ([*done, samples], skipped) if happened else (done, skipped + 1)
     assert skipped >= 1 and len(done) == 7
-    assert torch.equal(criterion.agg.counter.current, counts_of(trainer, done[-1:]))
+    assert torch.equal(agg.counter.current, counts_of(trainer, done[-1:]))
+    assert all(tensor.isfinite().all() for tensor in trainer.model.parameters())
 
 
 def assert_gates(trainer, appearances, updates):
@@ -158,10 +178,10 @@ def assert_gates(trainer, appearances, updates):
 def test_predictions_of_skipped_updates_are_not_counted(lm_data, mode):
     """`face`: the predictions of the updates that took place, and of no other attempt."""
     trainer, _ = small_trainer(lm_data, *OBJECTIVES["face"], *MODES[mode])
-    criterion, total, skipped = trainer.criterion, 0, 0
-    for _, happened in attempts(trainer, 6, at_overflow=3, scale=SCALES[mode], frequency=1):
-        assert torch.equal(criterion.counter.appearances, torch.zeros_like(criterion.counter.appearances) + total)
-        total, skipped = total + criterion.counter.current * happened, skipped + (not happened)
+    counter, total, skipped = trainer.criterion.counter, 0, 0
+    for _, happened in attempts(trainer, mode, 6):
+        assert torch.equal(counter.appearances, torch.zeros_like(counter.appearances) + total)
+        total, skipped = total + counter.current * happened, skipped + (not happened)
     assert skipped >= 1
 
 
@@ -174,7 +194,7 @@ def test_rows_that_are_centered_or_frozen(lm_data, name, mode):
     trainer, _ = small_trainer(lm_data, *OBJECTIVES[name], *options, *MODES[mode])
     frozen = rare_rows(trainer) if name == "freeze_rare" else None
     weight, rounding = trainer.model.decoder.output_projection.weight, 1e-3 if "16" in mode else 1e-7
-    for _, happened in attempts(trainer, 6, 3 if mode in SCALES else -1, SCALES.get(mode), frequency=1):
+    for _, happened in attempts(trainer, mode, 6):
         if frozen is not None:
             assert torch.equal(rare_rows(trainer), frozen) and frozen.any()
         elif happened:
@@ -203,77 +223,18 @@ def float32_copies(trainer):
     raise AssertionError("the optimizer does not train the output embedding")
 
 
-def poison(trainer, value):
-    """Makes a decoder layer yield NaN or infinity; the handle takes it back."""
-
-    def spoil(module, inputs, output):
-        return (output[0] * value, *output[1:])
-
-    return trainer.model.decoder.layers[0].register_forward_hook(spoil)
-
-
-def poisoned_weights(trainer, value):
-    with torch.no_grad():
-        trainer.model.decoder.layers[0].fc2.weight[0, 0] = value
-
-
-CRASHING = {"float32": ()} | BF16
-
-
-def crash(lm_data, save, caplog, criterion, mode, value, where):
-    """Three updates, a checkpoint, and one with NaN or infinity: the error, fairseq's report, and the trainer."""
-    trainer, iterator = small_trainer(lm_data, *criterion, *CRASHING[mode], save=save)
+@pytest.mark.parametrize(("mode", "value"), [((), NAN), (BF16["bf16"], INFINITY)])
+def test_nan_without_a_scale_ends_in_the_report_of_fairseq(lm_data, caplog, mode, value):
+    """Its error, and the finding of its NaN detector; the update is not counted."""
+    trainer, _ = small_trainer(lm_data, *OBJECTIVES["agg"], *mode)
     data = batches(trainer.cfg, trainer.task)
-    for batch in data[:3]:
-        trainer.train_step([batch])
-    trainer.cfg.checkpoint.no_save = False
-    iterator.next_epoch_itr()
-    checkpoint_utils.save_checkpoint(trainer.cfg.checkpoint, trainer, iterator, None)
-    caplog.clear()
-    {"features": poison, "weights": poisoned_weights}[where](trainer, value)
-    with caplog.at_level(logging.WARNING, logger="fairseq.nan_detector"), pytest.raises(FloatingPointError) as error:
-        trainer.train_step([data[3]])
+    trainer.train_step([data[0]])
+    spoiled(trainer, value)
+    with caplog.at_level(logging.WARNING, logger="fairseq.nan_detector"), pytest.raises(FloatingPointError):
+        trainer.train_step([data[1]])
     report = [record.getMessage() for record in caplog.records if record.name == "fairseq.nan_detector"]
-    assert (save / "crash.pt").is_file()
-    return error.value, report, trainer
-
-
-NAN, INFINITY = float("nan"), float("inf")
-
-
-@pytest.mark.parametrize(
-    ("name", "mode", "value", "where"),
-    [
-        ("agg", "float32", NAN, "features"),
-        ("agg with terms", "memory-efficient bf16", INFINITY, "weights"),
-        ("face", "bf16", INFINITY, "features"),
-    ],
-)
-def test_nan_is_reported_as_fairseq_reports_it(lm_data, tmp_path, caplog, name, mode, value, where):
-    """The same error and the same finding of its NaN detector as with `cross_entropy`; nothing is counted."""
-    expected, their_report, _ = crash(
-        lm_data, tmp_path / "fairseq", caplog, ("--criterion", "cross_entropy"), mode, value, where
-    )
-    found, our_report, trainer = crash(lm_data, tmp_path / "ours", caplog, OBJECTIVES[name], mode, value, where)
-    assert type(found) is type(expected) and str(found) == str(expected)
-    ours, theirs = (report[0].split(", forward")[0] for report in (our_report, their_report))
-    assert ours == theirs and "detected in output of decoder.layers.0" in ours
-    if name == "agg":
-        data = batches(trainer.cfg, trainer.task)
-        assert torch.equal(trainer.criterion.agg.counter.appearances, counts_of(trainer, [[b] for b in data[:3]]))
-
-
-def test_a_resume_after_nan_counts_what_took_place(lm_data, tmp_path, caplog):
-    mode = "bf16"
-    _, _, crashed = crash(lm_data, tmp_path, caplog, OBJECTIVES["agg"], mode, NAN, "features")
-    trainer, _ = small_trainer(lm_data, *OBJECTIVES["agg"], *CRASHING[mode], save=tmp_path)
-    checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
-    assert trainer.get_num_updates() == 3
-    data = batches(trainer.cfg, trainer.task)
-    for batch in data[4:6]:
-        trainer.train_step([batch])
-    window = [[data[1]], [data[2]], [data[4]]]
-    assert torch.equal(trainer.criterion.agg.counter.appearances, counts_of(trainer, window))
+    assert "detected in output of decoder.layers.0" in report[0]
+    assert torch.equal(trainer.criterion.agg.counter.appearances, counts_of(trainer, [[data[0]]]))
 
 
 @pytest.mark.parametrize(
@@ -296,25 +257,6 @@ def test_a_resume_goes_on_bit_for_bit(lm_data, tmp_path, name, mode):
     assert torch.equal(resumed.criterion.agg.counter.appearances, whole.criterion.agg.counter.appearances)
 
 
-@pytest.mark.parametrize(("mode", "value"), zip(SCALES, [NAN, INFINITY, INFINITY, NAN], strict=True))
-def test_nan_under_loss_scaling_is_a_skipped_update(lm_data, mode, value):
-    """Once, as if an overflow: it never enters the window. With `--amp` fairseq tries the batch again before that."""
-    trainer, _ = small_trainer(lm_data, *OBJECTIVES["agg"], *MODES[mode])
-    data = batches(trainer.cfg, trainer.task)
-    for batch in data[:3]:
-        trainer.train_step([batch])
-    before = copy.deepcopy(trainer.model.state_dict())
-    hook = poison(trainer, value)
-    trainer.train_step([data[3]])
-    hook.remove()
-    assert trainer.get_num_updates() == 3
-    assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.model.state_dict().items())
-    for batch in data[4:6]:
-        trainer.train_step([batch])
-    assert torch.equal(trainer.criterion.agg.counter.appearances, counts_of(trainer, [[data[1]], [data[2]], [data[4]]]))
-    assert all(tensor.isfinite().all() for tensor in trainer.model.parameters())
-
-
 @pytest.mark.parametrize("name", ["agg with terms", "face", "f2_softmax"])
 def test_validation_with_nan_is_logged_and_changes_nothing(lm_data, name):
     """As with `cross_entropy`, the loss is NaN; the counts stay, and training goes on once the weights are well."""
@@ -323,7 +265,7 @@ def test_validation_with_nan_is_logged_and_changes_nothing(lm_data, name):
     for batch in data[:2]:
         trainer.train_step([batch])
     state = copy.deepcopy(trainer.criterion.checkpoint_state())
-    hook = poison(trainer, float("nan"))
+    hook = spoiled(trainer, NAN)
     log = trainer.valid_step(data[2])
     hook.remove()
     assert torch.isnan(torch.as_tensor(float(log["loss"])))
