@@ -83,7 +83,7 @@ def generating_model(layer: nn.Module, decoding: str) -> EnsembleModel:
         decoding: `--f2-decoding` of the factorized one; a linear one has none.
     """
     decoder = (_F2Decoder if isinstance(layer, FactorizedSoftmax) else _FullDecoder)(layer)
-    decoder.f2_decoding, decoder.missing_classes = decoding, None
+    decoder.f2_decoding = decoding
     return EnsembleModel([FairseqLanguageModel(decoder)]).eval()
 
 

@@ -35,7 +35,7 @@ class Moment:
     bytes: int = 0
 
 
-def train(arguments, log, moment=None, timeout=120):
+def train(arguments, log, moment=None, timeout=1800):
     """One process of fairseq-train.
 
     Returns:
@@ -44,7 +44,7 @@ def train(arguments, log, moment=None, timeout=120):
     return _ended([_started(arguments, log, moment)], timeout)[0]
 
 
-def train_by_two(arguments, log, moment=None, timeout=120):
+def train_by_two(arguments, log, moment=None, timeout=1800):
     """Two workers over gloo, both killed at the same moment: the exit statuses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

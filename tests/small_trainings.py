@@ -7,6 +7,7 @@ from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
 import agg_fairseq.criterions  # noqa: F401 — registers
+from agg_fairseq.fairseq_glue.trainer import fill_placeholder
 
 LM = (
     "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 "
@@ -100,11 +101,12 @@ def configuration(data, *arguments, base=LM):
 
 
 def build(data, *arguments, base=LM):
-    """Task, model and criterion, as fairseq-train builds them, with the training split loaded."""
+    """Task, model and criterion, as fairseq-train builds them, with the training split loaded and counted."""
     cfg = configuration(data, *arguments, base=base)
     torch.manual_seed(1)
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)
+    fill_placeholder(model, task, "train")
     criterion = task.build_criterion(cfg.criterion)
     task.load_dataset("train")
     return cfg, task, model, criterion
@@ -135,6 +137,17 @@ def gradients(trainer, batch, update=0):
     trainer.criterion.begin_update(update)
     loss, _, log = trainer.criterion(trainer.model, batch)
     return torch.autograd.grad(loss, list(trainer.model.parameters())), log
+
+
+def target_counts(data, dictionary):
+    """Counted from the text: a target that fairseq's own dictionary lookup makes of each word, and the line ends."""
+    counts = torch.zeros(len(dictionary), dtype=torch.int64)
+    text = data.parent / ("train.de" if (data.parent / "train.de").exists() else "train")
+    for line in text.read_text().splitlines():
+        for word in line.split():
+            counts[dictionary.index(word)] += 1
+        counts[dictionary.eos()] += 1
+    return counts
 
 
 def logged(criterion, logs):

@@ -109,6 +109,10 @@ class AwdLSTMDecoder(FairseqIncrementalDecoder):
             order = {name: [part.index_select(0, new_order) for part in parts] for name, parts in saved.items()}
             self.set_incremental_state(incremental_state, STATE, order)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies of the model, such as that of --store-ema: a graph cannot be copied."""
+        return {**self.__dict__, "penalty": None}
+
     def max_positions(self) -> int:
         """No limit but that of the memory."""
         return 100_000

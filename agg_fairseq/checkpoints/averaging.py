@@ -33,11 +33,6 @@ SHOWN_FILES = 20
 WITHOUT_MEAN = ("class_of_token", "counts")
 """Entries of the output layers of this package that are saved as floating-point numbers and are no weights: the class
 of each token, and the counts that a log-unigram bias starts from."""
-DTYPES = (
-    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
-    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-)
-"""What can be summed, or compared, in float64."""
 
 
 def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Path) -> Result:
@@ -52,8 +47,8 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
         output: the file to write.
 
     Returns:
-        Result: a row per checkpoint, with its updates and its validation loss (in bits, as fairseq reports it), None
-        where it does not say. Details: `checkpoints`, for each `name`, `path`, `updates` and `validation_loss`.
+        Result: a row per checkpoint, with its updates and its validation loss (in bits, as fairseq reports it; None
+        where it does not say). Details: `checkpoints`, for each `name`, `path`, `updates` and `validation_loss`.
 
     Raises:
         UserError: a checkpoint is given twice, or is `output`, or that cannot be written; the checkpoints are of
@@ -75,7 +70,7 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
     (first_path, expected), *others = settings.items()
     for path, found in others:
         for option, value in expected.items():
-            if found[option] != value and None not in (found[option], value):
+            if found[option] != value and None not in (found[option], value):  # None: of an older fairseq
                 raise UserError(
                     f"{path}: found {option} {found[option]}, but {value} in {first_path}; expected checkpoints of one "
                     "model"
@@ -88,16 +83,22 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
         raise UserError(str(error)) from error
     for path, parameters in models.items():
         check_finite(path, parameters)
-    state = {**_without_training_state(next(iter(checkpoints.values())).state), "model": averaged}
-    write_whole(output, lambda temporary: torch.save(state, temporary))
+    # Without the state of a criterion, in the task's part of `extra_state`: it is that of one run.
+    first = next(iter(checkpoints.values())).state
+    extra = {
+        key: {name: part for name, part in value.items() if name != STATE_KEY} if isinstance(value, dict) else value
+        for key, value in (first.get("extra_state") or {}).items()
+    }
+    state = {**first, "model": averaged, "extra_state": extra}
 
     described = []
     for name, checkpoint in checkpoints.items():
-        history, extra = checkpoint.state.get("optimizer_history"), checkpoint.state.get("extra_state")
-        last = history[-1] if isinstance(history, list) and history else None
-        updates = _number(last.get("num_updates")) if isinstance(last, dict) else None
-        loss = _number(extra.get("val_loss")) if isinstance(extra, dict) else None
-        described.append({"name": name, "path": str(checkpoint), "updates": updates, "validation_loss": loss})
+        loss = (checkpoint.state.get("extra_state") or {}).get("val_loss")
+        loss = None if loss is None else float(loss)
+        described.append(
+            {"name": name, "path": str(checkpoint), "updates": checkpoint.updates, "validation_loss": loss}
+        )
+    write_whole(output, lambda temporary: torch.save(state, temporary))
     return Result(
         columns=[Column("updates", digits=0), Column("validation loss", "bits", 3)],
         rows={one["name"]: [one["updates"], one["validation_loss"]] for one in described},
@@ -155,33 +156,28 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
     the result too. What is no floating-point number, and what is listed in `WITHOUT_MEAN`, must be the same in all.
 
     Args:
-        models: the parameters by name, of each model by the name that errors call it; the first gives the dtypes.
+        models: the parameters by name, of each model by the name that errors call it; at least one. The first gives
+            the dtypes.
 
     Returns:
         New tensors, in the order and the dtypes of the first model's.
 
     Raises:
-        ValueError: there are no models; one is no model, or differs from the first in the names, the shapes or what
-            must be the same; or a tensor is sparse, quantized, without values, complex or of 8-bit floats.
+        ValueError: a model differs from the first in the names, the shapes or what must be the same.
 
     Reference: Vaswani et al. (2017), Sec. 6.1.
     """
-    if not models:
-        raise ValueError("expected the parameters of at least one model, got none")
     (first_label, first), *others = models.items()
-    _check_tensors(first, first_label)
     remedy = "expected checkpoints of one model"
     for label, parameters in others:
-        _check_tensors(parameters, label)
+        if parameters.keys() != first.keys():
+            name = next(iter(parameters.keys() ^ first.keys()))
+            here, there = (label, first_label) if name in parameters else (first_label, label)
+            raise ValueError(f"{here}: found {name}, which {there} does not have; {remedy}")
         for name, value in first.items():
-            if name not in parameters:
-                raise ValueError(f"{label}: found no {name}, which {first_label} has; {remedy}")
             shape, expected = tuple(parameters[name].shape), tuple(value.shape)
             if shape != expected:
                 raise ValueError(f"{label}: found {name} of shape {shape}, but {expected} in {first_label}; {remedy}")
-        added = next((name for name in parameters if name not in first), None)
-        if added is not None:
-            raise ValueError(f"{label}: found {added}, which {first_label} does not have; {remedy}")
     found: dict[Any, Tensor] = {}
     averaged = {}
     for name in tqdm(first, desc="averaging", unit="parameter", disable=None, leave=False):
@@ -195,58 +191,12 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
                     total += tensor
                 found[place] = total.div_(len(tensors)).to(first[name].dtype)
             else:
-                found[place] = _common_value(name, tensors)
+                for label, tensor in tensors.items():
+                    if not torch.equal(tensor.double(), first[name].double()):
+                        raise ValueError(
+                            f"{label}: found another {name} than in {first_label}; expected checkpoints of one run: "
+                            "what is no weight has no mean"
+                        )
+                found[place] = first[name].clone()
         averaged[name] = found[place]
     return averaged
-
-
-def _common_value(name: str, tensors: Mapping[str, Tensor]) -> Tensor:
-    """A copy of a tensor that must be the same in all models."""
-    (first_label, first), *others = tensors.items()
-    for label, tensor in others:
-        if not torch.equal(tensor.double(), first.double()):
-            raise ValueError(
-                f"{label}: found another {name} than in {first_label}; expected checkpoints of one run: what is no "
-                "weight has no mean"
-            )
-    return first.clone()
-
-
-def _check_tensors(parameters: Any, label: str) -> None:
-    """Checks that parameters are tensors by name, and that each can be summed."""
-    if not isinstance(parameters, Mapping) or not parameters:
-        raise ValueError(f"{label}: found no parameters; expected those of a model, by name")
-    for name, value in parameters.items():
-        if not isinstance(name, str):
-            raise ValueError(f"{label}: found {name!r} as the name of a parameter; expected a string")
-        if not isinstance(value, Tensor):
-            raise ValueError(f"{label}: found a {type(value).__name__} as {name}; expected a tensor")
-        if value.is_nested or value.layout != torch.strided:
-            odd = "that is sparse or nested"
-        elif value.is_meta:
-            odd = "without values, on the device meta"
-        elif value.dtype not in DTYPES:
-            odd = f"of {value.dtype}"
-        else:
-            continue
-        raise ValueError(f"{label}: found {name} {odd}; expected a dense tensor of float16 to float64 or integers")
-
-
-def _without_training_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A checkpoint without what only its own run could go on from, beside what `Checkpoint` drops."""
-    extra = state.get("extra_state")
-    if not isinstance(extra, dict):
-        return dict(state)
-    kept = {
-        key: {name: part for name, part in value.items() if name != STATE_KEY} if isinstance(value, dict) else value
-        for key, value in extra.items()
-    }
-    return {**state, "extra_state": kept}
-
-
-def _number(value: Any) -> float | None:
-    """What a checkpoint says of itself, if it is a number; older ones have tensors."""
-    try:
-        return float(value) if isinstance(value, int | float | Tensor) else None
-    except (ValueError, RuntimeError, OverflowError):  # a tensor that is no number; an int beyond a float
-        return None

@@ -15,10 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, first_line
 from ..files import read_json_object
 from .output_embedding import OutputEmbedding, check_finite
-from .safetensors_file import SafetensorsFile
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TENSORS_ENDING, INDEX_ENDING = ".safetensors", ".safetensors.index.json"
@@ -88,16 +87,15 @@ class PretrainedModel:
     def __init__(self, path: str | Path, matrix: str | None = None) -> None:
         self.path = weights_file(Path(path))
         self.matrix = matrix
-        self._files: dict[Path, SafetensorsFile] = {}
+        self._files: dict[Path, Any] = {}  # of weights, opened by safetensors, which reads the header alone
         configuration, self.tokenizer_file = (self.path.parent / name for name in ("config.json", "tokenizer.json"))
-        status = [one.stat() for one in (self.path, configuration, self.tokenizer_file) if one.exists()]
-        self._status = [(str(self.path.resolve()), *((one.st_size, one.st_mtime_ns) for one in status))]
+        self._status = [*map(_status, (self.path, configuration, self.tokenizer_file))]
         exists = configuration.exists()
         self.configuration = read_json_object(configuration, "that of transformers") if exists else {}
         if self.path.name.endswith(INDEX_ENDING):
             self._file_of = self._read_index()
         else:
-            self._file_of = dict.fromkeys(self._open(self.path).entries, self.path)
+            self._file_of = dict.fromkeys(self._open(self.path).keys(), self.path)
 
     def __str__(self) -> str:
         return str(self.path)
@@ -106,7 +104,7 @@ class PretrainedModel:
     def fingerprint(self) -> tuple[Any, ...]:
         """What the measures of this model depend on: the files that were read, and the chosen matrix."""
         self.output_embedding  # noqa: B018 — opens the files that it is in
-        return (*self._status, *(file.fingerprint for file in self._files.values()), self.matrix)
+        return (*self._status, *map(_status, self._files), self.matrix)
 
     @property
     def positions(self) -> int | None:
@@ -188,19 +186,38 @@ class PretrainedModel:
 
     def _shape(self, name: str) -> tuple[int, ...]:
         """The shape of a parameter, from the header of its file."""
-        file = self._open(self._file_of[name])
-        if name not in file.entries:
-            raise UserError(f"{self.path}: found no {name} in {file.path.name}, which it names; download both again")
-        return file.entries[name].shape
+        path = self._file_of[name]
+        if name not in self._open(path).keys():
+            raise UserError(f"{self.path}: found no {name} in {path.name}, which it names; download both again")
+        return tuple(self._open(path).get_slice(name).get_shape())
 
     def _tensor(self, name: str) -> Tensor:
-        self._shape(name)
-        return self._open(self._file_of[name]).tensor(name)
+        """A parameter in the dtype of its file, mapped from it: pages are read when they are used."""
+        shape, path = self._shape(name), self._file_of[name]
+        tensor = self._open(path).get_tensor(name)
+        if not tensor.is_floating_point() or tensor.element_size() == 1:
+            raise UserError(
+                f"{path}: found {name} of type {tensor.dtype} and shape {list(shape)}; expected floating-point numbers "
+                "that are not quantized"
+            )
+        return tensor
 
-    def _open(self, path: Path) -> SafetensorsFile:
+    def _open(self, path: Path) -> Any:
         """A file of weights; its header is read once."""
         if path not in self._files:
-            self._files[path] = SafetensorsFile(path)
+            try:
+                from safetensors import SafetensorError, safe_open
+            except ImportError as error:
+                raise UserError("the package safetensors is missing; pip install '.[eval]'") from error
+            try:
+                if not path.is_file():
+                    raise FileNotFoundError("no such file")
+                self._files[path] = safe_open(path, framework="pt")
+            except (OSError, RuntimeError, SafetensorError) as error:  # RuntimeError: a file beyond all memory
+                raise UserError(
+                    f"{path}: unreadable ({first_line(error)}); expected a whole file of safetensors; download or save "
+                    "it again"
+                ) from error
         return self._files[path]
 
     def _read_index(self) -> dict[str, Path]:
@@ -209,8 +226,10 @@ class PretrainedModel:
         files = read_json_object(self.path, expected).get("weight_map")
         if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
             raise UserError(f"{self.path}: found no weight_map with the file of each parameter; expected {expected}")
-        for file in dict.fromkeys(files.values()):
-            # Links are followed: a folder of downloaded models holds links to its store.
-            if Path(file).name != file or file == ".." or "\\" in file or "\0" in file:
-                raise UserError(f"{self.path}: found the file {file!r}; expected files in its own folder")
         return {name: self.path.parent / file for name, file in files.items()}
+
+
+def _status(path: Path) -> tuple[Any, ...]:
+    """Path, size and time of change of a file; the path alone if there is none."""
+    status = path.stat() if path.exists() else None
+    return (str(path.resolve()), status and status.st_size, status and status.st_mtime_ns)

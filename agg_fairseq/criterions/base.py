@@ -314,7 +314,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         except ValueError as error:
             fail(f"--criterion {self.name}: {error}")
         if not self.cfg.no_save:  # the folder may be that of another training
-            write_checkpoints_whole(self.cfg.save_dir)
+            write_checkpoints_whole()
 
 
 class EmbeddingStatistics:

@@ -99,8 +99,8 @@ class FactorizedSoftmax(nn.Module):
     def assign(self, class_of_token: Tensor) -> None:
         """Replaces the classes. U keeps its values if their number stays the same, and is drawn anew if it does not.
 
-        Another number changes the shape of U: do this before an optimizer has taken a step, and before the model is
-        wrapped for several workers.
+        With another number, U is a new parameter: do this, and load a state with another number of classes, before the
+        optimizer is built and the model is wrapped for several workers.
 
         Raises:
             ValueError: as the constructor; or of another number of tokens.
@@ -114,9 +114,9 @@ class FactorizedSoftmax(nn.Module):
         self.class_of_token.copy_(class_of_token)
         self._classes = None
         if classes.number != len(self.class_weight):
+            # Not the same parameter with other data: autograd would sum its gradient to the size that it remembers.
             fresh = _normal(classes.number, self.class_weight.size(1))
-            self.class_weight.data = fresh.to(self.class_weight)  # the same parameter
-            self.class_weight.grad = None
+            self.class_weight = nn.Parameter(fresh.to(self.class_weight))
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         """Saves the classes as float32 (exact up to 2^24 classes): tools that average states average every entry."""

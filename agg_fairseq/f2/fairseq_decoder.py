@@ -1,4 +1,4 @@
-"""A transformer decoder whose output layer is the factorized softmax, and its frequency classes."""
+"""A transformer decoder of fairseq whose output layer is the factorized softmax."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
-from ..checkpoints.fairseq_checkpoint import Checkpoint
-from ..errors import UserError, fail
-from ..fairseq_glue.resume import restored_checkpoint
-from ..fairseq_glue.training_counts import training_counts
+from ..errors import fail
 from .decoupled_decoding import DECODINGS
 from .factorized_softmax import FactorizedSoftmax
 from .frequency_classes import assign_classes, mean_efficiency
@@ -31,9 +28,11 @@ class F2TransformerDecoder(TransformerDecoderBase):
     """
 
     output_projection: FactorizedSoftmax
+    f2_assignment: str
+    f2_classes: int
     f2_decoding: str
-    missing_classes: str | None
-    """Why the classes are a placeholder; None once they are the model's own."""
+    is_placeholder: bool
+    """Are all tokens in one class? So it is until a checkpoint or `fill` brings the classes."""
 
     def forward(
         self,
@@ -44,8 +43,6 @@ class F2TransformerDecoder(TransformerDecoderBase):
         **options: Any,
     ) -> tuple[Tensor, Any]:
         """(B, T) to (B, T, V) log-probabilities, or (B, T, D) features; and what the decoder returns beside them."""
-        if self.training and self.missing_classes:
-            fail(f"the frequency classes could not be made: {self.missing_classes}")
         features, extra = super().forward(
             prev_output_tokens,
             encoder_out=encoder_out,
@@ -70,6 +67,16 @@ class F2TransformerDecoder(TransformerDecoderBase):
             return super().get_normalized_probs(net_output, log_probs, sample)
         return found if log_probs else found.exp()
 
+    def fill(self, counts: Tensor) -> None:
+        """Makes the frequency classes from training counts (V,), and draws U."""
+        classes = assign_classes(self.f2_assignment, self.f2_classes, counts)
+        self.output_projection.assign(classes.to(self.output_projection.class_of_token.device))
+        sizes = self.output_projection.classes.sizes
+        logger.info(
+            f"{self.f2_assignment}: {len(sizes)} frequency classes of {', '.join(map(str, sizes))} tokens, mean "
+            f"efficiency {mean_efficiency(counts, classes):.4f} of 2"
+        )
+
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> dict[str, Any]:
         """Called by fairseq before it loads a checkpoint's state."""
         if f"{name}.output_projection.class_of_token" not in state_dict:
@@ -77,69 +84,31 @@ class F2TransformerDecoder(TransformerDecoderBase):
                 "found a checkpoint of a model with an ordinary softmax; expected one with the factorized output "
                 "layer; make one of it: agg-fairseq convert-to-f2"
             )
-        self.missing_classes = None
+        self.is_placeholder = False
         return super().upgrade_state_dict_named(state_dict, name)
 
 
-def factorize(model: nn.Module, options: Any, task: Any) -> nn.Module:
+def factorize(model: nn.Module, options: Any) -> nn.Module:
     """Replaces the output layer of a transformer that fairseq has built.
 
     Args:
         model: with a `decoder` that is a transformer decoder.
-        options: those of `F2Options`, and `train_subset`, `save_dir`, `restore_file`, `finetune_from_model`.
-        task: gives the training data, whose target-side counts make the classes.
+        options: `f2_assignment`, `f2_classes` and `f2_decoding`.
 
     Returns:
-        The same model. W is what it was, tied or not; U is new.
+        The same model. W is what it was, tied or not; U and the classes are placeholders.
 
     Raises:
-        SystemExit: with status 2, after one line: an unknown decoding. Classes that cannot be made are refused by the
-            first training step, unless a checkpoint has brought its own.
+        SystemExit: with status 2, after one line: an unknown decoding.
     """
     if str(options.f2_decoding) not in DECODINGS:
         fail(f"--f2-decoding: expected {', '.join(DECODINGS)}, got {options.f2_decoding!r}")
     decoder = model.decoder
-    classes, missing = classes_or_placeholder(options, task)
     weight = decoder.output_projection.weight
-    decoder.output_projection = FactorizedSoftmax(classes, weight.size(1), weight)
-    decoder.f2_decoding, decoder.missing_classes = str(options.f2_decoding), missing
+    with torch.random.fork_rng(devices=[]):  # U is drawn when the classes are known, from the numbers that come next
+        one_class = torch.zeros(len(weight), dtype=torch.int64)
+        decoder.output_projection = FactorizedSoftmax(one_class, weight.size(1), weight)
+    decoder.f2_assignment, decoder.f2_classes = str(options.f2_assignment), options.f2_classes
+    decoder.f2_decoding, decoder.is_placeholder = str(options.f2_decoding), True
     decoder.__class__ = F2TransformerDecoder  # fairseq's builders name the class of their decoder inside
     return model
-
-
-def classes_or_placeholder(options: Any, task: Any) -> tuple[Tensor, str | None]:
-    """The classes of the checkpoint that training will start from, else those made from the training data.
-
-    If there is neither, one class of all tokens, until a checkpoint's take its place: beside a checkpoint that is only
-    evaluated there may be no training data, or other data, from which its number of classes could not be made.
-
-    Args:
-        options: those of `F2Options`, and `train_subset`, `save_dir`, `restore_file`, `finetune_from_model`.
-        task: fairseq's language_modeling or translation task.
-
-    Returns:
-        The class of each token (V,) int64; and the reason why they are only a placeholder, or None.
-    """
-    vocabulary = len(task.target_dictionary)
-    checkpoint = restored_checkpoint(options)
-    try:
-        parameters = {} if checkpoint is None else Checkpoint(checkpoint).parameters
-    except UserError as error:  # fairseq opens it next, and says what is wrong
-        logger.warning(f"could not read the frequency classes of the checkpoint: {error}")
-        parameters = {}
-    found = parameters.get("decoder.output_projection.class_of_token")
-    if found is not None and len(found) == vocabulary:
-        return found.long(), None
-
-    assignment = str(options.f2_assignment)
-    try:
-        counts = training_counts(task, options.train_subset, None)
-        classes = assign_classes(assignment, options.f2_classes, counts)
-    except (UserError, ValueError) as error:  # no training data; a number of classes that does not go with it
-        return torch.zeros(vocabulary, dtype=torch.int64), str(error)
-    sizes = torch.bincount(classes).tolist()
-    logger.info(
-        f"{assignment}: {len(sizes)} frequency classes of {', '.join(map(str, sizes))} tokens, mean efficiency "
-        f"{mean_efficiency(counts, classes):.4f} of 2"
-    )
-    return classes, None

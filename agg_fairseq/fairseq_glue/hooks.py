@@ -162,7 +162,18 @@ def _hook_updates(task: Any, listener: Any) -> None:
                 hook_zero_grad(optimizer)
             begin_update_if_due(update_num)
             listener.on_micro_batch(ignore_grad)
-        return original_train_step(sample, model, criterion, optimizer, update_num, ignore_grad=ignore_grad, **kwargs)
+        try:
+            return original_train_step(
+                sample, model, criterion, optimizer, update_num, ignore_grad=ignore_grad, **kwargs
+            )
+        except (IndexError, ValueError):
+            largest, tokens = int(sample["target"].max()), len(task.target_dictionary)
+            if largest >= tokens:
+                fail(
+                    f"found token {largest} among the targets, but the dictionary has {tokens}; expected both to come "
+                    "from the same fairseq-preprocess"
+                )
+            raise
 
     def optimizer_step(optimizer: Any, model: Any, update_num: int, **kwargs: Any) -> Any:
         if optimizer is not hooked:  # the criterion does not take part in this training
@@ -209,30 +220,22 @@ PATIENCE = {"patience_best": "best", "patience_runs": "num_runs"}
 """What fairseq keeps of --patience in attributes of its function `should_stop_early`, by our names in a checkpoint."""
 
 
+def _patience() -> dict[str, Any]:
+    """The attributes of `should_stop_early`; none where the training is not by fairseq-train."""
+    return vars(getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", lambda: None))
+
+
 def early_stopping() -> dict[str, Any]:
     """The best validation so far, and for how many validations there was none better; empty without --patience."""
-    function = getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", None)
-    return {ours: getattr(function, theirs) for ours, theirs in PATIENCE.items() if hasattr(function, theirs)}
+    return {ours: _patience()[theirs] for ours, theirs in PATIENCE.items() if theirs in _patience()}
 
 
 def restore_early_stopping(state: dict[str, Any]) -> None:
-    """Restores what `early_stopping` returned, from the state of a criterion that may have more, or not have it.
-
-    Raises:
-        ValueError: it cannot be that.
-    """
-    function = getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", None)
-    if function is None or not PATIENCE.keys() <= state.keys():
-        return
-    if not all(isinstance(state[name], int | float) for name in PATIENCE):
-        raise ValueError("expected the best validation and the number of validations since, got something else")
-    for ours, theirs in PATIENCE.items():
-        setattr(function, theirs, state[ours])
+    """Restores what `early_stopping` returned, from the state of a criterion that may have more, or not have it."""
+    _patience().update({theirs: state[ours] for ours, theirs in PATIENCE.items() if ours in state})
 
 
 def forget_early_stopping() -> None:
     """Makes --patience begin anew, as fairseq does with the best validation under --reset-optimizer or -meters."""
-    function = getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", None)
     for theirs in PATIENCE.values():
-        if hasattr(function, theirs):
-            delattr(function, theirs)
+        _patience().pop(theirs, None)

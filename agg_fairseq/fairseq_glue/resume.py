@@ -9,11 +9,10 @@ alone calls.
 from __future__ import annotations
 
 import functools
-import glob
 import logging
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairseq import checkpoint_utils
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
@@ -29,39 +28,28 @@ LAST = "checkpoint_last.pt"
 BAD_EPOCHS = "num_bad_epochs"
 
 
-def restored_checkpoint(options: Any) -> Path | None:
-    """The file that fairseq resumes or fine-tunes from; None if there is none on this machine's disks.
+class Start(NamedTuple):
+    """What a training starts from."""
+
+    path: Path
+    """The file that fairseq restores, if it exists."""
+    fine_tunes: bool
+    """Does fairseq take the weights of --finetune-from-model, and nothing else?"""
+
+
+def start_of(options: Any) -> Start:
+    """What fairseq starts a training from.
 
     Args:
-        options: with `save_dir` and `restore_file`, and optionally `checkpoint_suffix`, `continue_once` and
-            `finetune_from_model`.
+        options: `save_dir`, `restore_file`, `checkpoint_suffix`, `continue_once` and `finetune_from_model`.
     """
-    path = _by_restore_file(options)
-    if options.restore_file == LAST and not path.is_file():
-        path = Path(_option(options, "continue_once") or _option(options, "finetune_from_model") or path)
-    return path if path.is_file() else None
-
-
-def fine_tunes(options: Any) -> bool:
-    """Does fairseq take the weights of --finetune-from-model, and nothing else?
-
-    Args:
-        options: as of `restored_checkpoint`.
-    """
-    is_first_start = options.restore_file == LAST and not _by_restore_file(options).is_file()
-    return is_first_start and not _option(options, "continue_once") and bool(_option(options, "finetune_from_model"))
-
-
-def _by_restore_file(options: Any) -> Path:
-    """The path that --restore-file names; fairseq inserts the suffix before each `.pt`."""
-    suffix = _option(options, "checkpoint_suffix") or ""
-    if options.restore_file == LAST:
-        return Path(options.save_dir) / f"checkpoint_last{suffix}.pt"
-    return Path(options.restore_file.replace(".pt", f"{suffix}.pt"))
-
-
-def _option(options: Any, name: str) -> str | None:
-    return getattr(options, name, None)
+    suffix = options.checkpoint_suffix or ""
+    if options.restore_file != LAST:
+        return Start(Path(options.restore_file.replace(".pt", f"{suffix}.pt")), False)
+    path = Path(options.save_dir) / f"checkpoint_last{suffix}.pt"
+    if path.is_file() or not (options.continue_once or options.finetune_from_model):
+        return Start(path, False)
+    return Start(Path(options.continue_once or options.finetune_from_model), not options.continue_once)
 
 
 def listen_to_restoring() -> None:
@@ -80,16 +68,16 @@ def listen_to_restoring() -> None:
         if not hasattr(criterion, "before_restoring"):
             return original(cfg, trainer, **kwargs)
         criterion.before_restoring()
-        tuned = fine_tunes(cfg)
+        start = start_of(cfg)
         try:
             extra_state, iterator = original(cfg, trainer, **kwargs)
         except AssertionError as error:
             if "--reset-optimizer" not in str(error):
                 raise
-            fail(f"--criterion {criterion.name}: {restored_checkpoint(cfg)}: {error}")  # another --optimizer
-        if cfg.reset_optimizer or cfg.reset_meters or tuned:
+            fail(f"--criterion {criterion.name}: {start.path}: {error}")  # another --optimizer
+        if cfg.reset_optimizer or cfg.reset_meters or start.fine_tunes:
             forget_early_stopping()
-        reset = cfg.reset_optimizer or cfg.reset_lr_scheduler or cfg.reset_dataloader or tuned
+        reset = cfg.reset_optimizer or cfg.reset_lr_scheduler or cfg.reset_dataloader or start.fine_tunes
         if extra_state is not None and not reset:
             end_epoch(trainer, extra_state)
         return extra_state, iterator
@@ -137,56 +125,50 @@ def check_resume(cfg: Any, name: str) -> None:
     plain values, or that is no checkpoint of fairseq; and the state of an optimizer that another criterion has trained.
 
     Args:
-        cfg: options of a criterion: `reset_optimizer`, `reset_dataloader`, and those of `restored_checkpoint`.
+        cfg: options of a criterion: `reset_optimizer`, `reset_dataloader`, and those of `start_of`.
         name: class name of the criterion, as fairseq saves it.
 
     Raises:
         ValueError: the file is no checkpoint, is damaged, or is of another criterion and its optimizer is not reset.
     """
-    path = restored_checkpoint(cfg)
-    if path is None:
+    path, tuned = start_of(cfg)
+    if not path.is_file():
         return
     try:
         state = Checkpoint(path).state
     except UnreadableCheckpoint as error:
-        raise ValueError(f"{error}; {_remedy(path, cfg.checkpoint_suffix or '')}") from error
+        raise ValueError(f"{error}; {_remedy(path)}") from error
     except UserError as error:
         raise ValueError(str(error)) from error
 
     history = (state.get("optimizer_history") or [{}])[-1]
-    found, tuned = history.get("criterion_name", "unknown"), fine_tunes(cfg)
-    has_optimizer = state.get("last_optimizer_state") is not None and "criterion_name" in history
-    if has_optimizer and found not in (None, name) and not (cfg.reset_optimizer or tuned):
+    found, extra = history.get("criterion_name"), state.get("extra_state") or {}
+    restores_optimizer = state.get("last_optimizer_state") is not None and not (cfg.reset_optimizer or tuned)
+    if restores_optimizer and found not in (None, name):
         raise ValueError(
             f"{path}: found a checkpoint trained with {found}, expected {name}; add --reset-optimizer (and "
             "--reset-dataloader --reset-meters --reset-lr-scheduler to start its schedule afresh), or choose another "
             "--save-dir"
         )
-
-    extra = state.get("extra_state") or {}
-    epoch = (extra.get("train_iterator") or {}).get("epoch", "unknown")
-    line = f"found {path} to start from: update {history.get('num_updates', 'unknown')}, epoch {epoch}, trained with"
     if cfg.reset_dataloader or tuned:
         left_out = "; its position in the data is left out, and with it the state of a criterion: counts start empty"
     elif any(STATE_KEY in task for task in extra.values() if isinstance(task, dict)):
         left_out = ""
     else:
         left_out = "; it holds no state of a criterion of agg-fairseq: what this one counts starts empty"
-    logger.info(f"{line} {found}{left_out}")
+    logger.info(
+        f"found {path} to start from: update {history.get('num_updates')}, epoch "
+        f"{(extra.get('train_iterator') or {}).get('epoch')}, trained with {found}{left_out}"
+    )
 
 
-def _remedy(damaged: Path, suffix: str) -> str:
+def _remedy(damaged: Path) -> str:
     """How to go on from the newest whole checkpoint beside a damaged one."""
-    is_last = damaged.name == f"checkpoint_last{suffix}.pt"
-    found = damaged.parent.glob(f"checkpoint*{glob.escape(suffix)}.pt")
-    others = [path for path in found if path.name != damaged.name and path.is_file()]
+    others = [path for path in damaged.parent.glob("checkpoint*.pt") if path.is_file() and path != damaged]
     for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True):
         try:
             Checkpoint(path)
         except UserError:  # damaged too
             continue
-        if not is_last:
-            return f"the newest whole one beside it is {path}"
         return f"go on from the newest whole one beside it: cp {shlex.quote(str(path))} {shlex.quote(str(damaged))}"
-    instead = "remove it to start from the beginning" if is_last else "name another one"
-    return f"there is no whole one beside it: {instead}"
+    return "there is no whole one beside it: remove it to start from the beginning"

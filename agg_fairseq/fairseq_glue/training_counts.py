@@ -14,6 +14,7 @@ from torch import Tensor
 from ..data.binarized import count_tokens, target_splits
 from ..errors import first_line
 from ..files import write_whole
+from .distributed import is_first_worker
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +52,6 @@ def training_counts(task: Any, split: str, folder: str | Path | None) -> Tensor:
         occurrences = sum(count_tokens(path.parent, whole, path.name) for path in paths)
         counts = occurrences[: len(dictionary)].clone()
         counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
-        from .distributed import is_first_worker  # imports fairseq
-
         if cache is not None and is_first_worker():
             packed = io.BytesIO()  # a zip file that cannot be written complains once more when it is collected
             np.savez(packed, source=source, counts=counts.numpy())
@@ -65,13 +64,10 @@ def _read(path: Path, source: str, vocabulary: int) -> Tensor | None:
     """The kept counts (V,), or None if they are damaged or were counted in other files."""
     try:
         with np.load(path, allow_pickle=False) as kept:
-            if str(kept["source"]) != source:
-                return None
-            counts = kept["counts"]
+            counts = torch.from_numpy(kept["counts"]) if str(kept["source"]) == source else None
+        if counts is not None and (counts.shape != (vocabulary,) or counts.dtype != torch.int64 or (counts < 0).any()):
+            raise ValueError(f"found no counts of {vocabulary} tokens")
     except Exception as error:  # whatever numpy, zipfile and zlib raise for a damaged file
         logger.warning(f"{path}: unreadable ({first_line(error)}); counting again")
         return None
-    if counts.shape != (vocabulary,) or counts.dtype != np.int64 or (counts < 0).any():
-        logger.warning(f"{path}: found no counts of {vocabulary} tokens; counting again")
-        return None
-    return torch.from_numpy(counts)
+    return counts

@@ -1,49 +1,95 @@
-"""Architectures for a model that replaces the output layer of one of fairseq's: the parent's, with the same sizes."""
+"""fairseq's transformers with another output layer: `--arch transformer_lm_NAME…` and `--arch transformer_NAME…`.
+
+Each has every architecture that fairseq knows of its parent, with the same sizes: `transformer_lm_f2_gpt2_small` is
+`transformer_lm_gpt2_small`, `transformer_unigram_wmt_en_de_big` is `transformer_wmt_en_de_big`.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import make_dataclass
 from typing import Any
 
+from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import (
     ARCH_CONFIG_REGISTRY,
     ARCH_MODEL_INV_REGISTRY,
     ARCH_MODEL_REGISTRY,
+    register_model,
     register_model_architecture,
 )
+from fairseq.models.transformer import TransformerModel
+from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
+from torch import nn
 
 from ..errors import fail
+from ..fairseq_glue.trainer import hook_trainer
 
 
-def register_sizes(parent: str, child: str) -> None:
-    """Registers every architecture of `parent` for `child`: of transformer_lm_big, child + "_big".
-
-    Some of fairseq's architectures end in an adaptive softmax. Theirs do not, unless the user asks for one, which
-    `refuse_adaptive_softmax` then refuses; their input stays adaptive.
+def register_transformers(
+    name: str, layer: str, options: type[FairseqDataclass], replace: Callable[[nn.Module, Any], nn.Module]
+) -> None:
+    """Registers `transformer_lm_NAME` and `transformer_NAME`, and their architectures.
 
     Args:
-        parent: name of fairseq's model.
-        child: name of the model with another output layer, registered already.
+        name: what is added to the names of the parents.
+        layer: the output layer in words, for an error.
+        options: of the output layer.
+        replace: gives the parent's model the output layer; it gets the model and its options. The decoder then has
+            `is_placeholder` and `fill`, see `fairseq_glue.trainer`.
     """
 
-    def without_adaptive_softmax(configure: Callable[[Any], None]) -> Callable[[Any], None]:
-        def configured(options: Any) -> None:
-            given = getattr(options, "adaptive_softmax_cutoff", None)
-            configure(options)
-            options.adaptive_softmax_cutoff = given
-            if given is None:
-                options.tie_adaptive_weights = options.tie_adaptive_proj = False
+    def build(model: type[nn.Module], architecture: str, args: Any, task: Any) -> nn.Module:
+        if getattr(args, "adaptive_softmax_cutoff", None) is not None:
+            fail(
+                f"--arch {architecture}: found --adaptive-softmax-cutoff {args.adaptive_softmax_cutoff}; expected "
+                f"none, since the {layer} takes its place"
+            )
+        return replace(model.build_model(args, task), args)
 
-        return configured
+    class LanguageModel(TransformerLanguageModel):
+        @classmethod
+        def build_model(cls, args: Any, task: Any) -> nn.Module:
+            return build(super(), f"transformer_lm_{name}", args, task)
 
-    for name in list(ARCH_MODEL_INV_REGISTRY[parent]):
-        architecture = child + name.removeprefix(parent)
-        if name.startswith(parent) and architecture not in ARCH_MODEL_REGISTRY:
-            register_model_architecture(child, architecture)(without_adaptive_softmax(ARCH_CONFIG_REGISTRY[name]))
+    class TranslationModel(TransformerModel):
+        @classmethod
+        def add_args(cls, parser: Any) -> None:
+            super().add_args(parser)
+            gen_parser_from_dataclass(parser, options())
+
+        @classmethod
+        def build_model(cls, args: Any, task: Any) -> nn.Module:
+            return build(super(), f"transformer_{name}", args, task)
+
+    # The names in logs and errors.
+    LanguageModel.__name__, TranslationModel.__name__ = (
+        f"{parent.__name__}{name.capitalize()}" for parent in (TransformerLanguageModel, TransformerModel)
+    )
+    config = make_dataclass(f"{LanguageModel.__name__}Config", [], bases=(TransformerLanguageModelConfig, options))
+    register_model(f"transformer_lm_{name}", dataclass=config)(LanguageModel)
+    register_model(f"transformer_{name}")(TranslationModel)
+    for parent in ("transformer_lm", "transformer"):
+        for theirs in list(ARCH_MODEL_INV_REGISTRY[parent]):
+            ours = f"{parent}_{name}{theirs.removeprefix(parent)}"
+            if theirs.startswith(parent) and ours not in ARCH_MODEL_REGISTRY:
+                configure = _without_adaptive_softmax(ARCH_CONFIG_REGISTRY[theirs])
+                register_model_architecture(f"{parent}_{name}", ours)(configure)
+    hook_trainer()
 
 
-def refuse_adaptive_softmax(options: Any, architecture: str, layer: str) -> None:
-    """Ends in one line and status 2 if the options ask for an adaptive softmax, whose place `layer` takes."""
-    if getattr(options, "adaptive_softmax_cutoff", None) is not None:
-        fail(
-            f"--arch {architecture}: found --adaptive-softmax-cutoff {options.adaptive_softmax_cutoff}; expected "
-            f"none, since the {layer} takes its place"
-        )
+def _without_adaptive_softmax(configure: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Some of fairseq's architectures end in an adaptive softmax; ours only if a user asks for one, who is refused.
+
+    Their input stays adaptive.
+    """
+
+    def configured(options: Any) -> None:
+        given = getattr(options, "adaptive_softmax_cutoff", None)
+        configure(options)
+        options.adaptive_softmax_cutoff = given
+        if given is None:
+            options.tie_adaptive_weights = options.tie_adaptive_proj = False
+
+    return configured

@@ -41,7 +41,7 @@ def build_model(
         state = checkpoint_utils._upgrade_state_dict(state)  # makes `cfg` of `args`, so the overrides come after it
         overwrite_args_by_name(state["cfg"], {"data": str(data), **(overrides or {})})
         task = tasks.setup_task(state["cfg"].task, from_checkpoint=True)
-        model = task.build_model(state["cfg"].model)
+        model = task.build_model(state["cfg"].model, from_checkpoint=True)
         model.load_state_dict(dict(state["model"]), strict=True, model_cfg=state["cfg"].model)
         return model.eval(), task
     except Exception as error:  # fairseq raises whatever it likes, bare exceptions among them

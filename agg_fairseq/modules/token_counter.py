@@ -185,29 +185,26 @@ class TokenCounter(nn.Module):
 
 def _check_state(state: Any, vocabulary: int, has_window: bool) -> None:
     """Raises ValueError for a state that would restore something other than counts."""
-    if not isinstance(state, dict):
-        raise ValueError(f"TokenCounter: expected a state that it has saved, got {type(state).__name__}")
-    if state.get("vocabulary") != vocabulary:
-        raise ValueError(f"TokenCounter: expected a state over {vocabulary} tokens, got {state.get('vocabulary')}")
-    if not has_window:
-        for counts in (state.get("appearances"), state.get("current")):
-            if not _is_row_of_numbers(counts) or len(counts) != vocabulary or (counts < 0).any():
-                raise ValueError("TokenCounter: expected a state that it has saved, got numbers that are no counts")
-        return
-    sizes, tokens, counts, current = (state.get(name) for name in ("sizes", "tokens", "counts", "current"))
-    are_numbers = all(_is_row_of_numbers(part) for part in (sizes, tokens, counts, current))
-    if not are_numbers or (sizes < 0).any() or not int(sizes.sum()) == len(tokens) == len(counts):
-        raise ValueError("TokenCounter: expected a state that it has saved, got slots that do not fit together")
-    if len(current) != vocabulary or (current < 0).any() or (counts < 1).any():
+    if not isinstance(state, dict) or type(state.get("vocabulary")) is not int:
+        raise ValueError("TokenCounter: expected a state that it has saved, got something else")
+    if state["vocabulary"] != vocabulary:
+        raise ValueError(f"TokenCounter: expected a state over {vocabulary} tokens, got {state['vocabulary']}")
+    names = ("current", "sizes", "tokens", "counts") if has_window else ("current", "appearances")
+    parts = [state.get(name) for name in names]
+    are_counts = all(
+        isinstance(part, Tensor) and part.dim() == 1 and part.dtype in (torch.int32, torch.int64) and (part >= 0).all()
+        for part in parts
+    ) and {len(part) for part in (parts[:1] if has_window else parts)} == {vocabulary}
+    if are_counts and has_window:
+        _, sizes, tokens, counts = parts
+        are_counts = (
+            int(sizes.sum()) == len(tokens) == len(counts)
+            and bool((tokens < vocabulary).all() and (counts > 0).all())
+            and type(state.get("window")) is int
+            and state["window"] > 0
+        )
+    if not are_counts:
         raise ValueError("TokenCounter: expected a state that it has saved, got numbers that are no counts")
-    if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocabulary:
-        raise ValueError(f"TokenCounter: expected tokens in [0, {vocabulary}), got others")
-    if not isinstance(state.get("window"), int) or state["window"] < 1:
-        raise ValueError(f"TokenCounter: expected a window of at least 1 update, got {state.get('window')!r}")
-
-
-def _is_row_of_numbers(part: Any) -> bool:
-    return isinstance(part, Tensor) and part.dim() == 1 and part.dtype in (torch.int32, torch.int64)
 
 
 class _HostCopy:

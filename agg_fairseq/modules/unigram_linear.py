@@ -28,7 +28,7 @@ class UnigramLinear(nn.Linear):
         learned: False keeps the bias as it starts.
 
     Raises:
-        ValueError: the counts are not (V,), or one is negative.
+        ValueError: the counts, here or in a state that is loaded, are not (V,), or one is negative or no number.
 
     Example:
         >>> embedding = nn.Embedding(3, 8)
@@ -46,14 +46,9 @@ class UnigramLinear(nn.Linear):
 
     def __init__(self, weight: nn.Parameter, counts: Tensor, *, learned: bool = True) -> None:
         nn.Module.__init__(self)  # nn.Linear's own would make a weight, and a bias that is a parameter
-        if tuple(counts.shape) != (len(weight),) or (counts < 0).any():
-            found = (
-                f"shape {tuple(counts.shape)}" if len(counts) != len(weight) else f"{counts.min().item()} among them"
-            )
-            raise ValueError(f"UnigramLinear: expected the counts of {len(weight)} tokens, got {found}")
         self.out_features, self.in_features = weight.shape
         self.weight = weight
-        self.register_buffer("counts", counts.to(weight.device, torch.int64, copy=True))
+        self.register_buffer("counts", self._checked(counts).to(weight.device, copy=True))
         shift = nn.Parameter(torch.zeros(len(weight), device=weight.device, dtype=weight.dtype)) if learned else None
         self.register_parameter("bias_shift", shift)
 
@@ -73,8 +68,17 @@ class UnigramLinear(nn.Linear):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         if (key := f"{prefix}counts") in state_dict:
-            state_dict[key] = state_dict[key].double().round().long()
+            state_dict[key] = self._checked(state_dict[key])
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _checked(self, counts: Tensor) -> Tensor:
+        """The counts (V,) in whole numbers."""
+        rounded = counts.double().round()
+        wrong = rounded[~((rounded >= 0) & (rounded <= 2**53))]  # NaN is neither
+        if tuple(counts.shape) != (self.out_features,) or len(wrong):
+            found = f"{wrong[0].item():g} among them" if len(wrong) else f"shape {tuple(counts.shape)}"
+            raise ValueError(f"UnigramLinear: expected the counts of {self.out_features} tokens, got {found}")
+        return rounded.long()
 
     def extra_repr(self) -> str:
         """For `print(model)`."""

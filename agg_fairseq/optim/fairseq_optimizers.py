@@ -14,8 +14,8 @@ from omegaconf import II, OmegaConf
 
 from ..awd_lstm.nt_asgd import NTASGD
 from ..errors import fail
-from ..fairseq_glue.optimizers import attach_optimizers, validate_and_save_average
 from ..fairseq_glue.registries import register_once
+from ..fairseq_glue.trainer import hook_trainer, validate_and_save_average
 from .coupled_adam import CoupledAdam
 
 logger = logging.getLogger(__name__)
@@ -210,4 +210,4 @@ class FairseqNTASGD(FairseqOptimizer):
         validate_and_save_average(trainer)
 
 
-attach_optimizers()
+hook_trainer()

@@ -15,14 +15,14 @@ from tests.conftest import SMALL_LM, run_command
 from tests.small_trainings import LM, batches, build, trainer_for
 
 PROBE = """
-import gc, json, os, sys, time, tracemalloc
+import gc, json, os, sys, tracemalloc
 import torch
 from fairseq.trainer import Trainer
 from fairseq_cli.train import cli_main
 
 found_at, marks, traced = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
 del sys.argv[1:4]
-step, times, found = Trainer.train_step, [], {}
+step, found = Trainer.train_step, {}
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -33,9 +33,7 @@ def ours():
     return sum(s.size for s in tracemalloc.take_snapshot().filter_traces(only).statistics("filename"))
 
 def train_step(trainer, *arguments, **named):
-    start = time.perf_counter()
     result = step(trainer, *arguments, **named)
-    times.append(time.perf_counter() - start)
     if trainer.get_num_updates() in marks:
         gc.collect()
         objects = gc.get_objects()
@@ -52,7 +50,7 @@ if traced:
 Trainer.train_step = train_step
 cli_main()
 with open(found_at, "w") as file:
-    json.dump({"marks": found, "times": times}, file)
+    json.dump(found, file)
 """
 CRITERIONS = {
     "agg": ("--criterion", "agg", "--agg-rare-fraction", "0.3"),
@@ -74,9 +72,9 @@ def probed(data, save, criterion, updates, *options, marks, traced=False):
     run_command(
         "python", "-c", PROBE, save / "probe.json", json.dumps(marks), json.dumps(traced), data, "--user-dir",
         "agg_fairseq", *small, *CRITERIONS[criterion], "--save-dir", save, "--save-interval", 10**6, *options,
-        env={"OMP_NUM_THREADS": "1"}, timeout=900,
+        env={"OMP_NUM_THREADS": "1"}, timeout=3600,
     )  # fmt: skip
-    found = json.loads((save / "probe.json").read_text())["marks"]
+    found = json.loads((save / "probe.json").read_text())
     return [found[str(mark)] for mark in marks]
 
 
@@ -114,39 +112,30 @@ def assert_exact(data, save, updates, window, frequency=1):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
-def test_two_thousand_updates(lm_data, tmp_path):
-    """Over more than a hundred epochs and validations, K one epoch."""
-    early, late = probed(lm_data, tmp_path / "run", "agg", 2000, marks=[200, 2000])
+def test_a_thousand_updates(lm_data, tmp_path):
+    """Over more than sixty epochs and validations, K one epoch."""
+    early, late = probed(lm_data, tmp_path / "run", "agg", 1000, marks=[100, 1000])
     assert late["resident"] - early["resident"] < GROWTH
     assert late["tensors"] == early["tensors"]
-    assert_exact(lm_data, tmp_path / "run", 2000, updates_of_an_epoch(lm_data))
-
-
-def updates_of_an_epoch(data):
-    _, iterator = trainer_for(data, "--criterion", "cross_entropy", "--required-batch-size-multiple", 8)
-    return len(iterator)
+    _, iterator = trainer_for(lm_data, "--criterion", "cross_entropy", "--required-batch-size-multiple", 8)
+    assert_exact(lm_data, tmp_path / "run", 1000, len(iterator))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("window", [7, 60])
-def test_other_windows(lm_data, tmp_path, window):
-    """Shorter than an epoch, and several epochs long; two micro-batches an update."""
-    options = ("--agg-window", window, "--update-freq", 2)
-    early, late = probed(lm_data, tmp_path / "run", "agg", 300, *options, marks=[100, 300], traced=True)
+def test_a_window_of_several_epochs(lm_data, tmp_path):
+    """Two micro-batches an update; by a trace, which itself takes memory, this package allocates nothing that stays."""
+    options = ("--agg-window", 60, "--update-freq", 2)
+    early, late = probed(lm_data, tmp_path / "run", "agg", 180, *options, marks=[84, 180], traced=True)
     assert late["tensors"] == early["tensors"]
     assert late["ours"] - early["ours"] < 10_000
-    assert_exact(lm_data, tmp_path / "run", 300, window, frequency=2)
+    assert_exact(lm_data, tmp_path / "run", 180, 60, frequency=2)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
 @pytest.mark.parametrize("criterion", ["face", "agps"])
 def test_memory_of_the_others(lm_data, tmp_path, criterion):
-    """Of the process, and, by a trace that itself takes memory, what this package allocates."""
-    early, late = probed(lm_data, tmp_path / "run", criterion, 600, marks=[75, 600])
-    assert late["resident"] - early["resident"] < GROWTH
+    early, late = probed(lm_data, tmp_path / "run", criterion, 150, marks=[75, 150], traced=True)
     assert late["tensors"] == early["tensors"]
-    early, late = probed(lm_data, tmp_path / "traced", criterion, 300, marks=[75, 300], traced=True)
     assert late["ours"] - early["ours"] < 10_000
 
 
@@ -171,7 +160,7 @@ def elements_touched(call):
     return mode.elements
 
 
-def filled_counter(window, tokens=20, vocabulary=1000):
+def filled_counter(window, tokens=20, vocabulary=100):
     """A window of that many updates, each of the same number of distinct tokens, restored as from a checkpoint."""
     counter = TokenCounter(vocabulary, window)
     drawn = torch.rand(window, vocabulary).argsort(1)[:, :tokens].int()
@@ -189,7 +178,6 @@ def one_update(counter, tokens):
     counter.commit()
 
 
-@pytest.mark.slow
 def test_the_work_of_an_update_does_not_depend_on_the_window():
     """Nor on how many updates went before: the elements touched are the same for K = 5 and K = 50,000."""
     tokens, found = torch.arange(20), set()
@@ -201,7 +189,6 @@ def test_the_work_of_an_update_does_not_depend_on_the_window():
     assert len(found) == 1, found
 
 
-@pytest.mark.slow
 def test_a_window_of_fifty_thousand_updates_holds_its_tokens_and_no_more():
     """Eight bytes for each distinct token of an update, and no storage shared with a larger one."""
     counter = filled_counter(50_000)
@@ -220,9 +207,9 @@ def test_a_window_of_fifty_thousand_updates_holds_its_tokens_and_no_more():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["agg", "face", "agps"])
 def test_the_work_of_a_training_step_is_flat(lm_data, name):
-    """The same batch at update 25 and at update 75, with a window long full: the same elements touched."""
+    """The same batch from update 25 to update 45, with a window long full: the same elements touched."""
     options = ("--agg-window", 20) if name == "agg" else ()
     trainer, _ = trainer_for(lm_data, *CRITERIONS[name], *options)
     batch = batches(trainer.cfg, trainer.task)[0]
-    touched = [elements_touched(lambda: trainer.train_step([batch])) for _ in range(76)]
-    assert touched[25] == touched[75] and len(set(touched[25:])) == 1
+    touched = [elements_touched(lambda: trainer.train_step([batch])) for _ in range(46)]
+    assert len(set(touched[25:])) == 1

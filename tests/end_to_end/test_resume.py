@@ -25,8 +25,6 @@ LM = (
 SAVED_EVERY_SECOND_UPDATE = ("--max-update", "13", "--save-interval-updates", "2", "--save-interval", "9")
 AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
 TIMES = {"previous_training_time", "wall", "wps", "ups", "train_wall"}
-
-
 MT = (
     "--task translation --arch transformer_tiny --dropout 0.1 --max-tokens 128 --optimizer adam --lr 0.01 --cpu "
     "--seed 3 --num-workers 0 --log-format json --log-interval 1 --no-epoch-checkpoints"
@@ -104,7 +102,6 @@ MOMENTS = {
     "in validation": (Moment("validation", 3), []),
     "half of a numbered checkpoint": (Moment("write", FIRST_SAVE + 1), ["checkpoint_1_4.pt.tmp"]),
     "between a numbered checkpoint and its copies": (Moment("renamed", FIRST_SAVE + 1), []),
-    "half of the copy to the best": (Moment("write", FIRST_SAVE + 2), ["checkpoint_best.pt.tmp"]),
     "half of the copy to the last": (Moment("write", FIRST_SAVE + 3), ["checkpoint_last.pt.tmp"]),
     "half of the first copy to the last": (Moment("write", FIRST_SAVE), ["checkpoint_last.pt.tmp"]),
 }
@@ -132,38 +129,37 @@ AWD = (
     "--log-interval 1 --no-epoch-checkpoints"
 ).split()
 F2 = ("--criterion", "f2_softmax", "--arch", "transformer_lm_f2")
+OF_AGG = "--criterion agg --agg-rare-fraction 0.3 "
 VARIANTS = {
-    "agps": ("--criterion", "agps", "--agps-rare-rank", "20"),
-    "face": ("--criterion", "face"),
-    "f2_softmax": F2,
-    "freeze_rare": ("--criterion", "freeze_rare", "--freeze-fraction", "0.4", "--weight-decay", "0.1"),
-    "two batches per update": (*AGG, "--update-freq", "2"),
-    "coupled adam": (*AGG, "--optimizer", "coupled_adam", "--weight-decay", "0.1"),
-    "static group, current batch": (*AGG, "--agg-static-after-epoch", "1", "--agg-count-current-batch"),
-    "schedule, sparse log": (*AGG, "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "4", "--log-interval", "3"),
-    "seed of the epoch": (*AGG, "--update-ordered-indices-seed"),
-    "batches of the epoch": (*AGG, "--update-epoch-batch-itr", "True"),
-    "sharded data": AGG,
-    "translation": AGG,
-    "some lines without likelihood": (
-        *("--criterion", "unlikelihood_sequence", "--ul-prefix-length", "6", "--ul-completion-length", "4"),
-        *("--embedding-stats-interval", "5"),
+    "face, two batches per update, seed of the epoch": "--criterion face --update-freq 2 --update-ordered-indices-seed",
+    "f2_softmax, coupled adam, schedule, sparse log": (
+        "--criterion f2_softmax --arch transformer_lm_f2 --optimizer coupled_adam --weight-decay 0.1 "
+        "--lr-scheduler inverse_sqrt --warmup-updates 4 --log-interval 3"
     ),
-    "patience": (*AGG, "--patience", "6", "--lr", "0", "--max-update", "45"),  # stops at update 12
-    "awd-lstm, averaged from the start": (*AGG, "--asgd-patience", "0"),
-    "awd-lstm, averaged after validations": (*AGG, "--asgd-patience", "1"),
+    "freeze_rare, sharded data": "--criterion freeze_rare --freeze-fraction 0.4 --weight-decay 0.1",
+    "static group, current batch, batches of the epoch": (
+        OF_AGG + "--agg-static-after-epoch 1 --agg-count-current-batch --update-epoch-batch-itr True"
+    ),
+    "translation, log-unigram bias, moving average": (
+        OF_AGG + "--arch transformer_unigram_tiny --store-ema --ema-decay 0.9"
+    ),
+    "some lines without likelihood": (
+        "--criterion unlikelihood_sequence --ul-prefix-length 6 --ul-completion-length 4 --embedding-stats-interval 5"
+    ),
+    "patience": OF_AGG + "--patience 6 --lr 0 --max-update 45",  # stops at update 12
+    "awd-lstm, averaged after validations": OF_AGG + "--asgd-patience 1",
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, mt_data, tmp_path):
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    data = {"translation": mt_data, "sharded data": f"{lm_data}{os.pathsep}{lm_data}"}.get(name, lm_data)
-    base = AWD if name.startswith("awd-lstm") else MT if name == "translation" else LM
-    assert train(options(data, whole, *VARIANTS[name], base=base), f"{whole}.log") == 0
-    assert train(options(data, run, *VARIANTS[name], base=base), f"{run}.log", Moment("update", 11)) == KILLED
-    assert train(options(data, run, *VARIANTS[name], base=base), f"{run}.log") == 0
+    whole, run, more = tmp_path / "whole", tmp_path / "run", VARIANTS[name].split()
+    data = mt_data if "translation" in name else f"{lm_data}{os.pathsep}{lm_data}" if "sharded" in name else lm_data
+    base = AWD if name.startswith("awd-lstm") else MT if "translation" in name else LM
+    assert train(options(data, whole, *more, base=base), f"{whole}.log") == 0
+    assert train(options(data, run, *more, base=base), f"{run}.log", Moment("update", 11)) == KILLED
+    assert train(options(data, run, *more, base=base), f"{run}.log") == 0
     assert_equal_trainings(run, whole)
     assert "null" not in Path(f"{run}.log").read_text() and '"ppl": "0"' not in Path(f"{run}.log").read_text()
     expected = {"patience": 12}.get(name, 13)
@@ -171,39 +167,37 @@ def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, mt_data, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "moment, loses", [(15, "a step of the scheduler"), (18, "a validation without improvement"), (23, "nothing")]
-)
-def test_a_learning_rate_that_waits_for_a_plateau(moment, loses, lm_data, tmp_path):
+def test_a_learning_rate_that_waits_for_a_plateau(lm_data, tmp_path):
     """An epoch has 7 updates. The loss of no epoch is half of that of the first: the rate is halved after the third."""
     more = "--lr-scheduler reduce_lr_on_plateau --lr-patience 1 --lr-shrink 0.5 --lr-threshold 0.5 --max-update 25"
-    whole, run = tmp_path / "whole", tmp_path / "run"
+    whole = tmp_path / "whole"
     assert train(options(lm_data, whole, *AGG, *more.split()), f"{whole}.log") == 0
-    assert train(options(lm_data, run, *AGG, *more.split()), f"{run}.log", Moment("update", moment)) == KILLED
-    assert train(options(lm_data, run, *AGG, *more.split()), f"{run}.log") == 0
-    assert_equal_trainings(run, whole)
+    for moment, loses in ((15, "a step of the scheduler"), (18, "a validation without improvement")):
+        run = tmp_path / loses
+        assert train(options(lm_data, run, *AGG, *more.split()), f"{run}.log", Moment("update", moment)) == KILLED
+        assert train(options(lm_data, run, *AGG, *more.split()), f"{run}.log") == 0
+        assert_equal_trainings(run, whole)
     rates = {value["num_updates"]: value["lr"] for value in logged(f"{whole}.log").values() if "lr" in value}
     assert [rates[update] for update in ("1", "21", "22", "25")] == ["0.01", "0.01", "0.005", "0.005"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", [Moment("update", 6), Moment("write", 6, 30_000)], ids=["update", "write"])
-def test_two_killed_workers_go_on_bit_for_bit(moment, lm_data, tmp_path):
-    """An epoch is 4 updates; the second worker goes with the first."""
+def test_two_killed_workers_go_on_bit_for_bit(lm_data, tmp_path):
+    """An epoch is 4 updates; the second worker goes with the first, while it writes a checkpoint."""
     whole, run = tmp_path / "whole", tmp_path / "run"
     assert train_by_two(options(lm_data, whole, *AGG), f"{whole}.log") == [0, 0]
-    assert train_by_two(options(lm_data, run, *AGG), f"{run}.log", moment)[0] == KILLED
+    assert train_by_two(options(lm_data, run, *AGG), f"{run}.log", Moment("write", 6, 30_000))[0] == KILLED
     assert train_by_two(options(lm_data, run, *AGG), f"{run}.log") == [0, 0]
     assert_equal_trainings(run, whole, log="log.0")
 
 
 @pytest.mark.slow
-def test_ten_kills_at_random_moments_leave_no_trace(lm_data, tmp_path):
-    whole, run, generator = tmp_path / "whole", tmp_path / "run", random.Random(1)
-    more = (*AGG, "--max-update", "45")  # more than ten lives can reach
+def test_kills_at_random_moments_leave_no_trace(lm_data, tmp_path, request):
+    whole, run, generator = tmp_path / "whole", tmp_path / "run", random.Random(request.config.option.fuzz_seed)
+    more = (*AGG, "--max-update", "45")  # more than eight lives can reach
     assert train(options(lm_data, whole, *more), f"{whole}.log") == 0
     size = (whole / "checkpoint_last.pt").stat().st_size
-    for _ in range(10):
+    for _ in range(8):
         event = generator.choice(["update", "validation", "renamed", "write"])
         moment = Moment(event, generator.randint(1, 5), generator.randint(0, size))
         assert train(options(lm_data, run, *more), f"{run}.log", moment) == KILLED, moment
@@ -211,13 +205,8 @@ def test_ten_kills_at_random_moments_leave_no_trace(lm_data, tmp_path):
     assert_equal_trainings(run, whole)
 
 
-@pytest.mark.parametrize(
-    "order",
-    [
-        pytest.param((train_by_two, train), id="two then one"),
-        pytest.param((train, train_by_two), id="one then two", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.grid(1)
+@pytest.mark.parametrize("order", [(train, train_by_two), (train_by_two, train)], ids=["one then two", "two then one"])
 def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_path):
     """They are those of the batches that the updates of the window were trained on."""
     run = tmp_path / "run"
@@ -249,16 +238,6 @@ def counts(state):
     return state["extra_state"]["LanguageModelingTask"]["agg_fairseq"]
 
 
-def test_resume_equals_the_uninterrupted_run(lm_data, tmp_path):
-    """Stopped by --max-update, in mid-epoch, and started again with a larger one."""
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    more = (*AGG, "--agg-window", "5", "--update-freq", "2")
-    for run, updates in ((whole, 17), (resumed, 6), (resumed, 17)):
-        assert train(options(lm_data, run, *more, "--max-update", updates), f"{run}.log") == 0
-    assert counts(saved(resumed))["open_update"] == 16
-    assert differences(lasting(saved(resumed)), lasting(saved(whole))) == []
-
-
 def started_from(run):
     """The lines of the log that say what a training starts from."""
     said = ("to start from", "agg: restored", "agg: the window of token counts starts empty")
@@ -266,42 +245,28 @@ def started_from(run):
 
 
 def test_a_start_says_what_it_goes_on_from(lm_data, whole, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(whole, run)
-    assert train(options(lm_data, run, *AGG, "--max-update", "14"), f"{run}.log") == 0
-    found, restored = started_from(run)
-    assert f"found {run / 'checkpoint_last.pt'} to start from: update 13, epoch 2, trained with AggCriterion\n" in found
-    assert "agg: restored the counts of 7 updates" in restored
-
-
-def test_a_start_says_that_the_counts_are_left_out(lm_data, whole, tmp_path):
     """fairseq hands the state of a criterion back together with the position in the data, or not at all."""
-    run = tmp_path / "run"
-    shutil.copytree(whole, run)
-    assert train(options(lm_data, run, *AGG, "--max-update", "14", "--reset-dataloader"), f"{run}.log") == 0
-    found, empty = started_from(run)
-    assert "its position in the data is left out, and with it the state of a criterion" in found
-    assert "agg: the window of token counts starts empty at update 13" in empty
+    for number, (more, first, second) in enumerate((
+        ((), "trained with AggCriterion\n", "agg: restored the counts of 7 updates"),
+        (("--reset-dataloader",), "and with it the state of a criterion", "counts starts empty at update 13"),
+    )):  # fmt: skip
+        run = tmp_path / str(number)
+        shutil.copytree(whole, run)
+        assert train(options(lm_data, run, *AGG, "--max-update", "14", *more), f"{run}.log") == 0
+        found, restored = started_from(run)
+        assert f"found {run / 'checkpoint_last.pt'} to start from: update 13, epoch 2, " in found
+        assert first in found and second in restored
 
 
 @pytest.mark.slow
 def test_a_start_says_what_it_fine_tunes(lm_data, whole, tmp_path):
     """Of whatever criterion: fairseq takes the weights alone; later starts go on from its own checkpoint."""
-    run, more = tmp_path / "run", ("--criterion", "mle", "--finetune-from-model", whole / "checkpoint_best.pt")
-    for updates, found in (("2", whole / "checkpoint_best.pt"), ("4", run / "checkpoint_last.pt")):
+    run = tmp_path / "run"
+    more = ("--criterion", "mle", "--finetune-from-model", whole / "checkpoint_best.pt", "--checkpoint-suffix=-a")
+    for updates, found in (("2", whole / "checkpoint_best.pt"), ("4", run / "checkpoint_last-a.pt")):
         log = tmp_path / updates
         assert train(options(lm_data, run, *more, "--max-update", updates), f"{log}.log") == 0
         assert f"found {found} to start from: update" in started_from(log)[0]
-
-
-@pytest.mark.slow
-def test_a_start_says_what_it_goes_on_from_with_a_suffix(lm_data, tmp_path):
-    run, more = tmp_path / "run", (*AGG, "--checkpoint-suffix=-a")
-    (tmp_path / "run").mkdir()
-    (run / "checkpoint_last.pt").write_bytes(b"of another training")
-    for updates in ("2", "3"):
-        assert train(options(lm_data, run, *more, "--max-update", updates), f"{run}.log") == 0
-    assert f"found {run / 'checkpoint_last-a.pt'} to start from: update 2" in started_from(run)[1]
 
 
 def refusal(log):
@@ -346,30 +311,23 @@ def test_fine_tuning_from_mle_starts_with_an_empty_window(lm_data, tmp_path):
     assert '"rare_tokens": "18"' in open(f"{run}.log").read()
 
 
-@pytest.mark.grid(1)
-@pytest.mark.parametrize(("others", "criterion"), [("whole ones", AGG), ("none", F2)], ids=["some", "none"])
-def test_a_truncated_checkpoint_names_the_newest_whole_one(criterion, others, lm_data, whole, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(whole, run)
-    for path in list(run.iterdir()) if others == "none" else [run / "checkpoint_last.pt", run / "checkpoint_best.pt"]:
-        path.write_bytes(path.read_bytes()[:20_000])
-    (run / "checkpoint_kept.pt").symlink_to("gone")
-    log = tmp_path / "log"
-    assert train(options(lm_data, run, *criterion), log) == 2
-    if others == "none":
-        assert "there is no whole one beside it: remove it to start from the beginning" in refusal(log)
-    else:
-        assert f": cp {run / 'checkpoint_2_12.pt'} {run / 'checkpoint_last.pt'}" in refusal(log)
-
-
-@pytest.mark.slow
-def test_the_remedy_of_a_truncated_checkpoint_works(lm_data, whole, tmp_path):
-    """As it is printed; the same command line then goes on, now and the next time."""
+def test_a_truncated_checkpoint_names_the_newest_whole_one(lm_data, whole, tmp_path):
+    """As it is printed, the remedy works; the same command line then goes on."""
     run, log = tmp_path / "a run's", tmp_path / "refused"
     shutil.copytree(whole, run)
-    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
-        (run / name).write_bytes(b"")
+    for path in (run / "checkpoint_last.pt", run / "checkpoint_best.pt"):
+        path.write_bytes(path.read_bytes()[:20_000])
     assert train(options(lm_data, run, *AGG), log) == 2
+    assert "checkpoint_2_12.pt" in refusal(log)
     subprocess.run(refusal(log).partition("beside it: ")[2], shell=True, check=True)
     assert train(options(lm_data, run, *AGG), f"{run}.log") == 0
     assert differences(lasting(saved(run)), lasting(saved(whole))) == []
+
+
+@pytest.mark.slow
+def test_without_a_whole_checkpoint_there_is_no_remedy(lm_data, whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    for path in (tmp_path / "run").iterdir():
+        path.write_bytes(b"")
+    assert train(options(lm_data, tmp_path / "run", *F2), tmp_path / "log") == 2
+    assert "there is no whole one beside it: remove it to start from the beginning" in refusal(tmp_path / "log")

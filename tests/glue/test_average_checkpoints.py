@@ -146,7 +146,6 @@ def test_fairseq_eval_lm_reads_it(run, lm_data, tmp_path):
     assert found == pytest.approx(perplexity, abs=0.01)
 
 
-@pytest.mark.slow
 def test_translation_model_of_an_older_task(mt_data, tmp_path, capsys):
     """Its options are a Namespace."""
     allow_namespaces()
@@ -157,9 +156,7 @@ def test_translation_model_of_an_older_task(mt_data, tmp_path, capsys):
     assert average(*paths, "--output", tmp_path / "average.pt") == 0
     model, _ = build_model(Checkpoint(tmp_path / "average.pt"), mt_data)
     assert_equal(model.state_dict(), mean_of(*(torch.load(path, weights_only=True)["model"] for path in paths)))
-
-    others = {"source_lang": "fr", "target_lang": "fr", "encoder_attention_heads": 1, "encoder_normalize_before": True}
-    for option, value in others.items():
+    for option, value in {"source_lang": "fr", "encoder_attention_heads": 1}.items():
         state = torch.load(paths[0], weights_only=True)
         for part in ("task", "model"):
             options = state["cfg"][part]
@@ -170,20 +167,18 @@ def test_translation_model_of_an_older_task(mt_data, tmp_path, capsys):
 
 
 def test_factorized_softmax(lm_data, tmp_path, capsys):
-    arguments = ("--criterion", "f2_softmax", "--f2-assignment", "equal-token", "--f2-classes")
-    paths = [save(lm_data, tmp_path, f"{n}.pt", *arguments, 4, base=F2, updates=n) for n in (1, 2)]
+    """The classes have no mean, and must be the same."""
+    arguments = ("--criterion", "f2_softmax", "--f2-classes", 4, "--f2-assignment")
+    paths = [save(lm_data, tmp_path, f"{n}.pt", *arguments, "equal-token", base=F2, updates=n) for n in (1, 2)]
     assert average(*paths, "--output", tmp_path / "average.pt") == 0
-    model, _ = build_model(Checkpoint(tmp_path / "average.pt"), lm_data)
-    before, _ = build_model(Checkpoint(paths[0]), lm_data)
-    layers = [one.decoder.output_projection for one in (model, before)]
-    assert torch.equal(layers[0].class_of_token, layers[1].class_of_token)
-
-    other = save(lm_data, tmp_path, "3.pt", "--criterion", "f2_softmax", "--f2-assignment", "equal-frequency",
-                 "--f2-classes", 4, base=F2, updates=3)  # fmt: skip
+    found, before = (Checkpoint(path).parameters for path in (tmp_path / "average.pt", paths[0]))
+    name = OUTPUT.replace("weight", "class_of_token")
+    assert torch.equal(found[name], before[name]) and len(found[name].unique()) == 4
+    build_model(Checkpoint(tmp_path / "average.pt"), lm_data)
+    other = save(lm_data, tmp_path, "3.pt", *arguments, "equal-frequency", base=F2, updates=3)
     capsys.readouterr()
     assert average(paths[0], other, "--output", tmp_path / "new.pt") == 2
-    error = capsys.readouterr().err
-    assert f"{other}: found another decoder.output_projection.class_of_token than in {paths[0]}" in error
+    assert f"{other}: found another {name} than in {paths[0]}" in capsys.readouterr().err
     assert not (tmp_path / "new.pt").exists()
 
 
@@ -191,32 +186,16 @@ def changed(run, target, change):
     state = torch.load(run / "checkpoint9.pt", weights_only=True)
     change(state)
     torch.save(state, target)
+    return target
 
 
-@pytest.mark.parametrize(
-    ("entry", "value", "row"),
-    [
-        ("optimizer_history", [None], ["—", "5.250"]),
-        ("optimizer_history", {"a": 1}, ["—", "5.250"]),
-        ("optimizer_history", [], ["—", "5.250"]),
-        ("optimizer_history", [{"num_updates": "x"}], ["—", "5.250"]),
-        ("optimizer_history", [{"num_updates": 10**400}], ["—", "5.250"]),
-        ("extra_state", {"val_loss": "abc"}, ["90", "—"]),
-        ("extra_state", {"val_loss": torch.ones(2)}, ["90", "—"]),
-        ("extra_state", {"val_loss": torch.ones(1, dtype=torch.complex64)}, ["90", "1.000"]),
-        ("extra_state", {"val_loss": torch.ones((), device="meta")}, ["90", "—"]),
-        ("extra_state", {"val_loss": torch.tensor(4.5)}, ["90", "4.500"]),
-        ("extra_state", None, ["90", "—"]),
-        ("extra_state", [1], ["90", "—"]),
-    ],
-)
-def test_odd_entries_are_none(run, tmp_path, capsys, entry, value, row):
-    """Such as other programs write: they are no reason to fail, least of all when the average has been written."""
-    changed(run, tmp_path / "odd.pt", lambda state: state.update({entry: value}))
-    for paths in ([tmp_path / "odd.pt", run / "checkpoint8.pt"], [run / "checkpoint8.pt", tmp_path / "odd.pt"]):
-        assert average(*paths, "--output", tmp_path / "average.pt") == 0
-        assert [str(tmp_path / "odd.pt"), *row] in rows(capsys.readouterr().out)
-        assert Checkpoint(tmp_path / "average.pt", training_state=False).parameters
+def test_a_checkpoint_that_says_nothing_of_itself(run, tmp_path, capsys):
+    """As some tools write it; older versions of fairseq saved the loss as a tensor."""
+    silent = changed(run, tmp_path / "a.pt", lambda state: state.update(optimizer_history=None, extra_state=None))
+    older = changed(run, tmp_path / "b.pt", lambda state: state.update(extra_state={"val_loss": torch.tensor(4.5)}))
+    assert average(silent, older, "--output", tmp_path / "average.pt") == 0
+    found = rows(capsys.readouterr().out)
+    assert found[2:] == [[str(silent), "0", "—"], [str(older), "90", "4.500"]]
 
 
 def test_files_that_are_not_mapped(run, tmp_path, monkeypatch):
@@ -241,31 +220,25 @@ def test_files_that_are_not_mapped(run, tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "load", loaded)
     assert average(*paths, "--output", tmp_path / "average.pt") == 0
     assert read == [[], [False] * 2, [False] * 4]
-    monkeypatch.undo()
-    assert_equal(
-        Checkpoint(tmp_path / "average.pt").state["model"], mean_of(*models(tmp_path, *(p.name for p in paths)))
-    )
 
 
 @pytest.mark.parametrize(
-    ("part", "option", "value", "words"),
+    ("part", "option", "value", "expected"),
     [
-        ("model", "_name", "transformer_lm_f2", "architecture transformer_lm_f2, but transformer_lm in"),
-        ("model", "decoder_attention_heads", 1, "decoder_attention_heads 1, but 2 in"),
-        ("model", "activation_fn", "gelu", "activation_fn gelu, but relu in"),
-        ("model", "decoder_normalize_before", True, "decoder_normalize_before True, but False in"),
-        ("model", "no_scale_embedding", True, "no_scale_embedding True, but False in"),
-        ("model", "no_token_positional_embeddings", True, "no_token_positional_embeddings True, but False in"),
-        ("task", "_name", "masked_lm", "task masked_lm, but language_modeling in"),
+        ("model", "_name", "transformer_lm_f2", "transformer_lm"),
+        ("model", "decoder_attention_heads", 1, 2),
+        ("model", "activation_fn", "gelu", "relu"),
+        ("model", "no_scale_embedding", True, False),
+        ("task", "_name", "masked_lm", "language_modeling"),
     ],
 )
-def test_models_of_other_options(run, tmp_path, capsys, part, option, value, words):
+def test_models_of_other_options(run, tmp_path, capsys, part, option, value, expected):
     """Of the same names and shapes."""
-    changed(run, tmp_path / "other.pt", lambda state: state["cfg"][part].update({option: value}))
-    assert average(run / "checkpoint8.pt", tmp_path / "other.pt", "--output", tmp_path / "new.pt") == 2
-    error = capsys.readouterr().err
-    assert f"{tmp_path / 'other.pt'}: found {words} {run / 'checkpoint8.pt'}; expected checkpoints of one" in error
-    assert not (tmp_path / "new.pt").exists()
+    other = changed(run, tmp_path / "other.pt", lambda state: state["cfg"][part].update({option: value}))
+    assert average(run / "checkpoint8.pt", other, "--output", tmp_path / "new.pt") == 2
+    what = {("model", "_name"): "architecture", ("task", "_name"): "task"}.get((part, option), option)
+    words = f"{other}: found {what} {value}, but {expected} in {run / 'checkpoint8.pt'}; expected checkpoints of one"
+    assert words in capsys.readouterr().err and not (tmp_path / "new.pt").exists()
 
 
 def test_options_that_are_no_part_of_the_model(run, tmp_path):
@@ -275,11 +248,11 @@ def test_options_that_are_no_part_of_the_model(run, tmp_path):
         state["cfg"]["task"].update(data="x", tokens_per_sample=9)
         del state["cfg"]["model"]["activation_fn"]  # as of an older fairseq
 
-    changed(run, tmp_path / "other.pt", change)
-    assert average(run / "checkpoint8.pt", tmp_path / "other.pt", "--output", tmp_path / "new.pt") == 0
+    other = changed(run, tmp_path / "other.pt", change)
+    assert average(run / "checkpoint8.pt", other, "--output", tmp_path / "new.pt") == 0
 
 
-@pytest.mark.parametrize(("form", "heads"), [("cfg", 2), ("cfg", 1), ("args", 2), ("args", 1)])
+@pytest.mark.parametrize(("form", "heads"), [("cfg", 2), ("args", 2), ("args", 1)])
 def test_options_in_a_namespace(run, tmp_path, capsys, form, heads):
     """Of all options, as older models and older fairseqs have them."""
 
@@ -293,25 +266,10 @@ def test_options_in_a_namespace(run, tmp_path, capsys, form, heads):
             state["cfg"]["model"] = options
         state["args"] = options
 
-    changed(run, tmp_path / "other.pt", change)
-    status = average(run / "checkpoint8.pt", tmp_path / "other.pt", "--output", tmp_path / "new.pt")
+    other = changed(run, tmp_path / "other.pt", change)
+    status = average(run / "checkpoint8.pt", other, "--output", tmp_path / "new.pt")
     assert status == (0 if heads == 2 else 2)
     assert ("decoder_attention_heads 1, but 2 in" in capsys.readouterr().err) == (heads == 1)
-
-
-@pytest.mark.parametrize(
-    ("cfg", "words"),
-    [
-        ({"a": 1}, "found no options of its model"),
-        ({"model": None}, "found no options of its model"),
-        ("text", "found options of an unknown kind"),
-        ([1], "found options of an unknown kind"),
-    ],
-)
-def test_no_options(run, tmp_path, capsys, cfg, words):
-    changed(run, tmp_path / "other.pt", lambda state: state.update(cfg=cfg))
-    assert average(run / "checkpoint8.pt", tmp_path / "other.pt", "--output", tmp_path / "new.pt") == 2
-    assert f"other.pt: {words}" in capsys.readouterr().err
 
 
 def diverge(state):
@@ -322,25 +280,17 @@ def diverge(state):
     ("change", "words"),
     [
         (diverge, f"found an infinity or NaN in {OUTPUT}: a diverged run"),
-        (lambda state: state["model"].pop(OUTPUT), f"found no {OUTPUT}, which"),
-        (lambda state: state["model"].update(new=torch.zeros(1)), "found new, which"),
+        (lambda state: state["model"].pop(OUTPUT), f"found {OUTPUT}, which"),
         (lambda state: state["model"].update({OUTPUT: torch.zeros(2, 2)}), f"found {OUTPUT} of shape (2, 2), but"),
-        (lambda state: state["model"].update({OUTPUT: 3}), f"found a int as {OUTPUT}"),
-        (lambda state: state["model"].update({OUTPUT: torch.eye(3).to_sparse()}), f"found {OUTPUT} that is sparse"),
-        (lambda state: state.update(model=3), "found no parameters"),
-        (lambda state: state.pop("cfg"), "expected a fairseq checkpoint"),
+        (lambda state: state["cfg"].update(model=None), "found no options of its model"),
     ],
 )
-@pytest.mark.parametrize("first", [True, False])
-def test_checkpoints_that_cannot_be_averaged(run, tmp_path, capsys, change, words, first):
-    changed(run, tmp_path / "bad.pt", change)
-    output = tmp_path / "average.pt"
+def test_checkpoints_that_cannot_be_averaged(run, tmp_path, capsys, change, words):
+    bad, output = changed(run, tmp_path / "bad.pt", change), tmp_path / "average.pt"
     output.write_text("the old file")
-    paths = [tmp_path / "bad.pt", run / "checkpoint8.pt"]
-    assert average(*(paths if first else paths[::-1]), "--output", output) == 2
+    assert average(run / "checkpoint8.pt", bad, "--output", output) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "bad.pt" in error
-    assert words in error or (first and "checkpoints of one model" in error)  # what one lacks, the other has
+    assert error.count("\n") == 1 and "bad.pt" in error and words in error
     assert output.read_text() == "the old file" and not list(tmp_path.glob(".*"))
 
 

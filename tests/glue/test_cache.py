@@ -75,7 +75,7 @@ def test_a_damaged_result_is_made_again(tmp_path, made, measure, source, damage)
 
 def test_a_result_is_of_the_checkpoints_that_were_read(lm_runs, lm_data, tmp_path):
     """A training may replace a checkpoint that is open already; the order of the rows counts too."""
-    path, cache = tmp_path / os.fsdecode(b"r\xff") / "checkpoint_last.pt", Cache(tmp_path / "kept")
+    path, cache = tmp_path / "run" / "checkpoint_last.pt", Cache(tmp_path / "kept")
     path.parent.mkdir()
     shutil.copy(lm_runs / "mle" / "checkpoint_last.pt", path)
     before = open_checkpoints([path])

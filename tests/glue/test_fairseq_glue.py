@@ -1,6 +1,7 @@
 """What the package replaces inside fairseq, and when; and what the hooks on the task tell a criterion."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -146,43 +147,40 @@ def test_a_criterion_that_does_not_train_is_not_told(lm_data):
     assert told == {"trains": [0, "step", "changed"], "other": []}
 
 
-STATES_OF_0_1_0 = {
-    "agg": {
-        "counter": {
-            "vocabulary": 64, "window": 3, "sizes": torch.tensor([2, 1]), "tokens": torch.tensor([5, 9, 5]).int(),
-            "counts": torch.tensor([4, 1, 2]).int(), "current": torch.zeros(64, dtype=torch.int64),
-        },
-        "open_update": 1, "static_rare": None,
-    },
-    "face": {
-        "frequency": torch.zeros(64, dtype=torch.int64).index_fill_(0, torch.tensor([5]), 6),
-        "current": torch.zeros(64, dtype=torch.int64), "open_update": 1,
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", STATES_OF_0_1_0)
-def test_states_of_version_0_1_0_go_on(lm_data, name):
-    options = ("--agg-window", 3) if name == "agg" else ()
-    trainer, _ = trainer_for(lm_data, "--criterion", name, *options)
-    state = {**STATES_OF_0_1_0[name]}
+def test_states_of_earlier_versions_go_on(lm_data):
+    """As 0.1.0 and 0.2.0 saved them: 6 times token 5, and an update under way."""
     current = torch.arange(64)
-    if name == "agg":
-        state["counter"] = state["counter"] | {"current": current}
-    else:
-        state["current"] = current
-    trainer.task.set_checkpoint_dict({"agg_fairseq": state})
-    counter = getattr(trainer.criterion, "agg", trainer.criterion).counter
-    assert counter.appearances[5] == 6 and counter.open_update == 1
-    saved = trainer.criterion.checkpoint_state()
-    assert saved.keys() == state.keys() and saved["open_update"] == 1
-    trainer.criterion.begin_update(2)
-    assert counter.appearances[5] == 6 + 5 and counter.appearances[63] == 63
+    counter = {
+        "vocabulary": 64, "window": 3, "sizes": torch.tensor([2, 1]), "tokens": torch.tensor([5, 9, 5]).int(),
+        "counts": torch.tensor([4, 1, 2]).int(), "current": current,
+    }  # fmt: skip
+    frequency = torch.zeros(64, dtype=torch.int64).index_fill_(0, torch.tensor([5]), 6)
+    for options, state in (
+        (("agg", "--agg-window", 3), {"counter": counter, "open_update": 1, "static_rare": None}),
+        (("face",), {"frequency": frequency, "current": current, "open_update": 1}),
+    ):
+        trainer, _ = trainer_for(lm_data, "--criterion", *options)
+        trainer.task.set_checkpoint_dict({"agg_fairseq": state})
+        found = getattr(trainer.criterion, "agg", trainer.criterion).counter
+        assert found.appearances[5] == 6 and found.open_update == 1
+        saved = trainer.criterion.checkpoint_state()
+        assert saved.keys() == state.keys() and saved["open_update"] == 1
+        trainer.criterion.begin_update(2)
+        assert found.appearances[5] == 6 + 5 and found.appearances[63] == 63
 
 
-@pytest.mark.grid(1)
-@pytest.mark.parametrize("option", ["reset_optimizer", "reset_meters", None])
-def test_the_patience_of_another_training_is_forgotten(lm_data, monkeypatch, option):
+def test_tokens_beyond_the_dictionary_are_one_line(lm_data, tmp_path, capsys):
+    """As with the dictionary of another fairseq-preprocess: fairseq would end in a traceback at the first of them."""
+    data = shutil.copytree(lm_data, tmp_path / "data")
+    lines = (data / "dict.txt").read_text().splitlines(keepends=True)
+    (data / "dict.txt").write_text("".join(lines[:-20]))
+    trainer, _ = trainer_for(data, "--criterion", "agg")
+    with pytest.raises(SystemExit):
+        trainer.train_step(batches(trainer.cfg, trainer.task))
+    assert f"but the dictionary has {len(lines) - 16}" in capsys.readouterr().err
+
+
+def test_the_patience_of_another_training_is_forgotten(lm_data, monkeypatch):
     """With the options by which fairseq forgets the best validation."""
     import fairseq_cli.train
     from fairseq import checkpoint_utils
@@ -190,10 +188,11 @@ def test_the_patience_of_another_training_is_forgotten(lm_data, monkeypatch, opt
     trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--no-save")
     should_stop = fairseq_cli.train.should_stop_early
     monkeypatch.setattr(trainer, "load_checkpoint", lambda *args, **options: setattr(should_stop, "best", 1.0))
-    monkeypatch.setattr(trainer.cfg.checkpoint, "reset_optimizer", option == "reset_optimizer")
-    monkeypatch.setattr(trainer.cfg.checkpoint, "reset_meters", option == "reset_meters")
     try:
-        checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
-        assert hasattr(should_stop, "best") is (option is None)
+        for option in ("reset_optimizer", "reset_meters", None):
+            for name in ("reset_optimizer", "reset_meters"):
+                trainer.cfg.checkpoint[name] = name == option
+            checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
+            assert hasattr(should_stop, "best") is (option is None)
     finally:
         vars(should_stop).pop("best", None)

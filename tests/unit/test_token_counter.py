@@ -122,26 +122,27 @@ def test_state_of_another_vocabulary():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    "change",
     [
-        ({"sizes": torch.tensor([3])}, "do not fit together"),
-        ({"sizes": torch.tensor([-1, 3])}, "do not fit together"),
-        ({"counts": torch.tensor([1.0, 2.0])}, "do not fit together"),
-        ({"tokens": None}, "do not fit together"),
-        ({"counts": torch.tensor([1, -2])}, "no counts"),
-        ({"current": torch.zeros(4, dtype=torch.int64)}, "no counts"),
-        ({"tokens": torch.tensor([0, 5])}, r"tokens in \[0, 5\)"),
-        ({"window": 0}, "at least 1 update"),
-        ({"window": "many"}, "at least 1 update"),
+        {"vocabulary": torch.zeros(0)},
+        {"sizes": torch.tensor([3])},
+        {"sizes": torch.tensor([-1, 3])},
+        {"counts": torch.tensor([1.0, 2.0])},
+        {"tokens": None},
+        {"counts": torch.tensor([1, -2])},
+        {"current": torch.zeros(4, dtype=torch.int64)},
+        {"tokens": torch.tensor([0, 5])},
+        {"window": 0},
+        {"window": "many"},
     ],
 )
-def test_states_that_lie(change, words):
+def test_states_that_lie(change):
     """As a damaged file may hold: refused, and the counter stays as it was."""
     counter = TokenCounter(5, 2)
     counter.add(torch.tensor([0, 3, 3]))
     counter.commit()
     state = counter.get_extra_state()
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match="TokenCounter: expected a state that it has saved"):
         counter.set_extra_state(state | change)
     assert counter.appearances.tolist() == [1, 0, 0, 2, 0]
     counter.set_extra_state(state)

@@ -1,4 +1,4 @@
-"""What the optimizers of this package need of fairseq's trainer, which tells an optimizer its parameters alone."""
+"""What models and optimizers of this package need of fairseq's trainer, which tells them nothing of each other."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ from typing import Any
 from fairseq import checkpoint_utils
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.trainer import Trainer
+from torch import nn
 
-from ..errors import fail
+from ..errors import UserError, fail
+from .training_counts import training_counts
 
 logger = logging.getLogger(__name__)
 
 
-def attach_optimizers() -> None:
-    """Makes fairseq's trainer call `attach(trainer)` of an optimizer that has it, each time that it has built one.
+def hook_trainer() -> None:
+    """Makes fairseq's trainer complete a model of this package before it builds an optimizer, and attach one after it.
 
-    The float32 copies of such an optimizer are kept apart, as --fp16-no-flatten-grads does. Trainings with other
+    fairseq builds a model without looking at the training data, and an output layer of this package needs its counts.
+    fairseq-train builds the optimizer once, after it has loaded the checkpoint, if there is one. What the checkpoint
+    has not brought is then filled from the training data. Where one process evaluates many models, none is counted for.
+
+    `attach(trainer)` of an optimizer that has it is called each time that the trainer has built one. The float32 copies
+    of such an optimizer are kept apart, as --fp16-no-flatten-grads does. Trainings of other models with other
     optimizers are not changed.
     """
     original = Trainer._build_optimizer
@@ -27,6 +34,9 @@ def attach_optimizers() -> None:
 
     @functools.wraps(original)
     def _build_optimizer(trainer: Any) -> None:
+        if hasattr(getattr(trainer.get_model(), "decoder", None), "is_placeholder"):
+            fill_placeholder(trainer.get_model(), trainer.task, trainer.cfg.dataset.train_subset)
+            trainer._wrapped_model = None  # a wrapper for several workers would have the parameters of the placeholder
         name, common = trainer.cfg.optimizer._name, trainer.cfg.common
         if not hasattr(OPTIMIZER_REGISTRY.get(name), "attach"):
             return original(trainer)
@@ -44,6 +54,26 @@ def attach_optimizers() -> None:
 
     _build_optimizer.attaches = True
     Trainer._build_optimizer = _build_optimizer
+
+
+def fill_placeholder(model: nn.Module, task: Any, train_subset: str) -> None:
+    """Completes an output layer of this package from the training data, unless a checkpoint has brought what it needs.
+
+    Args:
+        model: any; a decoder with such a layer has `is_placeholder`, and `fill`, which takes counts of targets (V,).
+        task: gives the training data.
+        train_subset: name of the training split.
+
+    Raises:
+        SystemExit: with status 2, after one line: there is no training data, or it does not fit the model's options.
+    """
+    if not getattr(getattr(model, "decoder", None), "is_placeholder", False):
+        return
+    try:
+        model.decoder.fill(training_counts(task, train_subset, None))
+    except (UserError, ValueError) as error:
+        fail(str(error))
+    model.decoder.is_placeholder = False
 
 
 def validate_and_save_average(trainer: Any) -> None:

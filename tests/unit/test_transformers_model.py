@@ -14,7 +14,7 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.data.subwords import Tokenizer
 from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
 from agg_fairseq.evaluation import Cache, isotropy, neighbors, word_similarity
-from tests.hostile import FEW, MANY, damaged, refusal
+from tests.hostile import AMOUNTS, damaged, refusal, special_files
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs safetensors, which transformers brings")
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
@@ -125,7 +125,8 @@ REFUSED = {
     "unknown names": ({"emb": HEAD}, LLAMA, "choose a matrix by --matrix NAME"),
     "no tensors": ({}, LLAMA, "no embedding of a known name"),
     "a contradiction": (UNTIED, {**LLAMA, "tie_word_embeddings": True}, "which differ, but a config.json that says"),
-    "integers": ({"lm_head.weight": torch.ones(V, D, dtype=torch.int8)}, LLAMA, "of type I8 and shape [12, 4]"),
+    "integers": ({"lm_head.weight": torch.ones(V, D, dtype=torch.int8)}, LLAMA, "of type torch.int8 and shape [12, 4]"),
+    "quantized": ({"lm_head.weight": HEAD.to(torch.float8_e4m3fn)}, LLAMA, "numbers that are not quantized"),
     "a diverged run": ({"lm_head.weight": HEAD / 0}, LLAMA, "an infinity or NaN in lm_head.weight"),
 }
 
@@ -167,12 +168,11 @@ def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
     assert "3.safetensors: unreadable (FileNotFoundError" in refusal(lambda: PretrainedModel(path).output_embedding)[0]
 
 
-@pytest.mark.parametrize("file", ["../1.safetensors", "/1.safetensors", "a/1.safetensors", "..", "a\\1", 3])
-def test_an_index_names_files_of_its_folder_alone(file, tmp_path):
-    path = sharded(tmp_path / "m", {"1.safetensors": UNTIED})
-    safetensors.save_file(UNTIED, tmp_path / "1.safetensors")
-    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"lm_head.weight": file}}))
-    assert refusal(PretrainedModel, path)[0].startswith(str(path / "model.safetensors.index.json"))
+def test_what_is_no_file(tmp_path):
+    for number, target in enumerate(("/dev/zero", special_files(tmp_path)["pipe"], tmp_path / "missing")):
+        path = tmp_path / f"{number}.safetensors"
+        path.symlink_to(target)
+        assert "expected a whole file of safetensors" in refusal(PretrainedModel, path)[0]
 
 
 def test_an_index_that_names_a_shard_without_the_parameter(tmp_path):
@@ -376,34 +376,25 @@ def read_tokenizer(path):
 
 
 INDEX = json.dumps({"weight_map": {"lm_head.weight": "a.safetensors", "wte.weight": "b.safetensors"}}).encode()
-DAMAGED = {
-    "index": ("model.safetensors.index.json", INDEX, read_model),
-    "configuration": ("config.json", json.dumps({**LLAMA, "text_config": {"vocab_size": V}}).encode(), read_model),
-    "tokenizer": ("tokenizer.json", TOKENIZER, lambda path: read_tokenizer(path / "tokenizer.json")),
-}
+DAMAGED = (
+    ("model.safetensors.index.json", INDEX, read_model),
+    ("config.json", json.dumps({**LLAMA, "text_config": {"vocab_size": V}}).encode(), read_model),
+    ("tokenizer.json", TOKENIZER, lambda path: read_tokenizer(path / "tokenizer.json")),
+    ("a.safetensors", safetensors.save({"lm_head.weight": HEAD}), read_model),
+)
 
 
-def check_damaged(name, path, budget):
-    file, valid, read = DAMAGED[name]
-    sharded(path, {"a.safetensors": {"lm_head.weight": HEAD}, "b.safetensors": {"wte.weight": INPUT}})
+@AMOUNTS
+@pytest.mark.parametrize(("file", "valid", "read"), DAMAGED, ids=[file for file, *_ in DAMAGED])
+def test_damaged_files(amount, file, valid, read, tmp_path):
+    """Refused in one line, or read as what was meant. (The format has no checksum: other numbers are just that.)"""
+    sharded(tmp_path, {"a.safetensors": {"lm_head.weight": HEAD}, "b.safetensors": {"wte.weight": INPUT}})
+    header = len(valid) - 4 * HEAD.numel()
 
-    @budget
-    @given(content=damaged(valid))
     def check(content):
-        (path / file).write_bytes(content)
-        said, found = refusal(read, path)
-        assert said is not None or isinstance(found, list) or torch.equal(found, HEAD)
+        (tmp_path / file).write_bytes(content)
+        said, found = refusal(read, tmp_path)
+        other_numbers = file == "a.safetensors" and content[:header] == valid[:header]
+        assert said is not None or isinstance(found, list) or other_numbers or torch.equal(found, HEAD)
 
-    check()
-
-
-@pytest.mark.grid(1)
-@pytest.mark.parametrize("name", DAMAGED)
-def test_few_damaged_files(name, tmp_path):
-    check_damaged(name, tmp_path, FEW)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", DAMAGED)
-def test_many_damaged_files(name, tmp_path):
-    check_damaged(name, tmp_path, MANY)
+    amount(given(content=damaged(valid))(check))()

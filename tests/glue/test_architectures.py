@@ -1,0 +1,142 @@
+"""fairseq's transformers with another output layer: their sizes, their ties, and placeholders until training starts."""
+
+import argparse
+
+import pytest
+import torch
+from fairseq import options as fairseq_options
+from fairseq import tasks
+from fairseq.benchmark import dummy_lm  # noqa: F401 — registers its task
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.trainer import Trainer
+
+from tests.small_trainings import F2_LM, F2_MT, LM, MT, batches, build, configuration, trainer_for
+
+UNIGRAM_LM, UNIGRAM_MT = [*LM, "--arch", "transformer_lm_unigram"], [*MT, "--arch", "transformer_unigram_tiny"]
+CRITERIONS = {"f2": "f2_softmax", "unigram": "agg"}
+OF_LAYER = {"f2": {"class_weight", "class_of_token"}, "unigram": {"bias_shift", "counts"}}
+BASES = [("f2", F2_LM), ("f2", F2_MT), ("unigram", UNIGRAM_LM), ("unigram", UNIGRAM_MT)]
+LAYER = "decoder.output_projection"
+
+
+@pytest.mark.parametrize("name", ["f2", "unigram"])
+@pytest.mark.parametrize("parent", ["transformer_lm", "transformer"])
+def test_every_architecture_of_the_parent_has_its_sizes(parent, name):
+    names = [theirs for theirs in ARCH_MODEL_INV_REGISTRY[parent] if theirs.startswith(parent)]
+    assert len(names) >= 8
+    for theirs in names:
+        ours = f"{parent}_{name}{theirs.removeprefix(parent)}"
+        assert ARCH_MODEL_REGISTRY[ours] is ARCH_MODEL_REGISTRY[f"{parent}_{name}"], ours
+        expected, found = argparse.Namespace(), argparse.Namespace()
+        ARCH_CONFIG_REGISTRY[theirs](expected)
+        ARCH_CONFIG_REGISTRY[ours](found)
+        different = {key for key, value in vars(expected).items() if getattr(found, key) != value}
+        assert different <= {"adaptive_softmax_cutoff", "tie_adaptive_weights", "tie_adaptive_proj"}, ours
+        assert getattr(found, "adaptive_softmax_cutoff", None) is None
+
+
+def test_an_architecture_that_ends_in_an_adaptive_softmax(lm_data, mt_data, capsys):
+    """Its input stays adaptive, and its output layer is the factorized one."""
+    small = [part for part in F2_LM if part not in ("--arch", "transformer_lm", "transformer_lm_f2")]
+    base = [*small, "--arch", "transformer_lm_f2_baevski_wiki103", "--adaptive-input-cutoff", "20,40"]
+    cfg, task, model, criterion = build(lm_data, "--criterion", "f2_softmax", base=base)
+    assert model.decoder.adaptive_softmax is None and type(model.decoder.embed_tokens).__name__ == "AdaptiveInput"
+    loss, _, _ = criterion(model, batches(cfg, task)[0])
+    loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    for name, base, data in (("transformer_lm_unigram", UNIGRAM_LM, lm_data), ("transformer_f2", F2_MT, mt_data)):
+        with pytest.raises(SystemExit):
+            build(data, "--adaptive-softmax-cutoff", "10,20", base=base)
+        assert f"--arch {name}: found --adaptive-softmax-cutoff" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "base"), BASES, ids=["f2 lm", "f2 mt", "unigram lm", "unigram mt"])
+def test_the_output_embedding_is_that_of_the_parent(lm_data, mt_data, name, base):
+    """Tied where asked, and the rest of the model is the same."""
+    data, is_lm = (lm_data, True) if "language_modeling" in base else (mt_data, False)
+    tie = "--share-decoder-input-output-embed" if is_lm else "--share-all-embeddings"
+    parent = [part.replace(f"_{name}", "") for part in base]
+    for options in ((), (tie,)):
+        model = build(data, "--criterion", CRITERIONS[name], *options, base=base)[2]
+        plain = build(data, "--criterion", "mle", *options, base=parent)[2]
+        layer = model.decoder.output_projection
+        assert (layer.weight is model.decoder.embed_tokens.weight) == bool(options)
+        assert is_lm or (layer.weight is model.encoder.embed_tokens.weight) == bool(options)
+        assert layer.weight.equal(plain.decoder.output_projection.weight)
+        assert set(model.state_dict()) - set(plain.state_dict()) == {f"{LAYER}.{part}" for part in OF_LAYER[name]}
+        added = sum(parameter.numel() for part, parameter in layer.named_parameters() if part in OF_LAYER[name])
+        assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in plain.parameters()) + added
+
+
+@pytest.mark.parametrize(("name", "base"), [BASES[0], BASES[2]], ids=["f2", "unigram"])
+def test_the_training_data_are_counted_when_training_starts(lm_data, monkeypatch, name, base):
+    """Not when a model is built; nor where a checkpoint has brought its own classes, or counts."""
+    counted = []
+    from agg_fairseq.fairseq_glue import trainer as hooked
+
+    original = hooked.training_counts
+    monkeypatch.setattr(hooked, "training_counts", lambda *arguments: counted.append(1) or original(*arguments))
+    cfg = configuration(lm_data, "--criterion", CRITERIONS[name], base=base)
+    task = tasks.setup_task(cfg.task)
+    model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
+    assert model.decoder.is_placeholder and not counted
+    trainer = Trainer(cfg, task, model, criterion)
+    trainer.get_train_iterator(epoch=1)
+    trainer.lr_step(1)
+    assert not model.decoder.is_placeholder and len(counted) == 1
+    trained = {id(parameter) for group in trainer.optimizer.param_groups for parameter in group["params"]}
+    assert trained == {id(parameter) for parameter in model.parameters()}
+    other = task.build_model(cfg.model)
+    other.load_state_dict(model.state_dict(), model_cfg=cfg.model)
+    Trainer(cfg, task, other, criterion).lr_step(1)
+    assert len(counted) == 1 and other.decoder.output_projection.weight.equal(model.decoder.output_projection.weight)
+
+
+@pytest.mark.parametrize(("name", "base"), [BASES[0], BASES[2]], ids=["f2", "unigram"])
+def test_without_training_data_a_model_is_evaluated_but_not_trained(lm_data, capsys, name, base):
+    """A task that names no data; its checkpoint brings what the model needs."""
+    arguments = [*base, "--task", "dummy_lm", "--dict-size", "60", "--criterion", CRITERIONS[name], "--cpu"]
+    parser = fairseq_options.get_training_parser(default_task="dummy_lm")
+    cfg = convert_namespace_to_omegaconf(fairseq_options.parse_args_and_arch(parser, arguments))
+    task = tasks.setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    with pytest.raises(SystemExit) as stop:
+        Trainer(cfg, task, model, torch.nn.Module()).lr_step(1)
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and error.startswith("agg-fairseq: error:") and error.count("\n") == 1
+    assert "names no data" in error
+    other, tokens = build(lm_data, "--criterion", CRITERIONS[name], base=base)[2], torch.randint(4, 60, (2, 5))
+    model.load_state_dict(other.state_dict(), model_cfg=cfg.model)
+    torch.testing.assert_close(model.eval()(tokens)[0], other.eval()(tokens)[0])
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "options", "words"),
+    [
+        (F2_LM, LM, (), "convert-to-f2"),
+        (UNIGRAM_LM, LM, (), "without log-unigram bias"),
+        (UNIGRAM_LM, UNIGRAM_LM, ("--unigram-bias", "fixed"), "learned: found a checkpoint with a fixed bias"),
+    ],
+    ids=["f2", "unigram", "fixed"],
+)
+def test_a_checkpoint_with_another_output_layer_is_one_line(lm_data, capsys, base, other, options, words):
+    criterion = ("--criterion", "cross_entropy")
+    state = build(lm_data, *criterion, *options, base=other)[2].state_dict()
+    cfg, _, model, _ = build(lm_data, *criterion, base=base)
+    with pytest.raises(SystemExit):
+        model.load_state_dict(state, model_cfg=cfg.model)
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "base"), [BASES[0], BASES[2]], ids=["f2", "unigram"])
+def test_fairseq_keeps_a_moving_average_of_it(lm_data, name, base):
+    """--store-ema takes every entry of the state for a weight, classes and counts among them."""
+    options = ("--criterion", CRITERIONS[name], "--store-ema", "--ema-decay", 0.9)
+    trainer, _ = trainer_for(lm_data, *options, base=base)
+    for batch in batches(trainer.cfg, trainer.task)[:3]:
+        trainer.train_step([batch])
+    layer, average = trainer.model.decoder.output_projection, trainer.ema.get_model().decoder.output_projection
+    constant, trained = {"f2": ("class_of_token", "class_weight"), "unigram": ("counts", "bias_shift")}[name]
+    assert torch.equal(getattr(average, constant), getattr(layer, constant))
+    assert not torch.equal(getattr(average, trained), getattr(layer, trained))
