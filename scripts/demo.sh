@@ -2,5 +2,5 @@
 # Trains a small language model with plain likelihood and with adaptive gradient gating, and compares them.
 # The same as: bash scripts/reproduce.sh demo; see its --help for the options.
 set -euo pipefail
-here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-exec bash "$here/reproduce.sh" demo "$@"
+. "$(dirname -- "${BASH_SOURCE[0]}")/in_venv.sh"
+in_venv scripts.experiments demo "$@"

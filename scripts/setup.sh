@@ -89,8 +89,8 @@ if pip show "$other" > /dev/null 2>&1; then pip uninstall --yes "$other" "$wante
 pip install --constraint "$constraints" --no-build-isolation --editable '.[fairseq,eval,data,dev]'
 echo "setup: 3/3 fastBPE and eflomal, which are compiled"
 if ! has_compiler || ! pip install --constraint "$constraints" --no-build-isolation fastBPE eflomal; then
-  echo "setup: note: fastBPE and eflomal are missing, which need a C++ compiler and Python's headers: translations are" \
-    "cut into sub-words more slowly, and words cannot be aligned (agg-fairseq align)" >&2
+  echo "setup: note: fastBPE and eflomal are missing, which need a C++ compiler and Python's headers:" \
+    "--bpe fastbpe and agg-fairseq align cannot be used" >&2
 fi
 # fairseq asks for torchaudio, which it needs for speech alone. The one of a torch with CUDA cannot be loaded beside a
 # torch without it, and then transformers cannot be imported either.

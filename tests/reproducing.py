@@ -1,51 +1,98 @@
-"""Runs scripts/reproduce.sh with models of a few updates."""
+"""Runs reproduce.sh in this process, with models of a few updates, and its trainings without starting Python anew."""
 
 import contextlib
 import io
 import os
-import sys
+import shlex
 from subprocess import CompletedProcess
+from types import SimpleNamespace
+
+import pytest
 
 from scripts.command import run
+from scripts.data import translation, wikitext
 from scripts.experiments import __main__ as experiments
-from tests.conftest import ROOT, run_command
+from scripts.experiments import measures, training
+from scripts.training import train
+from tests.conftest import ROOT
+from tests.forking import run_forked
+from tests.preparing import binarize_here
 
-SCRIPT = ROOT / "scripts" / "reproduce.sh"
 SMALL = (
-    "optimization.max_update=6", "checkpoint.save_interval_updates=1", "common.log_interval=1", "dataset.num_workers=0",
+    "optimization.max_update=6", "checkpoint.save_interval_updates=3", "common.log_interval=1", "dataset.num_workers=0",
     "model.decoder_embed_dim=16", "model.decoder_ffn_embed_dim=16",
 )  # fmt: skip
 LM = (*SMALL, "model.decoder_layers=1", "model.decoder_input_dim=16", "model.decoder_output_dim=16")
-MT = (*SMALL, "model.encoder_embed_dim=16", "model.encoder_ffn_embed_dim=16")
+MT = (
+    *SMALL, "checkpoint.save_interval_updates=1", "model.encoder_layers=1", "model.encoder_embed_dim=16",
+    "model.encoder_ffn_embed_dim=16",
+)  # fmt: skip
 
 
-def reproduce(*arguments, check=True, cwd=ROOT, timeout=300):
-    return run_command("bash", SCRIPT, *arguments, check=check, cwd=cwd, env={"OMP_NUM_THREADS": "1"}, timeout=timeout)
+class ForkedTraining:
+    """What `training.py` starts by `Popen`: train.sh in this process as a dry run, then its command, forked.
 
+    One at a time, since it redirects the output of this process.
+    """
 
-def run_entry(*arguments, check=True, cwd=ROOT, timeout=300):
-    """What the script starts, without its set-up, which takes seconds."""
-    command = ("python", ROOT / "scripts" / "run.py", "scripts.experiments")
-    return run_command(*command, *arguments, check=check, cwd=cwd, env={"OMP_NUM_THREADS": "1"}, timeout=timeout)
-
-
-def run_entry_here(*arguments, cwd=ROOT):
-    """The same in this process, for what ends before anything is trained: starting Python and torch takes seconds."""
-    out, err, argv, before = io.StringIO(), io.StringIO(), sys.argv, os.getcwd()
-    sys.argv = ["reproduce", *map(str, arguments)]
-    os.chdir(cwd)
-    try:
+    def __init__(self, command, env, **options):
+        assert command[:2] == ["bash", str(ROOT / "scripts" / "train.sh")]
+        out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = run("reproduce", experiments.main)
-    finally:
-        os.chdir(before)
-        sys.argv = argv
+            status = run("train", lambda: train.main([*command[2:], "--dry-run"]))
+        result = CompletedProcess(command, status, "", "")
+        if not status:
+            program, *arguments = shlex.split(out.getvalue())
+            result = run_forked([os.path.basename(program), *arguments], cwd=os.getcwd(), env=env, timeout=600)
+        self.returncode = result.returncode
+        self.stdout = io.BytesIO(f"{err.getvalue()}{result.stdout}{result.stderr}".encode())
+
+    def wait(self):
+        return self.returncode
+
+    def terminate(self):
+        pass
+
+
+def generate_forked(command, stdout, stderr, **options):
+    """fairseq-generate, as `measures.py` runs it."""
+    result = run_forked([os.path.basename(command[0]), *command[1:]], cwd=os.getcwd(), env=os.environ, timeout=600)
+    stdout.write(result.stdout.encode())
+    stderr.write(result.stderr.encode())
+    return result
+
+
+def reproduce(*arguments, check=True, cwd=ROOT):
+    """The status of reproduce.sh, and what it printed."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(cwd)
+        patch.setattr(training, "subprocess", SimpleNamespace(Popen=ForkedTraining, PIPE=None, STDOUT=None))
+        patch.setattr(measures, "subprocess", SimpleNamespace(run=generate_forked))
+        for program in (wikitext, translation):
+            patch.setattr(program, "binarize", binarize_here)
+        patch.setenv("OMP_NUM_THREADS", "1")
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = run("reproduce", lambda: experiments.main(list(map(str, arguments))))
+    if check:
+        assert status == 0, f"{out.getvalue()[-3000:]}\n{err.getvalue()[-3000:]}"
     return CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
 
 
 def rows(text):
+    """The cells of a printed table by the first one of each line."""
     return {
         line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]]
         for line in text.splitlines()
         if line.startswith("|")
     }
+
+
+def head_of(source, target, names, lines):
+    """Copies the first lines of some files."""
+    target.mkdir()
+    for name in names:
+        count = next(count for part, count in lines.items() if part in name)
+        text = (source / name).read_text(encoding="utf-8").split("\n")[:count]
+        (target / name).write_text("\n".join(text) + "\n", encoding="utf-8")
+    return target

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow
 from pyarrow import parquet
 
-from scripts.data.download import sha256
+from scripts.data.digests import digest
 from scripts.data.prepared_folder import SPLITS
-from scripts.data.wikitext_corpora import PARQUET_SPLITS, Corpus, Official, tokens_file
+from scripts.data.wikitext_source import PARQUET_SPLITS, Corpus, tokens_file
 from tests.conftest import zipf_text
 
 WORDS = ["<unk>", "@-@", "@,@", "café", "戦場", "naïve", "''", "role", "playing"]
@@ -45,11 +45,10 @@ def write_files(folder: Path, texts: dict[str, str]) -> Path:
 
 
 def write_zip(path: Path, texts: dict[str, str], folder: str = "wikitext-9/") -> Path:
-    """The archive, with its folder."""
+    """The archive, with its folder; its members have the date of 1980, so that its bytes are always the same."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(folder, "")
         for split, text in texts.items():
-            archive.writestr(f"{folder}{tokens_file(split)}", text)
+            archive.writestr(zipfile.ZipInfo(f"{folder}{tokens_file(split)}"), text)
     return path
 
 
@@ -68,17 +67,12 @@ def write_parquet(folder: Path, texts: dict[str, str], shards: int = 2) -> Path:
 
 def corpus_of(texts: dict[str, str], archive: Path | None = None) -> Corpus:
     """What would be known of it, were it published."""
-    files = {
-        split: Official(text.count("\n"), len(text.split()) + text.count("\n"), hashlib.sha1(text.encode()).hexdigest())
-        for split, text in texts.items()
-    }
     return Corpus(
         name="WikiText-9",
         archive="wikitext-9-v1",
-        zip_sha256=sha256(archive) if archive else "0" * 64,
-        zip_bytes=1,
+        zip_sha256=digest(archive) if archive else "0" * 64,
+        megabytes=1,
         shards=2,
-        shard_bytes=1,
-        files=files,
+        digests={split: hashlib.sha1(text.encode()).hexdigest() for split, text in texts.items()},
         tokenizer="words",
     )

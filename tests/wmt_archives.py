@@ -1,11 +1,11 @@
-"""Archives of WMT14's names and layout, of a few lines each."""
+"""Archives of WMT14's names and layout, of a few lines each: the same bytes whenever they are made."""
 
+import gzip
 import io
 import tarfile
 
 from scripts.data.translation_source import COMMON_CRAWL, DEV, EUROPARL, NEWS_COMMENTARY, TEST
 
-LANGUAGES = ("en", "de")
 SGM = '<doc><seg id="1">{0} &amp; {0}</seg>\n<seg id="2">{0}</seg></doc>\n'
 MEMBERS = {
     EUROPARL: {"training/europarl-v7.cs-en.{0}": "wrong\n", "training/europarl-v7.de-en.{0}": "{0} word\n{0} words\n"},
@@ -27,18 +27,22 @@ def write_archives(folder):
     """Writes all five into a folder, and returns it."""
     folder.mkdir(exist_ok=True)
     for name, members in MEMBERS.items():
-        with tarfile.open(folder / name, "w:gz") as file:
-            for member, text in members.items():
-                for language, side in zip(LANGUAGES, ("src", "ref"), strict=True):
-                    add(file, member.format(language, side), text.format(language).encode())
+        sides = (("en", "src"), ("de", "ref"))
+        texts = {one.format(*side): text.format(*side) for one, text in members.items() for side in sides}
+        write_archive(folder / name, texts)
     return folder
 
 
-def add(archive, name, content):
-    """Adds a file to an open archive."""
-    info = tarfile.TarInfo(name)
-    info.size = len(content)
-    archive.addfile(info, io.BytesIO(content))
+def write_archive(path, texts):
+    """Writes a .tgz of texts by the names of its members, and returns its path."""
+    # gzip and tarfile would write the time of day
+    with gzip.GzipFile(path, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as file:
+        for name, text in texts.items():
+            content = text if isinstance(text, bytes) else text.encode()
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            file.addfile(info, io.BytesIO(content))
+    return path
 
 
 def sentences(split, language):

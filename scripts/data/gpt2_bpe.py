@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from functools import cache
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-from agg_fairseq.data.subwords import gpt2_tokenizer
 from agg_fairseq.errors import UserError
 
-from .download import expected, fetch
+from .digests import published
+from .download import fetch
+from .text_files import in_batches
 
 # Digests: tiktoken's tiktoken_ext/openai_public.py. fairseq's mirror has OpenAI's files.
 FILES = {
@@ -24,51 +24,38 @@ MIRRORS = (
 )
 
 
-def download(downloads: Path, folder: Path) -> None:
-    """Writes both files into a folder.
-
-    Args:
-        downloads: where they are kept.
-        folder: where they go.
+def take(given: Path | None, downloads: Path, folder: Path) -> None:
+    """Writes both files into a folder, from one that the user has them in, or else downloads them.
 
     Raises:
-        UserError: no mirror could be reached.
+        UserError: the user's folder lacks them, or has others; or no mirror could be reached.
     """
     for name, digest in FILES.items():
-        kept = fetch(downloads / "gpt2_bpe" / name, [f"{mirror}/{name}" for mirror in MIRRORS], expected(digest))
-        shutil.copyfile(kept, folder / name)
+        if given is None:
+            path = fetch(downloads / "gpt2_bpe" / name, [f"{mirror}/{name}" for mirror in MIRRORS], published(digest))
+        else:
+            path = given / name
+            if not path.is_file():
+                raise UserError(f"--bpe-dir: found no {name} in {given}; expected GPT-2's encoder.json and vocab.bpe")
+            if wrong := published(digest)(path):
+                raise UserError(f"--bpe-dir: {path}: {wrong}, GPT-2's")
+        shutil.copyfile(path, folder / name)
 
 
-def take(given: Path, folder: Path) -> None:
-    """Writes both files into a folder, from one that the user has them in.
-
-    Raises:
-        UserError: it does not have them, or has others.
-    """
-    for name, digest in FILES.items():
-        if not (given / name).is_file():
-            raise UserError(f"--bpe-dir: found no {name} in {given}; expected GPT-2's encoder.json and vocab.bpe")
-        if wrong := expected(digest)(given / name):
-            raise UserError(f"--bpe-dir: {given / name}: {wrong}, GPT-2's")
-        shutil.copyfile(given / name, folder / name)
-
-
-def encode(folder: str, lines: list[str]) -> list[str]:
+def encode(folder: Path, lines: Iterable[str]) -> Iterator[str]:
     """The sub-words of lines, each line on its own and without the spaces around it.
 
     So does fairseq's examples/roberta/multiprocessing_bpe_encoder.py, and so did Yu et al. (2022), whose
     gpt2_tokenize.py strips each line within pytorch_transformers and keeps the empty ones. It writes sub-words as
-    strings (`Ġgame`), which makes no difference to a dictionary but their names.
-
-    Args:
-        folder: of encoder.json and vocab.bpe.
-        lines: without their ends.
+    strings (`Ġgame`), which makes no difference to a dictionary but their names. `folder` has encoder.json and
+    vocab.bpe.
     """
-    tokenizer = _tokenizer(folder)
-    return [" ".join(map(str, tokenizer.encode(line.strip()).ids)) for line in lines]
+    from tokenizers import ByteLevelBPETokenizer
 
+    tokenizer = ByteLevelBPETokenizer.from_file(str(folder / "encoder.json"), str(folder / "vocab.bpe"))
 
-@cache
-def _tokenizer(folder: str) -> Any:
-    """Read once in each process."""
-    return gpt2_tokenizer(f"{folder}/encoder.json", f"{folder}/vocab.bpe")
+    def encoded(batch: list[str]) -> list[str]:  # on all cores
+        encodings = tokenizer.encode_batch([line.strip() for line in batch])
+        return [" ".join(map(str, encoding.ids)) for encoding in encodings]
+
+    return in_batches(encoded, lines)

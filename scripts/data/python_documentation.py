@@ -9,21 +9,18 @@ by sentencepiece.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from scripts.command import run, set_up
-
+from ..command import Parser, run, whole_number
 from . import sentencepiece_bpe
-from .prepared_folder import SPLITS, binarize, dictionary_size, positive, prepare_folder, write_manifest
-from .text_files import write_lines
+from .prepared_folder import SPLITS, binarize, dictionary_size, prepare_folder
+from .text_files import read_lines, write_lines
 
 VOCABULARY = 8000
 WORKERS = 2
@@ -86,18 +83,14 @@ def split(everything: Iterator[list[str]]) -> dict[str, list[str]]:
 
 
 def prepare(output: Path, vocabulary: int) -> None:
-    """Makes the prepared folder, or what is missing of it.
-
-    Args:
-        output: gets `text`, with the splits in sub-words and the sentencepiece model, `data-bin` and manifest.json.
-        vocabulary: number of sub-words to learn.
+    """Makes what is missing of a prepared folder: `text` has the splits in sub-words and the sentencepiece model.
 
     Raises:
         UserError: the folder has other settings; or the text is too small for a vocabulary of this size.
     """
     settings = {"corpus": "demo", "vocabulary": vocabulary}
 
-    def write_text(folder: Path) -> None:
+    def text(folder: Path) -> None:
         lines = split(documents())
         # These three are sentencepiece's own defaults.
         sentencepiece_bpe.learn(
@@ -105,34 +98,37 @@ def prepare(output: Path, vocabulary: int) -> None:
             normalization="nmt_nfkc", character_coverage=0.9995, max_sentence_length=4192,
         )  # fmt: skip
         for name, paragraphs_of_split in lines.items():
-            pieces = sentencepiece_bpe.encode(str(folder / sentencepiece_bpe.MODEL), paragraphs_of_split)
-            write_lines(folder / name, pieces)
-            counted = f"{len(pieces):,} paragraphs, {sum(len(line.split()) for line in pieces):,} sub-words"
-            print(f"{name}: {counted}", file=sys.stderr)
+            write_lines(folder / name, sentencepiece_bpe.encode(folder, paragraphs_of_split))
 
-    def finish() -> None:
+    def data_bin(folder: Path) -> None:
+        binarize(output / "text", folder, WORKERS, ["--only-source"])
+
+    def finish() -> tuple[dict[str, object], list[str]]:
+        for name in SPLITS:
+            lines = list(read_lines(output / "text" / name))
+            print(f"{name}: {len(lines):,} paragraphs, {sum(len(line.split()) for line in lines):,} sub-words")
         facts = {
             "corpus": "demo",
             "tokenizer": "sentencepiece",
             "bpe": {"kind": "sentencepiece", "sentencepiece_model": f"text/{sentencepiece_bpe.MODEL}"},
             "dictionary": dictionary_size(output / "data-bin" / "dict.txt"),
         }
-        write_manifest(output, settings, facts, [output / "text" / name for name in SPLITS])
+        return facts, [f"text/{name}" for name in SPLITS]
 
-    binarized = partial(binarize, output / "text", workers=WORKERS, options=["--only-source"])
-    prepare_folder("prepare", output, lambda: settings, {"text": write_text, "data-bin": binarized}, finish)
+    settings = {"corpus": "demo", "vocabulary": vocabulary}
+    prepare_folder("prepare", output, settings, {"text": text, "data-bin": data_bin}, finish)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser("python_documentation", __doc__)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="the prepared folder")
     parser.add_argument(
-        "--vocabulary", type=positive, default=VOCABULARY, metavar="N", help="sub-words to learn (default: %(default)s)"
-    )
-    arguments = parser.parse_args()
-    set_up()
-    prepare(arguments.output, arguments.vocabulary)
+        "--vocabulary", type=whole_number, default=VOCABULARY, metavar="N",
+        help="sub-words to learn (default: %(default)s)",
+    )  # fmt: skip
+    options = parser.parse_args(arguments)
+    prepare(options.output, options.vocabulary)
 
 
 if __name__ == "__main__":

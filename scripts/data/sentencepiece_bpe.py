@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from agg_fairseq.errors import UserError
+
+from .text_files import in_batches
 
 MODEL = "sentencepiece.model"
 UNKNOWN = "<unknown>"
@@ -37,7 +37,7 @@ def learn(
         lines: the training text.
         vocabulary: number of sub-words.
         workers: number of threads.
-        folder: where the model goes.
+        folder: gets the model.
         normalization: sentencepiece's `normalization_rule_name`; its own default is `nmt_nfkc`.
         character_coverage: share of the text's characters that are in the vocabulary, in (0, 1].
         max_sentence_length: in bytes; longer lines are not learned from.
@@ -67,24 +67,19 @@ def learn(
     (folder / MODEL).write_bytes(model.getvalue())
 
 
-def encode(model: str, lines: list[str]) -> list[str]:
-    """The sub-words of lines.
+def encode(folder: Path, lines: Iterable[str]) -> Iterator[str]:
+    """The sub-words of lines, by the model that `learn` wrote into a folder."""
+    import sentencepiece
 
-    Args:
-        model: a file that `learn` wrote.
-        lines: without their ends.
-    """
-    pieces = _processor(model).encode([_spaced(line) for line in lines], out_type=str, num_threads=1)
-    return [" ".join(line) for line in pieces]
+    # Read here, since sentencepiece itself takes no path that is not UTF-8.
+    processor = sentencepiece.SentencePieceProcessor(model_proto=(folder / MODEL).read_bytes())
+
+    def encoded(batch: list[str]) -> list[str]:  # on all cores
+        return [" ".join(pieces) for pieces in processor.encode([_spaced(line) for line in batch], out_type=str)]
+
+    return in_batches(encoded, lines)
 
 
 def _spaced(line: str) -> str:
     """A line with a plain space between words: fairseq would split a sub-word at any other."""
     return " ".join(line.split())
-
-
-@cache
-def _processor(model: str) -> Any:
-    import sentencepiece
-
-    return sentencepiece.SentencePieceProcessor(model_proto=Path(model).read_bytes())

@@ -1,7 +1,5 @@
 """Prepares WikiText-103 or WikiText-2 for fairseq-train.
 
-    python -m scripts.data.wikitext wikitext103 --help
-
 The folder that it makes, each of its folders whole or not at all:
 
     text/           wiki.{train,valid,test}.tokens
@@ -15,31 +13,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from agg_fairseq.errors import UserError
-from scripts.command import run, set_up
 
+from ..command import Parser, run
 from . import gpt2_bpe, sentencepiece_bpe, wikitext_source
-from .parallel_map import in_order
-from .prepared_folder import (
-    SPLITS,
-    add_common_options,
-    binarize,
-    dictionary_size,
-    is_complete,
-    is_made,
-    positive,
-    prepare_folder,
-    write_manifest,
-)
-from .text_files import read_lines, text_size, write_lines
-from .wikitext_corpora import CORPORA, Corpus, check, is_official, tokens_file
+from .prepared_folder import SPLITS, add_common_options, binarize, dictionary_size, prepare_folder
+from .text_files import count_lines, read_lines, write_lines
+from .wikitext_source import CORPORA, tokens_file
 
-MEGABYTE = 1_000_000
 VOCABULARY = 30_000
 """Sub-words of sentencepiece: Choi et al. (2020), Table 6."""
 BPE: Mapping[str, Mapping[str, str]] = {
@@ -49,10 +33,10 @@ BPE: Mapping[str, Mapping[str, str]] = {
 }
 """The tokenizers, and where the files of each are, by the options of `agg_fairseq`'s commands that take sub-words."""
 DESCRIPTION = """\
-Prepares {name} for fairseq-train: downloads it ({megabytes:.0f} MB), tokenizes it and binarizes it. To continue after
-an interruption, run the same command again: finished stages are skipped. The folder is complete when it has a
+Prepares {name} for fairseq-train: downloads it ({megabytes} MB), tokenizes it and binarizes it. To continue after an
+interruption, run the same command again: finished stages are skipped. The folder is complete when it has a
 manifest.json. Then you may remove its folders text and encoded.
-{measured}"""
+"""
 TOKENIZERS = """\
 tokenizers:
   gpt2           GPT-2's 50,257 byte-level sub-words, as ids; the dictionary has those that occur. As in Yu et al.
@@ -63,237 +47,140 @@ tokenizers:
 what --from takes:
   the zip archive of the corpus; or a folder with wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens; or a folder
   with the parquet files of Salesforce/wikitext on the Hugging Face hub. A text that differs from the published one,
-  such as a sample of it, is accepted with a warning. The raw version, and a text without ` @-@ `, are refused. Without
-  --from, the downloaded text has to be the published one.
+  such as a sample of it, is accepted with a warning. The raw version, and a text without ` @-@ `, are refused.
 """
 
 
-@dataclass(frozen=True)
-class Preparation:
-    """What is prepared, and how.
+def prepare(
+    key: str,
+    output: Path,
+    *,
+    tokenizer: str,
+    source: Path | None = None,
+    vocabulary: int | None = None,
+    bpe_dir: Path | None = None,
+    downloads: Path = Path("data/downloads"),
+    workers: int = 1,
+) -> None:
+    """Makes what is missing of a prepared folder.
 
     Args:
         key: name of the corpus in `CORPORA`.
-        source: what the user has of the corpus; None to download it.
+        output: the prepared folder.
         tokenizer: name of the tokenizer in `BPE`.
+        source: what the user has of the corpus; None to download it.
         vocabulary: number of sub-words to learn, or of words to keep; None: 30,000 sub-words, or all words.
         bpe_dir: folder of GPT-2's files; None to download them.
-        output: the prepared folder.
         downloads: where downloaded files are kept.
         workers: number of processes.
-    """
-
-    key: str
-    source: Path | None
-    tokenizer: str
-    vocabulary: int | None
-    bpe_dir: Path | None
-    output: Path
-    downloads: Path
-    workers: int
-
-    @property
-    def corpus(self) -> Corpus:
-        """Where the corpus is found, and how its files are recognized."""
-        return CORPORA[self.key]
-
-    @property
-    def size(self) -> int | None:
-        """Number of sub-words to learn, or of words to keep; None: all that occur."""
-        return self.vocabulary or (VOCABULARY if self.tokenizer == "sentencepiece" else None)
-
-    @cached_property
-    def _given(self) -> dict[str, str] | None:
-        return None if self.source is None else wikitext_source.digests(self.corpus, self.source)
-
-    def settings(self) -> dict[str, object]:
-        """Everything that the prepared folder depends on: of a text that the user gave, its content."""
-        size = {} if self.size is None else {"vocabulary": self.size}
-        return {"corpus": self.key, "from": self._given, "tokenizer": self.tokenizer, **size}
-
-    def stages(self) -> dict[str, Callable[[Path], None]]:
-        """How each of the folders is filled, in this order."""
-        tokenizer = {} if self.tokenizer == "words" else {"tokenizer": self._tokenizer}
-        return {"text": self._text, **tokenizer, "encoded": self._encoded, "data-bin": self._data_bin}
-
-    def _text(self, folder: Path) -> None:
-        downloaded = []
-        if self.source is None:
-            downloaded = wikitext_source.download(self.corpus, self.downloads, folder)
-        else:
-            wikitext_source.take(self.corpus, self.source, folder)
-        check(self.corpus, folder, downloaded)
-
-    def _tokenizer(self, folder: Path) -> None:
-        if self.tokenizer == "sentencepiece":
-            lines = read_lines(self.output / "text" / tokens_file("train"))
-            sentencepiece_bpe.learn(lines, self.size, self.workers, folder)
-        elif self.bpe_dir is None:
-            gpt2_bpe.download(self.downloads, folder)
-        else:
-            gpt2_bpe.take(self.bpe_dir, folder)
-
-    def _encoded(self, folder: Path) -> None:
-        tokenizer = self.output / "tokenizer"
-        encode: Callable[[list[str]], list[str]] = list
-        if self.tokenizer == "gpt2":
-            encode = partial(gpt2_bpe.encode, str(tokenizer))
-        elif self.tokenizer == "sentencepiece":
-            encode = partial(sentencepiece_bpe.encode, str(tokenizer / sentencepiece_bpe.MODEL))
-        for split in SPLITS:
-            lines = read_lines(self.output / "text" / tokens_file(split))
-            write_lines(folder / split, in_order(encode, lines, self.workers))
-
-    def _data_bin(self, folder: Path) -> None:
-        kept = [f"--nwordssrc={self.size}"] if self.tokenizer == "words" and self.size else []
-        binarize(self.output / "encoded", folder, self.workers, ["--only-source", *kept])
-
-
-def prepare(preparation: Preparation) -> None:
-    """Makes what is missing of a prepared folder.
 
     Raises:
         UserError: the folder has other settings; or a stage failed, from which the next run goes on.
     """
-    finish = partial(_finish, preparation)
-    prepare_folder("wikitext", preparation.output, preparation.settings, preparation.stages(), finish)
+    corpus = CORPORA[key]
+    size = vocabulary or (VOCABULARY if tokenizer == "sentencepiece" else None)
 
+    def text(folder: Path) -> None:
+        if source is None:
+            wikitext_source.download(corpus, downloads, folder)
+        else:
+            wikitext_source.take(corpus, source, folder)
 
-def _finish(preparation: Preparation) -> None:
-    """Writes the manifest, and prints the sizes of the dictionary and of the splits."""
-    output, corpus = preparation.output, preparation.corpus
-    dictionary = dictionary_size(output / "data-bin" / "dict.txt")
-    official = is_official(corpus, output / "text")
-    tokens = {split: text_size(output / "encoded" / split).tokens for split in SPLITS}
-    if official and preparation.tokenizer == "gpt2" and corpus.gpt2_dictionary not in (None, dictionary):
-        print(
-            f"wikitext: warning: found a dictionary of {dictionary:,}; the paper's has {corpus.gpt2_dictionary:,}",
-            file=sys.stderr,
-        )
-    facts = {
-        "corpus": preparation.key,
-        "official": official,
-        "tokenizer": preparation.tokenizer,
-        "bpe": {"kind": preparation.tokenizer, **BPE[preparation.tokenizer]},
-        "dictionary": dictionary,
-        "tokens": tokens,
-    }
-    names = [*(f"text/{tokens_file(split)}" for split in SPLITS), *(f"encoded/{split}" for split in SPLITS)]
-    names += [*BPE[preparation.tokenizer].values(), "data-bin/dict.txt"]
-    write_manifest(output, preparation.settings(), facts, [output / name for name in names])
-    listed = ", ".join(f"{split} {count:,}" for split, count in tokens.items())
-    print(f"wikitext: {output}: {dictionary:,} entries in the dictionary; tokens with ends of lines: {listed}")
+    def sub_words(folder: Path) -> None:
+        if tokenizer == "gpt2":
+            gpt2_bpe.take(bpe_dir, downloads, folder)
+        else:
+            sentencepiece_bpe.learn(read_lines(output / "text" / tokens_file("train")), size, workers, folder)
 
+    def encoded(folder: Path) -> None:
+        encode = {"gpt2": gpt2_bpe.encode, "sentencepiece": sentencepiece_bpe.encode}.get(tokenizer)
+        for split in SPLITS:
+            lines = read_lines(output / "text" / tokens_file(split))
+            write_lines(folder / split, encode(output / "tokenizer", lines) if encode else lines)
 
-def plan(preparation: Preparation) -> Iterator[str]:
-    """Lines that say which folders would be made, and how; writes nothing.
+    def data_bin(folder: Path) -> None:
+        kept = [f"--nwordssrc={size}"] if tokenizer == "words" and size else []
+        binarize(output / "encoded", folder, workers, ["--only-source", *kept])
 
-    Raises:
-        UserError: the output was prepared with other settings.
-    """
-    corpus = preparation.corpus
-    yield f"{corpus.name}, --tokenizer {preparation.tokenizer}, in {preparation.output}"
-    if is_complete(preparation.output, preparation.settings()):
-        yield "  is complete"
-        return
-    gpt2_files = " and ".join(gpt2_bpe.FILES)
-    text = f"from {preparation.source}"
-    if preparation.source is None:
-        text = (
-            f"from {corpus.zip_url} ({corpus.zip_bytes / MEGABYTE:.0f} MB), else from "
-            f"{corpus.parquet_url('*.parquet')} ({corpus.shard_bytes / MEGABYTE:.0f} MB), kept in "
-            f"{preparation.downloads}"
-        )
-    if preparation.tokenizer == "sentencepiece":
-        tokenizer = f"{preparation.size:,} sub-words learned from the training part"
-    elif preparation.bpe_dir is not None:
-        tokenizer = f"{gpt2_files} from {preparation.bpe_dir}"
-    else:
-        mirrors = ", else from ".join(gpt2_bpe.MIRRORS)
-        tokenizer = f"{gpt2_files} (1.5 MB) from {mirrors}, kept in {preparation.downloads}"
-    how = {
+    def finish() -> tuple[dict[str, object], list[str]]:
+        dictionary = dictionary_size(output / "data-bin" / "dict.txt")
+        is_official = not wikitext_source.differences(corpus, output / "text")
+        tokens = {split: _tokens(output / "encoded" / split) for split in SPLITS}
+        if is_official and tokenizer == "gpt2" and corpus.gpt2_dictionary not in (None, dictionary):
+            print(
+                f"wikitext: warning: found a dictionary of {dictionary:,}; the paper's has {corpus.gpt2_dictionary:,}",
+                file=sys.stderr,
+            )
+        listed = ", ".join(f"{split} {count:,}" for split, count in tokens.items())
+        print(f"wikitext: {output}: {dictionary:,} entries in the dictionary; tokens with ends of lines: {listed}")
+        facts = {
+            "corpus": key,
+            "official": is_official,
+            "tokenizer": tokenizer,
+            "bpe": {"kind": tokenizer, **BPE[tokenizer]},
+            "dictionary": dictionary,
+            "tokens": tokens,
+        }
+        texts = [*(f"text/{tokens_file(split)}" for split in SPLITS), *(f"encoded/{split}" for split in SPLITS)]
+        return facts, [*texts, *BPE[tokenizer].values(), "data-bin/dict.txt"]
+
+    stages: dict[str, Callable[[Path], None]] = {
         "text": text,
-        "tokenizer": tokenizer,
-        "encoded": f"by {preparation.workers} processes",
-        "data-bin": "by fairseq-preprocess",
+        **({} if tokenizer == "words" else {"tokenizer": sub_words}),
+        "encoded": encoded,
+        "data-bin": data_bin,
     }
-    for name in preparation.stages():
-        made = is_made(preparation.output / name, preparation.settings())
-        yield f"  {name:<10} {'is made' if made else how[name]}"
-    yield "  manifest.json, last"
+    settings = {
+        "corpus": key,
+        "from": None if source is None else wikitext_source.digests(corpus, source),
+        "tokenizer": tokenizer,
+        **({} if size is None else {"vocabulary": size}),
+    }
+    prepare_folder("wikitext", output, settings, stages, finish)
 
 
-def main() -> None:
+def _tokens(path: Path) -> int:
+    """Number of tokens of a text, one for the end of each line included, as language models count."""
+    return count_lines(path) + sum(len(line.split()) for line in read_lines(path))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """The command line.
 
     Raises:
         UserError: an option does not go with the tokenizer; or what `prepare` raises.
     """
-    arguments = _parser().parse_args()
+    options = _parser().parse_args(arguments)
     for option, tokenizers in {"vocabulary": ("sentencepiece", "words"), "bpe_dir": ("gpt2",)}.items():
-        if getattr(arguments, option) is not None and arguments.tokenizer not in tokenizers:
+        if getattr(options, option) is not None and options.tokenizer not in tokenizers:
             raise UserError(
-                f"--{option.replace('_', '-')}: found it with --tokenizer {arguments.tokenizer}; expected --tokenizer "
+                f"--{option.replace('_', '-')}: found it with --tokenizer {options.tokenizer}; expected --tokenizer "
                 f"{' or '.join(tokenizers)}"
             )
-    preparation = Preparation(
-        key=arguments.corpus,
-        source=arguments.source,
-        tokenizer=arguments.tokenizer,
-        vocabulary=arguments.vocabulary,
-        bpe_dir=arguments.bpe_dir,
-        output=arguments.output or Path("data") / f"{arguments.corpus}-{arguments.tokenizer}",
-        downloads=arguments.downloads,
-        workers=arguments.workers,
-    )
-    if arguments.dry_run:
-        print(*plan(preparation), sep="\n")
-    else:
-        set_up()
-        prepare(preparation)
+    options.output = options.output or Path("data") / f"{options.key}-{options.tokenizer}"
+    prepare(**vars(options))
 
 
 def _parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(description="Prepares a WikiText corpus for fairseq-train.")
-    corpora = whole.add_subparsers(dest="corpus", required=True)
+    whole = Parser("prepare.sh", "Prepares a WikiText corpus for fairseq-train.")
+    corpora = whole.add_subparsers(dest="key", required=True, parser_class=Parser)
     for key, corpus in CORPORA.items():
-        described = DESCRIPTION.format(
-            name=corpus.name, megabytes=corpus.zip_bytes / MEGABYTE, measured=corpus.measured
-        )
-        parser = corpora.add_parser(
-            key,
-            prog=f"bash scripts/{key}/prepare.sh",
-            description=described.strip(),
-            epilog=TOKENIZERS,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        described = DESCRIPTION.format(name=corpus.name, megabytes=corpus.megabytes)
+        parser = corpora.add_parser(key, prog=f"{key}/prepare.sh", description=described, epilog=TOKENIZERS)
         parser.add_argument(
             "--tokenizer", choices=tuple(BPE), default=corpus.tokenizer, help="see below (default: %(default)s)"
         )
         parser.add_argument(
-            "--vocabulary",
-            type=positive,
-            metavar="N",
-            help=f"number of sub-words of --tokenizer sentencepiece (default: {VOCABULARY:,}, as Choi et al. 2020), or "
-            "of words of --tokenizer words (default: all)",
-        )
-        parser.add_argument(
-            "--bpe-dir",
-            type=Path,
-            metavar="DIR",
+            "--bpe-dir", type=Path, metavar="DIR",
             help="folder of encoder.json and vocab.bpe, for --tokenizer gpt2 (default: they are downloaded)",
+        )  # fmt: skip
+        add_common_options(
+            parser,
+            source="the corpus, as you have it (see below); then it is not downloaded",
+            vocabulary=f"number of sub-words of --tokenizer sentencepiece (default: {VOCABULARY:,}, as Choi et al. "
+            "2020), or of words of --tokenizer words (default: all)",
+            output=f"data/{key}-TOKENIZER",
         )
-        parser.add_argument(
-            "--from",
-            dest="source",
-            type=Path,
-            metavar="WHAT",
-            help="the corpus, as you have it (see below); then it is not downloaded",
-        )
-        parser.add_argument(
-            "--output", type=Path, metavar="DIR", help=f"the prepared folder (default: data/{key}-TOKENIZER)"
-        )
-        add_common_options(parser)
     return whole
 
 

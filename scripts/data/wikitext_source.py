@@ -1,108 +1,164 @@
-"""Where the text of a WikiText corpus comes from: its mirrors, or what the user has of it.
+"""The WikiText corpora, version 1 (words, `<unk>`, ` @-@ `): where their text comes from, and how it is recognized.
 
-It comes in three forms: the three text files; the zip of the authors, which has them; and the parquet files of the
-Hugging Face hub, with one row per line.
+The text comes in three forms: the three text files; the zip of the authors, which has them; and the parquet files of
+the Hugging Face hub, with one row per line.
 """
 
 from __future__ import annotations
 
-import errno
-import lzma
-import re
 import shutil
-import struct
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from agg_fairseq.errors import UserError, first_line
-from scripts.command import writing
 
-from .download import NoMirror, expected, fetch, sha256
+from .digests import digest, published
+from .download import NoMirror, fetch
 from .prepared_folder import SPLITS
-from .wikitext_corpora import PARQUET_SPLITS, Corpus, tokens_file
 
-BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, RuntimeError, ValueError)
-"""What zipfile raises for a file that is truncated, damaged, encrypted or compressed by an unknown method."""
+PARQUET_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
+"""What the splits are called on the Hugging Face hub."""
+ZIPS = "https://wikitext.smerity.com"
+"""Where their author keeps the archives; their first home, at s3.amazonaws.com, is closed."""
+HUB = "https://huggingface.co/datasets/Salesforce/wikitext/resolve/b08601e04326c79dfdd32d625aee71d232d685c3"
+"""The files of the Hugging Face hub, at one revision."""
+MARKS = {"<unk>": "version 1, not the raw one, where rare words are <unk>", " @-@ ": "text in WikiText's tokens"}
+"""Strings that occur in the training part of every WikiText of version 1, and what a text that has them is."""
 EMPTY_LINE = " \n"
 """What an empty row of the hub's files was before the hub's own script emptied it."""
 
 
-def download(corpus: Corpus, downloads: Path, folder: Path) -> list[Path]:
+def tokens_file(split: str) -> str:
+    """What the file of a split is called in the archives."""
+    return f"wiki.{split}.tokens"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus."""
+
+    name: str  # as people write it
+    archive: str  # name of the zip, less the suffix; also of the folder of parquet files on the hub
+    zip_sha256: str
+    megabytes: int  # of the zip
+    shards: int  # parquet files of the training part on the hub
+    digests: Mapping[str, str]  # SHA-256 or SHA-1 of the text files by split
+    tokenizer: str  # unless another is asked for
+    gpt2_dictionary: int | None = None  # entries of fairseq's dictionary in GPT-2's sub-words, where a paper says so
+
+
+# Zips: Hugging Face's datasets/wikitext/dataset_infos.json. Files: SHA-1 of those in the zips, by GluonNLP's
+# data/corpora/wikitext.py; no SHA-256 of WikiText-103's was found in public. Validation and test parts of WikiText-2:
+# SHA-256 of the copies in pytorch/examples, which many projects quote and of which GluonNLP's SHA-1 are too.
+CORPORA: Mapping[str, Corpus] = {
+    "wikitext103": Corpus(
+        name="WikiText-103",
+        archive="wikitext-103-v1",
+        zip_sha256="242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
+        megabytes=190,
+        shards=2,
+        digests={
+            "train": "b7497e2dfe77e72cfef5e3dbc61b7b53712ac211",
+            "valid": "c326ac59dc587676d58c422eb8a03e119582f92b",
+            "test": "8a5befc548865cec54ed4273cf87dbbad60d1e47",
+        },
+        tokenizer="gpt2",
+        gpt2_dictionary=44_256,  # Yu et al. (2022), Table 12
+    ),
+    "wikitext2": Corpus(
+        name="WikiText-2",
+        archive="wikitext-2-v1",
+        zip_sha256="92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+        megabytes=4,
+        shards=1,
+        digests={
+            "train": "863f29c46ef9d167fff4940ec821195882fe29d1",
+            "valid": "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
+            "test": "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0",
+        },
+        tokenizer="words",
+    ),
+}
+
+
+def download(corpus: Corpus, downloads: Path, folder: Path) -> None:
     """Writes the three files of a corpus into a folder, from its zip or, if that cannot be reached, from the hub.
 
-    Args:
-        corpus: which.
-        downloads: where the downloaded files are kept.
-        folder: where the text goes.
-
-    Returns:
-        The downloaded files.
-
     Raises:
-        UserError: no mirror could be reached; or a downloaded file is damaged.
+        UserError: no mirror could be reached; or the text is not the published one.
     """
+    shards = downloads / corpus.archive
     try:
-        check = expected(corpus.zip_sha256)
-        archive = fetch(downloads / f"{corpus.archive}.zip", [corpus.zip_url], check)
-        unpack(archive, folder)
-        return [archive]
+        archive = downloads / f"{corpus.archive}.zip"
+        unpack(fetch(archive, [f"{ZIPS}/{archive.name}"], published(corpus.zip_sha256)), folder)
     except NoMirror as missing:
         print(f"wikitext: {missing}\nwikitext: trying the Hugging Face hub", file=sys.stderr)
-        shards = downloads / corpus.archive
-        names = corpus.parquet_files()
-        files = [fetch(shards / name, [corpus.parquet_url(name)], wrong_parquet) for name in names]
+        for split, count in {"train": corpus.shards, "valid": 1, "test": 1}.items():
+            for number in range(count):
+                name = f"{PARQUET_SPLITS[split]}-{number:05}-of-{count:05}.parquet"
+                fetch(shards / name, [f"{HUB}/{corpus.archive}/{name}"], lambda path: None)  # no digest is published
         rebuild(shards, folder)
-        return files
+    if others := differences(corpus, folder):
+        raise UserError(f"{'; '.join(others)}; remove {shards}* and run it again")
 
 
 def take(corpus: Corpus, given: Path, folder: Path) -> None:
-    """Writes the three files of a corpus into a folder, from what the user has of it.
+    """Writes the three files of a corpus into a folder, from what the user has of it: any of the three forms.
 
-    Args:
-        corpus: which.
-        given: its zip; or a folder of its three files, or of the hub's parquet files, or of a folder of either, as
-            unpacking the zip or copying the hub's repository makes it.
-        folder: where the text goes.
+    A text that is not the published one, such as a sample of it, is accepted with a warning.
 
     Raises:
-        UserError: it has none of these, or they are damaged.
+        UserError: it has none of these, or they are damaged, or of another version.
     """
-    files = _given_files(corpus, given)
+    files = given_files(corpus, given)
     if given.is_file():
         unpack(given, folder)
     elif files[0].suffix == ".parquet":
-        rebuild(files[0].parent, folder)
+        rebuild(given, folder)
     else:
         for file in files:
             shutil.copyfile(file, folder / file.name)
+    for mark, said in MARKS.items():
+        with open(folder / tokens_file("train"), "rb") as file:
+            if not any(mark.encode() in line for line in file):
+                raise UserError(f"{tokens_file('train')}: found no '{mark}' in it; expected {said}")
+    for other in differences(corpus, folder):
+        print(f"wikitext: warning: {other}; going on with it", file=sys.stderr)
+
+
+def differences(corpus: Corpus, folder: Path) -> list[str]:
+    """A line for each of the three files in a folder that is not the published one."""
+    wrong = {split: published(corpus.digests[split])(folder / tokens_file(split)) for split in SPLITS}
+    return [f"{tokens_file(split)} is not that of {corpus.name}: {text}" for split, text in wrong.items() if text]
 
 
 def digests(corpus: Corpus, given: Path) -> dict[str, str]:
-    """SHA-256 of the files that `take` would read, by their names: what identifies them wherever they are.
+    """SHA-256 of the files that `take` would read, by their names: what identifies them wherever they are."""
+    return {file.name: digest(file) for file in given_files(corpus, given)}
+
+
+def given_files(corpus: Corpus, given: Path) -> list[Path]:
+    """The zip; or the three files of a folder; or its parquet files.
 
     Raises:
-        UserError: they are nothing that `take` takes.
+        UserError: there are none of these.
     """
-    return {file.name: sha256(file) for file in _given_files(corpus, given)}
-
-
-def _given_files(corpus: Corpus, given: Path) -> list[Path]:
-    """The zip; or the three files; or the parquet files."""
     if given.is_file():
         return [given]
-    for place in (given, given / corpus.folder, given / corpus.archive):
-        files = [place / tokens_file(split) for split in SPLITS]
-        if all(file.is_file() for file in files):
-            return files
-        if files := parquet_files(place):
-            return files
-    raise UserError(
-        f"--from: found neither a zip at {given} nor {', '.join(map(tokens_file, SPLITS))} or parquet files in it; "
-        f"expected {corpus.name}"
-    )
+    files = [given / tokens_file(split) for split in SPLITS]
+    if all(file.is_file() for file in files):
+        return files
+    shards = [shard for split in SPLITS for shard in _shards(given, split)]
+    if not shards:
+        raise UserError(
+            f"--from: found neither a zip at {given} nor {', '.join(map(tokens_file, SPLITS))} or parquet files in it; "
+            f"expected {corpus.name}"
+        )
+    return shards
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -114,89 +170,55 @@ def unpack(archive: Path, folder: Path) -> None:
     try:
         with zipfile.ZipFile(archive) as members:
             for split in SPLITS:
-                with members.open(_only_member(members, tokens_file(split))) as source:
-                    path = folder / tokens_file(split)
-                    with writing(path), open(path, "wb") as target:
-                        shutil.copyfileobj(source, target)
-    except (*BROKEN_ZIP, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # these are of the archive's bytes
-            raise
+                name = tokens_file(split)
+                found = [one for one in members.infolist() if PurePosixPath(one.filename).name == name]
+                if len(found) != 1:
+                    raise UserError(f"{archive}: found {len(found)} files named {name}; expected one")
+                with members.open(found[0]) as source, open(folder / name, "wb") as target:
+                    shutil.copyfileobj(source, target)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
         raise UserError(
             f"{archive}: unreadable ({first_line(error)}); expected the zip of a WikiText corpus; remove it, get it "
             "anew and run it again"
         ) from error
 
 
-def _only_member(members: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
-    found = [member for member in members.infolist() if PurePosixPath(member.filename).name == name]
-    if len(found) != 1:
-        raise UserError(
-            f"{members.filename}: found {len(found)} files named {name}; expected one, as in WikiText's zip"
-        )
-    return found[0]
-
-
-def parquet_files(folder: Path) -> list[Path]:
-    """The parquet files of a WikiText corpus in a folder, named as on the hub, in order."""
-    return [path for split in SPLITS for path in sorted(folder.glob(f"{PARQUET_SPLITS[split]}-*-of-*.parquet"))]
-
-
-def wrong_parquet(path: Path) -> str | None:
-    """Returns what is wrong with a file that should be parquet; None if nothing is. Rows are not read."""
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path):
-            return None
-    except (pyarrow.ArrowException, ValueError, OSError) as error:
-        return f"found no parquet file ({first_line(error)}); expected one"
-
-
 def rebuild(source: Path, folder: Path) -> None:
-    """Writes the files of the three splits as they are in WikiText's zip.
-
-    Args:
-        source: folder of the parquet files, named as on the hub (`train-00000-of-00002.parquet`).
-        folder: where they go.
+    """Writes the files of the three splits as they are in WikiText's zip, from the parquet files of a folder.
 
     Raises:
         UserError: a file is missing, cannot be read, or is of something else.
     """
     for split in SPLITS:
-        path = folder / tokens_file(split)
-        with writing(path), open(path, "w", encoding="utf-8", newline="\n") as target:
-            for shard in _shards(source, PARQUET_SPLITS[split]):
-                target.writelines(_lines(shard))
+        with open(folder / tokens_file(split), "w", encoding="utf-8", newline="\n") as target:
+            for shard in _shards(source, split):
+                target.writelines(_rows(shard))
+            if not target.tell():
+                raise UserError(f"{source}: found no parquet file of {split}; expected all of Salesforce/wikitext")
 
 
-def _shards(source: Path, split: str) -> list[Path]:
-    found = sorted(source.glob(f"{split}-*-of-*.parquet"))
-    counts = {int(count[1]) for path in found if (count := re.search(r"-of-(\d+)\.parquet$", path.name))}
-    if counts != {len(found)}:
-        raise UserError(
-            f"{source}: found {[path.name for path in found]} of the parquet files of {split}; expected all of them, "
-            "as their names number them"
-        )
-    return found
+def _shards(folder: Path, split: str) -> list[Path]:
+    """In order; `train-00000-of-00002.parquet` is the first one of two."""
+    return sorted(folder.glob(f"{PARQUET_SPLITS[split]}-*-of-*.parquet"))
 
 
-def _lines(shard: Path) -> Iterator[str]:
+def _rows(shard: Path) -> Iterator[str]:
     import pyarrow
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(shard, page_checksum_verification=True) as file:  # where it has checksums
+            left = file.metadata.num_rows  # a page of another kind is skipped
             for batch in file.iter_batches(columns=["text"]):
-                for row in batch.column("text").cast("string").to_pylist():
-                    if row and (row.count("\n") != 1 or not row.endswith("\n")):
-                        raise UserError(
-                            f"{shard}: found a row that is not a line ({row[:40]!r}); expected those of "
-                            "Salesforce/wikitext"
-                        )
+                left -= len(batch)
+                for row in batch.column("text").to_pylist():
+                    if row and not row.endswith("\n"):
+                        raise ValueError(f"found {row[:40]!r}; expected a line")
                     yield row or EMPTY_LINE
-    except (pyarrow.ArrowException, ValueError, KeyError, OSError) as error:
+            if left:
+                raise ValueError(f"found {left:,} rows fewer than it says")
+    except (pyarrow.ArrowException, ValueError, KeyError, AttributeError, OSError) as error:
         raise UserError(
-            f"{shard}: unreadable ({first_line(error)}); expected a parquet file with a column of text; remove it, get "
-            "it anew and run it again"
+            f"{shard}: unreadable ({first_line(error)}); expected a parquet file of Salesforce/wikitext; remove it, "
+            "get it anew and run it again"
         ) from error

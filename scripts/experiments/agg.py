@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from agg_fairseq.data.word_pairs import DATASETS
 
 from .corpora import WIKITEXT103_GPT2, WMT14_AGG
-from .experiment import Corpus, Experiment, Measure, Method, Model, model_of
-from .measures import BLEU, ISOTROPY, PPL, UNIQ, check_word_similarity, neighbor_measures, word_similarity
-from .pictures import alpha_sweep, early_projection, over_updates, projection, rare_tokens, singular_values
+from .experiment import SCALES, Experiment, Measure, Method, Model
+from .measures import BLEU, ISOTROPY, PPL, UNIQ, neighbor_measures, word_similarity
+from .pictures import alpha_sweep, early_projection, isotropy_over_updates, projection, rare_tokens, singular_values
 from .samples import sample_measures, samples
 
 TOTALS = [PPL[-1], UNIQ[-1], ISOTROPY[-1]]
@@ -27,44 +28,46 @@ TRANSLATION_NOTE = (
 )
 
 
-def _lm(row: str, *overrides: str, suffix: str = "", **options: object) -> Model:
-    return model_of(f"wikitext103/agg-{row}", WIKITEXT103_GPT2, *overrides, suffix=suffix, **options)
+def _lm(name: str, config: str, *overrides: str, size: str = "agg") -> Model:
+    return Model(f"agg-{name}", f"wikitext103/{config}", WIKITEXT103_GPT2, overrides, size)
 
 
-def _mt(row: str) -> Model:
-    scales = ("paper",) if row.startswith("big") else ("paper", "small", "tiny")
-    return model_of(f"wmt14_en_de/agg-{row}", WMT14_AGG, scales=scales)
+def _mt(config: str, size: str = "base") -> Model:
+    scales = SCALES if size == "base" else ("paper",)
+    return Model(f"agg-{size}-{config}", f"wmt14_en_de/{config}", WMT14_AGG, size=f"agg-{size}", scales=scales)
 
 
-STUDY_MLE = _lm("study-mle")
-STUDY_FREEZE = _lm("study-freeze")
-MLE, AGG = _lm("mle"), _lm("agg")
-HUMAN = Method("Human", MLE, (None,) * 4 + ("10844", "7146", "300", "18920"), human=True)
-BASE_MLE, BASE_AGG = _mt("base-mle"), _mt("base-agg")
+def _frozen(parts: str) -> Model:
+    return _lm(f"study-freeze-{parts}", "freeze", f"criterion.freeze_parts={parts}", size="agg-study")
+
+
+BASE_MLE, BASE_AGG = _mt("mle"), _mt("agg")
+STUDY_MLE = _lm("study-mle", "mle", size="agg-study")
+STUDY_FREEZE = _lm("study-freeze", "freeze", size="agg-study")
+MLE, AGG = _lm("mle", "mle"), _lm("agg", "agg")
+STATIC = _lm("static", "agg", "criterion.agg_static_after_epoch=1")
+UL, UL_AGG = _lm("ul", "ul"), _lm("ul-agg", "agg", "criterion.ul_alpha=1.0")
+HUMAN = Method("Human", MLE, "- - - - 10844 7146 300 18920", human=True)
 
 KEEP_ALL = "checkpoint.keep_interval_updates=-1"
 
 
-def early(config: str, corpus: Corpus, count: int, every: Mapping[str, int]) -> Model:
+def early(model: Model, count: int, every: Mapping[str, int]) -> Model:
     """The beginning of a training: its first `count` checkpoints, one in so many updates at each scale, all kept."""
     scaled = {
         scale: (f"optimization.max_update={count * updates}", f"checkpoint.save_interval_updates={updates}", KEEP_ALL)
         for scale, updates in every.items()
     }
-    return model_of(config, corpus, suffix="-early", scaled=scaled)
+    return replace(model, name=f"{model.name}-early", scaled=scaled)
 
 
-EARLY = early("wikitext103/agg-study-mle", WIKITEXT103_GPT2, 6, {"paper": 250, "small": 250, "tiny": 50})
-FIRST_UPDATES = Model(
-    "agg-agg-early",
-    "wikitext103/agg-agg",
-    WIKITEXT103_GPT2,
-    ("common.log_interval=1",),
-    scaled={
-        "paper": ("optimization.max_update=1000",),
-        "small": ("optimization.max_update=1000",),
-        "tiny": ("optimization.max_update=300",),
-    },
+EARLY = early(STUDY_MLE, 6, {"paper": 250, "small": 250, "tiny": 50})
+FIRST = {"paper": 1000, "small": 1000, "tiny": 300}
+FIRST_UPDATES = replace(
+    AGG,
+    name="agg-agg-early",
+    overrides=("common.log_interval=1",),
+    scaled={scale: (f"optimization.max_update={updates}",) for scale, updates in FIRST.items()},
 )
 FROZEN = {  # updates at each scale, by the share of the training
     "an-eighth": {"paper": 5000, "small": 1250, "tiny": 75},
@@ -73,61 +76,38 @@ FROZEN = {  # updates at each scale, by the share of the training
     "three-quarters": {"paper": 30000, "small": 7500, "tiny": 450},
 }
 UNTIL = {
-    share: _lm(
-        "study-freeze-until",
-        suffix=f"-{share}",
+    share: replace(
+        _lm(f"study-freeze-until-{share}", "freeze-until", size="agg-study"),
         scaled={scale: (f"criterion.freeze_until={updates}",) for scale, updates in by_scale.items()},
     )
     for share, by_scale in FROZEN.items()
 }
-ALPHAS = (0.01, 0.02, 0.03, 0.04, 0.05)
 # A share of the vocabulary replaces α only where that has its default, so at tiny α is 0.03.
-SWEEP = [
-    _lm(
-        "alpha",
-        suffix=f"-{alpha}",
+SWEEP = {
+    alpha: replace(
+        _lm(f"alpha-{alpha}", "agg"),
         scaled={
-            "paper": (f"criterion.agg_alpha={alpha}",),
-            "small": (f"criterion.agg_alpha={alpha}",),
+            **dict.fromkeys(("paper", "small"), (f"criterion.agg_alpha={alpha}",)),
             "tiny": ("criterion.agg_alpha=0.03", f"++criterion.agg_rare_fraction={share}"),
         },
     )
-    for alpha, share in zip(ALPHAS, (0.02, 0.05, 0.1, 0.2, 0.4), strict=True)
-]
+    for alpha, share in {0.01: 0.02, 0.02: 0.05, 0.03: 0.1, 0.04: 0.2, 0.05: 0.4}.items()
+}
 
 LM_WORDS = ("homepage", "Werewolf", "policymakers")
 LM_NEIGHBORS = {
-    "MLE": (
-        ("BOX", "inbox", "livestream", "namespace", "hashes"),
-        ("ASUS", "riet", "480", "nuclear", "ATCH"),
-        ("Steam", "death", "Venezuel", "includ", "reason"),
-    ),
-    "AGG": (
-        ("website", "webpage", "blog", "Tumblr", "websites"),
-        ("Creature", "Nightmare", "Bride", "Sneak", "Sniper"),
-        ("politicians", "environmentalists", "activists", "planners", "economists"),
-    ),
+    "MLE": "homepage BOX inbox livestream namespace hashes Werewolf ASUS riet 480 nuclear ATCH policymakers Steam "
+    "death Venezuel includ reason",
+    "AGG": "homepage website webpage blog Tumblr websites Werewolf Creature Nightmare Bride Sneak Sniper policymakers "
+    "politicians environmentalists activists planners economists",
 }
 MT_WORDS = ("optimum", "criminal", "happiness")
 MT_NEIGHBORS = {
-    "MLE": (
-        ("therto", "ratory", "consultan@@", "sofar", "protection@@"),
-        ("Criminal", "criminals", "perpetr@@", "secution", "xious"),
-        ("juries", "enness", "ocopying", "ratory", "sacri@@"),
-    ),
-    "AGG": (
-        ("optimal", "optimale*", "optimalen*", "maximum", "Optim@@"),
-        ("criminals", "Criminal", "krimi@@*", "kriminalen*", "crime"),
-        ("happy", "joy", "happ@@", "Glück*", "pleasure"),
-    ),
+    "MLE": "optimum therto ratory consultan@@ sofar protection@@ criminal Criminal criminals perpetr@@ secution xious "
+    "happiness juries enness ocopying ratory sacri@@",
+    "AGG": "optimum optimal optimale* optimalen* maximum Optim@@ criminal criminals Criminal krimi@@* kriminalen* "
+    "crime happiness happy joy happ@@ Glück* pleasure",
 }
-
-
-def listed(words: Sequence[str], lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """The words of the paper, each followed by its neighbors."""
-    return tuple(text for word, of_word in zip(words, lists, strict=True) for text in (word, *of_word))
-
-
 NEIGHBORS_NOTE = (
     "† marks rare tokens (the paper has them in red). At tiny, whose corpus lacks the paper's words, three rare words "
     "of its own are listed."
@@ -140,7 +120,7 @@ SAMPLES_NOTE = (
 )
 
 
-def _sample_table(title: str, count: int, mle: Sequence[str], agg: Sequence[str]) -> Experiment:
+def _sample_table(title: str, count: int, mle: str, agg: str) -> Experiment:
     evaluate = partial(samples, topk=None, count=count)
     return Experiment(
         f"Yu et al. 2022, {title} (WikiText-103, models of Table 3)",
@@ -155,8 +135,8 @@ EXPERIMENTS = {
     "agg-1": Experiment(
         "Yu et al. 2022, Table 1: rare embeddings left as they were initialized (WikiText-103, 6 layers)",
         [
-            Method("MLE", STUDY_MLE, ("16.58", "224.24", "813.76", "20.77", "0.426", "0.286", "0.198", "0.293")),
-            Method("Freeze", STUDY_FREEZE, ("16.48", "233.92", "3017.53", "20.78", "0.840", "0.651", "0.831", "0.739")),
+            Method("MLE", STUDY_MLE, "16.58 224.24 813.76 20.77 0.426 0.286 0.198 0.293"),
+            Method("Freeze", STUDY_FREEZE, "16.48 233.92 3017.53 20.78 0.840 0.651 0.831 0.739"),
         ],
         [*PPL, *ISOTROPY],
         note=PROTOCOL_NOTE,
@@ -164,22 +144,10 @@ EXPERIMENTS = {
     "agg-2": Experiment(
         "Yu et al. 2022, Table 2: parts of the gradient of rare embeddings frozen (WikiText-103, 6 layers)",
         [
-            Method("MLE", STUDY_MLE, ("16.58", "224.24", "813.76", "20.77", "0.426", "0.286", "0.198", "0.293")),
-            Method(
-                "Freeze (b) & (c)",
-                _lm("study-freeze-bc"),
-                ("17.41", "247.89", "66.41", "21.79", "0.323", "0.693", "0.551", "0.536"),
-            ),
-            Method(
-                "Freeze (b)",
-                _lm("study-freeze-b"),
-                ("16.99", "240.72", "65.76", "21.26", "0.495", "0.561", "0.678", "0.748"),
-            ),
-            Method(
-                "Freeze (c)",
-                _lm("study-freeze-c"),
-                ("16.61", "220.07", "645.24", "20.76", "0.443", "0.276", "0.15", "0.317"),
-            ),
+            Method("MLE", STUDY_MLE, "16.58 224.24 813.76 20.77 0.426 0.286 0.198 0.293"),
+            Method("Freeze (b) & (c)", _frozen("bc"), "17.41 247.89 66.41 21.79 0.323 0.693 0.551 0.536"),
+            Method("Freeze (b)", _frozen("b"), "16.99 240.72 65.76 21.26 0.495 0.561 0.678 0.748"),
+            Method("Freeze (c)", _frozen("c"), "16.61 220.07 645.24 20.76 0.443 0.276 0.15 0.317"),
         ],
         [*PPL, *ISOTROPY],
         note=PROTOCOL_NOTE,
@@ -187,8 +155,8 @@ EXPERIMENTS = {
     "agg-3": Experiment(
         "Yu et al. 2022, Table 3: language modeling on WikiText-103",
         [
-            Method("MLE", MLE, ("13.30", "146.47", "438.67", "15.51", "9107", "3945", "91", "13143", "0.377")),
-            Method("AGG", AGG, ("13.35", "146.44", "75.39", "15.51", "9105", "4287", "345", "13737", "0.813")),
+            Method("MLE", MLE, "13.30 146.47 438.67 15.51 9107 3945 91 13143 0.377"),
+            Method("AGG", AGG, "13.35 146.44 75.39 15.51 9105 4287 345 13737 0.813"),
             HUMAN,
         ],
         [*PPL, *UNIQ, ISOTROPY[-1]],
@@ -197,42 +165,34 @@ EXPERIMENTS = {
     "agg-4": Experiment(
         "Yu et al. 2022, Table 4: unlikelihood training, alone and with AGG (WikiText-103)",
         [
-            Method("UL", _lm("ul"), ("14.05", "125.17", "385.6", "16.17", "9527", "4402", "97", "14026", "0.396")),
-            Method(
-                "UL + AGG",
-                _lm("ul-agg"),
-                ("14.17", "125.93", "71.48", "16.25", "9625", "4884", "453", "14962", "0.654"),
-            ),
+            Method("UL", UL, "14.05 125.17 385.6 16.17 9527 4402 97 14026 0.396"),
+            Method("UL + AGG", UL_AGG, "14.17 125.93 71.48 16.25 9625 4884 453 14962 0.654"),
             HUMAN,
         ],
         [*PPL, *UNIQ, ISOTROPY[-1]],
         note=f"{PROTOCOL_NOTE} {RARE_NOTE}",
     ),
-    "agg-5": _sample_table("Table 5: generated texts", 1, ("15",), ("48",)),
+    "agg-5": _sample_table("Table 5: generated texts", 1, "15", "48"),
     "agg-6": Experiment(
         "Yu et al. 2022, Table 6: word similarity, Spearman × 100 (models of Table 3)",
-        [
-            Method("MLE", MLE, ("33.57", "47.51", "35.48", "32.13")),
-            Method("AGG", AGG, ("55.13", "56.54", "65.45", "36.36")),
-        ],
+        [Method("MLE", MLE, "33.57 47.51 35.48 32.13"), Method("AGG", AGG, "55.13 56.54 65.45 36.36")],
         [Measure(dataset, word_similarity, dataset) for dataset in DATASETS],
         note=f"{RARE_NOTE} As in the authors' code, sub-words that the dictionary lacks are <unk>, and no pair is left "
         "out.",
-        check=check_word_similarity,
     ),
     "agg-7": Experiment(
         "Yu et al. 2022, Table 7: translation, WMT14 English to German",
         [
-            Method("Transformer base", BASE_MLE, ("27.30",)),
-            Method("CosReg base", _mt("base-cosreg"), ("28.38",)),
-            Method("Adv MLE base", _mt("base-adv"), ("28.43",)),
-            Method("SC base", None, ("28.45",)),
-            Method("AGG base", BASE_AGG, ("28.70",)),
-            Method("Transformer big", _mt("big-mle"), ("28.40",)),
-            Method("CosReg big", _mt("big-cosreg"), ("28.94",)),
-            Method("Adv MLE big", _mt("big-adv"), ("29.52",)),
-            Method("SC big", None, ("29.32",)),
-            Method("AGG big", _mt("big-agg"), ("29.81",)),
+            Method("Transformer base", BASE_MLE, "27.30"),
+            Method("CosReg base", _mt("cosreg"), "28.38"),
+            Method("Adv MLE base", _mt("adv"), "28.43"),
+            Method("SC base", None, "28.45"),
+            Method("AGG base", BASE_AGG, "28.70"),
+            Method("Transformer big", _mt("mle", "big"), "28.40"),
+            Method("CosReg big", _mt("cosreg", "big"), "28.94"),
+            Method("Adv MLE big", _mt("adv", "big"), "29.52"),
+            Method("SC big", None, "29.32"),
+            Method("AGG big", _mt("agg", "big"), "29.81"),
         ],
         BLEU,
         note=f"{TRANSLATION_NOTE} Adv MLE has the ε of its authors' code for language models, 0.005: that for "
@@ -242,10 +202,10 @@ EXPERIMENTS = {
     "agg-8": Experiment(
         "Yu et al. 2022, Table 8: AGG without one of its gates (WikiText-103)",
         [
-            Method("MLE", MLE, ("15.51", "13143", "0.377")),
-            Method("AGG", AGG, ("15.51", "13737", "0.813")),
-            Method("no g1", _lm("no-g1"), ("15.48", "13018", "0.367")),
-            Method("no g2", _lm("no-g2"), ("15.51", "13682", "0.701")),
+            Method("MLE", MLE, "15.51 13143 0.377"),
+            Method("AGG", AGG, "15.51 13737 0.813"),
+            Method("no g1", _lm("no-g1", "agg", "criterion.agg_gates=g2"), "15.48 13018 0.367"),
+            Method("no g2", _lm("no-g2", "agg", "criterion.agg_gates=g1"), "15.51 13682 0.701"),
         ],
         TOTALS,
         note=f"{PROTOCOL_NOTE} {RARE_NOTE}",
@@ -253,9 +213,9 @@ EXPERIMENTS = {
     "agg-9": Experiment(
         "Yu et al. 2022, Table 9: a rare group that is fixed after the first epoch (WikiText-103)",
         [
-            Method("MLE", MLE, ("15.51", "13143", "0.377")),
-            Method("AGG", AGG, ("15.51", "13737", "0.813")),
-            Method("static AGG", _lm("static"), ("15.55", "13614", "0.752")),
+            Method("MLE", MLE, "15.51 13143 0.377"),
+            Method("AGG", AGG, "15.51 13737 0.813"),
+            Method("static AGG", STATIC, "15.55 13614 0.752"),
         ],
         TOTALS,
         note=f"{PROTOCOL_NOTE} {RARE_NOTE} The 1.2 million tokens of such a training have to be more than an epoch: "
@@ -263,35 +223,29 @@ EXPERIMENTS = {
     ),
     "agg-10": Experiment(
         "Yu et al. 2022, Table 10: isotropy by frequency group (models of Table 3)",
-        [Method("MLE", MLE, ("0.51", "0.33", "0.278")), Method("AGG", AGG, ("0.702", "0.714", "0.813"))],
+        [Method("MLE", MLE, "0.51 0.33 0.278"), Method("AGG", AGG, "0.702 0.714 0.813")],
         ISOTROPY[:3],
         note=RARE_NOTE,
     ),
     "agg-11": Experiment(
         "Yu et al. 2022, Table 11: isotropy by frequency group (models of Table 4)",
-        [
-            Method("UL", _lm("ul"), ("0.533", "0.351", "0.293")),
-            Method("UL + AGG", _lm("ul-agg"), ("0.731", "0.626", "0.696")),
-        ],
+        [Method("UL", UL, "0.533 0.351 0.293"), Method("UL + AGG", UL_AGG, "0.731 0.626 0.696")],
         ISOTROPY[:3],
         note=RARE_NOTE,
     ),
     "agg-13": Experiment(
         "Yu et al. 2022, Table 13: nearest neighbors of rare words (models of Table 3)",
-        [Method(label, model, listed(LM_WORDS, LM_NEIGHBORS[label])) for label, model in (("MLE", MLE), ("AGG", AGG))],
+        [Method(label, model, LM_NEIGHBORS[label]) for label, model in (("MLE", MLE), ("AGG", AGG))],
         neighbor_measures(LM_WORDS),
         note=f"{NEIGHBORS_NOTE} {RARE_NOTE}",
     ),
     "agg-14": Experiment(
         "Yu et al. 2022, Table 14: nearest neighbors of rare source words (base models of Table 7)",
-        [
-            Method(label, model, listed(MT_WORDS, MT_NEIGHBORS[label]))
-            for label, model in (("MLE", BASE_MLE), ("AGG", BASE_AGG))
-        ],
+        [Method(label, model, MT_NEIGHBORS[label]) for label, model in (("MLE", BASE_MLE), ("AGG", BASE_AGG))],
         neighbor_measures(MT_WORDS),
         note=f"{NEIGHBORS_NOTE} The paper's * marks a synonym in the other language.",
     ),
-    "agg-15": _sample_table("Table 15: more generated texts", 4, ("22", "19", "37", "24"), ("43", "55", "63", "52")),
+    "agg-15": _sample_table("Table 15: more generated texts", 4, "22 19 37 24", "43 55 63 52"),
     "agg-figure-1": Experiment(
         "Yu et al. 2022, Figure 1: the first updates of plain likelihood, in the plane of two singular directions",
         [Method("MLE", EARLY)],
@@ -301,7 +255,7 @@ EXPERIMENTS = {
     "agg-figure-2": Experiment(
         "Yu et al. 2022, Figure 2: isotropy while rare embeddings are frozen, and after",
         [Method(f"frozen for {share} of the training", model) for share, model in UNTIL.items()],
-        pictures=[over_updates("isotropy")],
+        pictures=[isotropy_over_updates()],
         note="The paper does not say until which updates it froze: ours are an eighth, a quarter, a half and three "
         "quarters of the training.",
     ),
@@ -319,7 +273,7 @@ EXPERIMENTS = {
     ),
     "agg-figure-5": Experiment(
         "Yu et al. 2022, Figure 5: how α changes AGG (WikiText-103)",
-        [Method("MLE", MLE), *(Method(f"α = {alpha}", model) for alpha, model in zip(ALPHAS, SWEEP, strict=True))],
+        [Method("MLE", MLE), *(Method(f"α = {alpha}", model) for alpha, model in SWEEP.items())],
         TOTALS,
         [alpha_sweep()],
         note=f"{PROTOCOL_NOTE} The paper has a picture only. At tiny, shares of the vocabulary of 0.02, 0.05, 0.1, 0.2 "

@@ -3,50 +3,39 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
-from .agg import KEEP_ALL, MT_WORDS, NEIGHBORS_NOTE, PROTOCOL_NOTE, TOKENS_NOTE, TRANSLATION_NOTE, early, listed
+from .agg import KEEP_ALL, MT_NEIGHBORS, MT_WORDS, NEIGHBORS_NOTE, PROTOCOL_NOTE, TOKENS_NOTE, TRANSLATION_NOTE, early
 from .corpora import WIKITEXT103_WORDS, WMT14
-from .experiment import Experiment, Measure, Method, Model, model_of
-from .measures import BLEU, align_sim, check_aligner, isotropy, neighbor_measures, perplexity_as_published
-from .pictures import early_projection, over_updates, projection, similarity
+from .experiment import SCALES, Experiment, Measure, Method, Model
+from .measures import BLEU, align_sim, isotropy, neighbor_measures, perplexity_as_published
+from .pictures import early_projection, inner_products_over_updates, projection, similarity
 
 GROUPS = {"High-freq": "frequent", "Mid-freq": "medium", "Low-freq": "rare", "Total": "total"}
 TINY_NOTE = "At tiny, the rank and the counts of AGPS are chosen for the small corpus."
-NEIGHBORS = {
-    "Baseline": (
-        ("therto", "ratory", "consultan@@", "sofar", "protection@@"),
-        ("Criminal", "criminals", "perpetr@@", "secution", "xious"),
-        ("juries", "enness", "ocopying", "ratory", "sacri@@"),
-    ),
-    "CosReg": (
-        ("optimize", "appropriate", "optimal", "optimized", "maximum"),
-        ("Criminal", "criminals", "crime", "crimin@@", "terrorist"),
-        ("happy", "happ@@", "satisfaction", "wellbeing", "joy"),
-    ),
-    "AGPS": (
-        ("optimal", "optimale*", "optimalen*", "maximum", "Optim@@"),
-        ("criminals", "Criminal", "krimi@@*", "kriminellen*", "crime"),
-        ("happy", "joy", "happ@@", "Glück*", "pleasure"),
-    ),
+NEIGHBORS = {  # Tables 10 to 12
+    "Baseline": MT_NEIGHBORS["MLE"],
+    "CosReg": "optimum optimize appropriate optimal optimized maximum criminal Criminal criminals crime crimin@@ "
+    "terrorist happiness happy happ@@ satisfaction wellbeing joy",
+    "AGPS": MT_NEIGHBORS["AGG"].replace("kriminalen*", "kriminellen*"),
 }
-"""Tables 10 to 12."""
 
 
-def _mt(row: str, *overrides: str, **options: object) -> Model:
-    scales = ("paper",) if row.startswith("big") else ("paper", "small", "tiny")
-    return model_of(f"wmt14_en_de/agps-{row}", WMT14, *overrides, scales=scales, **options)
+def _mt(config: str, size: str = "base", **options: Any) -> Model:
+    scales = SCALES if size == "base" else ("paper",)
+    name = f"agps-{size}-{config}"
+    return Model(name, f"wmt14_en_de/{config}", WMT14, size=f"agps-{size}", scales=scales, **options)
 
 
-def _lm(row: str) -> Model:
-    return model_of(f"wikitext103/agps-{row}", WIKITEXT103_WORDS)
+def _lm(config: str) -> Model:
+    return Model(f"agps-{config}", f"wikitext103/{config}", WIKITEXT103_WORDS, size="agps")
 
 
-MLE, COSREG, AGPS = _mt("base-mle"), _mt("base-cosreg"), _mt("base-agps")
-FREEZE = _mt("base-freeze")
-EARLY = early("wmt14_en_de/agps-base-mle", WMT14, 4, {"paper": 1000, "small": 1000, "tiny": 50})
+MLE, COSREG, AGPS, FREEZE = _mt("mle"), _mt("cosreg"), _mt("agps"), _mt("freeze")
+EARLY = early(MLE, 4, {"paper": 1000, "small": 1000, "tiny": 50})
 UNTIL = _mt(
-    "base-freeze-until",
-    KEEP_ALL,
+    "freeze-until",
+    overrides=(KEEP_ALL,),
     scaled={
         "paper": ("optimization.max_update=24000", "checkpoint.save_interval_updates=1000"),
         "small": ("optimization.max_update=12000", "checkpoint.save_interval_updates=500"),
@@ -57,7 +46,7 @@ UNTIL = _mt(
 def _neighbors(number: int, label: str, model: Model) -> Experiment:
     return Experiment(
         f"Yu et al. 2021, Table {number}: nearest neighbors of three words, {label} (base model of Table 2)",
-        [Method(label, model, listed(MT_WORDS, NEIGHBORS[label]))],
+        [Method(label, model, NEIGHBORS[label])],
         neighbor_measures(MT_WORDS, groups="frequency"),
         note=f"{NEIGHBORS_NOTE} The paper's * marks a synonym in the other language. {TINY_NOTE}",
     )
@@ -75,26 +64,23 @@ def _similarities(number: int, word: int) -> Experiment:
 EXPERIMENTS = {
     "agps-1": Experiment(
         "Yu et al. 2021, Table 1: rare embeddings left as they were initialized (WMT14 English to German, base)",
-        [
-            Method("Baseline", MLE, ("27.3", "0.528")),
-            Method("Freezing rare words", FREEZE, ("28.0", "0.023")),
-        ],
-        [BLEU[0], Measure("S(w)", isotropy, "S(W)", 3), BLEU[1]],
+        [Method("Baseline", MLE, "27.3 0.528"), Method("Freezing rare words", FREEZE, "28.0 0.023")],
+        [BLEU[0], Measure("S(w)", isotropy, "S(W)"), BLEU[1]],
         note=f"{TRANSLATION_NOTE} Frozen is what makes up less than 1e-6 of the target tokens, as in the paper.",
     ),
     "agps-2": Experiment(
         "Yu et al. 2021, Table 2: translation, WMT14 English to German",
         [
-            Method("Baseline, base", MLE, ("27.30",)),
-            Method("CosReg, base", COSREG, ("28.38",)),
-            Method("Adv MLE, base", None, ("28.43",)),
-            Method("SC, base", None, ("28.45",)),
-            Method("AGPS, base", AGPS, ("28.61",)),
-            Method("Baseline, big", _mt("big-mle"), ("28.40",)),
-            Method("CosReg, big", _mt("big-cosreg"), ("28.94",)),
-            Method("Adv MLE, big", None, ("29.52",)),
-            Method("SC, big", None, ("29.32",)),
-            Method("AGPS, big", _mt("big-agps"), ("29.58",)),
+            Method("Baseline, base", MLE, "27.30"),
+            Method("CosReg, base", COSREG, "28.38"),
+            Method("Adv MLE, base", None, "28.43"),
+            Method("SC, base", None, "28.45"),
+            Method("AGPS, base", AGPS, "28.61"),
+            Method("Baseline, big", _mt("mle", "big"), "28.40"),
+            Method("CosReg, big", _mt("cosreg", "big"), "28.94"),
+            Method("Adv MLE, big", None, "29.52"),
+            Method("SC, big", None, "29.32"),
+            Method("AGPS, big", _mt("agps", "big"), "29.58"),
         ],
         BLEU,
         note=f"{TRANSLATION_NOTE} Adv MLE and SC are not part of this package. {TINY_NOTE}",
@@ -102,20 +88,19 @@ EXPERIMENTS = {
     "agps-3": Experiment(
         "Yu et al. 2021, Table 3: AlignSim (base models of Table 2)",
         [
-            Method("Baseline", MLE, ("0.0087", "0.0056", "0.0026", "0.0054")),
-            Method("CosReg", COSREG, ("0.0577", "0.0585", "0.0316", "0.0495")),
-            Method("AGPS", AGPS, ("0.0996", "0.1121", "0.1163", "0.1103")),
+            Method("Baseline", MLE, "0.0087 0.0056 0.0026 0.0054"),
+            Method("CosReg", COSREG, "0.0577 0.0585 0.0316 0.0495"),
+            Method("AGPS", AGPS, "0.0996 0.1121 0.1163 0.1103"),
         ],
-        [Measure(label, align_sim, f"AlignSim {group}", 4) for label, group in GROUPS.items()],
+        [Measure(label, align_sim, f"AlignSim {group}") for label, group in GROUPS.items()],
         note=f"Word alignments by eflomal; the paper's are by fast_align. {TINY_NOTE}",
-        check=check_aligner,
     ),
     "agps-4": Experiment(
         "Yu et al. 2021, Table 4: perplexity by relative frequency (WikiText-103, 6 layers)",
         [
-            Method("Baseline", _lm("mle"), ("17.95", "314.68", "2953.56", "30.04")),
-            Method("CosReg", _lm("cosreg"), ("17.44", "321.12", "3648.26", "29.66")),
-            Method("AGPS", _lm("agps"), ("18.44", "379.21", "1751.66", "30.50")),
+            Method("Baseline", _lm("mle"), "17.95 314.68 2953.56 30.04"),
+            Method("CosReg", _lm("cosreg"), "17.44 321.12 3648.26 29.66"),
+            Method("AGPS", _lm("agps"), "18.44 379.21 1751.66 30.50"),
         ],
         [
             Measure(label, partial(perplexity_as_published, groups="frequency"), f"PPL {group}")
@@ -136,7 +121,7 @@ EXPERIMENTS = {
     "agps-figure-2": Experiment(
         "Yu et al. 2021, Figure 2: mean inner products within the groups, rare words frozen until update 8,000",
         [Method("frozen, then trained", UNTIL)],
-        pictures=[over_updates("inner-products", groups="frequency")],
+        pictures=[inner_products_over_updates(groups="frequency")],
         note="Frozen until update 4,000 at small, 100 at tiny. Trained for three times as long, at tiny twice.",
     ),
     "agps-figure-3": Experiment(

@@ -2,40 +2,56 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import importlib
 import shlex
-import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agg_fairseq.data.subwords import FILES, Tokenizer
+from agg_fairseq.data.subwords import Tokenizer
 from agg_fairseq.errors import UserError
+from agg_fairseq.files import read_json_object
 
-from ..data.download import sha256
-from ..data.prepared_folder import MANIFEST
-from .experiment import ROOT, Corpus, Workspace, check_path
+from ..command import ROOT
+from ..data.digests import digest
+from ..data.prepared_folder import MANIFEST, SPLITS
+from ..data.wikitext_source import tokens_file
+from .experiment import Corpus, Workspace, check_path
 
-DATA = Path("data")
-"""Where the programs put prepared folders by default, seen from where the user is."""
-_WIKITEXT103 = ("scripts.data.wikitext", "wikitext103")
-WIKITEXT103_GPT2 = Corpus("wikitext103-gpt2", _WIKITEXT103, "gpt2", entries=44_256, disk=2e9)
-WIKITEXT103_SENTENCEPIECE = Corpus("wikitext103-sentencepiece", _WIKITEXT103, "sentencepiece", entries=30_000, disk=2e9)
-WIKITEXT103_WORDS = Corpus("wikitext103-words", _WIKITEXT103, "words", entries=267_744, disk=2e9)
+WIKITEXT103 = ("scripts.data.wikitext", "wikitext103")
+WIKITEXT103_GPT2 = Corpus("wikitext103-gpt2", WIKITEXT103, "gpt2", entries=44_256, gigabytes=2)
+WIKITEXT103_PIECES = Corpus("wikitext103-sentencepiece", WIKITEXT103, "sentencepiece", entries=30_000, gigabytes=2)
+WIKITEXT103_WORDS = Corpus("wikitext103-words", WIKITEXT103, "words", entries=267_744, gigabytes=2)
 WIKITEXT2_WORDS = Corpus(
-    "wikitext2-words", ("scripts.data.wikitext", "wikitext2"), "words", entries=33_280, tokens=2_088_628, disk=4e7
+    "wikitext2-words", ("scripts.data.wikitext", "wikitext2"), "words", entries=33_280, tokens=2_088_628, gigabytes=0.04
 )
-WMT14 = Corpus("wmt14_en_de", ("scripts.data.translation",), "moses", parallel=True, entries=40_624, disk=7e9)
-HELD_OUT = ("--validation", "train")
-WMT14_AGG = Corpus(
-    "wmt14_en_de-agg", ("scripts.data.translation", *HELD_OUT), "moses", parallel=True, entries=40_624, disk=7e9
-)
+WMT14 = Corpus("wmt14_en_de", ("scripts.data.translation",), "moses", parallel=True, entries=40_624, gigabytes=7)
+WMT14_AGG = replace(WMT14, name="wmt14_en_de-agg", program=(*WMT14.program, "--validation", "train"))
 """With the validation split of Yu et al. (2022), which is a part of the training pairs."""
 DOCUMENTATION = Corpus("demo", ("scripts.data.python_documentation",), "sentencepiece", options=())
 """The text of `tiny`, if there is no --data, and of the demo."""
 VOCABULARY, MERGES = 8000, 6000
 """At tiny, the number of sub-words of a corpus, and of merges of a parallel one."""
+
+
+def wikitext_in_words(data: Path | None, vocabulary: int) -> Corpus:
+    """A WikiText corpus in its most frequent words, for our own experiments, from its files or a prepared folder.
+
+    Raises:
+        UserError: the folder has no such files.
+    """
+    if data is None:
+        raise UserError("found no --data; expected the folder of wiki.train.tokens")
+    if (data / MANIFEST).is_file():
+        return replace(WIKITEXT2_WORDS, options=())
+    for file in (data / tokens_file(split) for split in SPLITS):
+        if not file.is_file():
+            raise UserError(f"--data: found no {file.name} in '{data}'; expected the WikiText files")
+    is_large = (data / tokens_file("train")).stat().st_size > 100_000_000  # WikiText-103's has 541 MB, WikiText-2's 11
+    corpus = WIKITEXT103_WORDS if is_large else WIKITEXT2_WORDS
+    return replace(corpus, options=("--tokenizer", "words", "--vocabulary", str(vocabulary)))
 
 
 @dataclass(frozen=True)
@@ -48,21 +64,17 @@ class Prepared:
     @property
     def identity(self) -> str:
         """What identifies the text and its tokens, wherever the folder is: the SHA-256 of its manifest."""
-        return sha256(self.folder / MANIFEST)
+        return digest(self.folder / MANIFEST)
 
     @property
     def binarized(self) -> Path:
         """What fairseq-train reads."""
         return self.folder / "data-bin"
 
-    def reference(self, language: str) -> Path:
-        """The plain text of the test split of a parallel corpus."""
-        return self.folder / "reference" / f"test.{language}"
-
     def tokenizer(self) -> Tokenizer:
         """How words of this corpus are split into tokens."""
-        kind = self.manifest["bpe"]["kind"]
-        return Tokenizer(kind, **{name: self.folder / self.manifest["bpe"][name] for name in FILES.get(kind, ())})
+        files = dict(self.manifest["bpe"])
+        return Tokenizer(files.pop("kind"), **{name: self.folder / file for name, file in files.items()})
 
 
 def prepare(workspace: Workspace, corpus: Corpus) -> Prepared:
@@ -78,25 +90,31 @@ def prepare(workspace: Workspace, corpus: Corpus) -> Prepared:
     if folder not in workspace.prepared:
         workspace.prepared[folder] = _prepared(workspace, corpus, folder)
     prepared: Prepared = workspace.prepared[folder]
-    if workspace.dry:
-        return prepared
-    if (prepared.binarized / "dict.txt").is_file() == corpus.parallel:
-        found, expected = ("one language", "two") if corpus.parallel else ("two languages", "one")
-        raise UserError(f"--data: found text of {found} in {prepared.folder}; expected {expected}, for this table")
-    tokenizer = prepared.manifest.get("tokenizer")
-    if workspace.scale != "tiny" and tokenizer != corpus.tokenizer:
-        raise UserError(
-            f"--data: found the tokenizer {tokenizer!r} in {prepared.folder}; expected {corpus.tokenizer!r}, for this "
-            "table; give the raw corpus, or a folder that was prepared with it"
-        )
-    held_out = prepared.manifest.get("validation") == "train"
-    if workspace.scale != "tiny" and corpus.parallel and held_out != (corpus == WMT14_AGG):
-        found, expected = ("with", "without") if held_out else ("without", "with")
-        raise UserError(
-            f"--data: found a folder that was prepared {found} --validation train, {prepared.folder}; expected one "
-            f"{expected} it, for this table; give the raw corpus, or such a folder"
-        )
+    if not workspace.dry:
+        _check(workspace, corpus, prepared)
     return prepared
+
+
+def _check(workspace: Workspace, corpus: Corpus, prepared: Prepared) -> None:
+    """Checks that a folder, which the user may have named, has text of the right kind."""
+
+    def of(parallel: bool, tokenizer: object, held_out: bool) -> str:
+        languages = "two languages" if parallel else "one language"
+        return f"text of {languages}, tokenizer {tokenizer}{', prepared with --validation train' if held_out else ''}"
+
+    found = (
+        not (prepared.binarized / "dict.txt").is_file(),
+        prepared.manifest.get("tokenizer"),
+        prepared.manifest.get("validation") == "train",
+    )
+    expected = (corpus.parallel, corpus.tokenizer, corpus == WMT14_AGG)
+    if workspace.scale == "tiny":  # any text of so many languages will do
+        expected = (corpus.parallel, *found[1:])
+    if found != expected:
+        raise UserError(
+            f"--data: found {of(*found)}, in {prepared.folder}; expected {of(*expected)}, for this table; give the raw "
+            "corpus, or a folder that was prepared so"
+        )
 
 
 def _folder(workspace: Workspace, corpus: Corpus) -> Path:
@@ -110,7 +128,7 @@ def _folder(workspace: Workspace, corpus: Corpus) -> Path:
         name = corpus.name if corpus.parallel or workspace.scale != "tiny" else "text"
         return output / f"data-{name}-{data.name}"
     if workspace.scale != "tiny":
-        return (DATA / corpus.name).absolute()
+        return Path("data", corpus.name).absolute()  # where the programs put it
     if corpus.parallel:
         raise UserError(
             "found no --data; expected a folder of {train,valid,test}.{en,de}, such as Multi30k, for a translation "
@@ -124,27 +142,19 @@ def _prepared(workspace: Workspace, corpus: Corpus, folder: Path) -> Prepared:
     # The program is run each time on raw text of the user: it checks whether that is still the same.
     is_raw = workspace.data is not None or corpus.options is not None
     if workspace.train and folder != workspace.data and (is_raw or not manifest.is_file()):
-        program = [*_program(workspace, corpus), "--output", str(folder)]
-        words = [sys.executable, str(ROOT / "scripts" / "run.py"), *program]
+        module, *arguments = [*_program(workspace, corpus), "--output", str(folder)]
         if workspace.dry:
-            print(shlex.join(["bash", str(ROOT / "scripts" / "start.sh"), *program]))
-        elif status := subprocess.run(words, stdout=sys.stderr, check=False).returncode:
-            raise UserError(f"{shlex.join(words)} failed (status {status}), see above; mend that and run it again")
+            print(shlex.join(["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", module, *arguments]))
+        else:
+            with contextlib.redirect_stdout(sys.stderr):
+                importlib.import_module(module).main(arguments)
     if workspace.dry:
         return Prepared(folder, {})
     if not manifest.is_file():
         raise UserError(f"{folder}: found no prepared corpus there; leave out --show to have it made")
-    try:
-        found = json.loads(manifest.read_text(encoding="utf-8"))
-        kind, *files = found["bpe"].items()
-        is_complete = kind[0] == "kind" and all(isinstance(file, str) for _, file in [kind, *files])
-        is_complete &= {name for name, _ in files} >= set(FILES.get(kind[1], ()))
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        is_complete = False
-    if not is_complete:
-        raise UserError(
-            f"{manifest}: found no manifest of a prepared corpus; expected that of a prepare.sh; run it again"
-        )
+    found = read_json_object(manifest, "the manifest of a prepared corpus; run its prepare.sh again")
+    if not isinstance(found.get("bpe"), dict):
+        raise UserError(f"{manifest}: found no tokenizer in it; expected that of a prepare.sh; run it again")
     return Prepared(folder, found)
 
 

@@ -7,14 +7,20 @@ from functools import partial
 
 from .agg import TOKENS_NOTE, TRANSLATION_NOTE
 from .corpora import WIKITEXT2_WORDS, WMT14
-from .experiment import Experiment, Measure, Method, Model, model_of
-from .measures import BLEU, perplexity
+from .experiment import Experiment, Measure, Method, Model
+from .measures import BLEU, TO_ENGLISH, perplexity
 from .pictures import frequencies, projection, singular_values
 
 
-def _mt(row: str) -> Model:
-    scales = ("paper",) if row.startswith("big") else ("paper", "small", "tiny")
-    return model_of(f"wmt14_en_de/cosreg-{row}", WMT14, scales=scales, averaged=20 if row.startswith("big") else 5)
+def _mt(config: str, size: str = "base") -> Model:
+    name, size = f"cosreg-{size}-{config}", f"vaswani-{size}"
+    if size == "vaswani-big":  # of which Vaswani et al. average the last 20 checkpoints
+        return Model(name, f"wmt14_en_de/{config}", WMT14, size=size, scales=("paper",), averaged=20)
+    return Model(name, f"wmt14_en_de/{config}", WMT14, size=size)
+
+
+def _to_english(model: Model) -> Model:
+    return replace(model, name=model.name.replace("cosreg-", "cosreg-de-en-", 1), overrides=TO_ENGLISH)
 
 
 CACHE = (3785, 0.662, 0.1279)
@@ -22,15 +28,14 @@ CACHE = (3785, 0.662, 0.1279)
 
 
 def _awd_lstm(criterion: str) -> list[Model]:
-    """AWD-LSTM; fine-tuned; and with the cache, which is another evaluation of the same training."""
-    model = model_of(f"wikitext2/cosreg-{criterion}", WIKITEXT2_WORDS)
-    finetuned = model_of(f"wikitext2/cosreg-{criterion}-finetune", WIKITEXT2_WORDS, start=model)
-    return [model, finetuned, replace(finetuned, cache=CACHE)]
+    """AWD-LSTM, and fine-tuned."""
+    model = Model(f"cosreg-{criterion}", f"wikitext2/cosreg-{criterion}", WIKITEXT2_WORDS)
+    return [model, replace(model, name=f"{model.name}-finetune", config=f"{model.config}-finetune", start=model)]
 
 
-AWD, AWD_TUNED, AWD_CACHE = _awd_lstm("mle")
-COS, COS_TUNED, COS_CACHE = _awd_lstm("cosreg")
-MLE, COSREG = _mt("base-mle"), _mt("base-cosreg")
+AWD, AWD_TUNED = _awd_lstm("mle")
+COS, COS_TUNED = _awd_lstm("cosreg")
+MLE, COSREG = _mt("mle"), _mt("cosreg")
 CORPORA = {
     "a": ("WMT14 English-German in sub-words", replace(MLE, name="wmt14", corpus_only=True)),
     "b": ("WikiText-2 in words", replace(AWD, name="wikitext-2", corpus_only=True)),
@@ -40,17 +45,17 @@ EXPERIMENTS = {
     "cosreg-1": Experiment(
         "Gao et al. 2019, Table 1: an LSTM language model (WikiText-2)",
         [
-            Method("2-layer skip connection LSTM", None, ("69.1", "65.9")),
-            Method("AWD-LSTM (w.o. finetune)", AWD, ("69.1", "66.0")),
-            Method("AWD-LSTM (w.t. finetune)", AWD_TUNED, ("68.6", "65.8")),
-            Method("AWD-LSTM + continuous cache pointer", AWD_CACHE, ("53.8", "52.0")),
-            Method("MLE-CosReg (w.o. finetune)", COS, ("68.2", "65.2")),
-            Method("MLE-CosReg (w.t. finetune)", COS_TUNED, ("67.1", "64.1")),
-            Method("MLE-CosReg + continuous cache pointer", COS_CACHE, ("51.7", "50.0")),
+            Method("2-layer skip connection LSTM", None, "69.1 65.9"),
+            Method("AWD-LSTM (w.o. finetune)", AWD, "69.1 66.0"),
+            Method("AWD-LSTM (w.t. finetune)", AWD_TUNED, "68.6 65.8"),
+            Method("AWD-LSTM + continuous cache pointer", AWD_TUNED, "53.8 52.0", cache=CACHE),
+            Method("MLE-CosReg (w.o. finetune)", COS, "68.2 65.2"),
+            Method("MLE-CosReg (w.t. finetune)", COS_TUNED, "67.1 64.1"),
+            Method("MLE-CosReg + continuous cache pointer", COS_TUNED, "51.7 50.0", cache=CACHE),
         ],
         [
-            Measure("Validation", partial(perplexity, split="valid"), "PPL total", 1),
-            Measure("Test", perplexity, "PPL total", 1),
+            Measure("Validation", partial(perplexity, split="valid"), "PPL total"),
+            Measure("Test", perplexity, "PPL total"),
         ],
         note="AWD-LSTM reads a split as one text and carries its state, so that perplexity does not depend on blocks. "
         "The cache has the authors' options for WikiText-2. At small it is the paper's size.",
@@ -58,16 +63,16 @@ EXPERIMENTS = {
     "cosreg-2": Experiment(
         "Gao et al. 2019, Table 2: translation, WMT14 English to German and back",
         [
-            Method("En→De, ConvS2S", None, ("25.16",)),
-            Method("En→De, base Transformer", MLE, ("27.30",)),
-            Method("En→De, base + MLE-CosReg", COSREG, ("28.38",)),
-            Method("En→De, big Transformer", _mt("big-mle"), ("28.40",)),
-            Method("En→De, big + MLE-CosReg", _mt("big-cosreg"), ("28.94",)),
-            Method("De→En, DSL", None, ("20.81",)),
-            Method("De→En, Dual-NMT", None, ("22.14",)),
-            Method("De→En, ConvS2S", None, ("29.61",)),
-            Method("De→En, base Transformer", _mt("de-en-base-mle"), ("31.00",)),
-            Method("De→En, base + MLE-CosReg", _mt("de-en-base-cosreg"), ("31.93",)),
+            Method("En→De, ConvS2S", None, "25.16"),
+            Method("En→De, base Transformer", MLE, "27.30"),
+            Method("En→De, base + MLE-CosReg", COSREG, "28.38"),
+            Method("En→De, big Transformer", _mt("mle", "big"), "28.40"),
+            Method("En→De, big + MLE-CosReg", _mt("cosreg", "big"), "28.94"),
+            Method("De→En, DSL", None, "20.81"),
+            Method("De→En, Dual-NMT", None, "22.14"),
+            Method("De→En, ConvS2S", None, "29.61"),
+            Method("De→En, base Transformer", _to_english(MLE), "31.00"),
+            Method("De→En, base + MLE-CosReg", _to_english(COSREG), "31.93"),
         ],
         BLEU,
         note=f"{TRANSLATION_NOTE} Of big models it is the mean of the last 20, as Vaswani et al. Of German to English, "

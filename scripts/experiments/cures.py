@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from agg_fairseq.data.word_pairs import dataset_files
 from agg_fairseq.errors import UserError
 from agg_fairseq.names import HUMAN
 
-from .experiment import Corpus, Experiment, Measure, Method, Model
+from .corpora import wikitext_in_words
+from .experiment import Experiment, Measure, Method, Model
 from .measures import perplexity, texts, word_similarity
 
-WINDOW = "criterion.agg_window=200"
-"""In updates of 1,024 tokens: a tenth of an epoch of WikiText-2."""
-AGG = ("criterion._name=agg", WINDOW)
+AGG = ("criterion._name=agg", "criterion.agg_window=200")  # updates of 1,024 tokens: a tenth of an epoch of WikiText-2
 AGG_30_EPOCH = ("criterion._name=agg", "criterion.agg_rare_fraction=0.3")
-AGG_30 = (*AGG_30_EPOCH, WINDOW)
+AGG_30 = (*AGG, *AGG_30_EPOCH)
 FADED_60 = (*AGG, "criterion.agg_rare_fraction=0.6", "criterion.agg_gates=faded")
 BIAS = ("model._name=transformer_lm_unigram",)
 FIXED_BIAS = (*BIAS, "model.unigram_bias=fixed")
 CENTERING = ("criterion.center_output=true",)
 COUPLED = ("optimizer._name=coupled_adam",)
-
-WORD_SETS = ("MEN", "RW")
-"""The data sets of word similarity in the table."""
 
 CURES: Mapping[str, tuple[str, ...]] = {
     "mle": (),
@@ -51,44 +48,34 @@ ONCE: Mapping[str, tuple[str, ...]] = {
     "mu-loss": ("criterion.mu_loss=1",),
     "z-loss": ("criterion.z_loss=1e-4",),
     "adversarial": ("criterion.adv_epsilon=0.005",),
-    "agg-0.3-w50": (*AGG_30_EPOCH, "criterion.agg_window=50"),
-    "agg-0.3-w400": (*AGG_30_EPOCH, "criterion.agg_window=400"),
-    "agg-0.3-w800": (*AGG_30_EPOCH, "criterion.agg_window=800"),
+    **{f"agg-0.3-w{window}": (*AGG_30, f"criterion.agg_window={window}") for window in (50, 400, 800)},
     "agg-0.3-epoch": AGG_30_EPOCH,
 }
 """Those that are trained with the first seed alone."""
+WORD_SETS = ("MEN", "RW")
+"""The data sets of word similarity in the table."""
 
 
-def cures(corpus: Corpus, updates: int, max_texts: int) -> list[Experiment]:
-    """Every cure, and the combinations that make sense, at equal compute.
-
-    Args:
-        corpus: in words or sub-words.
-        updates: of each training; the learning rate falls linearly over them.
-        max_texts: number of prefixes of the test split that each model continues.
-    """
-    shared = (f"optimization.max_update={updates}",)
-    models = [Model(name, "cures/mle", corpus, (*shared, *overrides)) for name, overrides in CURES.items()]
-    models += [
-        Model(name, "cures/mle", corpus, (*shared, *overrides), every_seed=False) for name, overrides in ONCE.items()
+def cures(*, data: Path | None = None, updates: int = 4080, vocabulary: int = 10000) -> list[Experiment]:
+    """Every cure of degenerate embeddings, and what it costs; `data` as of the demo."""
+    corpus = wikitext_in_words(data, vocabulary)
+    models = [
+        Model(name, "cures/mle", corpus, (f"optimization.max_update={updates}", *own), every_seed=name in CURES)
+        for name, own in {**CURES, **ONCE}.items()
     ]
-    drawn = partial(texts, topk=40, max_texts=max_texts)
+    drawn = partial(texts, topk=40, max_texts=300)
     try:
         dataset_files(WORD_SETS)
         word_sets = WORD_SETS
     except UserError:  # the data sets are not there: the table goes without them
         word_sets = ()
+    titles = ("PPL total", "PPL frequent", "PPL medium", "PPL rare", "Uniq total", "E/O rare", "I(W) total", "I(W−μ)",
+              "IsoScore", "S(W)")  # fmt: skip
     measures = [
-        *(Measure(f"PPL {group}", perplexity, f"PPL {group}") for group in ("total", "frequent", "medium", "rare")),
-        Measure("Uniq", perplexity, "Uniq total", 0),
-        Measure("E/O rare", perplexity, "E/O rare"),
-        Measure("I(W)", perplexity, "I(W) total", 3),
-        Measure("I(W−μ)", perplexity, "I(W−μ)", 3),
-        Measure("IsoScore", perplexity, "IsoScore", 3),
-        Measure("S(W)", perplexity, "S(W)", 3),
+        *(Measure(title, perplexity, title) for title in titles),
         *(Measure(name, partial(word_similarity, datasets=WORD_SETS), name) for name in word_sets),
         Measure("KLD", drawn, "KLD"),
-        Measure("Self-BLEU-2", drawn, "SB-2", 1),
+        Measure("Self-BLEU-2", drawn, "SB-2"),
     ]
     return [
         Experiment(

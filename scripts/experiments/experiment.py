@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agg_fairseq.errors import UserError
+from agg_fairseq.names import HUMAN
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # --help and --list need the standard library alone
     from matplotlib.figure import Figure
 
-    from agg_fairseq.evaluation import Result
+    from agg_fairseq.result import Result
 
-ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 SCALES = ("paper", "small", "tiny")
 
@@ -25,101 +25,55 @@ Value = float | int | str | None
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus, and the program that prepares it.
+    """A corpus, and the program that prepares it."""
 
-    Args:
-        name: of its folder in `data/`.
-        program: module of `scripts.data`, and its first arguments.
-        tokenizer: as the manifest of the prepared folder names it.
-        parallel: whether it has two languages.
-        options: of the program, for a corpus of our own experiments, which is prepared in their output folder. None: a
-            corpus of the papers, which the scale decides on.
-        entries: of its dictionary, as the papers have it; for estimates of what a training takes.
-        tokens: of its training split, likewise.
-        disk: bytes of its downloads and of its prepared folder, likewise.
-    """
-
-    name: str
-    program: tuple[str, ...]
-    tokenizer: str
-    parallel: bool = False
+    name: str  # of its folder in `data/`
+    program: tuple[str, ...]  # module of `scripts.data`, and its first arguments
+    tokenizer: str  # as the manifest of the prepared folder names it
+    parallel: bool = False  # whether it has two languages
+    # Of the program, for a corpus of our own experiments, which is prepared in their output folder. None: a corpus of
+    # the papers, which the scale decides on.
     options: tuple[str, ...] | None = None
-    entries: int = 8000
-    tokens: int = 0
-    disk: float = 0.0
+    # As the papers have it, for estimates of what a training takes:
+    entries: int = 8000  # of its dictionary
+    tokens: int = 0  # of its training split
+    gigabytes: float = 0.0  # of its downloads and of its prepared folder
 
 
 @dataclass(frozen=True)
 class Model:
-    """A training.
+    """A training."""
 
-    Args:
-        name: of its folder. Two models of the same name differ only in how they are evaluated.
-        config: file under `configs/`, without ending.
-        corpus: that it is trained on.
-        overrides: of the configuration, at every scale.
-        scaled: further overrides by scale: what depends on the size of the corpus or of an update.
-        scales: at which it is trained.
-        start: model from whose best checkpoint the training starts.
-        convert: whether that is first given the factorized output layer.
-        decoding: of texts by a factorized output layer: `decoupled`, `joint`, or as for an ordinary one.
-        greedy: whether texts always take the most probable token, also in a table of sampled texts.
-        cache: of the evaluation of a language model: size, theta and lambda of a continuous cache.
-        averaged: number of the last checkpoints of a translation model that are averaged; 0: the best one is used.
-        every_seed: whether it is trained with each of several seeds, or with the first one alone.
-        corpus_only: whether nothing is trained, since only the corpus is looked at.
-    """
-
-    name: str
-    config: str
+    name: str  # of its folder
+    config: str  # file under `configs/`, without ending
     corpus: Corpus
-    overrides: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()  # of the configuration, at every scale
+    size: str = ""  # of the configuration, at the scale `paper`; empty for its default
+    # Further overrides by scale: what depends on the size of the corpus or of an update.
     scaled: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
-    scales: tuple[str, ...] = SCALES
-    start: Model | None = None
-    convert: bool = False
-    decoding: str | None = None
-    greedy: bool = False
-    cache: tuple[int, float, float] | None = None
-    averaged: int = 5
-    every_seed: bool = True
-    corpus_only: bool = False
-
-
-def model_of(config: str, corpus: Corpus, *overrides: str, suffix: str = "", **options: Any) -> Model:
-    """A model named after the file of its configuration, and `suffix`, which tells several of one file apart."""
-    return Model(f"{Path(config).name}{suffix}", config, corpus, overrides, **options)
+    scales: tuple[str, ...] = SCALES  # at which it is trained
+    start: Model | None = None  # from whose best checkpoint the training starts
+    convert: bool = False  # whether that is first given the factorized output layer
+    averaged: int = 5  # last checkpoints of a translation model whose mean is measured; 0: the best one is
+    every_seed: bool = True  # whether it is trained with each of several seeds, or with the first one alone
+    corpus_only: bool = False  # whether nothing is trained, since only the corpus is looked at
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where and how experiments are run.
+    """Where and how experiments are run."""
 
-    Args:
-        scale: one of `SCALES`.
-        output: folder of everything that is made: a folder per model, corpora, tables.
-        data: what the user gave as `--data`.
-        overrides: of every training, from the command line.
-        train: whether to train what is missing; otherwise only what is there is measured.
-        dry: whether only to print what would be done.
-        gpus: of each training; None: all that are visible.
-        seed: of trainings and texts; None: as the configurations and evaluations have it.
-        models: folder in `output` of the models, if they are not in `output` itself: one for each of several seeds.
-        signatures: of the evaluations that were made, in order.
-        prepared: the prepared corpora that were looked at, by folder.
-    """
-
-    scale: str
-    output: Path
-    data: Path | None = None
-    overrides: tuple[str, ...] = ()
-    train: bool = True
-    dry: bool = False
-    gpus: int | None = None
-    seed: int | None = None
-    models: str = ""
-    signatures: dict[str, None] = field(default_factory=dict)
-    prepared: dict[Path, Any] = field(default_factory=dict)
+    scale: str  # one of `SCALES`
+    output: Path  # folder of everything that is made: a folder per model, corpora, tables
+    data: Path | None = None  # what the user gave as `--data`
+    overrides: tuple[str, ...] = ()  # of every training, from the command line
+    train: bool = True  # whether to train what is missing; otherwise only what is there is measured
+    dry: bool = False  # whether only to print what would be done
+    gpus: int | None = None  # of each training; None: all that are visible
+    seed: int | None = None  # of trainings and texts; None: as the configurations and evaluations have it
+    models: str = ""  # folder in `output` of the models, one for each of several seeds; empty: `output` itself
+    signatures: dict[str, None] = field(default_factory=dict)  # of the evaluations that were made, in order
+    prepared: dict[Path, Any] = field(default_factory=dict)  # the prepared corpora that were looked at
 
     def folder(self, model: Model) -> Path:
         """The folder of a model's checkpoints, logs and results."""
@@ -157,105 +111,78 @@ def failed(what: str, status: int, log: Path) -> UserError:
 
 
 @dataclass(frozen=True)
+class Method:
+    """One of the methods that are compared: a row of a table."""
+
+    label: str  # its title in the table
+    model: Model | None  # ours; None for a system of others that the paper quotes
+    paper: str = ""  # the paper's numbers in the order of the measures, as printed; - where there is none
+    human: bool = False  # whether this is the human text; `model` is then one that was measured on it
+    # Of a factorized output layer: `decoupled` or `joint` for texts, one of fairseq-generate's for translations; None:
+    # as an ordinary layer.
+    decoding: str | None = None
+    greedy: bool = False  # whether texts always take the most probable token, also in a table of sampled texts
+    cache: tuple[int, float, float] | None = None  # size, theta and lambda of a continuous cache
+
+    @property
+    def numbers(self) -> list[str | None]:
+        """The paper's numbers; None where there is none."""
+        return [None if number == "-" else number for number in self.paper.split()]
+
+
+@dataclass(frozen=True)
 class Measure:
-    """A value of each model: a column of a table.
+    """A value of each method: a column of a table."""
 
-    Args:
-        label: its title in the table.
-        evaluate: the evaluation of a model that it is read from.
-        column: title of the column of the Result; or a function that reads the value from the Result.
-        digits: decimals of our number.
-        relative: whether changes of it are given in percent; otherwise as differences.
-    """
+    label: str  # its title in the table
+    evaluate: Callable[[Workspace, Method], Result]  # that it is read from
+    column: str | Callable[[Result], Value]  # of the Result; or a function that reads the value from the Result
 
-    label: str
-    evaluate: Callable[[Workspace, Model], Result]
-    column: str | Callable[[Result], Value]
-    digits: int = 2
-    relative: bool = False
-
-    def value(self, workspace: Workspace, model: Model, row: str) -> Value:
+    def value(self, workspace: Workspace, method: Method) -> Value:
         """The value in the row of the model, or in that of the human text; None where there is none."""
-        result = self.evaluate(workspace, model)
+        result = self.evaluate(workspace, method)
         if callable(self.column):
             return self.column(result)
+        row = HUMAN if method.human else method.model.name
         return result[row][self.column] if row in result.rows else None
 
 
 @dataclass(frozen=True)
-class Method:
-    """One of the methods that are compared: a row of a table.
-
-    Args:
-        label: its title in the table.
-        model: ours; None for a system of others that the paper quotes, which the table marks as `quoted`.
-        paper: the paper's numbers, as printed, in the order of the measures; None where there is none.
-        human: whether this is the human text. `model` is then one that was measured on it.
-    """
-
-    label: str
-    model: Model | None
-    paper: Sequence[str | None] = ()
-    human: bool = False
-
-
-@dataclass(frozen=True)
 class Picture:
-    """A picture of several models.
+    """A picture of several methods."""
 
-    Args:
-        name: of its file, without ending.
-        draw: draws the models that are trained; None if there is nothing to draw.
-    """
-
-    name: str
-    draw: Callable[[Workspace, Sequence[Model]], Figure | None]
+    name: str  # of its file, without ending
+    draw: Callable[[Workspace, Sequence[Method]], Figure | None]  # of trained models; None if there is nothing to draw
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or a figure.
+    """A table or a figure."""
 
-    Args:
-        title: what it shows, and where the paper has it.
-        methods: that are compared.
-        measures: of each method; none for a figure without numbers.
-        pictures: of all models.
-        trade_off: labels of the measures of one more picture, of all seeds: that of its horizontal axis, then those of
-            the vertical axes, a panel for each.
-        samples: generated texts that are printed under the table, as `samples.samples` returns them.
-        note: how our setting differs from the paper's, and what else to know.
-        check: checks, before anything is trained, that everything that is needed to measure is there.
-        name: of the files of one of our own experiments. None: one of the papers, whose files are named after its entry
-            and lie in the folder `tables`.
-        wide: whether each method has a row, however many measures there are; otherwise more than 4 measures have rows.
-        changes: whether a wide table also has a row for each further model with its changes from the first one.
-        report: whether to write a report of the models, `report.html`.
-    """
-
-    title: str
+    title: str  # what it shows, and where the paper has it
     methods: Sequence[Method]
-    measures: Sequence[Measure] = ()
+    measures: Sequence[Measure] = ()  # none for a figure without numbers
     pictures: Sequence[Picture] = ()
+    # Labels of the measures of one more picture, of all seeds: of its horizontal axis, then of a panel each.
     trade_off: Sequence[str] = ()
-    samples: Callable[[Workspace, Model], Result] | None = None
-    note: str = ""
-    check: Callable[[], object] | None = None
+    samples: Callable[[Workspace, Method], Result] | None = None  # texts that are printed under the table
+    note: str = ""  # how our setting differs from the paper's, and what else to know
+    # Of the files of one of our own experiments. None: one of the papers, whose files are named after its entry.
     name: str | None = None
-    wide: bool = False
-    changes: bool = False
-    report: bool = False
+    wide: bool = False  # whether each method has a row; otherwise more than 4 measures have rows
+    changes: bool = False  # whether the row of each further model is followed by its changes from the first one
+    report: bool = False  # whether to write a report of the models, `report.html`
 
     def models(self) -> list[Model]:
         """The models to train, each once, and after the model that it starts from."""
         found: dict[str, Model] = {}
         for method in self.methods:
-            chain: list[Model] = []
-            model = method.model
+            model, chain = method.model, []
             while model is not None:
                 chain.insert(0, model)
                 model = model.start
-            found |= {one.name: one for one in chain if one.name not in found}
+            for one in chain:
+                found.setdefault(one.name, one)
         return list(found.values())
 
     def trainings(self, workspaces: Sequence[Workspace]) -> list[tuple[Workspace, Model]]:

@@ -1,13 +1,12 @@
-"""Evaluations of a trained model, and the columns of the papers' tables that are read from them.
+"""Evaluations of a method, and the columns of the papers' tables that are read from them.
 
-Each evaluation is a function of a workspace and a model that returns a Result with a row for the model. Results are
+Each evaluation is a function of a workspace and a method that returns a Result with a row for its model. Results are
 kept in the folder of the model.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import subprocess
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -19,15 +18,18 @@ from agg_fairseq.data.word_pairs import DATASETS, dataset_files
 from agg_fairseq.errors import UserError
 
 from .corpora import prepare
-from .experiment import BIN, Measure, Model, Value, Workspace, failed, say
+from .experiment import BIN, Measure, Method, Model, Value, Workspace, failed, say
 from .training import best_checkpoint, is_newer, is_trained
 
-if TYPE_CHECKING:  # imported where they are used: --list and --dry-run work without torch
+if TYPE_CHECKING:
     from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-    from agg_fairseq.evaluation import Cache, Result
+    from agg_fairseq.evaluation import Cache
+    from agg_fairseq.result import Result
 
 TRANSLATION = ("--beam", "4", "--lenpen", "0.6", "--remove-bpe", "--max-tokens", "8000")
 """Options of fairseq-generate, as Vaswani et al. (2017) decode."""
+TO_ENGLISH = ("task.source_lang=de", "task.target_lang=en")
+"""Overrides of a translation model from German; the others are from English."""
 
 
 class NotRun(Exception):
@@ -40,14 +42,12 @@ def checkpoint(workspace: Workspace, model: Model) -> Checkpoint:
     Raises:
         NotRun: the model is not trained.
     """
-    path = averaged(workspace, model) if model.corpus.parallel and model.averaged else _best(workspace, model)
-    return _opened(path, path.stat().st_mtime_ns)
-
-
-def _best(workspace: Workspace, model: Model) -> Path:
     if not is_trained(workspace, model):
         raise NotRun(model.name)
-    return best_checkpoint(workspace, model)
+    path = best_checkpoint(workspace, model)
+    if model.corpus.parallel and model.averaged:
+        path = _averaged(workspace, model, path)
+    return _opened(path, path.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=1)  # all measures of a model need it; a checkpoint of the papers has some GB
@@ -57,17 +57,13 @@ def _opened(path: Path, changed: int) -> Checkpoint:
     return Checkpoint(path, training_state=False)
 
 
-def averaged(workspace: Workspace, model: Model) -> Path:
-    """The mean of a model's last checkpoints, as a file in its folder.
-
-    Raises:
-        NotRun: the model is not trained.
-    """
+def _averaged(workspace: Workspace, model: Model, best: Path) -> Path:
+    """The mean of a model's last checkpoints, as a file in its folder."""
     from agg_fairseq.checkpoints.averaging import average_checkpoints, last_checkpoints
     from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 
     output = workspace.folder(model) / "averaged.pt"
-    if not is_newer(output, _best(workspace, model)):
+    if not is_newer(output, best):
         paths = last_checkpoints(workspace.folder(model), model.averaged, by="update")
         average_checkpoints({str(path): Checkpoint(path, training_state=False) for path in paths}, output)
     return output
@@ -79,37 +75,42 @@ def _cache(workspace: Workspace, model: Model) -> Cache:
     return Cache(workspace.folder(model) / "results")
 
 
-def _kept(workspace: Workspace, model: Model, name: str, *arguments: Any, **options: Any) -> Result:
-    """The Result of a function of `agg_fairseq.evaluation`, kept or made now; its signature goes under the table."""
+def _told(workspace: Workspace, model: Model, name: str) -> Callable[..., Result]:
+    """A function of `agg_fairseq.evaluation` that says what it measures; a cache calls it only if it has to."""
     from agg_fairseq import evaluation
 
     evaluate: Callable[..., Result] = getattr(evaluation, name)
 
     @functools.wraps(evaluate)  # the cache knows an evaluation by its name and arguments
     def told(*arguments: Any, **options: Any) -> Result:
-        say(f"measuring {workspace.name(model)}: {evaluate.__name__.replace('_', ' ')}")
+        say(f"measuring {workspace.name(model)}: {name.replace('_', ' ')}")
         return evaluate(*arguments, **options)
 
-    result = _cache(workspace, model).result(told, *arguments, **options)
-    workspace.signatures[f"{evaluate.__name__}: {result.signature}"] = None
+    return told
+
+
+def _kept(workspace: Workspace, model: Model, name: str, *arguments: Any, **options: Any) -> Result:
+    """The Result of a function of `agg_fairseq.evaluation`, kept or made now; its signature goes under the table."""
+    result = _cache(workspace, model).result(_told(workspace, model, name), *arguments, **options)
+    workspace.signatures[f"{name}: {result.signature}"] = None
     return result
 
 
+def _opened_and_data(workspace: Workspace, model: Model) -> tuple[dict[str, Checkpoint], Path]:
+    return {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus).binarized
+
+
 def perplexity(
-    workspace: Workspace, model: Model, *, split: str = "test", groups: str = "types", **blocks: int
+    workspace: Workspace, method: Method, *, split: str = "test", groups: str = "types", **blocks: int
 ) -> Result:
-    """Perplexity, Uniq and isotropy of a language model by frequency group.
+    """Perplexity, Uniq and isotropy of a language model by frequency group: `evaluation.perplexity` with its options.
 
     Args:
-        workspace: the workspace.
-        model: a language model.
-        split: the split to score.
-        groups: as of `evaluation.perplexity`.
         blocks: `tokens_per_sample` and `context_window` of it, if they are not those of the training and 0.
     """
-    models, data = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus).binarized
-    options = blocks if model.cache is None else {**blocks, "cache": model.cache}
-    return _kept(workspace, model, "perplexity", models, data, split=split, groups=groups, **options)
+    models, data = _opened_and_data(workspace, method.model)
+    options = blocks if method.cache is None else {**blocks, "cache": method.cache}
+    return _kept(workspace, method.model, "perplexity", models, data, split=split, groups=groups, **options)
 
 
 BLOCKS = {"paper": (512, 400), "small": (512, 400), "tiny": (128, 100)}
@@ -119,70 +120,61 @@ At tiny, where models are trained on blocks of 128 tokens, the context is the sa
 """
 
 
-def perplexity_as_published(workspace: Workspace, model: Model, *, groups: str = "types") -> Result:
+def perplexity_as_published(workspace: Workspace, method: Method, *, groups: str = "types") -> Result:
     """Perplexity, Uniq and isotropy by the protocol of Yu et al. (2022), whose README has the commands.
 
     Perplexity is that of the last 112 of each 512 tokens, so that every token has a context of 400 or more; Uniq is
     that of whole blocks of 512 tokens. (`eval_lm.py --tokens-per-sample 512 --context-window 400` and
-    `evaluation.py --batch-size-single-prediction 512`.)
-
-    Args:
-        workspace: the workspace.
-        model: a language model.
-        groups: as of `evaluation.perplexity`.
-
-    Returns:
-        Result: as `evaluation.perplexity`, with the columns of two evaluations; its signature is that of the
-            perplexities, and both go under the table.
+    `evaluation.py --batch-size-single-prediction 512`.) The signatures of both evaluations go under the table.
     """
-    from agg_fairseq.evaluation import Result
+    from agg_fairseq.result import Result
 
     length, context = BLOCKS[workspace.scale]
-    scored = perplexity(workspace, model, groups=groups, tokens_per_sample=length, context_window=context)
-    predicted = perplexity(workspace, model, groups=groups, tokens_per_sample=length)
-    titles = [column.title for column in predicted.columns]
+    scored = perplexity(workspace, method, groups=groups, tokens_per_sample=length, context_window=context)
+    predicted = perplexity(workspace, method, groups=groups, tokens_per_sample=length)
     rows = {
-        row: [(scored if title.startswith("PPL") else predicted)[row][title] for title in titles]
+        row: {
+            title: scored[row][title] if title.startswith("PPL") else value for title, value in predicted[row].items()
+        }
         for row in predicted.rows
     }
     found = zip(predicted.details["checkpoints"], scored.details["checkpoints"], strict=True)
     both = [{**one, "perplexity": other["perplexity"]} for one, other in found]
-    return Result(predicted.columns, rows, scored.signature, {**predicted.details, "checkpoints": both})
+    return Result.of(rows, scored.signature, {**predicted.details, "checkpoints": both})
 
 
-def isotropy(workspace: Workspace, model: Model) -> Result:
+def isotropy(workspace: Workspace, method: Method) -> Result:
     """Isotropy and mean cosines of the output embedding."""
+    model = method.model
     return _kept(workspace, model, "isotropy", {model.name: checkpoint(workspace, model)})
 
 
-def word_similarity(workspace: Workspace, model: Model, *, datasets: Sequence[str] = DATASETS) -> Result:
+def word_similarity(workspace: Workspace, method: Method, *, datasets: Sequence[str] = DATASETS) -> Result:
     """Spearman × 100 with human scores of pairs of words, by data set, as Yu et al. (2022) compute it."""
-    models, corpus = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus)
-    files, tokenizer = dataset_files(datasets), corpus.tokenizer()
-    options = {"tokenizer": tokenizer, "as_published": True}
-    return _kept(workspace, model, "word_similarity", models, corpus.binarized, files, **options)
+    models, data = _opened_and_data(workspace, method.model)
+    options = {"tokenizer": prepare(workspace, method.model.corpus).tokenizer(), "as_published": True}
+    return _kept(workspace, method.model, "word_similarity", models, data, dataset_files(datasets), **options)
 
 
-def neighbors(workspace: Workspace, model: Model, *, words: Sequence[str], groups: str = "types") -> Result:
+def neighbors(workspace: Workspace, method: Method, *, words: Sequence[str], groups: str = "types") -> Result:
     """The nearest tokens of words. At tiny, whose corpus lacks the paper's words, those of rare words of its own."""
-    models, corpus = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus)
-    options = {"words": None if workspace.scale == "tiny" else list(words), "tokenizer": corpus.tokenizer()}
+    models, data = _opened_and_data(workspace, method.model)
+    listed = None if workspace.scale == "tiny" else list(words)
+    options = {"words": listed, "tokenizer": prepare(workspace, method.model.corpus).tokenizer()}
     if groups != "types":
         options["groups"] = groups
-    return _kept(workspace, model, "neighbors", models, corpus.binarized, **options)
+    return _kept(workspace, method.model, "neighbors", models, data, **options)
 
 
-def token_of(workspace: Workspace, model: Model, words: Sequence[str], word: int) -> str:
+def token_of(workspace: Workspace, method: Method, words: Sequence[str], word: int) -> str:
     """The token of one of the words whose neighbors are listed.
 
     Raises:
-        UserError: the word is split into several tokens.
+        UserError: the corpus has too few rare words, or the word is split into several tokens.
     """
-    listed = neighbors(workspace, model, words=words).details["words"]
+    listed = neighbors(workspace, method, words=words).details["words"]
     if word >= len(listed):
-        raise UserError(
-            f"found {len(listed)} rare words in this corpus; expected {word + 1}; its cosines cannot be drawn"
-        )
+        raise UserError(f"found {len(listed)} rare words in this corpus; expected {word + 1}; no cosines can be drawn")
     found = listed[word]
     if len(found["tokens"]) > 1:
         pieces = " ".join(token["token"] for token in found["tokens"])
@@ -190,110 +182,77 @@ def token_of(workspace: Workspace, model: Model, words: Sequence[str], word: int
     return found["tokens"][0]["token"]
 
 
-def align_sim(workspace: Workspace, model: Model) -> Result:
+def align_sim(workspace: Workspace, method: Method) -> Result:
     """AlignSim of a translation model, by frequency group."""
     from agg_fairseq.data.eflomal_alignment import align_split
 
-    models, corpus = {model.name: checkpoint(workspace, model)}, prepare(workspace, model.corpus)
-    links = workspace.output / f"{corpus.identity[:12]}.align"
+    models, data = _opened_and_data(workspace, method.model)
+    links = workspace.output / f"{prepare(workspace, method.model.corpus).identity[:12]}.align"
     if not links.exists():
         say("aligning the words of the training split")
-        align_split(corpus.binarized, links)
-    return _kept(workspace, model, "align_sim", models, corpus.binarized, links)
+        align_split(data, links)
+    return _kept(workspace, method.model, "align_sim", models, data, links)
 
 
-def bleu(
-    workspace: Workspace, model: Model, *, generate: Sequence[str] = TRANSLATION, name: str = "generate"
-) -> Result:
-    """BLEU of the test split, translated by fairseq-generate.
-
-    Args:
-        workspace: the workspace.
-        model: a translation model.
-        generate: options of fairseq-generate.
-        name: of the log of the translations, without ending.
-    """
-    source, target = ("de", "en") if "de-en" in model.config else ("en", "de")
+def bleu(workspace: Workspace, method: Method, *, generate: Sequence[str] = TRANSLATION) -> Result:
+    """BLEU of the test split, translated by fairseq-generate with these options."""
+    model = method.model
+    source, target = ("de", "en") if set(TO_ENGLISH) <= set(model.overrides) else ("en", "de")
     corpus, path = prepare(workspace, model.corpus), checkpoint(workspace, model).path
-    log = workspace.folder(model) / f"{name}.log"
+    log = workspace.folder(model) / f"generate{f'-{method.decoding}' if method.decoding else ''}.log"
     if not is_newer(log, path):
         say(f"translating the test split with {workspace.name(model)}")
         command = [
             "fairseq-generate", corpus.binarized, "--user-dir", Path(agg_fairseq.__file__).parent, "-s", source, "-t",
             target, "--path", path, *generate, "--required-batch-size-multiple", "1",
         ]  # fmt: skip
-        words = [str(BIN / command[0]), *map(str, command[1:])]
+        if method.decoding:
+            command += ["--model-overrides", str({"f2_decoding": method.decoding})]
         partial_log, messages = log.with_name(f".{log.name}.partial"), log.with_suffix(".messages")
         with open(partial_log, "wb") as printed, open(messages, "wb") as said:
+            words = [str(BIN / command[0]), *map(str, command[1:])]
             status = subprocess.run(words, stdout=printed, stderr=said, check=False).returncode
         if status:
             raise failed("fairseq-generate", status, messages)
         partial_log.replace(log)
-    options = {"reference": corpus.reference(target)}
+    options = {"reference": corpus.folder / "reference" / f"test.{target}"}
     if corpus.manifest.get("tokenizer") == "moses":
         options["moses"] = target
     return _kept(workspace, model, "bleu", {model.name: log}, **options)
 
 
-def texts(workspace: Workspace, model: Model, *, topk: int | None, max_texts: int | None = None) -> Result:
+def texts(workspace: Workspace, method: Method, *, topk: int | None, max_texts: int | None = None) -> Result:
     """The measures of a model's continuations of the test split, and of the human text in their place.
 
     Args:
-        workspace: the workspace.
-        model: a language model.
         topk: number of most probable tokens that each token is drawn from; None: always the most probable.
         max_texts: number of prefixes that are continued; None: all.
     """
-    path, data = text_file(workspace, model, topk=topk, max_texts=max_texts), prepare(workspace, model.corpus).binarized
+    path, model = text_file(workspace, method, topk=topk, max_texts=max_texts), method.model
+    data = prepare(workspace, model.corpus).binarized
     return _kept(workspace, model, "text_metrics", {model.name: path}, data)
 
 
-def text_file(workspace: Workspace, model: Model, *, topk: int | None, max_texts: int | None = None) -> Path:
+def text_file(workspace: Workspace, method: Method, *, topk: int | None, max_texts: int | None = None) -> Path:
     """The file of a model's continuations of the test split, kept or made now; the arguments are those of `texts`."""
-    from agg_fairseq import evaluation
-
-    topk = None if model.greedy else topk
+    topk = None if method.greedy else topk
     name, options = f"top{topk}" if topk else "greedy", {"topk": topk, "max_texts": max_texts}
     if workspace.seed is not None:
         options["seed"] = workspace.seed
-    if model.decoding:
-        name += f"-{model.decoding}"
+    if method.decoding:
+        name += f"-{method.decoding}"
         decoupled = "sample-class" if topk else "greedy-class"
-        options["f2_decoding"] = decoupled if model.decoding == "decoupled" else model.decoding
+        options["f2_decoding"] = decoupled if method.decoding == "decoupled" else method.decoding
     name += f"-{max_texts}" if max_texts else ""
-    opened, data = checkpoint(workspace, model), prepare(workspace, model.corpus).binarized
-
-    @functools.wraps(evaluation.generate_texts)
-    def told(*arguments: Any, **options: Any) -> Result:
-        say(f"continuing the test split with {workspace.name(model)}: {name}")
-        return evaluation.generate_texts(*arguments, **options)
-
-    return _cache(workspace, model).file(f"{name}.jsonl", told, opened, data, **options)
-
-
-def check_word_similarity() -> None:
-    """Checks that the data sets of word similarity are there.
-
-    Raises:
-        UserError: they are not.
-    """
-    dataset_files(DATASETS)
-
-
-def check_aligner() -> None:
-    """Checks that the word aligner is installed.
-
-    Raises:
-        UserError: it is not.
-    """
-    if importlib.util.find_spec("eflomal") is None:
-        raise UserError("found no eflomal, which aligns words; pip install '.[align]'")
+    models, data = _opened_and_data(workspace, method.model)
+    generate = _told(workspace, method.model, "generate_texts")
+    return _cache(workspace, method.model).file(f"{name}.jsonl", generate, models[method.model.name], data, **options)
 
 
 GROUPS = {"Freq": "frequent", "Med": "medium", "Rare": "rare", "Total": "total"}
 PPL = [Measure(f"PPL {label}", perplexity_as_published, f"PPL {group}") for label, group in GROUPS.items()]
-UNIQ = [Measure(f"Uniq {label}", perplexity_as_published, f"Uniq {group}", 0) for label, group in GROUPS.items()]
-ISOTROPY = [Measure(f"I(W) {label}", perplexity_as_published, f"I(W) {group}", 3) for label, group in GROUPS.items()]
+UNIQ = [Measure(f"Uniq {label}", perplexity_as_published, f"Uniq {group}") for label, group in GROUPS.items()]
+ISOTROPY = [Measure(f"I(W) {label}", perplexity_as_published, f"I(W) {group}") for label, group in GROUPS.items()]
 BLEU = [Measure("BLEU", bleu, "BLEU"), Measure("sacreBLEU", bleu, "sacreBLEU")]
 
 

@@ -2,45 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
 
+from agg_fairseq.errors import UserError
+from agg_fairseq.files import read_json_object
+
+from ..data.prepared_folder import MANIFEST
 from .corpora import WMT14
-from .experiment import Experiment, Measure, Method, Model, Workspace
+from .experiment import Experiment, Measure, Method, Model
 from .measures import bleu, isotropy
-
-if TYPE_CHECKING:
-    from agg_fairseq.evaluation import Result
 
 CHECKPOINTS, AVERAGED = 20, 5
 """Of a training, and of these the last ones, whose mean translates (Vaswani et al. 2017)."""
 
 
-def translation(*, updates: int, vocabulary: int, dimension: int) -> list[Experiment]:
+def multi30k(*, data: Path | None = None, updates: int = 1000, vocabulary: int = 6000) -> list[Experiment]:
     """The methods of the translation tables, AGG with a log-unigram bias, and F²-Softmax.
 
-    Args:
-        updates: of each training. With less than one per checkpoint, the best checkpoint translates.
-        vocabulary: number of sub-words of both languages; of a prepared folder, that of its dictionary.
-        dimension: of embeddings and layers, a multiple of 4.
+    `data` is a folder of {train,valid,test}.{en,de}, or a prepared one. With less than one update per checkpoint, the
+    best checkpoint translates.
     """
+    if data is None or not ((data / "train.en").is_file() or (data / MANIFEST).is_file()):
+        raise UserError(f"--data: found no train.en in {data}; expected the folder of Multi30k, task 1")
+    if (data / MANIFEST).is_file():
+        vocabulary = read_json_object(data / MANIFEST, "the manifest of a prepared corpus").get(
+            "dictionary", vocabulary
+        )
     corpus = replace(WMT14, options=("--tokenizer", "sentencepiece", "--vocabulary", str(vocabulary)))
-    size = tuple(
-        f"model.{side}_{name}={factor * dimension}"
-        for side in ("encoder", "decoder")
-        for name, factor in (("embed_dim", 1), ("ffn_embed_dim", 2))
-    )
     shared = (
         f"optimization.max_update={updates}",
         "lr_scheduler.warmup_updates=400",
         f"checkpoint.save_interval_updates={max(1, updates // CHECKPOINTS)}",
         f"checkpoint.keep_interval_updates={AVERAGED}",
-        *(() if dimension == 128 else size),
     )
     # The window is 5% of the training. The rank is the same share of the vocabulary as 27,000 of WMT14's 40,624.
-    agg = (
-        "criterion._name=agg", "criterion.agg_rare_fraction=0.3", f"criterion.agg_window={max(1, updates // 20)}",
-    )  # fmt: skip
+    agg = ("criterion._name=agg", "criterion.agg_rare_fraction=0.3", f"criterion.agg_window={max(1, updates // 20)}")
     agps = (
         "criterion._name=agps", f"criterion.agps_rare_rank={vocabulary * 2 // 3}", "criterion.agps_mu1=50",
         "criterion.agps_mu2=15",
@@ -53,7 +52,7 @@ def translation(*, updates: int, vocabulary: int, dimension: int) -> list[Experi
         "model.f2_decoding=joint", subset, "model.save_dir=${checkpoint.save_dir}",
         "model.restore_file=${checkpoint.restore_file}",
     )  # fmt: skip
-    overrides = {
+    overrides: Mapping[str, tuple[str, ...]] = {
         "mle": (),
         "cosreg": ("criterion._name=cosreg",),
         "agps": agps,
@@ -62,31 +61,24 @@ def translation(*, updates: int, vocabulary: int, dimension: int) -> list[Experi
         "f2": factorized,
     }
     averaged = AVERAGED if updates >= CHECKPOINTS else 0
-    models = {
-        name: Model(
-            name, "wmt14_en_de/agg-base-mle", corpus, (*shared, *own), averaged=averaged, every_seed=name != "f2"
+    methods = [
+        Method(
+            name, Model(name, "wmt14_en_de/mle", corpus, (*shared, *own), averaged=averaged, every_seed=name != "f2")
         )
         for name, own in overrides.items()
-    }
-    rows = {**models, "f2-greedy-class": replace(models["f2"], decoding="greedy-class")}
+    ]
+    methods.append(replace(methods[-1], label="f2-greedy-class", decoding="greedy-class"))
+    scores = partial(bleu, generate=("--beam", "5", "--batch-size", "64", "--remove-bpe", "sentencepiece"))
     return [
         Experiment(
             "Translation of the test set of Multi30k, English to German, beam 5",
-            [Method(label, model) for label, model in rows.items()],
+            methods,
             [
-                Measure("sacreBLEU", _beam_5, "sacreBLEU", 1),
-                Measure("BP", _beam_5, "sacreBLEU BP", 3),
-                Measure("I(W)", isotropy, "I(W) total", 3),
-                Measure("IsoScore", isotropy, "IsoScore total", 3),
+                Measure("sacreBLEU", scores, "sacreBLEU"),
+                Measure("BP", scores, "sacreBLEU BP"),
+                Measure("I(W)", isotropy, "I(W) total"),
+                Measure("IsoScore", isotropy, "IsoScore total"),
             ],
             name="table",
         )
     ]
-
-
-def _beam_5(workspace: Workspace, model: Model) -> Result:
-    options = ["--beam", "5", "--batch-size", "64", "--remove-bpe", "sentencepiece"]
-    if model.decoding is None:
-        return bleu(workspace, model, generate=options)
-    options += ["--model-overrides", str({"f2_decoding": model.decoding})]
-    return bleu(workspace, model, generate=options, name=f"generate-{model.decoding}")

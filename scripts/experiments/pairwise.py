@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from agg_fairseq.names import HUMAN
 
-from .experiment import Measure, Model, Workspace
+from .experiment import Method, Workspace
 from .measures import perplexity, texts
 
-if TYPE_CHECKING:  # imported where they are used: --list and --dry-run work without torch
-    from agg_fairseq.evaluation import Result
+if TYPE_CHECKING:
+    from agg_fairseq.result import Result
 
 LOWER, HIGHER, HUMAN_LIKE = ("PPL", "KLD"), ("MSJ-3",), ("SB-3", "Dist-3", "Rep (%)", "Uniq")
 """Seven measures: those that are better if lower, if higher, and if nearer to the human texts'.
@@ -34,31 +33,18 @@ def wins(first: Mapping[str, float], second: Mapping[str, float], human: Mapping
     return sum(better)
 
 
-def duel(workspace: Workspace, model: Model, *, opponent: Model) -> Result:
-    """The measures that `model` wins and loses against another model, as `6-1`; a measure may be a draw."""
-    from agg_fairseq.evaluation import Column, Result
+def duel(workspace: Workspace, method: Method, *, opponent: Method) -> Result:
+    """The measures that a method wins and loses against another one, as `6-1`; a measure may be a draw.
 
-    measured = [_measures(workspace, one) for one in (model, opponent)]
-    human = texts(workspace, model, topk=None)[HUMAN]
-    forward, backward = wins(*measured, human), wins(*reversed(measured), human)
-    return Result([Column("W-L")], {model.name: [f"{forward}-{backward}"]}, "")
+    None against itself.
+    """
+    from agg_fairseq.result import Result
 
-
-def _measures(workspace: Workspace, model: Model) -> dict[str, float]:
-    return {
-        **texts(workspace, model, topk=None)[model.name],
-        "PPL": perplexity(workspace, model)[model.name]["PPL total"],
-    }
-
-
-def duel_measures(models: Mapping[str, Model]) -> list[Measure]:
-    """A column per opponent; None against itself."""
-
-    def against(workspace: Workspace, model: Model, opponent: Model) -> Result:
-        if model == opponent:
-            from agg_fairseq.evaluation import Column, Result
-
-            return Result([Column("W-L")], {model.name: [None]}, "")
-        return duel(workspace, model, opponent=opponent)
-
-    return [Measure(f"against {label}", partial(against, opponent=one), "W-L") for label, one in models.items()]
+    name, results = method.model.name, [texts(workspace, one, topk=None) for one in (method, opponent)]
+    first, second = (
+        {**found[one.model.name], "PPL": perplexity(workspace, one)[one.model.name]["PPL total"]}
+        for found, one in zip(results, (method, opponent), strict=True)
+    )
+    human = results[0][HUMAN]
+    score = f"{wins(first, second, human)}-{wins(second, first, human)}"
+    return Result.of({name: {"won-lost": None if method.model == opponent.model else score}}, "")

@@ -2,82 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .corpora import prepare
-from .experiment import Model, Picture, Workspace
+from .experiment import Method, Picture, Workspace
 from .measures import checkpoint, perplexity_as_published, texts, token_of
 
-if TYPE_CHECKING:  # imported where they are used: --list and --dry-run work without torch
+if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
+Read = Callable[[Workspace, Method], Any]
 
 
-def _checkpoints(workspace: Workspace, models: Sequence[Model]) -> dict[str, Checkpoint]:
-    return {model.name: checkpoint(workspace, model) for model in models}
+def _picture(name: str, function: str, read: Read, *, data: bool = False, groups: str | None = None) -> Picture:
+    """A picture of what is read of each method.
+
+    Args:
+        name: of its file.
+        function: of `agg_fairseq.plots`; it takes a mapping by the names of models.
+        read: what is drawn of a method.
+        data: whether the function also takes the binarized data of the models.
+        groups: its option of this name.
+    """
+
+    def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure:
+        from agg_fairseq import plots
+
+        found = {method.model.name: read(workspace, method) for method in methods}
+        options = {} if groups is None else {"groups": groups}
+        return getattr(plots, function)(found, *([_data(workspace, methods[0])] if data else []), **options)
+
+    return Picture(name, draw)
+
+
+def _data(workspace: Workspace, method: Method) -> Path:
+    return prepare(workspace, method.model.corpus).binarized
+
+
+def _checkpoint(workspace: Workspace, method: Method) -> Any:
+    return checkpoint(workspace, method.model)
+
+
+def _checkpoints_of_run(workspace: Workspace, method: Method) -> list[Any]:
+    from agg_fairseq.checkpoints.fairseq_checkpoint import checkpoints_of_run
+
+    return checkpoints_of_run(workspace.folder(method.model))
 
 
 def projection(*, groups: str = "types") -> Picture:
     """Embeddings in the plane of their first two singular directions, a panel per model."""
-
-    def draw(workspace: Workspace, models: Sequence[Model]) -> Figure:
-        from agg_fairseq import plots
-
-        data = prepare(workspace, models[0].corpus).binarized
-        return plots.projection(_checkpoints(workspace, models), data, groups=groups)
-
-    return Picture("projection", draw)
+    return _picture("projection", "projection", _checkpoint, data=True, groups=groups)
 
 
 def early_projection(most: int, *, groups: str = "types") -> Picture:
     """The same for the first checkpoints of the first model, titled by their updates."""
 
-    def draw(workspace: Workspace, models: Sequence[Model]) -> Figure:
+    def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure:
         from agg_fairseq import plots
-        from agg_fairseq.checkpoints.fairseq_checkpoint import checkpoints_of_run
 
-        found = checkpoints_of_run(workspace.folder(models[0]))[:most]
-        by_updates = {f"{one.updates:,} updates": one for one in found}
-        return plots.projection(by_updates, prepare(workspace, models[0].corpus).binarized, groups=groups)
+        found = _checkpoints_of_run(workspace, methods[0])[:most]
+        by_updates: Mapping[str, Any] = {f"{one.updates:,} updates": one for one in found}
+        return plots.projection(by_updates, _data(workspace, methods[0]), groups=groups)
 
     return Picture("projection", draw)
 
 
 def singular_values() -> Picture:
     """Singular values of the embeddings, divided by the largest."""
-
-    def draw(workspace: Workspace, models: Sequence[Model]) -> Figure:
-        from agg_fairseq import plots
-
-        return plots.singular_values(_checkpoints(workspace, models))
-
-    return Picture("singular-values", draw)
+    return _picture("singular-values", "singular_values", _checkpoint)
 
 
-def over_updates(name: str, *, groups: str = "types") -> Picture:
-    """`isotropy` or `inner-products` of all checkpoints of the models."""
+def isotropy_over_updates() -> Picture:
+    """Isotropy of all checkpoints of the models."""
+    return _picture("isotropy", "isotropy_over_updates", _checkpoints_of_run, data=True)
 
-    def draw(workspace: Workspace, models: Sequence[Model]) -> Figure:
-        from agg_fairseq import plots
-        from agg_fairseq.checkpoints.fairseq_checkpoint import checkpoints_of_run
 
-        function = {"isotropy": plots.isotropy_over_updates, "inner-products": plots.inner_products_over_updates}[name]
-        runs = {model.name: checkpoints_of_run(workspace.folder(model)) for model in models}
-        return function(runs, prepare(workspace, models[0].corpus).binarized, groups=groups)
-
-    return Picture(name, draw)
+def inner_products_over_updates(*, groups: str) -> Picture:
+    """Mean inner products within the groups, of all checkpoints of the models."""
+    return _picture("inner-products", "inner_products_over_updates", _checkpoints_of_run, data=True, groups=groups)
 
 
 def rare_tokens() -> Picture:
     """Size of the rare group over the updates, of the models that have one."""
 
-    def draw(workspace: Workspace, models: Sequence[Model]) -> Figure | None:
+    def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure | None:
         from agg_fairseq import plots
 
-        logs = {model.name: workspace.folder(model) / "train.log" for model in models}
+        logs = {method.model.name: workspace.folder(method.model) / "train.log" for method in methods}
         gated = {name: log for name, log in logs.items() if "rare_tokens" in log.read_text(encoding="utf-8")}
         return plots.rare_tokens(gated) if gated else None
 
@@ -86,45 +99,32 @@ def rare_tokens() -> Picture:
 
 def alpha_sweep() -> Picture:
     """Perplexity, Uniq and isotropy against α."""
-
-    def draw(workspace: Workspace, models: Sequence[Model]) -> Figure:
-        from agg_fairseq import plots
-
-        return plots.alpha_sweep({model.name: perplexity_as_published(workspace, model) for model in models})
-
-    return Picture("alpha-sweep", draw)
+    return _picture("alpha-sweep", "alpha_sweep", perplexity_as_published)
 
 
 def similarity(words: Sequence[str], word: int) -> Picture:
     """Cosines of one of the words with all tokens, a panel per model."""
 
-    def draw(workspace: Workspace, models: Sequence[Model]) -> Figure:
+    def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure:
         from agg_fairseq import plots
 
-        data, token = prepare(workspace, models[0].corpus).binarized, token_of(workspace, models[0], words, word)
-        return plots.similarity(_checkpoints(workspace, models), data, words=[token])
+        found = {method.model.name: _checkpoint(workspace, method) for method in methods}
+        token = token_of(workspace, methods[0], words, word)
+        return plots.similarity(found, _data(workspace, methods[0]), words=[token])
 
     return Picture("similarity", draw)
 
 
 def frequencies() -> Picture:
     """The occurrences of each token by its rank, of the corpora of the models."""
-
-    def draw(workspace: Workspace, models: Sequence[Model]) -> Figure:
-        from agg_fairseq import plots
-
-        return plots.frequencies({model.name: prepare(workspace, model.corpus).binarized for model in models})
-
-    return Picture("frequencies", draw)
+    return _picture("frequencies", "frequencies", _data)
 
 
-def of_texts(name: str, topk: int) -> Picture:
-    """`token-shares` or `class-sweep`, of the measures of texts that are drawn from the `topk` most probable tokens."""
+def token_shares(topk: int) -> Picture:
+    """Shares of frequent and rare tokens in texts that are drawn from the `topk` most probable tokens."""
+    return _picture("token-shares", "token_shares", lambda workspace, method: texts(workspace, method, topk=topk))
 
-    def draw(workspace: Workspace, models: Sequence[Model]) -> Figure:
-        from agg_fairseq import plots
 
-        function = {"token-shares": plots.token_shares, "class-sweep": plots.class_sweep}[name]
-        return function({model.name: partial(texts, topk=topk)(workspace, model) for model in models})
-
-    return Picture(name, draw)
+def class_sweep(topk: int) -> Picture:
+    """Measures of such texts against the number of classes."""
+    return _picture("class-sweep", "class_sweep", lambda workspace, method: texts(workspace, method, topk=topk))

@@ -6,22 +6,20 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from agg_fairseq.data.subwords import Tokenizer, gpt2_tokenizer
+from agg_fairseq.data.subwords import Tokenizer
 
 from .corpora import prepare
-from .experiment import Measure, Model, Value, Workspace
+from .experiment import Measure, Method, Value, Workspace
 from .measures import text_file
 
-if TYPE_CHECKING:  # imported where they are used: --list and --dry-run work without torch
-    from agg_fairseq.evaluation import Result
+if TYPE_CHECKING:
+    from agg_fairseq.result import Result
 
 
-def samples(workspace: Workspace, model: Model, *, topk: int | None, count: int) -> Result:
+def samples(workspace: Workspace, method: Method, *, topk: int | None, count: int) -> Result:
     """The first continuations of the test split. They are chosen by their place alone, not by what is in them.
 
     Args:
-        workspace: the workspace.
-        model: a language model.
         topk: number of most probable tokens that each token is drawn from; None: always the most probable.
         count: number of texts.
 
@@ -33,16 +31,16 @@ def samples(workspace: Workspace, model: Model, *, topk: int | None, count: int)
     Reference: Yu et al. (2022), Tables 5 and 15; Choi et al. (2020), Table 4 and the appendix.
     """
     from agg_fairseq.data.binarized import count_tokens, load_dictionary
-    from agg_fairseq.evaluation import Column, Result
     from agg_fairseq.evaluation.text_metrics import read_texts
     from agg_fairseq.metrics import frequency_mass_groups
     from agg_fairseq.metrics.groups import MASS_GROUPS
+    from agg_fairseq.result import Result
 
-    corpus = prepare(workspace, model.corpus)
+    corpus = prepare(workspace, method.model.corpus)
     dictionary = load_dictionary(corpus.binarized)
     of_token = frequency_mass_groups(count_tokens(corpus.binarized, dictionary)).of_token
     read, texts = reader(corpus.tokenizer()), []
-    for record in read_texts(text_file(workspace, model, topk=topk, max_texts=count))[:count]:
+    for record in read_texts(text_file(workspace, method, topk=topk, max_texts=count))[:count]:
         tokens = record["continuation"].split()
         rarest = of_token[[dictionary.index(token) for token in tokens]] == MASS_GROUPS.index("very rare")
         texts.append(
@@ -53,7 +51,7 @@ def samples(workspace: Workspace, model: Model, *, topk: int | None, count: int)
                 "very_rare": 100 * rarest.double().mean().item(),
             }
         )
-    return Result([Column("texts", digits=0)], {model.name: [len(texts)]}, "", {"texts": texts})
+    return Result.of({method.model.name: {"texts": len(texts)}}, "", {"texts": texts})
 
 
 def reader(tokenizer: Tokenizer) -> Callable[[str], str]:
@@ -62,10 +60,9 @@ def reader(tokenizer: Tokenizer) -> Callable[[str], str]:
         return lambda text: " ".join(text.replace(" ", "").replace("▁", " ").split())
     if tokenizer.kind != "gpt2":
         return str
-    from tokenizers import decoders
+    from tokenizers import ByteLevelBPETokenizer
 
-    pieces = gpt2_tokenizer(str(tokenizer.gpt2_encoder_json), str(tokenizer.gpt2_vocab_bpe))
-    pieces.decoder = decoders.ByteLevel()
+    pieces = ByteLevelBPETokenizer.from_file(str(tokenizer.gpt2_encoder_json), str(tokenizer.gpt2_vocab_bpe))
 
     def read(text: str) -> str:
         runs = itertools.groupby(text.split(), key=str.isdecimal)  # special tokens, such as </s>, are no ids
@@ -75,11 +72,11 @@ def reader(tokenizer: Tokenizer) -> Callable[[str], str]:
     return read
 
 
-def sample_measures(key: str, label: str, evaluate: Callable[[Workspace, Model], Result], count: int) -> list[Measure]:
+def sample_measures(key: str, label: str, evaluate: Callable[[Workspace, Method], Result], count: int) -> list[Measure]:
     """`uniq` or `very_rare` of each text of `samples`."""
 
     def value(number: int) -> Callable[[Result], Value]:
         return lambda result: result.details["texts"][number][key] if number < len(result.details["texts"]) else None
 
     numbered = [f"{label}, text {number + 1}" for number in range(count)] if count > 1 else [label]
-    return [Measure(title, evaluate, value(number), 1) for number, title in enumerate(numbered)]
+    return [Measure(title, evaluate, value(number)) for number, title in enumerate(numbered)]

@@ -1,22 +1,21 @@
-"""Measures the models of an experiment, and prints and writes its table and pictures."""
+"""Measures the methods of an experiment, and prints and writes its table and pictures."""
 
 from __future__ import annotations
 
 import contextlib
-import statistics
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from agg_fairseq import plots
 from agg_fairseq.files import write_json, write_whole
-from agg_fairseq.names import HUMAN
+from agg_fairseq.measures import Column, column
 from agg_fairseq.report import ReportOptions, write_report
-from agg_fairseq.result import UNDEFINED, format_table, format_value
+from agg_fairseq.result import Result, SeedValues, format_change, format_table, format_value, is_relative
 
 from .corpora import prepare
-from .experiment import Experiment, Measure, Method, Value, Workspace, say
+from .experiment import Experiment, Measure, Method, Model, Value, Workspace, say
 from .measures import NotRun
 from .training import is_trained
 
@@ -26,196 +25,169 @@ MOST_COLUMNS = 4
 WIDTH = 120
 """Of the lines under a table."""
 
-Cells = Sequence[Sequence[Sequence[Value]]]
-"""A row per method, a column per measure, a value per seed."""
-
 
 def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> None:
     """Prints an experiment, and writes its table, numbers and pictures into the output folder.
 
-    With --show, nothing is written if none of its models is trained.
-
-    Args:
-        workspaces: one per seed.
-        key: name of the entry, such as `agg-3`.
-        experiment: its models are trained, as far as they will be.
+    There is a workspace per seed. With --show, nothing is written if none of its models is trained.
     """
+    first, seeds = workspaces[0], [workspace.seed for workspace in workspaces]
     for workspace in workspaces:
         workspace.signatures.clear()
-    stem = workspaces[0].output / (experiment.name or f"tables/{key}")
+    stem = first.output / (experiment.name or f"tables/{key}")
     trained = any(is_trained(workspace, model) for workspace in workspaces for model in experiment.models())
-    is_kept = trained or workspaces[0].train  # --show writes no table in which every model is not run
-    table = ""
-    if experiment.measures:
-        cells = [
-            [[_value(workspace, method, measure) for workspace in workspaces] for measure in experiment.measures]
-            for method in experiment.methods
-        ]
-        table = render(experiment.methods, experiment.measures, cells, wide=experiment.wide, changes=experiment.changes)
-        if is_kept:
-            _write_numbers(stem, workspaces, experiment, cells)
-    notes = _sample_texts(workspaces[0], experiment) if experiment.samples else []
+    is_kept = trained or first.train  # --show writes no table in which every model is not run
+    result = measured(workspaces, experiment)
+    notes = [_sample_texts(first, experiment)] if experiment.samples else []
+    note = experiment.note
     if experiment.name is None:
-        smaller = "" if workspaces[0].scale == "paper" else " The paper's numbers are of its own scale."
-        notes.append(textwrap.fill(f"Scale: {workspaces[0].scale}.{smaller} {experiment.note}", WIDTH))
-    elif experiment.note:
-        notes.append(textwrap.fill(experiment.note, WIDTH))
-    if len(workspaces) > 1:
-        seeds = ", ".join(str(workspace.seed) for workspace in workspaces)
-        notes.append(f"Mean ± standard deviation over n = {len(workspaces)} seeds: {seeds}.")
-    notes.append("\n".join(dict.fromkeys(line for workspace in workspaces for line in workspace.signatures)))
-    text = "\n\n".join(filter(None, [experiment.title, table, *notes]))
+        smaller = "" if first.scale == "paper" else " The paper's numbers are of its own scale."
+        note = f"Scale: {first.scale}.{smaller} {note}"
+    notes.append(textwrap.fill(note, WIDTH))
+    if len(seeds) > 1:
+        notes.append(f"Mean ± standard deviation over n = {len(seeds)} seeds: {', '.join(map(str, seeds))}.")
+    signatures = list(dict.fromkeys(line for workspace in workspaces for line in workspace.signatures))
+    table = render(experiment, result) if experiment.measures else ""
+    text = "\n\n".join(filter(None, [experiment.title, table, *notes, "\n".join(signatures)]))
     print(text)
+    if is_kept and experiment.measures:
+        rows = [
+            {"method": label, **{title: _as_json(value, seeds) for title, value in result[label].items()}}
+            for label in result.rows
+        ]
+        facts = {"title": experiment.title, "scale": first.scale, "signatures": signatures}
+        write_json(stem.with_name(f"{stem.name}.json"), {**facts, "rows": rows})
     if is_kept and (experiment.measures or experiment.name is None):
         write_whole(stem.with_name(f"{stem.name}.md"), lambda path: path.write_text(text + "\n", encoding="utf-8"))
     for workspace in workspaces:
         for line in _draw(workspace, stem, experiment):
             print(line)
-    if experiment.trade_off and is_kept and (points := points_of(experiment, cells)):
+    if experiment.trade_off and is_kept and (points := points_of(experiment, result)):
         path = stem.with_name(f"{stem.name}-trade-off.png")
         figure = plots.trade_off(points, experiment.trade_off)
         write_whole(path, lambda temporary: plots.save(figure, temporary, "png"))
         print(path)
-    if experiment.report:
-        runs = {
-            workspace.name(model): workspace.folder(model)
-            for workspace in workspaces
-            for model in experiment.models()
-            if is_trained(workspace, model)
+    runs = {
+        workspace.name(model): workspace.folder(model)
+        for workspace in workspaces
+        for model in experiment.models()
+        if is_trained(workspace, model)
+    }
+    if experiment.report and runs:
+        data = prepare(first, experiment.models()[0].corpus).binarized
+        say("writing the report")
+        report = write_report(runs, data, stem.with_name("report.html"), ReportOptions(max_texts=100))
+        for error in report.errors:
+            say(f"the report lacks a section: {error}")
+        print(report.path)
+
+
+def measured(workspaces: Sequence[Workspace], experiment: Experiment) -> Result:
+    """A row per method and a column per measure, with the values of all seeds."""
+    columns = [_column(measure) for measure in experiment.measures]
+    by_seed = {}
+    for workspace in workspaces:
+        rows = {
+            method.label: [_value(workspace, method, measure) for measure in experiment.measures]
+            for method in experiment.methods
         }
-        if runs:
-            data = prepare(workspaces[0], experiment.models()[0].corpus).binarized
-            say("writing the report")
-            report = write_report(runs, data, stem.with_name("report.html"), ReportOptions(max_texts=100))
-            for error in report.errors:
-                say(f"the report lacks a section: {error}")
-            print(report.path)
+        by_seed[workspace.seed] = Result(columns, rows, "")
+    return Result.aggregate(by_seed)
 
 
-def _sample_texts(workspace: Workspace, experiment: Experiment) -> list[str]:
-    """A paragraph for each text of `experiment.samples`: its prefix, and what each method makes of it."""
-    found = {}
-    for method in experiment.methods:
-        with contextlib.suppress(NotRun):
-            if method.model is not None:
-                found[method.label] = experiment.samples(workspace, method.model).details["texts"]
-    paragraphs = []
-    for number, of_methods in enumerate(zip(*found.values(), strict=True), 1):
-        parts = {f"Text {number}, prefix": of_methods[0]["prefix"]}
-        parts |= {label: text["continuation"] for label, text in zip(found, of_methods, strict=True)}
-        lines = (f"{label}: {' '.join(text.split())}" for label, text in parts.items())
-        paragraphs.append("\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines))
-    return paragraphs
+def _column(measure: Measure) -> Column:
+    """With the digits of what is measured, under the title that the table gives it."""
+    return replace(column(measure.column if isinstance(measure.column, str) else measure.label), title=measure.label)
 
 
 def _value(workspace: Workspace, method: Method, measure: Measure) -> Value:
     if method.model is None:
         return QUOTED
     try:
-        return measure.value(workspace, method.model, HUMAN if method.human else method.model.name)
+        return measure.value(workspace, method)
     except NotRun:
         return NOT_RUN
 
 
-def _write_numbers(stem: Path, workspaces: Sequence[Workspace], experiment: Experiment, cells: Cells) -> None:
-    """Writes the numbers as JSON: of one seed as they are, of several by seed."""
-    rows = []
-    for method, row in zip(experiment.methods, cells, strict=True):
-        values: dict[str, Any] = {"method": method.label}
-        for measure, by_seed in zip(experiment.measures, row, strict=True):
-            values[measure.label] = by_seed[0]
-            if len(workspaces) > 1:
-                values[measure.label] = {str(one.seed): value for one, value in zip(workspaces, by_seed, strict=True)}
-        rows.append(values)
-    signatures = list(dict.fromkeys(line for workspace in workspaces for line in workspace.signatures))
-    numbers = {"title": experiment.title, "scale": workspaces[0].scale, "signatures": signatures, "rows": rows}
-    write_json(stem.with_name(f"{stem.name}.json"), numbers)
+def _as_json(value: Value | SeedValues, seeds: Sequence[int | None]) -> object:
+    """The value of a single seed as it is; of several, by seed."""
+    of_seed = value.of_seed if isinstance(value, SeedValues) else dict.fromkeys(seeds, value)
+    return {str(seed): of_seed[seed] for seed in seeds} if len(seeds) > 1 else of_seed[seeds[0]]
 
 
-def render(
-    methods: Sequence[Method], measures: Sequence[Measure], cells: Cells, *, wide: bool = False, changes: bool = False
-) -> str:
-    """A table in Markdown, with a column of the paper's numbers beside each of ours, if the paper has any.
-
-    Args:
-        methods: one per row of `cells`.
-        measures: one per column of `cells`.
-        cells: the values of each seed; of several, the table has mean ± standard deviation.
-        wide: whether methods have rows in any case.
-        changes: whether the row of each further model is followed by its changes from the first one, seed by seed.
-    """
-    ours = [[_shown(values, measure.digits) for values, measure in zip(row, measures, strict=True)] for row in cells]
-    papers = [[dict(enumerate(method.paper)).get(index) for index in range(len(measures))] for method in methods]
-    names, labels = [method.label for method in methods], [measure.label for measure in measures]
-    if len(measures) > MOST_COLUMNS and not wide:
-        names, labels = labels, names
-        ours, papers = _transposed(ours), _transposed(papers)
-    elif changes:
-        compared = [place for place, method in enumerate(methods) if place and not method.human]
-        for place in reversed(compared):
-            pairs = zip(measures, cells[0], cells[place], strict=True)
-            names.insert(place + 1, f"Δ {methods[place].label}")
-            ours.insert(place + 1, [_change(measure, *values) for measure, *values in pairs])
-            papers.insert(place + 1, [None] * len(measures))
-    header, columns = [""], [names]
-    for label, paper, own in zip(labels, _transposed(papers), _transposed(ours), strict=True):
-        if any(cell is not None for cell in paper):
+def render(experiment: Experiment, result: Result) -> str:
+    """A table in Markdown of a result of `measured`, with the paper's numbers beside each column that has any."""
+    labels = [column.title for column in result.columns]
+    lines: dict[str, list[tuple[str | None, str | None]]] = {}  # cells by the name of the line: the paper's, and ours
+    first = experiment.methods[0]
+    for method in experiment.methods:
+        row = result.rows[method.label]
+        ours = [format_value(value, column.digits) for value, column in zip(row, result.columns, strict=True)]
+        lines[method.label] = list(
+            zip([*method.numbers, *[None] * (len(ours) - len(method.numbers))], ours, strict=True)
+        )
+        if experiment.changes and method is not first and not method.human:
+            cells = zip(row, result.rows[first.label], result.columns, strict=True)
+            lines[f"Δ {method.label}"] = [(None, _change(*cell)) for cell in cells]
+    names, grid = list(lines), list(lines.values())
+    if len(labels) > MOST_COLUMNS and not experiment.wide:
+        names, labels, grid = labels, names, [list(line) for line in zip(*grid, strict=True)]
+    header: list[str] = [""]
+    columns: list[Sequence[str | None]] = [names]
+    for index, label in enumerate(labels):
+        papers, ours = zip(*(line[index] for line in grid), strict=True)
+        if any(cell is not None for cell in papers):
             header.append(f"{label}, paper")
-            columns.append(paper)
+            columns.append(papers)
         header.append(label)
-        columns.append(own)
-    return format_table(header, _transposed(columns))
+        columns.append(ours)
+    return format_table(header, list(zip(*columns, strict=True)))
 
 
-def _transposed(rows: Sequence[Sequence[str | None]]) -> list[list[str | None]]:
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
-def _change(measure: Measure, before: Sequence[Value], after: Sequence[Value]) -> str | None:
-    """A cell: how a measure changes between two models of the same seeds."""
-    pairs = [
-        (float(b), float(a))
-        for b, a in zip(before, after, strict=True)
-        if isinstance(b, float | int) and isinstance(a, float | int) and (b or not measure.relative)
-    ]
-    if not pairs:
+def _change(after: Value | SeedValues, before: Value | SeedValues, column: Column) -> str | None:
+    if not isinstance(after, SeedValues) or not isinstance(before, SeedValues):
         return None
-    changes = [100 * (a / b - 1) if measure.relative else a - b for b, a in pairs]
-    digits, unit = (1, "%") if measure.relative else (measure.digits, "")
-    shown = f"{statistics.fmean(changes):+,.{digits}f}{unit}"
-    return f"{shown} ± {statistics.stdev(changes):,.{digits}f}" if len(changes) > 1 else shown
+    return format_change(after.change(before, relative=is_relative(column)), column)
 
 
-def _shown(values: Sequence[Value], digits: int) -> str | None:
-    """A cell: the value of a single seed; the mean ± standard deviation of several; words once each."""
-    if len(set(values)) == 1:  # one seed; or the human text, not run, not defined
-        return format_value(values[0], digits)
-    numbers = [value for value in values if isinstance(value, float | int)]
-    if not numbers:
-        return " / ".join(dict.fromkeys(UNDEFINED if value is None else str(value) for value in values))
-    shown = format_value(statistics.fmean(numbers), digits)
-    if len(numbers) > 1:
-        shown = f"{shown} ± {format_value(statistics.stdev(numbers), digits)}"
-    return shown if len(numbers) == len(values) else f"{shown} (n = {len(numbers)})"
-
-
-def points_of(experiment: Experiment, cells: Cells) -> dict[str, list[list[float]]]:
+def points_of(experiment: Experiment, result: Result) -> dict[str, list[list[float]]]:
     """By method, the measures of its trade-off for each seed that it was trained with."""
-    places = [[measure.label for measure in experiment.measures].index(label) for label in experiment.trade_off]
     points = {}
-    for method, row in zip(experiment.methods, cells, strict=True):
-        by_seed = zip(*(row[place] for place in places), strict=True)
-        points[method.label] = [list(seed) for seed in by_seed if all(isinstance(value, float) for value in seed)]
-    return {name: found for name, found in points.items() if found}
+    for label in result.rows:
+        cells = [result[label][title] for title in experiment.trade_off]
+        numbers = [cell.numbers if isinstance(cell, SeedValues) else {} for cell in cells]
+        seeds = [seed for seed in numbers[0] if all(seed in of_seed for of_seed in numbers)]
+        if seeds:
+            points[label] = [[of_seed[seed] for of_seed in numbers] for seed in seeds]
+    return points
+
+
+def _sample_texts(workspace: Workspace, experiment: Experiment) -> str:
+    """A paragraph for each text of `experiment.samples`: its prefix, and what each method makes of it."""
+    found = {}
+    for method in experiment.methods:
+        with contextlib.suppress(NotRun):
+            found[method.label] = experiment.samples(workspace, method).details["texts"]
+    paragraphs = []
+    for number, of_methods in enumerate(zip(*found.values(), strict=True), 1):
+        parts = {f"Text {number}, prefix": of_methods[0]["prefix"]}
+        parts |= {label: text["continuation"] for label, text in zip(found, of_methods, strict=True)}
+        lines = (f"{label}: {' '.join(text.split())}" for label, text in parts.items())
+        paragraphs.append("\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines))
+    return "\n\n".join(paragraphs)
 
 
 def _draw(workspace: Workspace, stem: Path, experiment: Experiment) -> list[str]:
     """Draws the pictures; returns their paths, after a line for each model that is not trained."""
     if not experiment.pictures:
         return []
-    models = list(dict.fromkeys(method.model for method in experiment.methods if method.model is not None))
-    trained = [model for model in models if is_trained(workspace, model)]
-    lines = [f"{workspace.name(model)}: {NOT_RUN}" for model in models if model not in trained]
+    by_model: dict[Model, Method] = {}
+    for method in experiment.methods:
+        if method.model is not None:
+            by_model.setdefault(method.model, method)
+    methods = list(by_model.values())
+    trained = [method for method in methods if is_trained(workspace, method.model)]
+    lines = [f"{workspace.name(method.model)}: {NOT_RUN}" for method in methods if method not in trained]
     for picture in experiment.pictures if trained else ():
         figure = picture.draw(workspace, trained)
         if figure is None:

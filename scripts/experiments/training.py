@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from agg_fairseq.errors import UserError, first_line
-from agg_fairseq.files import write_json
+from agg_fairseq.errors import UserError
+from agg_fairseq.files import read_json_object, write_json
 
+from ..command import ROOT
 from ..data.locks import only_run_in
 from ..progress import follow
 from .corpora import prepare
-from .experiment import ROOT, Model, Workspace, failed, say
+from .experiment import Model, Workspace, failed, say
 
 DONE, SETTINGS, LAST = "done", "settings.json", "checkpoint_last.pt"
 
@@ -47,16 +48,17 @@ def overrides_of(workspace: Workspace, model: Model) -> list[str]:
     """
     sizes = ROOT / "configs" / Path(model.config).parent / "size"
     has_size = workspace.scale != "paper" and (sizes / f"{workspace.scale}.yaml").is_file()
-    size = [f"size={workspace.scale}"] if has_size else []
+    size = workspace.scale if has_size else model.size
     seed = [] if workspace.seed is None else [f"common.seed={workspace.seed}"]
-    return [*size, *model.overrides, *model.scaled.get(workspace.scale, ()), *seed, *workspace.overrides]
+    scaled = model.scaled.get(workspace.scale, ())
+    return [*([f"size={size}"] if size else []), *model.overrides, *scaled, *seed, *workspace.overrides]
 
 
 def settings_of(workspace: Workspace, model: Model) -> dict[str, object]:
     """Everything that the training depends on."""
     corpus = None if workspace.dry else prepare(workspace, model.corpus).identity
-    last = {override.partition("=")[0].lstrip("+"): override for override in overrides_of(workspace, model)}
-    return {"config": model.config, "overrides": sorted(last.values()), "corpus": corpus}
+    overrides = sorted(_last_values(overrides_of(workspace, model)))
+    return {"config": model.config, "overrides": overrides, "corpus": corpus}
 
 
 def check_settings(workspace: Workspace, model: Model) -> None:
@@ -66,87 +68,95 @@ def check_settings(workspace: Workspace, model: Model) -> None:
         UserError: it does.
     """
     folder = workspace.folder(model)
-    path = folder / SETTINGS
     if not (folder / LAST).is_file() and not (folder / DONE).is_file():
         return
     wanted = settings_of(workspace, model)
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path}: unreadable ({first_line(error)}); expected the settings of the model in this folder; remove "
-            f"{folder} or choose another --output"
-        ) from error
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: found no settings; remove {folder} or choose another --output")
-    with_all = {**wanted, "overrides": sorted(overrides_of(workspace, model))}  # as version 0.2.0 writes them
-    if found not in (wanted, with_all):
+    found = read_json_object(folder / SETTINGS, f"the settings of the model in this folder; remove {folder}")
+    if found != wanted and _as_written_now(found, model) != wanted:
         other = "; ".join(f"{key}: {found.get(key)}" for key in wanted if found.get(key) != wanted[key])
         raise UserError(f"{folder} holds a model of other settings ({other}); remove it or choose another --output")
+
+
+def _as_written_now(found: Mapping[str, Any], model: Model) -> dict[str, object]:
+    """Settings that an earlier version wrote.
+
+    Until version 0.2.0, all values of an option were listed. Until a later one, each row and size of a table had a
+    configuration of its own, of which the model has the name; what is an override now stood in it.
+    """
+    config, overrides = found.get("config"), found.get("overrides")
+    if not isinstance(overrides, list) or not all(isinstance(text, str) for text in (config, *overrides)):
+        return dict(found)
+    folder, _, name = config.partition("/")
+    files = {path.stem for path in (ROOT / "configs" / model.config).parent.glob("*.yaml")}
+    is_former = name not in files and folder == model.config.partition("/")[0]
+    if is_former and (model.name.startswith(name) or config == "wmt14_en_de/agg-base-mle"):  # the last: of multi30k
+        config = model.config
+        overrides = [*([f"size={model.size}"] if model.size else []), *model.overrides, *overrides]
+    return {**found, "config": config, "overrides": sorted(_last_values(overrides))}
+
+
+def _last_values(overrides: Iterable[str]) -> list[str]:
+    """Of several values of an option, the last one, as fairseq-hydra-train takes it."""
+    return list({override.partition("=")[0].lstrip("+"): override for override in overrides}.values())
 
 
 def train_all(trainings: Sequence[Training], jobs: int) -> None:
     """Trains all models that are not trained yet, up to `jobs` side by side, each after the model that it starts from.
 
-    If one fails, no other is started, and those that run are waited for.
+    If one fails, no other is started, and those that run are waited for. In the list, a model comes after the one that
+    it starts from.
 
     Raises:
         UserError: a training failed.
     """
-    todo = []
-    for workspace, model in trainings:
-        if workspace.scale not in model.scales:
-            continue
+    todo = [(workspace, model) for workspace, model in trainings if workspace.scale in model.scales]
+    for workspace, model in todo:
         prepare(workspace, model.corpus)
-        if model.corpus_only:
-            continue
-        if is_trained(workspace, model) and not workspace.dry:
+    for workspace, model in todo:
+        if is_trained(workspace, model) and not model.corpus_only and not workspace.dry:
             say(f"{workspace.name(model)} is trained already")
-        elif not is_trained(workspace, model):
-            todo.append((workspace, model))
     running: set[subprocess.Popen[bytes]] = set()
     stop = threading.Event()
+    futures: dict[Path, Future[None]] = {}
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            while todo:
-                waiting = {workspace.folder(model) for workspace, model in todo}
-                ready = [
-                    (workspace, model)
-                    for workspace, model in todo
-                    if model.start is None or workspace.folder(model.start) not in waiting
-                ]
-                futures = [pool.submit(_train, *training, jobs, running, stop) for training in ready]
-                wait(futures, return_when=FIRST_EXCEPTION)
-                if not all(future.done() for future in futures):  # one has failed
-                    stop.set()
-                for future in futures:
-                    future.result()  # raises its error
-                todo = [training for training in todo if training not in ready]
+            for workspace, model in todo:
+                if not is_trained(workspace, model):
+                    before = futures.get(workspace.folder(model.start)) if model.start else None
+                    work = (workspace, model, jobs, running, stop, before)
+                    futures[workspace.folder(model)] = pool.submit(_train, *work)
+            for future in futures.values():
+                future.result()  # raises its error
         except (KeyboardInterrupt, SystemExit):
             stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
             for training in list(running):
                 training.terminate()
             raise
 
 
 def _train(
-    workspace: Workspace, model: Model, jobs: int, running: set[subprocess.Popen[bytes]], stop: threading.Event
+    workspace: Workspace,
+    model: Model,
+    jobs: int,
+    running: set[subprocess.Popen[bytes]],
+    stop: threading.Event,
+    before: Future[None] | None,
 ) -> None:
     """Trains one model, unless another one has failed. If another run is training it, that is waited for.
 
     Args:
-        workspace: where the model is trained.
-        model: the model.
         jobs: number of trainings side by side, which share the cores.
         running: gets the process for as long as it runs.
         stop: is set if the training fails; if it is set before, nothing is started.
+        before: the training of the model that this one starts from.
     """
+    if before is not None:
+        before.result()
     if stop.is_set():
         return
     folder = workspace.folder(model)
     if workspace.dry:
-        print(shlex.join(["bash", str(ROOT / "scripts" / "train.sh"), *_arguments(workspace, model)]))
+        print(shlex.join(_command(workspace, model)))
         return
     with only_run_in(folder) as lock:
         check_settings(workspace, model)  # again: another run may have trained here while this one waited
@@ -157,31 +167,25 @@ def _train(
         environment, log = dict(os.environ), folder / "output.log"
         if jobs > 1:
             environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // jobs))
-        arguments = _arguments(workspace, model)
-        command = [sys.executable, str(ROOT / "scripts" / "run.py"), "scripts.training.train", *arguments]
+        command = _command(workspace, model)
         with open(log, "wb") as output:
             # The process inherits the lock, so that the next run waits for what is left of one that was killed.
             training = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[lock], env=environment
             )
             running.add(training)
-            try:
+            with training.stdout:
                 follow(workspace.name(model), training.stdout, sys.stderr, copy=output, redraw=jobs == 1)
-            except BaseException:
-                training.terminate()
-                raise
-            finally:
-                training.stdout.close()
-                status = training.wait()
-                running.discard(training)
+            status = training.wait()
+            running.discard(training)
         if status:
             stop.set()
             raise failed(f"training {workspace.name(model)}", status, log)
         (folder / DONE).touch()
 
 
-def _arguments(workspace: Workspace, model: Model) -> list[str]:
-    """Arguments of train.sh. The checkpoint that the training starts from is converted first, if it has to be."""
+def _command(workspace: Workspace, model: Model) -> list[str]:
+    """The training command. The checkpoint that the training starts from is converted first, if it has to be."""
     folder, data = workspace.folder(model), prepare(workspace, model.corpus).binarized
     start = []
     if model.start is not None:
@@ -199,7 +203,7 @@ def _arguments(workspace: Workspace, model: Model) -> list[str]:
                 convert_to_f2(Checkpoint(checkpoint, training_state=False), data, converted)
             checkpoint = converted
         start = [f"checkpoint.finetune_from_model={checkpoint}"]
-    return [
-        str(ROOT / "configs" / model.config), *overrides_of(workspace, model), f"task.data={data}",
-        f"checkpoint.save_dir={folder}", *start, *([] if workspace.gpus is None else ["--gpus", str(workspace.gpus)]),
-    ]  # fmt: skip
+    script, config = str(ROOT / "scripts" / "train.sh"), str(ROOT / "configs" / model.config)
+    gpus = [] if workspace.gpus is None or workspace.scale == "tiny" else ["--gpus", str(workspace.gpus)]
+    paths = [f"task.data={data}", f"checkpoint.save_dir={folder}", *start]
+    return ["bash", script, config, *overrides_of(workspace, model), *paths, *gpus]

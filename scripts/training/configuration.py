@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import Any
 import agg_fairseq
 from agg_fairseq.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[2]
+from ..command import ROOT
+
 PLUGIN = Path(agg_fairseq.__file__).parent
 MISSING = "???"
-FIELDS = "__dataclass_fields__"
 
 
 def locate(given: str) -> Path:
@@ -30,7 +29,7 @@ def locate(given: str) -> Path:
         if (folder / name).is_file():
             return (folder / name).resolve()
     beside = sorted(path.stem for path in (ROOT / name).parent.glob("*.yaml") if path.stem != "shared")
-    known = f"one of {', '.join(beside)}" if beside else "one such as configs/wikitext103/agg-agg"
+    known = f"one of {', '.join(beside)}" if beside else "one such as configs/wikitext103/agg"
     raise UserError(f"found no configuration {given}; expected {known}")
 
 
@@ -63,63 +62,23 @@ def quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-def overrides_of_options(words: Sequence[str]) -> tuple[str, ...]:
-    """Options of fairseq-train as overrides of configs/demo/mle.yaml: `--lr 0.01` is `optimization.lr=[0.01]`.
-
-    Args:
-        words: options as a command line has them.
-
-    Raises:
-        UserError: fairseq-train would refuse them.
-    """
-    from fairseq import options
-    from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
-    from fairseq.dataclass.configs import FairseqConfig
-    from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
-    from fairseq.optim.lr_scheduler import LR_SCHEDULER_DATACLASS_REGISTRY
-    from fairseq.tasks import TASK_DATACLASS_REGISTRY
-
-    from agg_fairseq import criterions, models, tasks  # noqa: F401 — registers
-    from agg_fairseq.optim import fairseq_optimizers  # noqa: F401 — registers
-
-    # What the configuration says. If the options say the same, there is nothing to override.
-    configured = {
-        "task": "language_modeling", "arch": "transformer_lm", "criterion": "mle", "optimizer": "adam",
-        "lr_scheduler": "inverse_sqrt",
-    }  # fmt: skip
-    always = [word for part, name in configured.items() for word in (f"--{part.replace('_', '-')}", name)]
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            parser = options.get_training_parser()
-            given = vars(options.parse_args_and_arch(parser, ["data", *always, *words], suppress_defaults=True))
-    except SystemExit as stop:
-        reason = (said.getvalue().strip().splitlines() or [": error: no message"])[-1].partition(": error: ")[2]
-        raise UserError(f"--model: found {' '.join(words)!r}; expected options of fairseq-train ({reason})") from stop
-    names = {part: given.pop(part) for part in configured}
-    parts = {
-        **{part: field.type for part, field in FairseqConfig.__dataclass_fields__.items() if part not in configured},
-        "task": TASK_DATACLASS_REGISTRY.get(names["task"]),
-        "criterion": CRITERION_DATACLASS_REGISTRY.get(names["criterion"]),
-        "optimizer": OPTIMIZER_DATACLASS_REGISTRY.get(names["optimizer"]),
-        "lr_scheduler": LR_SCHEDULER_DATACLASS_REGISTRY.get(names["lr_scheduler"]),
-    }
-    overrides = {
-        f"{'model' if part == 'arch' else part}._name": name for part, name in names.items() if name != configured[part]
-    }
-    for option, value in given.items():
-        # Options are of the first part that has them: optimizers take the learning rate from `optimization`.
-        part = next((part for part, options in parts.items() if option in getattr(options, FIELDS, ())), "model")
-        if option != "data":
-            overrides[f"{part}.{option}"] = value
-    return tuple(f"{key}={str(value).lower() if value is True else value}" for key, value in overrides.items())
-
-
 def with_plugin(overrides: Sequence[str]) -> list[str]:
     """The overrides, with this package as fairseq's user_dir unless they name another."""
     if any("common.user_dir=" in override for override in overrides):
         return list(overrides)
     return [f"++common.user_dir={quoted(str(PLUGIN))}", *overrides]
+
+
+def as_written(file: Path, overrides: Sequence[str] = ()) -> Any:
+    """The configuration as hydra composes it, without the defaults that fairseq adds.
+
+    Raises:
+        UserError: a file is malformed, or an override does not fit it.
+    """
+    from hydra import compose, initialize_config_dir
+
+    with _errors_in_one_line(file.stem), initialize_config_dir(str(file.parent), version_base="1.1"):
+        return compose(file.stem, list(overrides))
 
 
 def composed(file: Path, overrides: Sequence[str]) -> Any:
@@ -128,16 +87,20 @@ def composed(file: Path, overrides: Sequence[str]) -> Any:
     Raises:
         UserError: an option does not exist, is needed and not given, or has a value that does not fit.
     """
-    from hydra import compose, initialize_config_dir
+    with _errors_in_one_line(file.stem):
+        config = as_written(file, overrides)
+        _check_given(config)
+        return _with_defaults(config)
+
+
+@contextlib.contextmanager
+def _errors_in_one_line(name: str) -> Iterator[None]:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
     try:
-        with initialize_config_dir(str(file.parent), version_base="1.1"):
-            config = compose(file.stem, list(overrides))
-        _check_given(config)
-        return _with_defaults(config)
+        yield
     except UserError:
         raise
     except Exception as error:  # of hydra, omegaconf, yaml and fairseq, which raise whatever a malformed file leads to
@@ -145,7 +108,7 @@ def composed(file: Path, overrides: Sequence[str]) -> Any:
         said = " ".join(line for line in text.splitlines() if "_type=" not in line)  # without hydra's own classes
         if not isinstance(error, HydraException | OmegaConfBaseException | YAMLError | OSError):  # of a clear text
             said = f"{type(error).__name__}: {said}"
-        raise UserError(f"{file.stem}: {said}") from error
+        raise UserError(f"{name}: {said}") from error
 
 
 def missing_keys(config: Any) -> list[str]:
@@ -220,12 +183,7 @@ def _check_model(model: Any) -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     MODEL_REGISTRY[name].add_args(parser)
     known = {action.dest for action in parser._actions} | {"_name"}
-    known |= {
-        "criterion",
-        "train_subset",
-        "save_dir",
-        "restore_file",
-    }  # lstm_lm reads the first, transformer_f2 the others
+    known |= {"criterion", "train_subset", "save_dir", "restore_file"}  # of lstm_lm; the others of transformer_f2
     unknown = sorted(set(model) - known)
     if unknown:
         raise UserError(f"model.{unknown[0]}: found no such option of {name}; expected {', '.join(sorted(known))}")

@@ -1,29 +1,28 @@
-"""scripts/reproduce.sh at --scale tiny, from data to table, with models of a few updates."""
+"""scripts/reproduce.sh at --scale tiny: what is done once, what is refused, several seeds, and our own experiments."""
 
 import json
-import os
 import shutil
+from dataclasses import replace
+from functools import wraps
 
 import pytest
 
-from scripts.experiments import measures
-from tests.conftest import ROOT
-from tests.reproducing import LM, reproduce, rows, run_entry_here
-from tests.reproducing import run_entry as started
-
-pytestmark = pytest.mark.slow  # command lines: processes of their own
+from scripts.experiments import language_models
+from scripts.experiments.entries import OURS
+from tests.conftest import ROOT, run_command
+from tests.reproducing import LM, MT, head_of, reproduce, rows
 
 
 @pytest.fixture(scope="module")
 def table_3(prepared_data, tmp_path_factory):
-    """The output folder of agg-3, and what was printed."""
-    output = tmp_path_factory.mktemp("lm") / "runs"
-    printed = reproduce("agg-3", "--scale", "tiny", "--data", prepared_data, "--output", output, *LM)
-    return output, printed
+    """The output folder of agg-3, its options, and what was printed."""
+    options = ("--scale", "tiny", "--data", prepared_data, "--output", tmp_path_factory.mktemp("lm") / "runs", *LM)
+    return options[5], options, reproduce("agg-3", *options)
 
 
+@pytest.mark.slow
 def test_table_3_has_the_papers_numbers_beside_ours(table_3):
-    output, printed = table_3
+    output, _, printed = table_3
     table = rows(printed.stdout)
     assert table[""] == ["MLE, paper", "MLE", "AGG, paper", "AGG", "Human, paper", "Human"]
     assert table["PPL Rare"][0] == "438.67" and table["PPL Rare"][2] == "75.39" and table["PPL Rare"][4:] == ["—", "—"]
@@ -37,116 +36,31 @@ def test_table_3_has_the_papers_numbers_beside_ours(table_3):
     assert "training agg-mle" in printed.stderr and "6/6" in printed.stderr
 
 
-def test_what_is_done_is_not_done_again(table_3, prepared_data):
-    """Neither trainings nor measures; another table of the same models finds them."""
-    output, first = table_3
-    arguments = ("--scale", "tiny", "--data", prepared_data, "--output", output, *LM)
-    again = started("agg-3", *arguments)
+@pytest.mark.slow
+def test_what_is_done_is_not_done_again_and_other_settings_are_refused(table_3, prepared_data, tmp_path):
+    """Neither trainings nor measures, for another table of the same models either, nor if the corpus has moved."""
+    output, options, first = table_3
+    again = reproduce("agg-3", *options)
     assert again.stdout == first.stdout and "training" not in again.stderr and "measuring" not in again.stderr
-    shown = started("agg-8", *arguments, "--show")
-    table = rows(shown.stdout)
+    moved = shutil.copytree(prepared_data, tmp_path / "moved")
+    assert reproduce("agg-3", *options[:3], moved, *options[4:]).stdout == first.stdout
+    table = rows(reproduce("agg-8", *options, "--show").stdout)
     assert table["no g1"][1] == "not run" and table["no g1"][0] == "15.48"
     assert table["AGG"][1] == rows(first.stdout)["PPL Total"][3]
-    assert "training" not in shown.stderr
-
-
-def test_a_run_with_other_settings_is_refused(table_3, prepared_data):
-    output, _ = table_3
-    result = started(
-        "agg-3", "--scale", "tiny", "--data", prepared_data, "--output", output, *LM, "common.seed=2", check=False
-    )
-    assert result.returncode == 2 and "holds a model of other settings (overrides: " in result.stderr.splitlines()[-1]
-
-
-def test_another_corpus_at_the_same_place_is_refused(table_3, prepared_data, tmp_path):
-    """Its numbers would be those of the old one; the old one may lie elsewhere."""
-    output, first = table_3
-    moved = shutil.copytree(prepared_data, tmp_path / "moved")
-    arguments = ("agg-3", "--scale", "tiny", "--data", moved, "--output", output, *LM)
-    assert started(*arguments).stdout == first.stdout
     (moved / "manifest.json").write_text('{"corpus": "another", "bpe": {"kind": "words"}}')
-    result = started(*arguments, check=False)
-    assert result.returncode == 2 and "other settings (corpus: " in result.stderr.splitlines()[-1]
+    for words, said in (
+        ((*options[:3], moved, *options[4:]), "other settings (corpus: "),
+        ((*options, "common.seed=2"), "other settings (overrides: "),
+    ):
+        result = reproduce("agg-3", *words, check=False)
+        assert result.returncode == 2 and said in result.stderr.splitlines()[-1]
 
 
-def test_text_of_two_languages_is_refused_for_a_language_model(mt_data, tmp_path):
-    (tmp_path / "data-bin").symlink_to(mt_data)
-    (tmp_path / "manifest.json").write_text('{"bpe": {"kind": "words"}}')
-    result = started("agg-3", "--scale", "tiny", "--data", tmp_path, "--output", tmp_path / "runs", check=False)
-    assert result.returncode == 2 and "found text of two languages" in result.stderr.splitlines()[-1]
-
-
-def test_a_figure_of_the_same_models(table_3, prepared_data):
-    output, _ = table_3
-    printed = started("agg-figure-3", "--scale", "tiny", "--data", prepared_data, "--output", output, *LM)
-    pictures = printed.stdout.splitlines()[-2:]
-    assert [os.path.basename(path) for path in pictures] == [
-        "agg-figure-3-projection.png", "agg-figure-3-singular-values.png",
-    ]  # fmt: skip
-    assert all(os.path.getsize(path) > 1000 for path in pictures)
-
-
-def test_a_dry_run_prints_the_trainings_and_starts_none(prepared_data, tmp_path):
-    printed = reproduce(
-        "agg-3", "--scale", "tiny", "--data", prepared_data, "--output", tmp_path / "new", "--dry-run"
-    ).stdout
-    trainings = [line for line in printed.splitlines() if not line.startswith("#")]  # a comment says what they take
-    assert len(trainings) == 2 and all("scripts/train.sh" in line and "size=tiny" in line for line in trainings)
-    assert "# agg-3: 2 trainings" in printed
-    assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize(("key", "missing"), [("agg-6", "word-similarity"), ("agps-3", "eflomal")])
-def test_a_dry_run_needs_no_data_to_measure(key, missing, prepared_data, mt_data, tmp_path, monkeypatch):
-    monkeypatch.setenv("AGG_DATA", str(tmp_path))
-    monkeypatch.setattr(measures.importlib.util, "find_spec", lambda name: None)
-    data = prepared_data
-    if key == "agps-3":
-        data = tmp_path / "parallel"
-        data.mkdir()
-        (data / "data-bin").symlink_to(mt_data)
-        (data / "manifest.json").write_text('{"bpe": {"kind": "words"}}')
-    options = ("--scale", "tiny", "--data", data, "--output", tmp_path / "runs")
-    printed = run_entry_here(key, *options, "--dry-run")
-    assert printed.returncode == 0 and "scripts/train.sh" in printed.stdout, printed.stderr
-    assert f"{key} cannot be measured yet: " in printed.stderr and missing in printed.stderr
-    failed = run_entry_here(key, *options)
-    assert failed.returncode == 2 and missing in failed.stderr and failed.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("agg-12",), "found the entry 'agg-12'; expected one of agg-1, "),
-        ((), "found no ENTRY"),
-        (("agg-3", "max_update"), "or key=value, for every training"),
-        (("agg-3", "Max-Update=3"), "expected key=value"),
-        (("agg-3", "size=small"), "expected --scale, --data or --output for that"),
-        (("agg-3", "--show", "--dry-run"), "found --show and --dry-run"),
-        (("agg-7", "--scale", "tiny", "--output", "/nowhere"), "found no --data; expected a folder of"),
-        (("agg-3", "--data", "/nowhere"), "--data: found no folder /nowhere"),
-        (("agg-3", "common.seed=7", "--seeds", "1", "2"), "found common.seed= with --seeds"),
-        (("demo", "--data", str(ROOT / "docs")), "which was not prepared"),
-        (("agg-3", "--topk", "3"), "--topk: found it with agg-3, which cannot take it"),
-        (("agg-3", "--jobs", "0"), "--jobs: found '0'; expected a whole number from 1"),
-        (("agg-3", "--seeds", "1", "x"), "--seeds/--seed: found 'x'; expected a whole number from 1"),
-    ],
-)
-def test_mistakes_are_told_in_one_line(arguments, message):
-    result = run_entry_here(*arguments)
-    assert result.returncode == 2 and message in result.stderr and result.stderr.count("\n") == 1
-
-
-def test_all_entries_are_listed():
-    """49 tables and figures, those of a paper together, then our own experiments."""
-    listed = [line.split()[0] for line in reproduce("--list").stdout.splitlines()]
-    assert len(listed) == 54 and listed[-5:] == ["demo", "objectives", "f2", "multi30k", "cures"]
-
-
-def test_several_entries_and_seeds_side_by_side(prepared_data, tmp_path):
-    """A folder per seed; each model once, though both entries have it; then nothing is trained or measured again."""
-    arguments = ("--scale", "tiny", "--data", prepared_data, "--output", tmp_path, "--seeds", "1", "2", "--jobs", "2")
-    printed = started("agg-10", "agg-figure-3", *arguments, *LM, timeout=600)
+@pytest.mark.slow
+def test_several_entries_and_seeds(prepared_data, tmp_path):
+    """A folder per seed; each model once, though both entries have it."""
+    options = ("--scale", "tiny", "--seeds", "1", "2", "--data", prepared_data, "--output", tmp_path)
+    printed = reproduce("agg-10", "agg-figure-3", *options, *LM)
     assert {path.name for path in tmp_path.iterdir()} == {"seed-1", "seed-2", "tables"}
     trained = [line for line in printed.stderr.splitlines() if line.startswith("reproduce: training ")]
     assert len(trained) == 2 * 2 == len(set(trained))
@@ -157,13 +71,128 @@ def test_several_entries_and_seeds_side_by_side(prepared_data, tmp_path):
     assert deviation == f"{abs(first - second) / 2**0.5:.3f}" and "over n = 2 seeds: 1, 2." in printed.stdout
     pictures = {path.name for path in (tmp_path / "tables").glob("*.png")}
     assert len(pictures) == 2 * 2 and "agg-figure-3-projection-seed-2.png" in pictures
-    again = started("agg-10", *arguments, *LM)
-    assert printed.stdout.startswith(again.stdout)
-    assert "training" not in again.stderr and "measuring" not in again.stderr
 
 
+@pytest.mark.slow
 def test_a_training_that_fails_is_named_and_starts_no_other(prepared_data, tmp_path):
-    arguments = ("--scale", "tiny", "--data", prepared_data, "--output", tmp_path, *LM, "criterion.label_smoothing=7")
-    failed = started("agg-8", *arguments, check=False)
+    options = ("--scale", "tiny", "--data", prepared_data, "--output", tmp_path, *LM, "criterion.label_smoothing=7")
+    failed = reproduce("agg-8", *options, check=False)
     assert failed.returncode == 2 and "training agg-mle failed (status 2); its output is in" in failed.stderr
     assert failed.stderr.count("reproduce: training ") == 1 and not failed.stdout
+
+
+@pytest.mark.slow
+def test_the_demo_from_its_first_line(prepared_data, tmp_path):
+    """By its script, from another folder, two trainings side by side; then again: what is done is not done again."""
+    options = ("--updates", "8", "--rare-fractions", "0.3", "--output", "the demo", "model.decoder_layers=1")
+    command = ("bash", ROOT / "scripts" / "demo.sh", "--data", prepared_data, *options, "--jobs", "2")
+    first = run_command(*command, cwd=tmp_path)
+    output = tmp_path / "the demo"
+    assert "| agg-0.3   |" in first.stdout and "| Δ agg-0.3 |" in first.stdout and "8/8" in first.stderr
+    assert first.stdout.splitlines()[-1] == str(output / "report.html") and (output / "report.html").is_file()
+    found = json.loads((output / "table.json").read_text())["rows"]
+    assert [row["method"] for row in found] == ["mle", "agg-0.3", "human"]
+    for picture in ("projection.png", "singular-values.png", "rare-tokens.png"):
+        assert (output / picture).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert len(list((output / "mle").glob("checkpoint_*_*.pt"))) == 1  # of which an interrupted training goes on
+    again = reproduce("demo", "--data", prepared_data, *options, cwd=tmp_path)
+    assert "mle is trained already" in again.stderr and again.stdout == first.stdout
+
+
+@pytest.mark.slow
+def test_the_factorized_layer_on_text(shared_data, tmp_path, monkeypatch):
+    """From raw text to both tables."""
+    models = language_models.F2_MODELS
+    fewer = {name: models[name] for name in ("mle", "f2", "equal-token-4")}
+    monkeypatch.setattr(language_models, "F2_MODELS", fewer)
+    names = [f"wiki.{split}.tokens" for split in ("train", "valid", "test")]
+    text = head_of(shared_data / "wikitext-2", tmp_path / "text", names, {"train": 800, "valid": 40, "test": 50})
+    small = [override for override in LM if override.startswith("model.")]
+    printed = reproduce("f2", "--data", text, "--output", tmp_path / "out", "--updates", "4", *small)
+    assert printed.stdout.count("| human ") == 2 and printed.stderr.count("generate texts") == 7
+    assert "| f2-top3-decoupled " in printed.stdout and "| PPL total " in printed.stdout
+    measured = json.loads((tmp_path / "out" / "text-metrics.json").read_text())["rows"]
+    assert [row["method"] for row in measured][-3:] == ["f2-greedy", "f2-greedy-decoupled", "human"]
+
+
+@pytest.mark.slow
+def test_multi30k(shared_data, tmp_path, monkeypatch):
+    """A model with options of its own, and both ways to decode the factorized layer, from raw text to BLEU."""
+    models, entry = ("bias-agg-0.3", "f2", "f2-greedy-class"), OURS["multi30k"]
+
+    @wraps(entry.build)
+    def build(**options):
+        (experiment,) = entry.build(**options)
+        return [replace(experiment, methods=[one for one in experiment.methods if one.label in models])]
+
+    monkeypatch.setitem(OURS, "multi30k", replace(entry, build=build))
+    names = [f"{split}.{language}" for split in ("train", "valid", "test") for language in ("en", "de")]
+    text = head_of(shared_data / "multi30k", tmp_path / "text", names, {"train": 300, "valid": 10, "test": 3})
+    small = [override for override in MT if override.startswith("model.")]
+    options = ("--data", text, "--output", tmp_path / "out", "--updates", "5", "--vocabulary", "500")
+    printed = reproduce("multi30k", *options, *small)
+    table = rows(printed.stdout)
+    assert len(table) == 2 + len(models) and "nrefs:1|case:mixed" in printed.stdout
+    assert all(0 <= float(table[name][0]) <= 100 and 0 <= float(table[name][3]) <= 1 for name in models)
+    for name in ("f2/generate.log", "f2/generate-greedy-class.log"):
+        log = (tmp_path / "out" / name).read_text(encoding="utf-8")
+        assert sum(line.startswith("D-") for line in log.splitlines()) == 3
+
+
+def test_a_dry_run_prints_the_trainings_and_starts_none(prepared_data, tmp_path):
+    """Without GPUs; a table of the papers says what it takes."""
+    options = ("--scale", "tiny", "--data", prepared_data, "--output", tmp_path / "new", "--dry-run")
+    printed = reproduce("agg-6", *options)
+    trainings = [line for line in printed.stdout.splitlines() if not line.startswith("#")]
+    assert len(trainings) == 2 and all("scripts/train.sh" in line and "size=tiny" in line for line in trainings)
+    assert "# agg-6: 2 trainings on a CPU" in printed.stdout
+    printed = reproduce("agg-3", "agps-3", "--dry-run", "--gpus", "4", "--output", tmp_path / "new", cwd=tmp_path)
+    lines = printed.stdout.splitlines()
+    assert sum(line.startswith(f"env PYTHONPATH={ROOT} ") and "scripts.data." in line for line in lines) == 2
+    assert sum("/scripts/train.sh " in line and line.endswith(" --gpus 4") for line in lines) == 5
+    assert any(line.startswith("# agg-3: 2 trainings, 38 GPU hours, 9.5 hours on 4 GPUs; ") for line in lines)
+    assert lines[-1].startswith("# The published scale has not been run with this package yet.")
+    assert not (tmp_path / "new").exists()
+
+
+MISTAKES = [
+    (("agg-12",), "found the entry 'agg-12'; expected one of agg-1, "),
+    ((), "found no ENTRY"),
+    (("agg-3", "max_update"), "or key=value, for every training"),
+    (("agg-3", "Max-Update=3"), "expected key=value"),
+    (("agg-3", "size=small"), "expected --scale, --data or --output for that"),
+    (("agg-3", "--show", "--dry-run"), "found --show and --dry-run"),
+    (("agg-7", "--scale", "tiny", "--output", "out"), "found no --data; expected a folder of"),
+    (("agg-3", "--data", "/nowhere"), "--data: found no folder /nowhere"),
+    (("agg-3", "common.seed=7", "--seeds", "1", "2"), "found common.seed= with --seeds"),
+    (("agg-3", "--updates", "3"), "--updates: found it with agg-3, which cannot take it"),
+    (("f2", "--rare-fractions", "0.3"), "--rare-fractions: found it with f2, which cannot take it"),
+    (("agg-3", "--jobs", "0"), "--jobs: found '0'; expected a whole number from 1"),
+    (("agg-3", "--seeds", "1", "x"), "--seeds/--seed: found 'x'; expected a whole number from 1"),
+    (("demo", "--data", ROOT / "docs"), "found no wiki.train.tokens in"),
+    (("demo", "--rare-fractions", "1.5"), "between 0 and 1"),
+    (("demo", "--rare-fractions", " "), "between 0 and 1"),
+    (("demo", "--fast"), "--fast"),
+    (("demo", "--output", ""), "--output: found ''; expected a folder"),
+    (("demo", "--output", "a:b"), "expected a path without ':'"),
+    (("objectives",), "found no --data"),
+    (("multi30k",), "found no train.en in None; expected the folder of Multi30k"),
+]
+
+
+def test_mistakes_are_told_in_one_line(tmp_path):
+    """Before anything is made."""
+    for arguments, message in MISTAKES:
+        result = reproduce(*arguments, check=False, cwd=tmp_path)
+        assert result.returncode == 2 and message in result.stderr, (arguments, result.stderr)
+        assert result.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+def test_text_of_two_languages_is_refused_for_a_language_model(mt_data, tmp_path):
+    (tmp_path / "data-bin").symlink_to(mt_data)
+    (tmp_path / "manifest.json").write_text('{"bpe": {"kind": "words"}, "tokenizer": "words"}')
+    result = reproduce("agg-3", "--scale", "tiny", "--data", tmp_path, "--output", tmp_path / "runs", check=False)
+    assert result.returncode == 2 and "found text of two languages" in result.stderr
+    result = reproduce("agg-7", "--data", tmp_path, "--output", tmp_path / "runs", check=False)
+    assert "expected text of two languages, tokenizer moses, prepared with --validation train" in result.stderr
+    assert not (tmp_path / "runs").exists()

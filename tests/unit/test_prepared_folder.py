@@ -1,83 +1,82 @@
-"""What says that a folder is complete, or a stage of it made."""
+"""A prepared folder: made stage by stage, found complete, refused if it is another."""
 
 import hashlib
 import json
+import sys
 
 import pytest
 
 from agg_fairseq.errors import UserError
-from scripts.data.prepared_folder import explained_if_lost, is_complete, is_made, stage, write_manifest
+from scripts.data.prepared_folder import binarize, prepare_folder
 
-SETTINGS = {"corpus": "some", "merges": 6}
+SETTINGS = {"corpus": "some", "sizes": (1, 2)}
 
 
-def test_written_and_found(tmp_path):
-    (tmp_path / "text").mkdir()
-    (tmp_path / "text" / "b").write_text("one\ntwo\n")
-    (tmp_path / "a").write_text("")
-    assert not is_complete(tmp_path, SETTINGS)
-    write_manifest(tmp_path, SETTINGS, {"dictionary": 7}, [tmp_path / "text" / "b", tmp_path / "a"])
-    assert is_complete(tmp_path, SETTINGS)
-    assert json.loads((tmp_path / "manifest.json").read_text()) == {
+def prepare(folder, settings=SETTINGS, fails=False):
+    """Two stages, of which the second one may fail; returns what was made."""
+    made = []
+
+    def first(partial):
+        (partial / "a").write_text("one\ntwo\n")
+        made.append("first")
+
+    def second(partial):
+        (partial / "b").write_text((folder / "first" / "a").read_text())
+        if fails:
+            raise UserError("no")
+        made.append("second")
+
+    def finish():
+        return {"dictionary": 7}, ["second/b", "first/a"]
+
+    prepare_folder("prepare", folder, settings, {"first": first, "second": second}, finish)
+    return made
+
+
+def test_a_run_that_failed_goes_on_and_a_complete_folder_is_left_alone(tmp_path, capsys):
+    folder = tmp_path / "new" / "folder"
+    with pytest.raises(UserError):
+        prepare(folder, fails=True)
+    assert not (folder / "second").exists() and (folder / ".second.partial" / "b").exists()
+    (folder / ".second.partial" / "c").write_text("half")
+    assert prepare(folder) == ["second"]
+    digest = hashlib.sha256(b"one\ntwo\n").hexdigest()
+    assert json.loads((folder / "manifest.json").read_text()) == {
         "dictionary": 7,
-        "settings": SETTINGS,
-        "files": {
-            "a": {"lines": 0, "sha256": hashlib.sha256(b"").hexdigest()},
-            "text/b": {"lines": 2, "sha256": hashlib.sha256(b"one\ntwo\n").hexdigest()},
-        },
+        "settings": {"corpus": "some", "sizes": [1, 2]},
+        "files": {name: {"lines": 2, "sha256": digest} for name in ("first/a", "second/b")},
     }
+    assert [path.name for path in (folder / "second").iterdir()] == ["b"]
+    (folder / "first" / "a").unlink()  # what is not needed any more may go
+    assert prepare(folder) == [] and f"{folder} is complete" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({**SETTINGS, "merges": 7}, r"other settings \(\{'merges': 6\}\)"),
-        ({**SETTINGS, "from": "x"}, r"other settings \(\{'from': None\}\)"),
-        ({"corpus": "some"}, r"other settings \(\{'merges': 6\}\)"),
-    ],
-)
-def test_other_settings(tmp_path, settings, said):
-    write_manifest(tmp_path, SETTINGS, {}, [])
-    with pytest.raises(UserError, match=said):
-        is_complete(tmp_path, settings)
+@pytest.mark.parametrize("fails", [False, True])  # complete, or left in the middle
+@pytest.mark.parametrize(("settings", "said"), [({**SETTINGS, "sizes": [1]}, "sizes"), ({"corpus": "some"}, "sizes")])
+def test_other_settings_are_refused(tmp_path, fails, settings, said):
+    try:
+        prepare(tmp_path, fails=fails)
+    except UserError:
+        assert fails
+    with pytest.raises(UserError, match=rf"other settings \({{'{said}': \[1, 2\]}}\); remove it"):
+        prepare(tmp_path, settings)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '"x"', "{"])
-def test_other_files(tmp_path, content):
-    (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(UserError, match="found no manifest of this script; name another folder"):
-        is_complete(tmp_path, SETTINGS)
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / "first").mkdir()
+    with pytest.raises(UserError, match="found first, which is not of this script; remove it or name another folder"):
+        prepare(tmp_path)
+    for content in ("{}", '{"settings": 5}', "[]", "{"):
+        (tmp_path / "manifest.json").write_text(content)
+        with pytest.raises(UserError, match="expected"):
+            prepare(tmp_path)
 
 
-@pytest.mark.parametrize("settings", ["5", "null", '"x"', "[1]"])
-def test_settings_that_are_none(tmp_path, settings):
-    """In the manifest, and in a stage's folder."""
-    (tmp_path / "manifest.json").write_text(f'{{"settings": {settings}}}')
-    with pytest.raises(UserError, match="found the settings .*; expected those of this script; remove it or name"):
-        is_complete(tmp_path, SETTINGS)
-    (tmp_path / "settings.json").write_text(settings)
-    with pytest.raises(UserError, match="found the settings .*; expected those of this script; remove it or name"):
-        is_made(tmp_path, SETTINGS)
-
-
-def test_a_stage_is_made_once(tmp_path):
-    folder = tmp_path / "text"
-    assert not is_made(folder, SETTINGS)
-    made = [stage(folder, SETTINGS, lambda partial: (partial / "a").write_text("a")) for _ in range(2)]
-    assert made == [True, False] and is_made(folder, SETTINGS)
-    with pytest.raises(UserError, match=r"other settings \(\{'merges': 6\}\); remove it"):
-        is_made(folder, {"corpus": "some"})
-    (folder / "settings.json").unlink()
-    with pytest.raises(UserError, match=r"text: found no settings.json in it, .*; remove it or name another"):
-        stage(folder, SETTINGS, lambda partial: None)
-
-
-def test_a_file_of_a_stage_is_lost(tmp_path):
-    """The message says which folder to remove; of other files, nothing is known."""
-    stage(tmp_path / "text", SETTINGS, lambda partial: (partial / "a").write_text("a"))
-    (tmp_path / "text" / "a").unlink()
-    with pytest.raises(UserError, match=f"found no .*/text/a; .* remove the folder {tmp_path / 'text'} and run it"):
-        with explained_if_lost():
-            stage(tmp_path / "next", SETTINGS, lambda partial: (tmp_path / "text" / "a").read_text())
-    with pytest.raises(FileNotFoundError), explained_if_lost():
-        (tmp_path / "elsewhere").read_text()
+def test_fairseq_preprocess_fails(tmp_path, monkeypatch):
+    """Only the last line that it printed is told."""
+    program = tmp_path / "fairseq-preprocess"
+    program.write_text("#!/bin/sh\necho Traceback >&2\necho ValueError: no >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(UserError, match=rf"fairseq-preprocess failed, writing {tmp_path}/bin \(ValueError: no\); mend"):
+        binarize(tmp_path / "text", tmp_path / "bin", 1, [])

@@ -16,18 +16,16 @@ def inner(updates, of_hydra=False):
     return f"2026-01-01 10:00:00 | INFO | train_inner | {numbers}"
 
 
-def valid(updates):
-    return f'2026-01-01 | INFO | valid | {{"epoch": 1, "valid_ppl": "321.0", "valid_num_updates": "{updates}"}}'
-
-
 class Terminal(io.StringIO):
     def isatty(self):
         return True
 
 
 def shown(*lines, screen=None):
-    screen = screen or io.StringIO()
-    follow("agg", [f"{line}\n".encode() for line in lines], screen)
+    screen, copy = screen or io.StringIO(), io.BytesIO()
+    written = [f"{line}\n".encode() for line in lines]
+    follow("agg", written, screen, copy)
+    assert copy.getvalue() == b"".join(written)
     return screen.getvalue()
 
 
@@ -37,32 +35,20 @@ def test_both_forms_of_a_line(of_hydra):
     assert text == f"agg          [{'#' * 7:<30}] 10/40  ppl 500.5  rare tokens 7\n"
 
 
-def test_a_tenth_of_the_way_each():
+def test_a_tenth_of_the_way_each_and_validation_under_the_same_names():
     text = shown(SETTINGS, *[inner(updates) for updates in range(1, 41)])
     assert text.count("\n") == 11 and text.endswith("] 40/40  ppl 500.5  rare tokens 7\n")
+    valid = '2026-01-01 | INFO | valid | {"epoch": 1, "valid_ppl": "321.0", "valid_num_updates": "20"}'
+    assert shown(SETTINGS, inner(10), valid).splitlines()[-1].endswith("20/40  ppl 321.0  rare tokens 7")
 
 
-def test_validation_is_shown_under_the_same_names():
-    assert shown(SETTINGS, inner(10), valid(20)).splitlines()[-1].endswith("20/40  ppl 321.0  rare tokens 7")
-
-
-def test_a_resumed_run_begins_where_it_is():
+def test_a_resumed_run_on_a_terminal_begins_where_it_is():
     text = shown(SETTINGS, inner(30), inner(40), screen=Terminal())
     assert "30/40" in text.split("\r")[1] and "40/40" in text.split("\r")[2]
     assert "40/40  ppl 500.5  rare tokens 7  0 s left" in text and text.endswith("\n")
 
 
-def test_without_the_length_it_is_as_long_as_it_went():
-    assert "] 10/10 " in shown(inner(10))
-
-
 @pytest.mark.parametrize("text", ["{not JSON}", '{"num_updates": }', "{'num_updates': 3}", "{}"])
 def test_what_is_no_line_of_numbers_is_skipped(text):
     """An error would end the training, whose output nobody read any more."""
-    assert shown(SETTINGS, f"| train_inner | {text}", inner(10)) == shown(SETTINGS, inner(10))
-
-
-def test_what_it_reads_is_kept():
-    lines, copy = [f"{inner(10)}\n".encode(), b"\xff no text\n"], io.BytesIO()
-    follow("agg", lines, io.StringIO(), copy)
-    assert copy.getvalue() == b"".join(lines)
+    assert shown(f"| train_inner | {text}", inner(10)) == shown(inner(10)) and "] 10/10 " in shown(inner(10))

@@ -1,30 +1,27 @@
-"""The demo's corpus, prepared: one run at a time, and errors in one line."""
-
-import subprocess
-import sys
+"""The demo's corpus: the documentation that comes with Python."""
 
 import pytest
 
 from agg_fairseq.errors import UserError
 from scripts.data import python_documentation
-from scripts.data.locks import only_run_in
-from tests.conftest import ROOT
+from scripts.data.python_documentation import paragraphs, split
 
 
-def test_a_second_run_waits_for_the_first(tmp_path):
-    with only_run_in(tmp_path):
-        second = subprocess.Popen(
-            [sys.executable, "-m", "scripts.data.python_documentation", "--output", tmp_path],
-            cwd=ROOT, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert second.stderr.readline() == f"waiting for another run in {tmp_path} to end\n"
-        second.kill()
-        second.communicate(timeout=60)
+def test_paragraphs_are_those_that_are_no_code():
+    text = "The *first* paragraph of\n``text`` here.\n\n>>> an + example of\n\n   if code is here:\n\nToo short\n"
+    assert paragraphs(text) == ["The first paragraph of text here."]
+
+
+def test_a_document_is_in_one_split_and_nothing_is_there_twice():
+    """Of every 20 documents, the first is for validation and the second for testing."""
+    documents = ([f"paragraph {number}", "the same in all"] for number in range(41))
+    splits = split(documents)
+    assert splits["valid"] == ["paragraph 0", "the same in all", "paragraph 20", "paragraph 40"]
+    assert splits["test"] == ["paragraph 1", "paragraph 21"] and len(splits["train"]) == 36
 
 
 def test_too_little_text(tmp_path, monkeypatch):
     monkeypatch.setattr(python_documentation, "documents", lambda: [["a few words of text"]] * 40)
-    monkeypatch.setattr(sys, "argv", ["prepare", "--output", str(tmp_path / "out")])
     with pytest.raises(UserError, match="--vocabulary: found 8,000; expected a size that fits the text "):
-        python_documentation.main()
+        python_documentation.main(["--output", str(tmp_path / "out")])
     assert not (tmp_path / "out" / "text").exists()

@@ -1,49 +1,47 @@
-"""Where the text comes from: folders of the user, and archives of WMT's layout from mirrors that are files."""
+"""Where parallel text comes from: folders of the user, and archives of WMT's layout from mirrors that are files."""
 
-import dataclasses
 import hashlib
+from itertools import chain
 
 import pytest
 
 from agg_fairseq.errors import UserError
 from scripts.data import translation_source
-from scripts.data.translation_source import ARCHIVES, DEV, EUROPARL, TEST, downloaded, given
-from tests.wmt_archives import LANGUAGES, TEXTS, sentences, write_archives
+from scripts.data.digests import ALGORITHMS, digest
+from scripts.data.translation_source import DEV, DIGESTS, EUROPARL, MIRRORS, TEST, downloaded, given
+from tests.wmt_archives import TEXTS, sentences, write_archives
 
 
-def contents(splits):
-    """By split and language, the lines."""
+def contents(source):
+    """By split and side, the lines."""
+    texts = source.texts()
     return {
-        split: [[line for text in texts for line in getattr(text, side).lines()] for side in ("source", "target")]
-        for split, texts in splits.items()
+        split: [list(chain(*(side.lines() for side in sides))) for sides in zip(*texts[split], strict=True)]
+        for split in texts
     }
 
 
-EXPECTED = {split: [sentences(split, language) for language in LANGUAGES] for split in TEXTS}
+EXPECTED = {split: [sentences(split, language) for language in ("en", "de")] for split in TEXTS}
 
 
 def test_archives_that_are_given(tmp_path, capsys):
-    """All of the five, whose digests are not WMT's: a warning for each, with all digests that were expected."""
+    """All of the five, whose digests are not WMT's: a warning for each."""
     source = given(write_archives(tmp_path / "archives"))
-    assert source.corpus == "wmt14_en_de" and list(source.settings) == list(ARCHIVES)
-    assert source.settings[DEV] == hashlib.sha256((tmp_path / "archives" / DEV).read_bytes()).hexdigest()
-    assert contents(source.splits()) == EXPECTED
+    assert source.corpus == "wmt14_en_de" and not source.is_official
+    assert source.settings == {name: digest(tmp_path / "archives" / name) for name in MIRRORS}
+    assert contents(source) == EXPECTED
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 5 and all("is not WMT's: found the " in line for line in said)
-    assert sum("warning: training-parallel-" in line for line in said) == 3 and f"warning: {TEST}" in said[-1]
-    assert said[3].count("MD5") == 2 and said[3].count("SHA-256") == 3
-    assert not source.is_official
+    assert len(said) == 5 and all("is not WMT's: found the digest " in line for line in said)
 
 
-def test_plain_text_comes_first(tmp_path):
-    """It is known by its own content, wherever it lies."""
+def test_plain_text_comes_first_and_is_known_by_its_content(tmp_path):
     write_archives(tmp_path / "mine")
-    for split in ("train", "valid", "test"):
+    for split in TEXTS:
         for language in ("en", "de"):
             (tmp_path / "mine" / f"{split}.{language}").write_text(f"{split} {language}\n")
     source = given(tmp_path / "mine")
     assert source.corpus == "mine" and source.settings["valid.de"] == hashlib.sha256(b"valid de\n").hexdigest()
-    assert contents(source.splits()) == {split: [[f"{split} en"], [f"{split} de"]] for split in EXPECTED}
+    assert contents(source) == {split: [[f"{split} en"], [f"{split} de"]] for split in TEXTS}
 
 
 def test_something_is_missing(tmp_path):
@@ -56,55 +54,38 @@ def test_something_is_missing(tmp_path):
 
 @pytest.fixture
 def mirrors(tmp_path, monkeypatch):
-    """Archives of ours in the place of WMT's, with their digests, behind a mirror that is gone."""
+    """Archives of ours in the place of WMT's, with their digests of the same kinds, behind a mirror that is gone."""
     folder = write_archives(tmp_path / "mirror")
-    ours = {}
-    for name, archive in ARCHIVES.items():
-        content = (folder / name).read_bytes()
-        digests = [hashlib.new("md5" if len(one) == 32 else "sha256", content).hexdigest() for one in archive.digests]
-        urls = [(tmp_path / "gone" / name).as_uri(), (folder / name).as_uri()]
-        ours[name] = dataclasses.replace(archive, mirrors=urls, bytes=len(content), digests=digests)
-    monkeypatch.setattr(translation_source, "ARCHIVES", ours)
-    return ours
+    urls = {name: [(tmp_path / "gone" / name).as_uri(), (folder / name).as_uri()] for name in MIRRORS}
+    ours = {name: [digest(folder / name, ALGORITHMS[len(one)]) for one in known] for name, known in DIGESTS.items()}
+    monkeypatch.setattr(translation_source, "MIRRORS", urls)
+    monkeypatch.setattr(translation_source, "DIGESTS", ours)
+    return folder
 
 
 def test_archives_that_are_downloaded(tmp_path, mirrors):
+    """Only when they are read; what another file has sent at a mirror is not taken."""
+    (tmp_path / "gone").mkdir()
+    for name in (TEST, DEV):
+        (tmp_path / "gone" / name).write_text("<html>log in first")
     source = downloaded(tmp_path / "downloads")
-    assert not (tmp_path / "downloads").exists()
-    assert all(line.startswith("download ") and line.count("file://") == 2 for line in source.plan)
-    assert contents(source.splits()) == EXPECTED
-    assert sorted(path.name for path in (tmp_path / "downloads").iterdir()) == sorted(ARCHIVES)
-    assert all(line.startswith("have ") for line in downloaded(tmp_path / "downloads").plan)
+    assert source.is_official and not (tmp_path / "downloads").exists()
+    assert contents(source) == EXPECTED
+    assert sorted(path.name for path in (tmp_path / "downloads").iterdir()) == sorted(MIRRORS)
 
 
 @pytest.mark.parametrize("name", [EUROPARL, DEV, TEST])
-def test_another_file_than_it_should_be(tmp_path, mirrors, name):
-    """By SHA-256 or MD5, whichever is known."""
-    downloads = write_archives(tmp_path / "downloads")
-    (downloads / name).write_bytes((downloads / name).read_bytes() + b"x")
-    with pytest.raises(UserError, match=rf"{name}: found the (SHA-256|MD5) .*; remove the file and run it again"):
-        downloaded(downloads).splits()
-
-
-def test_another_file_at_a_mirror(tmp_path, mirrors):
-    """By MD5, or by all of several digests: the next mirror is asked."""
-    for name in (TEST, DEV):
-        (tmp_path / "gone").mkdir(exist_ok=True)
-        (tmp_path / "gone" / name).write_text("<html>log in first")
-    assert contents(downloaded(tmp_path / "downloads").splits()) == EXPECTED
-
-
-def test_archives_that_are_given_and_official(tmp_path, mirrors, capsys):
+def test_another_file_than_it_should_be(tmp_path, mirrors, name, capsys):
+    """By SHA-256 or MD5, whichever is known. Where it was given, it is taken with a warning."""
     folder = write_archives(tmp_path / "mine")
-    for name in ARCHIVES:
-        (folder / name).write_bytes((tmp_path / "mirror" / name).read_bytes())
     assert given(folder).is_official and not capsys.readouterr().err
-    assert downloaded(tmp_path / "downloads").is_official
-    (folder / TEST).write_bytes((folder / TEST).read_bytes() + b"x")
-    assert not given(folder).is_official and TEST in capsys.readouterr().err
+    (folder / name).write_bytes((folder / name).read_bytes() + b"x")
+    assert not given(folder).is_official and f"{name} is not WMT's" in capsys.readouterr().err
+    with pytest.raises(UserError, match=rf"{name}: found the digest .*; remove the file and run it again"):
+        downloaded(folder).texts()
 
 
 def test_mirrors_that_are_gone(tmp_path, mirrors):
-    (tmp_path / "mirror" / DEV).unlink()
+    (mirrors / DEV).unlink()
     with pytest.raises(UserError, match=r"could not download dev\.tgz"):
-        downloaded(tmp_path / "downloads").splits()
+        downloaded(tmp_path / "downloads").texts()

@@ -1,0 +1,85 @@
+"""The shell scripts: in a fresh clone, wherever the user is, and with any argument."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT, run_command
+
+pytestmark = pytest.mark.slow  # processes of their own
+
+SCRIPTS = (
+    "train.sh", "reproduce.sh", "demo.sh", "wikitext2/prepare.sh", "wikitext103/prepare.sh", "wmt14_en_de/prepare.sh",
+)  # fmt: skip
+NAMES = (
+    "a b", " leading", "trailing ", "-o", "-", "läufe-☃", "*", "?[a]", "$(touch marker)", "`touch marker`", "",
+    ";touch marker", "|touch marker", "&", "#", "~", "%s%n", "{a,b}", "a,b", "a=b", 'a"b', "a\\b", "!!", "<a>", "a\tb",
+    "$HOME", "new\nline", "'", "a:b", "${a}",
+)  # fmt: skip
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A copy of the sources without .venv, a python3 that finds no installed package, and a set-up that notes its run.
+
+    The environment that it makes has a Python that only notes how it is called.
+    """
+    root = tmp_path / "a clone"
+    for name in ("scripts", "agg_fairseq"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "scripts" / "setup.sh").write_text(
+        'mkdir -p "$root/.venv/bin"; echo set up; touch "$root/.venv/.installed"\n'
+        'printf \'#!/bin/sh\\nprintf "%%s\\\\0" "$PYTHONPATH" "$@"\\n\' > "$root/.venv/bin/python"\n'
+        'chmod +x "$root/.venv/bin/python"\n'.replace("$root", str(root))
+    )
+    (root / "bin").mkdir()
+    (root / "bin" / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    (root / "bin" / "python3").chmod(0o755)
+    return root
+
+
+def started(clone, script, *arguments, **options):
+    environment = {"PATH": f"{clone}/bin:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1", **options}
+    command = ["bash", clone / "scripts" / script, *arguments]
+    return subprocess.run(command, cwd=clone.parent, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_needs_only_the_standard_library(clone, script):
+    """No environment is set up, and files of the user's folder that are named like modules are not run."""
+    (clone.parent / "scripts").mkdir()
+    for name in ("scripts/__init__.py", "regex.py", "argparse.py"):
+        (clone.parent / name).write_text("raise SystemExit('the user’s own file was run')")
+    result = started(clone, script, "--help")
+    assert (result.returncode, result.stderr) == (0, "") and result.stdout.startswith("usage: ")
+    assert not (clone / ".venv").exists()
+
+
+def test_all_entries_are_listed(clone):
+    """49 tables and figures, those of a paper together, then our own experiments."""
+    listed = [line.split()[0] for line in started(clone, "reproduce.sh", "--list").stdout.splitlines()]
+    assert len(listed) == 54 and listed[-5:] == ["demo", "objectives", "f2", "multi30k", "cures"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_work_begins_with_the_set_up_and_every_argument_is_handed_on_as_it_is(clone, script):
+    """Wherever CDPATH would lead; the next call finds the environment there."""
+    for set_up in ("set up\n", ""):
+        result = started(clone, script, *NAMES, CDPATH=".:/")
+        path, option, _, *arguments = result.stdout.split("\0")[:-1]
+        assert (path, option, result.stderr) == (str(clone), "-m", set_up)
+        assert arguments[-len(NAMES) :] == list(NAMES)
+    assert not list(clone.parent.rglob("marker"))
+    shutil.rmtree(clone / ".venv")
+    (clone / "scripts" / "setup.sh").write_text("echo no compiler >&2; exit 2")
+    result = started(clone, script, "agg-3")
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", "no compiler\n")
+
+
+def test_scripts_are_clean():
+    """As shellcheck sees them."""
+    scripts = sorted((ROOT / "scripts").rglob("*.sh"))
+    assert len(scripts) == len(SCRIPTS) + 2
+    run_command("shellcheck", "--shell=bash", "--external-sources", "--source-path=SCRIPTDIR", *scripts)

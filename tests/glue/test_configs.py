@@ -1,0 +1,238 @@
+"""configs/: every file is composed at every size of its papers and compared with what these give.
+
+All that does not depend on the file is that of `mle` at the same size, which is compared with the papers once.
+"""
+
+import re
+from functools import cache
+
+import pytest
+import torch
+from fairseq import models
+from fairseq.data import Dictionary
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.translation import TranslationTask
+
+from scripts.training.configuration import as_written, composed, missing_keys, with_plugin
+from tests.conftest import ROOT
+
+GIVEN = {"task.data": ROOT / "tests", "checkpoint.save_dir": "/s", "checkpoint.finetune_from_model": ROOT / "README.md"}
+"""For the options that have to be given; the first and last must exist."""
+ADAM = {"_name": "adam", "weight_decay": 0.01, "adam_betas": "(0.9,0.98)", "adam_eps": 1e-8}
+ADAM_L2 = ADAM | {"_name": "adam_l2", "weight_decay": 0.001, "adam_betas": "(0.9,0.999)"}
+BY_TORCH = ADAM | {"adam_betas": "(0.9,0.999)"}  # PyTorch's defaults
+VASWANI = ADAM | {"weight_decay": 0.0, "adam_eps": 1e-9}
+SIX, BIG = (6, 512, 2048, 8, 0.1), (6, 1024, 4096, 16, 0.3)
+SIZES = {
+    # layers, hidden and projection dimension, heads, dropout; tokens per update; learning rate, updates, clipping,
+    # warm-up; optimizer: what the papers say, and what size/*.yaml says is ours or inferred
+    "wikitext103": {
+        "agg": ((24, 1024, 4096, 16, 0.1), 32768, (7e-4, 50000, 0.0, 4000), ADAM),
+        "agg-study": (SIX, 32768, (7e-4, 40000, 0.0, 4000), ADAM),
+        "agps": (SIX, 32768, (5e-4, 50000, 0.0, 4000), BY_TORCH),
+        "f2": ((12, 512, 2048, 8, 0.1), 8 * 1024, (1e-4, 200000, 0.25, 0), ADAM_L2),
+        "small": (SIX, 32768, (7e-4, 10000, 0.0, 2000), ADAM),
+        "tiny": ((2, 128, 512, 4, 0.1), 2048, (3e-3, 600, 1.0, 100), ADAM),
+    },
+    "wmt14_en_de": {
+        "agg-base": (SIX, 65536, (1e-3, 190000, 0.0, 4000), ADAM),  # Table 12
+        "agg-big": (BIG, 65536, (1e-3, 190000, 0.0, 4000), ADAM),
+        "agps-base": (SIX, 65536, (1e-3, 38000, 0.0, 4000), BY_TORCH),  # Tables 6 and 7
+        "agps-big": (BIG, 65536, (1e-3, 114000, 0.0, 4000), BY_TORCH),
+        "vaswani-base": (SIX, 25000, (512**-0.5 * 4000**-0.5, 100000, 0.0, 4000), VASWANI),  # their Sec. 5
+        "vaswani-big": (BIG, 25000, (1024**-0.5 * 4000**-0.5, 300000, 0.0, 4000), VASWANI),
+        "small": (SIX, 32768, (7e-4, 20000, 0.0, 4000), ADAM | {"weight_decay": 0.0}),
+        "tiny": ((3, 128, 256, 4, 0.1), 4096, (3e-3, 200, 1.0, 100), ADAM | {"weight_decay": 0.0}),
+    },
+}
+COSREG = {"_name": "cosreg", "cosreg_gamma": 1.0}
+AGG = {"_name": "agg", "agg_alpha": 0.03, "agg_gates": "both", "agg_window": 0}
+FREEZE = {"_name": "freeze_rare", "freeze_parts": "all"}
+UL = {"ul_alpha": 1.0}
+CRITERIONS = {
+    "wikitext103": {
+        "mle": {"_name": "mle"},
+        "agg": AGG,
+        "ul": {"_name": "unlikelihood"} | UL,
+        "freeze": FREEZE | {"freeze_fraction": 0.2, "freeze_until": 0},
+        "freeze-until": FREEZE | {"freeze_fraction": 0.2, "freeze_until": 10000},
+        "agps": {"_name": "agps", "agps_rare_rank": 25000, "agps_mu1": 500, "agps_mu2": 20, "agps_variant": "eq15"},
+        "cosreg": COSREG,
+        "f2": {"_name": "f2_softmax"},
+        "face": {"_name": "face"},
+        "ul-sequence": {
+            "_name": "unlikelihood_sequence", "ul_sequence_rate": 0.5, "ul_ngram": 4, "ul_prefix_length": 50,
+            "ul_completion_length": 100,
+        } | UL,
+    },
+    "wmt14_en_de": {
+        "mle": {"_name": "mle"},
+        "cosreg": COSREG,
+        "adv": {"_name": "mle", "adv_epsilon": 0.005},
+        "agg": AGG | {"agg_alpha": 0.08},
+        "agps": {"_name": "agps", "agps_rare_rank": 27000, "agps_mu1": 1500, "agps_mu2": 400, "agps_variant": "eq15"},
+        "freeze": FREEZE | {"freeze_below": 1e-6, "freeze_until": 0},
+        "freeze-until": FREEZE | {"freeze_below": 1e-6, "freeze_until": 8000},
+    },
+}  # fmt: skip
+ADAPTED = {  # what depends on the tokens per update and the size of the corpus
+    ("wikitext103", "tiny", "agg"): {"agg_rare_fraction": 0.05},
+    ("wikitext103", "tiny", "agps"): {"agps_rare_rank": 750, "agps_mu1": 200, "agps_mu2": 20},
+    ("wikitext103", "tiny", "freeze-until"): {"freeze_until": 150},
+    ("wikitext103", "small", "freeze-until"): {"freeze_until": 2500},
+    ("wmt14_en_de", "small", "agg"): {"agg_alpha": 0.04},
+    ("wmt14_en_de", "tiny", "agg"): {"agg_alpha": 0.03, "agg_rare_fraction": 0.3},
+    ("wmt14_en_de", "tiny", "agps"): {"agps_rare_rank": 4000, "agps_mu1": 50, "agps_mu2": 15},
+    ("wmt14_en_de", "small", "freeze-until"): {"freeze_until": 4000},
+    ("wmt14_en_de", "tiny", "freeze-until"): {"freeze_until": 100},
+}
+FINE_TUNED = {"f2": (1e-5, 1500), "small": (7e-5, 1500), "tiny": (3e-4, 100)}  # Choi et al. (2020), Table 7; a tenth
+FOLDERS = sorted(SIZES)
+
+
+@cache
+def written(folder, name, *overrides):
+    """What stands in the files, with nothing that fairseq adds."""
+    return as_written(ROOT / "configs" / folder / f"{name}.yaml", overrides)
+
+
+@cache
+def configured(folder, name, *overrides):
+    """The whole configuration as scripts/train.sh composes and checks it: an option that does not exist is an error."""
+    given = [f"{key}={GIVEN[key]}" for key in missing_keys(written(folder, name)) if key in GIVEN]
+    return composed(ROOT / "configs" / folder / f"{name}.yaml", with_plugin([*given, *overrides]))
+
+
+def values(section, expected):
+    """Those of the options that a table names, as a table says them."""
+    found = {key: section[key] for key in expected}
+    return {key: one if isinstance(one, int | float) else str(one) for key, one in found.items()}
+
+
+def sizes_of(folder, name):
+    """The sizes at which the README of the folder has a file, and those of no paper."""
+    readme = (ROOT / "configs" / folder / "README.md").read_text()
+    rows = re.findall(r"^\| (`[^|]+) \| (`[^|]+) \|.* = ([\d,]+) per update \|", readme, re.MULTILINE)
+    sizes = [size for sizes, names, _ in rows if f"`{name}`" in names for size in re.findall(r"`([^`]+)`", sizes)]
+    assert sizes, f"{folder}/README.md does not say how to train {name}"
+    for these, _, tokens in rows:
+        for size in re.findall(r"`([^`]+)`", these):
+            assert SIZES[folder][size][1] == int(tokens.replace(",", "")), size
+    return [*sizes, "small", "tiny"]
+
+
+def test_every_file_is_checked():
+    for folder in FOLDERS:
+        assert {path.stem for path in (ROOT / "configs" / folder).glob("*.yaml")} == {*CRITERIONS[folder], "shared"}
+        assert {path.stem for path in (ROOT / "configs" / folder / "size").iterdir()} == set(SIZES[folder])
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_sizes(folder):
+    for size, (dimensions, tokens, (rate, updates, clipping, warmup), optimizer) in SIZES[folder].items():
+        cfg = configured(folder, "mle", f"size={size}")
+        for side in ("encoder", "decoder") if folder == "wmt14_en_de" else ("decoder",):
+            names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
+            assert (*(cfg.model[f"{side}_{name}"] for name in names), cfg.model.dropout) == dimensions, size
+        assert cfg.dataset.max_tokens * cfg.optimization.update_freq[0] == tokens, size
+        assert cfg.optimization.lr[0] == pytest.approx(rate, rel=1e-4), size
+        assert (cfg.optimization.max_update, cfg.optimization.clip_norm) == (updates, clipping), size
+        schedule = (cfg.lr_scheduler._name, cfg.lr_scheduler.warmup_updates)
+        assert schedule == ("inverse_sqrt" if warmup else "fixed", warmup), size
+        assert values(cfg.optimizer, optimizer) == optimizer, size
+        assert cfg.common.cpu == (size == "tiny")
+        if folder == "wikitext103":
+            assert cfg.model.decoder_normalize_before  # fairseq 0.9 forces it for every transformer_lm
+            assert {cfg.model.decoder_input_dim, cfg.model.decoder_output_dim} == {dimensions[1]}
+            assert cfg.dataset.max_tokens % cfg.task.tokens_per_sample == 0
+            assert cfg.model.share_decoder_input_output_embed == (size != "f2")
+        else:
+            assert cfg.model.share_all_embeddings and (cfg.task.source_lang, cfg.task.target_lang) == ("en", "de")
+            assert cfg.checkpoint.keep_interval_updates == (20 if size == "vaswani-big" else 5)  # their Sec. 6.1
+            assert cfg.criterion.label_smoothing == 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_files(folder):
+    """The criterion as its paper has it, adapted to the sizes of no paper; all else is that of `mle`."""
+    for name, expected in CRITERIONS[folder].items():
+        header, _, _ = (ROOT / "configs" / folder / f"{name}.yaml").read_text().partition("\ndefaults:")
+        assert re.search(r"(Yu|Choi|Gao) et al\. \(20\d\d\)", header)
+        is_tuned = name in ("face", "ul-sequence")
+        needed = ["common.user_dir", "task.data", "checkpoint.save_dir", *["checkpoint.finetune_from_model"] * is_tuned]
+        assert sorted(missing_keys(written(folder, name))) == sorted(needed)
+        sizes = sizes_of(folder, name)
+        assert configured(folder, name, f"size={sizes[0]}").criterion._name == expected["_name"]
+        for size in sizes:
+            cfg, plain = written(folder, name, f"size={size}"), written(folder, "mle", f"size={size}")
+            smoothing = {"label_smoothing": 0.1} if folder == "wmt14_en_de" else {}
+            assert dict(cfg.criterion) == expected | smoothing | ADAPTED.get((folder, size, name), {}), (name, size)
+            if is_tuned:
+                assert (cfg.optimization.lr[0], cfg.optimization.max_update) == FINE_TUNED[size]
+            else:
+                assert cfg.optimization == plain.optimization and cfg.lr_scheduler == plain.lr_scheduler, (name, size)
+            if name != "f2":
+                assert cfg.model == plain.model, (name, size)
+            for section in ("optimizer", "task", "dataset", "common"):
+                assert cfg[section] == plain[section], (name, size, section)
+
+
+def test_the_factorized_layer_and_the_checkpoints_of_a_curve():
+    model = configured("wikitext103", "f2", "size=f2").model
+    assert (model._name, str(model.f2_assignment), model.f2_classes) == ("transformer_lm_f2", "mefmax", 0)
+    for size, every in (("agg-study", 2000), ("small", 500), ("tiny", 50)):
+        checkpoint = written("wikitext103", "freeze-until", f"size={size}").checkpoint
+        assert (checkpoint.save_interval_updates, checkpoint.keep_interval_updates) == (every, -1)
+
+
+def test_wikitext2():
+    """Gao et al. (2019), Sec. 6.1.1; Merity et al. (2018), Sec. 5."""
+    model = {
+        "_name": "awd_lstm_lm", "decoder_layers": 3, "decoder_hidden_size": 1150, "decoder_embed_dim": 400,
+        "dropout_input": 0.65, "dropout_hidden": 0.2, "dropout_output": 0.4, "dropout_embedding": 0.1,
+        "dropout_weight": 0.5, "activation_penalty": 2.0, "temporal_penalty": 1.0,
+    }  # fmt: skip
+    for name in ("cosreg-mle", "cosreg-cosreg", "cosreg-mle-finetune", "cosreg-cosreg-finetune"):
+        tuned = name.endswith("-finetune")
+        cfg, tiny = configured("wikitext2", name), configured("wikitext2", name, "size=tiny")
+        assert values(cfg.model, model) == model and tiny.model._name == "awd_lstm_lm"
+        for one in (cfg, tiny):
+            assert one.criterion._name == ("cosreg" if "cosreg-cosreg" in name else "mle")
+            assert one.lr_scheduler._name == "fixed" and one.optimizer._name == "nt_asgd"
+        assert (cfg.task.tokens_per_sample, cfg.dataset.max_tokens, cfg.dataset.max_tokens_valid) == (70, 80 * 70, 700)
+        assert (cfg.optimization.clip_norm, cfg.optimization.max_epoch, cfg.optimization.lr) == (0.25, 750, [30])
+        assert (cfg.optimizer.weight_decay, cfg.optimizer.asgd_patience) == (1.2e-6, 0 if tuned else 5)
+        assert cfg.checkpoint.patience == (5 if tuned else -1)
+        assert tiny.common.cpu and tiny.optimization.max_update == (200 if tuned else 600)
+        assert tiny.optimizer.asgd_patience == (0 if tuned else 2)
+
+
+def test_tiny_is_the_demo():
+    """The model and the optimizer of configs/demo."""
+    tiny, demo = configured("wikitext103", "mle", "size=tiny"), configured("demo", "mle")
+    for section in ("model", "optimizer", "lr_scheduler", "optimization", "dataset"):
+        assert tiny[section] == demo[section]
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "size", "vocabulary", "millions"),
+    [
+        ("wikitext103", "mle", "agg-study", 44256, 42),
+        ("wikitext103", "mle", "agg", 44256, 348),  # what Table 12's dimensions make, where it says 358
+        ("wikitext103", "mle", "f2", 30000, 69),
+        ("wmt14_en_de", "mle", "agg-base", 40624, 65),
+        ("wmt14_en_de", "mle", "agg-big", 40624, 218),
+        ("wikitext2", "cosreg-mle", "paper", 33281, 34),  # the words of WikiText-2 and fairseq's other symbols
+    ],
+)
+def test_number_of_parameters(folder, name, size, vocabulary, millions):
+    dictionary = Dictionary()
+    for index in range(vocabulary - len(dictionary)):
+        dictionary.add_symbol(f"w{index}")
+    task = (TranslationTask if folder == "wmt14_en_de" else LanguageModelingTask).__new__(LanguageModelingTask)
+    for attribute in ("dictionary", "output_dictionary", "src_dict", "tgt_dict"):
+        setattr(task, attribute, dictionary)
+    with torch.device("meta"):
+        model = models.build_model(configured(folder, name, f"size={size}").model, task)
+    assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6) == millions

@@ -1,0 +1,74 @@
+"""scripts/experiments: the models of all entries are configurations that fairseq takes."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from scripts.experiments.entries import EXPERIMENTS, OURS
+from scripts.experiments.experiment import Workspace
+from scripts.experiments.training import overrides_of
+from scripts.training.configuration import as_written, composed, locate, quoted, readable, with_plugin
+
+
+def overrides(model, scale):
+    return [readable(override) for override in overrides_of(Workspace(scale, Path("/runs")), model)]
+
+
+@pytest.fixture
+def text(tmp_path):
+    """A folder of all files that our own experiments ask for."""
+    for split in ("train", "valid", "test"):
+        for name in (f"wiki.{split}.tokens", f"{split}.en", f"{split}.de"):
+            (tmp_path / name).write_text("a\n")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_models_of_our_own_experiments(text):
+    for key, entry in OURS.items():
+        models = [model for experiment in entry.build(data=text, updates=50) for model in experiment.models()]
+        assert len(models) >= 2 and len({model.overrides for model in models}) == len({model.name for model in models})
+        for model in models:
+            given = [*overrides(model, "tiny"), f"++task.data={text}", "++checkpoint.save_dir=/run"]
+            cfg = composed(locate(f"configs/{model.config}"), with_plugin(given))
+            assert cfg.optimization.max_update == 50 and cfg.common.cpu, (key, model.name)
+            check_rare_group(cfg.criterion)
+
+
+@pytest.mark.slow
+def test_models_of_the_papers_that_override_their_configuration():
+    models = {model.name: model for experiment in EXPERIMENTS.values() for model in experiment.models()}
+    for model in models.values():
+        for scale in model.scales if model.overrides or model.scaled else ():
+            cfg = as_written(locate(f"configs/{model.config}"), overrides(model, scale))
+            assert cfg.common.get("cpu", False) == (scale == "tiny"), (model.name, scale)
+            check_rare_group(cfg.criterion)
+
+
+def check_rare_group(criterion):
+    """A share of the vocabulary and an α of its own exclude each other: the criterion would refuse both."""
+    if criterion._name == "agg" and criterion.get("agg_rare_fraction"):
+        assert criterion.get("agg_alpha", 0.03) == 0.03
+
+
+def test_the_demo_trains_the_files_of_configs_demo(tmp_path):
+    """For fewer updates than the files say. The second file is the example of a configuration in the README."""
+    (experiment,) = OURS["demo"].build()
+    given = [f"task.data={tmp_path}", "checkpoint.save_dir=/run"]
+    size = ["++dataset.required_batch_size_multiple=8", "optimization.max_update=400"]
+    for model, file in zip(experiment.models(), ("mle", "agg"), strict=True):
+        trained = composed(locate(f"configs/{model.config}"), with_plugin([*overrides(model, "tiny"), *given]))
+        written = composed(locate(f"configs/demo/{file}"), with_plugin([*given, *size]))
+        for section in ("criterion", "model", "optimizer", "dataset", "optimization", "lr_scheduler"):
+            assert written[section] == trained[section]
+
+
+def test_any_text_can_be_quoted():
+    """Backslashes, quotation marks, commas and spaces in every order, read by hydra's own parser."""
+    parser = OverridesParser.create()
+    for length in range(5):
+        for characters in itertools.product("a\\', ", repeat=length):
+            text = "".join(characters)
+            assert parser.parse_override(f"key={quoted(text)}").value() == text

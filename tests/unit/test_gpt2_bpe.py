@@ -1,0 +1,59 @@
+"""GPT-2's sub-words of the WikiText corpora, and where their files come from."""
+
+import shutil
+
+import pytest
+
+from agg_fairseq.errors import UserError
+from scripts.data import gpt2_bpe
+from scripts.data.digests import digest
+from tests.serving import serving
+
+ODD = [
+    "",
+    " ",
+    "  two  spaces ",
+    "Senjō no 戦場のヴァルキュリア 3 : <unk>",
+    "naïve\u00a0café \u3000 x",
+    "🙂 \u200b ' 's don't",
+]
+
+
+def test_ids_are_those_of_fairseq(shared_data):
+    from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+
+    folder = shared_data / "gpt2-bpe"
+    bpe = get_encoder(str(folder / "encoder.json"), str(folder / "vocab.bpe"))
+    with open(shared_data / "wikitext-2" / "wiki.valid.tokens", encoding="utf-8") as file:
+        lines = [*(line for line, _ in zip(file, range(300), strict=False)), *ODD]
+    encoded = list(gpt2_bpe.encode(folder, lines))
+    assert encoded == [" ".join(map(str, bpe.encode(line.strip()))) for line in lines]
+    assert sum(len(line.split()) for line in encoded) > 10_000
+
+
+def test_by_hand(shared_data):
+    """15496 is Hello, 995 Ġworld, 220 a space, 28 =, 796 Ġ=; the space before a line is not encoded."""
+    lines = [" Hello world \n", " = = \n", " \n"]
+    assert list(gpt2_bpe.encode(shared_data / "gpt2-bpe", lines)) == ["15496 995", "28 796", ""]
+
+
+def test_files_of_a_folder_or_of_mirrors(shared_data, tmp_path, monkeypatch):
+    """Other files are refused; what is downloaded is kept."""
+    given, folder = tmp_path / "given", tmp_path / "tokenizer"
+    folder.mkdir()
+    with pytest.raises(UserError, match="--bpe-dir: found no encoder.json in .*given"):
+        gpt2_bpe.take(given, tmp_path, folder)
+    shutil.copytree(shared_data / "gpt2-bpe", given)
+    gpt2_bpe.take(given, tmp_path, folder)
+    assert {path.name: digest(path) for path in folder.iterdir()} == gpt2_bpe.FILES
+    (given / "vocab.bpe").chmod(0o644)
+    (given / "vocab.bpe").write_text("#version: 0.2\nĠ t\n")
+    with pytest.raises(UserError, match=f"vocab.bpe: found the .*; expected {gpt2_bpe.FILES['vocab.bpe']}, GPT-2's"):
+        gpt2_bpe.take(given, tmp_path, folder)
+    with serving() as server:
+        for name in gpt2_bpe.FILES:
+            server.files[f"/second/{name}"] = (shared_data / "gpt2-bpe" / name).read_bytes()
+        monkeypatch.setattr(gpt2_bpe, "MIRRORS", (server.url("/first"), server.url("/second")))
+        for _ in range(2):
+            gpt2_bpe.take(None, tmp_path / "downloads", folder)
+        assert len(server.requests) == 4

@@ -1,0 +1,106 @@
+"""Which model a folder holds: a model of other settings is never measured in place of the one that is asked for."""
+
+import json
+import os
+
+import pytest
+
+from agg_fairseq.errors import UserError
+from scripts.experiments import agg, cosreg, training
+from scripts.experiments.experiment import Corpus, Model, Workspace
+from scripts.experiments.training import check_settings, is_newer, overrides_of, settings_of
+
+MODEL = Model("m", "cures/mle", Corpus("c", ("p",), "words"), ("optimization.max_update=1",))
+OF_MULTI30K = Model("mle", "wmt14_en_de/mle", MODEL.corpus, ("a.b=1",))
+
+
+@pytest.fixture
+def workspace(tmp_path, monkeypatch):
+    class Prepared:
+        identity = "sha"
+
+    monkeypatch.setattr(training, "prepare", lambda workspace, corpus: Prepared)
+    return lambda *overrides, scale="tiny": Workspace(scale, tmp_path, overrides=overrides)
+
+
+def hold(workspace, model, settings, left="done"):
+    """Makes the folder of a model that was trained with these settings."""
+    workspace.folder(model).mkdir(exist_ok=True)
+    (workspace.folder(model) / "settings.json").write_text(json.dumps(settings))
+    if left:
+        (workspace.folder(model) / left).touch()
+
+
+@pytest.mark.parametrize("left", ["checkpoint_last.pt", "done"])
+def test_other_settings_are_refused_while_anything_of_the_training_is_left(workspace, left):
+    settings = settings_of(workspace(), MODEL)
+    hold(workspace(), MODEL, settings, left=None)
+    check_settings(workspace("optimization.max_update=2"), MODEL)  # nothing was trained yet
+    hold(workspace(), MODEL, settings, left)
+    check_settings(workspace(), MODEL)
+    for other, of in ((workspace("optimization.max_update=2"), "overrides"), (workspace("common.seed=2"), "overrides")):
+        with pytest.raises(UserError, match=rf"holds a model of other settings \({of}: "):
+            check_settings(other, MODEL)
+    hold(workspace(), MODEL, {**settings, "corpus": "another"}, left)
+    with pytest.raises(UserError, match=r"holds a model of other settings \(corpus: another\)"):
+        check_settings(workspace(), MODEL)
+    for content in ("", "[]", "{"):
+        (workspace().folder(MODEL) / "settings.json").write_text(content)
+        with pytest.raises(UserError, match="expected the settings of the model in this folder; remove"):
+            check_settings(workspace(), MODEL)
+
+
+def test_of_two_values_the_last_one_counts(workspace):
+    """As for fairseq-hydra-train; the first ones were listed too in version 0.2.0."""
+    asked = workspace("optimization.lr=[2]", "optimization.lr=[1]")
+    assert settings_of(asked, MODEL) == settings_of(workspace("optimization.lr=[1]"), MODEL)
+    overrides = ["optimization.lr=[1]", "optimization.max_update=1", "optimization.max_update=2"]
+    hold(workspace(), MODEL, {**settings_of(asked, MODEL), "overrides": overrides})
+    check_settings(workspace("optimization.lr=[1]", "optimization.max_update=2"), MODEL)
+
+
+@pytest.mark.parametrize(
+    ("model", "scale", "config", "overrides"),
+    [
+        (agg.STATIC, "paper", "wikitext103/agg-static", []),
+        (agg.STUDY_MLE, "small", "wikitext103/agg-study-mle", ["size=small"]),
+        (agg.SWEEP[0.01], "paper", "wikitext103/agg-alpha", ["criterion.agg_alpha=0.01"]),
+        (agg.EARLY, "tiny", "wikitext103/agg-study-mle", sorted([*agg.EARLY.scaled["tiny"], "size=tiny"])),
+        (cosreg.EXPERIMENTS["cosreg-2"].methods[4].model, "paper", "wmt14_en_de/cosreg-big-cosreg", []),
+        (cosreg.EXPERIMENTS["cosreg-2"].methods[8].model, "paper", "wmt14_en_de/cosreg-de-en-base-mle", []),
+        (OF_MULTI30K, "tiny", "wmt14_en_de/agg-base-mle", ["a.b=1", "size=tiny"]),
+    ],
+)  # fmt: skip
+def test_settings_of_a_configuration_that_was_a_file_of_its_own(workspace, model, scale, config, overrides):
+    """As version 0.2.0 wrote them, for the same training; one of another training is still refused."""
+    found = {"config": config, "overrides": overrides, "corpus": "sha"}
+    hold(workspace(), model, found)
+    check_settings(workspace(scale=scale), model)
+    for other in (workspace("optimization.lr=[1]", scale=scale), workspace("criterion.agg_alpha=0.5", scale=scale)):
+        with pytest.raises(UserError, match="holds a model of other settings"):
+            check_settings(other, model)
+    hold(workspace(), model, {**found, "overrides": [*overrides, "optimization.lr=[1]"]})
+    check_settings(workspace("optimization.lr=[1]", scale=scale), model)
+    with pytest.raises(UserError, match="holds a model of other settings"):
+        check_settings(workspace(scale=scale), model)
+
+
+def test_sizes_and_their_order(workspace):
+    """Where a folder of configurations has no size of the scale's name, the paper's is small enough."""
+    assert overrides_of(workspace("x=1", scale="small"), agg.STATIC) == ["size=small", *agg.STATIC.overrides, "x=1"]
+    assert overrides_of(workspace(scale="paper"), agg.STATIC)[0] == "size=agg"
+    assert (
+        overrides_of(workspace(scale="small"), cosreg.AWD) == [] == overrides_of(workspace(scale="paper"), cosreg.AWD)
+    )
+
+
+def test_what_is_made_from_an_older_file_is_not_new(tmp_path):
+    source, output = tmp_path / "source", tmp_path / "output"
+    source.touch()
+    assert not is_newer(output, source)
+    output.touch()
+    os.utime(output, (1e9, 1e9))
+    os.utime(source, (1e9, 1e9))
+    assert is_newer(output, source)
+    os.utime(source, (2e9, 2e9))
+    assert not is_newer(output, source)
