@@ -118,6 +118,8 @@ MEASURES = (
     Measure("shares", r"(frequent|medium|rare|very rare) \(%\)", LIKE_HUMAN, digits=1, unit="%", meaning=
         "Percentage of tokens in the texts that are among those that make up the top 40%, next 30%, next 20% and last "
         "10% of the training text."),
+    Measure("distance to unused tokens", "threshold|norm|distance", digits=3, meaning=
+        "1 minus the cosine of a row and the mean row of unused tokens; or the norm of a row of the input embedding."),
     Measure("BLEU", "BLEU", HIGHER, meaning=
         "Tokenized BLEU with compounds split, as in Vaswani et al. (2017)."),
     Measure("sacreBLEU", "sacreBLEU", HIGHER, meaning=

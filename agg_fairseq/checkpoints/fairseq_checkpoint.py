@@ -179,6 +179,15 @@ class Checkpoint:
         tied = INPUT_NAME in self.parameters and torch.equal(self._matrix(INPUT_NAME).float(), saved.float())
         return OutputEmbedding(name, tied, saved, has_log_unigram=UNIGRAM_COUNTS_NAME in self.parameters)
 
+    @property
+    def input_embedding(self) -> Tensor:
+        """The input embedding (V, D) of the decoder, in the dtype of the file.
+
+        Raises:
+            UserError: there is none, or it is no dense matrix of finite numbers.
+        """
+        return self._matrix(INPUT_NAME)
+
     def _matrix(self, name: str) -> Tensor:
         value = self.parameters[name]
         if not value.is_floating_point() or value.dim() != 2:

@@ -139,22 +139,40 @@ class PretrainedModel:
             check_finite(self.path, {name: rows.float()})  # as it is used: a large float64 is infinite there
         return OutputEmbedding(name, tied, saved)
 
+    @property
+    def input_embedding(self) -> Tensor:
+        """The input embedding (V, D), in the dtype of the file.
+
+        Raises:
+            UserError: there is none of a known name, or several.
+        """
+        found = self._candidates(INPUTS)
+        if len(found) != 1:
+            names = ", ".join(found) or "none of a known name"
+            raise UserError(
+                f"{self.path}: found as input embeddings: {names}; expected one; choose it by --matrix NAME"
+            )
+        return self._tensor(found[0])
+
+    def _candidates(self, names: re.Pattern[str]) -> list[str]:
+        """Parameters of such a name that have a row per token."""
+        size = self._option("vocab_size")
+        shapes = {name: self._shape(name) for name in self._file_of if names.fullmatch(name)}
+        return [
+            name for name, shape in shapes.items() if len(shape) == 2 and (type(size) is not int or shape[0] == size)
+        ]
+
+    def _option(self, name: str) -> Any:
+        """An option of the configuration, or of the text model in it."""
+        text = self.configuration.get("text_config")
+        return self.configuration.get(name, text.get(name) if isinstance(text, dict) else None)
+
     def _find(self) -> tuple[str, bool]:
         """The name of the output embedding, and whether it is tied."""
-        text = self.configuration.get("text_config")
-        text = text if isinstance(text, dict) else {}
-        size, ties = (self.configuration.get(key, text.get(key)) for key in ("vocab_size", "tie_word_embeddings"))
+        size, ties = self._option("vocab_size"), self._option("tie_word_embeddings")
         classes = self.configuration.get("architectures")
         has_output = isinstance(classes, list) and any(str(one).endswith(LANGUAGE_MODELS) for one in classes)
-
-        def candidates(names: re.Pattern[str]) -> list[str]:
-            """Parameters of such a name that have a row per token."""
-            found = {name: self._shape(name) for name in self._file_of if names.fullmatch(name)}
-            return [
-                name for name, shape in found.items() if len(shape) == 2 and (type(size) is not int or shape[0] == size)
-            ]
-
-        outputs, inputs = next(filter(None, map(candidates, OUTPUTS)), []), candidates(INPUTS)
+        outputs, inputs = next(filter(None, map(self._candidates, OUTPUTS)), []), self._candidates(INPUTS)
         choices = outputs or inputs
         if len(choices) > 1:
             raise UserError(

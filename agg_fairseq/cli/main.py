@@ -28,6 +28,7 @@ COMMANDS = {
     "word-similarity": ("word_similarity", "agreement of output embeddings with human scores of pairs of words"),
     "neighbors": ("neighbors", "the tokens whose output embeddings are nearest to those of given words"),
     "calibrate": ("calibrate", "rare tokens expected as often as they appear: one offset per group, as a bias"),
+    "tokens": ("tokens", "under-trained tokens (glitch tokens), found from the weights of models alone"),
     "convert-to-f2": (
         "convert_to_f2",
         "conversion of a model with the ordinary softmax to the factorized output layer",

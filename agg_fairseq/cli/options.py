@@ -80,6 +80,17 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_unused(parser: argparse.ArgumentParser) -> None:
+    """`--unused`."""
+    parser.add_argument(
+        "--unused",
+        nargs="+",
+        type=int,
+        metavar="ID",
+        help="tokens that are known to be unused (default: those that the vocabulary tells)",
+    )
+
+
 def add_tokenizer(parser: argparse.ArgumentParser) -> None:
     """`--bpe` and the files of each kind, by the names that fairseq's options have."""
     parser.add_argument(

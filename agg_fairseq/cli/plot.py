@@ -24,7 +24,7 @@ from ..checkpoints.opening import open_models
 from ..errors import UserError
 from ..files import check_writable, read_json_object, write_whole
 from ..names import unique_names
-from .options import add_data, add_frequencies, add_grouping, add_models, add_names
+from .options import add_data, add_frequencies, add_grouping, add_models, add_names, add_unused
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,6 +88,12 @@ PICTURES = {
         "cosine of a word with every token, by frequency rank",
         ("data", "text", "groups", "words"),
     ),
+    "under-trained": Picture(
+        plots.under_trained,
+        "MODEL",
+        "how near the tokens of each frequency group are to tokens that no training text had",
+        ("data", "text", "groups", "unused"),
+    ),
     "frequencies": Picture(plots.frequencies, "DATA", "occurrences of each token in the training split, by rank"),
     "token-shares": Picture(
         plots.token_shares, "METRICS.json", "share of frequent, medium, rare and very rare tokens in generated texts"
@@ -123,6 +129,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if "words" in picture.options:
             help_text = "tokens of the dictionary, a block of panels for each"
             one.add_argument("--words", nargs="+", required=True, metavar="WORD", help=help_text)
+        if "unused" in picture.options:
+            add_unused(one)
         if "valid_split" in picture.options:
             help_text = "as in the training (default: valid)"
             one.add_argument("--valid-subset", dest="valid_split", default="valid", metavar="SPLIT", help=help_text)

@@ -156,6 +156,26 @@ def word_starts(pieces: Collection[str]) -> tuple[str, ...]:
     return tuple(mark for mark, share in shares.items() if share >= PIECES_SHARE)
 
 
+def escaped(token: str, *, byte_level: bool) -> str:
+    """A token as text in quotes, with escapes for what cannot be read: bytes that are no whole character, spaces.
+
+    Args:
+        token: as a dictionary or a tokenizer.json has it.
+        byte_level: whether its characters stand for bytes, as those of GPT-2 do.
+
+    Example:
+        >>> escaped("Ġna", byte_level=True), escaped("Ã", byte_level=True), escaped("▁na", byte_level=False)
+        ("' na'", "'\\\\xc3'", "' na'")
+    """
+    if byte_level:
+        printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+        others = [byte for byte in range(256) if byte not in printable]
+        byte_of = {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+        if all(character in byte_of for character in token):
+            return repr(bytes(map(byte_of.__getitem__, token)).decode("utf-8", "backslashreplace"))
+    return repr(token.replace("▁", " "))
+
+
 def has_continued(pieces: Collection[str]) -> bool:
     """Whether the pieces are those of fastBPE or subword-nmt, of which some end in `@@`."""
     return sum(piece.endswith(CONTINUED) for piece in pieces) >= CODES_SHARE * max(len(pieces), 1)

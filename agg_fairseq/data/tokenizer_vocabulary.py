@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,11 +17,15 @@ from torch import Tensor
 
 from ..errors import UserError, first_line
 from ..files import open_file
-from .subwords import WORDS, Splitter, Tokenizer
+from .subwords import SPACE, WORDS, Splitter, Tokenizer, word_starts
 from .vocabulary import Vocabulary
 
 BLOCK_CHARACTERS = 2**20
 """How many characters of a text are encoded at a time."""
+UNUSED = re.compile(r"[<\[].*(unused|reserved|placeholder|extra_\d+\|).*[>\]]", re.IGNORECASE)
+"""Tokens that models hold in reserve, as they name them."""
+NO_UTF8 = (0xC0, 0xC1, *range(0xF5, 0x100))
+"""Bytes that occur in no text in UTF-8."""
 CONTEXT = "the"
 """The word that precedes a word whose tokens are looked up."""
 
@@ -132,6 +137,18 @@ class TokenizerVocabulary(Vocabulary):
         added = self.tokenizer.get_added_tokens_decoder()
         special = {row for row, token in added.items() if token.special} | {self.unknown}
         return sorted({*range(self.rows)} - {row for row in known.values() if row not in special})
+
+    @property
+    def unused(self) -> list[int]:
+        """Rows without a token, tokens that are named as unused or reserved, and bytes that no UTF-8 has."""
+        no_bytes = {f"<0x{byte:02X}>" for byte in NO_UTF8}
+        if SPACE in word_starts(self.tokens):  # bytes are characters
+            no_bytes |= set(map(chr, NO_UTF8))
+        return [
+            row
+            for row, token in enumerate(self.tokens)
+            if token == f"<row {row}>" or token in no_bytes or UNUSED.fullmatch(token)
+        ]
 
     @property
     def never_targets(self) -> tuple[int, ...]:

@@ -33,12 +33,14 @@ class Vocabulary(ABC):
         tokens: V of them, as the dictionary or the tokenizer has them.
         never_targets: rows that are in no frequency group.
         no_words: rows of tokens that stand for no text; they are no neighbors of a word.
+        unused: rows that were certainly in no training text.
     """
 
     counts: Tensor | None
     tokens: Sequence[str]
     never_targets: tuple[int, ...]
     no_words: list[int]
+    unused: list[int]
 
     @abstractmethod
     def splitter(self, tokenizer: Tokenizer) -> Splitter:
@@ -120,6 +122,11 @@ class BinarizedVocabulary(Vocabulary):
         unseen = (self.counts == 0).nonzero().squeeze(1).tolist()
         padding = (index for index in unseen if re.fullmatch(r"madeupword\d{4,}", self.dictionary[index]))
         return sorted({*range(self.dictionary.nspecial), *padding})
+
+    @property
+    def unused(self) -> list[int]:
+        """Special tokens and fillers without occurrences, but not the padding, whose row is zeros."""
+        return [row for row in self.no_words if self.counts[row] == 0 and row != self.dictionary.pad()]
 
     def splitter(self, tokenizer: Tokenizer) -> Splitter:
         """Splits words into these tokens, by the tokenizer that the data was encoded with."""

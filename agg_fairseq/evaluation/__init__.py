@@ -18,6 +18,7 @@ from .isotropy import isotropy
 from .neighbors import neighbors
 from .perplexity import perplexity
 from .text_metrics import text_metrics
+from .under_trained import under_trained
 from .word_similarity import word_similarity
 
 __all__ = [
@@ -32,5 +33,6 @@ __all__ = [
     "neighbors",
     "perplexity",
     "text_metrics",
+    "under_trained",
     "word_similarity",
 ]

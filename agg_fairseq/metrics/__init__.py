@@ -25,6 +25,7 @@ from .isotropy import (
 from .neighbors import nearest_neighbors
 from .next_token import NextTokenStatistics
 from .ngrams import kl_divergence, ms_jaccard
+from .under_trained import unused_distance
 from .word_similarity import WordSimilarity, word_similarity, word_vectors
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "split_compounds",
     "tokenized_bleu",
     "unique_tokens",
+    "unused_distance",
     "word_similarity",
     "word_vectors",
 ]

@@ -10,7 +10,7 @@ figure = projection(runs, "data-bin/wikitext-2")
 figure.savefig("projection.png")
 """
 
-from .embeddings import projection, similarity, singular_values
+from .embeddings import projection, similarity, singular_values, under_trained
 from .over_updates import inner_products_over_updates, isotropy_over_updates, learning_curves, rare_tokens
 from .style import save
 from .sweeps import alpha_sweep, class_sweep
@@ -31,4 +31,5 @@ __all__ = [
     "singular_values",
     "token_shares",
     "trade_off",
+    "under_trained",
 ]

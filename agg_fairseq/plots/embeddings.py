@@ -14,11 +14,15 @@ from ..checkpoints.opening import EmbeddingSource
 from ..data.subwords import token_of_word, word_starts
 from ..errors import UserError
 from ..evaluation.inputs import load_embedding_vocabulary
+from ..evaluation.under_trained import under_trained as evaluate
 from ..metrics.groups import GROUPS
 from . import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+INTERVALS = 40
+"""Of a histogram."""
 
 
 def projection(
@@ -160,4 +164,52 @@ def similarity(
             others = {group: tokens[tokens != token] for group, tokens in others.items()}
             style.scatter(axis, {group: (rank[t].tolist(), cosines[t].tolist()) for group, t in others.items()})
             style.finish(axis, title=f"{word}, {name}")
+    return style.finish_figure(figure)
+
+
+def under_trained(
+    checkpoints: Mapping[str, EmbeddingSource],
+    data: str | Path | None = None,
+    *,
+    text: str | Path | None = None,
+    unused: Sequence[int] | None = None,
+    groups: str = "types",
+) -> Figure:
+    """Draws how near the tokens of each frequency group are to tokens that no training text had.
+
+    A panel for each model: the share of each group that is in each of 40 intervals of the indicator, which is the
+    distance to the mean row of unused tokens if the embeddings are tied, and otherwise the norm of the row of the input
+    embedding. The vertical line is the threshold.
+
+    Args:
+        checkpoints: by the titles of their panels; checkpoints of fairseq-train, or models of transformers.
+        data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
+        text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`. Without
+            either, all tokens have the same color.
+        unused: rows of tokens that are known to be unused; None: those that the vocabulary knows.
+        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+
+    Raises:
+        UserError: as `evaluation.under_trained`.
+
+    Reference: Land and Bartolo (2024), Fig. 1.
+    """
+    result = evaluate(checkpoints, data, text=text, unused=unused, groups=groups)
+    models, names = result.details["models"], ("tokens",) if result.details["groups"] is None else GROUPS
+    figure, (panels,) = style.new_panels(len(models), width=4.2, xlabel="indicator", ylabel="% of the tokens")
+    for axis, model in zip(panels, models, strict=True):
+        indicator = model["indicator"]
+        by_group: dict[str, list[float]] = {name: [] for name in (*names, "known to be unused")}
+        for token in model["tokens"]:
+            name = "known to be unused" if token["unused"] else token["group"] or "tokens"
+            if token[indicator] is not None and name in by_group:  # a special token is in no group
+                by_group[name].append(token[indicator])
+        highest = max(value for values in by_group.values() for value in values)
+        centers = [(interval + 0.5) * highest / INTERVALS for interval in range(INTERVALS)]
+        for index, (name, values) in enumerate(by_group.items()):
+            if values:
+                shares = 100 * torch.tensor(values).histc(INTERVALS, 0, highest) / len(values)
+                style.line(axis, index, centers, shares.tolist(), name, colors=style.RAMP)
+        axis.axvline(model["threshold"], color=style.REFERENCE, linewidth=0.8, label="threshold")
+        style.finish(axis, title=f"{model['name']}: {indicator}")
     return style.finish_figure(figure)

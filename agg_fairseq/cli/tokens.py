@@ -1,0 +1,46 @@
+"""Finds tokens that are under-trained (glitch tokens), from the weights of models alone.
+
+If the input embedding of a model is its output layer too, a token is the worse, the nearer its row is to the mean row
+of tokens that are known to be unused: `distance` is 1 minus their cosine, after the first principal direction of all
+rows has been removed. If the two are separate, a token is the worse, the smaller the `norm` of its row of the input
+embedding is. Both are the choice of Land and Bartolo (2024, "Fishing for Magikarp"). Tokens are known to be unused if
+they are rows beyond the tokenizer, named as unused or reserved, bytes that no UTF-8 has, or fillers of a dictionary;
+--unused names others. The threshold is the largest value of a known unused token. The first table has how many tokens
+do not exceed it, the second the worst ones as text, with escapes for bytes that are no whole character.
+
+Candidates have to be confirmed: a low norm alone has many false alarms.
+
+    agg-fairseq tokens models/gpt2 --text wiki.train.tokens
+    agg-fairseq tokens runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ..checkpoints.opening import open_models
+from ..evaluation import under_trained
+from ..evaluation.under_trained import CAUTION, worst_tokens
+from ..files import write_json
+from .options import add_frequencies, add_grouping, add_json, add_models, add_unused, check_json, options_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    add_models(parser)
+    add_frequencies(parser)
+    add_unused(parser)
+    parser.add_argument("--threshold", type=float, metavar="X", help="tokens up to this value are under-trained")
+    parser.add_argument("--worst", type=int, default=20, metavar="N", help="tokens of each model to show (default: 20)")
+    add_grouping(parser)
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Ranks the tokens of every model, prints both tables and writes the JSON file."""
+    check_json(arguments.json, [*arguments.inputs, arguments.data, arguments.text])
+    models = open_models(arguments.inputs, arguments.name, arguments.matrix)
+    result = under_trained(models, **options_of(under_trained, arguments))
+    print(f"{result.table()}\n\n{worst_tokens(result, arguments.worst).table()}\n\n{CAUTION}\n\n{result.signature}")
+    if arguments.json is not None:
+        write_json(arguments.json, result.json())
