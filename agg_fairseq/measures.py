@@ -119,7 +119,7 @@ MEASURES = (
         "Percentage of tokens in the texts that are among those that make up the top 40%, next 30%, next 20% and last "
         "10% of the training text."),
     Measure("distance to unused tokens", "threshold|norm|distance", digits=3, meaning=
-        "1 minus the cosine of a row and the mean row of unused tokens; or the norm of a row of the input embedding."),
+        "1 minus the cosine of a row and the sum of the rows of unused tokens; or the norm of an input row."),
     Measure("BLEU", "BLEU", HIGHER, meaning=
         "Tokenized BLEU with compounds split, as in Vaswani et al. (2017)."),
     Measure("sacreBLEU", "sacreBLEU", HIGHER, meaning=

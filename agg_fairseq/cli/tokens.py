@@ -1,14 +1,13 @@
 """Finds tokens that are under-trained (glitch tokens), from the weights of models alone.
 
-If the input embedding of a model is its output layer too, a token is the worse, the nearer its row is to the mean row
-of tokens that are known to be unused: `distance` is 1 minus their cosine, after the first principal direction of all
-rows has been removed. If the two are separate, a token is the worse, the smaller the `norm` of its row of the input
-embedding is. Both are the choice of Land and Bartolo (2024, "Fishing for Magikarp"). Tokens are known to be unused if
-they are rows beyond the tokenizer, named as unused or reserved, bytes that no UTF-8 has, or fillers of a dictionary;
---unused names others. The threshold is the largest value of a known unused token. The first table has how many tokens
-do not exceed it, the second the worst ones as text, with escapes for bytes that are no whole character.
-
-Candidates have to be confirmed: a low norm alone has many false alarms.
+If the input embedding of a model is its output layer too, a token is the worse, the nearer its row is to the rows of
+tokens that are known to be unused: `distance` is 1 minus the cosine to their sum. If the two are separate, or the
+unused rows are not alike, a token is the worse, the smaller the `norm` of its row of the input embedding is. Tokens are
+known to be unused if they are rows beyond the tokenizer, named as unused or reserved, bytes that no UTF-8 has, or
+special tokens and fillers of a dictionary that do not occur; --unused names others. The threshold is the largest value
+of a known unused token, or the value that 2% of the tokens do not exceed if fewer than three are known. The first table
+has how many other tokens do not exceed it, the second the worst ones as text, with escapes for bytes that are no whole
+character.
 
     agg-fairseq tokens models/gpt2 --text wiki.train.tokens
     agg-fairseq tokens runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
@@ -20,9 +19,19 @@ import argparse
 
 from ..checkpoints.opening import open_models
 from ..evaluation import under_trained
-from ..evaluation.under_trained import CAUTION, worst_tokens
+from ..evaluation.under_trained import CAUTION, INDICATORS, worst_tokens
 from ..files import write_json
-from .options import add_frequencies, add_grouping, add_json, add_models, add_unused, check_json, options_of
+from .options import (
+    add_frequencies,
+    add_grouping,
+    add_json,
+    add_models,
+    add_tokenizer,
+    add_unused,
+    check_json,
+    options_of,
+    tokenizer_of,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,17 +39,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
     add_frequencies(parser)
     add_unused(parser)
-    parser.add_argument("--threshold", type=float, metavar="X", help="tokens up to this value are under-trained")
+    parser.add_argument("--indicator", choices=INDICATORS, help="what tokens are ranked by (default: see above)")
+    parser.add_argument("--threshold", type=float, metavar="X", help="list tokens up to this value")
     parser.add_argument("--worst", type=int, default=20, metavar="N", help="tokens of each model to show (default: 20)")
     add_grouping(parser)
+    add_tokenizer(parser)
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Ranks the tokens of every model, prints both tables and writes the JSON file."""
-    check_json(arguments.json, [*arguments.inputs, arguments.data, arguments.text])
+    tokenizer = tokenizer_of(arguments)
+    check_json(arguments.json, [*arguments.inputs, arguments.data, arguments.text, *tokenizer.files.values()])
     models = open_models(arguments.inputs, arguments.name, arguments.matrix)
-    result = under_trained(models, **options_of(under_trained, arguments))
+    result = under_trained(models, tokenizer=tokenizer, **options_of(under_trained, arguments))
     print(f"{result.table()}\n\n{worst_tokens(result, arguments.worst).table()}\n\n{CAUTION}\n\n{result.signature}")
     if arguments.json is not None:
         write_json(arguments.json, result.json())

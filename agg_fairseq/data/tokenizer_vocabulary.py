@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..errors import UserError, first_line
 from ..files import open_file
-from .subwords import SPACE, WORDS, Splitter, Tokenizer, word_starts
+from .subwords import WORDS, Splitter, Tokenizer
 from .vocabulary import Vocabulary
 
 BLOCK_CHARACTERS = 2**20
@@ -40,6 +40,7 @@ class TokenizerVocabulary(Vocabulary):
         unknown: the row of the token that stands for all unknown ones, or None.
         rows: V, those of the embedding. Rows beyond the tokenizer's last token only fill the matrix.
         counts: (V,) int64 occurrences in a text, or None.
+        byte_level: do the characters of tokens stand for bytes?
     """
 
     path: Path
@@ -47,6 +48,7 @@ class TokenizerVocabulary(Vocabulary):
     unknown: int | None
     rows: int
     counts: Tensor | None
+    byte_level: bool
 
     @classmethod
     def load(cls, path: Path, rows: int | None, text: str | Path | None = None) -> TokenizerVocabulary:
@@ -70,14 +72,15 @@ class TokenizerVocabulary(Vocabulary):
         with _refused(f"{path}: unreadable", expected):
             with open_file(path, encoding="utf-8") as file:
                 content = file.read()
-            model = json.loads(content)["model"]
-            unknown = model.get("unk_token", model.get("unk_id"))
+            saved = json.loads(content)
+            unknown = saved["model"].get("unk_token", saved["model"].get("unk_id"))
+            byte_level = "ByteLevel" in json.dumps(saved.get("decoder"))
             tokenizer = tokenizers.Tokenizer.from_str(content)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         unknown = tokenizer.token_to_id(unknown) if isinstance(unknown, str) else unknown
         rows = tokenizer.get_vocab_size(with_added_tokens=True) if rows is None else rows
-        vocabulary = cls(path, tokenizer, unknown, rows, None)
+        vocabulary = cls(path, tokenizer, unknown, rows, None, byte_level)
         beyond = [token for token, row in tokenizer.get_vocab(with_added_tokens=False).items() if row >= rows]
         if beyond:
             raise UserError(
@@ -141,9 +144,7 @@ class TokenizerVocabulary(Vocabulary):
     @property
     def unused(self) -> list[int]:
         """Rows without a token, tokens that are named as unused or reserved, and bytes that no UTF-8 has."""
-        no_bytes = {f"<0x{byte:02X}>" for byte in NO_UTF8}
-        if SPACE in word_starts(self.tokens):  # bytes are characters
-            no_bytes |= set(map(chr, NO_UTF8))
+        no_bytes = {chr(byte) if self.byte_level else f"<0x{byte:02X}>" for byte in NO_UTF8}
         return [
             row
             for row, token in enumerate(self.tokens)

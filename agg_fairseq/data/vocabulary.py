@@ -16,7 +16,7 @@ from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_grou
 from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES
 from .alignments import training_pair
 from .binarized import count_tokens, load_dictionary
-from .subwords import Splitter, Tokenizer
+from .subwords import SPACE, Splitter, Tokenizer, word_starts
 
 GROUPINGS = {
     "types": f"{'/'.join(f'{share:.0%}' for share in AGG_SHARES)}-of-types",
@@ -34,6 +34,7 @@ class Vocabulary(ABC):
         never_targets: rows that are in no frequency group.
         no_words: rows of tokens that stand for no text; they are no neighbors of a word.
         unused: rows that were certainly in no training text.
+        byte_level: do the characters of tokens stand for bytes, as GPT-2's do?
     """
 
     counts: Tensor | None
@@ -41,6 +42,7 @@ class Vocabulary(ABC):
     never_targets: tuple[int, ...]
     no_words: list[int]
     unused: list[int]
+    byte_level: bool
 
     @abstractmethod
     def splitter(self, tokenizer: Tokenizer) -> Splitter:
@@ -125,8 +127,13 @@ class BinarizedVocabulary(Vocabulary):
 
     @property
     def unused(self) -> list[int]:
-        """Special tokens and fillers without occurrences, but not the padding, whose row is zeros."""
-        return [row for row in self.no_words if self.counts[row] == 0 and row != self.dictionary.pad()]
+        """Special tokens and fillers without occurrences."""
+        return [row for row in self.no_words if self.counts[row] == 0]
+
+    @property
+    def byte_level(self) -> bool:
+        """Whether the tokens are GPT-2's pieces, and not their numbers."""
+        return SPACE in word_starts(self.tokens)
 
     def splitter(self, tokenizer: Tokenizer) -> Splitter:
         """Splits words into these tokens, by the tokenizer that the data was encoded with."""

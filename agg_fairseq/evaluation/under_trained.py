@@ -10,18 +10,22 @@ import torch
 from .. import metrics
 from ..checkpoints.opening import EmbeddingSource
 from ..checkpoints.transformers_model import PretrainedModel
-from ..data.subwords import SPACE, escaped, word_starts
+from ..data.subwords import WORDS, Tokenizer, escaped
 from ..errors import UserError
 from ..result import Result, signature
 from .inputs import frequencies_signature, load_embedding_vocabulary, matrix_signature
 
-DISTANCE, NORM = "distance", "norm"
+INDICATORS = DISTANCE, NORM = "distance", "norm"
 """What tells under-trained tokens: the distance of the row to those of unused tokens, or the norm of the input row."""
+ALIKE = 0.5
+"""Unused rows with a larger median distance to one another were not pushed the same way: they are where they began."""
+FEWEST = 3
+"""Unused tokens that must be known for them to set the threshold."""
 SHARE = 0.02
-"""The share of the vocabulary that is taken where no unused token sets the threshold, as Land and Bartolo (2024) do."""
+"""The share of the vocabulary that is taken otherwise, as Land and Bartolo (2024) do."""
 CAUTION = (
-    "These are candidates: a low norm alone has many false alarms. A token is under-trained if the model cannot repeat "
-    "it when asked to."
+    "Tokens below the threshold are candidates, and a low norm alone has many false alarms: a token is under-trained "
+    "if the model cannot repeat it when it is asked to."
 )
 
 
@@ -31,76 +35,91 @@ def under_trained(
     *,
     text: str | Path | None = None,
     unused: Sequence[int] | None = None,
+    indicator: str | None = None,
     threshold: float | None = None,
     groups: str = "types",
+    tokenizer: Tokenizer = WORDS,
 ) -> Result:
     """Ranks the tokens of models by how much their embeddings are like those of tokens that no training text had.
-
-    Where the input embedding is the output layer too, the indicator is the distance to the mean row of unused tokens
-    (`metrics.unused_distance`). Otherwise it is the norm of the row of the input embedding, which only the tokens of
-    the training text change.
 
     Args:
         models: checkpoints of fairseq-train, or models of transformers, of one vocabulary.
         data: for checkpoints of fairseq-train, the folder written by `fairseq-preprocess`, with the training split.
         text: for models of transformers, a text in UTF-8, in which their tokens are counted.
-        unused: rows of tokens that are known to be unused; None: those that the vocabulary knows, which are rows beyond
-            the tokenizer, tokens named as unused or reserved, bytes that no UTF-8 has, and fillers of a dictionary.
-        threshold: tokens with a smaller or equal indicator are under-trained; None: the largest value of a known unused
-            token, each compared with the others; without two of these, the value that 2% of the tokens do not exceed.
+        unused: rows of tokens that are known to be unused; None: those that the vocabulary knows (`Vocabulary.unused`).
+        indicator: "distance" to the sum of the rows of unused tokens (`metrics.unused_distance`), or "norm" of the row
+            of the input embedding. None: the distance if the input embedding is the output layer too, whose softmax
+            pushes all unused rows the same way. The norm if it is separate, since only the tokens of the training text
+            change it, or if the unused rows are not alike, since the gates of AGG leave them where they began.
+        threshold: tokens with a smaller or equal indicator are listed; None: the largest value of a known unused token,
+            so that n of these find n/(n + 1) of the others on average; if fewer than three are known, the value that 2%
+            of the tokens do not exceed.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+        tokenizer: that the data of checkpoints of fairseq-train was encoded with, so that tokens can be read.
 
     Returns:
         Result: a row per model. Details: `groups`, their sizes or None; and `models`, for each `name`, `path`,
         `indicator`, `matrix`, `unused` (rows), `threshold`, `below` (how many tokens, known unused ones left out) and
         `tokens`, all of them, the worst first, each with `id`, `token`, `readable`, `norm` (of the input embedding),
-        `distance` (None where it is not defined), `count`, `group` (None where they are not known), `unused` and
+        `distance` (None without known unused tokens), `count`, `group` (None where they are not known), `unused` and
         `below`.
 
     Raises:
-        UserError: as `load_embedding_vocabulary`; a row of `unused` is not there; or a model whose embeddings are tied
-            has no unused token that is known.
+        UserError: as `load_embedding_vocabulary`; a row of `unused` is not there; or no unused token is known, and the
+            indicator is the distance.
 
     Reference: Land and Bartolo (2024).
     """
-    vocabulary = None
-    if data is not None or text is not None or any(map(_has_tokens, models.values())):
+    is_one_file = [
+        isinstance(model, PretrainedModel) and not model.tokenizer_file.exists() for model in models.values()
+    ]
+    vocabulary = members = None
+    if data is not None or text is not None or not all(is_one_file):
         vocabulary = load_embedding_vocabulary(models, data, text)
-    members = None if vocabulary is None or vocabulary.counts is None else vocabulary.groups(groups)
-    byte_level = vocabulary is not None and SPACE in word_starts(vocabulary.tokens)
+        readable = vocabulary.splitter(tokenizer).readable
+        byte_level = vocabulary.byte_level or tokenizer.kind == "gpt2"
+        members = None if vocabulary.counts is None else vocabulary.groups(groups)
+
     rows, details = {}, []
-    for title, model in models.items():
+    for name, model in models.items():
         embedding = model.output_embedding
         size = len(embedding.saved)
-        known = sorted(set(unused if unused is not None else [] if vocabulary is None else vocabulary.unused))
+        known = sorted(set(unused if unused is not None else vocabulary.unused if vocabulary is not None else []))
         beyond = next((row for row in known if not 0 <= row < size), None)
         if beyond is not None:
             raise UserError(f"--unused: found {beyond}; expected rows from 0 to {size - 1} of {model}")
-        kind = DISTANCE if embedding.tied or (embedding.tied is None and known) else NORM
-        if kind == DISTANCE and not known:
+        if not known and (indicator == DISTANCE or (indicator is None and embedding.tied)):
             raise UserError(
-                f"{model}: found no token that is known to be unused, with which the rows of tied embeddings are "
-                "compared; give --unused IDS"
+                f"{model}: found no token that is known to be unused, to measure the distance to; give --unused IDS, "
+                "or --indicator norm"
             )
-        of_inputs = model.input_embedding.float() if embedding.tied is False else embedding.weight
-        values = {
-            NORM: of_inputs.norm(dim=1).double(),
-            DISTANCE: metrics.unused_distance(embedding.weight, known) if known else torch.full((size,), torch.nan),
-        }
+        inputs = model.input_embedding.float() if embedding.tied is False else embedding.weight
+        norm = inputs.norm(dim=1).double()
+        distance = metrics.unused_distance(embedding.weight, known) if known else None
         is_known = torch.zeros(size, dtype=torch.bool)
         is_known[known] = True
-        limit = _threshold(values[kind], is_known) if threshold is None else threshold
-        is_below = values[kind] <= limit
+        has_direction = known and embedding.tied is not False and distance[is_known].median() < ALIKE
+        chosen = indicator or (DISTANCE if has_direction else NORM)
+        values = norm if chosen == NORM else distance
+        if threshold is not None:
+            limit, reason = threshold, "given"
+        elif len(known) >= FEWEST:
+            limit, reason = values[is_known].max().item(), "largest of the unused"
+        else:
+            limit, reason = values[~is_known].quantile(SHARE).item(), f"{SHARE:.0%} of the tokens"
+        is_below = values <= limit
+
         tokens = []
-        for row in values[kind].nan_to_num(nan=torch.inf).argsort(stable=True).tolist():
+        for row in values.argsort(stable=True).tolist():
             token = f"<row {row}>" if vocabulary is None else vocabulary.tokens[row]
             group = -1 if members is None else int(members.of_token[row])
             tokens.append(
                 {
                     "id": row,
                     "token": token,
-                    "readable": escaped(token, byte_level=byte_level),
-                    **{name: None if of[row].isnan() else of[row].item() for name, of in values.items()},
+                    "readable": token if vocabulary is None else escaped(readable(token), byte_level=byte_level),
+                    NORM: norm[row].item(),
+                    DISTANCE: None if distance is None else distance[row].item(),
                     "count": None if members is None else int(vocabulary.counts[row]),
                     "group": None if group < 0 else members.names[group],
                     "unused": bool(is_known[row]),
@@ -108,23 +127,21 @@ def under_trained(
                 }
             )
         below, others = int((is_below & ~is_known).sum()), size - len(known)
-        rows[title] = {
-            "indicator": kind, "known unused": len(known), "threshold": limit, "tokens": others, "under-trained": below,
-            "under-trained (%)": 100 * below / max(1, others),
+        rows[name] = {
+            "indicator": chosen, "known unused": len(known), "threshold": limit, "threshold is": reason,
+            "tokens": others, "below": below, "below (%)": 100 * below / max(1, others),
         }  # fmt: skip
         details.append(
             {
-                "name": title, "path": str(model), "indicator": kind, "matrix": embedding.description, "unused": known,
-                "threshold": limit, "below": below, "tokens": tokens,
+                "name": name, "path": str(model), "indicator": chosen, "matrix": embedding.description,
+                "unused": known, "threshold": limit, "below": below, "tokens": tokens,
             }
         )  # fmt: skip
     return Result.of(
         rows,
         signature(
             f"matrix:{matrix_signature(models)}",
-            "distance:to-mean-of-unused,without-first-principal-direction",
             f"unused:{'of-the-vocabulary' if unused is None else 'given'}",
-            f"threshold:{'largest-of-unused' if threshold is None else f'{threshold:g}'}",
             *frequencies_signature(data, text, groups),
         ),
         {"groups": members and members.sizes(), "models": details},
@@ -137,19 +154,6 @@ def worst_tokens(result: Result, count: int) -> Result:
     for model in result.details["models"]:
         for token in [one for one in model["tokens"] if not one["unused"]][:count]:
             shown = {title: token[title] for title in (NORM, DISTANCE, "count", "group")}
-            shown["under-trained"] = "yes" if token["below"] else "no"
+            shown["below"] = "yes" if token["below"] else "no"
             rows[model["name"], str(token["id"]), token["readable"]] = shown
     return Result.of(rows, result.signature, labels=("", "id", "token"))
-
-
-def _has_tokens(model: EmbeddingSource) -> bool:
-    """Whether the names of a model's tokens can be known: not those of a single file of weights."""
-    return not isinstance(model, PretrainedModel) or model.tokenizer_file.exists()
-
-
-def _threshold(indicator: torch.Tensor, is_known: torch.Tensor) -> float:
-    """The largest value of a known unused token, if there are two of them, which are compared with each other."""
-    known = indicator[is_known & ~indicator.isnan()]
-    if len(known) > 1:
-        return known.max().item()
-    return indicator[~is_known & ~indicator.isnan()].quantile(SHARE).item()

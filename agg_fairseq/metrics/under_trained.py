@@ -6,37 +6,34 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
-from .isotropy import check_embeddings, mean_row, row_chunks
+from .isotropy import check_embeddings, row_chunks
 
 
 def unused_distance(weight: Tensor, unused: Sequence[int]) -> Tensor:
-    """1 − cos(w'_k, mean of w'_u over the unused tokens u ≠ k), where w' is w without its part along the first
-    principal direction of all rows.
+    """1 − cos(w_k, Σ_u w_u) over the unused tokens u ≠ k.
 
-    The rows of tokens that are never a target are all pushed the same way, away from the features, so that they end up
-    side by side. That direction has a part which all rows share, since no constant added to all rows changes a
-    probability; the first principal direction stands for it.
+    The softmax pushes the rows of all tokens that are never a target the same way, away from the features, so that they
+    end up side by side. A row that has moved elsewhere belongs to a token that the model has learned.
+
+    Land and Bartolo also remove the first principal direction of all rows, in case they share a constant part. Where
+    many tokens are rare, that is the very direction in which unused rows lie: without it, unused and seen tokens are
+    confused (docs/tokens.md), so it is kept, as in the program that they published.
 
     Args:
         weight: (V, D) embeddings that are the output layer too.
-        unused: rows that are known to be of unused tokens, one or more.
+        unused: rows that are known to be of unused tokens, one or more; each is compared with the others.
 
     Returns:
-        (V,) float64 in [0, 2]: the nearer to 0, the more alike to unused tokens. A row is compared with the mean of the
-        others; NaN for the only one, and for a row of zeros.
+        (V,) float64 in [0, 2]: the nearer to 0, the more alike to unused tokens; 0 for a row of zeros.
 
     Reference: Land and Bartolo (2024), Sec. 2.
     """
     w = check_embeddings(weight)
-    mean = mean_row(w)
-    covariance = sum(rows.t() @ rows for rows in row_chunks(w, mean))
-    first = torch.linalg.eigh(covariance)[1][:, -1]  # D, of the largest eigenvalue
-    rows = torch.cat([rows - (rows @ first)[:, None] * first for rows in row_chunks(w)])  # V x D
-    known = torch.zeros(len(rows), dtype=torch.bool)
-    known[list(unused)] = True
-    total = rows[known].sum(0)  # D; its direction is that of the mean
-    others = torch.where(known[:, None], total - rows, total)  # V x D
-    lengths = rows.norm(dim=1) * others.norm(dim=1)
-    cosines = (rows * others).sum(1) / lengths
-    return (1 - cosines).clamp(0, 2).masked_fill(lengths == 0, torch.nan)
+    known = w[list(unused)].double()
+    total = known.sum(0)
+    distances = torch.cat([1 - cosine_similarity(rows, total, dim=1) for rows in row_chunks(w)])
+    if len(known) > 1:
+        distances[list(unused)] = 1 - cosine_similarity(known, total - known, dim=1)
+    return distances.clamp(min=0).masked_fill(~w.any(dim=1), 0)

@@ -178,7 +178,7 @@ def under_trained(
     """Draws how near the tokens of each frequency group are to tokens that no training text had.
 
     A panel for each model: the share of each group that is in each of 40 intervals of the indicator, which is the
-    distance to the mean row of unused tokens if the embeddings are tied, and otherwise the norm of the row of the input
+    distance to the rows of unused tokens if the embeddings are tied, and otherwise the norm of the row of the input
     embedding. The vertical line is the threshold.
 
     Args:
@@ -202,7 +202,7 @@ def under_trained(
         by_group: dict[str, list[float]] = {name: [] for name in (*names, "known to be unused")}
         for token in model["tokens"]:
             name = "known to be unused" if token["unused"] else token["group"] or "tokens"
-            if token[indicator] is not None and name in by_group:  # a special token is in no group
+            if name in by_group:  # a special token is in no group
                 by_group[name].append(token[indicator])
         highest = max(value for values in by_group.values() for value in values)
         centers = [(interval + 0.5) * highest / INTERVALS for interval in range(INTERVALS)]

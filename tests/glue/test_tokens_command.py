@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,7 +11,7 @@ from agg_fairseq.evaluation import under_trained
 from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
 from agg_fairseq.metrics import unused_distance
 from agg_fairseq.plots import under_trained as histogram
-from tests.commands import refused, run, save_model
+from tests.commands import refused, run
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs safetensors, which transformers brings")
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
@@ -28,14 +27,15 @@ def folder(path, *, tied):
     path.mkdir()
     weight = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(1))
     weight[UNUSED] = torch.tensor([2.0, -1.0, 0.5, 3.0]) + 0.01 * weight[UNUSED]
-    tensors = {"lm_head.weight": weight}
+    tensors = {"model.embed_tokens.weight": weight}
     if not tied:
-        tensors["model.embed_tokens.weight"] = weight.clone().index_fill_(0, torch.tensor(UNUSED), 0.001)
+        tensors["lm_head.weight"] = weight.clone()
+        weight[UNUSED] = 0.001
     safetensors.save_file(tensors, path / "model.safetensors")
     options = {"vocab_size": ROWS, "tie_word_embeddings": tied, "architectures": ["LlamaForCausalLM"]}
     (path / "config.json").write_text(json.dumps(options))
-    words = tokenizers.models.WordLevel({token: row for row, token in enumerate(TOKENS)}, "<unk>")
-    tokenizer = tokenizers.Tokenizer(words)
+    words_of_text = tokenizers.models.WordLevel({token: row for row, token in enumerate(TOKENS)}, "<unk>")
+    tokenizer = tokenizers.Tokenizer(words_of_text)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens(["<s>"])
     tokenizer.save(str(path / "tokenizer.json"))
@@ -48,17 +48,17 @@ def models(tmp_path):
     return [folder(tmp_path / "tied", tied=True), folder(tmp_path / "separate", tied=False)]
 
 
+def words(capsys, *arguments):
+    """What `agg-fairseq tokens` printed, with single spaces."""
+    return " ".join(run(capsys, "tokens", *arguments).split())
+
+
 def test_the_distance_by_hand():
-    weight = torch.randn(30, 5, generator=torch.Generator().manual_seed(1)) + 2
-    w = weight.double().numpy()
-    first = np.linalg.svd(w - w.mean(0))[2][0]
-    rest = w - np.outer(w @ first, first)
-    found = unused_distance(weight, [3, 7, 20])
-    for row in range(len(w)):
-        mean = rest[[one for one in (3, 7, 20) if one != row]].mean(0)
-        cosine = rest[row] @ mean / np.linalg.norm(rest[row]) / np.linalg.norm(mean)
-        assert found[row].item() == pytest.approx(1 - cosine, abs=1e-6)
-    assert unused_distance(weight, [4]).isnan().nonzero().tolist() == [[4]]  # compared with no other
+    weight = torch.tensor([[3.0, 0.0], [0.0, 2.0], [4.0, 3.0], [-1.0, 0.0], [0.0, 0.0]])
+    # To (3, 2), the sum of the first two: cosines 3/√13, 2/√13, 18/(5√13), −3/√13.
+    assert unused_distance(weight, [0])[1:].tolist() == pytest.approx([1, 0.2, 2, 0])
+    found = unused_distance(weight, [0, 1])
+    assert found.tolist() == pytest.approx([1, 1, 1 - 18 / 5 / 13**0.5, 1 + 3 / 13**0.5, 0])
 
 
 def test_models_of_transformers(models, tmp_path, capsys):
@@ -76,8 +76,12 @@ def test_models_of_transformers(models, tmp_path, capsys):
         assert values == sorted(values) and values[4] == model["threshold"]
         assert {"token": "the", "count": 3, "group": "frequent", "unused": False}.items() <= others[1].items()
         assert others[7]["readable"] == r"' cie\x7fl'" and others[0]["group"] is None
-    everything = run(capsys, "tokens", models[0], "--threshold", 2)
-    assert f"{ROWS - 5} |             {ROWS - 5} |            100.00 |" in everything
+    assert f"| distance | 5 | 2.000 | given | {ROWS - 5} | {ROWS - 5} | 100.00 |" in words(
+        capsys, models[0], "--threshold", 2
+    )
+    assert "| distance | 2 | 0.000 | 2% of the tokens |" in words(capsys, models[0], "--unused", 3, 5)
+    assert "| norm | 2 |" in words(capsys, models[0], "--unused", 3, 5, "--indicator", "norm")
+    assert "| norm | 3 |" in words(capsys, models[0], "--unused", 1, 7, 8)  # rows that are not alike
 
 
 def test_bytes_that_are_no_text_are_unused(tmp_path):
@@ -90,28 +94,47 @@ def test_bytes_that_are_no_text_are_unused(tmp_path):
     assert {"À", "Á", "õ", "ÿ"} < {vocabulary.tokens[row] for row in vocabulary.unused}
 
 
-def test_a_checkpoint_of_fairseq(lm_runs, lm_data, tmp_path, capsys):
-    checkpoint = lm_runs / "mle" / "checkpoint_last.pt"
-    result = under_trained(open_models([checkpoint]), lm_data)
-    (model,) = result.details["models"]
-    vocabulary = load_embedding_vocabulary(open_models([checkpoint]), lm_data)
-    known = [vocabulary.tokens[row] for row in model["unused"]]
-    assert "<s>" in known and not {"</s>", "<pad>"} & set(known) and not vocabulary.counts[model["unused"]].any()
-    separate = save_model(tmp_path / "separate.pt", lm_data, base=["--arch", "lstm_lm"]) if False else None
-    assert separate is None
-    assert "found no token that is known to be unused" in refused(capsys, "tokens", checkpoint, "--data", tmp_path)
+def test_a_checkpoint_of_fairseq(lm_runs, lm_data):
+    models = open_models([lm_runs / "mle" / "checkpoint_last.pt"])
+    (model,) = under_trained(models, lm_data).details["models"]
+    vocabulary = load_embedding_vocabulary(models, lm_data)
+    unused = {vocabulary.tokens[row] for row in model["unused"]}
+    assert {"<s>", "<pad>"} <= unused and "</s>" not in unused and not vocabulary.counts[model["unused"]].any()
+    ids = {token["id"]: token for token in model["tokens"]}
+    assert [ids[row]["count"] for row in range(len(ids))] == vocabulary.counts.tolist()
 
 
-def test_mistakes(models, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("model", "arguments", "message"),
+    [
+        ("tied", ["--unused", ROWS], f"--unused: found {ROWS}; expected rows from 0 to {ROWS - 1} of "),
+        ("bare", [], "choose --matrix model.embed_tokens.weight to measure the input embedding"),
+        ("unknown", [], "found no token that is known to be unused, to measure the distance to; give --unused IDS"),
+        ("smaller", [], "found 5 tokens beyond the 4 rows of the embedding"),
+        ("headless", ["--unused", 1], "found as input embeddings: none of a known name; expected one"),
+    ],
+)
+def test_mistakes(model, arguments, message, models, tmp_path, capsys):
     tied, separate = models
-    bare = tied / "model.safetensors"
-    (tied / "tokenizer.json").rename(tmp_path / "tokenizer.json")
+    if model in ("bare", "unknown"):
+        (tied / "tokenizer.json").unlink()
+    if model == "bare":
+        (tied / "config.json").unlink()
+    if model in ("smaller", "headless"):
+        (separate / "config.json").unlink()
+        rows = 4 if model == "smaller" else ROWS
+        safetensors.save_file({"lm_head.weight": torch.ones(rows, 2)}, separate / "model.safetensors")
+    assert message in refused(capsys, "tokens", separate if model in ("smaller", "headless") else tied, *arguments)
+
+
+def test_a_file_of_weights_alone(models, capsys):
+    tied, _ = models
+    (tied / "tokenizer.json").unlink()
     (tied / "config.json").unlink()
-    assert "give --unused IDS" in refused(capsys, "tokens", bare)
-    assert f"found {ROWS}; expected rows from 0 to {ROWS - 1}" in refused(capsys, "tokens", bare, "--unused", ROWS)
-    assert "| 10 | '<row 10>' |" in run(capsys, "tokens", bare, "--unused", 3, 5, 6, "--worst", 2)
-    safetensors.save_file({"lm_head.weight": torch.ones(4, 2)}, separate / "model.safetensors")
-    assert "refused" in refused(capsys, "tokens", separate)
+    matrix = ["--matrix", "model.embed_tokens.weight"]
+    by_distance = words(capsys, tied / "model.safetensors", *matrix, "--unused", 3, 5, 6, "--worst", 2)
+    assert "| distance | 3 |" in by_distance and "| 10 | <row 10> |" in by_distance and "| 9 | <row 9> |" in by_distance
+    assert "| norm | 0 |" in words(capsys, tied / "model.safetensors", *matrix)
 
 
 def test_the_picture(models, tmp_path):
