@@ -28,33 +28,26 @@ class Record:
     """What a training did.
 
     Attributes:
-        updates: for each a dictionary: `weights`; `gradients`, as the optimizer gets them; `sample_size`, by which they
-            were divided; `counts`, the criterion's buffers; `gates`, a dictionary for each micro-batch;
-            `micro_batches`, how many there were, and `dummies`, how many of them were without data.
+        updates: for each a dictionary: `weights`; `gradients`, as the optimizer gets them; `counts`, the criterion's
+            buffers; `micro_batches`, how many there were, and `dummies`, how many of them were without data.
         collectives: (name, bytes, data type) of each collective that this package asked for, in order.
     """
 
     def __init__(self, out_of_memory_at=None):
         self.updates, self.collectives = [], []
-        self._micro_batches, self._out_of_memory_at = 0, out_of_memory_at  # the first counts over the whole run
-        self._gates, self._dummies, self._factor = [], 0, 1.0
+        self._micro_batches, self._out_of_memory_at, self._dummies = 0, out_of_memory_at, 0  # over the whole run
 
     @contextlib.contextmanager
     def kept(self):
         """Within, a training of this process is written down."""
         from fairseq.models import FairseqLanguageModel
-        from fairseq.optim import FairseqOptimizer
         from fairseq.tasks import FairseqTask
         from fairseq.trainer import Trainer
-
-        from agg_fairseq.criterions import base
 
         wrapped = [
             (Trainer, "train_step", self._update),
             (FairseqTask, "train_step", self._micro_batch),
             (FairseqLanguageModel, "forward", self._forward),
-            (FairseqOptimizer, "multiply_grads", self._normalization),
-            (base, "gated_cross_entropy", self._operation),
             *((torch.distributed, name, self._collective) for name in COLLECTIVES),
         ]
         with contextlib.ExitStack() as stack:
@@ -64,17 +57,15 @@ class Record:
 
     def _update(self, original):
         def train_step(trainer, *arguments, **options):
-            self._gates, self._dummies, before = [], 0, self._micro_batches
+            micro_batches, dummies = self._micro_batches, self._dummies
             result = original(trainer, *arguments, **options)
             parameters = dict(trainer.get_model().named_parameters())
             self.updates.append({
                 "weights": {name: parameter.detach().clone() for name, parameter in parameters.items()},
                 "gradients": {name: parameter.grad.clone() for name, parameter in parameters.items()},
-                "sample_size": trainer.data_parallel_world_size / self._factor,
                 "counts": {name: buffer.clone() for name, buffer in trainer.get_criterion().named_buffers()},
-                "gates": self._gates,
-                "micro_batches": self._micro_batches - before,
-                "dummies": self._dummies,
+                "micro_batches": self._micro_batches - micro_batches,
+                "dummies": self._dummies - dummies,
             })  # fmt: skip
             return result
 
@@ -95,21 +86,6 @@ class Record:
             return original(model, *arguments, **options)
 
         return forward
-
-    def _normalization(self, original):
-        def multiply_grads(optimizer, factor):
-            self._factor = float(factor)
-            return original(optimizer, factor)
-
-        return multiply_grads
-
-    def _operation(self, original):
-        def gated_cross_entropy(*arguments, gates=None, **options):
-            parts = {} if gates is None else vars(gates)
-            self._gates.append({name: part.clone() for name, part in parts.items() if part is not None})
-            return original(*arguments, gates=gates, **options)
-
-        return gated_cross_entropy
 
     def _collective(self, original):
         def collective(*arguments, **options):

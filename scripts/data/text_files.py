@@ -51,6 +51,8 @@ class Text:
             with tarfile.open(self.path) as archive:
                 name, file = self._member(archive)
                 yield from sgm_segments(file.read().decode("utf-8")) if name.endswith(".sgm") else _lines(file)
+                while archive.fileobj.read(1 << 20):  # to the end, where gzip compares its checksum
+                    pass
         except UnicodeDecodeError as error:
             raise UserError(f"{self.path}: found bytes that are not UTF-8; convert the file") from error
         except (tarfile.TarError, EOFError, zlib.error, OSError) as error:

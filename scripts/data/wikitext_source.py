@@ -6,10 +6,10 @@ the Hugging Face hub, with one row per line.
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sys
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -176,7 +176,11 @@ def unpack(archive: Path, folder: Path) -> None:
                     raise UserError(f"{archive}: found {len(found)} files named {name}; expected one")
                 with members.open(found[0]) as source, open(folder / name, "wb") as target:
                     shutil.copyfileobj(source, target)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # as many kinds as zipfile and the decoders have for a damaged file
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a full disk, and not a wrong seek
+            raise
         raise UserError(
             f"{archive}: unreadable ({first_line(error)}); expected the zip of a WikiText corpus; remove it, get it "
             "anew and run it again"
