@@ -1,38 +1,24 @@
 """fairseq-train in processes that end themselves with SIGKILL at a moment counted in events, not in seconds.
 
-They are forked as in `forking.py`.
+They are forked as in `forking.py`. A moment is a pair of an event and its number, from 1:
+
+    update      the gradients are there, the step is not taken
+    validation  a batch is about to be validated
+    written     a checkpoint is in its temporary file, which is about to be renamed
+    renamed     that was renamed
 """
 
-import builtins
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import sys
-from dataclasses import dataclass
 
 from tests.forking import processes
 
 KILLED = -signal.SIGKILL
-CHECKPOINT = re.compile(r"checkpoint.*\.pt(\.tmp)?")
-
-
-@dataclass(frozen=True)
-class Moment:
-    """When a training is killed.
-
-    Args:
-        event: `update`: its gradients are there, its step is not taken; `validation`: a batch is about to be validated;
-            `write`: a checkpoint file is being written; `renamed`: one has been renamed.
-        number: which of them, in this process, from 1.
-        bytes: of `write`, how many of them are in the file.
-    """
-
-    event: str
-    number: int
-    bytes: int = 0
+CHECKPOINT = re.compile(r"checkpoint.*\.pt")
 
 
 def train(arguments, log, moment=None, timeout=1800):
@@ -84,21 +70,24 @@ def _train(arguments, log, moment):
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     sys.argv = ["fairseq-train", *arguments]
+    from fairseq.tasks import FairseqTask
     from fairseq_cli.train import cli_main
 
-    _record_targets(f"{log}.targets")
+    _record_targets(FairseqTask, f"{log}.targets")
     if moment is not None:
-        {"update": _at_update, "validation": _at_validation, "write": _at_write, "renamed": _at_rename}[moment.event](
-            moment
-        )
+        event, number = moment
+        left = [number]
+        if event in ("update", "validation"):
+            _die_at(left, FairseqTask, {"update": "optimizer_step", "validation": "valid_step"}[event])
+        else:
+            for name in ("rename", "replace"):
+                _die_at(left, os, name, counts=_is_of_a_checkpoint, before=event == "written")
     cli_main()
 
 
-def _record_targets(path):
+def _record_targets(task_class, path):
     """Writes down which tokens each update has trained on: what a counter has to agree with."""
-    from fairseq.tasks.fairseq_task import FairseqTask
-
-    original = FairseqTask.train_step
+    original = task_class.train_step
 
     def train_step(task, sample, model, criterion, optimizer, update_num, ignore_grad=False, **options):
         if not ignore_grad:
@@ -108,89 +97,25 @@ def _record_targets(path):
                 file.write(json.dumps({"update": update_num, "tokens": kept}) + "\n")
         return original(task, sample, model, criterion, optimizer, update_num, ignore_grad, **options)
 
-    FairseqTask.train_step = train_step
+    task_class.train_step = train_step
 
 
-def _die():
-    os.kill(os.getpid(), signal.SIGKILL)
+def _is_of_a_checkpoint(source, target, **options):
+    return CHECKPOINT.fullmatch(os.path.basename(target)) is not None
 
 
-def _at_update(moment):
-    from fairseq.tasks.fairseq_task import FairseqTask
-
-    _before(FairseqTask, "optimizer_step", moment.number)
-
-
-def _at_validation(moment):
-    from fairseq.tasks.fairseq_task import FairseqTask
-
-    _before(FairseqTask, "valid_step", moment.number)
-
-
-def _before(owner, name, number):
-    original, left = getattr(owner, name), [number]
+def _die_at(left, owner, name, counts=lambda *arguments, **options: True, before=True):
+    """Makes the process kill itself before or after a call of a function, when so many of the calls have counted."""
+    original = getattr(owner, name)
 
     def counted(*arguments, **options):
-        left[0] -= 1
-        if left[0] == 0:
-            _die()
-        return original(*arguments, **options)
+        left[0] -= counts(*arguments, **options)
+        is_last = left[0] == 0
+        if is_last and before:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(*arguments, **options)
+        if is_last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
 
     setattr(owner, name, counted)
-
-
-def _at_rename(moment):
-    left = [moment.number]
-    for name in ("rename", "replace"):
-        setattr(os, name, _dying_after(getattr(os, name), left))
-
-
-def _dying_after(rename, left):
-    def renamed(source, target, **options):
-        rename(source, target, **options)
-        left[0] -= CHECKPOINT.fullmatch(os.path.basename(target)) is not None
-        if left[0] == 0:
-            _die()
-
-    return renamed
-
-
-def _at_write(moment):
-    original, left = builtins.open, [moment.number]
-
-    def opened(path, mode="r", *arguments, **options):
-        file = original(path, mode, *arguments, **options)
-        if "w" in mode and CHECKPOINT.fullmatch(os.path.basename(str(path))):
-            left[0] -= 1
-            if left[0] == 0:
-                return _DyingFile(file, moment.bytes)
-        return file
-
-    builtins.open = opened
-    shutil._USE_CP_SENDFILE = False  # copies go through `write` too
-
-
-class _DyingFile:
-    """A file whose process dies as soon as it holds so many bytes, or is closed with fewer."""
-
-    def __init__(self, file, size):
-        self._file, self._left = file, size
-
-    def write(self, data):
-        data = memoryview(data).cast("B")
-        self._file.write(data[: self._left])
-        self._left -= len(data)
-        if self._left <= 0:
-            self._file.flush()
-            _die()
-        return len(data)
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self._file.flush()
-        _die()

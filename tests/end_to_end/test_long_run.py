@@ -1,81 +1,20 @@
 """Long trainings: memory stays flat, the work of an update too, and the counts are exact to the end."""
 
-import json
-from pathlib import Path
+import gc
 
 import pytest
 import torch
 from fairseq.data import iterators
+from fairseq.trainer import Trainer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.modules import TokenCounter
-from tests.conftest import SMALL_LM, run_command
-from tests.small_trainings import LM, batches, build, trainer_for
+from tests.conftest import ROOT, SMALL_LM, called
+from tests.small_trainings import EVERY_CRITERION, LM, batches, build, trainer_for
 
-PROBE = """
-import gc, json, os, sys, tracemalloc
-import torch
-from fairseq.trainer import Trainer
-from fairseq_cli.train import cli_main
-
-found_at, marks, traced = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
-del sys.argv[1:4]
-step, found = Trainer.train_step, {}
-
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-def ours():
-    only = [tracemalloc.Filter(True, "*/agg_fairseq/*")]
-    return sum(s.size for s in tracemalloc.take_snapshot().filter_traces(only).statistics("filename"))
-
-def train_step(trainer, *arguments, **named):
-    result = step(trainer, *arguments, **named)
-    if trainer.get_num_updates() in marks:
-        gc.collect()
-        objects = gc.get_objects()
-        found[trainer.get_num_updates()] = {
-            "resident": resident(),
-            "tensors": sum(isinstance(one, torch.Tensor) for one in objects),
-            "objects": len(objects),
-            "ours": ours() if traced else 0,
-        }
-    return result
-
-if traced:
-    tracemalloc.start()
-Trainer.train_step = train_step
-cli_main()
-with open(found_at, "w") as file:
-    json.dump(found, file)
-"""
-CRITERIONS = {
-    "agg": ("--criterion", "agg", "--agg-rare-fraction", "0.3"),
-    "face": ("--criterion", "face"),
-    "agps": ("--criterion", "agps", "--agps-rare-rank", "20", "--agps-mu1", "30", "--agps-mu2", "5"),
-    "cross_entropy": ("--criterion", "cross_entropy"),
-}
-GROWTH = 5 * 2**20
-"""How much memory may be larger after ten times as many updates: less than one update of this model allocates."""
-
-
-def probed(data, save, criterion, updates, *options, marks, traced=False):
-    """A training by fairseq-train in a process of its own, and what it held after some of its updates.
-
-    The marks are at the same place in their epochs: fairseq's iterator holds the batches that are left of one.
-    """
-    save.mkdir()
-    small = [*SMALL_LM, "--max-update", updates, "--save-interval-updates", 0, "--log-interval", 100]
-    run_command(
-        "python", "-c", PROBE, save / "probe.json", json.dumps(marks), json.dumps(traced), data, "--user-dir",
-        "agg_fairseq", *small, *CRITERIONS[criterion], "--save-dir", save, "--save-interval", 10**6, *options,
-        env={"OMP_NUM_THREADS": "1"}, timeout=3600,
-    )  # fmt: skip
-    found = json.loads((save / "probe.json").read_text())
-    return [found[str(mark)] for mark in marks]
+AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
 
 
 def recounted(data, updates, frequency):
@@ -111,32 +50,39 @@ def assert_exact(data, save, updates, window, frequency=1):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
-def test_a_thousand_updates(lm_data, tmp_path):
-    """Over more than sixty epochs and validations, K one epoch."""
-    early, late = probed(lm_data, tmp_path / "run", "agg", 1000, marks=[100, 1000])
-    assert late["resident"] - early["resident"] < GROWTH
-    assert late["tensors"] == early["tensors"]
-    _, iterator = trainer_for(lm_data, "--criterion", "cross_entropy", "--required-batch-size-multiple", 8)
-    assert_exact(lm_data, tmp_path / "run", 1000, len(iterator))
+@pytest.mark.parametrize(
+    ("options", "marks", "window"),
+    [
+        (AGG, (75, 150), 15),  # one epoch
+        ((*AGG, "--agg-window", 60, "--update-freq", 2), (88, 176), 60),
+        (("--criterion", "face"), (75, 150), None),
+        (EVERY_CRITERION["agps"], (75, 150), None),
+    ],
+    ids=["agg", "agg, several epochs", "face", "agps"],
+)
+def test_no_tensor_stays_and_counts_are_exact(lm_data, tmp_path, monkeypatch, options, marks, window):
+    """Over epochs and validations: as many tensors after twice as many updates, at the same place in an epoch."""
+    step, living = Trainer.train_step, {}
 
+    def train_step(trainer, *arguments, **named):
+        result = step(trainer, *arguments, **named)
+        if trainer.get_num_updates() in marks:
+            gc.collect()
+            tensors = [one for one in gc.get_objects() if isinstance(one, torch.Tensor)]
+            living[trainer.get_num_updates()] = (len(tensors), sum(one.untyped_storage().nbytes() for one in tensors))
+        return result
 
-@pytest.mark.slow
-def test_a_window_of_several_epochs(lm_data, tmp_path):
-    """Two micro-batches an update; by a trace, which itself takes memory, this package allocates nothing that stays."""
-    options = ("--agg-window", 60, "--update-freq", 2)
-    early, late = probed(lm_data, tmp_path / "run", "agg", 180, *options, marks=[84, 180], traced=True)
-    assert late["tensors"] == early["tensors"]
-    assert late["ours"] - early["ours"] < 10_000
-    assert_exact(lm_data, tmp_path / "run", 180, 60, frequency=2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("criterion", ["face", "agps"])
-def test_memory_of_the_others(lm_data, tmp_path, criterion):
-    early, late = probed(lm_data, tmp_path / "run", criterion, 150, marks=[75, 150], traced=True)
-    assert late["tensors"] == early["tensors"]
-    assert late["ours"] - early["ours"] < 10_000
+    monkeypatch.setattr(Trainer, "train_step", train_step)
+    called(
+        "train", lm_data, "--user-dir", ROOT / "agg_fairseq", *SMALL_LM, "--max-update", marks[1], "--save-dir",
+        tmp_path, "--save-interval-updates", 0, "--save-interval", 10**6, *options,
+    )  # fmt: skip
+    (tensors, held), (later, held_later) = (living[mark] for mark in marks)
+    assert (
+        tensors == later and held_later - held < 1000
+    )  # bytes: the batches that are left of an epoch differ in length
+    if window is not None:
+        assert_exact(lm_data, tmp_path, marks[1], window, frequency=2 if "--update-freq" in options else 1)
 
 
 class ElementsTouched(TorchDispatchMode):
@@ -205,11 +151,12 @@ def test_a_window_of_fifty_thousand_updates_holds_its_tokens_and_no_more():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["agg", "face", "agps"])
-def test_the_work_of_a_training_step_is_flat(lm_data, name):
+@pytest.mark.parametrize(
+    "options", [(*AGG, "--agg-window", 20), ("--criterion", "face"), EVERY_CRITERION["agps"]], ids=lambda one: one[1]
+)
+def test_the_work_of_a_training_step_is_flat(lm_data, options):
     """The same batch from update 25 to update 45, with a window long full: the same elements touched."""
-    options = ("--agg-window", 20) if name == "agg" else ()
-    trainer, _ = trainer_for(lm_data, *CRITERIONS[name], *options)
+    trainer, _ = trainer_for(lm_data, *options)
     batch = batches(trainer.cfg, trainer.task)[0]
     touched = [elements_touched(lambda: trainer.train_step([batch])) for _ in range(46)]
     assert len(set(touched[25:])) == 1

@@ -6,7 +6,6 @@ import random
 import shutil
 import subprocess
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import torch
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from tests.conftest import ROOT
-from tests.killing import KILLED, Moment, train, train_by_two
+from tests.killing import KILLED, train, train_by_two
 
 LM = (
     "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 "
@@ -96,14 +95,13 @@ def whole(lm_data, tmp_path_factory):
 
 FIRST_SAVE = 3  # files: the numbered checkpoint, the best and the last
 MOMENTS = {
-    "within an update while the window fills": (Moment("update", 4), []),
-    "within an update of the next epoch, before it saves": (Moment("update", 8), []),
-    "within an update of the second epoch, after it saved": (Moment("update", 11), []),
-    "in validation": (Moment("validation", 3), []),
-    "half of a numbered checkpoint": (Moment("write", FIRST_SAVE + 1), ["checkpoint_1_4.pt.tmp"]),
-    "between a numbered checkpoint and its copies": (Moment("renamed", FIRST_SAVE + 1), []),
-    "half of the copy to the last": (Moment("write", FIRST_SAVE + 3), ["checkpoint_last.pt.tmp"]),
-    "half of the first copy to the last": (Moment("write", FIRST_SAVE), ["checkpoint_last.pt.tmp"]),
+    "within an update while the window fills": (("update", 4), []),
+    "within an update of the next epoch, before it saves": (("update", 8), []),
+    "within an update of the second epoch, after it saved": (("update", 11), []),
+    "in validation": (("validation", 3), []),
+    "before a numbered checkpoint is renamed": (("written", FIRST_SAVE + 1), ["checkpoint_1_4.pt.tmp"]),
+    "between a numbered checkpoint and its copies": (("renamed", FIRST_SAVE + 1), []),
+    "before the first copy to the last is renamed": (("written", FIRST_SAVE), ["checkpoint_last.pt.tmp"]),
 }
 
 
@@ -112,10 +110,11 @@ MOMENTS = {
 def test_a_killed_training_goes_on_bit_for_bit(name, lm_data, whole, tmp_path):
     """Whatever the moment; with dropout; and nothing unfinished is left."""
     (moment, unfinished), run = MOMENTS[name], tmp_path / "run"
-    half = (whole / "checkpoint_last.pt").stat().st_size // 2
     arguments = options(lm_data, run, *AGG)
-    assert train(arguments, f"{run}.log", replace(moment, bytes=half)) == KILLED
-    assert {path.name: path.stat().st_size for path in run.glob("*.tmp")} == dict.fromkeys(unfinished, half)
+    assert train(arguments, f"{run}.log", moment) == KILLED
+    assert [path.name for path in run.glob("*.tmp")] == unfinished
+    for path in run.glob("*.tmp"):
+        path.write_bytes(path.read_bytes()[:20_000])  # as if it had been killed while it wrote
     assert all(Checkpoint(path).state for path in run.glob("*.pt"))
     assert train(arguments, f"{run}.log") == 0
     assert_equal_trainings(run, whole)
@@ -148,7 +147,13 @@ VARIANTS = {
     ),
     "patience": OF_AGG + "--patience 6 --lr 0 --max-update 45",  # stops at update 12
     "awd-lstm, averaged after validations": OF_AGG + "--asgd-patience 1",
+    # An epoch has 7 updates. The loss of no epoch is half of that of the first: the rate is halved after the third.
+    "plateau": (
+        OF_AGG + "--lr-scheduler reduce_lr_on_plateau --lr-patience 1 --lr-shrink 0.5 --lr-threshold 0.5 "
+        "--max-update 25"
+    ),
 }
+LAST_UPDATE = {"patience": 12, "plateau": 25}  # of the others: 13
 
 
 @pytest.mark.slow
@@ -158,27 +163,15 @@ def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, mt_data, 
     data = mt_data if "translation" in name else f"{lm_data}{os.pathsep}{lm_data}" if "sharded" in name else lm_data
     base = AWD if name.startswith("awd-lstm") else MT if "translation" in name else LM
     assert train(options(data, whole, *more, base=base), f"{whole}.log") == 0
-    assert train(options(data, run, *more, base=base), f"{run}.log", Moment("update", 11)) == KILLED
+    moment = ("update", 18 if name == "plateau" else 11)  # after a validation without improvement
+    assert train(options(data, run, *more, base=base), f"{run}.log", moment) == KILLED
     assert train(options(data, run, *more, base=base), f"{run}.log") == 0
     assert_equal_trainings(run, whole)
     assert "null" not in Path(f"{run}.log").read_text() and '"ppl": "0"' not in Path(f"{run}.log").read_text()
-    expected = {"patience": 12}.get(name, 13)
-    assert saved(whole)["optimizer_history"][-1]["num_updates"] == expected
-
-
-@pytest.mark.slow
-def test_a_learning_rate_that_waits_for_a_plateau(lm_data, tmp_path):
-    """An epoch has 7 updates. The loss of no epoch is half of that of the first: the rate is halved after the third."""
-    more = "--lr-scheduler reduce_lr_on_plateau --lr-patience 1 --lr-shrink 0.5 --lr-threshold 0.5 --max-update 25"
-    whole = tmp_path / "whole"
-    assert train(options(lm_data, whole, *AGG, *more.split()), f"{whole}.log") == 0
-    for moment, loses in ((15, "a step of the scheduler"), (18, "a validation without improvement")):
-        run = tmp_path / loses
-        assert train(options(lm_data, run, *AGG, *more.split()), f"{run}.log", Moment("update", moment)) == KILLED
-        assert train(options(lm_data, run, *AGG, *more.split()), f"{run}.log") == 0
-        assert_equal_trainings(run, whole)
-    rates = {value["num_updates"]: value["lr"] for value in logged(f"{whole}.log").values() if "lr" in value}
-    assert [rates[update] for update in ("1", "21", "22", "25")] == ["0.01", "0.01", "0.005", "0.005"]
+    assert saved(whole)["optimizer_history"][-1]["num_updates"] == LAST_UPDATE.get(name, 13)
+    if name == "plateau":
+        rates = {line["num_updates"]: line["lr"] for line in logged(f"{whole}.log").values() if "lr" in line}
+        assert [rates[update] for update in ("1", "21", "22", "25")] == ["0.01", "0.01", "0.005", "0.005"]
 
 
 @pytest.mark.slow
@@ -186,7 +179,7 @@ def test_two_killed_workers_go_on_bit_for_bit(lm_data, tmp_path):
     """An epoch is 4 updates; the second worker goes with the first, while it writes a checkpoint."""
     whole, run = tmp_path / "whole", tmp_path / "run"
     assert train_by_two(options(lm_data, whole, *AGG), f"{whole}.log") == [0, 0]
-    assert train_by_two(options(lm_data, run, *AGG), f"{run}.log", Moment("write", 6, 30_000))[0] == KILLED
+    assert train_by_two(options(lm_data, run, *AGG), f"{run}.log", ("written", 6))[0] == KILLED
     assert train_by_two(options(lm_data, run, *AGG), f"{run}.log") == [0, 0]
     assert_equal_trainings(run, whole, log="log.0")
 
@@ -196,10 +189,8 @@ def test_kills_at_random_moments_leave_no_trace(lm_data, tmp_path, request):
     whole, run, generator = tmp_path / "whole", tmp_path / "run", random.Random(request.config.option.fuzz_seed)
     more = (*AGG, "--max-update", "45")  # more than eight lives can reach
     assert train(options(lm_data, whole, *more), f"{whole}.log") == 0
-    size = (whole / "checkpoint_last.pt").stat().st_size
     for _ in range(8):
-        event = generator.choice(["update", "validation", "renamed", "write"])
-        moment = Moment(event, generator.randint(1, 5), generator.randint(0, size))
+        moment = (generator.choice(["update", "validation", "written", "renamed"]), generator.randint(1, 5))
         assert train(options(lm_data, run, *more), f"{run}.log", moment) == KILLED, moment
     assert train(options(lm_data, run, *more), f"{run}.log") == 0
     assert_equal_trainings(run, whole)
@@ -258,17 +249,6 @@ def test_a_start_says_what_it_goes_on_from(lm_data, whole, tmp_path):
         assert first in found and second in restored
 
 
-@pytest.mark.slow
-def test_a_start_says_what_it_fine_tunes(lm_data, whole, tmp_path):
-    """Of whatever criterion: fairseq takes the weights alone; later starts go on from its own checkpoint."""
-    run = tmp_path / "run"
-    more = ("--criterion", "mle", "--finetune-from-model", whole / "checkpoint_best.pt", "--checkpoint-suffix=-a")
-    for updates, found in (("2", whole / "checkpoint_best.pt"), ("4", run / "checkpoint_last-a.pt")):
-        log = tmp_path / updates
-        assert train(options(lm_data, run, *more, "--max-update", updates), f"{log}.log") == 0
-        assert f"found {found} to start from: update" in started_from(log)[0]
-
-
 def refusal(log):
     """The one line that a training says before it ends."""
     lines = [line for line in open(log) if "agg-fairseq: error" in line]
@@ -300,19 +280,24 @@ def test_a_checkpoint_without_counts_starts_with_an_empty_window(lm_data, whole,
 
 @pytest.mark.slow
 def test_fine_tuning_from_mle_starts_with_an_empty_window(lm_data, tmp_path):
-    run = tmp_path / "run"
-    assert train(options(lm_data, run, "--criterion", "mle", "--max-update", "3"), f"{run}.log") == 0
-    refused = tmp_path / "refused"
-    assert train(options(lm_data, run, *AGG, "--max-update", "5"), refused) == 2
-    assert "--reset-optimizer" in refused.read_text() and "Traceback" not in refused.read_text()
+    """In its folder with a new optimizer; or in another one, whose later starts go on from its own checkpoint."""
+    mle, tuned = tmp_path / "mle", tmp_path / "tuned"
+    assert train(options(lm_data, mle, "--criterion", "mle", "--max-update", "3"), f"{mle}.log") == 0
+    more = ("--finetune-from-model", mle / "checkpoint_best.pt", "--checkpoint-suffix=-a")
+    for updates, found in (("2", mle / "checkpoint_best.pt"), ("4", tuned / "checkpoint_last-a.pt")):
+        log = tmp_path / updates
+        assert train(options(lm_data, tuned, *AGG, *more, "--max-update", updates), f"{log}.log") == 0
+        assert f"found {found} to start from: update" in started_from(log)[0]
+    assert train(options(lm_data, mle, *AGG, "--max-update", "5"), tmp_path / "refused") == 2
+    assert "--reset-optimizer" in refusal(tmp_path / "refused")
     more = ("--max-update", "5", "--reset-optimizer", "--reset-lr-scheduler")
-    assert train(options(lm_data, run, *AGG, *more), f"{run}.log") == 0
-    assert "agg: the window of token counts starts empty at update 0" in started_from(run)[-1]
-    assert '"rare_tokens": "18"' in open(f"{run}.log").read()
+    assert train(options(lm_data, mle, *AGG, *more), f"{mle}.log") == 0
+    assert "agg: the window of token counts starts empty at update 0" in started_from(mle)[-1]
+    assert '"rare_tokens": "18"' in open(f"{mle}.log").read()
 
 
 def test_a_truncated_checkpoint_names_the_newest_whole_one(lm_data, whole, tmp_path):
-    """As it is printed, the remedy works; the same command line then goes on."""
+    """As it is printed, the remedy works; the same command line then goes on. Without a whole one, there is none."""
     run, log = tmp_path / "a run's", tmp_path / "refused"
     shutil.copytree(whole, run)
     for path in (run / "checkpoint_last.pt", run / "checkpoint_best.pt"):
@@ -322,12 +307,7 @@ def test_a_truncated_checkpoint_names_the_newest_whole_one(lm_data, whole, tmp_p
     subprocess.run(refusal(log).partition("beside it: ")[2], shell=True, check=True)
     assert train(options(lm_data, run, *AGG), f"{run}.log") == 0
     assert differences(lasting(saved(run)), lasting(saved(whole))) == []
-
-
-@pytest.mark.slow
-def test_without_a_whole_checkpoint_there_is_no_remedy(lm_data, whole, tmp_path):
-    shutil.copytree(whole, tmp_path / "run")
-    for path in (tmp_path / "run").iterdir():
+    for path in run.iterdir():
         path.write_bytes(b"")
-    assert train(options(lm_data, tmp_path / "run", *F2), tmp_path / "log") == 2
-    assert "there is no whole one beside it: remove it to start from the beginning" in refusal(tmp_path / "log")
+    assert train(options(lm_data, run, *F2), tmp_path / "none") == 2
+    assert "there is no whole one beside it: remove it to start from the beginning" in refusal(tmp_path / "none")
