@@ -79,15 +79,11 @@ def shared_data():
     return folder
 
 
-def run_command(*arguments, check=True, cwd=ROOT, env=None, timeout=300, fresh=False):
-    """A command of the environment that runs the tests, or one given by its path.
-
-    Args:
-        fresh: start Python anew also for a command line of fairseq or of this package, which is forked otherwise.
-    """
+def run_command(*arguments, check=True, cwd=ROOT, env=None, timeout=300):
+    """A command of the environment that runs the tests, or one given by its path; see `forking.py` for fairseq's."""
     command = [str(argument) for argument in arguments]
     options = {"cwd": cwd, "env": {**os.environ, **(env or {})}, "timeout": timeout}
-    if command[0] in ENTRY_POINTS and not fresh:
+    if command[0] in ENTRY_POINTS:
         result = run_forked(command, **options)
     else:
         if (BIN / command[0]).exists():
@@ -136,14 +132,6 @@ def called(program, *arguments):
     status, out, log, err = call(program, *arguments)
     assert not status, err[-3000:]
     return out + log
-
-
-def train_by_two_workers(data, save, *options):
-    """fairseq-train by two processes over gloo, with the plug-in."""
-    two_processes(
-        BIN / "fairseq-train", data, "--user-dir", "agg_fairseq", "--ddp-backend", "legacy_ddp", *options,
-        "--save-dir", save, "--load-checkpoint-on-all-dp-ranks",
-    )  # fmt: skip
 
 
 def two_processes(*command):

@@ -6,65 +6,70 @@ import re
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from tests.conftest import ROOT, run_command, train_by_two_workers
+from tests.conftest import ROOT, SMALL_LM, called, run_command
+from tests.small_trainings import EVERY_CRITERION
 
-LM = (
-    "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 "
-    "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --tokens-per-sample 16 "
+MT = "--task translation --arch transformer_tiny --max-tokens 64".split()
+LSTM = (
+    "--task language_modeling --arch lstm_lm --decoder-embed-dim 16 --decoder-out-embed-dim 16 --tokens-per-sample 16 "
     "--max-tokens 64 --share-decoder-input-output-embed"
 ).split()
-MT = "--task translation --arch transformer_tiny --max-tokens 64".split()
-COMMON = (
-    "--optimizer adam --lr 0.01 --cpu --seed 3 --no-epoch-checkpoints --num-workers 0 "
-    "--log-format json --log-interval 1"
-).split()
+COMMON = "--optimizer adam --lr 0.01 --cpu --seed 3 --no-epoch-checkpoints --num-workers 0 --log-format json".split()
 AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
+OBJECTIVES = {
+    "agg": AGG,
+    "agps": (*EVERY_CRITERION["agps"], "--agps-variant", "algorithm1"),
+    "freeze": ("--criterion", "freeze_rare", "--weight-decay", 0.1),
+    "face": ("--criterion", "face"),
+    "sequence": EVERY_CRITERION["unlikelihood_sequence"],
+    "terms": (
+        "--criterion", "agg", "--agg-alpha", 0.5, "--agg-gates", "faded", "--ul-alpha", 1, "--cosreg-gamma", 1,
+        "--adv-epsilon", 0.1, "--z-loss", 1e-2, "--mu-loss", 0.1, "--center-output",
+    ),
+}  # fmt: skip
+PLUGIN = ("--user-dir", ROOT / "agg_fairseq")
+BLOCKS = ("--tokens-per-sample", "16", "--max-tokens", "64", "--cpu")
+STOCK = """
+import sys
+from fairseq_cli import eval_lm
+checkpoints, data = sys.argv[2:], sys.argv[1]
+for checkpoint in checkpoints:
+    sys.argv = ["fairseq-eval-lm", data, "--path", checkpoint, "--gen-subset", "test", "--tokens-per-sample", "16",
+                "--max-tokens", "64", "--cpu"]
+    eval_lm.cli_main()
+assert "agg_fairseq" not in sys.modules
+"""
 
 
-def train(data, save, *arguments, base=LM, user_dir="agg_fairseq", **kwargs):
-    return run_command(
-        "fairseq-train", data, "--user-dir", user_dir, *base, *COMMON, "--save-dir", save,
-        "--log-file", f"{save}.log", *arguments, **kwargs,
-    )  # fmt: skip
+def train(data, save, updates, *options, base=SMALL_LM):
+    """The checkpoint of a training in this process, begun or resumed in the folder."""
+    arguments = (*base, *COMMON, "--save-dir", save, "--max-update", updates, "--disable-validation", *options)
+    called("train", data, *PLUGIN, *arguments)
+    return save / "checkpoint_last.pt"
 
 
-def state(save):
-    return Checkpoint(save / "checkpoint_last.pt").state
+def perplexities(result):
+    return [float(ppl) for ppl in re.findall(r"Perplexity: ([\d.]+)", result.stdout + result.stderr)]
 
 
-@pytest.fixture(scope="module")
-def agg_run(lm_data, tmp_path_factory):
-    """A language model of 12 updates with agg."""
-    save = tmp_path_factory.mktemp("runs") / "agg"
-    train(lm_data, save, *AGG, "--max-update", 12)
-    return save
-
-
-@pytest.mark.grid(1)
-@pytest.mark.parametrize("options", [(), ("--sample-break-mode", "eos"), ("--context-window", "8")])
-def test_checkpoint_works_in_stock_eval_lm_and_ours_agrees(lm_data, agg_run, tmp_path, options):
+def test_checkpoint_works_in_stock_eval_lm_and_ours_agrees(lm_data, lm_runs, tmp_path):
     """Without --user-dir; total perplexity is the same to the digits that fairseq-eval-lm prints."""
-    checkpoint = agg_run / "checkpoint_best.pt"
-    stock = run_command(
-        "fairseq-eval-lm", lm_data, "--path", checkpoint, "--gen-subset", "test", "--tokens-per-sample", "16",
-        "--max-tokens", "64", "--cpu", *options,
-    )  # fmt: skip
-    expected = float(re.search(r"Perplexity: ([\d.]+)", stock.stdout + stock.stderr)[1])
-    output = tmp_path / "eval.json"
-    run_command(
-        "agg-fairseq", "eval-lm", lm_data, "--path", checkpoint, "--tokens-per-sample", "16", "--max-tokens",
-        "64", "--json", output, *options,
-    )  # fmt: skip
-    found = json.loads(output.read_text())["checkpoints"][0]["perplexity"]["total"]
-    assert found == pytest.approx(expected, abs=0.006)
+    checkpoint, output = lm_runs / "agg" / "checkpoint_best.pt", tmp_path / "eval.json"
+    for options in ((), ("--sample-break-mode", "eos"), ("--context-window", "8")):
+        arguments = (lm_data, "--path", checkpoint, "--gen-subset", "test", *options)
+        (expected,) = perplexities(run_command("fairseq-eval-lm", *arguments, *BLOCKS))
+        run_command("agg-fairseq", "eval-lm", *arguments, *BLOCKS[:-1], "--json", output)
+        found = json.loads(output.read_text())["checkpoints"][0]["perplexity"]["total"]
+        assert found == pytest.approx(expected, abs=0.006)
 
 
 @pytest.mark.slow
-def test_stock_generate_continues_text(lm_data, agg_run):
+def test_stock_generate_continues_text(lm_data, lm_runs):
     printed = run_command(
-        "fairseq-generate", lm_data, "--task", "language_modeling", "--path", agg_run / "checkpoint_best.pt",
+        "fairseq-generate", lm_data, "--task", "language_modeling", "--path", lm_runs / "agg" / "checkpoint_best.pt",
         "--gen-subset", "test", "--sample-break-mode", "eos", "--max-tokens", "64", "--beam", "1", "--cpu",
         "--prefix-size", "2", "--max-len-b", "8",
     ).stdout  # fmt: skip
@@ -72,22 +77,57 @@ def test_stock_generate_continues_text(lm_data, agg_run):
 
 
 @pytest.mark.slow
-def test_translation_trains_resumes_and_generates(mt_data, tmp_path):
-    """With --user-dir, since under torch >= 2.6 fairseq alone cannot open what fairseq-train saves of such models."""
-    save = tmp_path / "mt"
-    for updates in (3, 6):
-        train(mt_data, save, *AGG, "--label-smoothing", "0.1", "--max-update", updates, base=MT)
-    assert state(save)["optimizer_history"][-1]["num_updates"] == 6
-    printed = generate(mt_data, save, "--user-dir", "agg_fairseq")
-    assert "BLEU4 = " in printed
+def test_every_objective_in_stock_tools(lm_data, tmp_path):
+    """The stock fairseq-eval-lm loads them without --user-dir; and each objective trains another model."""
+    paths = [train(lm_data, tmp_path / name, 4, *options) for name, options in OBJECTIVES.items()]
+    found = perplexities(run_command("python", "-c", STOCK, lm_data, *paths))
+    assert len(found) == len(paths) and max(found) < 80
+    weights = [Checkpoint(path).state["model"]["decoder.embed_tokens.weight"] for path in paths]
+    assert not any(torch.equal(weights[0], other) for other in weights[1:])
+
+
+@pytest.mark.slow
+def test_an_lstm_and_translation_models(lm_data, mt_data, tmp_path):
+    """The plug-in lets fairseq's tools open what torch >= 2.6 would not: options that fairseq saves as a Namespace.
+
+    The second translation model is resumed.
+    """
+    lstm = train(lm_data, tmp_path / "lstm", 2, "--criterion", "cosreg", base=LSTM)
+    printed = called("eval-lm", lm_data, *PLUGIN, "--path", lstm, "--gen-subset", "test", *BLOCKS)
+    assert float(re.search(r"Perplexity: ([\d.]+)", printed)[1]) < 80
+    paths = [
+        train(mt_data, tmp_path / name, updates, *OBJECTIVES[name], "--label-smoothing", 0.1, base=MT)
+        for name, updates in (("agps", 2), ("terms", 2), ("terms", 4))
+    ]
+    assert Checkpoint(paths[2]).updates == 4
+    ensemble = ("--path", f"{paths[0]}:{paths[2]}", "--gen-subset", "test", "--beam", 2, "--max-len-b", 10)
+    assert "BLEU4 = " in called("generate", mt_data, *PLUGIN, *ensemble, "--max-tokens", 64, "--cpu")
+
+
+@pytest.mark.slow
+def test_a_checkpoint_with_options_of_version_0_2_0(lm_data, tmp_path):
+    """They are in its configuration, at 0: it is validated, measured and resumed, also by the old command line."""
+    path = train(lm_data, tmp_path / "run", 2, "--criterion", "agg")
+    state = Checkpoint(path).state
+    state["cfg"] = OmegaConf.to_container(OmegaConf.create(state["cfg"]))
+    assert state["cfg"]["criterion"]["_name"] == "agg"
+    state["cfg"]["criterion"] |= {"dispersion_gamma": 0.0, "isoscore_gamma": 0.0}
+    torch.save(state, tmp_path / "new.pt")
+    (tmp_path / "new.pt").replace(path)
+    validated = called("validate", lm_data, *PLUGIN, "--task", "language_modeling", "--path", path, *BLOCKS)
+    assert re.search(r"ppl \d", validated)
+    assert "Perplexity: " in called("eval-lm", lm_data, "--path", path, "--gen-subset", "test", *BLOCKS)
+    train(lm_data, tmp_path / "run", 3, "--criterion", "agg", "--dispersion-gamma", 0)
+    assert Checkpoint(path).updates == 3
 
 
 @pytest.mark.slow
 def test_stock_generate_translates_what_hydra_train_saved(mt_data, tmp_path):
-    """Without --user-dir."""
+    """Without --user-dir; the training has the folder of the package under another name."""
     save = tmp_path / "mt"
+    (tmp_path / "plugin").symlink_to(ROOT / "agg_fairseq")
     (tmp_path / "mt.yaml").write_text(f"""# @package _group_
-common: {{user_dir: {ROOT / "agg_fairseq"}, cpu: true}}
+common: {{user_dir: {tmp_path / "plugin"}, cpu: true}}
 task: {{_name: translation, data: {mt_data}}}
 model: {{_name: transformer_tiny}}
 criterion: {{_name: agg}}
@@ -98,29 +138,11 @@ optimization: {{max_update: 2, lr: [0.01]}}
 checkpoint: {{save_dir: {save}}}
 """)
     run_command("fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "mt", cwd=tmp_path)
-    assert "BLEU4 = " in generate(mt_data, save)
-
-
-def generate(data, save, *arguments):
-    return run_command(
-        "fairseq-generate", data, "--path", save / "checkpoint_best.pt", "--gen-subset", "test", "--beam", "2",
-        "--cpu", "--max-tokens", "64", *arguments,
+    printed = run_command(
+        "fairseq-generate", mt_data, "--path", save / "checkpoint_best.pt", "--gen-subset", "test", "--beam", "2",
+        "--cpu", "--max-tokens", "64",
     ).stdout  # fmt: skip
-
-
-@pytest.mark.slow
-def test_two_workers_count_like_one_with_the_joined_batch(lm_data, tmp_path):
-    """Batches are dealt round-robin, so that two micro-batches of one worker are those of two workers."""
-    options = (*AGG, "--agg-window", "4", "--max-update", "6", "--dropout", "0")
-    train(lm_data, tmp_path / "one", *options, "--update-freq", "2")
-    train_by_two_workers(lm_data, tmp_path / "two", *LM, *COMMON, *options)
-    one, two = state(tmp_path / "one"), state(tmp_path / "two")
-    assert two["optimizer_history"][-1]["num_updates"] == 6
-    ours, theirs = (s["extra_state"]["LanguageModelingTask"]["agg_fairseq"]["counter"] for s in (two, one))
-    for name in ("tokens", "counts", "sizes", "current"):
-        assert torch.equal(ours[name], theirs[name]), name
-    for name, tensor in one["model"].items():
-        torch.testing.assert_close(two["model"][name], tensor, rtol=1e-3, atol=1e-4)
+    assert "BLEU4 = " in printed
 
 
 def test_option_errors_of_fairseq_train(lm_data, tmp_path):
@@ -128,52 +150,34 @@ def test_option_errors_of_fairseq_train(lm_data, tmp_path):
         (("--criterion", "agg", "--agg-alpha", "2"), "alpha between 0 and 1"),
         (("--criterion", "agg", "--agg-gates", "g3"), "g3"),
     ):
-        result = train(lm_data, tmp_path / "x", *arguments, check=False)
+        result = run_command("fairseq-train", lm_data, *PLUGIN, *SMALL_LM, *arguments, cwd=tmp_path, check=False)
         assert result.returncode == 2 and words in result.stderr and "Traceback" not in result.stderr
 
 
-@pytest.mark.grid(1)
-@pytest.mark.parametrize("form", ["relative", "trailing slash", "symlink", "installed"])
-def test_user_dir_in_every_form(form, lm_data, tmp_path):
+def test_user_dir_in_every_form(lm_data, tmp_path):
     """From another folder than the checkout; a link has another name than the package."""
     link = tmp_path / "plugin"
     link.symlink_to(ROOT / "agg_fairseq")
-    user_dir = {
-        "relative": os.path.relpath(ROOT / "agg_fairseq", tmp_path),
-        "trailing slash": f"{ROOT / 'agg_fairseq'}/",
-        "symlink": link,
-        "installed": run_command("agg-fairseq", "user-dir").stdout.strip(),
-    }[form]
-    train(lm_data, tmp_path / "run", *AGG, "--max-update", 1, "--no-save", user_dir=user_dir, cwd=tmp_path)
+    relative, installed = os.path.relpath(ROOT / "agg_fairseq", tmp_path), run_command("agg-fairseq", "user-dir").stdout
+    for user_dir in (relative, f"{ROOT / 'agg_fairseq'}/", link, installed.strip()):
+        options = (*SMALL_LM, *AGG, "--max-update", 1, "--no-save")
+        run_command("fairseq-train", lm_data, "--user-dir", user_dir, *options, cwd=tmp_path)
 
 
 def test_statistics_reach_the_log_and_tensorboard(lm_data, tmp_path):
     pytest.importorskip("tensorboardX")
-    save = tmp_path / "run"
-    train(
-        lm_data, save, *AGG, "--max-update", 3, "--embedding-stats-interval", "1", "--no-save", "--tensorboard-logdir",
-        tmp_path / "board",
+    log = tmp_path / "log"
+    run_command(
+        "fairseq-train", lm_data, *PLUGIN, *SMALL_LM, *AGG, "--max-update", 3, "--embedding-stats-interval", "1",
+        "--no-save", "--tensorboard-logdir", tmp_path / "board", "--log-file", log,
     )  # fmt: skip
-    lines = [json.loads(line) for line in open(f"{save}.log") if line.startswith('{"')]
+    lines = [json.loads(line) for line in open(log) if line.startswith('{"')]
     inner = [line for line in lines if "update" in line]
     assert all(0 < float(line["isotropy"]) <= 1 and "mean_cosine" in line for line in inner) and len(inner) == 3
     assert [line["rare_tokens"] for line in inner if "rare_tokens" in line] == ["18", "18"]
     assert any("valid_isotropy" in line for line in lines)
     written = b"".join(path.read_bytes() for path in (tmp_path / "board").rglob("events*"))
     assert b"isotropy" in written and b"rare_tokens" in written and b"mean_cosine" in written
-
-
-@pytest.mark.slow
-def test_hydra_train_with_a_config(lm_data, tmp_path):
-    run_command(
-        "fairseq-hydra-train", "--config-dir", ROOT / "configs" / "demo", "--config-name", "agg",
-        f"task.data={lm_data}", f"common.user_dir={ROOT / 'agg_fairseq'}", f"checkpoint.save_dir={tmp_path / 'run'}",
-        "common.cpu=true", "optimization.max_update=2", "task.tokens_per_sample=16", "dataset.max_tokens=64",
-        cwd=tmp_path,
-    )  # fmt: skip
-    saved = state(tmp_path / "run")
-    assert saved["cfg"]["criterion"]["agg_rare_fraction"] == 0.2
-    assert saved["optimizer_history"][-1]["num_updates"] == 2
 
 
 @pytest.mark.slow

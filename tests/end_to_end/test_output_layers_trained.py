@@ -187,15 +187,6 @@ def test_an_average_and_an_ensemble_with_a_log_unigram_bias(bare, mt_checkpoints
     assert torch.equal(mean[f"{LAYER}.counts"], of_each[0][f"{LAYER}.counts"])
 
 
-def test_counts_that_a_checkpoint_cannot_have_are_refused(lm_runs_of_kinds, lm_data, tmp_path, capsys):
-    state = torch.load(lm_runs_of_kinds["unigram"][0], weights_only=False)
-    state["model"][f"{LAYER}.counts"][5] = -7
-    torch.save(state, tmp_path / "damaged.pt")
-    assert agg_main(["eval-lm", str(lm_data), "--path", str(tmp_path / "damaged.pt"), "--device", "cpu"]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "-7 among them" in error
-
-
 @pytest.fixture(scope="module")
 def other_data(lm_data, tmp_path_factory):
     """The same dictionary, but a training text of one word and few others: other counts, fewer classes."""
@@ -259,26 +250,3 @@ def test_options_that_do_not_fit(lm_data, mt_data, lm_runs_of_kinds, tmp_path):
         str({"f2_decoding": "greedy"}),
     )  # fmt: skip
     assert status == 2 and "greedy" in error.splitlines()[-1] and "Traceback" not in error
-
-
-def test_hydra_train(lm_data, tmp_path):
-    """The options of a configuration; and the folder under another name beside the package, registered twice."""
-    (tmp_path / "plugin").symlink_to(ROOT / "agg_fairseq")
-    (tmp_path / "f2.yaml").write_text(f"""# @package _group_
-common: {{user_dir: {tmp_path / "plugin"}, cpu: true}}
-task: {{_name: language_modeling, data: {lm_data}, tokens_per_sample: 16}}
-model: {{_name: transformer_lm_f2, decoder_layers: 1, decoder_embed_dim: 16, decoder_input_dim: 16,
-  decoder_output_dim: 16, decoder_ffn_embed_dim: 16, decoder_attention_heads: 2, f2_assignment: equal-token,
-  f2_classes: 4, f2_decoding: greedy-class}}
-criterion: {{_name: f2_softmax, label_smoothing: 0.1}}
-dataset: {{max_tokens: 64, num_workers: 0}}
-optimizer: {{_name: adam}}
-lr_scheduler: {{_name: fixed}}
-optimization: {{max_update: 3, lr: [0.01]}}
-checkpoint: {{save_dir: {tmp_path / "run"}}}
-""")
-    twice = "import fairseq, agg_fairseq; from fairseq_cli.hydra_train import cli_main; cli_main()"
-    run_command("python", "-c", twice, "--config-dir", tmp_path, "--config-name", "f2", env={"PYTHONPATH": str(ROOT)})
-    saved = Checkpoint(tmp_path / "run" / "checkpoint_last.pt")
-    assert saved.updates == 3 and len(saved.parameters[f"{LAYER}.class_weight"]) == 4
-    assert saved.model_options["f2_decoding"] == "greedy-class"
