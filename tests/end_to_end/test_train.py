@@ -116,16 +116,15 @@ def test_gpus(launch):
     assert status == 0 and "= 4 x " in said and not any("localhost" in word for word in command)
 
 
-@pytest.mark.parametrize("name", ["one,two", "choice(1,2)", "1..2", "a b'c", "ü=1"])
-def test_a_folder_of_any_name(launch, tmp_path, name):
-    (tmp_path / name).mkdir()
-    arguments = {"data": f"task.data={name}", "save": f"checkpoint.save_dir=runs/{name}"}
-    status, command, said = launch(AGG, "common.wandb_project=it's (ü)", "~model.dropout", **arguments)
-    assert status == 0, said
-    with initialize(version_base="1.1", config_path=None):
-        config = compose(overrides=[one for one in command if one.startswith(("++task", "++checkpoint", "++common.w"))])
-    assert (config.task.data, config.checkpoint.save_dir) == (name, f"runs/{name}")
-    assert config.common.wandb_project == "it's (ü)" and "~model.dropout" in command
+def test_values_that_hydra_would_read_as_something_else(launch, tmp_path):
+    for name in ("one,two", "choice(1,2)", "1..2", "a b'c", "ü=1"):
+        (tmp_path / name).mkdir()
+        arguments = {"data": f"task.data={name}", "save": f"checkpoint.save_dir=runs/{name}"}
+        status, command, said = launch(AGG, "~model.dropout", **arguments)
+        assert status == 0 and "~model.dropout" in command, said
+        with initialize(version_base="1.1", config_path=None):
+            config = compose(overrides=[one for one in command if one.startswith(("++task", "++checkpoint"))])
+        assert (config.task.data, config.checkpoint.save_dir) == (name, f"runs/{name}")
 
 
 MISTAKES = [

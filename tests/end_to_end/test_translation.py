@@ -157,37 +157,35 @@ def test_sentencepiece(corpus, tmp_path, here):
     assert sum(one == other.strip() for one, other in zip(spelled, plain, strict=True)) > 0.9 * len(plain)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("train.de", "eins\nzwei\n", r"train.de: found another number of lines than in .*train.en; expected as many"),
-        ("valid.en", "", r"valid.de: found another number of lines"),
-        ("test.de", b"Gr\xfc\xdfe\n", r"test.de: found bytes that are not UTF-8"),
-        ("test.de", None, r"--from: found no test.de in"),
-        ("99 pairs", None, r"--validation train: found 99 training pairs; expected at least 100"),
-    ],
-)
-def test_wrong_text(corpus, tmp_path, name, content, said, capsys):
+WRONG = [
+    ("train.de", "eins\nzwei\n", r"train.de: found another number of lines than in .*train.en; expected as many"),
+    ("valid.en", "", r"valid.de: found another number of lines"),
+    ("test.de", b"Gr\xfc\xdfe\n", r"test.de: found bytes that are not UTF-8"),
+    ("test.de", None, r"--from: found no test.de in"),
+    ("99 pairs", None, r"--validation train: found 99 training pairs; expected at least 100"),
+]
+
+
+def test_wrong_text_and_options(corpus, tmp_path, capsys):
     """Told in one line, before anything is made of it."""
-    mine, options = shutil.copytree(corpus, tmp_path / "mine"), ()
-    if name == "99 pairs":
-        options = ("--validation", "train")
-        for file in ("train.en", "train.de"):
-            (mine / file).write_text("a b\n" * 99)
-    else:
-        (mine / name).unlink()
-    if content is not None:
-        (mine / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert prepare("--from", mine, "--output", tmp_path / "out", *options) == 2
-    (error,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
-    assert re.search(said, error) and not (tmp_path / "out" / "plain").exists()
-
-
-@pytest.mark.parametrize("arguments", [("--merges", "0"), ("--vocabulary", "5"), ("--tokenizer", "sentencepiece")])
-def test_wrong_options(arguments, capsys):
-    assert prepare(*arguments) == 2
-    error = capsys.readouterr().err
-    assert f"error: {'argument ' if arguments[1] == '0' else ''}{arguments[0]}" in error and error.count("\n") == 1
+    for number, (name, content, said) in enumerate(WRONG):
+        mine, options = shutil.copytree(corpus, tmp_path / str(number)), ()
+        if name == "99 pairs":
+            options = ("--validation", "train")
+            for file in ("train.en", "train.de"):
+                (mine / file).write_text("a b\n" * 99)
+        else:
+            (mine / name).unlink()
+        if content is not None:
+            (mine / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        output = tmp_path / f"{number}-out"
+        assert prepare("--from", mine, "--output", output, *options) == 2
+        (error,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+        assert re.search(said, error) and not (output / "plain").exists()
+    for arguments in (("--merges", "0"), ("--vocabulary", "5"), ("--tokenizer", "sentencepiece")):
+        assert prepare(*arguments) == 2
+        error = capsys.readouterr().err
+        assert f"error: {'argument ' if arguments[1] == '0' else ''}{arguments[0]}" in error and error.count("\n") == 1
 
 
 def test_archives_of_wmt(tmp_path, here):

@@ -14,7 +14,7 @@ from scripts.data.wikitext_source import tokens_file
 from tests.conftest import ROOT, run_command
 from tests.preparing import binarize_here, binarized
 from tests.serving import serving
-from tests.wikitext_sample import corpus_of, sample_texts, write_files, write_parquet, write_zip
+from tests.wikitext_sample import corpus_of, sample_texts, write_files, write_zip
 
 TEXTS = sample_texts()
 
@@ -56,10 +56,9 @@ def test_the_script_from_its_first_line(given, tmp_path):
     assert first.stderr.count("warning: wiki.") == 3 and f"{manifest['dictionary']:,} entries" in first.stdout
 
 
-@pytest.mark.parametrize("form", [write_zip, write_parquet])
-def test_words_from_every_form(form, here, tmp_path, capsys):
+def test_words_of_a_zip(here, tmp_path, capsys):
     """Every line is there, the empty ones too; a complete folder is left alone, also without what it does not need."""
-    source, output = form(tmp_path / "given", TEXTS), tmp_path / "out"
+    source, output = write_zip(tmp_path / "given", TEXTS), tmp_path / "out"
     prepare("wikitext2", output, tokenizer="words", source=source)
     train = {word for line in TEXTS["train"].split("\n") for word in line.split()}
     for split in SPLITS:
@@ -69,11 +68,8 @@ def test_words_from_every_form(form, here, tmp_path, capsys):
         shutil.rmtree(output / name)
     prepare("wikitext2", output, tokenizer="words", source=source)
     assert capsys.readouterr().out.endswith("is complete\n") and not (output / "text").exists()
-
-
-def test_the_most_frequent_words(given, here, tmp_path):
-    prepare("wikitext2", tmp_path / "out", tokenizer="words", source=given, vocabulary=20)
-    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["dictionary"] == 4 + 20
+    prepare("wikitext2", tmp_path / "frequent", tokenizer="words", source=source, vocabulary=20)
+    assert json.loads((tmp_path / "frequent" / "manifest.json").read_text())["dictionary"] == 4 + 20
 
 
 def test_gpt2_of_a_downloaded_text(here, tmp_path, monkeypatch, capsys, shared_data):

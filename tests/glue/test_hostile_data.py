@@ -117,16 +117,6 @@ def test_a_token_beyond_the_dictionary_is_refused_without_room_for_all_below_it(
     assert f"found token {token}, but the dictionary has 4" in said
 
 
-@pytest.mark.parametrize(
-    ("end", "words"),
-    [(-4, "found 3 tokens of type uint16 in the .bin, which"), (-1, "unreadable"), (0, "unreadable")],
-)
-def test_a_split_that_was_cut_off_is_refused(end, words, tmp_path):
-    split(tmp_path, [[0, 1, 2], [3, 2]])
-    (tmp_path / "train.bin").write_bytes((tmp_path / "train.bin").read_bytes()[:end])
-    assert words in refusal(count_tokens, tmp_path, Dictionary())[0]
-
-
 @AMOUNTS
 def test_kept_counts_that_are_damaged_or_of_another_kind_are_not_taken(amount, tmp_path):
     path = tmp_path / "counts.npz"

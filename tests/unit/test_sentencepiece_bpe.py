@@ -32,11 +32,11 @@ def test_empty_lines_and_plain_spaces_are_kept(learned):
     assert lines[:2] == ["", ""] and lines[2].split(" ") == lines[2].split()
 
 
-@pytest.mark.parametrize("vocabulary", [1, 20, 100_000])
-def test_a_vocabulary_that_does_not_fit_is_one_line(tmp_path, vocabulary):
-    with pytest.raises(UserError, match=rf"--vocabulary: found {vocabulary:,}; expected a size that fits") as error:
-        sentencepiece_bpe.learn(LINES, vocabulary, 1, tmp_path)
-    assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
+def test_a_vocabulary_that_does_not_fit_is_one_line(tmp_path):
+    for vocabulary in (1, 20, 100_000):
+        with pytest.raises(UserError, match=rf"--vocabulary: found {vocabulary:,}; expected a size that fits") as error:
+            sentencepiece_bpe.learn(LINES, vocabulary, 1, tmp_path)
+        assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
 
 
 def test_long_lines_are_learned_from(tmp_path):

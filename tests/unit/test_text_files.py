@@ -10,8 +10,6 @@ from agg_fairseq.errors import UserError
 from scripts.data.text_files import Text, in_batches, read_lines, sgm_segments, write_lines
 from tests.wmt_archives import write_archive
 
-LINES = [f"sentence {number * 7919 % 1000}" for number in range(2000)]
-
 
 def test_plain_text(tmp_path):
     """A line stays a line, whatever is in it; a mark before the text and spaces around lines are not of it."""
@@ -35,20 +33,6 @@ def test_members_of_archives(tmp_path):
         with pytest.raises(UserError, match="found no dev/b.en in it; expected WMT's own archive"):
             list(Text(archive, ("dev/b.en",)).lines())
     assert len(list(tmp_path.iterdir())) == 2  # nothing was extracted
-
-
-@pytest.mark.parametrize("damage", [
-    *(lambda content, share=share: content[: int(share * len(content))] for share in (0.0, 0.1, 0.5, 0.9)),
-    lambda content: b"<html>404</html>",
-    lambda content: content[:40] + bytes([content[40] ^ 255]) + content[41:],
-])  # fmt: skip
-def test_a_damaged_archive_is_one_line(tmp_path, damage):
-    path = write_archive(tmp_path / "a.tgz", {"first": "x\n" * 5000, "a": "\n".join(LINES)})
-    assert list(Text(path, ("a",)).lines()) == LINES
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(UserError, match=r"a\.tgz: unreadable \(.*; remove it, get it anew") as error:
-        list(Text(path, ("a",)).lines())
-    assert "\n" not in str(error.value)
 
 
 def test_other_encodings_and_missing_files(tmp_path):
