@@ -3,11 +3,11 @@
 import contextlib
 import importlib
 import io
+import itertools
 import json
 import logging
 import os
 import random
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -79,7 +79,7 @@ def shared_data():
     return folder
 
 
-def run_command(*arguments, check=True, cwd=ROOT, env=None, timeout=300):
+def run_command(*arguments, check=True, cwd=ROOT, env=None, timeout=1800):
     """A command of the environment that runs the tests, or one given by its path; see `forking.py` for fairseq's."""
     command = [str(argument) for argument in arguments]
     options = {"cwd": cwd, "env": {**os.environ, **(env or {})}, "timeout": timeout}
@@ -134,19 +134,25 @@ def called(program, *arguments):
     return out + log
 
 
-def two_processes(*command):
-    """A command as two processes: each gets the options that make it a worker of fairseq's, over gloo."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def options_of_workers(folder):
+    """For each of two workers of fairseq's over gloo, the options that make it one; they meet at a file in the folder.
+
+    A free port could be taken by another test before they meet.
+    """
+    shared = ("--distributed-backend", "gloo", "--distributed-no-spawn", "--distributed-world-size", "2")
+    meeting = ("--distributed-init-method", f"file://{folder}/meeting-{next(MEETINGS)}")
+    return [[*shared, *meeting, "--distributed-rank", str(rank)] for rank in range(2)]
+
+
+MEETINGS = itertools.count()
+
+
+def two_processes(folder, *command):
+    """A command as two processes: each gets the options that make it a worker; `folder` is theirs."""
     workers = [
-        subprocess.Popen(
-            [*command, "--distributed-backend", "gloo", "--distributed-no-spawn", "--distributed-world-size", "2",
-             "--distributed-rank", str(rank), "--distributed-init-method", f"tcp://127.0.0.1:{port}"],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
+        subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for options in options_of_workers(folder)
+    ]
     try:
         for worker in workers:
             output, _ = worker.communicate(timeout=1800)

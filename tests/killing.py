@@ -12,9 +12,10 @@ import json
 import os
 import re
 import signal
-import socket
 import sys
+from pathlib import Path
 
+from tests.conftest import options_of_workers
 from tests.forking import processes
 
 KILLED = -signal.SIGKILL
@@ -32,17 +33,10 @@ def train(arguments, log, moment=None, timeout=1800):
 
 def train_by_two(arguments, log, moment=None, timeout=1800):
     """Two workers over gloo, both killed at the same moment: the exit statuses."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    shared = [
-        "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-no-spawn",
-        "--distributed-world-size", "2", "--distributed-init-method", f"tcp://127.0.0.1:{port}",
-        "--load-checkpoint-on-all-dp-ranks",
-    ]  # fmt: skip
+    shared = ["--ddp-backend", "legacy_ddp", "--load-checkpoint-on-all-dp-ranks"]
     workers = [
-        _started([*arguments, *shared, "--distributed-rank", rank], f"{log}.{rank}", moment if rank == 0 else None)
-        for rank in range(2)
+        _started([*arguments, *shared, *options], f"{log}.{rank}", moment if rank == 0 else None)
+        for rank, options in enumerate(options_of_workers(Path(log).parent))
     ]
     if moment is not None:  # only the first one writes: when it is gone, the other one goes
         workers[0].join(timeout)

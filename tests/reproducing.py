@@ -43,7 +43,7 @@ class ForkedTraining:
         result = CompletedProcess(command, status, "", "")
         if not status:
             program, *arguments = shlex.split(out.getvalue())
-            result = run_forked([os.path.basename(program), *arguments], cwd=os.getcwd(), env=env, timeout=600)
+            result = run_forked([os.path.basename(program), *arguments], cwd=os.getcwd(), env=env, timeout=1800)
         self.returncode = result.returncode
         self.stdout = io.BytesIO(f"{err.getvalue()}{result.stdout}{result.stderr}".encode())
 
@@ -56,7 +56,7 @@ class ForkedTraining:
 
 def generate_forked(command, stdout, stderr, **options):
     """fairseq-generate, as `measures.py` runs it."""
-    result = run_forked([os.path.basename(command[0]), *command[1:]], cwd=os.getcwd(), env=os.environ, timeout=600)
+    result = run_forked([os.path.basename(command[0]), *command[1:]], cwd=os.getcwd(), env=os.environ, timeout=1800)
     stdout.write(result.stdout.encode())
     stderr.write(result.stderr.encode())
     return result

@@ -33,7 +33,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         server, asked = self.server, self.headers.get("Range")
         server.requests.append((self.path, asked))
-        server.gate.wait(60)
+        server.gate.wait(1800)
         if server.busy:
             return self.send_error(server.busy.pop(0))
         if self.path not in server.files:

@@ -145,7 +145,7 @@ def trained_by_two(trainings, folder):
     """
     lines = {name: [str(argument) for argument in arguments] for name, arguments in trainings.items()}
     (folder / "trainings.json").write_text(json.dumps(lines))
-    two_processes(sys.executable, "-m", "tests.workers", folder)
+    two_processes(folder, sys.executable, "-m", "tests.workers", folder)
     return {name: [torch.load(folder / f"{name}-{rank}.pt") for rank in range(2)] for name in trainings}
 
 

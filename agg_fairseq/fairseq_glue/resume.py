@@ -165,7 +165,7 @@ def check_resume(cfg: Any, name: str) -> None:
 def _remedy(damaged: Path) -> str:
     """How to go on from the newest whole checkpoint beside a damaged one."""
     others = [path for path in damaged.parent.glob("checkpoint*.pt") if path.is_file() and path != damaged]
-    for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True):
+    for path in sorted(others, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True):
         try:
             Checkpoint(path)
         except UserError:  # damaged too

@@ -41,7 +41,7 @@ def test_wheel_and_sdist(tmp_path):
             shutil.copy(path, source)
     expected = files_of(source) | {"PKG-INFO", "setup.cfg"}
     command = [sys.executable, "-c", BUILD]
-    built = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=300)
+    built = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=1800)
     assert built.returncode == 0, built.stderr[-3000:]
     with tarfile.open(next((source / "dist").glob("*.tar.gz"))) as archive:
         names = {member.name.partition("/")[2] for member in archive if member.isfile()}
@@ -54,5 +54,5 @@ def test_wheel_and_sdist(tmp_path):
     }
     user_dir = tmp_path / "site" / "agg_fairseq"
     command = [sys.executable, "-c", USE, str(user_dir)]
-    used = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    used = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1800)
     assert used.stdout == f"{user_dir / '__init__.py'} True\n", used.stderr[-3000:]

@@ -74,7 +74,7 @@ def browser(tmp_path_factory):
             "--disable-dev-shm-usage", "--hide-scrollbars", "--enable-logging=stderr",
             f"--user-data-dir={profile}", *arguments, f"file://{urllib.parse.quote(str(path))}",
         ]  # fmt: skip
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=1800)
         assert result.returncode == 0, result.stderr[-2000:]
         return result.stdout, result.stderr
 

@@ -122,8 +122,8 @@ def test_a_full_disk_ends_it_and_the_next_run_goes_on(server, tmp_path, monkeypa
 
 def test_two_processes_download_once(server, tmp_path):
     program = (
-        "import sys, pathlib; from scripts.data.download import fetch; "
-        "fetch(pathlib.Path(sys.argv[1]), sys.argv[2:], lambda path: None)"
+        "import sys, pathlib; from scripts.data import download; download.TIMEOUT = 1800; "
+        "download.fetch(pathlib.Path(sys.argv[1]), sys.argv[2:], lambda path: None)"
     )
     command = [sys.executable, "-c", program, tmp_path / "file", server.url()]
     server.gate.clear()
@@ -134,6 +134,6 @@ def test_two_processes_download_once(server, tmp_path):
     second = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert second.stderr.readline() == "waiting for another download of file to end\n"
     server.gate.set()
-    assert second.communicate(timeout=60)[1] == ""
-    assert (first.wait(timeout=60), second.returncode) == (0, 0)
+    assert second.communicate(timeout=1800)[1] == ""
+    assert (first.wait(timeout=1800), second.returncode) == (0, 0)
     assert (tmp_path / "file").read_bytes() == CONTENT and len(server.requests) == 1

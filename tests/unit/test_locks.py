@@ -13,7 +13,7 @@ from scripts.data.locks import only_run_in
 
 with only_run_in(pathlib.Path(sys.argv[1])):
     if sys.argv[2:]:
-        left = subprocess.Popen(["sleep", "100"], close_fds=False, stdout=subprocess.DEVNULL)
+        left = subprocess.Popen(["sleep", "1800"], close_fds=False, stdout=subprocess.DEVNULL)
         print(left.pid, flush=True)
         left.wait()
     print("alone", flush=True)
@@ -37,10 +37,10 @@ def test_a_run_waits_for_what_is_left_of_one_that_was_killed(tmp_path):
             assert second.stderr.readline() == f"waiting for another run in {folder} to end\n"
             assert second.poll() is None
             os.kill(left, signal.SIGKILL)
-            assert second.communicate(timeout=60) == ("alone\n", "")
+            assert second.communicate(timeout=1800) == ("alone\n", "")
 
 
 def test_runs_one_after_another_do_not_wait(tmp_path):
     for _ in range(2):
         with started(tmp_path) as run:
-            assert run.communicate(timeout=60) == ("alone\n", "")
+            assert run.communicate(timeout=1800) == ("alone\n", "")
