@@ -6,8 +6,6 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from agg_fairseq.errors import UserError
-
 from .digests import published
 from .download import fetch
 from .text_files import in_batches
@@ -24,21 +22,14 @@ MIRRORS = (
 )
 
 
-def take(given: Path | None, downloads: Path, folder: Path) -> None:
-    """Writes both files into a folder, from one that the user has them in, or else downloads them.
+def take(downloads: Path, folder: Path) -> None:
+    """Writes both files into a folder, downloaded unless they are there.
 
     Raises:
-        UserError: the user's folder lacks them, or has others; or no mirror could be reached.
+        UserError: no mirror could be reached; or a file that was downloaded earlier is another one.
     """
     for name, digest in FILES.items():
-        if given is None:
-            path = fetch(downloads / "gpt2_bpe" / name, [f"{mirror}/{name}" for mirror in MIRRORS], published(digest))
-        else:
-            path = given / name
-            if not path.is_file():
-                raise UserError(f"--bpe-dir: found no {name} in {given}; expected GPT-2's encoder.json and vocab.bpe")
-            if wrong := published(digest)(path):
-                raise UserError(f"--bpe-dir: {path}: {wrong}, GPT-2's")
+        path = fetch(downloads / "gpt2_bpe" / name, [f"{mirror}/{name}" for mirror in MIRRORS], published(digest))
         shutil.copyfile(path, folder / name)
 
 

@@ -88,7 +88,6 @@ def prepare(output: Path, vocabulary: int) -> None:
     Raises:
         UserError: the folder has other settings; or the text is too small for a vocabulary of this size.
     """
-    settings = {"corpus": "demo", "vocabulary": vocabulary}
 
     def text(folder: Path) -> None:
         lines = split(documents())

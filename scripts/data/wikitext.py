@@ -58,7 +58,6 @@ def prepare(
     tokenizer: str,
     source: Path | None = None,
     vocabulary: int | None = None,
-    bpe_dir: Path | None = None,
     downloads: Path = Path("data/downloads"),
     workers: int = 1,
 ) -> None:
@@ -70,7 +69,6 @@ def prepare(
         tokenizer: name of the tokenizer in `BPE`.
         source: what the user has of the corpus; None to download it.
         vocabulary: number of sub-words to learn, or of words to keep; None: 30,000 sub-words, or all words.
-        bpe_dir: folder of GPT-2's files; None to download them.
         downloads: where downloaded files are kept.
         workers: number of processes.
 
@@ -88,7 +86,7 @@ def prepare(
 
     def sub_words(folder: Path) -> None:
         if tokenizer == "gpt2":
-            gpt2_bpe.take(bpe_dir, downloads, folder)
+            gpt2_bpe.take(downloads, folder)
         else:
             sentencepiece_bpe.learn(read_lines(output / "text" / tokens_file("train")), size, workers, folder)
 
@@ -151,12 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         UserError: an option does not go with the tokenizer; or what `prepare` raises.
     """
     options = _parser().parse_args(arguments)
-    for option, tokenizers in {"vocabulary": ("sentencepiece", "words"), "bpe_dir": ("gpt2",)}.items():
-        if getattr(options, option) is not None and options.tokenizer not in tokenizers:
-            raise UserError(
-                f"--{option.replace('_', '-')}: found it with --tokenizer {options.tokenizer}; expected --tokenizer "
-                f"{' or '.join(tokenizers)}"
-            )
+    if options.vocabulary is not None and options.tokenizer == "gpt2":
+        raise UserError("--vocabulary: found it with --tokenizer gpt2; expected --tokenizer sentencepiece or words")
     options.output = options.output or Path("data") / f"{options.key}-{options.tokenizer}"
     prepare(**vars(options))
 
@@ -170,10 +164,6 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(
             "--tokenizer", choices=tuple(BPE), default=corpus.tokenizer, help="see below (default: %(default)s)"
         )
-        parser.add_argument(
-            "--bpe-dir", type=Path, metavar="DIR",
-            help="folder of encoder.json and vocab.bpe, for --tokenizer gpt2 (default: they are downloaded)",
-        )  # fmt: skip
         add_common_options(
             parser,
             source="the corpus, as you have it (see below); then it is not downloaded",

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from scripts.command import run
-from scripts.data import prepared_folder, wikitext, wikitext_source
+from scripts.data import gpt2_bpe, prepared_folder, wikitext, wikitext_source
 from scripts.data.digests import digest
 from scripts.data.prepared_folder import SPLITS
 from scripts.data.wikitext import prepare
@@ -78,7 +78,10 @@ def test_gpt2_of_a_downloaded_text(here, tmp_path, monkeypatch, capsys, shared_d
     corpus = corpus_of(TEXTS, archive)
     object.__setattr__(corpus, "gpt2_dictionary", 44_256)
     monkeypatch.setitem(wikitext.CORPORA, "wikitext9", corpus)
-    options = {"tokenizer": "gpt2", "bpe_dir": shared_data / "gpt2-bpe", "downloads": tmp_path / "downloads"}
+    options = {"tokenizer": "gpt2", "downloads": tmp_path / "downloads"}
+    for name in gpt2_bpe.FILES:
+        (tmp_path / "downloads" / "gpt2_bpe").mkdir(parents=True, exist_ok=True)
+        shutil.copy(shared_data / "gpt2-bpe" / name, tmp_path / "downloads" / "gpt2_bpe" / name)
     with serving() as server:
         monkeypatch.setattr(wikitext_source, "ZIPS", server.url(""))
         server.files["/wikitext-9-v1.zip"] = archive.read_bytes()
@@ -107,7 +110,6 @@ def test_the_text_is_known_by_its_content(given, tmp_path, monkeypatch, capsys):
     ("arguments", "said"),
     [
         (("--tokenizer", "gpt2", "--vocabulary", "9"), "found it with --tokenizer gpt2; expected --tokenizer sentence"),
-        (("--bpe-dir", "x"), "--bpe-dir: found it with --tokenizer words; expected --tokenizer gpt2"),
         (("--from", "/nowhere"), "--from: found neither a zip at /nowhere nor wiki.train.tokens"),
         (("--workers", "0"), "--workers: found '0'; expected a whole number from 1"),
         (("--output", "file"), "file: File exists"),

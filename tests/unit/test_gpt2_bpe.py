@@ -1,7 +1,5 @@
 """GPT-2's sub-words of the WikiText corpora, and where their files come from."""
 
-import shutil
-
 import pytest
 
 from agg_fairseq.errors import UserError
@@ -37,23 +35,18 @@ def test_by_hand(shared_data):
     assert list(gpt2_bpe.encode(shared_data / "gpt2-bpe", lines)) == ["15496 995", "28 796", ""]
 
 
-def test_files_of_a_folder_or_of_mirrors(shared_data, tmp_path, monkeypatch):
-    """Other files are refused; what is downloaded is kept."""
-    given, folder = tmp_path / "given", tmp_path / "tokenizer"
+def test_files_of_mirrors(shared_data, tmp_path, monkeypatch):
+    """What is downloaded is kept, and then checked again."""
+    folder = tmp_path / "tokenizer"
     folder.mkdir()
-    with pytest.raises(UserError, match="--bpe-dir: found no encoder.json in .*given"):
-        gpt2_bpe.take(given, tmp_path, folder)
-    shutil.copytree(shared_data / "gpt2-bpe", given)
-    gpt2_bpe.take(given, tmp_path, folder)
-    assert {path.name: digest(path) for path in folder.iterdir()} == gpt2_bpe.FILES
-    (given / "vocab.bpe").chmod(0o644)
-    (given / "vocab.bpe").write_text("#version: 0.2\nĠ t\n")
-    with pytest.raises(UserError, match=f"vocab.bpe: found the .*; expected {gpt2_bpe.FILES['vocab.bpe']}, GPT-2's"):
-        gpt2_bpe.take(given, tmp_path, folder)
     with serving() as server:
         for name in gpt2_bpe.FILES:
             server.files[f"/second/{name}"] = (shared_data / "gpt2-bpe" / name).read_bytes()
         monkeypatch.setattr(gpt2_bpe, "MIRRORS", (server.url("/first"), server.url("/second")))
         for _ in range(2):
-            gpt2_bpe.take(None, tmp_path / "downloads", folder)
+            gpt2_bpe.take(tmp_path / "downloads", folder)
         assert len(server.requests) == 4
+    assert {path.name: digest(path) for path in folder.iterdir()} == gpt2_bpe.FILES
+    (tmp_path / "downloads" / "gpt2_bpe" / "vocab.bpe").write_text("#version: 0.2\nĠ t\n")
+    with pytest.raises(UserError, match=f"vocab.bpe: found the .*; expected {gpt2_bpe.FILES['vocab.bpe']}; remove"):
+        gpt2_bpe.take(tmp_path / "downloads", folder)
