@@ -21,6 +21,11 @@ sum, `gate_common ⊙ Σ_i …`: one pass over (V, D). Over those with a rare ta
 themselves are gated. The target's entry is never gated: at a common target that is so because its gate is 1, and at a
 rare target the entry is put back after gating. On a GPU (`kernels/fused.py`) a kernel gates every entry as it forms it.
 
+Models that scale and soft-cap their logits (Granite, Cohere, Gemma 2) have `z = c tanh(z'/c)` with `z' = s (H Wᵀ + b)`
+in the place of `H Wᵀ + b`. Since `dz/d(H Wᵀ + b) = s (1 − (z/c)²)` for each entry, `P − Q` above is multiplied by that,
+before or after the gates. The scale costs nothing, as `z' = (s H) Wᵀ + s b`; the cap costs one pass over the logits and
+one over `P − Q`.
+
 The likelihood of a position may have a weight (FACE), and an unlikelihood penalty and a z-loss may be added to it; the
 gates then apply to the gradient of the sum. `ChunkedLoss` lists what each term adds to the gradient.
 
@@ -32,6 +37,7 @@ loss scale is applied.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -75,6 +81,8 @@ def gated_cross_entropy(
     unlikelihood: Unlikelihood | None = None,
     z_loss: float = 0.0,
     adversarial: float = 0.0,
+    scale: float = 1.0,
+    softcap: float | None = None,
     ignore_index: int = -100,
     predict: bool = False,
     chunk_elements: int | None = None,
@@ -83,7 +91,8 @@ def gated_cross_entropy(
 
     Equal in value to
 
-        logits = features @ weight.T + bias
+        logits = scale * (features @ weight.T + bias)
+        logits = softcap * torch.tanh(logits / softcap)  # if given
         loss = F.cross_entropy(logits.flatten(0, -2), target.flatten(), ignore_index=ignore_index, reduction="sum")
 
     and in gradient to `agg_fairseq.functional.naive_gated_cross_entropy`, without ever holding the logits of more than
@@ -104,6 +113,8 @@ def gated_cross_entropy(
         adversarial: ε >= 0 of adversarial training (Wang, Gong & Liu 2019): the logit of the target is lowered by
             `ε ‖w_y‖ ‖h‖` where `w_y·h > 0`, which is what a perturbation of w_y of length `ε ‖w_y‖` can do at most. All
             terms are those of the lowered logits. The perturbation itself carries no gradient.
+        scale: s, by which the logits are multiplied, not 0.
+        softcap: c > 0, the bound of the logits, as in Gemma 2; None is none. It cannot be combined with `adversarial`.
         ignore_index: target value of the positions that contribute nothing (padding).
         predict: also return the arg-max of P, of the logits as they are without `adversarial`.
         chunk_elements: logits held at a time, at least one row of V; None is 2^23 on a CPU (32 MiB in float32), and
@@ -129,6 +140,14 @@ def gated_cross_entropy(
     check_positions_and_tokens("gated_cross_entropy", target, weight.size(0), position_weight, bias, gates)
     for name, value in (("z_loss", z_loss), ("adversarial", adversarial)):
         check_weight(name, value)
+    if not math.isfinite(scale) or scale == 0:
+        raise ValueError(f"expected a finite scale that is not 0, got {scale}")
+    if softcap is not None and not 0 < softcap < math.inf:
+        raise ValueError(f"expected softcap above 0, got {softcap}")
+    if softcap is not None and adversarial:
+        raise ValueError(f"found softcap {softcap} and adversarial {adversarial}; expected at most one of them")
+    if scale != 1:  # s (H Wᵀ + b) = (s H) Wᵀ + s b
+        features, bias = features * scale, None if bias is None else bias * scale
     options = Options(
         gates=gates,
         label_smoothing=label_smoothing,
@@ -139,6 +158,7 @@ def gated_cross_entropy(
         predict=predict,
         z_loss=z_loss,
         adversarial=adversarial,
+        softcap=softcap,
     )
     wanted = Wanted(*map(wants_gradient, (features, weight, bias)))
     loss, *outputs = _GatedCrossEntropy.apply(

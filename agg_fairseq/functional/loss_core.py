@@ -31,6 +31,7 @@ class Options(NamedTuple):
     predict: bool
     z_loss: float = 0.0
     adversarial: float = 0.0  # ε
+    softcap: float | None = None  # c
 
 
 class Wanted(NamedTuple):

@@ -35,6 +35,8 @@ def naive_gated_cross_entropy(
     unlikelihood: Unlikelihood | None = None,
     z_loss: float = 0.0,
     adversarial: float = 0.0,
+    scale: float = 1.0,
+    softcap: float | None = None,
     ignore_index: int = -100,
 ) -> Tensor:
     """The loss of `gated_cross_entropy`, from the three logits of Eqs. 9–10. Holds several (N, V) tensors.
@@ -52,7 +54,10 @@ def naive_gated_cross_entropy(
     offset = weight.new_zeros(weight.size(0)) if bias is None else bias
 
     def loss(logits: Tensor) -> Tensor:
-        """The summands (n,) of the loss."""
+        """The summands (n,) of the loss, from H Wᵀ + b (n, V)."""
+        logits = scale * logits
+        if softcap is not None:
+            logits = softcap * torch.tanh(logits / softcap)
         log_probs = F.log_softmax(logits, dim=1)  # n x V
         nll = -log_probs.gather(1, target[:, None]).squeeze(1)
         share = label_smoothing / max(log_probs.size(1) - 1, 1)

@@ -126,7 +126,16 @@ class GatedObjective:
         """The token counts of AGG; None of another method."""
         return None if self.agg is None else self.agg.counter
 
-    def loss(self, features: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None = None) -> Tensor:
+    def loss(
+        self,
+        features: Tensor,
+        weight: Tensor,
+        target: Tensor,
+        bias: Tensor | None = None,
+        *,
+        scale: float = 1.0,
+        softcap: float | None = None,
+    ) -> Tensor:
         """The loss of a micro-batch, summed over its targets; counts the targets for the gates of later updates.
 
         Under `torch.no_grad`, as in validation, nothing is counted, and the loss is without the margin of
@@ -137,6 +146,8 @@ class GatedObjective:
             weight: (V, D), the output embedding.
             target: (B, T) int64 in [0, V), or −100 where there is no target.
             bias: (V,), of the output layer; its gradient is gated like that of `weight`.
+            scale: by which the model multiplies its logits.
+            softcap: c of logits that are bounded by `c tanh(logits / c)`, after the scale; None is none.
 
         Returns:
             Scalar in nats. Divide it by the number of targets of the whole update.
@@ -160,6 +171,8 @@ class GatedObjective:
             bias=bias,
             gates=gates,
             label_smoothing=self.label_smoothing,
+            scale=scale,
+            softcap=softcap,
             ignore_index=IGNORED,
             **{term.argument: term.value(self.terms[term.option], target, IGNORED) for term in in_use},
         ).loss

@@ -6,11 +6,13 @@ A transformers model computes `logits = lm_head(features)`, then `loss = loss_fu
 are too late for gates, which treat the gradients into features and embedding differently. So in a training step
 
 - a forward pre-hook of the model notes the labels;
-- the output layer computes the gated loss from its input, the features, and returns a placeholder for the logits;
-- `loss_function` returns that loss, divided as transformers divides its own.
+- the output layer keeps its input, the features, and returns V known numbers as a placeholder for the logits;
+- `loss_function` returns the gated loss of the features, divided as transformers divides its own.
 
-The placeholder also guards against models that change the logits afterwards (scaled or soft-capped logits): their loss
-is not that of `lm_head(features)`, and they are refused, because the placeholder does not arrive as it was sent.
+The numbers of the placeholder tell what the model does to its logits between the two. Logits that are scaled or
+soft-capped (Granite, Cohere, Gemma 2) arrive as numbers that give the scale and the cap, which the gated loss takes
+over; this needs no names from configurations, where `logits_scaling` divides in one model and multiplies in another.
+Any other change is refused.
 
 Outside of training steps, in `model.eval()`, under `torch.no_grad()` or without labels, nothing is changed.
 """
@@ -50,8 +52,9 @@ STATE_FILE = "agg_fairseq.pt"
 """The token counts, in the folder of each checkpoint of Trainer."""
 MARK = "agg_fairseq"
 """Key in Trainer's own state: this run writes `STATE_FILE` into its checkpoints."""
-PLACEHOLDER = 1000.0
-"""The value of the placeholder for the logits: large, so that every soft cap changes it."""
+TINY, HUGE = 2.0**-20, 2.0**40
+PROBES = (TINY, HUGE, 1.0, -7.0, 40.0, 0.0, -0.5, 300.0, -HUGE)
+"""The numbers that stand for logits: of scaled and capped ones, the first two become the scale and the cap."""
 
 
 @dataclass
@@ -61,10 +64,10 @@ class _Step:
     labels: Tensor
     shift_labels: Tensor | None
     target: Tensor  # (B, T), the labels as they are predicted at each position
+    features: Tensor | None = None  # (B, T, D), the input of the output layer
+    placeholder: Tensor | None = None  # (1, 1, V), its output
+    logits: Tensor | None = None  # (1, 1, V), what the model made of the placeholder
     loss: Tensor | None = None  # summed over the targets
-    placeholder: Tensor | None = None  # (B, T, V), without memory of its own
-    logits: Tensor | None = None  # what the model made of the placeholder: the same
-    is_delivered: bool = False
 
 
 class GatedLoss(TrainerCallback):
@@ -79,7 +82,7 @@ class GatedLoss(TrainerCallback):
 
     Args:
         model: a decoder-only language model that ends in an `nn.Linear`, tied to the input embedding or not, with or
-            without bias, whose logits are not changed afterwards.
+            without bias, whose logits are not changed afterwards, but for a scale and a soft cap.
         method: "agg", "agps" or "mle".
         center_output: after each step of the optimizer, subtract the mean output embedding from all output embeddings
             (Stollenwerk et al. 2026).
@@ -126,6 +129,7 @@ class GatedLoss(TrainerCallback):
         self._window_is_given = options.get("agg_window") is not None
         self._run = uuid.uuid4().hex
         self._step: _Step | None = None
+        self._scale_and_cap: tuple[float, float | None] | None = None  # found in the first training step
         self._signature = inspect.signature(type(model).forward)
         self._bound_before = {  # attributes of the instances, which hide those of their classes
             "head": self.head.__dict__.get("forward"),
@@ -174,13 +178,16 @@ class GatedLoss(TrainerCallback):
         self._step = _Step(labels, shift_labels, target)
 
     def _forward_of_head(self, features: Tensor) -> Tensor:
-        """The gated loss, and a placeholder for the logits (B, T, V); the logits themselves outside of training."""
+        """A placeholder for the logits, and at the second call the loss; outside of training the logits (B, T, V)."""
         step = self._step
         if step is None:
             return self._head_forward(features)
+        if step.logits is not None:
+            step.loss = self._summed_loss(step)
+            return step.loss
         name, weight = type(self.model).__name__, self.head.weight
         expected = (self.objective.vocabulary, features.size(-1))
-        if step.loss is not None:
+        if step.features is not None:
             raise UserError(f"GatedLoss: {name} uses its output layer more than once per step; expected once")
         if weight.shape != expected or hasattr(weight, "device_mesh"):
             raise UserError(
@@ -192,21 +199,27 @@ class GatedLoss(TrainerCallback):
                 "GatedLoss: the output embedding does not train (requires_grad is False), so that there is no gradient "
                 "to gate; unfreeze it, or use method='mle'"
             )
-        target = step.target.to(features.device)
-        if target.shape != features.shape[:-1]:
+        if step.target.shape != features.shape[:-1]:
             raise UserError(
                 f"GatedLoss: found features at positions {tuple(features.shape[:-1])} and labels of shape "
-                f"{tuple(target.shape)}; expected the same, so leave out logits_to_keep in training"
+                f"{tuple(step.target.shape)}; expected the same, so leave out logits_to_keep in training"
             )
+        vocabulary = self.objective.vocabulary
+        numbers = torch.tensor(PROBES, dtype=torch.promote_types(features.dtype, torch.float32))
+        numbers = numbers.repeat(-(-vocabulary // len(PROBES)))[:vocabulary]  # V
+        step.features, step.placeholder = features, numbers.view(1, 1, -1).to(features.device)
+        return step.placeholder.clone()  # which the model may change in place
+
+    def _summed_loss(self, step: _Step) -> Tensor:
+        """The gated loss, summed over the targets."""
+        scale, softcap = self._scale_and_cap
+        target = step.target.to(step.features.device)
         if isinstance(self.head, FactorizedSoftmax):
-            step.loss = self.head.loss(features, target, label_smoothing=self.objective.label_smoothing).loss
             self.objective.micro_batches += 1
-        else:
-            step.loss = self.objective.loss(features, weight, target, self.head.bias)
-        # In float32, so that `logits.float()` in the model does not copy it, and expanded, so that it takes no memory.
-        placeholder = torch.full((1,), PLACEHOLDER, device=features.device, dtype=torch.float32)
-        step.placeholder = placeholder.expand(*target.shape, self.objective.vocabulary)
-        return step.placeholder
+            return self.head.loss(step.features, target, label_smoothing=self.objective.label_smoothing).loss
+        return self.objective.loss(
+            step.features, self.head.weight, target, self.head.bias, scale=scale, softcap=softcap
+        )
 
     def _loss_of_model(
         self,
@@ -231,14 +244,17 @@ class GatedLoss(TrainerCallback):
                 **kwargs,
             )
         name = type(self.model).__name__
-        if step.loss is None or step.is_delivered:
+        if step.features is None or step.logits is not None:
             raise UserError(
                 f"GatedLoss: {name} does not compute its loss from its output layer, once; it is not supported"
             )
-        if not _is_placeholder(logits, step.placeholder):
+        if self._scale_and_cap is None:
+            self._scale_and_cap = _scale_and_cap(step.placeholder, logits)
+        allowed = logits.shape == step.placeholder.shape and self._scale_and_cap is not None
+        if not allowed or (isinstance(self.head, FactorizedSoftmax) and self._scale_and_cap != (1.0, None)):
             raise UserError(
-                f"GatedLoss: {name} changes its logits after the output layer (scaled, soft-capped or cut), which the "
-                "gated loss does not; it is not supported"
+                f"GatedLoss: {name} changes its logits after the output layer in another way than by a scale and a "
+                "soft cap; it is not supported"
             )
         if (
             not _is_same(labels, step.labels)
@@ -249,19 +265,21 @@ class GatedLoss(TrainerCallback):
                 f"GatedLoss: {name} computes its loss from other labels than it was given, or ignores another label "
                 f"than {IGNORED}; it is not supported"
             )
-        step.logits, step.is_delivered = logits, True
+        step.logits = logits
+        self.head(step.features)  # computes the loss inside of the output layer, where FSDP has gathered W
+        loss = step.loss
         if num_items_in_batch is None:
-            return step.loss / (step.target != IGNORED).sum().to(step.loss.device)
+            return loss / (step.target != IGNORED).sum().to(loss.device)
         if torch.is_tensor(num_items_in_batch):
-            num_items_in_batch = num_items_in_batch.to(step.loss.device)
-        return step.loss / num_items_in_batch
+            num_items_in_batch = num_items_in_batch.to(loss.device)
+        return loss / num_items_in_batch
 
     def _after_forward(self, model: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         """Takes the placeholder out of the output, where it would pass for logits."""
         step, self._step = self._step, None
         if step is None or output is None:  # None: the forward pass raised an error
             return None
-        if not step.is_delivered:
+        if step.logits is None:
             raise UserError(
                 f"GatedLoss: {type(model).__name__} computed its loss by itself (without its output layer or "
                 "loss_function, as fused losses such as Liger's do); switch that off, or this model is not supported"
@@ -373,7 +391,10 @@ def _check_model(model: Any) -> None:
     head = model.get_output_embeddings()
     if isinstance(getattr(model.__dict__.get("_loss_function"), "__self__", None), GatedLoss):
         raise UserError(f"GatedLoss: this {name} already has one; remove() it first")
-    if model.config.is_encoder_decoder or head is None or model.loss_function is not ForCausalLMLoss:
+    forwards = [vars(owner)["forward"] for owner in type(model).__mro__ if "forward" in vars(owner)]
+    uses_loss = any("loss_function" in inspect.unwrap(forward).__code__.co_names for forward in forwards)
+    is_decoder = not model.config.is_encoder_decoder and head is not None
+    if not is_decoder or not uses_loss or model.loss_function is not ForCausalLMLoss:
         raise UserError(
             f"GatedLoss: expected a decoder-only language model with transformers' own loss (…ForCausalLM), got {name}"
         )
@@ -393,11 +414,15 @@ def _special_tokens(model: PreTrainedModel, vocabulary: int) -> list[int]:
     return sorted(token for token in found - {None} if 0 <= token < vocabulary)
 
 
-def _is_placeholder(logits: Tensor, placeholder: Tensor) -> bool:
-    """Does the model hand the placeholder on with its values and shape as they were?"""
-    if logits.shape != placeholder.shape:
-        return False
-    return logits.data_ptr() == placeholder.data_ptr() or bool((logits == PLACEHOLDER).all())
+def _scale_and_cap(placeholder: Tensor, logits: Tensor) -> tuple[float, float | None] | None:
+    """The s and c, or None, with `logits = c tanh(s placeholder / c)`; None if the model did anything else to it."""
+    x, z = placeholder.double().flatten(), logits.double().flatten()
+    if x.shape != z.shape:
+        return None
+    scale, largest = z[0].item() / TINY, abs(z[1].item())
+    softcap = largest if largest < 0.5 * abs(scale) * HUGE else None
+    expected = scale * x if softcap is None else softcap * torch.tanh(scale * x / softcap)
+    return (scale, softcap) if scale and torch.allclose(z, expected, rtol=1e-5, atol=1e-6) else None
 
 
 def _is_same(given: Tensor | None, expected: Tensor | None) -> bool:

@@ -26,7 +26,8 @@ SIZES = {  # by the names that configurations have for them
     "num_attention_heads": 4, "n_head": 4, "num_heads": 4, "n_heads": 4, "decoder_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "n_positions": 64,
     "num_experts": 2, "num_local_experts": 2, "n_routed_experts": 2, "num_experts_per_tok": 1, "n_shared_experts": 1,
-    "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3,
+    "logits_scaling": 4.0, "logit_scale": 0.25, "lm_head_multiplier": 0.5, "final_logit_softcapping": 0.5,
+    "logits_soft_cap": 0.5, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3,
 }  # fmt: skip
 MOST_PARAMETERS = 500_000
 

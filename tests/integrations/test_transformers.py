@@ -27,6 +27,8 @@ MODELS = {
     "tied": gpt2,
     "untied": lambda: llama_like("Llama", tie_word_embeddings=False),
     "bias": lambda: llama_like("Phi", head_dim="default"),
+    "scaled": lambda: llama_like("Granite", logits_scaling=0.3, head_dim="default"),
+    "capped": lambda: llama_like("Gemma2", final_logit_softcapping=0.05),
     "mixture of experts": lambda: llama_like("Mixtral", output_router_logits=True, num_local_experts=2),
 }
 
@@ -50,7 +52,7 @@ def assert_close(found, expected, tolerance):
 
 
 @pytest.mark.parametrize(
-    ("kind", "items"), zip(MODELS, [None, 17, torch.tensor(17), None], strict=True), ids=list(MODELS)
+    ("kind", "items"), zip(MODELS, [None, 17, torch.tensor(17), None, 17, None], strict=True), ids=list(MODELS)
 )
 def test_plain_likelihood_is_that_of_transformers(kind, items):
     """Its mean, or divided by the number of targets that Trainer passes."""
@@ -65,7 +67,7 @@ def test_plain_likelihood_is_that_of_transformers(kind, items):
     assert_close(gradients(model, found), expected_gradients, 1e-6)
 
 
-@pytest.mark.parametrize("kind", ["tied", "untied", "bias"])
+@pytest.mark.parametrize("kind", ["tied", "untied", "bias", "scaled", "capped"])
 def test_agg_has_the_gradients_of_the_three_logits(kind):
     """With an update in the window; labels are −100 in places."""
     model = MODELS[kind]().double()
@@ -84,12 +86,13 @@ def test_agg_has_the_gradients_of_the_three_logits(kind):
     head, target = model.get_output_embeddings(), shifted(second["labels"])
     features = model.base_model(input_ids=second["input_ids"]).last_hidden_state
     gates = agg_gates(appearances, 1, rare)
-    naive = naive_gated_cross_entropy(features, head.weight, target, bias=head.bias, gates=gates)
+    changed = {"scaled": {"scale": 1 / 0.3}, "capped": {"softcap": 0.05}}.get(kind, {})
+    naive = naive_gated_cross_entropy(features, head.weight, target, bias=head.bias, gates=gates, **changed)
     naive = naive / (target != -100).sum()
     torch.testing.assert_close(found.double(), naive, rtol=1e-6, atol=1e-6)
     expected = gradients(model, naive)
     assert_close(found_gradients, expected, 1e-9)
-    weight = "transformer.wte.weight" if kind == "tied" else "lm_head.weight"
+    weight = next(name for name, parameter in model.named_parameters() if parameter is head.weight)
     gated.remove()
     plain = gradients(model, model(**second).loss)
     assert (plain[weight] - expected[weight])[rare].abs().max() > 1e-5  # the gates did something
@@ -206,13 +209,31 @@ def test_what_fails_leaves_the_model_usable():
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"), [("Gemma2", {"final_logit_softcapping": 30.0}), ("Cohere", {"logit_scale": 0.0625})]
+    ("change", "found"),
+    [
+        (lambda z: 30 * torch.tanh(z / 8 / 30), (1 / 8, 30.0)),
+        (lambda z: z.mul_(-0.3), (-0.3, None)),
+        (lambda z: 2 * torch.tanh(z / 5), (0.4, 2.0)),  # scaled after the cap
+        (lambda z: z.clamp(-30, 30), None),
+        (lambda z: z - z.mean(), None),
+        (lambda z: z[..., :-1], None),
+        (lambda z: z * 0, None),
+        (lambda z: z.index_fill_(-1, torch.tensor([17]), -1e9), None),
+    ],
 )
-def test_refuses_logits_that_are_changed_after_the_head(kind, options):
-    model = llama_like(kind, **options)
-    GatedLoss(model, agg_rare_fraction=0.3)
-    with pytest.raises(UserError, match=f"{kind}ForCausalLM changes its logits after the output layer"):
-        model(**batch())
+def test_scaled_and_capped_logits_are_recognized_and_other_changes_refused(change, found):
+    model = gpt2()
+    gated = GatedLoss(model, "mle")
+    model.lm_head.register_forward_hook(lambda module, given, logits: change(logits) if logits.dim() else None)
+    for seed in range(2):
+        if found is None:
+            with pytest.raises(UserError, match="GPT2LMHeadModel changes its logits after the output layer in another"):
+                model(**batch(seed=seed))
+            continue
+        loss = model(**batch(seed=seed)).loss
+        with torch.no_grad():
+            torch.testing.assert_close(model(**batch(seed=seed)).loss, loss)
+        assert gated._scale_and_cap == (pytest.approx(found[0]), found[1] and pytest.approx(found[1]))
 
 
 def test_refuses_models_of_other_kinds():

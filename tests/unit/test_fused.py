@@ -74,12 +74,15 @@ def leaves(*tensors, dtype=None):
     return [t.detach().to(dtype or t.dtype).requires_grad_() for t in tensors]
 
 
-@pytest.mark.parametrize(("kind", "smoothing", "shift"), zip(GATES, [0.0, 0.1, 0.0, 0.1], [0, -20, -5, 0], strict=True))
-def test_equals_the_paper(block, kind, smoothing, shift):
+@pytest.mark.parametrize(
+    ("kind", "smoothing", "shift", "scale", "softcap"),
+    zip(GATES, [0.0, 0.1, 0.0, 0.1], [0, -20, -5, 0], [1.0, 0.5, -2.0, 3.0], [None, None, 30.0, 1.5], strict=True),
+)
+def test_equals_the_paper(block, kind, smoothing, shift, scale, softcap):
     """The three logits of Eqs. 9–10 in float64, with padding, a bias as large as log frequencies, and weights."""
     h, w, b, y, importance = problem()
     b = (b.detach() + shift * torch.rand_like(b)).requires_grad_()
-    arguments = {"label_smoothing": smoothing, "ignore_index": PAD}
+    arguments = {"label_smoothing": smoothing, "scale": scale, "softcap": softcap, "ignore_index": PAD}
     ours = leaves(h, w, b)
     out = gated_cross_entropy(
         *ours[:2], y, bias=ours[2], gates=gates_of(kind), position_weight=importance, chunk_elements=200, **arguments
@@ -330,8 +333,9 @@ from triton.compiler import ASTSource
 from agg_fairseq.functional.kernels.triton_rows import BLOCK, _form_residuals as kernel
 
 types = dict(target="*i64", rare="*u8", prediction="*i64", start="i32", vocabulary="i32", width="i32",
-             ignore_index="i32", epsilon="fp32", share="fp32", scale="fp32", logits="*{dtype}", gated="*{dtype}")
-constants = dict(HAS_BIAS=True, HAS_IMPORTANCE=True, HAS_GATES=True, PREDICT=True, WRITE=True,
+             ignore_index="i32", epsilon="fp32", share="fp32", scale="fp32", cap="fp32",
+             logits="*{dtype}", gated="*{dtype}")
+constants = dict(HAS_BIAS=True, HAS_IMPORTANCE=True, HAS_GATES=True, HAS_CAP=True, PREDICT=True, WRITE=True,
                  BLOCK=BLOCK)
 signature = {{name: "constexpr" if name in constants else types.get(name, "*fp32") for name in kernel.arg_names}}
 source = ASTSource(kernel, signature, {{(kernel.arg_names.index(name),): value for name, value in constants.items()}})

@@ -4,12 +4,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agg_fairseq.functional import Gates, gated_cross_entropy, naive_gated_cross_entropy
+from agg_fairseq.functional import (
+    Gates,
+    Unlikelihood,
+    gated_cross_entropy,
+    naive_gated_cross_entropy,
+    previous_tokens,
+)
 
 PAD = 1
 
 
-def paper_loss(h, w, y, rare, g1, g2, smoothing=0.0, bias=None):
+def paper_loss(h, w, y, rare, g1, g2, smoothing=0.0, bias=None, change=lambda z: z):
     """Eqs. 9–10 position by position, with the detach of Eq. 6: the sum of the first term, and the sum of all."""
     plain, everything = h.new_zeros(()), h.new_zeros(())
     for i in range(len(y)):
@@ -21,6 +27,7 @@ def paper_loss(h, w, y, rare, g1, g2, smoothing=0.0, bias=None):
         g[y[i]] = 1
         zl = h[i].detach() @ w.t() + (0 if bias is None else bias)
         zl = g * zl + (1 - g) * zl.detach()
+        z0, zl = change(z0), change(zl)
         plain = plain + smoothed_nll(z0, y[i], smoothing)
         everything = everything + smoothed_nll(z0, y[i], smoothing) + smoothed_nll(zl, y[i], smoothing)
     return plain, everything
@@ -76,6 +83,34 @@ def test_odd_sizes_and_bias(size, shift):
     out = gated_cross_entropy(h, w, y, bias=bias, gates=Gates(rare, g1, g2), ignore_index=PAD, chunk_elements=300)
     torch.testing.assert_close(out.loss, plain)
     torch.testing.assert_close(gradients(out.loss, h, w, bias), gradients(everything, h, w, bias))
+
+
+@pytest.mark.parametrize(("scale", "softcap"), [(0.25, None), (1.0, 2.0), (-3.0, 1.5)])
+def test_scaled_and_capped_logits(scale, softcap):
+    """Against the literal formula, and with the other terms against the naive form."""
+    h, w, y, rare, g1, g2 = problem()
+    bias = torch.randn(11, dtype=torch.float64).requires_grad_()
+
+    def change(z):
+        return scale * z if softcap is None else softcap * torch.tanh(scale * z / softcap)
+
+    plain, everything = paper_loss(h, w, y, rare, g1, g2, smoothing=0.1, bias=bias, change=change)
+    expected = gradients(everything, h, w, bias)
+    options = {
+        "bias": bias, "gates": Gates(rare, g1, g2), "scale": scale, "softcap": softcap, "label_smoothing": 0.1,
+        "ignore_index": PAD,
+    }  # fmt: skip
+    loss = gated_cross_entropy(h, w, y, **options, chunk_elements=40).loss
+    torch.testing.assert_close(loss, plain)
+    torch.testing.assert_close(gradients(loss, h, w, bias), expected)
+    terms = {"unlikelihood": Unlikelihood(0.5, previous_tokens(y[None], PAD)), "z_loss": 0.1}
+    terms |= {"adversarial": 0.2} if softcap is None else {}
+    loss, naive = (
+        gated_cross_entropy(h, w, y, **options, **terms).loss,
+        naive_gated_cross_entropy(h, w, y, **options, **terms),
+    )
+    torch.testing.assert_close(loss, naive)
+    torch.testing.assert_close(gradients(loss, h, w, bias), gradients(naive, h, w, bias))
 
 
 def test_naive_form_is_the_paper():
@@ -223,6 +258,9 @@ def test_no_tensor_of_all_positions_by_vocabulary():
         ({"bias": torch.ones(3)}, ValueError, "bias of shape"),
         ({"gates": Gates(torch.ones(3, dtype=torch.bool))}, ValueError, "gates.rare"),
         ({"label_smoothing": 1.0}, ValueError, r"\[0, 1\)"),
+        ({"scale": 0.0}, ValueError, "finite scale that is not 0, got 0.0"),
+        ({"softcap": 0.0}, ValueError, "softcap above 0, got 0.0"),
+        ({"softcap": 3.0, "adversarial": 0.1}, ValueError, "expected at most one"),
     ],
 )
 def test_bad_arguments(change, error, words):

@@ -126,9 +126,16 @@ class ChunkedLoss:
             margin = self.options.adversarial * self.weight[target].norm(dim=1) * squared.sqrt() * (at_target > 0)
         if self.bias is not None:
             logits.add_(self.bias)
+        slope = None
+        if (cap := self.options.softcap) is not None:  # z = c tanh(z'/c), whose slope is 1 − (z/c)²
+            logits.div_(cap).tanh_()
+            slope = 1 - logits.square()  # C x V
+            logits.mul_(cap)
         residual = self._residual_(rows, target, logits, margin)  # C x V, in the memory of the logits
         if residual is None:
             return
+        if slope is not None:
+            residual.mul_(slope)
         if self.grad_features is not None:
             gradient = residual @ self.weight  # C x D
             if margin is not None:  # dz'[y]/dh = w_y + δ, with δ held fixed

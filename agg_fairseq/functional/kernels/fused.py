@@ -89,6 +89,7 @@ class FusedLoss(ChunkedLoss):
             vocabulary=vocabulary,
             label_smoothing=self.options.label_smoothing,
             ignore_index=self.options.ignore_index,
+            softcap=self.options.softcap,
             scale=scale,
             write=any(g is not None for g in (self.grad_features, self.grad_weight, self.grad_bias)),
         )

@@ -6,9 +6,10 @@ exponentials; the second forms
     r[k] = ω (P[k] − Q[k])          for the features, in the memory of the logits
     g[k] = G[k] r[k]                for the output embedding, in a buffer of its own
 
-with Q label-smoothed, ω the weight of the position and G its gates. An element is read twice and written twice (once
-without gates): 8 bytes of traffic in half precision, and the 4 bytes of its gate, which the cache holds. The kernel
-itself decides which positions are padding and which have a rare target, so the host never waits for the device.
+with Q label-smoothed, ω the weight of the position and G its gates. With a soft cap c, the logits z = c tanh(z'/c) are
+formed from z' in both passes, and r is multiplied by their slope 1 − (z/c)². An element is read twice and written twice
+(once without gates): 8 bytes of traffic in half precision, and the 4 bytes of its gate, which the cache holds. The
+kernel itself decides which positions are padding and which have a rare target, so the host never waits for the device.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def form_residuals_(
     vocabulary: int,
     label_smoothing: float,
     ignore_index: int,
+    softcap: float | None,
     scale: float,
     write: bool,
 ) -> None:
@@ -100,6 +102,7 @@ def form_residuals_(
         prediction: (N,) int64, receives the arg-max, the first of equal ones; None where it is not needed.
         vocabulary: V.
         label_smoothing: ε.
+        softcap: c, or None.
         ignore_index: positions with this target get zeros everywhere.
         scale: what the residuals are multiplied by before they are rounded to their dtype.
         write: whether residuals are needed at all.
@@ -124,9 +127,11 @@ def form_residuals_(
             label_smoothing,
             label_smoothing / max(vocabulary - 1, 1),
             scale,
+            softcap or 0.0,
             HAS_BIAS=operands.bias is not None,
             HAS_IMPORTANCE=operands.importance is not None,
             HAS_GATES=gated is not None,
+            HAS_CAP=softcap is not None,
             PREDICT=prediction is not None,
             WRITE=write,
             BLOCK=min(BLOCK, triton.next_power_of_2(logits.size(1))),
@@ -153,9 +158,11 @@ def _form_residuals(
     epsilon,
     share,
     scale,
+    cap,
     HAS_BIAS: tl.constexpr,
     HAS_IMPORTANCE: tl.constexpr,
     HAS_GATES: tl.constexpr,
+    HAS_CAP: tl.constexpr,
     PREDICT: tl.constexpr,
     WRITE: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -173,8 +180,12 @@ def _form_residuals(
     z_at_target = tl.load(logits + y).to(tl.float32)
     if HAS_BIAS:
         z_at_target += tl.load(bias + y)
+    if HAS_CAP:
+        z_at_target, _ = _capped(z_at_target, cap)
     tl.debug_barrier()  # all warps have read it before one of them writes there
-    largest, total, logits_sum, best = _normalizer(logits, bias, vocabulary, width, HAS_BIAS, PREDICT, BLOCK)
+    largest, total, logits_sum, best = _normalizer(
+        logits, bias, vocabulary, width, cap, HAS_BIAS, HAS_CAP, PREDICT, BLOCK
+    )
     weight = 1.0
     if HAS_IMPORTANCE:
         weight = tl.load(importance + position)
@@ -193,13 +204,24 @@ def _form_residuals(
         for first in range(0, width, BLOCK):
             k = first + tl.arange(0, BLOCK)
             z = _logits_at(logits, bias, k, width, HAS_BIAS)
+            slope = 1.0
+            if HAS_CAP:
+                z, slope = _capped(z, cap)
             q = tl.where(k == y, 1 - epsilon, share)
-            residual = weight * scale * (tl.exp(z - largest) / total - q)
+            residual = weight * scale * slope * (tl.exp(z - largest) / total - q)
             residual = tl.where(counts, residual, 0.0)
             tl.store(logits + k, residual, mask=k < width)
             if HAS_GATES:
                 gate = tl.load(gates + k, mask=k < width, other=1.0)
                 tl.store(gated + k, tl.where(k == y, 1.0, gate) * residual, mask=k < width)
+
+
+@triton.jit
+def _capped(z, cap):
+    """c tanh(z/c) and its slope: with u = exp(−2|x|), tanh |x| = (1 − u) / (1 + u) and 1 − tanh² x = 4u / (1 + u)²."""
+    u = tl.exp(-2 * tl.abs(z) / cap)
+    tanh = (1 - u) / (1 + u)
+    return cap * tl.where(z < 0, -tanh, tanh), 4 * u / ((1 + u) * (1 + u))
 
 
 @triton.jit
@@ -212,7 +234,17 @@ def _logits_at(logits, bias, k, width, HAS_BIAS: tl.constexpr):
 
 
 @triton.jit
-def _normalizer(logits, bias, vocabulary, width, HAS_BIAS: tl.constexpr, PREDICT: tl.constexpr, BLOCK: tl.constexpr):
+def _normalizer(
+    logits,
+    bias,
+    vocabulary,
+    width,
+    cap,
+    HAS_BIAS: tl.constexpr,
+    HAS_CAP: tl.constexpr,
+    PREDICT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """max z, Σ exp(z − max z), Σ z and arg-max z of one row, in one pass: Σ is rescaled whenever the maximum grows."""
     largest = -3.4e38  # finite, since a block may hold nothing but −∞
     total = 0.0
@@ -221,6 +253,9 @@ def _normalizer(logits, bias, vocabulary, width, HAS_BIAS: tl.constexpr, PREDICT
     for first in range(0, width, BLOCK):
         k = first + tl.arange(0, BLOCK)
         z = _logits_at(logits, bias, k, width, HAS_BIAS)
+        if HAS_CAP:
+            z, _ = _capped(z, cap)
+            z = tl.where(k < vocabulary, z, -float("inf"))
         logits_sum += tl.sum(tl.where(k < vocabulary, z, 0.0))
         if PREDICT:
             best = tl.where(tl.max(z) > largest, first + tl.argmax(z, axis=0), best)
