@@ -11,7 +11,7 @@ from omegaconf import II
 from torch import Tensor
 
 from ..errors import fail
-from ..fairseq_glue.dictionaries import special_tokens
+from ..fairseq_glue.dictionaries import fillers, special_tokens
 from ..fairseq_glue.distributed import summed_over_workers
 from ..functional import CrossEntropyOutput, Gates
 from ..functional.agg import DEFAULT_ALPHA, GATES
@@ -93,7 +93,7 @@ class AggCriterion(LikelihoodCriterion):
             rare_fraction=cfg.agg_rare_fraction,
             window=max(cfg.agg_window, 1),
             gates=str(cfg.agg_gates),
-            never_rare=special_tokens(task.target_dictionary),
+            never_rare=special_tokens(task.target_dictionary) | fillers(task.target_dictionary),
             ignore_index=self.padding_idx,
         )
 

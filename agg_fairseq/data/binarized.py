@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from ..files import open_file
 
 BLOCK_TOKENS = 2**24
 """Tokens that are counted at a time."""
+FILLER = re.compile(r"madeupword\d{4,}")
+"""The entries, without occurrences, by which fairseq makes the length of a dictionary a multiple of 8."""
 MAGIC = b"MMIDIDX\x00"
 """The first bytes of the index that fairseq-preprocess writes."""
 HEADER = len(MAGIC) + 18

@@ -30,6 +30,9 @@ CONTEXT = "the"
 """The word that precedes a word whose tokens are looked up."""
 
 
+EXPECTED = "expected the tokenizer of the model, as save_pretrained of transformers writes it"
+
+
 @dataclass(frozen=True)
 class TokenizerVocabulary(Vocabulary):
     """The tokens of a tokenizer.json.
@@ -61,17 +64,25 @@ class TokenizerVocabulary(Vocabulary):
                 blocks of whole lines.
 
         Raises:
-            UserError: a file is missing or damaged; there is a token without a row; the text holds no tokens; or the
-                package `tokenizers` is missing.
+            UserError: a file is missing or damaged; the text holds no tokens; or as `parse`.
+        """
+        with _refused(f"{path}: unreadable", EXPECTED), open_file(path, encoding="utf-8") as file:
+            content = file.read()
+        vocabulary = cls.parse(content, path, rows)
+        return vocabulary if text is None else replace(vocabulary, counts=vocabulary.count(text))
+
+    @classmethod
+    def parse(cls, content: str, path: Path, rows: int | None) -> TokenizerVocabulary:
+        """The vocabulary without counts, from the content of a tokenizer.json; `path` is for error messages.
+
+        Raises:
+            UserError: the content is damaged; there is a token without a row; or the package `tokenizers` is missing.
         """
         try:
             import tokenizers
         except ImportError as error:
             raise UserError(f"{path}: the package tokenizers is missing; pip install '.[eval]'") from error
-        expected = "expected the tokenizer of the model, as save_pretrained of transformers writes it"
-        with _refused(f"{path}: unreadable", expected):
-            with open_file(path, encoding="utf-8") as file:
-                content = file.read()
+        with _refused(f"{path}: unreadable", EXPECTED):
             saved = json.loads(content)
             unknown = saved["model"].get("unk_token", saved["model"].get("unk_id"))
             byte_level = "ByteLevel" in json.dumps(saved.get("decoder"))
@@ -87,7 +98,7 @@ class TokenizerVocabulary(Vocabulary):
                 f"{path}: found {len(beyond):,} tokens beyond the {rows:,} rows of the embedding, such as "
                 f"{beyond[0]!r}; expected the tokenizer of the same model"
             )
-        return vocabulary if text is None else replace(vocabulary, counts=vocabulary.count(text))
+        return vocabulary
 
     def count(self, text: str | Path) -> Tensor:
         """How often each token occurs in a text, (V,) int64.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from ..errors import UserError
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
 from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES
 from .alignments import training_pair
-from .binarized import count_tokens, load_dictionary
+from .binarized import FILLER, count_tokens, load_dictionary
 from .subwords import SPACE, Splitter, Tokenizer, word_starts
 
 GROUPINGS = {
@@ -122,7 +121,7 @@ class BinarizedVocabulary(Vocabulary):
     def no_words(self) -> list[int]:
         """The special tokens, and the entries without occurrences that fairseq pads a dictionary with."""
         unseen = (self.counts == 0).nonzero().squeeze(1).tolist()
-        padding = (index for index in unseen if re.fullmatch(r"madeupword\d{4,}", self.dictionary[index]))
+        padding = (index for index in unseen if FILLER.fullmatch(self.dictionary[index]))
         return sorted({*range(self.dictionary.nspecial), *padding})
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.binarized import task_name
+from ..data.binarized import FILLER, task_name
 
 
 def target_dictionaries(task: Any) -> list[Any]:
@@ -41,3 +41,9 @@ def special_tokens(dictionary: Any) -> Tensor:
     is_special = torch.zeros(len(dictionary), dtype=torch.bool)
     is_special[[dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]] = True
     return is_special
+
+
+def fillers(dictionary: Any) -> Tensor:
+    """(V,) bool, the entries that only fill the dictionary. In a group of a given size they displace rare tokens."""
+    entries = zip(dictionary.symbols, dictionary.count, strict=True)
+    return torch.tensor([not count and FILLER.fullmatch(token) is not None for token, count in entries])

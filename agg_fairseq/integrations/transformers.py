@@ -31,6 +31,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
 from ..f2 import FactorizedSoftmax
 from ..files import write_whole
@@ -88,6 +89,8 @@ class GatedLoss(TrainerCallback):
             (Stollenwerk et al. 2026).
         resume_from: the folder of a checkpoint, for Trainer to restore the counts from where it resumes from a
             checkpoint outside of its `output_dir`.
+        tokenizer: that of the model, a fast one. Its special tokens, the tokens that it holds in reserve, and the rows
+            beyond its vocabulary are then never rare either; they are no targets, and would fill the rare group.
         **options: as those of `GatedObjective`. `never_rare` is by default the special tokens of the model's
             configuration (padding, begin and end of a sequence).
 
@@ -111,6 +114,7 @@ class GatedLoss(TrainerCallback):
         model: PreTrainedModel,
         method: str = "agg",
         *,
+        tokenizer: Any = None,
         center_output: bool = False,
         resume_from: str | Path | None = None,
         **options: Any,
@@ -118,8 +122,11 @@ class GatedLoss(TrainerCallback):
         _check_model(model)
         self.model = model
         self.head: nn.Linear | FactorizedSoftmax = model.get_output_embeddings()
-        options.setdefault("never_rare", _special_tokens(model, self.head.weight.size(0)))
-        self.objective = GatedObjective(self.head.weight.size(0), method, **options)
+        vocabulary = self.head.weight.size(0)
+        never_rare = {*options.pop("never_rare", _special_tokens(model, vocabulary))}
+        if tokenizer is not None:
+            never_rare |= _no_targets(tokenizer, vocabulary)
+        self.objective = GatedObjective(vocabulary, method, never_rare=never_rare, **options)
         if isinstance(self.head, FactorizedSoftmax) and (method != "mle" or any(self.objective.terms.values())):
             raise ValueError(
                 f"a factorized output layer is trained with method='mle', without {', '.join(self.objective.terms)}"
@@ -412,6 +419,15 @@ def _special_tokens(model: PreTrainedModel, vocabulary: int) -> list[int]:
         value = getattr(config, name, None)
         found.update(value if isinstance(value, (list, tuple)) else [value])
     return sorted(token for token in found - {None} if 0 <= token < vocabulary)
+
+
+def _no_targets(tokenizer: Any, rows: int) -> set[int]:
+    """The special and reserved tokens of a tokenizer, and the rows of the embedding that have no token."""
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if not hasattr(backend, "to_str"):
+        raise UserError(f"GatedLoss: expected a fast tokenizer of transformers, got {type(tokenizer).__name__}")
+    vocabulary = TokenizerVocabulary.parse(backend.to_str(), Path("tokenizer"), rows)
+    return {*vocabulary.no_words, *vocabulary.unused}
 
 
 def _scale_and_cap(placeholder: Tensor, logits: Tensor) -> tuple[float, float | None] | None:

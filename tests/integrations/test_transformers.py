@@ -205,6 +205,25 @@ def test_what_fails_leaves_the_model_usable():
     assert model(input_ids=given["input_ids"]).logits.shape == (3, 12, VOCABULARY)
 
 
+def test_a_tokenizer_says_what_is_never_rare():
+    """Its special and reserved tokens and the rows without a token: of 61 rows, 8 have tokens, 2 of them ordinary."""
+    import tokenizers
+    import transformers
+
+    tokens = ["<s>", "the", "[unused3]", "sea", "<|reserved_special_token_7|>", "<unk>", "<0xC0>", "<mine>"]
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({token: row for row, token in enumerate(tokens)}, "<unk>"))
+    given = {"tokenizer_object": words, "bos_token": "<s>", "unk_token": "<unk>", "extra_special_tokens": ["<mine>"]}
+    tokenizer = transformers.PreTrainedTokenizerFast(**given)
+    gated = GatedLoss(gpt2(), agg_rare_fraction=0.3, tokenizer=tokenizer)
+    assert (~gated.objective.agg.never_rare).nonzero().flatten().tolist() == [1, 3]
+    gated = GatedLoss(gpt2(), agg_rare_fraction=0.3, tokenizer=tokenizer, never_rare=[3])
+    assert (~gated.objective.agg.never_rare).nonzero().flatten().tolist() == [1]
+    with pytest.raises(UserError, match="found 1 tokens beyond the 7 rows of the embedding, such as '<mine>'"):
+        GatedLoss(gpt2(vocab_size=7), tokenizer=tokenizer)
+    with pytest.raises(UserError, match="expected a fast tokenizer of transformers, got str"):
+        GatedLoss(gpt2(), tokenizer="gpt2")
+
+
 # What is refused
 
 
