@@ -1,12 +1,13 @@
-"""A step of transformers' Trainer with its own loss beside the same step with `GatedLoss`.
+"""A step of transformers' Trainer with its own loss beside the same step with `GatedLoss`, and with other packages.
 
     python -m benchmarks.transformers_step [--device cpu|cuda] [--processor-time] [--json FILE]
 
 Each variant is a GPT-2 of transformers with random weights, on random text under Zipf's law: `Trainer.training_step`
-(forward and backward pass), clipping, AdamW and the callbacks of an update. In each of `--repeats` rounds, every
-variant trains one update; times are medians over the rounds, and ratios are medians of the ratios within a round. The
-peak is what one training step allocates beyond what is in use before it, in a process of its own for each variant.
-`--processor-time` measures the time that the process computes, in place of wall-clock time, for a busy machine.
+(forward and backward pass), clipping, AdamW and the callbacks of an update. `linear_cross_entropy` of torch,
+`liger-kernel` and `cut-cross-entropy` (`pip install -e '.[peers]'`) compute plain likelihood. In each of `--repeats`
+rounds, every variant trains one update; times are medians over the rounds, and ratios are medians of the ratios within
+a round. The peak is what one training step allocates beyond what is in use before it, in a process of its own for each
+variant. `--processor-time` measures the time that the process computes, in place of wall-clock time, on a busy machine.
 """
 
 import argparse
@@ -16,7 +17,9 @@ import time
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from .criterion import PEERS, Loss, peer_loss, why_not
 from .measuring import RETURN_FREED_MEMORY, Step, devices, interleaved, machine, peak_mib, row, run_alone, zipf
 
 SIZES = {  # device: layers, dimension, heads, steps of a sequence, sequences
@@ -49,7 +52,9 @@ def main() -> None:
     results = []
     for device in devices(options.device):
         with tempfile.TemporaryDirectory() as folder:
-            trained = {name: make_trainer(name, device, options.vocabulary, folder) for name in VARIANTS}
+            reasons = {peer: why_not(peer, device, "float32" if device == "cpu" else "bfloat16") for peer in PEERS}
+            names = (*VARIANTS, *(peer for peer in PEERS if reasons[peer] is None))
+            trained = {name: make_trainer(name, device, options.vocabulary, folder) for name in names}
             updates = {name: update_of(one) for name, one in trained.items()}
             if options.processor_time:
                 times = interleaved_processor_time(updates, options.repeats)
@@ -66,6 +71,9 @@ def main() -> None:
             mib = run_alone("benchmarks.transformers_step", *arguments, environment=RETURN_FREED_MEMORY)
             print(row((name, f"{1000 * seconds:,.0f}", f"{ratio:.3f}", f"{mib:,}")), flush=True)
             results.append({"loss": name, "device": device, "ms": 1000 * seconds, "time_ratio": ratio, "peak_mib": mib})
+        for name, reason in reasons.items():
+            if reason is not None:
+                print(row((name, reason, "", "")))
     if options.json:
         from agg_fairseq.files import write_json
 
@@ -107,7 +115,9 @@ def make_trainer(name: str, device: str, vocabulary: int, folder: str) -> Any:
     tokens = zipf(vocabulary, 8 * sequences * steps).view(-1, steps)
     examples = [{"input_ids": block, "labels": block} for block in tokens]
     callbacks = []
-    if (given := VARIANTS[name]) is not None:
+    if name in PEERS:
+        use(model, peer_loss(name))
+    elif (given := VARIANTS[name]) is not None:
         more = {}
         if name == "agps":
             more = {"agps_counts": label_counts(examples, vocabulary), "agps_rare_rank": round(0.565 * vocabulary)}
@@ -121,6 +131,17 @@ def make_trainer(name: str, device: str, vocabulary: int, folder: str) -> Any:
     trainer.create_optimizer()
     trainer.batch = next(iter(trainer.get_train_dataloader()))
     return trainer
+
+
+def use(model: Any, loss: Loss) -> None:
+    """Makes a GPT-2 compute its loss from features and output embedding, as other packages change models."""
+
+    def forward(input_ids: Tensor, labels: Tensor, num_items_in_batch: Tensor, **others: Any) -> dict[str, Tensor]:
+        features = model.transformer(input_ids, **others).last_hidden_state[:, :-1].flatten(0, 1)
+        total = loss(features, model.lm_head.weight.to(features.dtype), labels[:, 1:].flatten())
+        return {"loss": total / num_items_in_batch}
+
+    model.forward = forward
 
 
 def update_of(trainer: Any) -> Step:

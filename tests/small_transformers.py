@@ -38,6 +38,16 @@ def llama_like(kind, **options):
     return getattr(transformers, f"{kind}ForCausalLM")(config).train()
 
 
+def save_word_tokenizer(folder, size):
+    """Writes a tokenizer.json of whole words: <unk>, then w0, w1, …; `size` tokens in all."""
+    import tokenizers
+
+    words = {"<unk>": 0, **{f"w{index}": index + 1 for index in range(size - 1)}}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
 def batch(rows=3, length=12, ignored=(), seed=0):
     """Token indices and labels, under something like Zipf's law; `ignored` positions have the label −100."""
     generator = torch.Generator().manual_seed(seed)

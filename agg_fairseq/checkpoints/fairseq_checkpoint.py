@@ -227,7 +227,7 @@ def checkpoint_file(path: str | Path) -> Path:
     if is_pretrained(path):
         raise UserError(
             f"{path}: found a model of transformers; expected a checkpoint of fairseq-train; the commands isotropy, "
-            "neighbors, word-similarity and plot take both"
+            "neighbors, tokens, word-similarity and plot take both"
         )
     if not path.is_dir():
         return path

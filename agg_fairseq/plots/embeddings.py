@@ -21,8 +21,8 @@ from . import style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-INTERVALS = 40
-"""Of a histogram."""
+INTERVALS, WITHIN = 40, 0.99
+"""Intervals of a histogram, and the share of the values that they cover; the last one takes all larger values."""
 
 
 def projection(
@@ -179,7 +179,7 @@ def under_trained(
 
     A panel for each model: the share of each group that is in each of 40 intervals of the indicator, which is the
     distance to the rows of unused tokens if the embeddings are tied, and otherwise the norm of the row of the input
-    embedding. The vertical line is the threshold.
+    embedding. Panels of the same indicator have the same intervals. The vertical line is the threshold.
 
     Args:
         checkpoints: by the titles of their panels; checkpoints of fairseq-train, or models of transformers.
@@ -197,18 +197,22 @@ def under_trained(
     result = evaluate(checkpoints, data, text=text, unused=unused, groups=groups)
     models, names = result.details["models"], ("tokens",) if result.details["groups"] is None else GROUPS
     figure, (panels,) = style.new_panels(len(models), width=4.2, xlabel="indicator", ylabel="% of the tokens")
+    ends: dict[str, float] = {}  # by indicator
+    for model in models:
+        values = torch.tensor([token[model["indicator"]] for token in model["tokens"]])
+        ends[model["indicator"]] = max(values.quantile(WITHIN).item(), ends.get(model["indicator"], 0))
     for axis, model in zip(panels, models, strict=True):
         indicator = model["indicator"]
+        end = ends[indicator]
         by_group: dict[str, list[float]] = {name: [] for name in (*names, "known to be unused")}
         for token in model["tokens"]:
             name = "known to be unused" if token["unused"] else token["group"] or "tokens"
             if name in by_group:  # a special token is in no group
                 by_group[name].append(token[indicator])
-        highest = max(value for values in by_group.values() for value in values)
-        centers = [(interval + 0.5) * highest / INTERVALS for interval in range(INTERVALS)]
+        centers = [(interval + 0.5) * end / INTERVALS for interval in range(INTERVALS)]
         for index, (name, values) in enumerate(by_group.items()):
             if values:
-                shares = 100 * torch.tensor(values).histc(INTERVALS, 0, highest) / len(values)
+                shares = 100 * torch.tensor(values).clamp(max=end).histc(INTERVALS, 0, end) / len(values)
                 style.line(axis, index, centers, shares.tolist(), name, colors=style.RAMP)
         axis.axvline(model["threshold"], color=style.REFERENCE, linewidth=0.8, label="threshold")
         style.finish(axis, title=f"{model['name']}: {indicator}")

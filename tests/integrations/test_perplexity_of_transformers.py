@@ -11,7 +11,7 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import perplexity
 from tests.conftest import zipf_text
-from tests.small_transformers import VOCABULARY, gpt2, llama_like
+from tests.small_transformers import VOCABULARY, gpt2, llama_like, save_word_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -29,10 +29,7 @@ def saved(folder, model, rows=VOCABULARY):
         for parameter in model.parameters():
             parameter.normal_(std=0.5)
     model.save_pretrained(folder)
-    words = {"<unk>": 0, **{f"w{index}": index + 1 for index in range(rows - 1)}}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    tokenizer.save(str(folder / "tokenizer.json"))
+    save_word_tokenizer(folder, rows)
     return folder
 
 
