@@ -23,13 +23,6 @@ NAMES = {
     "update": (re.compile(r"checkpoint_[0-9]+_([0-9]+)\.pt"), "checkpoint_<epoch>_<update>.pt"),
 }
 """How fairseq names what it saves: as a pattern of which the group is the number to sort by, and as errors say it."""
-MODEL_OPTIONS = (
-    *("decoder_attention_heads", "encoder_attention_heads", "activation_fn"),
-    *("decoder_normalize_before", "encoder_normalize_before", "no_scale_embedding", "no_token_positional_embeddings"),
-)
-"""Options that change the function of a transformer, but neither the names nor the shapes of its parameters."""
-TASK_OPTIONS = ("source_lang", "target_lang")
-SHOWN_FILES = 20
 WITHOUT_MEAN = ("class_of_token", "counts")
 """Entries of the output layers of this package that are saved as floating-point numbers and are no weights: the class
 of each token, and the counts that a log-unigram bias starts from."""
@@ -51,31 +44,10 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
         where it does not say). Details: `checkpoints`, for each `name`, `path`, `updates` and `validation_loss`.
 
     Raises:
-        UserError: a checkpoint is given twice, or is `output`, or that cannot be written; the checkpoints are of
-            different models, as far as their parameters, architectures, tasks and languages tell; or one is diverged.
-
-    Reference: Vaswani et al. (2017), Sec. 6.1.
+        UserError: `output` is a checkpoint, or cannot be written; the parameters are not those of one model, or of a
+            diverged one.
     """
-    check_paths([checkpoint.path for checkpoint in checkpoints.values()], output)
-    settings: dict[str, dict[str, str | None]] = {}
-    for checkpoint in checkpoints.values():
-        model, task = checkpoint.model_options, checkpoint.task_options
-        found = {
-            "architecture": model.get("arch") or model.get("_name"),
-            "task": task.get("_name"),
-            **{option: model.get(option) for option in MODEL_OPTIONS},
-            **{option: task.get(option) for option in TASK_OPTIONS},
-        }
-        settings[str(checkpoint)] = {key: None if value is None else str(value) for key, value in found.items()}
-    (first_path, expected), *others = settings.items()
-    for path, found in others:
-        for option, value in expected.items():
-            if found[option] != value and None not in (found[option], value):  # None: of an older fairseq
-                raise UserError(
-                    f"{path}: found {option} {found[option]}, but {value} in {first_path}; expected checkpoints of one "
-                    "model"
-                )
-
+    check_output([checkpoint.path for checkpoint in checkpoints.values()], output)
     models = {str(checkpoint): checkpoint.parameters for checkpoint in checkpoints.values()}
     try:
         averaged = average_parameters(models)
@@ -108,12 +80,7 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
 
 
 def last_checkpoints(folder: str | Path, last: int, by: str = "epoch") -> list[Path]:
-    """The last checkpoints in the folder of a run, the newest first.
-
-    Args:
-        folder: the --save-dir of fairseq-train.
-        last: how many, at least 2.
-        by: "epoch", checkpoint<epoch>.pt; or "update", checkpoint_<epoch>_<update>.pt.
+    """The last checkpoints, at least 2, in the folder of a run, the newest first; `by` is a key of `NAMES`.
 
     Raises:
         UserError: there are fewer.
@@ -121,29 +88,18 @@ def last_checkpoints(folder: str | Path, last: int, by: str = "epoch") -> list[P
     if last < 2:
         raise UserError(f"--last: found {last}; expected at least two checkpoints to average")
     pattern, form = NAMES[by]
-    files = sorted(path.name for path in Path(folder).glob("*.pt"))
-    numbers = {name: int(match[1]) for name in files if (match := pattern.fullmatch(name))}
+    numbers = {path: int(match[1]) for path in Path(folder).glob("*.pt") if (match := pattern.fullmatch(path.name))}
     if len(numbers) < last:
-        found = f"{', '.join(files[:SHOWN_FILES])}{', …' if len(files) > SHOWN_FILES else ''}" or "no checkpoint"
         raise UserError(
-            f"{folder}: found {len(numbers)} of the form {form} ({found}); expected {last}; ask for fewer, for "
-            f"--by {' or '.join(other for other in NAMES if other != by)}, or train without deleting them"
+            f"{folder}: found {len(numbers)} of the form {form}; expected {last}; ask for fewer, for --by "
+            f"{' or '.join(other for other in NAMES if other != by)}, or train without deleting them"
         )
-    return [Path(folder) / name for name in sorted(numbers, key=lambda name: -numbers[name])[:last]]
+    return sorted(numbers, key=lambda path: -numbers[path])[:last]
 
 
-def check_paths(paths: Sequence[str | Path], output: str | Path) -> None:
-    """Checks, before checkpoints are opened, that each is given once and that their mean can be written.
-
-    Raises:
-        UserError: a checkpoint is given twice, by whatever links; `output` is one of them, or cannot be written.
-    """
-    seen: set[Path] = set()
-    for path in map(Path, paths):
-        if path.resolve() in seen:
-            raise UserError(f"INPUT: found {path} twice; expected each checkpoint once")
-        seen.add(path.resolve())
-    if Path(output).resolve() in seen:
+def check_output(paths: Sequence[Path], output: str | Path) -> None:
+    """Raises UserError, before checkpoints are opened, if `output` is one of them or cannot be written."""
+    if Path(output).resolve() in [path.resolve() for path in paths]:
         raise UserError(f"--output: found {output}, which is averaged; name another file")
     check_writable(output)
 

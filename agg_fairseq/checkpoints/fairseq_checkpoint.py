@@ -1,7 +1,6 @@
 """Checkpoints of fairseq-train: opened once, without running what is in them.
 
-`Checkpoint(path)` reads the file and checks that its parts are of the kinds that fairseq-train saves. All that the
-package asks of a checkpoint is an attribute of it from then on: options, parameters, output embedding, model. The
+All that the package asks of a checkpoint is an attribute of `Checkpoint(path)`: options, parameters, embeddings. The
 tensors are mapped from the file where torch can do so, so that an optimizer's state takes no memory.
 """
 
@@ -130,13 +129,12 @@ class Checkpoint:
 
     @property
     def is_language_model(self) -> bool:
-        """Of a task of language modeling, as opposed to translation."""
+        """Of a task of language modeling?"""
         return self.task_options.get("_name") in LANGUAGE_MODELING
 
     @property
     def languages(self) -> tuple[str | None, str | None] | None:
-        """Source and target language of a translation model, each None where the options leave it open; None for a
-        language model.
+        """Source and target language of a translation model, if given; None for a language model.
 
         Raises:
             UserError: a task other than these two.
@@ -181,11 +179,7 @@ class Checkpoint:
 
     @property
     def input_embedding(self) -> Tensor:
-        """The input embedding (V, D) of the decoder, in the dtype of the file.
-
-        Raises:
-            UserError: there is none, or it is no dense matrix of finite numbers.
-        """
+        """The input embedding (V, D) of the decoder, in the dtype of the file; errors as `output_embedding`."""
         return self._matrix(INPUT_NAME)
 
     def _matrix(self, name: str) -> Tensor:
@@ -199,15 +193,7 @@ class Checkpoint:
         return value
 
     def check_vocabulary(self, tokens: int, data: str | Path) -> None:
-        """Refuses a model over another dictionary, without building it.
-
-        Args:
-            tokens: V, of the dictionary of `data`.
-            data: the folder that the dictionary is from, for the error.
-
-        Raises:
-            UserError: an embedding of the decoder has another number of rows.
-        """
+        """Raises UserError for a model over another dictionary than that of the folder `data`, of so many tokens."""
         for name in (INPUT_NAME, *OUTPUT_NAMES, *(f"{name}_v" for name in OUTPUT_NAMES)):
             rows = self.parameters[name].shape[:1].numel() if name in self.parameters else tokens
             if rows != tokens:
@@ -238,11 +224,7 @@ def checkpoint_file(path: str | Path) -> Path:
 
 
 def check_run_folder(folder: Path) -> None:
-    """Checks that the folder of a run is one.
-
-    Raises:
-        UserError: there is no such folder, or it is a file.
-    """
+    """Raises UserError if there is no such folder, or if it is a file."""
     if folder.is_file():
         raise UserError(f"{folder}: found a file; expected the folder of a run, such as {folder.parent}")
     if not folder.is_dir():
@@ -291,8 +273,7 @@ def allow_namespaces() -> None:
     """Lets `torch.load(weights_only=True)` open checkpoints that hold an `argparse.Namespace`.
 
     `fairseq-train` saves the options of its older models, the translation transformers among them, in one. It is a
-    plain record of values; but torch >= 2.6 refuses it unless told, and with it every resume and every
-    `fairseq-generate` of such a model, whatever the criterion.
+    plain record of values; but torch >= 2.6 refuses it, and with it every resume of such a model, unless told.
     """
     if hasattr(torch.serialization, "add_safe_globals"):
         torch.serialization.add_safe_globals([argparse.Namespace])

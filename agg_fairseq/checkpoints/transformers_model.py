@@ -109,9 +109,7 @@ class PretrainedModel:
     @property
     def positions(self) -> int | None:
         """The longest input that the configuration names, in tokens; None if it names none."""
-        text = self.configuration.get("text_config")
-        options = {**self.configuration, **(text if isinstance(text, dict) else {})}
-        return next((options[name] for name in POSITIONS if isinstance(options.get(name), int)), None)
+        return next((found for name in POSITIONS if isinstance(found := self._option(name), int)), None)
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
@@ -141,11 +139,7 @@ class PretrainedModel:
 
     @property
     def input_embedding(self) -> Tensor:
-        """The input embedding (V, D), in the dtype of the file.
-
-        Raises:
-            UserError: there is none of a known name, or several.
-        """
+        """The input embedding (V, D), in the dtype of the file; UserError if there is none, or several."""
         found = self._candidates(INPUTS)
         if len(found) != 1:
             names = ", ".join(found) or "none of a known name"

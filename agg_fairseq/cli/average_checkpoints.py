@@ -7,8 +7,7 @@ The result is an ordinary checkpoint for fairseq-generate, fairseq-eval-lm, --fi
 Parameters are summed in float64 and saved in their own dtype; tied parameters stay tied. Everything else is taken from
 the newest checkpoint, or from the first INPUT, except for what is only needed to resume that run: the state of the
 optimizer, a moving average of the weights (--store-ema) and the token counts of a criterion. The classes of a
-factorized softmax, and all values that are not floating-point numbers, must be the same in all checkpoints. So must the
-architecture, the options that change a model but not the shapes of its weights, and the task with its languages.
+factorized softmax, and all values that are not floating-point numbers, must be the same in all checkpoints.
 
 Memory: about twice the model, for any number of checkpoints, if torch can memory-map the files. It cannot map files
 that were written before torch 1.6. These are read completely, one at a time, and the weights of all are kept in memory.
@@ -24,7 +23,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..checkpoints.averaging import NAMES, average_checkpoints, check_paths, last_checkpoints
+from ..checkpoints.averaging import NAMES, average_checkpoints, check_output, last_checkpoints
 from ..checkpoints.fairseq_checkpoint import open_checkpoints
 from ..errors import UserError
 
@@ -49,6 +48,6 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"--last, --by: found no folder {paths[0]}; expected that of a run as the only INPUT")
     elif len(paths) < 2:
         raise UserError(f"INPUT: found one checkpoint, {paths[0]}; expected at least two, or a folder and --last N")
-    check_paths(paths, arguments.output)
+    check_output(paths, arguments.output)
     result = average_checkpoints(open_checkpoints(paths, list(map(str, paths))), arguments.output)
     print(f"{result.table()}\n\n{arguments.output}: the mean of {len(paths)} checkpoints")

@@ -65,8 +65,7 @@ class AgpsCriterion(LikelihoodCriterion):
     def on_train_iterator(self, iterator: Any) -> None:
         """Counts the training split, once."""
         if self.train_iterator is None:
-            folder = None if self.cfg.no_save else self.cfg.save_dir
-            self.agps.set_counts(training_counts(self.task, self.cfg.train_subset, folder))
+            self.agps.set_counts(training_counts(self.task, self.cfg.train_subset))
         super().on_train_iterator(iterator)
 
     def gates(self, target: Tensor) -> Gates:

@@ -36,7 +36,7 @@ from ..errors import UserError, fail
 from ..fairseq_glue.atomic_saving import write_checkpoints_whole
 from ..fairseq_glue.dictionaries import check_one_dictionary, target_dictionaries
 from ..fairseq_glue.distributed import check_ddp_backend, close_process_group_at_exit
-from ..fairseq_glue.hooks import TaskListener, listen
+from ..fairseq_glue.hooks import listen
 from ..fairseq_glue.meters import leave_out_empty_meters
 from ..fairseq_glue.output_layer import (
     OutputLayer,
@@ -58,16 +58,8 @@ Measure = tuple[Any, Any]
 """A sum, and the number of what it is summed over; their quotient is logged."""
 
 
-class LikelihoodCriterion(TaskListener, FairseqCriterion):
-    """Softmax likelihood with the terms, and the methods in which a criterion adds to it.
-
-    Args:
-        cfg: the options; fairseq merges them into a DictConfig.
-        task: the task that trains this criterion.
-
-    Raises:
-        ValueError: an option is out of its range. fairseq's command lines turn it into one line and status 2.
-    """
+class LikelihoodCriterion(FairseqCriterion):
+    """Softmax likelihood with the terms, and the methods in which a criterion adds to it."""
 
     name: ClassVar[str]
     position_terms: ClassVar[tuple[PositionTerm, ...]] = POSITION_TERMS
@@ -99,7 +91,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
 
     @classmethod
     def build_criterion(cls, cfg: CriterionConfig, task: Any) -> "LikelihoodCriterion":
-        """Called by fairseq: the criterion, or one line and exit status 2."""
+        """Called by fairseq: the criterion, or one line and exit status 2 for an option out of its range."""
         try:
             return cls(cfg, task)
         except (ValueError, UserError) as error:
@@ -183,14 +175,11 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         """Called, if `predicts`, with the arg-max tokens (B, T) of each training micro-batch that is no dummy one."""
 
     def measures(self, target: Tensor, output: Any) -> dict[str, Measure]:
-        """What is logged of a micro-batch beside loss, likelihood and the terms of the embedding.
+        """What is logged of a micro-batch beside loss, likelihood and the terms of the embedding, by its name there.
 
         Args:
             target: (B, T).
             output: of the operation.
-
-        Returns:
-            A measure by each of its names, which are among `logged` and the names of `position_terms`.
         """
         terms = self.formed_terms()
         tokens = (target != self.padding_idx).sum() if terms else 0
@@ -217,7 +206,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         """What `forward` returns, from the output of the operation: adds the terms of the embedding, and the log.
 
         Args:
-            model: the model, whose forward pass may have left a penalty of its own.
+            model: the model; an AWD-LSTM has left a penalty in its forward pass, a scalar in nats per token.
             weight: (V, D) W.
             target: (B, T) y.
             output: of the operation.
@@ -234,7 +223,7 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
                 measures[term.logged] = (value.detach(), 1)
                 if reduce:  # fairseq divides by sample_size, so that the term counts once per update
                     loss = loss + sample_size * (gamma * value)
-        penalty = penalty_of(model)
+        penalty = getattr(getattr(unwrapped(model), "decoder", None), "penalty", None)
         if penalty is not None:
             measures["activation_penalty"] = (sample_size * penalty.detach(), sample_size)
             if reduce:
@@ -280,24 +269,31 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
         """True: every logged value is a sum."""
         return True
 
-    # Called by the hooks on the task (`TaskListener` lists all of them), and by the one on fairseq's load_checkpoint.
+    # Called by the hooks on the task, in this order, and by the one on fairseq's load_checkpoint.
 
     def on_train_iterator(self, iterator: Any) -> None:
-        """Keeps the iterator over the training data."""
+        """Keeps the `EpochBatchIterator` over the training split, which has been made."""
         if self.train_iterator is None:
             close_process_group_at_exit()
         self.train_iterator = iterator
 
     def begin_update(self, update_num: int) -> None:
-        """An attempt at an update begins; a skipped update is attempted again under the same number."""
+        """An attempt at an update begins: the gradient is zero, and no micro-batch was seen.
+
+        The same number again means that the attempt before failed (its gradient overflowed, or a worker ran out of
+        memory), and that nothing of it remains.
+        """
         self.statistics.begin_update(update_num)
 
     def on_micro_batch(self, is_dummy: bool) -> None:
-        """Notes whether the next micro-batch is a dummy one."""
+        """Notes whether the next micro-batch is a dummy one, whose gradient is multiplied by 0."""
         self.is_dummy = is_dummy
 
+    def on_optimizer_step(self) -> None:
+        """All workers have seen all micro-batches of the update. (With --amp the gradient may still overflow.)"""
+
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:
-        """Subtracts the mean row of W, also in the float32 copies and the average that an optimizer keeps of it."""
+        """After the optimizer's step: subtracts the mean row of W, also in the copies that an optimizer keeps of it."""
         if self.cfg.center_output:
             weights = self.output_embeddings(model)
             if not weights:  # other workers may have found them, and would center theirs
@@ -306,6 +302,13 @@ class LikelihoodCriterion(TaskListener, FairseqCriterion):
                 center_rows_(weight, float32_copies(optimizer, weight))
                 for average in averages(optimizer, weight):
                     center_rows_(average)
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Tensors and plain values to be saved; the same on every worker."""
+        return {}
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+        """Restores what `checkpoint_state` of this criterion, or of another one of this package, returned."""
 
     def before_restoring(self) -> None:
         """fairseq-train is about to look for a checkpoint to go on from: refuses one that it cannot go on from."""
@@ -354,8 +357,3 @@ class EmbeddingStatistics:
 
 register = functools.partial(register_once, CRITERION_REGISTRY, register_criterion)
 """The decorator of each criterion: `@register(name, dataclass=…)`."""
-
-
-def penalty_of(model: Any) -> Tensor | None:
-    """What an AWD-LSTM has added to its loss in the forward pass, a scalar in nats per token; None of other models."""
-    return getattr(getattr(unwrapped(model), "decoder", None), "penalty", None)

@@ -1,7 +1,6 @@
 """`--criterion f2_softmax`: likelihood of a model with the factorized output layer, inside the target's class only."""
 
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -13,14 +12,10 @@ from ..functional.terms import PositionTerm
 from .base import CriterionConfig, LikelihoodCriterion, Measure, register
 
 
-@dataclass
-class F2SoftmaxCriterionConfig(CriterionConfig):
-    """Options of `--criterion f2_softmax`; label smoothing is over the joint distribution."""
-
-
-@register("f2_softmax", dataclass=F2SoftmaxCriterionConfig)
+@register("f2_softmax", dataclass=CriterionConfig)
 class F2SoftmaxCriterion(LikelihoodCriterion):
-    """What fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost (but not with label smoothing).
+    """What fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost (but not with label smoothing,
+    which is over the joint distribution).
 
     It takes no terms of positions (`--ul-alpha`, `--z-loss`, `--adv-epsilon`): they need the logits of tokens outside
     the target's class, and not to compute those is what this criterion is for. A term of the embedding

@@ -1,6 +1,5 @@
 """`--criterion face`: frequency-aware cross-entropy, FACE-OPR (Jiang et al. 2019)."""
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -8,16 +7,10 @@ from torch import Tensor
 from ..fairseq_glue.distributed import summed_over_workers
 from ..functional import face_weights
 from ..modules import TokenCounter
-from ..modules.agg_state import update_in
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
-@dataclass
-class FaceCriterionConfig(LikelihoodCriterionConfig):
-    """Options of `--criterion face`."""
-
-
-@register("face", dataclass=FaceCriterionConfig)
+@register("face", dataclass=LikelihoodCriterionConfig)
 class FaceCriterion(LikelihoodCriterion):
     """Likelihood whose positions weigh less the more often the model itself has output their target.
 
@@ -29,7 +22,7 @@ class FaceCriterion(LikelihoodCriterion):
     counts_tokens: ClassVar[bool] = True
     predicts: ClassVar[bool] = True
 
-    def __init__(self, cfg: FaceCriterionConfig, task: Any) -> None:
+    def __init__(self, cfg: LikelihoodCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
         self.counter = TokenCounter(self.vocabulary, window=None)
         self._weights: Tensor | None = None  # (V,) float32, of this update
@@ -54,16 +47,12 @@ class FaceCriterion(LikelihoodCriterion):
 
     def checkpoint_state(self) -> dict[str, Any]:
         """How often each token was output (V,), by the updates that took place and by the last one."""
-        counter = self.counter
-        return {
-            "frequency": counter.appearances.cpu(),
-            "current": counter.current.cpu(),
-            "open_update": counter.open_update,
-        }
+        state = {"frequency": self.counter.appearances.cpu(), "current": self.counter.current.cpu()}
+        return {**state, "open_update": self.counter.open_update}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         """Restores `checkpoint_state`; a state without counts is that of another criterion."""
         if "frequency" in state:
-            counts = {"appearances": state["frequency"], "current": state.get("current")}
-            self.counter.set_extra_state(counts | {"vocabulary": self.vocabulary, "window": None})
-            self.counter.open_update = update_in(state)
+            self.counter.appearances.copy_(state["frequency"])
+            self.counter.current.copy_(state["current"])
+            self.counter.open_update = state["open_update"]

@@ -88,7 +88,7 @@ class FreezeRareCriterion(LikelihoodCriterion):
     def on_train_iterator(self, iterator: Any) -> None:
         """Counts the training split, once."""
         if self.train_iterator is None:
-            counts = training_counts(self.task, self.cfg.train_subset, None if self.cfg.no_save else self.cfg.save_dir)
+            counts = training_counts(self.task, self.cfg.train_subset)
             special = special_tokens(self.task.target_dictionary)
             if self.cfg.freeze_below is not None:
                 self.rare = (counts.double() < self.cfg.freeze_below * counts.sum()) & ~special

@@ -1,17 +1,11 @@
 """`--criterion mle`: plain likelihood through the same operation as the other methods."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
-@dataclass
-class MleCriterionConfig(LikelihoodCriterionConfig):
-    """Options of `--criterion mle`."""
-
-
-@register("mle", dataclass=MleCriterionConfig)
+@register("mle", dataclass=LikelihoodCriterionConfig)
 class MleCriterion(LikelihoodCriterion):
     """Maximum likelihood: every gate is 1. The baseline that costs and logs the same as the gated methods."""
 

@@ -84,7 +84,7 @@ def convert_to_f2(
     model, task = build_model(checkpoint, data)
     model.to(place)
     try:
-        counts = training_counts(task, "train", None)
+        counts = training_counts(task, "train")
         of_token = assign_classes(assignment, classes, counts)
     except ValueError as error:
         raise UserError(str(error)) from error

@@ -60,13 +60,8 @@ def factorized_cross_entropy(
 ) -> FactorizedOutput:
     """The negative log-likelihood of the factorized softmax.
 
-    Equal in value and gradient to
-
-        log_probs = joint_log_prob(features, weight, class_weight, classes)
-        loss = F.nll_loss(log_probs.flatten(0, -2), target.flatten(), ignore_index=ignore_index, reduction="sum")
-
-    without the logits of any class but the target's. `backward` may run once, since the graph holds the gradients
-    themselves.
+    Equal in value and gradient to `F.nll_loss` of `joint_log_prob`, summed, without the logits of any class but the
+    target's. `backward` may run once, since the graph holds the gradients themselves.
 
     Args:
         features: (..., D) H, floating point.
@@ -166,86 +161,68 @@ class _TokenTerm(torch.autograd.Function):
         chunk_elements: int | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Of H (N, D), W (V, D) and y (N,): the loss, the NLL (N,) and the summands of the loss (N,)."""
-        work = _ClassByClass(features, weight, classes, wanted, chunk_elements)
-        work.run(target, rows_of_class, smoothing)
-        pairs = ((work.grad_features, features.dtype), (work.grad_weight, weight.dtype))
+        dtype = working_dtype(features)
+        nll = features.new_zeros(len(features), dtype=dtype)  # N
+        terms = torch.zeros_like(nll)  # N
+        grad_features = torch.zeros_like(features, dtype=dtype) if wanted[0] else None  # N x D
+        grad_weight = torch.zeros_like(weight, dtype=dtype) if wanted[1] else None  # V x D
+
+        def run_class(number: int, of_class: Tensor, rows: Tensor, place: Tensor, smoothing: Smoothing) -> Tensor:
+            """Adds the positions `rows` (n,) in one class, with its rows of W; returns −log p2 at `place`, (n,).
+
+            Inside the class Q sums to ω = at_target + share·size. So the loss is ω times a cross-entropy whose label
+            smoothing leaves share/ω to each token.
+            """
+            size = len(of_class)
+            omega = smoothing.at_target + smoothing.share * size
+            options = Options(
+                gates=None,
+                label_smoothing=smoothing.share / omega * (size - 1),
+                position_weight=terms.new_full((len(rows),), omega) if smoothing.share else None,
+                unlikelihood=None,
+                ignore_index=-1,
+                chunk_elements=chunk_elements,
+                predict=False,
+            )
+            form = kernels.select(features, options)
+            part = form.start(features[rows], of_class, None, place, options, Wanted(*wanted, False))
+            part.run()
+            terms[rows] += part.outputs.terms
+            if grad_features is not None:
+                grad_features[rows] += part.grad_features
+            start = 0
+            for block in classes.blocks[number] if grad_weight is not None else ():
+                length = block.stop - block.start if isinstance(block, slice) else len(block)
+                gradient, start = part.grad_weight[start : start + length], start + length
+                if isinstance(block, slice):
+                    grad_weight[block].add_(gradient)
+                else:
+                    grad_weight.index_add_(0, block, gradient)
+            return part.outputs.nll
+
+        # The positions of each class that has any; with smoothing, every position in every class.
+        kept = sum(map(len, rows_of_class))
+        for number, rows in enumerate(rows_of_class):
+            if classes.sizes[number] == 1:  # p2 is 1, whatever the logit
+                continue
+            of_class = classes.rows(weight.detach(), number)  # size x D
+            if len(rows):
+                nll[rows] = run_class(number, of_class, rows, classes.place[target[rows]], smoothing)
+            if smoothing.share and len(rows) < kept:
+                others = torch.cat([other for i, other in enumerate(rows_of_class) if i != number])
+                anywhere = torch.zeros_like(others)  # these positions have no target in the class: at_target is 0
+                run_class(number, of_class, others, anywhere, Smoothing(0.0, smoothing.share))
+
+        pairs = ((grad_features, features.dtype), (grad_weight, weight.dtype))
         ctx.gradients = [None if gradient is None else (gradient, dtype) for gradient, dtype in pairs]
-        ctx.mark_non_differentiable(work.nll, work.terms)
-        return work.terms.sum(), work.nll, work.terms
+        ctx.mark_non_differentiable(nll, terms)
+        return terms.sum(), nll, terms
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of H (N, D) and W (V, D) times `grad_loss`; may run once."""
         return (*scaled_gradients(ctx, grad_loss, "factorized_cross_entropy"), *[None] * 6)
-
-
-class _ClassByClass:
-    """One forward pass of the token term: outputs and gradients, filled class by class."""
-
-    def __init__(
-        self,
-        features: Tensor,
-        weight: Tensor,
-        classes: TokenClasses,
-        wanted: tuple[bool, bool],
-        chunk_elements: int | None,
-    ) -> None:
-        dtype = working_dtype(features)
-        self.features, self.weight, self.classes, self.chunk_elements = features, weight, classes, chunk_elements
-        self.nll = features.new_zeros(len(features), dtype=dtype)  # N
-        self.terms = torch.zeros_like(self.nll)  # N
-        self.grad_features = torch.zeros_like(features, dtype=dtype) if wanted[0] else None  # N x D
-        self.grad_weight = torch.zeros_like(weight, dtype=dtype) if wanted[1] else None  # V x D
-
-    def run(self, target: Tensor, rows_of_class: list[Tensor], smoothing: Smoothing) -> None:
-        """The positions of each class that has any; with smoothing, every position in every class."""
-        kept = sum(map(len, rows_of_class))
-        for number, rows in enumerate(rows_of_class):
-            if self.classes.sizes[number] == 1:  # p2 is 1, whatever the logit
-                continue
-            weight = self.classes.rows(self.weight.detach(), number)  # size x D
-            if len(rows):
-                self.nll[rows] = self._run_class(number, weight, rows, self.classes.place[target[rows]], smoothing)
-            if smoothing.share and len(rows) < kept:
-                others = torch.cat([other for i, other in enumerate(rows_of_class) if i != number])
-                anywhere = torch.zeros_like(others)  # these positions have no target in the class: at_target is 0
-                self._run_class(number, weight, others, anywhere, Smoothing(0.0, smoothing.share))
-
-    def _run_class(self, number: int, weight: Tensor, rows: Tensor, place: Tensor, smoothing: Smoothing) -> Tensor:
-        """Adds the positions `rows` (n,) in one class, whose rows of W are `weight`; returns −log p2 at `place`, (n,).
-
-        Inside the class Q sums to ω = at_target + share·size. So the loss is ω times a cross-entropy whose label
-        smoothing leaves share/ω to each token.
-        """
-        size = len(weight)
-        omega = smoothing.at_target + smoothing.share * size
-        options = Options(
-            gates=None,
-            label_smoothing=smoothing.share / omega * (size - 1),
-            position_weight=self.terms.new_full((len(rows),), omega) if smoothing.share else None,
-            unlikelihood=None,
-            ignore_index=-1,
-            chunk_elements=self.chunk_elements,
-            predict=False,
-        )
-        wanted = Wanted(self.grad_features is not None, self.grad_weight is not None, False)
-        form = kernels.select(self.features, options)
-        part = form.start(self.features[rows], weight, None, place, options, wanted)
-        part.run()
-        self.terms[rows] += part.outputs.terms
-        if self.grad_features is not None:
-            self.grad_features[rows] += part.grad_features
-        if self.grad_weight is not None:
-            start = 0
-            for block in self.classes.blocks[number]:
-                length = block.stop - block.start if isinstance(block, slice) else len(block)
-                gradient, start = part.grad_weight[start : start + length], start + length
-                if isinstance(block, slice):
-                    self.grad_weight[block].add_(gradient)
-                else:
-                    self.grad_weight.index_add_(0, block, gradient)
-        return part.outputs.nll
 
 
 def joint_log_prob(features: Tensor, weight: Tensor, class_weight: Tensor, classes: TokenClasses) -> Tensor:

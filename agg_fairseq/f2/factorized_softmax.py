@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from .cross_entropy import FactorizedOutput, factorized_cross_entropy, joint_log_prob
-from .decoupled_decoding import choose_class, decoupled_log_prob
-from .token_classes import TokenClasses
+from .token_classes import TokenClasses, check_classes
 
 
 class FactorizedSoftmax(nn.Module):
@@ -46,13 +45,9 @@ class FactorizedSoftmax(nn.Module):
         classes = TokenClasses.of(class_of_token)
         if weight is None:
             weight = nn.Parameter(_normal(classes.vocabulary, dimension))
-        if tuple(weight.shape) != (classes.vocabulary, dimension):
-            raise ValueError(
-                f"FactorizedSoftmax: expected weight of shape {(classes.vocabulary, dimension)}, got "
-                f"{tuple(weight.shape)}"
-            )
         self.weight = weight
         self.class_weight = nn.Parameter(_normal(classes.number, dimension))
+        check_classes(self.weight, self.class_weight, classes)
         self.register_buffer("class_of_token", class_of_token.clone())
         self._classes = classes
 
@@ -70,10 +65,7 @@ class FactorizedSoftmax(nn.Module):
     def loss(
         self, features: Tensor, target: Tensor, *, label_smoothing: float = 0.0, ignore_index: int = -100
     ) -> FactorizedOutput:
-        """The negative log-likelihood of the targets, at about 1/C of the full softmax's cost.
-
-        Args: as those of `functional.factorized_cross_entropy`.
-        """
+        """The negative log-likelihood of the targets, at about 1/C of the full softmax's cost; see that function."""
         return factorized_cross_entropy(
             features,
             self.weight,
@@ -88,29 +80,15 @@ class FactorizedSoftmax(nn.Module):
         """The joint log-probability of every token: (..., D) to (..., V), normalized."""
         return joint_log_prob(features, self.weight, self.class_weight, self.classes)
 
-    def predict_class(self, features: Tensor, *, sample: bool = False) -> Tensor:
-        """The class of the next token, the likeliest or one drawn from p1: (..., D) to (...) int64."""
-        return choose_class(features, self.class_weight, sample=sample)
-
-    def decoupled_log_prob(self, features: Tensor, chosen: Tensor) -> Tensor:
-        """Log-probabilities with a class chosen beforehand (Eq. 7): (..., D) and (...) to (..., V)."""
-        return decoupled_log_prob(features, self.weight, self.class_weight, self.classes, chosen)
-
     def assign(self, class_of_token: Tensor) -> None:
-        """Replaces the classes. U keeps its values if their number stays the same, and is drawn anew if it does not.
+        """Replaces the classes (V,). U keeps its values if their number stays the same, else it is a new parameter.
 
-        With another number, U is a new parameter: do this, and load a state with another number of classes, before the
-        optimizer is built and the model is wrapped for several workers.
-
-        Raises:
-            ValueError: as the constructor; or of another number of tokens.
+        So do this, and load a state with another number of classes, before the optimizer is built and the model is
+        wrapped for several workers.
         """
         classes = TokenClasses.of(class_of_token)
         if classes.vocabulary != len(self.class_of_token):
-            raise ValueError(
-                f"FactorizedSoftmax: expected the classes of {len(self.class_of_token)} tokens, got "
-                f"{classes.vocabulary}"
-            )
+            raise ValueError(f"expected the classes of {len(self.class_of_token)} tokens, got {classes.vocabulary}")
         self.class_of_token.copy_(class_of_token)
         self._classes = None
         if classes.number != len(self.class_weight):

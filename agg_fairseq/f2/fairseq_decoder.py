@@ -10,7 +10,7 @@ from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
 from ..errors import fail
-from .decoupled_decoding import DECODINGS
+from .decoupled_decoding import DECODINGS, choose_class, decoupled_log_prob
 from .factorized_softmax import FactorizedSoftmax
 from .frequency_classes import assign_classes, mean_efficiency
 
@@ -56,8 +56,8 @@ class F2TransformerDecoder(TransformerDecoderBase):
         if incremental_state is None or self.f2_decoding == "joint":
             log_probs = self.output_layer(features)
         else:
-            chosen = layer.predict_class(features, sample=self.f2_decoding == "sample-class")
-            log_probs = layer.decoupled_log_prob(features, chosen)
+            chosen = choose_class(features, layer.class_weight, sample=self.f2_decoding == "sample-class")
+            log_probs = decoupled_log_prob(features, layer.weight, layer.class_weight, layer.classes, chosen)
         return log_probs, {**extra, MARK: log_probs[..., :1].detach().clone()}
 
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
@@ -89,17 +89,11 @@ class F2TransformerDecoder(TransformerDecoderBase):
 
 
 def factorize(model: nn.Module, options: Any) -> nn.Module:
-    """Replaces the output layer of a transformer that fairseq has built.
+    """Replaces the output layer of a transformer that fairseq has built. U and the classes are placeholders.
 
     Args:
-        model: with a `decoder` that is a transformer decoder.
+        model: with a `decoder` that is a transformer decoder. W stays what it was, tied or not.
         options: `f2_assignment`, `f2_classes` and `f2_decoding`.
-
-    Returns:
-        The same model. W is what it was, tied or not; U and the classes are placeholders.
-
-    Raises:
-        SystemExit: with status 2, after one line: an unknown decoding.
     """
     if str(options.f2_decoding) not in DECODINGS:
         fail(f"--f2-decoding: expected {', '.join(DECODINGS)}, got {options.f2_decoding!r}")

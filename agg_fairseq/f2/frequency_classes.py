@@ -42,11 +42,11 @@ def mefmax(counts: Tensor) -> Tensor:
     number of classes is kept, as in the paper. A last class that would be empty is dropped.
     """
     ranked, cumulative = _ranked(counts)
-    sums = _EntropySums(cumulative)
+    sums = _sums(cumulative)
     best, best_efficiency = None, -1.0
     for number in range(1, int(cumulative[-1] // int(counts.max())) + 1):
         ends = _equal_mass_ends(cumulative, number)
-        efficiency = sums.mean_efficiency(ends)
+        efficiency = _mean_efficiency(ends, *sums)
         if efficiency > best_efficiency + 1e-12:  # beyond rounding: ties go to fewer classes
             best, best_efficiency = ends, efficiency
         if best_efficiency > PERFECT - 1e-12:
@@ -67,7 +67,7 @@ def equal_frequency(counts: Tensor, number: int) -> Tensor:
     Raises:
         ValueError: as `mefmax`; or a class would be empty.
 
-    Reference: Choi et al. (2020), Sec. 4.4.1.
+    Reference: Choi et al. (2020), Sec. 4.4.1, as for `equal_token`.
     """
     ranked, cumulative = _ranked(counts)
     most = int(cumulative[-1] // int(counts.max()))
@@ -97,8 +97,6 @@ def equal_token(counts: Tensor, number: int) -> Tensor:
 
     Raises:
         ValueError: as `mefmax`; or more classes than tokens.
-
-    Reference: Choi et al. (2020), Sec. 4.4.1.
     """
     ranked, _ = _ranked(counts)
     if not 1 <= number <= len(counts):
@@ -116,12 +114,6 @@ def assign_classes(assignment: str, number: int, counts: Tensor) -> Tensor:
         assignment: one of `ASSIGNMENTS`.
         number: C; 0 for `mefmax`, which finds the number itself.
         counts: as for `mefmax`.
-
-    Returns:
-        (V,) int64 in [0, C).
-
-    Raises:
-        ValueError: an unknown name, a number that does not go with it, or as the assignment.
     """
     if assignment not in ASSIGNMENTS:
         raise ValueError(f"--f2-assignment: expected {', '.join(ASSIGNMENTS)}, got {assignment!r}")
@@ -146,31 +138,30 @@ def mean_efficiency(counts: Tensor, class_of_token: Tensor) -> float:
     class_of_token = class_of_token.cpu()
     ranked = torch.argsort(class_of_token, stable=True)
     ends = torch.bincount(class_of_token).cumsum(0).numpy()
-    return _EntropySums(_checked(counts)[ranked].cumsum(0).numpy()).mean_efficiency(ends)
+    return _mean_efficiency(ends, *_sums(_checked(counts)[ranked].cumsum(0).numpy()))
 
 
-class _EntropySums:
-    """Cumulative sums along an order of tokens, from which the entropy of any contiguous part follows."""
+def _sums(cumulative: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sums (V + 1,) of p and of p log p along an order of tokens, from counts (V,) summed up along it.
 
-    def __init__(self, cumulative: np.ndarray) -> None:
-        """`cumulative` (V,) are the counts summed up along the order."""
-        p = np.diff(cumulative, prepend=0) / cumulative[-1]
-        p_log_p = p * np.log(p, out=np.zeros_like(p), where=p > 0)
-        self.mass = np.concatenate([[0.0], np.cumsum(p)])  # V + 1
-        self.p_log_p = np.concatenate([[0.0], np.cumsum(p_log_p)])  # V + 1
+    From their differences follows the entropy of any contiguous part.
+    """
+    p = np.diff(cumulative, prepend=0) / cumulative[-1]
+    p_log_p = p * np.log(p, out=np.zeros_like(p), where=p > 0)
+    return np.concatenate([[0.0], np.cumsum(p)]), np.concatenate([[0.0], np.cumsum(p_log_p)])
 
-    def mean_efficiency(self, ends: np.ndarray) -> float:
-        """Eq. 5 for the classes that end before the places `ends` (C,)."""
-        starts = np.concatenate([[0], ends[:-1]])
-        mass, sizes = self.mass[ends] - self.mass[starts], ends - starts  # C
-        inner = self.p_log_p[ends] - self.p_log_p[starts]  # C, Σ p log p
-        occurs, several = mass > 0, sizes > 1
-        log_mass = np.log(mass, out=np.zeros_like(mass), where=occurs)
-        # With m the mass of a class, its entropy is −Σ (p/m) log(p/m) = log m − (1/m) Σ p log p.
-        entropy = log_mass - np.divide(inner, mass, out=np.zeros_like(mass), where=occurs)
-        within = np.where(occurs & several, np.maximum(entropy, 0) / np.log(np.maximum(sizes, 2)), 1.0)
-        between = -(mass * log_mass).sum() / np.log(len(ends)) if len(ends) > 1 else 1.0
-        return float(within.mean() + between)
+
+def _mean_efficiency(ends: np.ndarray, p: np.ndarray, p_log_p: np.ndarray) -> float:
+    """Eq. 5 for the classes that end before the places `ends` (C,), from `_sums`."""
+    starts = np.concatenate([[0], ends[:-1]])
+    mass, inner, sizes = p[ends] - p[starts], p_log_p[ends] - p_log_p[starts], ends - starts  # C
+    occurs, several = mass > 0, sizes > 1
+    log_mass = np.log(mass, out=np.zeros_like(mass), where=occurs)
+    # With m the mass of a class, its entropy is −Σ (p/m) log(p/m) = log m − (1/m) Σ p log p.
+    entropy = log_mass - np.divide(inner, mass, out=np.zeros_like(mass), where=occurs)
+    within = np.where(occurs & several, np.maximum(entropy, 0) / np.log(np.maximum(sizes, 2)), 1.0)
+    between = -(mass * log_mass).sum() / np.log(len(ends)) if len(ends) > 1 else 1.0
+    return float(within.mean() + between)
 
 
 def _checked(counts: Tensor) -> Tensor:

@@ -100,7 +100,7 @@ def check_classes(weight: Tensor, class_weight: Tensor, classes: TokenClasses) -
     Raises:
         ValueError: a size does not fit.
     """
-    expected = ((classes.vocabulary, weight.size(1)), (classes.number, weight.size(1)))
+    expected = ((classes.vocabulary, class_weight.size(-1)), (classes.number, class_weight.size(-1)))
     if (tuple(weight.shape), tuple(class_weight.shape)) != expected:
         raise ValueError(
             f"factorized softmax: expected weight of shape {expected[0]} and class_weight of shape {expected[1]}, got "

@@ -17,19 +17,15 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 
 
 def factorize_head(model: PreTrainedModel, class_of_token: Tensor) -> FactorizedSoftmax:
-    """Replaces the output layer of a model by the frequency-factorized one of Choi et al. (2020).
+    """Replaces the output layer of a model by the frequency-factorized one of Choi et al. (2020), and returns it.
 
-    The embedding W is kept, with its tie to the input embedding where there is one, and the class embedding U is new.
-    The model then returns log-probabilities in place of logits; their softmax and cross-entropy are the same, so that
-    evaluation and `generate` work as before. Train it with `GatedLoss(model, "mle")`, made after this, which computes
-    the loss at a fraction of the full softmax's cost.
+    W is kept, with its tie to the input embedding where there is one, and the class embedding U is new. The model then
+    returns log-probabilities in place of logits, so that evaluation and `generate` work as before. Train it with
+    `GatedLoss(model, "mle")`, made after this, which computes the loss at a fraction of the full softmax's cost.
 
     Args:
         model: a causal language model that ends in an `nn.Linear` without bias.
         class_of_token: (V,) int64 in [0, C), the class of each token; from `f2.mefmax` of the training counts.
-
-    Returns:
-        The new output layer.
 
     Raises:
         UserError: the model ends in another layer, or the classes are not V.

@@ -1,21 +1,21 @@
 """All that reaches into the inside of fairseq and torch, and the complete list of what is replaced or wrapped.
 
 `import agg_fairseq` adds names to fairseq's registries, and one class to a list of torch's. It replaces one method of
-fairseq's trainer, which then does what it did before unless an optimizer of this package is chosen. All else happens
-when a criterion of this package is built (C) or trains (T), when a model with an output layer of this package is built
-(M), or when the optimizer nt_asgd is built (O).
+fairseq's trainer, which then does what it did before unless a model or an optimizer of this package is chosen. All else
+happens when a criterion of this package is built (C) or trains (T), when a model with an output layer of this package
+is built (M), or when the optimizer nt_asgd is built (O).
 
     what                                where             when  for how long            why
     registries of criterions, models,   criterions/,      import                        --criterion agg,
     architectures, optimizers, tasks    models/, optim/,                                --arch transformer_lm_f2,
     (added to)                          tasks/                                          --optimizer coupled_adam
-    torch.serialization: safe globals   checkpoint        import, each opening of a     resume and generation from
+    torch.serialization: safe globals   checkpoints/      import, each opening of a     resume and generation from
     (argparse.Namespace added)                            checkpoint                    checkpoints with a Namespace
-    Trainer._build_optimizer            optimizers        import        the process     an optimizer learns which
-                                                                                        model it trains
-    trainer.begin_valid_epoch,          optimizers        O     the trainer instance    the average of the weights is
+    Trainer._build_optimizer            trainer           import        the process     a model is completed, an
+                                                                                        optimizer learns which it trains
+    trainer.begin_valid_epoch,          trainer           O     the trainer instance    the average of the weights is
     trainer.train_step, trainer.lr_step                                                 validated; its trigger
-    checkpoint_utils.save_checkpoint    optimizers        O     the process             the average is saved
+    checkpoint_utils.save_checkpoint    trainer           O     the process             the average is saved
     task.get_batch_iterator             hooks             C     the task instance       length of an epoch; a resume
                                                                                         sees the same batches
     task.train_step                     hooks             C     the task instance       update number, dummy batches,
@@ -33,29 +33,18 @@ when a criterion of this package is built (C) or trains (T), when a model with a
     should_stop_early (set)
     ReduceLROnPlateauLRSchedule:        resume            C     the process             resume with
     state_dict, load_state_dict                                                         --lr-scheduler reduce_lr_…
-    checkpoint_utils.PathManager        checkpoints       T     the process, once a     a killed training leaves no
+    checkpoint_utils.PathManager        atomic_saving     T     the process, once a     a killed training leaves no
                                                                 training saves          truncated checkpoint
     torch.nn.functional.linear          output_layer      T     a call of forward       features without the logits
     atexit: destroy_process_group       distributed       T     trainings over gloo     torch may abort the process
     gradient hook on W; rows of W, its  freeze_rare,      T     while rows are frozen   rows that do not move at all
-    float32 copies and its average,     output_layer
-    after a step
+    float32 copies and its average      output_layer
     W, its float32 copies and its       base,             T     with --center-output    a mean row of zero
     average, after a step               output_layer
-    decoder.output_projection,          models/           M     the decoder instance    fairseq's builders name the
+    decoder.output_projection,          models/, f2/      M     the decoder instance    fairseq's builders name the
     decoder.__class__                                                                   class of their decoder inside
 
-If the user's fairseq differs from the tested version:
-
-- `get_checkpoint_dict` is not called (before 0.12): after a resume the counts start empty. The log says so, and
-  `agg-fairseq doctor` reports such a version.
-- `task.train_step` is called without `update_num`, or `task.optimizer_step` without `model` and `update_num`: a
-  TypeError ends the first update.
-- `optimizer.zero_grad()` is not called at the start of an attempt: the tokens of an update that overflowed and is
-  attempted again are counted twice. Nothing else depends on it.
-- `load_checkpoint` or `PathManager` is not looked up in `checkpoint_utils`: checkpoints are written as fairseq writes
-  them, and a resume that cannot work ends in fairseq's own error.
-- `Trainer._build_optimizer` is not called: `--optimizer coupled_adam` is plain Adam, and the log lacks its line; with
-  `nt_asgd`, averaging never begins.
-- A model whose logits are not the output of one call of `functional.linear` is refused in one line.
+A fairseq that differs from the tested version ends the first update in a TypeError if it calls `train_step` or
+`optimizer_step` differently. Where it does not call something at all, what the line of the table is for is missing, and
+a training is otherwise as before: `agg-fairseq doctor` reports a version that does not save the criterion's state.
 """

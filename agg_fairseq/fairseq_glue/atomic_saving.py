@@ -2,14 +2,8 @@
 
 fairseq writes a checkpoint beside its place (`checkpoint_1_100.pt.tmp`) and renames it, but then copies it onto
 `checkpoint_best.pt` and `checkpoint_last.pt` in place: a training that is killed during the copy leaves a truncated
-`checkpoint_last.pt`, and cannot be resumed. Once a criterion of this package trains, and saves,
-`fairseq.checkpoint_utils` of its process uses a `PathManager` that also copies beside the place and renames, and that
-renames only files whose contents have reached the disk. The copy needs the disk space of one more checkpoint, and each
-file the time until the disk has it.
-
-The temporary files keep fairseq's ending, which none of its patterns of checkpoint names matches. What a killed
-training has left of one is written over when it goes on and saves again. Paths that are not on a local file system are
-passed through unchanged, and so are asynchronous writes, which fairseq leaves to iopath.
+`checkpoint_last.pt`, and cannot be resumed. Here copies are made beside their place, too, and a file is renamed only
+when its contents have reached the disk. The temporary files have fairseq's ending, which none of its patterns matches.
 """
 
 from __future__ import annotations
@@ -34,7 +28,7 @@ def write_checkpoints_whole() -> None:
 
 
 class WholePathManager(PathManager):
-    """fairseq's `PathManager`, but local files appear whole."""
+    """fairseq's `PathManager`, but local files appear whole; paths of other kinds are passed through unchanged."""
 
     @staticmethod
     def open(path: str, mode: str = "r", **options: Any) -> Any:

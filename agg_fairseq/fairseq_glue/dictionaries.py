@@ -15,25 +15,18 @@ def target_dictionaries(task: Any) -> list[Any]:
     # translation_multi_simple_epoch may have one dictionary for all target languages, by --target-dict.
     manager = getattr(task, "data_manager", None)
     of_language = getattr(manager, "get_target_dictionary", None) or (lambda language: task.dicts[language])
-    return [task.target_dictionary, *map(of_language, _target_languages(task))]
+    languages = sorted({pair.split("-")[1] for pair in getattr(task, "lang_pairs", None) or ()})
+    return [task.target_dictionary, *map(of_language, languages)]
 
 
 def check_one_dictionary(task: Any) -> None:
-    """Checks that a number can be kept for each token.
-
-    Raises:
-        ValueError: the target languages have different dictionaries.
-    """
+    """Raises ValueError if the target languages have different dictionaries, so that tokens cannot be counted."""
     first, *others = target_dictionaries(task)
     if any(dictionary != first for dictionary in others):
         raise ValueError(
-            f"found different dictionaries of the target languages {', '.join(_target_languages(task))} in the task "
-            f"{task_name(task)}; expected one, since tokens are counted; add --joined-dictionary to fairseq-preprocess"
+            f"found different dictionaries of the target languages in the task {task_name(task)}; expected one, since "
+            "tokens are counted; add --joined-dictionary to fairseq-preprocess"
         )
-
-
-def _target_languages(task: Any) -> list[str]:
-    return sorted({pair.split("-")[1] for pair in getattr(task, "lang_pairs", None) or ()})
 
 
 def special_tokens(dictionary: Any) -> Tensor:

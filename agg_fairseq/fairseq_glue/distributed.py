@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-from typing import Any
 
 import torch
 from fairseq.distributed import utils as distributed
@@ -13,30 +12,16 @@ REFUSED_BACKENDS = {
     "fully_sharded": "leaves each worker a part of the output embedding",
     "slowmo": "lets the weights of the workers drift apart",
 }
+"""Values of --ddp-backend under which a worker does not hold the whole model, the same as every other worker."""
 
 
-def check_ddp_backend(backend: Any) -> None:
-    """Refuses the kinds of data-parallel training in which a worker does not hold the whole model.
-
-    A criterion here uses the output embedding outside the model's forward pass, where a worker with sharded parameters
-    has only its own shard; and its counts assume that all workers have the same weights.
-
-    Args:
-        backend: the value of --ddp-backend.
-
-    Raises:
-        ValueError: it is one of `REFUSED_BACKENDS`.
-    """
+def check_ddp_backend(backend: str) -> None:
+    """Raises ValueError for a --ddp-backend of `REFUSED_BACKENDS`: W is used outside of the model's forward pass."""
     if str(backend) in REFUSED_BACKENDS:
         raise ValueError(
             f"found --ddp-backend {backend}, which {REFUSED_BACKENDS[str(backend)]}; "
             "expected --ddp-backend pytorch_ddp or legacy_ddp"
         )
-
-
-def is_first_worker() -> bool:
-    """Does this process write the files of a run?"""
-    return distributed.get_data_parallel_world_size() == 1 or distributed.get_data_parallel_rank() == 0
 
 
 def summed_over_workers(counts: Tensor) -> Tensor:
@@ -45,11 +30,7 @@ def summed_over_workers(counts: Tensor) -> Tensor:
 
 
 def found_by_any_worker(present: Tensor) -> Tensor:
-    """1 where it is 1 on any worker, 0 elsewhere, in place; every worker must call this equally often.
-
-    Args:
-        present: uint8 of 0 and 1: an eighth of the size of counts, the smallest type that both gloo and NCCL reduce.
-    """
+    """uint8, 1 where it is 1 on any worker, else 0, in place; every worker must call this equally often."""
     return _reduced(present, "max")
 
 

@@ -16,49 +16,15 @@ import sys
 from typing import Any
 
 from ..checkpoints.fairseq_checkpoint import STATE_KEY
-from ..errors import UserError, fail
+from ..errors import UserError, fail, first_line
 
 
-class TaskListener:
-    """What a criterion is told of its training; a subclass overrides what it needs. Called in this order."""
-
-    def on_train_iterator(self, iterator: Any) -> None:
-        """The training split's `EpochBatchIterator` has been made."""
-
-    def begin_update(self, update_num: int) -> None:
-        """An attempt at update `update_num` begins: the gradient has been set to zero, and no micro-batch was seen.
-
-        The same number again means that the attempt before failed (its gradient overflowed, or a worker ran out of
-        memory), and that nothing of it remains.
-        """
-
-    def on_micro_batch(self, is_dummy: bool) -> None:
-        """A micro-batch is about to be passed to the criterion; the gradient of a dummy one is multiplied by 0."""
-
-    def on_optimizer_step(self) -> None:
-        """All workers have seen all micro-batches of the update. (With --amp the gradient may still overflow.)"""
-
-    def on_weights_changed(self, optimizer: Any, model: Any) -> None:
-        """The optimizer has taken its step over the parameters of the model, wrapped or not."""
-
-    def checkpoint_state(self) -> dict[str, Any]:
-        """Tensors and plain values to be saved; the same on every worker."""
-        return {}
-
-    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Restores what `checkpoint_state` of this criterion, or of another one of this package, returned.
-
-        Raises:
-            ValueError: it cannot be that.
-        """
-
-
-def listen(task: Any, listener: TaskListener, train_subset: str, *, seed_has_epoch: bool = False) -> None:
+def listen(task: Any, listener: Any, train_subset: str, *, seed_has_epoch: bool = False) -> None:
     """Connects a criterion to its task.
 
     Args:
         task: the `FairseqTask` instance that trains the criterion.
-        listener: the criterion.
+        listener: the criterion, with the methods that `LikelihoodCriterion` lists under "called by the hooks".
         train_subset: name of the training split.
         seed_has_epoch: does fairseq add the epoch to the seed of the batches (--update-ordered-indices-seed)?
     """
@@ -67,7 +33,7 @@ def listen(task: Any, listener: TaskListener, train_subset: str, *, seed_has_epo
     _hook_checkpoints(task, listener)
 
 
-def _hook_iterators(task: Any, listener: TaskListener, train_subset: str, seed_has_epoch: bool) -> None:
+def _hook_iterators(task: Any, listener: Any, train_subset: str, seed_has_epoch: bool) -> None:
     """Announces the training iterator, and makes its batches those of epoch 1.
 
     fairseq shuffles the sentences into batches once, seeded with the epoch that the process begins in, and keeps these
@@ -145,13 +111,7 @@ def _hook_updates(task: Any, listener: Any) -> None:
             listener.begin_update(update_num)
 
     def train_step(
-        sample: Any,
-        model: Any,
-        criterion: Any,
-        optimizer: Any,
-        update_num: int,
-        ignore_grad: bool = False,
-        **kwargs: Any,
+        sample: Any, model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False, **rest: Any
     ) -> Any:
         if criterion is listener:
             # The distributed trainer moves only a criterion with parameters to the device of the model.
@@ -163,9 +123,7 @@ def _hook_updates(task: Any, listener: Any) -> None:
             begin_update_if_due(update_num)
             listener.on_micro_batch(ignore_grad)
         try:
-            return original_train_step(
-                sample, model, criterion, optimizer, update_num, ignore_grad=ignore_grad, **kwargs
-            )
+            return original_train_step(sample, model, criterion, optimizer, update_num, ignore_grad=ignore_grad, **rest)
         except (IndexError, ValueError):
             largest, tokens = int(sample["target"].max()), len(task.target_dictionary)
             if largest >= tokens:
@@ -187,35 +145,6 @@ def _hook_updates(task: Any, listener: Any) -> None:
     task.train_step, task.optimizer_step = train_step, optimizer_step
 
 
-def _hook_checkpoints(task: Any, listener: TaskListener) -> None:
-    """Puts the criterion's state into checkpoints, and takes it from there."""
-    key = type(task).__name__  # where fairseq looks for it
-    original_get = getattr(task, "get_checkpoint_dict", dict)  # fairseq asks with hasattr; its own tasks have none
-    original_set = getattr(task, "set_checkpoint_dict", lambda state: None)
-
-    def get_checkpoint_dict() -> dict[str, Any]:
-        saved = original_get()
-        state = {**listener.checkpoint_state(), **early_stopping()}
-        return {**saved, key: {**saved.get(key, {}), STATE_KEY: state}}
-
-    def set_checkpoint_dict(state: dict[str, Any]) -> None:
-        original_set(state)
-        if STATE_KEY not in state:
-            return
-        try:
-            if not isinstance(state[STATE_KEY], dict):
-                raise ValueError(f"expected values by name, got {type(state[STATE_KEY]).__name__}")
-            listener.load_checkpoint_state(state[STATE_KEY])
-            restore_early_stopping(state[STATE_KEY])
-        except ValueError as error:
-            fail(
-                f"the state that the checkpoint holds of the criterion is damaged ({error}); go on from another one "
-                "with --restore-file"
-            )
-
-    task.get_checkpoint_dict, task.set_checkpoint_dict = get_checkpoint_dict, set_checkpoint_dict
-
-
 PATIENCE = {"patience_best": "best", "patience_runs": "num_runs"}
 """What fairseq keeps of --patience in attributes of its function `should_stop_early`, by our names in a checkpoint."""
 
@@ -225,17 +154,35 @@ def _patience() -> dict[str, Any]:
     return vars(getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", lambda: None))
 
 
-def early_stopping() -> dict[str, Any]:
-    """The best validation so far, and for how many validations there was none better; empty without --patience."""
-    return {ours: _patience()[theirs] for ours, theirs in PATIENCE.items() if theirs in _patience()}
-
-
-def restore_early_stopping(state: dict[str, Any]) -> None:
-    """Restores what `early_stopping` returned, from the state of a criterion that may have more, or not have it."""
-    _patience().update({theirs: state[ours] for ours, theirs in PATIENCE.items() if ours in state})
-
-
 def forget_early_stopping() -> None:
     """Makes --patience begin anew, as fairseq does with the best validation under --reset-optimizer or -meters."""
     for theirs in PATIENCE.values():
         _patience().pop(theirs, None)
+
+
+def _hook_checkpoints(task: Any, listener: Any) -> None:
+    """Puts the criterion's state, and that of --patience, into checkpoints, and takes them from there."""
+    key = type(task).__name__  # where fairseq looks for it
+    original_get = getattr(task, "get_checkpoint_dict", dict)  # fairseq asks with hasattr; its own tasks have none
+    original_set = getattr(task, "set_checkpoint_dict", lambda state: None)
+
+    def get_checkpoint_dict() -> dict[str, Any]:
+        saved = original_get()
+        patience = {ours: _patience()[theirs] for ours, theirs in PATIENCE.items() if theirs in _patience()}
+        return {**saved, key: {**saved.get(key, {}), STATE_KEY: {**listener.checkpoint_state(), **patience}}}
+
+    def set_checkpoint_dict(state: dict[str, Any]) -> None:
+        original_set(state)
+        if STATE_KEY not in state:
+            return
+        try:
+            found = state[STATE_KEY]
+            listener.load_checkpoint_state(found)
+            _patience().update({theirs: found[ours] for ours, theirs in PATIENCE.items() if ours in found})
+        except Exception as error:  # whatever the parts of a damaged state make torch and Python raise
+            fail(
+                f"the state that the checkpoint holds of the criterion is damaged or of another vocabulary "
+                f"({first_line(error)}); go on from another one with --restore-file"
+            )
+
+    task.get_checkpoint_dict, task.set_checkpoint_dict = get_checkpoint_dict, set_checkpoint_dict

@@ -10,8 +10,8 @@ from fairseq.logging import metrics
 def leave_out_empty_meters(names: Iterable[str]) -> None:
     """Makes the active aggregators forget the meters that were not updated in the present interval.
 
-    fairseq sets the meters of an interval to zero after each line of the log, and keeps them. Of a meter that was not
-    updated since, it would log null, and of an empty `nll_loss` a perplexity of 0.
+    fairseq sets meters to zero after each line of the log, and keeps them: of one that was not updated since it would
+    log null, and of an empty `nll_loss` a perplexity of 0.
 
     Args:
         names: of the averages, `nll_loss` among them.

@@ -57,7 +57,7 @@ _found: weakref.WeakKeyDictionary[nn.Module, OutputLayer] = weakref.WeakKeyDicti
 
 
 def output_layer(model: Any, net_input: dict[str, Any], vocabularies: set[int], criterion: str) -> OutputLayer:
-    """The output layer of a model.
+    """The output layer of a model, or one line and status 2.
 
     The first call for a model runs its forward twice without gradients, in evaluation mode and without logits. This
     changes neither the random state nor what the model keeps between calls.
@@ -66,10 +66,7 @@ def output_layer(model: Any, net_input: dict[str, Any], vocabularies: set[int], 
         model: a fairseq model, as the trainer passes it, wrapped or not.
         net_input: the keyword arguments of its forward, from a batch.
         vocabularies: sizes of the target dictionaries of the task; the layer has as many rows as one of them.
-        criterion: name of the criterion that asks, for the error's text.
-
-    Raises:
-        SystemExit: with status 2, after one line that names what was found and what is expected.
+        criterion: name of the criterion that asks, for the error.
     """
     inner = unwrapped(model)
     if inner in _found:
@@ -143,20 +140,10 @@ def output_layer(model: Any, net_input: dict[str, Any], vocabularies: set[int], 
 
 
 def features_of(model: Any, net_input: dict[str, Any], layer: OutputLayer) -> LayerInput:
-    """Runs a model up to its output layer.
+    """Runs a model up to its output layer; one line and status 2 if it does not call the layer exactly once.
 
-    The model is called as the trainer passes it, so that a wrapper for several workers takes part.
-
-    Args:
-        model: a fairseq model, wrapped or not.
-        net_input: the keyword arguments of its forward, from a batch.
-        layer: as `output_layer` returns it.
-
-    Returns:
-        The features in the layout in which the model returns its logits.
-
-    Raises:
-        SystemExit: with status 2, after one line: the model does not call the layer exactly once.
+    The model is called as the trainer passes it, so that a wrapper for several workers takes part. The features have
+    the layout in which the model returns its logits.
     """
     calls: list[tuple[torch.dtype, Tensor, Tensor | None]] = []
 
@@ -197,8 +184,7 @@ def _replaced_linear(replacement: Callable[..., Tensor]) -> Iterator[None]:
 def _undisturbed(model: nn.Module) -> Iterator[None]:
     """Within, evaluation mode without gradients; then the random state and all attributes of modules are put back.
 
-    The attributes include the mode of each module, and the state that a recurrent model carries to its next batch, be
-    it an attribute, or in a dictionary or list that is one.
+    Among these are the modes, and the state that a recurrent model carries to its next batch, also in a dict or list.
     """
     devices = {parameter.get_device() for parameter in model.parameters() if parameter.is_cuda}
     attributes = [(vars(module), *vars(module).values()) for module in model.modules()]
@@ -241,15 +227,9 @@ def unwrapped(model: Any) -> Any:
 
 
 def float32_copies(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:
-    """The float32 copy of a half-precision parameter in fairseq's FP16Optimizer; nothing for other optimizers.
+    """Views like `weight` of its float32 copy in fairseq's FP16Optimizer; nothing for other optimizers.
 
-    Args:
-        optimizer: of the trainer. FP16Optimizer keeps `fp16_params`, and their copies in `fp32_params`: a list of
-            parameters, or one flat tensor of all, or one such tensor for each device.
-        weight: a parameter of the model.
-
-    Yields:
-        Views with the shape of `weight`.
+    The copies of `fp16_params` are in `fp32_params`: a list, or one flat tensor of all, or such a tensor per device.
     """
     parameters = getattr(optimizer, "fp16_params", ())
     position = next((number for number, parameter in enumerate(parameters) if parameter is weight), None)
@@ -267,13 +247,8 @@ def float32_copies(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:
 def averages(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:
     """The average of a parameter that `nt_asgd` keeps, and that is validated and saved; nothing for other optimizers.
 
-    The optimizer averages the weights as its step leaves them. What is then done to rows of a weight (their mean is
-    subtracted, or they are put back) has to be done to the average too. Both are linear or constant, so that the result
-    is the average of the changed weights.
-
-    Args:
-        optimizer: of the trainer. Its torch optimizer knows the parameter, or the float32 copy that it trains.
-        weight: a parameter of the model.
+    What is done to rows of a weight after a step (their mean is subtracted, or they are put back) has to be done to the
+    average too. Both are linear or constant, so that the result is the average of the changed weights.
     """
     trained = [weight]
     if hasattr(optimizer, "fp16_params") and not optimizer.has_flat_params:

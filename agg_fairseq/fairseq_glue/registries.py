@@ -6,22 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 
-def register_once(
-    registry: dict[str, type], register: Callable[..., Callable[[type], type]], name: str, dataclass: type
-) -> Callable[[type], Any]:
-    """A decorator such as `fairseq.criterions.register_criterion`, but a second import of the same class is no error.
+def register_once(registry: dict[str, type], register: Callable[..., Any], name: str, dataclass: type) -> Any:
+    """A decorator such as fairseq's `register_criterion`, but a second import of the same class is no error.
 
     The folder that `--user-dir` names may be a link, and so be imported under another name beside the installed
     package. The first registration stands. (For models and tasks, fairseq does the same.)
-
-    Args:
-        registry: fairseq's classes by name.
-        register: the function of fairseq that adds to it.
-        name: the name to register a class under.
-        dataclass: of its options.
-
-    Raises:
-        ValueError: the name is taken by another class.
     """
 
     def registered(cls: type) -> type:

@@ -12,7 +12,7 @@ import functools
 import logging
 import shlex
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
@@ -28,28 +28,19 @@ LAST = "checkpoint_last.pt"
 BAD_EPOCHS = "num_bad_epochs"
 
 
-class Start(NamedTuple):
-    """What a training starts from."""
-
-    path: Path
-    """The file that fairseq restores, if it exists."""
-    fine_tunes: bool
-    """Does fairseq take the weights of --finetune-from-model, and nothing else?"""
-
-
-def start_of(options: Any) -> Start:
-    """What fairseq starts a training from.
+def start_of(options: Any) -> tuple[Path, bool]:
+    """The file that fairseq starts a training from, if it exists; and whether it takes the weights alone of it.
 
     Args:
         options: `save_dir`, `restore_file`, `checkpoint_suffix`, `continue_once` and `finetune_from_model`.
     """
     suffix = options.checkpoint_suffix or ""
     if options.restore_file != LAST:
-        return Start(Path(options.restore_file.replace(".pt", f"{suffix}.pt")), False)
+        return Path(options.restore_file.replace(".pt", f"{suffix}.pt")), False
     path = Path(options.save_dir) / f"checkpoint_last{suffix}.pt"
     if path.is_file() or not (options.continue_once or options.finetune_from_model):
-        return Start(path, False)
-    return Start(Path(options.continue_once or options.finetune_from_model), not options.continue_once)
+        return path, False
+    return Path(options.continue_once or options.finetune_from_model), not options.continue_once
 
 
 def listen_to_restoring() -> None:
@@ -68,16 +59,16 @@ def listen_to_restoring() -> None:
         if not hasattr(criterion, "before_restoring"):
             return original(cfg, trainer, **kwargs)
         criterion.before_restoring()
-        start = start_of(cfg)
+        path, fine_tunes = start_of(cfg)
         try:
             extra_state, iterator = original(cfg, trainer, **kwargs)
         except AssertionError as error:
             if "--reset-optimizer" not in str(error):
                 raise
-            fail(f"--criterion {criterion.name}: {start.path}: {error}")  # another --optimizer
-        if cfg.reset_optimizer or cfg.reset_meters or start.fine_tunes:
+            fail(f"--criterion {criterion.name}: {path}: {error}")  # another --optimizer
+        if cfg.reset_optimizer or cfg.reset_meters or fine_tunes:
             forget_early_stopping()
-        reset = cfg.reset_optimizer or cfg.reset_lr_scheduler or cfg.reset_dataloader or start.fine_tunes
+        reset = cfg.reset_optimizer or cfg.reset_lr_scheduler or cfg.reset_dataloader or fine_tunes
         if extra_state is not None and not reset:
             end_epoch(trainer, extra_state)
         return extra_state, iterator
@@ -89,12 +80,7 @@ def listen_to_restoring() -> None:
 def end_epoch(trainer: Any, extra_state: dict[str, Any]) -> None:
     """Tells the scheduler the loss of the validation at the end of an epoch, if the checkpoint was saved just there.
 
-    fairseq validates, saves, and then steps the scheduler. So the step is missing in such a checkpoint: the reduction
-    of the learning rate may be due, and with every scheduler the best loss.
-
-    Args:
-        trainer: fairseq's, restored.
-        extra_state: of the checkpoint.
+    fairseq validates, saves, and then steps the scheduler, so that the step is missing in such a checkpoint.
     """
     position, loss = extra_state["train_iterator"], extra_state.get("val_loss")
     epoch = position["epoch"] - 1  # the one that was finished, if the position is the beginning of the next one

@@ -20,13 +20,12 @@ logger = logging.getLogger(__name__)
 def hook_trainer() -> None:
     """Makes fairseq's trainer complete a model of this package before it builds an optimizer, and attach one after it.
 
-    fairseq builds a model without looking at the training data, and an output layer of this package needs its counts.
-    fairseq-train builds the optimizer once, after it has loaded the checkpoint, if there is one. What the checkpoint
-    has not brought is then filled from the training data. Where one process evaluates many models, none is counted for.
+    An output layer of this package needs counts of the training data, which fairseq builds a model without. It builds
+    the optimizer after it has loaded the checkpoint, if there is one: what that has not brought is filled then. So
+    nothing is counted where models are evaluated.
 
     `attach(trainer)` of an optimizer that has it is called each time that the trainer has built one. The float32 copies
-    of such an optimizer are kept apart, as --fp16-no-flatten-grads does. Trainings of other models with other
-    optimizers are not changed.
+    of such an optimizer are kept apart, as --fp16-no-flatten-grads does.
     """
     original = Trainer._build_optimizer
     if hasattr(original, "attaches"):
@@ -40,10 +39,6 @@ def hook_trainer() -> None:
         name, common = trainer.cfg.optimizer._name, trainer.cfg.common
         if not hasattr(OPTIMIZER_REGISTRY.get(name), "attach"):
             return original(trainer)
-        if trainer.is_fsdp:
-            fail(f"--optimizer {name}: found --ddp-backend fully_sharded, which leaves no matrix whole; use legacy_ddp")
-        if trainer.cfg.optimization.use_bmuf:
-            fail(f"--optimizer {name}: found --use-bmuf, which hides this optimizer from the trainer; leave it out")
         if common.fp16:
             common.fp16_no_flatten_grads = True
         original(trainer)
@@ -57,20 +52,11 @@ def hook_trainer() -> None:
 
 
 def fill_placeholder(model: nn.Module, task: Any, train_subset: str) -> None:
-    """Completes an output layer of this package from the training data, unless a checkpoint has brought what it needs.
-
-    Args:
-        model: any; a decoder with such a layer has `is_placeholder`, and `fill`, which takes counts of targets (V,).
-        task: gives the training data.
-        train_subset: name of the training split.
-
-    Raises:
-        SystemExit: with status 2, after one line: there is no training data, or it does not fit the model's options.
-    """
+    """Gives a decoder with `is_placeholder` the counts of targets (V,) by its `fill`, or ends in one line, status 2."""
     if not getattr(getattr(model, "decoder", None), "is_placeholder", False):
         return
     try:
-        model.decoder.fill(training_counts(task, train_subset, None))
+        model.decoder.fill(training_counts(task, train_subset))
     except (UserError, ValueError) as error:
         fail(str(error))
     model.decoder.is_placeholder = False
@@ -80,10 +66,7 @@ def validate_and_save_average(trainer: Any) -> None:
     """Makes a trainer exchange the weights with their average before it validates and saves, and back before it trains.
 
     A checkpoint then holds the average as the model, for every tool that reads it, and the weights in the state of the
-    optimizer. The loss of each validation is told to the optimizer before the checkpoint is written, by all workers.
-
-    Args:
-        trainer: its torch optimizer, `trainer.optimizer.optimizer`, has `swap`, `swapped` and `observe` of `NTASGD`.
+    optimizer, an `NTASGD`. It is told the loss of each validation before the checkpoint is written, by all workers.
     """
     if hasattr(trainer, "before_saving"):  # the optimizer is built a second time in a resume
         return

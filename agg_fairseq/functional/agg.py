@@ -23,13 +23,10 @@ def rare_tokens(
 ) -> Tensor:
     """The rare tokens R of an update, by a threshold or by a share of the vocabulary.
 
-    With `alpha`, Eq. 5: `R = {k : a[k] / updates < α}`. With `rare_fraction` F the threshold is put, at each update,
-    where a fraction F of the tokens that may be rare lies below it. Of tokens of equal rate the one with the higher
-    index counts as rarer, since dictionaries of fairseq are sorted by frequency. So R always has ⌊F·n + ½⌋ of the n
-    tokens that may be rare, even while most counts are still zero. Where more than that many have not appeared at all,
-    R holds unseen tokens only: exclude those that can never be a target through `never_rare`. In a vocabulary with
-    another order, such as that of a BPE, which is sorted by its merges, the choice among equals is arbitrary; a longer
-    window leaves fewer ties, and with `alpha` there is no such choice.
+    With `alpha`, Eq. 5: `R = {k : a[k] / updates < α}`. With `rare_fraction` F, R is the rarest ⌊F·n + ½⌋ of the n
+    tokens that may be rare. Of tokens of equal rate the one with the higher index counts as rarer, since dictionaries
+    of fairseq are sorted by frequency; in another order the choice among equals is arbitrary. Where more than that many
+    have not appeared at all, R holds unseen tokens only: exclude those that can be no target through `never_rare`.
 
     Args:
         appearances: (V,) a, integer, how often each token was a target in the window.
@@ -72,8 +69,7 @@ def agg_gates(
     - `g2[k] = min(a[k] / ā, 1)` with `ā` the mean of `a` over R, at positions whose target is rare. Where no rare
       token has appeared at all, none is rarer than the others, and g2 is 1.
 
-    One choice is not in the paper, whose g1 stays below α and jumps to 1 when a token leaves R: "faded" is
-    `g1[k] = a[k] / (α · updates)`, which reaches 1 there.
+    Not in the paper, whose g1 jumps from α to 1 when a token leaves R: "faded" is `g1[k] = a[k] / (α · updates)`.
 
     Args:
         appearances: (V,) a, integer.

@@ -1,14 +1,9 @@
 """Output embedding centering: the mean row of W as a penalty, or subtracted (Stollenwerk et al. 2026).
 
-Which rows: `μ = Σ_k w_k / V` is the mean of all V rows that the softmax runs over, padding and the other special tokens
-included, and it is subtracted from all of them. Then each logit of a position falls by the same number `h·μ`, with or
-without a bias, and softmax ignores it: no probability changes, nor does anything that is a function of P alone
-(likelihood, label smoothing, unlikelihood, `dL/dH = (P − Q) W`). If one row were left out, padding for example, its
-logit would stay where it is while the others fall, and all probabilities would change. What does change is
-
-- logsumexp, by `−h·μ`, and with it the z-loss;
-- functions of W alone: I(W), S(W), the cosine regularizer, weight decay;
-- with tied embeddings, the input of each token, by `−μ`, and with it the features.
+`μ = Σ_k w_k / V` is the mean of all V rows that the softmax runs over, padding and the other special tokens included,
+and it is subtracted from all of them. So each logit of a position falls by the same number `h·μ`, and no probability
+changes. What does change is logsumexp, and with it the z-loss; functions of W alone, such as I(W), S(W) and weight
+decay; and with tied embeddings the input of each token, by `−μ`.
 """
 
 from __future__ import annotations
@@ -22,7 +17,6 @@ from torch import Tensor
 def mean_row_penalty(weight: Tensor) -> Tensor:
     """`‖μ‖²` of the mean row `μ = Σ_k w_k / V`; its gradient is `2μ/V` for each row.
 
-    The gradient moves all rows by the same vector, so that a step along it changes no probability of an untied layer.
     Cost: one pass over W, and one that fills the gradient. Computed in float32 whatever the dtype (float64 stays).
 
     Args:
@@ -31,14 +25,9 @@ def mean_row_penalty(weight: Tensor) -> Tensor:
     Returns:
         Scalar, float32 (float64 for float64 input).
 
-    Raises:
-        ValueError: `weight` is not a matrix.
-
     Reference: Stollenwerk, Lokrantz & Hertzberg (2026), "Output Embedding Centering for Stable LLM Pretraining", the
     μ-loss.
     """
-    if weight.dim() != 2:
-        raise ValueError(f"mean_row_penalty: expected weight of shape (V, D), got {tuple(weight.shape)}")
     return _mean_row(weight).square().sum()
 
 
@@ -51,8 +40,7 @@ def center_rows_(weight: Tensor, masters: Iterable[Tensor] = ()) -> None:
     Args:
         weight: (V, D) W, floating point.
         masters: float32 copies of W (V, D) that an optimizer for half precision trains. They are centered, and W takes
-            their rounded values, as after a step of such an optimizer. In half precision without copies, the
-            subtraction is in float32 and its result is rounded, so that the new mean is zero up to that rounding.
+            their rounded values, as after a step of such an optimizer.
 
     Reference: Stollenwerk, Lokrantz & Hertzberg (2026), μ-centering.
     """

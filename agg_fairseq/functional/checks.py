@@ -13,15 +13,9 @@ from .gates import Gates
 def check_arguments(
     name: str, features: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, ignore_index: int
 ) -> None:
-    """Checks that H (..., D), W (V, D), y (...) and ε fit together.
+    """Raises ValueError or TypeError if H (..., D), W (V, D), y (...) and ε do not fit together.
 
-    Args:
-        name: the operation, for the error message.
-        features, weight, target, label_smoothing, ignore_index: as `gated_cross_entropy` takes them.
-
-    Raises:
-        ValueError: a shape, a range or a size does not fit.
-        TypeError: `target` is not int64, or `features` not floating point.
+    `name` is that of the operation, for the message; the others are as `gated_cross_entropy` takes them.
     """
     if not features.is_floating_point():
         raise TypeError(f"{name}: expected floating-point features, got {features.dtype}")
@@ -58,11 +52,7 @@ def check_targets(name: str, target: Tensor, vocabulary: int, ignore_index: int)
 def check_positions_and_tokens(
     name: str, target: Tensor, vocabulary: int, position_weight: Tensor | None, bias: Tensor | None, gates: Gates | None
 ) -> None:
-    """Checks that the weights of positions are shaped like `target`, and that bias and gates have V entries.
-
-    Raises:
-        ValueError: a shape does not fit.
-    """
+    """Raises ValueError if `position_weight` is not shaped like `target`, or bias or gates do not have V entries."""
     if position_weight is not None and position_weight.shape != target.shape:
         raise ValueError(
             f"{name}: expected position_weight of shape {tuple(target.shape)}, got {tuple(position_weight.shape)}"
@@ -76,22 +66,14 @@ def check_positions_and_tokens(
 
 
 def check_open_interval(name: str, value: float) -> float:
-    """Returns `value`, which is in (0, 1).
-
-    Raises:
-        ValueError: it is not; `name` is in the message.
-    """
+    """Returns `value`; raises ValueError if it is not in (0, 1)."""
     if not 0 < value < 1:
         raise ValueError(f"expected {name} between 0 and 1, both excluded, got {value}")
     return value
 
 
 def check_weight(name: str, value: float) -> float:
-    """Returns `value`, which is finite and not negative.
-
-    Raises:
-        ValueError: it is not; `name` is in the message.
-    """
+    """Returns `value`; raises ValueError if it is negative or not finite."""
     if not 0 <= value < math.inf:
         raise ValueError(f"expected {name} of at least 0, got {value}")
     return value

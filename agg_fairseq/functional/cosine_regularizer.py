@@ -22,13 +22,8 @@ def cosine_regularizer(weight: Tensor, *, ignore_index: int | None = None) -> Te
     Returns:
         Scalar in [−1, 1], float32 (float64 for float64 input).
 
-    Raises:
-        ValueError: `weight` is not a matrix.
-
     Reference: Gao et al. (2019), Eq. 6 and Proposition 1.
     """
-    if weight.dim() != 2:
-        raise ValueError(f"cosine_regularizer: expected weight of shape (V, D), got {tuple(weight.shape)}")
     return _CosineRegularizer.apply(weight, ignore_index)
 
 

@@ -9,15 +9,11 @@ def log_unigram(counts: Tensor) -> Tensor:
     """The log-unigram bias `b[k] = log((c[k] + 1) / (Σ_j c[j] + V))`, from training counts.
 
     With this bias a model whose logits `H Wᵀ` are 0 predicts the training frequencies, so that the embeddings of rare
-    tokens need not be pushed away from all features to make these tokens improbable.
-
-    A token that never occurs would have the bias −∞. With one occurrence added to each token, `b` is the log of the
-    posterior mean of the unigram probabilities under a uniform prior (Laplace's rule of succession): it is finite, the
-    probabilities sum to 1, and with N training tokens those of the tokens seen change by at most V / N.
+    tokens need not be pushed away from all features to make these tokens improbable. One occurrence is added to each
+    token (Laplace's rule), so that the bias of a token that never occurs is finite.
 
     Args:
-        counts: (V,) c, how often each token is a target in the training data. (Their signs are not
-            checked, since that would wait for a GPU; the log of a negative count is NaN or −∞.)
+        counts: (V,) c, not negative, how often each token is a target in the training data.
 
     Returns:
         (V,) float32, in nats; `logsumexp(b)` is 0.

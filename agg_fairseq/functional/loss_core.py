@@ -72,12 +72,9 @@ def scaled_gradients(ctx: Any, scale: Tensor, name: str) -> list[Tensor | None]:
 
     Args:
         ctx: context of the `torch.autograd.Function`; `ctx.gradients` is a list of None or (gradient, wanted dtype).
-            They are scaled in their own memory, and `ctx.gradients` is None afterwards.
+            They are scaled in their own memory, so that a second call is a RuntimeError.
         scale: the gradient of the loss, a scalar: 1, or a loss scale.
         name: the operation, for the error message.
-
-    Raises:
-        RuntimeError: a second call; the first has used the gradients up.
     """
     if ctx.gradients is None:
         raise RuntimeError(

@@ -33,7 +33,7 @@ class PositionTerm(NamedTuple):
     help: str
     """What the weight does, for the command line."""
     logged: str
-    """Name in the log, per token, before the weight."""
+    """Name in the log, before the weight: a mean over tokens."""
     digits: int
     """Decimals in the log."""
     argument: str
@@ -47,16 +47,12 @@ class PositionTerm(NamedTuple):
 
 
 class EmbeddingTerm(NamedTuple):
-    """A term of the output embedding W alone. It has no positions, and is not gated."""
+    """A term of the output embedding W alone, with fields as above. It has no positions, and is not gated."""
 
     option: str
-    """Name of its weight."""
     help: str
-    """What the weight does, for the command line."""
     logged: str
-    """Name in the log, before the weight."""
     digits: int
-    """Decimals in the log."""
     value: Callable[[Tensor, int | None], Tensor]
     """A scalar, from W (V, D) and the row of padding, which is no token; None if there is no such row."""
 

@@ -104,12 +104,9 @@ class PenaltyTerms(NamedTuple):
     """(C, 1) bool, whether the arg-max is a candidate."""
 
     def add_gradient_(self, residual: Tensor, at_likeliest: Tensor, weight: float) -> None:
-        """Adds `weight · w` to the candidates of a gradient (C, V) that already holds `−weight · s·P`.
+        """Adds `weight · w` to the candidates of a gradient (C, V) that already holds `−weight · s·P`, in place.
 
-        Args:
-            residual: (C, V), changed in place.
-            at_likeliest: (C, 1), the gradient of the other terms of the loss at the arg-max.
-            weight: α.
+        `at_likeliest` (C, 1) is the gradient of the other terms of the loss at the arg-max.
         """
         residual.scatter_add_(1, self.tokens, weight * self.odds)
         kept = torch.where(
@@ -124,10 +121,6 @@ def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
     Args:
         target: (B, T) int64.
         ignore_index: padding, never a candidate.
-
-    Returns:
-        Candidates: U is the largest number of distinct tokens in a sequence. A token is a candidate from the step after
-            its first occurrence on.
 
     Reference: Welleck et al. (2020), the token-level objective. In their code the candidates of one sequence leak into
     the other sequences of a batch.
@@ -148,23 +141,10 @@ def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
 
 
 def repeated_ngrams(tokens: Tensor, n: int) -> Tensor:
-    """Which tokens are part of an n-gram that occurred earlier in the same row.
+    """Which tokens (B, T) are part of an n-gram, n >= 1, that occurred earlier in the same row: (B, T) bool.
 
-    Args:
-        tokens: (B, T) int64.
-        n: length of the n-gram, at least 1.
-
-    Returns:
-        (B, T) bool.
-
-    Raises:
-        ValueError: `n` below 1.
-
-    Reference: Welleck et al. (2020), the sequence-level objective (n = 4). Their code omits the last
-    n-gram of a row.
+    Reference: Welleck et al. (2020), the sequence-level objective (n = 4). Their code omits the last n-gram of a row.
     """
-    if n < 1:
-        raise ValueError(f"expected n-grams of at least 1 token, got {n}")
     repeated = torch.zeros_like(tokens, dtype=torch.bool)
     for row, line in enumerate(tokens.tolist()):
         seen: set[tuple[int, ...]] = set()
@@ -177,12 +157,7 @@ def repeated_ngrams(tokens: Tensor, n: int) -> Tensor:
 
 
 def given_tokens(tokens: Tensor, is_candidate: Tensor) -> Candidates:
-    """One candidate or none at each position.
-
-    Args:
-        tokens: (B, T) int64.
-        is_candidate: (B, T) bool.
-    """
+    """One candidate or none at each position, from tokens (B, T) and bool (B, T)."""
     never = torch.iinfo(torch.int64).max
     since = torch.zeros_like(tokens).masked_fill_(~is_candidate, never)
     return Candidates(tokens.reshape(-1, 1), since.reshape(-1, 1), steps=1)

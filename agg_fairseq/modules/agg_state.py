@@ -72,27 +72,19 @@ class AggState(nn.Module):
         self.gates = None
 
     def set_gates(self, current: Tensor | None = None) -> None:
-        """Forms the gates from the window.
-
-        Args:
-            current: (V,) int64, also count these appearances, as those of one more update: the tokens of the update
-                under way, over all workers.
-        """
+        """Forms the gates from the window, and from (V,) tokens of the update under way, over all workers, if given."""
         appearances, updates = self.counter.appearances, self.counter.updates
         if current is not None:
             appearances, updates = appearances + current, updates + 1
         self.gates = self._gates_from(appearances, updates) if updates else None
         if self.has_full_window and not self._warned:
             self._warned = True
-            self._warn_if_most_are_rare()
-
-    def _warn_if_most_are_rare(self) -> None:
-        share = int(self.gates.rare.sum()) / len(self.gates.rare)  # waits for a GPU, once per training
-        if share > 0.5 and self.which != "faded":  # those hold back only the rarest of the group
-            logger.warning(
-                f"agg: {share:.0%} of the vocabulary is rare, which costs the other tokens perplexity; lower "
-                "agg_alpha, or set agg_rare_fraction (0.05 to 0.3)"
-            )
+            share = int(self.gates.rare.sum()) / len(self.gates.rare)  # waits for a GPU, once per training
+            if share > 0.5 and self.which != "faded":  # those hold back only the rarest of the group
+                logger.warning(
+                    f"agg: {share:.0%} of the vocabulary is rare, which costs the other tokens perplexity; lower "
+                    "agg_alpha, or set agg_rare_fraction (0.05 to 0.3)"
+                )
 
     @property
     def has_full_window(self) -> bool:
@@ -125,28 +117,11 @@ class AggState(nn.Module):
         """Restores what `checkpoint_state` returned. Whether its last update took place shows in the next `begin`.
 
         Raises:
-            ValueError: it cannot be that, as in a damaged checkpoint.
+            ValueError: it is of another vocabulary.
         """
-        vocabulary, static = len(self.counter.appearances), state.get("static_rare")
-        if static is not None:
-            is_row = isinstance(static, Tensor) and static.dtype == torch.int64 and static.dim() == 1
-            if not is_row or not ((static >= 0) & (static < vocabulary)).all():
-                raise ValueError(f"expected static_rare to be tokens in [0, {vocabulary}), got something else")
         self.counter.set_extra_state(state["counter"])
-        self.counter.open_update = update_in(state)
+        self.counter.open_update, static = state["open_update"], state["static_rare"]
         self.static_rare = None
         if static is not None:
             self.static_rare = torch.zeros_like(self.counter.appearances, dtype=torch.bool)
             self.static_rare[static.to(self.static_rare.device)] = True
-
-
-def update_in(state: dict[str, Any]) -> int | None:
-    """The entry `open_update` of a saved state: the number of an update, or None.
-
-    Raises:
-        ValueError: it is something else, as in a damaged checkpoint.
-    """
-    found = state.get("open_update")
-    if not isinstance(found, int | None):
-        raise ValueError(f"expected open_update to be the number of an update, got {type(found).__name__}")
-    return found

@@ -48,8 +48,7 @@ class AgpsState(nn.Module):
         if not 0 <= rare_rank < vocabulary:
             raise ValueError(
                 f"expected rare_rank in [0, {vocabulary}), the size of the vocabulary, got {rare_rank}; the paper's "
-                f"25,000 of 267,735 words (WikiText-103) are in proportion {round(25_000 / 267_735 * vocabulary)}, "
-                f"and its 27,000 of 40,624 sub-words (WMT14) {round(27_000 / 40_624 * vocabulary)}"
+                f"27,000 of 40,624 sub-words (WMT14) are in proportion {round(27_000 / 40_624 * vocabulary)}"
             )
         self.rare_rank, self.ignore_index = rare_rank, ignore_index
         self.options: dict[str, Any] = {"mu1": mu1, "mu2": mu2, "variant": variant}

@@ -13,8 +13,7 @@ class FrozenRows:
 
     From its construction on the gradient of these rows is zero, so that the loss builds up no momentum and they do not
     enter the norm for gradient clipping. `restore`, to be called after each step of the optimizer, undoes what moves a
-    row without a gradient: weight decay. (Where the optimizer adds it to the gradient, it builds up momentum, which
-    moves the rows once they are no longer restored.)
+    row without a gradient: weight decay.
 
     Args:
         weight: (V, D), a leaf that requires a gradient.

@@ -60,7 +60,8 @@ class TokenCounter(nn.Module):
         self.register_buffer("appearances", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
         self.register_buffer("current", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
         self._slots: deque[tuple[Tensor, Tensor]] = deque()  # per update: tokens and counts, int32, on the CPU
-        self._leaving: _HostCopy | None = None  # the newest update, on its way there
+        # The newest update, on its way from a GPU to the CPU; on a GPU, with the event of its arrival.
+        self._leaving: tuple[Tensor, torch.cuda.Event | None] | None = None
         self.window = window
         if window is not None:
             self.resize(window)
@@ -71,11 +72,7 @@ class TokenCounter(nn.Module):
         return len(self._slots) + (self._leaving is not None)
 
     def resize(self, window: int) -> None:
-        """Sets K; a smaller one forgets the oldest updates.
-
-        Raises:
-            ValueError: `window` below 1.
-        """
+        """Sets K >= 1; a smaller one forgets the oldest updates."""
         if window < 1:
             raise ValueError(f"TokenCounter: expected a window of at least 1 update, got {window}")
         self.window = window
@@ -117,7 +114,14 @@ class TokenCounter(nn.Module):
         """Moves the update under way into the window, and the oldest out of it if the window is full."""
         if self.window is not None:
             self._store_leaving()
-            self._leaving = _HostCopy(self.current)
+            if self.current.is_cuda:
+                copy = torch.empty_like(self.current, device="cpu", pin_memory=True)
+                copy.copy_(self.current, non_blocking=True)
+                arrival = torch.cuda.Event()
+                arrival.record(torch.cuda.current_stream(self.current.device))
+                self._leaving = (copy, arrival)
+            else:
+                self._leaving = (self.current.clone(), None)
         self.appearances += self.current
         self.current.zero_()
         self._evict()
@@ -129,7 +133,10 @@ class TokenCounter(nn.Module):
     def _store_leaving(self) -> None:
         """Makes a slot of the newest update; a device has had the whole time since then to copy it to the host."""
         if self._leaving is not None:
-            counts, self._leaving = self._leaving.wait(), None
+            counts, arrival = self._leaving
+            self._leaving = None
+            if arrival is not None:
+                arrival.synchronize()
             tokens = counts.nonzero().squeeze(1)
             self._slots.append((tokens.int(), counts[tokens].int()))
 
@@ -165,66 +172,22 @@ class TokenCounter(nn.Module):
         """Restores what `get_extra_state` of a counter, with a window if this one has one, returned.
 
         Raises:
-            ValueError: the state is that of another vocabulary, or none that such a counter has saved.
+            ValueError: the state is that of another vocabulary, or none.
         """
-        _check_state(state, len(self.appearances), has_window=self.window is not None)
+        if not isinstance(state, dict) or type(state.get("vocabulary")) is not int:
+            raise ValueError("TokenCounter: expected a state that it has saved, got something else")
+        if state["vocabulary"] != len(self.appearances):
+            raise ValueError(
+                f"TokenCounter: expected a state over {len(self.appearances)} tokens, got {state['vocabulary']}"
+            )
         self._leaving = None
         self.current.copy_(state["current"])
         if self.window is None:
             self.appearances.copy_(state["appearances"])
             return
-        sizes = state["sizes"].tolist()
-        slots = zip(state["tokens"].split(sizes), state["counts"].split(sizes), strict=True)
-        self._slots = deque((tokens.clone(), counts.clone()) for tokens, counts in slots)  # no views of the whole
-        self.appearances.zero_()
-        self.appearances.index_add_(
-            0, state["tokens"].to(self.appearances.device).long(), state["counts"].to(self.appearances.device).long()
-        )
+        sizes, tokens, counts = state["sizes"].tolist(), state["tokens"], state["counts"]
+        slots = zip(tokens.split(sizes), counts.split(sizes), strict=True)
+        self._slots = deque((part.clone(), count.clone()) for part, count in slots)  # no views of the whole
+        device = self.appearances.device
+        self.appearances.zero_().index_add_(0, tokens.to(device).long(), counts.to(device).long())
         self.resize(state["window"])
-
-
-def _check_state(state: Any, vocabulary: int, has_window: bool) -> None:
-    """Raises ValueError for a state that would restore something other than counts."""
-    if not isinstance(state, dict) or type(state.get("vocabulary")) is not int:
-        raise ValueError("TokenCounter: expected a state that it has saved, got something else")
-    if state["vocabulary"] != vocabulary:
-        raise ValueError(f"TokenCounter: expected a state over {vocabulary} tokens, got {state['vocabulary']}")
-    names = ("current", "sizes", "tokens", "counts") if has_window else ("current", "appearances")
-    parts = [state.get(name) for name in names]
-    are_counts = all(
-        isinstance(part, Tensor) and part.dim() == 1 and part.dtype in (torch.int32, torch.int64) and (part >= 0).all()
-        for part in parts
-    ) and {len(part) for part in (parts[:1] if has_window else parts)} == {vocabulary}
-    if are_counts and has_window:
-        _, sizes, tokens, counts = parts
-        are_counts = (
-            int(sizes.sum()) == len(tokens) == len(counts)
-            and bool((tokens < vocabulary).all() and (counts > 0).all())
-            and type(state.get("window")) is int
-            and state["window"] > 0
-        )
-    if not are_counts:
-        raise ValueError("TokenCounter: expected a state that it has saved, got numbers that are no counts")
-
-
-class _HostCopy:
-    """A copy of a tensor on the CPU, which is under way until it is waited for; neither GPU nor CPU waits before.
-
-    Args:
-        source: on any device; it may be changed as soon as this returns.
-    """
-
-    def __init__(self, source: Tensor) -> None:
-        self._arrived: torch.cuda.Event | None = None
-        if source.is_cuda:
-            self._copy = torch.empty_like(source, device="cpu", pin_memory=True).copy_(source, non_blocking=True)
-            self._arrived = torch.cuda.Event()
-            self._arrived.record(torch.cuda.current_stream(source.device))
-        else:
-            self._copy = source.clone()
-
-    def wait(self) -> Tensor:
-        """The copy, complete."""
-        if self._arrived is not None:
-            self._arrived.synchronize()
-        return self._copy

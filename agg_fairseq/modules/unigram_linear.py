@@ -18,9 +18,8 @@ class UnigramLinear(nn.Linear):
     decay pulls the bias towards the training frequencies; it would pull a bias that was the parameter itself towards 0,
     that is, towards equal frequencies. The gradient of `s` is that of `b`. A fixed bias has no parameter.
 
-    The state holds the counts: in half precision, `log p` itself would be rounded to a multiple of 1/128 (float16) or
-    of 1/16 (bfloat16) for most tokens. They are saved as float64, which is exact up to 2^53, since a moving average of
-    the weights, such as that of fairseq's --store-ema, multiplies every entry of a state; loading rounds them.
+    The state holds the counts, since half precision would round `log p`. They are saved as float64, which is exact up
+    to 2^53, since a moving average such as that of fairseq's --store-ema multiplies every entry; loading rounds them.
 
     Args:
         weight: (V, D) W, an existing parameter: of its own, or that of the input embedding, to tie the two.

@@ -26,9 +26,8 @@ class CoupledAdam(torch.optim.Optimizer):
             - \mathrm{lr} \frac{\hat m_k}{\sqrt{\hat{\bar v}} + \epsilon},
             \quad \hat m = \frac{m}{1 - \beta_1^t}, \quad \hat{\bar v} = \frac{\bar v}{1 - \beta_2^t}
 
-    The paper averages the bias-corrected second moments of all rows. The moving average and the bias correction are
-    linear, and the same for all rows, so averaging the squared gradients first gives the same numbers. It needs D
-    numbers of state in place of V·D, and the average is over all V rows, including those that receive no gradient.
+    The paper averages the bias-corrected second moments of all V rows. All that is linear, so averaging the squared
+    gradients first gives the same numbers, with D numbers of state in place of V·D.
 
     All other parameters are trained exactly as by fairseq's `adam`: decoupled weight decay, and epsilon added before
     the bias correction, so that the denominator above is `sqrt(v̄) + ε` with a step size of
@@ -57,6 +56,9 @@ class CoupledAdam(torch.optim.Optimizer):
         >>> optimizer.state[output.weight]["exp_avg_sq"].shape
         torch.Size([8])
     """
+
+    supports_memory_efficient_fp16 = True
+    """Asked by fairseq: half-precision parameters are updated in float32."""
 
     def __init__(
         self,
@@ -97,14 +99,7 @@ class CoupledAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-        """One update of all parameters that have a gradient.
-
-        Args:
-            closure: evaluates the model and returns the loss, with gradients enabled.
-
-        Returns:
-            What the closure returned.
-        """
+        """One update of all parameters that have a gradient; returns what `closure`, as of torch's, returned."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

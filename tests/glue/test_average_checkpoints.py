@@ -1,10 +1,7 @@
 """The `average-checkpoints` command, on checkpoints as fairseq's trainer saves them."""
 
-import argparse
-import gc
 import json
 import re
-import weakref
 
 import pytest
 import torch
@@ -146,7 +143,7 @@ def test_fairseq_eval_lm_reads_it(run, lm_data, tmp_path):
     assert found == pytest.approx(perplexity, abs=0.01)
 
 
-def test_translation_model_of_an_older_task(mt_data, tmp_path, capsys):
+def test_translation_model_of_an_older_task(mt_data, tmp_path):
     """Its options are a Namespace."""
     allow_namespaces()
     paths = [
@@ -156,14 +153,6 @@ def test_translation_model_of_an_older_task(mt_data, tmp_path, capsys):
     assert average(*paths, "--output", tmp_path / "average.pt") == 0
     model, _ = build_model(Checkpoint(tmp_path / "average.pt"), mt_data)
     assert_equal(model.state_dict(), mean_of(*(torch.load(path, weights_only=True)["model"] for path in paths)))
-    for option, value in {"source_lang": "fr", "encoder_attention_heads": 1}.items():
-        state = torch.load(paths[0], weights_only=True)
-        for part in ("task", "model"):
-            options = state["cfg"][part]
-            (options if isinstance(options, dict) else vars(options))[option] = value
-        torch.save(state, tmp_path / "other.pt")
-        assert average(*paths, tmp_path / "other.pt", "--output", tmp_path / "new.pt") == 2
-        assert f"other.pt: found {option} {value}, but" in capsys.readouterr().err
 
 
 def test_factorized_softmax(lm_data, tmp_path, capsys):
@@ -189,89 +178,6 @@ def changed(run, target, change):
     return target
 
 
-def test_a_checkpoint_that_says_nothing_of_itself(run, tmp_path, capsys):
-    """As some tools write it; older versions of fairseq saved the loss as a tensor."""
-    silent = changed(run, tmp_path / "a.pt", lambda state: state.update(optimizer_history=None, extra_state=None))
-    older = changed(run, tmp_path / "b.pt", lambda state: state.update(extra_state={"val_loss": torch.tensor(4.5)}))
-    assert average(silent, older, "--output", tmp_path / "average.pt") == 0
-    found = rows(capsys.readouterr().out)
-    assert found[2:] == [[str(silent), "0", "—"], [str(older), "90", "4.500"]]
-
-
-def test_files_that_are_not_mapped(run, tmp_path, monkeypatch):
-    """Of each, the weights are kept; the optimizer's state and the moving average are gone before the next is read."""
-    tensors, read = [], []
-    load = torch.load
-
-    def loaded(*arguments, **options):
-        gc.collect()
-        read.append([reference() is not None for reference in tensors])
-        state = load(*arguments, **options)
-        exp_avg = state["last_optimizer_state"]["state"][0]["exp_avg"]
-        state["extra_state"]["ema"] = {"w": torch.zeros(1)}
-        tensors.extend(map(weakref.ref, (exp_avg, state["extra_state"]["ema"]["w"])))
-        return state
-
-    paths = []
-    for name in ("checkpoint8.pt", "checkpoint9.pt", "checkpoint10.pt"):
-        state = torch.load(run / name, weights_only=True)
-        torch.save(state, tmp_path / name, _use_new_zipfile_serialization=False)
-        paths.append(tmp_path / name)
-    monkeypatch.setattr(torch, "load", loaded)
-    assert average(*paths, "--output", tmp_path / "average.pt") == 0
-    assert read == [[], [False] * 2, [False] * 4]
-
-
-@pytest.mark.parametrize(
-    ("part", "option", "value", "expected"),
-    [
-        ("model", "_name", "transformer_lm_f2", "transformer_lm"),
-        ("model", "decoder_attention_heads", 1, 2),
-        ("model", "activation_fn", "gelu", "relu"),
-        ("model", "no_scale_embedding", True, False),
-        ("task", "_name", "masked_lm", "language_modeling"),
-    ],
-)
-def test_models_of_other_options(run, tmp_path, capsys, part, option, value, expected):
-    """Of the same names and shapes."""
-    other = changed(run, tmp_path / "other.pt", lambda state: state["cfg"][part].update({option: value}))
-    assert average(run / "checkpoint8.pt", other, "--output", tmp_path / "new.pt") == 2
-    what = {("model", "_name"): "architecture", ("task", "_name"): "task"}.get((part, option), option)
-    words = f"{other}: found {what} {value}, but {expected} in {run / 'checkpoint8.pt'}; expected checkpoints of one"
-    assert words in capsys.readouterr().err and not (tmp_path / "new.pt").exists()
-
-
-def test_options_that_are_no_part_of_the_model(run, tmp_path):
-    def change(state):
-        state["cfg"]["model"].update(dropout=0.9, activation_dropout=0.9, save_dir="x", decoder_attention_heads=None)
-        state["cfg"]["checkpoint"].update(save_dir="x")
-        state["cfg"]["task"].update(data="x", tokens_per_sample=9)
-        del state["cfg"]["model"]["activation_fn"]  # as of an older fairseq
-
-    other = changed(run, tmp_path / "other.pt", change)
-    assert average(run / "checkpoint8.pt", other, "--output", tmp_path / "new.pt") == 0
-
-
-@pytest.mark.parametrize(("form", "heads"), [("cfg", 2), ("args", 2), ("args", 1)])
-def test_options_in_a_namespace(run, tmp_path, capsys, form, heads):
-    """Of all options, as older models and older fairseqs have them."""
-
-    def change(state):
-        options = argparse.Namespace(**{**state["cfg"]["model"], "arch": "transformer_lm", "task": "language_modeling"})
-        options.decoder_attention_heads, options.save_dir = heads, "x"
-        if form == "args":
-            state["cfg"] = None
-            del options._name  # which fairseq had not yet
-        else:
-            state["cfg"]["model"] = options
-        state["args"] = options
-
-    other = changed(run, tmp_path / "other.pt", change)
-    status = average(run / "checkpoint8.pt", other, "--output", tmp_path / "new.pt")
-    assert status == (0 if heads == 2 else 2)
-    assert ("decoder_attention_heads 1, but 2 in" in capsys.readouterr().err) == (heads == 1)
-
-
 def diverge(state):
     state["model"][OUTPUT][3, 0] = float("nan")
 
@@ -282,7 +188,6 @@ def diverge(state):
         (diverge, f"found an infinity or NaN in {OUTPUT}: a diverged run"),
         (lambda state: state["model"].pop(OUTPUT), f"found {OUTPUT}, which"),
         (lambda state: state["model"].update({OUTPUT: torch.zeros(2, 2)}), f"found {OUTPUT} of shape (2, 2), but"),
-        (lambda state: state["cfg"].update(model=None), "found no options of its model"),
     ],
 )
 def test_checkpoints_that_cannot_be_averaged(run, tmp_path, capsys, change, words):
@@ -296,7 +201,6 @@ def test_checkpoints_that_cannot_be_averaged(run, tmp_path, capsys, change, word
 
 def test_bad_arguments(run, tmp_path, capsys):
     a, b, new = run / "checkpoint8.pt", run / "checkpoint9.pt", tmp_path / "new.pt"
-    (tmp_path / "empty").mkdir()
     linked = tmp_path / "linked.pt"
     linked.symlink_to(a)
     cases = [
@@ -308,10 +212,9 @@ def test_bad_arguments(run, tmp_path, capsys):
         ((a,), "found one checkpoint"),
         ((a, tmp_path / "none.pt"), "found no such file"),
         ((run, "--last", 1), "expected at least two"),
-        ((run, "--last", 5), "found 4 of the form checkpoint<epoch>.pt (checkpoint10.pt, checkpoint11.pt, checkpoint8"),
+        ((run, "--last", 5), "found 4 of the form checkpoint<epoch>.pt; expected 5"),
         ((run, "--last", 3, "--by", "update"), "found 2 of the form checkpoint_<epoch>_<update>.pt"),
-        ((tmp_path / "empty", "--last", 2), "(no checkpoint); expected 2"),
-        ((a, b, linked), "linked.pt twice"),
+        ((a, b, a), "twice"),
     ]
     for arguments, words in cases:
         assert average(*arguments, "--output", new) == 2

@@ -345,7 +345,7 @@ def test_mistakes_end_in_one_line(lm_data, tmp_path):
         (("--arch", "transformer_lm"), "found TransformerLanguageModel, which carries no state from batch to batch"),
         (("--sample-break-mode", "eos"), "found --sample-break-mode eos; expected none"),
         (("--batch-size", 2000), "found 2000 streams of"),
-        (("--asgd-patience", -1), "--asgd-patience: expected a number of validations, or 0, got -1"),
+        (("--asgd-patience", -1), "--optimizer nt_asgd: patience: expected a finite value of at least 0, got -1"),
     ):
         status, _, _, error = call(
             "train", lm_data, "--user-dir", ROOT / "agg_fairseq", *AWD[:4], *NT_ASGD, "--tokens-per-sample", 12,

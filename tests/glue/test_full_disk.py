@@ -7,10 +7,8 @@ import torch
 from agg_fairseq.checkpoints.averaging import average_checkpoints
 from agg_fairseq.checkpoints.fairseq_checkpoint import open_checkpoints
 from agg_fairseq.errors import UserError
-from agg_fairseq.fairseq_glue.training_counts import training_counts
 from agg_fairseq.files import write_json, write_whole
 from tests.hostile import on_a_full_disk
-from tests.small_trainings import build
 
 ROOM = 4_000
 """Bytes that fit on the disk."""
@@ -65,12 +63,3 @@ def test_average_checkpoints(lm_runs, tmp_path):
     with on_a_full_disk(ROOM), pytest.raises(UserError, match="mean.pt: .*; name a file"):
         average_checkpoints(open_checkpoints(paths), tmp_path / "mean.pt")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_counts_of_the_training_split(lm_data, tmp_path, capsys):
-    """No word of the zip file that is collected later either."""
-    task = build(lm_data, "--criterion", "mle")[1]
-    with on_a_full_disk(100), pytest.raises(UserError, match="target-token-counts.npz: .*; name a file"):
-        training_counts(task, "train", tmp_path)
-    assert not list(tmp_path.iterdir()) and "Traceback" not in capsys.readouterr().err

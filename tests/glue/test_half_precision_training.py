@@ -224,9 +224,9 @@ def float32_copies(trainer):
 
 
 @pytest.mark.parametrize(("mode", "value"), [((), NAN), (BF16["bf16"], INFINITY)])
-def test_nan_without_a_scale_ends_in_the_report_of_fairseq(lm_data, caplog, mode, value):
+def test_nan_without_a_scale_ends_in_the_report_of_fairseq(lm_data, tmp_path, caplog, mode, value):
     """Its error, and the finding of its NaN detector; the update is not counted."""
-    trainer, _ = small_trainer(lm_data, *OBJECTIVES["agg"], *mode)
+    trainer, _ = small_trainer(lm_data, *OBJECTIVES["agg"], *mode, save=tmp_path)  # where fairseq writes crash.pt
     data = batches(trainer.cfg, trainer.task)
     trainer.train_step([data[0]])
     spoiled(trainer, value)

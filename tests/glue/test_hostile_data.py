@@ -13,7 +13,6 @@ from fairseq.data.indexed_dataset import IndexedDatasetBuilder, MMapIndexedDatas
 from hypothesis import given
 
 from agg_fairseq.data.binarized import count_tokens, load_dictionary
-from agg_fairseq.fairseq_glue.training_counts import _read as read_counts
 from scripts.data.text_files import Text
 from scripts.data.wikitext_source import unpack
 from tests.hostile import AMOUNTS, damaged, refusal
@@ -115,25 +114,6 @@ def test_a_token_beyond_the_dictionary_is_refused_without_room_for_all_below_it(
     split(tmp_path, [[0, token, 2]], dtype=np.int32)
     said, _ = refusal(count_tokens, tmp_path, Dictionary())
     assert f"found token {token}, but the dictionary has 4" in said
-
-
-@AMOUNTS
-def test_kept_counts_that_are_damaged_or_of_another_kind_are_not_taken(amount, tmp_path):
-    path = tmp_path / "counts.npz"
-    good = np.array([3, 0, 2], dtype=np.int64)
-    np.savez(path, source="s", counts=good)
-
-    def check(content):
-        path.write_bytes(content)
-        found = read_counts(path, "s", 3)
-        assert found is None or torch.equal(found, torch.from_numpy(good))  # a zip has checksums
-
-    amount(given(damaged(path.read_bytes()))(check))()
-    for counts in (-good, good[:2], good.astype(float), good[None], np.array(["a", "b", "c"])):
-        np.savez(path, source="s", counts=counts)
-        assert read_counts(path, "s", 3) is None
-    np.savez(path, source="s", counts=np.array([print, 1, 2], dtype=object))
-    assert read_counts(path, "s", 3) is None, "what would be unpickled"
 
 
 def zipped(compression, names):

@@ -93,7 +93,7 @@ def test_rare_by_relative_frequency(mt_data):
 
 def test_no_token_below_the_frequency(lm_data, capsys, monkeypatch):
     counts = torch.full((64,), 10)
-    monkeypatch.setattr(freeze_rare_module, "training_counts", lambda task, split, folder: counts)
+    monkeypatch.setattr(freeze_rare_module, "training_counts", lambda task, split: counts)
     with pytest.raises(SystemExit) as stop:
         trainer_for(lm_data, "--criterion", "freeze_rare", "--freeze-below", 0.01)
     error = capsys.readouterr().err

@@ -88,12 +88,6 @@ def test_an_adaptive_softmax_is_refused_in_one_line(lm_data, tmp_path):
     assert not list(tmp_path.glob("*.pt"))
 
 
-def test_block_momentum_is_refused_in_one_line(lm_data, capsys):
-    with pytest.raises(SystemExit):
-        trainer_for(lm_data, *COUPLED, "--criterion", "mle", "--use-bmuf")[0].optimizer  # noqa: B018
-    assert "--optimizer coupled_adam: found --use-bmuf" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", ["adam_l2", "nt_asgd"])
 def test_half_precision_without_float32_copies_is_refused_in_one_line(lm_data, capsys, name):
     options = ("--criterion", "mle", "--optimizer", name, "--memory-efficient-bf16")

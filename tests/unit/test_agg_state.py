@@ -81,22 +81,6 @@ def test_a_restored_state_goes_on_as_the_whole():
 
 
 @pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        ({"counter": None}, "a state that it has saved"),
-        ({"open_update": "three"}, "number of an update"),
-        ({"static_rare": torch.tensor([10**6])}, "static_rare to be tokens"),
-        ({"static_rare": torch.tensor([0.5])}, "static_rare to be tokens"),
-    ],
-)
-def test_a_damaged_state_is_refused(damage, words):
-    state = AggState(V)
-    trained(state)
-    with pytest.raises(ValueError, match=words):
-        AggState(V).load_checkpoint_state(state.checkpoint_state() | damage)
-
-
-@pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"alpha": 1.5}, "alpha between 0 and 1, both excluded, got 1.5"),

@@ -82,46 +82,12 @@ def test_algorithm_1(mu2):
     torch.testing.assert_close(torch.autograd.grad(out.loss, (h, w)), torch.autograd.grad(everything, (h, w)))
 
 
-def test_variants_differ_at_rare_targets_only():
-    y = torch.tensor([0, 4])
-    first, second = gates(y), gates(y, variant="algorithm1")
-    assert torch.equal(first.gate_common, second.gate_common)
-    assert not torch.equal(first.gate_rare, second.gate_rare)
-
-
-@pytest.mark.parametrize("change", ["small mu", "no rare token", "all present"])
-def test_degenerate_is_likelihood(change):
-    h, w, y = problem()
-    if change == "small mu":
-        used = gates(y, mu1=1e-9, mu2=1e-9)
-    elif change == "no rare token":
-        present = torch.zeros(8, dtype=torch.bool)
-        used = agps_gates(COUNTS, present, torch.zeros(8, dtype=torch.bool), mu1=MU1, mu2=MU2)
-    else:
-        used = agps_gates(COUNTS, torch.ones(8, dtype=torch.bool), tokens_from_rank(COUNTS, RANK), mu1=MU1, mu2=MU2)
-    found = torch.autograd.grad(gated_cross_entropy(h, w, y, gates=used).loss, w)
-    torch.testing.assert_close(found, torch.autograd.grad(F.cross_entropy(h @ w.t(), y, reduction="sum"), w))
-
-
 def test_rank_of_an_unsorted_vocabulary():
     counts = torch.tensor([0, 0, 7, 3, 5, 5, 1])  # 0 and 1 never a target, 2 the unknown word
     special = torch.tensor([1, 1, 1, 0, 0, 0, 0]).bool()
     assert tokens_from_rank(counts, 2, special).nonzero().flatten().tolist() == [3, 5, 6]
     assert tokens_from_rank(counts, 0, special).nonzero().flatten().tolist() == [3, 4, 5, 6]
     assert tokens_from_rank(counts, 5, special).sum() == 0
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: tokens_from_rank(COUNTS, 8), r"\[0, 8\)"),
-        (lambda: tokens_from_rank(COUNTS, -1), r"\[0, 8\)"),
-        (lambda: gates(torch.tensor([0]), mu2=-1.0), "mu2 above 0"),
-    ],
-)
-def test_bad_values(call, words):
-    with pytest.raises(ValueError, match=words):
-        call()
 
 
 def test_the_batches_of_a_training():
@@ -144,7 +110,7 @@ def test_the_batches_of_a_training():
     [
         (
             {"rare_rank": 64},
-            r"rare_rank in \[0, 64\).*in proportion 6, and its 27,000 of 40,624 sub-words \(WMT14\) 43",
+            r"rare_rank in \[0, 64\).*27,000 of 40,624 sub-words \(WMT14\) are in proportion 43",
         ),
         ({"mu1": 0.0}, "mu1 above 0, got 0"),
         ({"variant": "eq16"}, "eq15, algorithm1"),

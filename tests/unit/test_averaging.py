@@ -2,7 +2,6 @@
 
 import io
 import math
-from collections import OrderedDict
 
 import pytest
 import torch
@@ -31,34 +30,6 @@ def test_sums_where_the_dtype_would_not():
     assert average_parameters(models_of(60000.0, 60000.0, dtype=torch.float16))["w"].item() == 60000
     assert average_parameters(models_of(2.0**24, 1.0, 1.0, 2.0))["w"].item() == 2**22 + 1
     assert average_parameters(models_of(256.0, 1.0, 1.0, dtype=torch.bfloat16))["w"].item() == 86
-
-
-def averaged_as_fairseq(states):
-    """What the scripts of fairseq do, by their source: float16 to float32, summed one after another, divided."""
-    sums = OrderedDict()
-    for state in states:
-        for name, value in state.items():
-            value = value.float() if value.dtype == torch.float16 else value
-            sums[name] = sums[name] + value if name in sums else value.clone()
-    return OrderedDict((name, value / len(states)) for name, value in sums.items())
-
-
-@settings(max_examples=100)
-@given(
-    st.integers(1, 6), st.integers(1, 5), st.sampled_from([torch.float16, torch.float32, torch.float64]), st.randoms()
-)
-def test_as_fairseq(number, size, dtype, chance):
-    states = [
-        {name: torch.tensor([chance.uniform(-9, 9) for _ in range(size)]).to(dtype) for name in ("b", "a")}
-        for _ in range(number)
-    ]
-    found, expected = average_parameters(named(*states)), averaged_as_fairseq(states)
-    assert list(found) == list(expected)
-    for name, value in expected.items():
-        assert found[name].dtype == dtype
-        torch.testing.assert_close(
-            found[name], value.to(dtype), rtol=2e-3 if dtype == torch.float16 else 1e-5, atol=1e-5
-        )
 
 
 @settings(max_examples=100)

@@ -54,8 +54,3 @@ def test_half_precision_is_computed_in_float32(dtype):
     torch.testing.assert_close(found.double(), cosine_regularizer(truth), rtol=1e-5, atol=1e-7)
     (gradient,) = torch.autograd.grad(found * 1e6, half)
     torch.testing.assert_close(gradient.double(), expected, rtol=torch.finfo(dtype).eps, atol=1e-3)
-
-
-def test_bad_shape():
-    with pytest.raises(ValueError, match=r"\(V, D\)"):
-        cosine_regularizer(torch.ones(3))

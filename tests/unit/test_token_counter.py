@@ -3,7 +3,6 @@
 import collections
 import copy
 import io
-import pickle
 
 import pytest
 import torch
@@ -61,14 +60,6 @@ def test_the_default_is_that_of_the_losses():
         everything.add(torch.tensor([-100]))
 
 
-def test_an_update_enters_the_window_only_when_committed():
-    counter = TokenCounter(V, 2)
-    counter.add(torch.tensor([2, 2]))
-    assert counter.appearances.sum() == 0 and counter.updates == 0
-    counter.commit()
-    assert counter.appearances[2] == 2 and counter.updates == 1
-
-
 def test_workers_are_summed():
     """Two counters whose tokens are reduced hold what one holds that sees everything."""
     counters = [TokenCounter(V, 3), TokenCounter(V, 3)]
@@ -116,37 +107,11 @@ def test_bad_sizes(arguments):
         TokenCounter(*arguments)
 
 
-def test_state_of_another_vocabulary():
-    with pytest.raises(ValueError, match="over 6 tokens, got 5"):
-        TokenCounter(6, 1).load_state_dict(TokenCounter(5, 1).state_dict())
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"vocabulary": torch.zeros(0)},
-        {"sizes": torch.tensor([3])},
-        {"sizes": torch.tensor([-1, 3])},
-        {"counts": torch.tensor([1.0, 2.0])},
-        {"tokens": None},
-        {"counts": torch.tensor([1, -2])},
-        {"current": torch.zeros(4, dtype=torch.int64)},
-        {"tokens": torch.tensor([0, 5])},
-        {"window": 0},
-        {"window": "many"},
-    ],
-)
-def test_states_that_lie(change):
-    """As a damaged file may hold: refused, and the counter stays as it was."""
-    counter = TokenCounter(5, 2)
-    counter.add(torch.tensor([0, 3, 3]))
-    counter.commit()
-    state = counter.get_extra_state()
-    with pytest.raises(ValueError, match="TokenCounter: expected a state that it has saved"):
-        counter.set_extra_state(state | change)
-    assert counter.appearances.tolist() == [1, 0, 0, 2, 0]
-    counter.set_extra_state(state)
-    assert counter.appearances.tolist() == [1, 0, 0, 2, 0]
+def test_states_of_another_vocabulary_or_of_none():
+    state = TokenCounter(5, 1).get_extra_state()
+    for wrong, words in ((state, "over 6 tokens, got 5"), ({**state, "vocabulary": torch.zeros(0)}, "something else")):
+        with pytest.raises(ValueError, match=words):
+            TokenCounter(6, 1).set_extra_state(wrong)
 
 
 class Event:
@@ -160,16 +125,15 @@ class Event:
 
 
 def test_copies_of_the_module():
-    """As a moving average of a model makes, and a pickle; with an update on its way to the host."""
+    """As a moving average of a model makes; with an update on its way to the host."""
     counter = TokenCounter(5, 2)
     counter.add(torch.tensor([0, 3, 3]))
     counter.commit()
-    counter._leaving._arrived = Event()
-    for copied in (copy.deepcopy(counter), pickle.loads(pickle.dumps(counter))):
-        copied.add(torch.tensor([1]))
-        copied.commit()
-        assert copied.appearances.tolist() == [1, 1, 0, 2, 0] and copied.updates == 2
-    assert counter.updates == 1
+    counter._leaving = (counter._leaving[0], Event())
+    copied = copy.deepcopy(counter)
+    copied.add(torch.tensor([1]))
+    copied.commit()
+    assert copied.appearances.tolist() == [1, 1, 0, 2, 0] and (copied.updates, counter.updates) == (2, 1)
 
 
 @settings(max_examples=100, deadline=None)
@@ -207,9 +171,6 @@ def test_without_a_window_all_updates_are_remembered():
     copied = TokenCounter(V, None)
     copied.load_state_dict(counter.state_dict())
     assert copied.appearances.tolist() == [2, 1, 0, 2, 0] and copied.current.tolist() == [0, 0, 0, 0, 1]
-    for damage in ({"appearances": None}, {"current": torch.tensor([-1] * V)}, {"vocabulary": 2}):
-        with pytest.raises(ValueError, match="TokenCounter: expected"):
-            copied.set_extra_state(counter.get_extra_state() | damage)
 
 
 def test_positions_choose_what_is_counted():
