@@ -33,9 +33,6 @@ class ContinuousCache:
     At the first position of a text, M_t is empty, and p is that of the model. The cost per position is that of `size`
     inner products.
 
-    Args:
-        options: size, theta and weight.
-
     Raises:
         ValueError: an option is out of its range.
 
@@ -59,15 +56,12 @@ class ContinuousCache:
         self._targets: Tensor | None = None  # M
 
     def add(self, features: Tensor, targets: Tensor, log_probs: Tensor) -> Tensor:
-        """The mixture at the next positions of the text, which are then remembered.
+        """Log-probabilities (N, V) of the mixture at the next positions of the text, which are then remembered.
 
         Args:
             features: (N, D) h, what the output layer multiplies, in the order of the text.
             targets: (N,) y.
             log_probs: (N, V) of the model.
-
-        Returns:
-            (N, V) log-probabilities of the mixture.
         """
         size, theta, weight = self.options
         if self._features is None:

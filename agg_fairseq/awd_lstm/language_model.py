@@ -1,6 +1,6 @@
 """`--arch awd_lstm_lm`: the AWD-LSTM of Merity, Keskar & Socher (ICLR 2018) as a language model of fairseq."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.dataclass import FairseqDataclass
@@ -8,6 +8,7 @@ from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel, regi
 from torch import Tensor, nn
 
 from ..errors import fail
+from ..fairseq_glue.registries import option
 from .modules import AwdLSTM, LSTMDropout, State, activation_penalty
 
 STATE = "state"
@@ -17,19 +18,17 @@ STATE = "state"
 class AwdLSTMLanguageModelConfig(FairseqDataclass):
     """Options of `--arch awd_lstm_lm`. The defaults are those of the authors for WikiText-2."""
 
-    decoder_embed_dim: int = field(default=400, metadata={"help": "size of the tied embeddings, and of the last layer"})
-    decoder_hidden_size: int = field(default=1150, metadata={"help": "size of the other layers"})
-    decoder_layers: int = field(default=3, metadata={"help": "number of layers"})
-    dropout_embedding: float = field(default=0.1, metadata={"help": "probability that a word is dropped as an input"})
-    dropout_input: float = field(default=0.65, metadata={"help": "locked dropout of the input of the first layer"})
-    dropout_hidden: float = field(default=0.2, metadata={"help": "locked dropout of the outputs of the other layers"})
-    dropout_output: float = field(default=0.4, metadata={"help": "locked dropout of the output of the last layer"})
-    dropout_weight: float = field(default=0.5, metadata={"help": "dropout of entries of the recurrent matrices"})
-    activation_penalty: float = field(
-        default=2.0, metadata={"help": "weight of the mean square of the activations of the last layer (AR)"}
-    )
-    temporal_penalty: float = field(
-        default=1.0, metadata={"help": "weight of the mean square of the difference between adjacent activations (TAR)"}
+    decoder_embed_dim: int = option(400, "size of the tied embeddings, and of the last layer")
+    decoder_hidden_size: int = option(1150, "size of the other layers")
+    decoder_layers: int = option(3, "number of layers")
+    dropout_embedding: float = option(0.1, "probability that a word is dropped as an input")
+    dropout_input: float = option(0.65, "locked dropout of the input of the first layer")
+    dropout_hidden: float = option(0.2, "locked dropout of the outputs of the other layers")
+    dropout_output: float = option(0.4, "locked dropout of the output of the last layer")
+    dropout_weight: float = option(0.5, "dropout of entries of the recurrent matrices")
+    activation_penalty: float = option(2.0, "weight of the mean square of the activations of the last layer (AR)")
+    temporal_penalty: float = option(
+        1.0, "weight of the mean square of the difference between adjacent activations (TAR)"
     )
 
 
@@ -69,13 +68,11 @@ class AwdLSTMDecoder(FairseqIncrementalDecoder):
 
         Args:
             prev_output_tokens: (B, T) x, padded on the right.
-            encoder_out: None; there is no encoder.
             incremental_state: of a generation, which passes all tokens so far; only the last one is read.
             features_only: leave the output layer out?
-            continues: does each row go on from the same row of the batch before? If there was none, as after an update
-                on other text, it begins with zeros. None: a text by itself, whose state is not kept; in training, the
-                kept one is dropped, too.
-            src_lengths: not needed.
+            continues: does each row go on from the same row of the batch before? If there was none, it begins with
+                zeros. None: a text by itself, whose state is not kept; in training, the kept one is dropped, too.
+            encoder_out, src_lengths: not used.
         """
         tokens, state = prev_output_tokens, self.carried.get(self.training) if continues else None
         if incremental_state is not None:
@@ -129,10 +126,4 @@ class AwdLSTMLanguageModel(FairseqLanguageModel):
         for name, value in zip(dropout._fields, dropout, strict=True):
             if not 0 <= value < 1:
                 fail(f"--dropout-{name}: expected a value in [0, 1), got {value}")
-        for option in ("decoder_embed_dim", "decoder_hidden_size", "decoder_layers"):
-            if getattr(args, option) < 1:
-                fail(f"--{option.replace('_', '-')}: expected at least 1, got {getattr(args, option)}")
-        for option in ("activation_penalty", "temporal_penalty"):
-            if not 0 <= getattr(args, option) < float("inf"):
-                fail(f"--{option.replace('_', '-')}: expected a weight of at least 0, got {getattr(args, option)}")
         return cls(AwdLSTMDecoder(task.target_dictionary, args, dropout))

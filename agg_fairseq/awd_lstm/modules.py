@@ -28,13 +28,7 @@ class LSTMDropout(NamedTuple):
 
 
 def locked_dropout(x: Tensor, probability: float, training: bool) -> Tensor:
-    """Dropout with the same mask at all positions.
-
-    Args:
-        x: (T, B, H).
-        probability: of zeros; what is kept is divided by 1 − probability.
-        training: without it, x itself is returned.
-    """
+    """Dropout of x (T, B, H) with the same mask at all positions; what is kept is divided by 1 − probability."""
     if not training or not probability:
         return x
     keep = 1 - probability
@@ -42,19 +36,7 @@ def locked_dropout(x: Tensor, probability: float, training: bool) -> Tensor:
 
 
 def embedding_dropout(tokens: Tensor, weight: Tensor, probability: float, training: bool) -> Tensor:
-    """Embeddings of tokens, in which all embeddings of a dropped token are zero.
-
-    This is the embedding by a matrix whose rows are dropped, without a copy of the matrix.
-
-    Args:
-        tokens: any shape, in [0, V).
-        weight: (V, D).
-        probability: of zeros; what is kept is divided by 1 − probability.
-        training: without it, nothing is dropped.
-
-    Returns:
-        (..., D).
-    """
+    """Embeddings (..., D) of tokens (...) by a matrix (V, D) whose rows are dropped, without a copy of the matrix."""
     embedded = functional.embedding(tokens, weight)
     if not training or not probability:
         return embedded
@@ -69,7 +51,7 @@ class AwdLSTM(nn.Module):
     Args:
         embed_dim: D, size of the embeddings, of the input of the first layer and of the output of the last.
         hidden_size: size of the layers in between.
-        layers: number of layers, at least 1.
+        layers: number of layers.
         dropout: probabilities.
 
     Reference: Merity et al. (2018), Sec. 2 and 4; the masks and sizes are those of the authors' code.
@@ -102,17 +84,9 @@ class AwdLSTM(nn.Module):
             start = (hidden, hidden) if state is None else state[number]
             recurrent = functional.dropout(layer.weight_hh_l0, p.weight, training)
             # What `nn.LSTM` calls with its own weights.
-            x, h, c = torch.lstm(
-                x,
-                (start[0][None], start[1][None]),
-                (layer.weight_ih_l0, recurrent, layer.bias_ih_l0, layer.bias_hh_l0),
-                True,  # has biases
-                1,  # layers
-                0.0,  # dropout between layers
-                training,
-                False,  # bidirectional
-                False,  # batch first
-            )
+            weights = (layer.weight_ih_l0, recurrent, layer.bias_ih_l0, layer.bias_hh_l0)
+            of_one_layer = (True, 1, 0.0, training, False, False)  # has biases, layers, dropout, …, directions, layout
+            x, h, c = torch.lstm(x, (start[0][None], start[1][None]), weights, *of_one_layer)
             after.append((h[0], c[0]))
             raw = x
             x = locked_dropout(x, p.output if layer is self.layers[-1] else p.hidden, training)
@@ -129,11 +103,10 @@ def activation_penalty(dropped: Tensor, raw: Tensor, kept: Tensor, *, alpha: flo
         dropped: (B, T, D) m ⊙ h, the outputs of the last layer after dropout.
         raw: (B, T, D) h, before dropout.
         kept: (B, T) bool, the positions that are not padding; the others follow after them.
-        alpha: weight of the size of the activations.
-        beta: weight of their change from one position to the next.
+        alpha, beta: weights of the size of the activations, and of their change from one position to the next.
 
     Returns:
-        A scalar, in nats per token as the loss that it is added to.
+        A scalar, in nats per token.
     """
     pairs = kept[:, 1:]
     size = (dropped.float().square().mean(-1) * kept).sum() / kept.sum()

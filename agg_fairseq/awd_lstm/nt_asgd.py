@@ -65,15 +65,7 @@ class NTASGD(torch.optim.Optimizer):
         return self.param_groups[0]["swapped"]
 
     def observe(self, loss: float, updates: int) -> bool:
-        """Takes note of a validation; a second one after the same number of updates is the same one.
-
-        Args:
-            loss: any measure that is better if it is lower.
-            updates: number of updates so far.
-
-        Returns:
-            Whether averaging begins with the next update.
-        """
+        """Takes note of a loss in validation after so many updates, once; does averaging begin with the next one?"""
         group = self.param_groups[0]
         if updates == group["last"]:
             return False
@@ -85,14 +77,7 @@ class NTASGD(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-        """One update of the iterates, which the parameters have to hold, and of their average.
-
-        Args:
-            closure: evaluates the model and returns the loss, with gradients enabled.
-
-        Returns:
-            What the closure returned.
-        """
+        """One update of the iterates, which the parameters have to hold, and of their average; returns the loss."""
         if self.swapped:
             raise RuntimeError("found the average in the parameters; call swap() before the next update")
         loss = None

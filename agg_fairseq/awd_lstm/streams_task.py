@@ -1,6 +1,5 @@
 """`--task language_modeling_streams`: language models that carry their state from one batch to the next."""
 
-import copy
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -30,28 +29,20 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
     """`language_modeling` on batches that continue each other (truncated backpropagation through time).
 
     A split is cut into as many streams as a batch has rows, times the number of workers, and each row reads one of them
-    from left to right. There are --batch-size rows, or --max-tokens divided by --tokens-per-sample. The model is told
-    in `net_input["continues"]` whether a batch continues the one before, and has to keep its state. In training, the
+    from left to right. There are --batch-size rows, or --max-tokens divided by --tokens-per-sample. In training, the
     lengths of batches are random around --tokens-per-sample, and the learning rate of an update is multiplied by its
     mean length over --tokens-per-sample (Merity et al. 2018, Sec. 4.1). In evaluation, the whole text is one stream,
     unless the command sets a batch size.
 
-    The state of the model is part of a checkpoint, so that a training on one worker resumes bit for bit, also from the
-    middle of an epoch. fairseq asks only the first worker what to save. So a training of several workers that resumes
-    in the middle of an epoch begins with states of zeros, on all workers, and a line of the log says so. The same holds
-    for a resume with another number of streams.
+    A checkpoint has the state at the end of the last batch, so that a training on one worker resumes bit for bit. Of
+    several workers fairseq saves what the first one has. So they resume with states of zeros, and the log says so, as
+    does a training with another number of streams.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        unsupported = {
-            "sample_break_mode": "none", "add_bos_token": False, "output_dictionary_size": -1,
-            "shorten_method": "none", "pad_to_fixed_length": False,
-        }  # fmt: skip
-        for option, expected in unsupported.items():
-            if str(getattr(self.args, option)) != str(expected):
-                name = option.replace("_", "-")
-                fail(f"--task {NAME}: found --{name} {getattr(self.args, option)}; expected {expected}")
+        if str(self.args.sample_break_mode) != "none":
+            fail(f"--task {NAME}: found --sample-break-mode {self.args.sample_break_mode}; expected none")
         self._lengths: list[int] = []  # of the micro-batches of the update under way
         self._decoder: Any = None  # of the model that is trained
         self._saved: dict[str, Any] | None = None  # of a checkpoint, until the first batch after it
@@ -78,10 +69,6 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
         rows, workers, worker = kwargs.get("max_sentences"), kwargs.pop("num_shards", 1), kwargs.pop("shard_id", 0)
         if not isinstance(dataset, StreamDataset):
             return super().get_batch_iterator(dataset, *args, num_shards=workers, shard_id=worker, **kwargs)
-        if dataset.seed is not None and "update_epoch_batch_itr" not in kwargs:
-            # Only training passes this option, so this is validation on the training split (--valid-subset train),
-            # whose number of rows may be another one. The batches of the training are those of its own arrangement.
-            dataset = copy.copy(dataset)
         rows = rows or max(1, kwargs["max_tokens"] // self.args.tokens_per_sample)
         if rows * workers * 2 > len(dataset.tokens):
             fail(f"--batch-size: found {rows * workers} streams of {len(dataset.tokens)} tokens; lower it")
@@ -92,15 +79,10 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
         iterator.disable_shuffling = True
         return iterator
 
-    def eval_lm_dataloader(
-        self, dataset: Any, *args: Any, batch_size: int | None = None, context_window: int = 0, **kwargs: Any
-    ) -> Any:
+    def eval_lm_dataloader(self, dataset: Any, *args: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
         """The batches of fairseq-eval-lm."""
-        if context_window:
-            fail(
-                f"--context-window: found {context_window} with --task {NAME}, whose models carry all of the text "
-                "before as a state; expected 0"
-            )
+        if kwargs.get("context_window"):
+            fail(f"--task {NAME}: found --context-window; expected none, since a state carries all of the text before")
         return super().eval_lm_dataloader(dataset, *args, batch_size=batch_size or 1, **kwargs)
 
     def train_step(self, sample: Any, model: Any, *args: Any, **kwargs: Any) -> Any:

@@ -117,11 +117,7 @@ class Checkpoint:
 
     @property
     def model_options(self) -> dict[str, Any]:
-        """The options of the model, its architecture as `_name` or `arch`.
-
-        Raises:
-            UserError: there are none.
-        """
+        """The options of the model, its architecture as `_name` or `arch`; UserError if there are none."""
         options = self._options("model") if self.state.get("cfg") else vars(self.state["args"])
         if not options:
             raise UserError(f"{self.path}: found no options of its model; expected a checkpoint of fairseq-train")
@@ -134,16 +130,11 @@ class Checkpoint:
 
     @property
     def languages(self) -> tuple[str | None, str | None] | None:
-        """Source and target language of a translation model, if given; None for a language model.
-
-        Raises:
-            UserError: a task other than these two.
-        """
+        """Source and target language of a translation model, if given; None for a language model."""
         options = self.task_options
         if self.is_language_model:
             return None
-        if options.get("_name") != "translation":
-            found = options.get("_name")
+        if (found := options.get("_name")) != "translation":
             raise UserError(
                 f"{self.path}: found a model of the task {found}; expected language_modeling or translation"
             )
@@ -159,9 +150,7 @@ class Checkpoint:
         """The output embedding; the input embedding where a tied model saves no other.
 
         Of a layer with weight normalization, which saves g (V, 1) and v (V, D), it is `w_k = g_k v_k / ‖v_k‖`.
-
-        Raises:
-            UserError: there is no embedding of a known name, or it is no dense matrix of finite numbers.
+        UserError if there is no embedding of a known name, or if it is no dense matrix of finite numbers.
         """
         name = next((one for one in OUTPUT_NAMES if one in self.parameters or f"{one}_g" in self.parameters), None)
         if name is None and INPUT_NAME in self.parameters and any(map(self.model_options.get, TYING_OPTIONS)):
@@ -204,11 +193,7 @@ class Checkpoint:
 
 
 def checkpoint_file(path: str | Path) -> Path:
-    """The checkpoint that a path stands for: of the folder of a run, the best one, or the last if there is no best.
-
-    Raises:
-        UserError: the path is a folder with neither of them, or a model of transformers.
-    """
+    """The checkpoint that a path stands for: of the folder of a run, the best one, or the last if there is no best."""
     path = Path(path)
     if is_pretrained(path):
         raise UserError(
@@ -239,9 +224,6 @@ def checkpoints_of_run(folder: str | Path, *, opened: Sequence[Checkpoint] = ())
     Args:
         folder: the --save-dir of fairseq-train.
         opened: those of its checkpoints that are open already; they are not opened again.
-
-    Raises:
-        UserError: there is no such folder, no checkpoint in it, or one that cannot be opened.
     """
     folder = Path(folder)
     check_run_folder(folder)
@@ -260,9 +242,6 @@ def open_checkpoints(paths: Sequence[str | Path], names: Sequence[str] | None = 
     Args:
         paths: of the files, or of the folders of their runs.
         names: one each; None takes the name of the folder that each lies in, or, where two are the same, the paths.
-
-    Raises:
-        UserError: another number of names than of paths; a name or a path that occurs twice; as `Checkpoint`.
     """
     files = list(map(checkpoint_file, paths))
     names = unique_names(files, names)

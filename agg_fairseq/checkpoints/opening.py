@@ -24,9 +24,6 @@ def open_models(
             indices of several such files.
         names: one each; None takes the name of the folder that each lies in, or, where two are the same, the paths.
         matrix: the parameter that is measured instead of the output embedding; for models of transformers alone.
-
-    Raises:
-        UserError: as `Checkpoint`, `PretrainedModel` and `unique_names`; `matrix` with a checkpoint of fairseq-train.
     """
     kinds = [is_pretrained(Path(path)) for path in paths]
     files = [

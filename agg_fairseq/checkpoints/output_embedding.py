@@ -41,11 +41,7 @@ class OutputEmbedding:
 
 
 def check_finite(path: str | Path, parameters: Mapping[str, Tensor]) -> None:
-    """Refuses the parameters of a diverged run, given by their names.
-
-    Raises:
-        UserError: one of them has an infinity or NaN.
-    """
+    """Raises UserError if one of the parameters, given by their names, has an infinity or NaN: a diverged run."""
     bad = next((name for name, value in parameters.items() if not value.isfinite().all()), None)
     if bad is not None:
         raise UserError(f"{path}: found an infinity or NaN in {bad}: a diverged run; take an earlier checkpoint")

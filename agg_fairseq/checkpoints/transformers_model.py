@@ -117,11 +117,8 @@ class PretrainedModel:
 
         A parameter is taken for an embedding if its name is one that transformers uses and it has a row for each of the
         configuration's `vocab_size`. A model is tied if it says so, or if it is a language model without an output
-        layer of its own; of one that has both matrices and does not say, the two are compared.
-
-        Raises:
-            UserError: there is no such matrix, or several; the configuration contradicts the file; or the matrix is
-                not of finite floating-point numbers.
+        layer of its own; of one that has both matrices and does not say, the two are compared. UserError if there is no
+        such matrix, or several, or one that is not of finite floating-point numbers.
         """
         if self.matrix is not None and self.matrix not in self._file_of:
             near = difflib.get_close_matches(self.matrix, self._file_of, SHOWN) or list(self._file_of)[:SHOWN]
@@ -140,13 +137,16 @@ class PretrainedModel:
     @property
     def input_embedding(self) -> Tensor:
         """The input embedding (V, D), in the dtype of the file; UserError if there is none, or several."""
-        found = self._candidates(INPUTS)
-        if len(found) != 1:
-            names = ", ".join(found) or "none of a known name"
-            raise UserError(
-                f"{self.path}: found as input embeddings: {names}; expected one; choose it by --matrix NAME"
-            )
-        return self._tensor(found[0])
+        return self._tensor(self._only(self._candidates(INPUTS), "input embedding"))
+
+    def _only(self, names: list[str], kind: str) -> str:
+        """The only one of some parameters."""
+        if len(names) != 1:
+            found = ", ".join(names[:SHOWN]) or f"none of a known name among {len(self._file_of):,} parameters"
+            size = self._option("vocab_size")
+            rows = f" of {size} rows, the vocab_size of its config.json" if type(size) is int else ""
+            raise UserError(f"{self.path}: found as {kind}{rows}: {found}; expected one; choose it by --matrix NAME")
+        return names[0]
 
     def _candidates(self, names: re.Pattern[str]) -> list[str]:
         """Parameters of such a name that have a row per token."""
@@ -163,38 +163,26 @@ class PretrainedModel:
 
     def _find(self) -> tuple[str, bool]:
         """The name of the output embedding, and whether it is tied."""
-        size, ties = self._option("vocab_size"), self._option("tie_word_embeddings")
-        classes = self.configuration.get("architectures")
+        ties, classes = self._option("tie_word_embeddings"), self.configuration.get("architectures")
         has_output = isinstance(classes, list) and any(str(one).endswith(LANGUAGE_MODELS) for one in classes)
         outputs, inputs = next(filter(None, map(self._candidates, OUTPUTS)), []), self._candidates(INPUTS)
-        choices = outputs or inputs
-        if len(choices) > 1:
-            raise UserError(
-                f"{self.path}: found several matrices that may be the embedding: {', '.join(choices[:SHOWN])}; choose "
-                "one by --matrix NAME"
-            )
-        if not choices:
-            rows = f" with {size} rows, the vocab_size of its config.json" if type(size) is int else ""
-            raise UserError(
-                f"{self.path}: found no embedding of a known name{rows} among {len(self._file_of):,} parameters; "
-                "choose a matrix by --matrix NAME"
-            )
+        name = self._only(outputs or inputs, "output embedding")
         if not outputs:
             if ties or (ties is None and has_output):
-                return inputs[0], True
+                return name, True
             raise UserError(
-                f"{self.path}: found no output layer, and no config.json that says that it is tied to {inputs[0]}; "
-                f"choose --matrix {inputs[0]} to measure the input embedding"
+                f"{self.path}: found no output layer, and no config.json that says that it is tied to {name}; choose "
+                f"--matrix {name} to measure the input embedding"
             )
         if ties is False or not inputs:  # an input embedding with other rows, such as those of prompts, is another one
-            return outputs[0], bool(ties) and not any(map(INPUTS.fullmatch, self._file_of))
-        same = any(torch.equal(self._tensor(name), self._tensor(outputs[0])) for name in inputs)
+            return name, bool(ties) and not any(map(INPUTS.fullmatch, self._file_of))
+        same = any(torch.equal(self._tensor(one), self._tensor(name)) for one in inputs)
         if ties and not same:
             raise UserError(
-                f"{self.path}: found {outputs[0]} and {inputs[0]}, which differ, but a config.json that says that they "
-                "are tied; choose one by --matrix NAME"
+                f"{self.path}: found {name} and {inputs[0]}, which differ, but a config.json that says that they are "
+                "tied; choose one by --matrix NAME"
             )
-        return outputs[0], same
+        return name, same
 
     def _shape(self, name: str) -> tuple[int, ...]:
         """The shape of a parameter, from the header of its file."""

@@ -3,16 +3,16 @@
 import logging
 import math
 import operator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, List, Optional
 
 from fairseq.dataclass import ChoiceEnum
 from omegaconf import II
 from torch import Tensor
 
-from ..errors import fail
 from ..fairseq_glue.dictionaries import fillers, special_tokens
 from ..fairseq_glue.distributed import summed_over_workers
+from ..fairseq_glue.registries import option
 from ..functional import CrossEntropyOutput, Gates
 from ..functional.agg import DEFAULT_ALPHA, GATES
 from ..modules import AggState
@@ -26,43 +26,30 @@ logger = logging.getLogger(__name__)
 class AggCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion agg`."""
 
-    agg_alpha: float = field(
-        default=DEFAULT_ALPHA,
-        metadata={
-            "help": "a token is rare if it appears fewer than this many times per update, in (0, 1). Rescale it with "
-            "the tokens per update and the corpus, or use --agg-rare-fraction, which needs no rescaling"
-        },
+    agg_alpha: float = option(
+        DEFAULT_ALPHA,
+        "a token is rare if it appears fewer than this many times per update, in (0, 1). Rescale it with the tokens "
+        "per update and the corpus, or use --agg-rare-fraction, which needs no rescaling",
     )
-    agg_rare_fraction: Optional[float] = field(  # noqa: UP045 — fairseq reads the annotation
-        default=None,
-        metadata={
-            "help": "instead of --agg-alpha: the fraction of the vocabulary that is rare at every update, in (0, 1)"
-        },
+    agg_rare_fraction: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
+        None, "instead of --agg-alpha: the fraction of the vocabulary that is rare at every update, in (0, 1)"
     )
-    agg_window: int = field(
-        default=0,
-        metadata={
-            "help": "updates K over which appearances are counted; 0: the updates of one epoch, as in the paper. A "
-            "window that is long compared with the training costs perplexity; start with a twentieth of --max-update"
-        },
+    agg_window: int = option(
+        0,
+        "updates K over which appearances are counted; 0: the updates of one epoch, as in the paper. A window that is "
+        "long compared with the training costs perplexity; start with a twentieth of --max-update",
     )
-    agg_count_current_batch: bool = field(
-        default=False,
-        metadata={
-            "help": "also count the current batch and the earlier batches of the update, as the authors' code does; "
-            "needs a reduction over the workers per batch"
-        },
+    agg_count_current_batch: bool = option(
+        False,
+        "also count the current batch and the earlier batches of the update, as the authors' code does; needs a "
+        "reduction over the workers per batch",
     )
-    agg_gates: ChoiceEnum(GATES) = field(  # type: ignore[valid-type]
-        default="both",
-        metadata={
-            "help": "which gates to use: both; g1 or g2 alone (the paper's Table 8); faded: a g1 that equals 1 at "
-            "the threshold"
-        },
+    agg_gates: ChoiceEnum(GATES) = option(  # type: ignore[valid-type]
+        "both",
+        "which gates to use: both; g1 or g2 alone (the paper's Table 8); faded: a g1 that equals 1 at the threshold",
     )
-    agg_static_after_epoch: int = field(
-        default=0,
-        metadata={"help": "keep the group of rare tokens fixed after this epoch (the paper's Table 9); 0: never"},
+    agg_static_after_epoch: int = option(
+        0, "keep the group of rare tokens fixed after this epoch (the paper's Table 9); 0: never"
     )
     update_freq: List[int] = II("optimization.update_freq")
     max_update: int = II("optimization.max_update")
@@ -106,8 +93,9 @@ class AggCriterion(LikelihoodCriterion):
         self.agg.counter.begin(update_num)
         self.agg.counter.resize(self._window())
         last_epoch = self.cfg.agg_static_after_epoch  # in which the group changes; 0: it always does
-        if last_epoch and self._epoch() > last_epoch and self.agg.static_rare is None and self.agg.has_full_window:
-            self.agg.fix_group()
+        if last_epoch and self.agg.static_rare is None and self.agg.has_full_window:
+            if self.train_iterator.epoch > last_epoch:
+                self.agg.fix_group()
         self.agg.set_gates()
 
     def _warn(self) -> None:
@@ -128,17 +116,12 @@ class AggCriterion(LikelihoodCriterion):
                 f"{max(1, training // 20)}, led to a lower total perplexity"
             )
 
-    def _epoch(self) -> int:
-        return max(1, self.train_iterator.epoch) if self.train_iterator is not None else 1
-
     def _window(self) -> int:
         """K in updates: as given, or the updates of the present epoch."""
         if self.cfg.agg_window:
             return self.cfg.agg_window
-        if self.train_iterator is None:
-            fail("--criterion agg: found no training data to take the length of an epoch from; give --agg-window K")
         frequencies = self.cfg.update_freq
-        updates = len(self.train_iterator) / frequencies[min(self._epoch(), len(frequencies)) - 1]
+        updates = len(self.train_iterator) / frequencies[min(max(1, self.train_iterator.epoch), len(frequencies)) - 1]
         return max(1, math.floor(updates) if self.cfg.skip_remainder_batch else math.ceil(updates))
 
     def count_targets(self, target: Tensor) -> None:

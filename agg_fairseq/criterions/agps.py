@@ -1,6 +1,6 @@
 """`--criterion agps`: adaptive gradient partial scaling (Yu et al. 2021)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fairseq.dataclass import ChoiceEnum
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..fairseq_glue.dictionaries import special_tokens
 from ..fairseq_glue.distributed import found_by_any_worker
+from ..fairseq_glue.registries import option
 from ..fairseq_glue.training_counts import training_counts
 from ..functional import Gates
 from ..functional.agps import DEFAULT_MU1, DEFAULT_MU2, VARIANTS
@@ -19,24 +20,19 @@ from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 class AgpsCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion agps`; the defaults are the paper's for WikiText-103."""
 
-    agps_mu1: float = field(
-        default=DEFAULT_MU1,
-        metadata={
-            "help": "number of training occurrences from which f1 is 1; should exceed that of every rare token "
-            "(the paper's value for WMT14: 1500)"
-        },
+    agps_mu1: float = option(
+        DEFAULT_MU1,
+        "number of training occurrences from which f1 is 1; should exceed that of every rare token (the paper's value "
+        "for WMT14: 1500)",
     )
-    agps_mu2: float = field(
-        default=DEFAULT_MU2,
-        metadata={"help": "number of training occurrences from which f2 is 1, usually < mu1 (WMT14: 400)"},
+    agps_mu2: float = option(
+        DEFAULT_MU2, "number of training occurrences from which f2 is 1, usually < mu1 (WMT14: 400)"
     )
-    agps_rare_rank: int = field(
-        default=25000,
-        metadata={"help": "frequency rank from which a token is rare; the most frequent one has rank 0 (WMT14: 27000)"},
+    agps_rare_rank: int = option(
+        25000, "frequency rank from which a token is rare; the most frequent one has rank 0 (WMT14: 27000)"
     )
-    agps_variant: ChoiceEnum(VARIANTS) = field(  # type: ignore[valid-type]
-        default="eq15",
-        metadata={"help": "gates of Eq. 15, or of the appendix's Algorithm 1, whose gate at rare targets is f1 + f2"},
+    agps_variant: ChoiceEnum(VARIANTS) = option(  # type: ignore[valid-type]
+        "eq15", "gates of Eq. 15, or of the appendix's Algorithm 1, whose gate at rare targets is f1 + f2"
     )
 
 

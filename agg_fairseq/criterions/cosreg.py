@@ -1,8 +1,9 @@
 """`--criterion cosreg`: likelihood with cosine regularization (Gao et al. 2019, Eq. 6)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
+from ..fairseq_glue.registries import option
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
@@ -10,9 +11,7 @@ from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 class CosRegCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion cosreg`."""
 
-    cosreg_gamma: float = field(
-        default=1.0, metadata={"help": "weight of the mean cosine between output embeddings (the paper's value: 1.0)"}
-    )
+    cosreg_gamma: float = option(1.0, "weight of the mean cosine between output embeddings (the paper's value: 1.0)")
 
 
 @register("cosreg", dataclass=CosRegCriterionConfig)

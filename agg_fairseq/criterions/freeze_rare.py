@@ -1,7 +1,7 @@
 """`--criterion freeze_rare`: the freezing study of Yu et al. (2022), Sec. 3, and (2021), Sec. 2.2."""
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Optional
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import fail
 from ..fairseq_glue.dictionaries import special_tokens
 from ..fairseq_glue.output_layer import averages, float32_copies
+from ..fairseq_glue.registries import option
 from ..fairseq_glue.training_counts import training_counts
 from ..functional import Gates, freezing_gates, tokens_from_rank
 from ..functional.checks import check_open_interval
@@ -29,28 +30,21 @@ DEFAULT_FRACTION = 0.2
 class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion freeze_rare`."""
 
-    freeze_parts: ChoiceEnum([ALL, *PARTS]) = field(  # type: ignore[valid-type]
-        default=ALL,
-        metadata={
-            "help": "all: the embeddings of rare tokens keep their initial values (Table 1); b, c, bc: the parts of "
-            "their gradient (Eq. 4) that come from targets that are not rare, from other rare targets, or both, are "
-            "set to zero (Table 2)"
-        },
+    freeze_parts: ChoiceEnum([ALL, *PARTS]) = option(  # type: ignore[valid-type]
+        ALL,
+        "all: the embeddings of rare tokens keep their initial values (Table 1); b, c, bc: the parts of their "
+        "gradient (Eq. 4) that come from targets that are not rare, from other rare targets, or both, are set to zero "
+        "(Table 2)",
     )
-    freeze_fraction: float = field(
-        default=DEFAULT_FRACTION,
-        metadata={"help": "the fraction of the vocabulary, by training frequency, that is rare, in (0, 1)"},
+    freeze_fraction: float = option(
+        DEFAULT_FRACTION, "the fraction of the vocabulary, by training frequency, that is rare, in (0, 1)"
     )
-    freeze_below: Optional[float] = field(  # noqa: UP045 — fairseq reads the annotation
-        default=None,
-        metadata={
-            "help": "instead of --freeze-fraction: a token is rare if its share of the target tokens of the training "
-            "split is below this number, in (0, 1); Yu et al. (2021) use 1e-6"
-        },
+    freeze_below: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
+        None,
+        "instead of --freeze-fraction: a token is rare if its share of the target tokens of the training split is "
+        "below this number, in (0, 1); Yu et al. (2021) use 1e-6",
     )
-    freeze_until: int = field(
-        default=0, metadata={"help": "freeze only during this many updates (Fig. 2); 0: to the end"}
-    )
+    freeze_until: int = option(0, "freeze only during this many updates (Fig. 2); 0: to the end")
 
 
 @register("freeze_rare", dataclass=FreezeRareCriterionConfig)

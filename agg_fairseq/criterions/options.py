@@ -3,12 +3,13 @@
 import argparse
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
 
+from ..fairseq_glue.registries import option
 from ..functional.terms import EMBEDDING_TERMS, POSITION_TERMS
 
 REMOVED = {"dispersion_gamma": argparse.SUPPRESS, "isoscore_gamma": argparse.SUPPRESS}
@@ -16,13 +17,8 @@ REMOVED = {"dispersion_gamma": argparse.SUPPRESS, "isoscore_gamma": argparse.SUP
 
 
 def weights(name: str, options: Mapping[str, str]) -> type:
-    """A dataclass with a weight for each option, 0 by default.
-
-    Args:
-        name: of the class.
-        options: their help by their names.
-    """
-    fields = [(option, float, field(default=0.0, metadata={"help": text})) for option, text in options.items()]
+    """A dataclass with a weight for each option, 0 by default; `options` has their help by their names."""
+    fields = [(weight, float, option(0.0, text)) for weight, text in options.items()]
     return make_dataclass(name, fields, bases=(FairseqDataclass,))
 
 
@@ -34,23 +30,17 @@ PositionTermWeights = weights("PositionTermWeights", {term.option: term.help for
 class CriterionConfig(EmbeddingTermWeights):  # type: ignore[misc, valid-type]
     """Options of every criterion of this package."""
 
-    label_smoothing: float = field(
-        default=0.0, metadata={"help": "epsilon of label smoothing in [0, 1), as in label_smoothed_cross_entropy"}
+    label_smoothing: float = option(0.0, "epsilon of label smoothing in [0, 1), as in label_smoothed_cross_entropy")
+    center_output: bool = option(
+        False,
+        "after each step of the optimizer, subtract the mean output embedding from all output embeddings (Stollenwerk "
+        "et al. 2026)",
     )
-    center_output: bool = field(
-        default=False,
-        metadata={
-            "help": "after each step of the optimizer, subtract the mean output embedding from all output embeddings "
-            "(Stollenwerk et al. 2026)"
-        },
-    )
-    embedding_stats_interval: int = field(
-        default=0,
-        metadata={
-            "help": "interval, in updates, of logging the statistics of the output embedding: isotropy I(W), "
-            "mean_cosine S(W), both of W minus its mean row (…_centered), mean_share and isoscore; "
-            "0: only at validation, where they are always logged"
-        },
+    embedding_stats_interval: int = option(
+        0,
+        "interval, in updates, of logging the statistics of the output embedding: isotropy I(W), mean_cosine S(W), "
+        "both of W minus its mean row (…_centered), mean_share and isoscore; 0: only at validation, where they are "
+        "always logged",
     )
     sentence_avg: bool = II("optimization.sentence_avg")
     train_subset: str = II("dataset.train_subset")
@@ -72,32 +62,24 @@ class LikelihoodCriterionConfig(PositionTermWeights, CriterionConfig):  # type: 
 
 
 def check_options(cfg: CriterionConfig, weights: Mapping[str, float]) -> None:
-    """Checks the options of every criterion.
-
-    Args:
-        cfg: the options.
-        weights: those of the terms that the criterion takes, by their names.
-
-    Raises:
-        ValueError: a value is out of its range.
-    """
+    """Raises ValueError if an option, or a weight of the terms that the criterion takes, is out of its range."""
     if not 0 <= cfg.label_smoothing < 1:
         raise ValueError(f"--label-smoothing: expected a value in [0, 1), got {cfg.label_smoothing}")
     check_at_least(0, cfg, "embedding_stats_interval", "a number of updates or 0 (only at validation)")
-    for option, weight in weights.items():
+    for name, weight in weights.items():
         if not 0 <= weight < math.inf:
-            raise ValueError(f"{flag(option)}: expected a weight of at least 0, got {weight}")
-    for option in REMOVED:
-        if getattr(cfg, option):
-            raise ValueError(f"found {flag(option)} {getattr(cfg, option)}, which version 0.2.0 had; drop it")
+            raise ValueError(f"{flag(name)}: expected a weight of at least 0, got {weight}")
+    for name in REMOVED:
+        if getattr(cfg, name):
+            raise ValueError(f"found {flag(name)} {getattr(cfg, name)}, which version 0.2.0 had; drop it")
 
 
-def check_at_least(least: int, cfg: Any, option: str, expected: str) -> None:
+def check_at_least(least: int, cfg: Any, name: str, expected: str) -> None:
     """Raises ValueError if an option is below `least`; `expected` says what it is to be."""
-    if getattr(cfg, option) < least:
-        raise ValueError(f"{flag(option)}: expected {expected}, got {getattr(cfg, option)}")
+    if getattr(cfg, name) < least:
+        raise ValueError(f"{flag(name)}: expected {expected}, got {getattr(cfg, name)}")
 
 
-def flag(option: str) -> str:
+def flag(name: str) -> str:
     """The name of an option on the command line."""
-    return f"--{option.replace('_', '-')}"
+    return f"--{name.replace('_', '-')}"

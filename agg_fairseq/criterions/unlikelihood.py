@@ -1,8 +1,9 @@
 """`--criterion unlikelihood`: likelihood with token-level unlikelihood (Welleck et al. 2020)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
+from ..fairseq_glue.registries import option
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
@@ -10,9 +11,8 @@ from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 class UnlikelihoodCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion unlikelihood`."""
 
-    ul_alpha: float = field(
-        default=1.0,
-        metadata={"help": "weight of the unlikelihood of tokens seen earlier in the same sequence (the paper's: 1.0)"},
+    ul_alpha: float = option(
+        1.0, "weight of the unlikelihood of tokens seen earlier in the same sequence (the paper's: 1.0)"
     )
 
 

@@ -1,7 +1,7 @@
 """`--criterion unlikelihood_sequence`: sequence-level unlikelihood fine-tuning (Welleck et al. 2020)."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from .. import decoding
 from ..errors import fail
 from ..fairseq_glue.output_layer import features_of, unwrapped
+from ..fairseq_glue.registries import option
 from ..functional import Unlikelihood, gated_cross_entropy, given_tokens, repeated_ngrams
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, Measure, register
 from .options import check_at_least
@@ -19,12 +20,10 @@ from .options import check_at_least
 class UnlikelihoodSequenceCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion unlikelihood_sequence`; the defaults are the paper's."""
 
-    ul_sequence_rate: float = field(
-        default=0.5, metadata={"help": "share of the updates that are made on continuations, in [0, 1]"}
-    )
-    ul_ngram: int = field(default=4, metadata={"help": "length of the n-grams whose repetition is penalized"})
-    ul_prefix_length: int = field(default=50, metadata={"help": "tokens of a prefix"})
-    ul_completion_length: int = field(default=100, metadata={"help": "tokens of its greedy continuation"})
+    ul_sequence_rate: float = option(0.5, "share of the updates that are made on continuations, in [0, 1]")
+    ul_ngram: int = option(4, "length of the n-grams whose repetition is penalized")
+    ul_prefix_length: int = option(50, "tokens of a prefix")
+    ul_completion_length: int = option(100, "tokens of its greedy continuation")
 
 
 @register("unlikelihood_sequence", dataclass=UnlikelihoodSequenceCriterionConfig)
@@ -43,8 +42,8 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         super().__init__(cfg, task)
         if not 0 <= cfg.ul_sequence_rate <= 1:
             raise ValueError(f"--ul-sequence-rate: expected a share in [0, 1], got {cfg.ul_sequence_rate}")
-        for option in ("ul_ngram", "ul_prefix_length", "ul_completion_length"):
-            check_at_least(1, cfg, option, "at least 1 token")
+        for name in ("ul_ngram", "ul_prefix_length", "ul_completion_length"):
+            check_at_least(1, cfg, name, "at least 1 token")
         tokens_per_sample = getattr(getattr(task, "args", None), "tokens_per_sample", None)
         if tokens_per_sample is None or not hasattr(task, "dictionary"):
             raise ValueError(f"found the task {type(task).__name__}; expected language_modeling, whose text goes on")

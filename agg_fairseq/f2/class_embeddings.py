@@ -34,7 +34,7 @@ def class_log_mass(
         chunk_elements: logits held at a time, at least one row of V.
 
     Returns:
-        (N, C), in float32 (float64 for float64 features).
+        (N, C), at least float32.
     """
     rows = max(1, chunk_elements // classes.vocabulary)
     logits = (linear(chunk, weight).to(working_dtype(features)) for chunk in features.split(rows))  # n x V each
@@ -42,11 +42,7 @@ def class_log_mass(
 
 
 def mean_class_embeddings(weight: Tensor, counts: Tensor, classes: TokenClasses) -> Tensor:
-    """The mean of each class's rows of W (V, D), weighted by training counts (V,), or unweighted where none occurs.
-
-    Returns:
-        (C, D).
-    """
+    """(C, D), each class's mean row of W (V, D), weighted by training counts (V,), or unweighted where none occurs."""
     share = counts.to(weight)
     mass = share.new_zeros(classes.number).index_add_(0, classes.of_token, share)  # C
     size = share.new_tensor(classes.sizes)
@@ -60,11 +56,8 @@ def fit_class_embeddings(features: Tensor, log_mass: Tensor, start: Tensor, *, i
     Args:
         features: (N, D) H; N should be well above D.
         log_mass: (N, C) log q, from `class_log_mass`.
-        start: (C, D) U to start from.
+        start: (C, D) U to start from; the result has its dtype.
         iterations: maximum number; it stops earlier once it has converged.
-
-    Returns:
-        (C, D) U, in the dtype of `start`.
     """
     dtype = working_dtype(features)
     features, log_q = features.to(dtype), log_mass.to(dtype)
@@ -82,13 +75,7 @@ def fit_class_embeddings(features: Tensor, log_mass: Tensor, start: Tensor, *, i
 
 
 def kl_to_classes(features: Tensor, class_weight: Tensor, log_mass: Tensor) -> Tensor:
-    """KL(q ‖ p1), the mean over positions in nats: scalar, differentiable in U.
-
-    Args:
-        features: (N, D) H.
-        class_weight: (C, D) U.
-        log_mass: (N, C) log q.
-    """
+    """KL(q ‖ p1), the mean over positions in nats, for H (N, D), U (C, D) and log q (N, C); differentiable in U."""
     log_p1 = class_log_prob(features, class_weight)
     return F.kl_div(log_p1, log_mass, reduction="batchmean", log_target=True)
 

@@ -14,7 +14,6 @@ from tqdm import tqdm
 from .. import __version__
 from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..checkpoints.output_embedding import check_finite
-from ..data.binarized import count_tokens, target_splits
 from ..errors import UserError, first_line
 from ..evaluation.inputs import find_device
 from ..files import check_distinct, check_not_inside, check_writable, write_whole
@@ -54,21 +53,18 @@ def convert_to_f2(
         checkpoint: a `transformer` or `transformer_lm` with the ordinary softmax.
         data: folder written by `fairseq-preprocess`, with the training and the validation split.
         output: the file to write.
-        assignment: how tokens are assigned to frequency classes, one of `f2.frequency_classes.ASSIGNMENTS`.
-        classes: their number; 0 with "mefmax", which chooses it.
+        assignment, classes: as those of `f2.frequency_classes.assign_classes`.
         positions: targets to fit on; at least as many, in whole batches, are measured on.
         max_tokens: tokens per batch.
         device: "cpu", "cuda", …; None: a GPU if there is one.
 
     Returns:
-        Result: a row for the ordinary softmax, for the `mean` of each class's tokens, where the fit starts, and for the
-        `fitted` embeddings, each with the KL divergence from the softmax (nats) and the perplexity. Details: `sizes` of
-        the classes; `positions` that were measured; and `valid`, for each of `softmax`, `mean` and `fitted` the `kl`
-        and the `nll` per position in nats.
+        Result: for the ordinary softmax, for the `mean` of each class's tokens, where the fit starts, and for the
+        `fitted` embeddings, the KL divergence from the softmax (nats) and the perplexity. Details: `sizes` of the
+        classes, `positions` that were measured, and `valid`, the `kl` and `nll` of each in nats per position.
 
     Raises:
-        UserError: the model is another one, or diverged; a split is missing or damaged; an option is out of its range;
-            or `output` cannot be written, or is the checkpoint or a file of `data`.
+        UserError: the model is another one, or diverged; a split or an option does not fit; `output` cannot be written.
 
     Reference: Choi et al. (2020), App. C.
     """
@@ -88,12 +84,7 @@ def convert_to_f2(
         of_token = assign_classes(assignment, classes, counts)
     except ValueError as error:
         raise UserError(str(error)) from error
-    for path in (*target_splits(task, "train"), *target_splits(task, "valid")):
-        # Found missing or damaged before the work starts: fairseq checks nothing of this.
-        count_tokens(path.parent, getattr(task, "dictionary", None) or task.target_dictionary, path.name)
-        if not checkpoint.is_language_model:
-            source = path.with_suffix(f".{task.cfg.source_lang}").name
-            count_tokens(path.parent, task.source_dictionary, source)
+    training_counts(task, "valid")  # a missing or damaged split is found before the work starts
     check_writable(output)
     weight = model.decoder.output_projection.weight.detach()
     check_finite(checkpoint.path, {"the output embedding": weight})

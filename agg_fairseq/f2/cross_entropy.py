@@ -231,13 +231,9 @@ def joint_log_prob(features: Tensor, weight: Tensor, class_weight: Tensor, class
     Args: as those of `factorized_cross_entropy`.
 
     Returns:
-        (..., V), in float32 (float64 for float64 features); differentiable.
+        (..., V), at least float32; differentiable. The logits are formed in the wider dtype of features and weight.
 
-    Raises:
-        ValueError: a size does not fit.
-
-    Cost: that of a softmax over V, and one more pass over the logits. The logits are formed in the wider dtype of
-    features and weight, as an output layer of that dtype forms them, and normalized in float32.
+    Cost: that of a softmax over V, and one more pass over the logits.
     """
     check_classes(weight, class_weight, classes)
     shape = (*features.shape[:-1], classes.vocabulary)

@@ -35,10 +35,7 @@ def decoupled_log_prob(
         chosen: (...) int64 in [0, C), the class of each position; see `choose_class`.
 
     Returns:
-        (..., V), in float32 (float64 for float64 features), finite everywhere; carries no gradient.
-
-    Raises:
-        ValueError: a size does not fit.
+        (..., V), at least float32, finite everywhere; carries no gradient.
 
     Cost: at each position the products with U and with the chosen class's rows of W, and writing V values. Where the
     order of the dictionary scatters the chosen classes, the product with all of W.
@@ -75,16 +72,7 @@ def decoupled_log_prob(
 
 
 def choose_class(features: Tensor, class_weight: Tensor, *, sample: bool) -> Tensor:
-    """The class of the next token: the most probable one, or one drawn from p1.
-
-    Args:
-        features: (..., D) H.
-        class_weight: (C, D) U.
-        sample: draw, with torch's global generator.
-
-    Returns:
-        (...) int64 in [0, C).
-    """
+    """The class (...) of the next token from H (..., D) and U (C, D): the most probable, or one drawn from p1."""
     log_p1 = class_log_prob(features, class_weight)
     if not sample:
         return log_p1.argmax(-1)

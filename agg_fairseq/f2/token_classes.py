@@ -33,14 +33,7 @@ class TokenClasses:
 
     @classmethod
     def of(cls, class_of_token: Tensor) -> TokenClasses:
-        """The partition that a map from tokens to classes describes.
-
-        Args:
-            class_of_token: (V,) int64 in [0, C), every class with a token.
-
-        Raises:
-            ValueError: another shape or type, a negative class, or an empty one.
-        """
+        """The partition that a map (V,) int64 describes; ValueError if it is none, or if a class is empty."""
         if class_of_token.dim() != 1 or class_of_token.dtype != torch.int64 or not len(class_of_token):
             raise ValueError(
                 f"TokenClasses: expected the class of each token, (V,) int64, got {tuple(class_of_token.shape)} "
@@ -49,12 +42,8 @@ class TokenClasses:
         classes = class_of_token.cpu().numpy()
         sizes = np.bincount(classes) if classes.min() >= 0 else np.zeros(1)
         if sizes.min() == 0:
-            raise ValueError(
-                f"TokenClasses: expected classes from 0 to {classes.max()}, each with a token, got none in class "
-                f"{int(sizes.argmin())}"
-                if classes.min() >= 0
-                else f"TokenClasses: got the class {classes.min()}"
-            )
+            found = f"none in class {int(sizes.argmin())}" if classes.min() >= 0 else f"the class {classes.min()}"
+            raise ValueError(f"TokenClasses: expected classes from 0 on, each with a token, got {found}")
         device = class_of_token.device
         members = np.split(np.argsort(classes, kind="stable"), np.cumsum(sizes)[:-1])
         place, blocks = torch.empty(len(classes), dtype=torch.int64), []
@@ -95,11 +84,7 @@ def indices(block: Block, device: torch.device | str) -> Tensor:
 
 
 def check_classes(weight: Tensor, class_weight: Tensor, classes: TokenClasses) -> None:
-    """Checks that W is (V, D) and U (C, D), for V tokens in C classes.
-
-    Raises:
-        ValueError: a size does not fit.
-    """
+    """Raises ValueError unless W is (V, D) and U (C, D), for V tokens in C classes."""
     expected = ((classes.vocabulary, class_weight.size(-1)), (classes.number, class_weight.size(-1)))
     if (tuple(weight.shape), tuple(class_weight.shape)) != expected:
         raise ValueError(

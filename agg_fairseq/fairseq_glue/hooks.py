@@ -42,19 +42,10 @@ def _hook_iterators(task: Any, listener: Any, train_subset: str, seed_has_epoch:
     always made as for epoch 1, where every training begins, and with the seed of epoch 1.
     """
     original = task.get_batch_iterator
-    announced: Any = None
 
     def get_batch_iterator(dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal announced
         if dataset is not task.datasets.get(train_subset):
             return original(dataset, *args, **kwargs)
-        if announced is not None and "update_epoch_batch_itr" not in kwargs:
-            # Only training passes this option, so this is validation on the training split (--valid-subset train).
-            # From its cache, fairseq would return the iterator of the training, which would lose its position.
-            iterator = original(dataset, *args, **kwargs | {"disable_iterator_cache": True})
-            if hasattr(dataset, "set_epoch"):
-                dataset.set_epoch(announced.epoch)
-            return iterator
         made_for_each_epoch = (
             kwargs.get("disable_iterator_cache")
             or kwargs.get("update_epoch_batch_itr")
@@ -70,7 +61,6 @@ def _hook_iterators(task: Any, listener: Any, train_subset: str, seed_has_epoch:
             iterator = original(dataset, *args, epoch=1, **kwargs)
             iterator.epoch = epoch
             dataset.set_epoch(epoch)
-        announced = iterator
         try:
             listener.on_train_iterator(iterator)
         except UserError as error:  # fairseq would print a traceback

@@ -16,7 +16,6 @@ do). That function is replaced while the model's own forward runs:
 from __future__ import annotations
 
 import contextlib
-import inspect
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -87,10 +86,6 @@ def output_layer(model: Any, net_input: dict[str, Any], vocabularies: set[int], 
         )
     if getattr(decoder, "adaptive_softmax", None) is not None:
         refuse(f"an adaptive softmax in {type(decoder).__name__}")
-    try:
-        inspect.signature(inner.forward).bind(**net_input)
-    except TypeError as error:
-        refuse(f"{name}, whose forward is not called with a batch alone ({error})")
     candidates: list[tuple[Tensor, Tensor]] = []  # the leaf that took the place of the logits; the weight
 
     def with_known_logits(linear: Callable[..., Tensor], features: Tensor, weight: Tensor, bias: Any = None) -> Tensor:
@@ -108,8 +103,6 @@ def output_layer(model: Any, net_input: dict[str, Any], vocabularies: set[int], 
     try:
         with _undisturbed(inner), _replaced_linear(with_known_logits):
             net_output = inner(**net_input)
-            if not isinstance(net_output, tuple) or not isinstance(net_output[0], Tensor):
-                refuse(f"{name}, whose forward returns no logits")
             if not candidates:
                 refuse(f"{name}, which calls no linear layer of that size")
             first = (net_output[0][:1, :1], *net_output[1:])
@@ -128,10 +121,10 @@ def output_layer(model: Any, net_input: dict[str, Any], vocabularies: set[int], 
                 refuse(f"{name}, which computes the weight of its output layer anew in each call")
             layer = next((one for one in layers if isinstance(one.module, UnigramLinear)), layers[0])
         with _undisturbed(inner):
-            features = features_of(inner, net_input, layer).features
-            if features.shape != (*net_output[0].shape[:-1], weight.size(1)):
-                refuse(f"{name}, whose features have the shape {tuple(features.shape)} after its output layer")
-    except RuntimeError as error:
+            shape = features_of(inner, net_input, layer).features.shape
+            if shape != (*net_output[0].shape[:-1], weight.size(1)):
+                raise ValueError(f"features of shape {tuple(shape)}")
+    except Exception as error:  # whatever another forward raises that gets a batch alone, or features for logits
         if "out of memory" in str(error):  # which the trainer recovers from
             raise
         refuse(f"{name}, whose output layer cannot be left out ({first_line(error)})")

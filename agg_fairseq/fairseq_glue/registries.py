@@ -1,9 +1,15 @@
-"""Names that this package adds to fairseq's registries of criterions and optimizers."""
+"""What this package adds to fairseq's registries: criterions, optimizers, and options."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import field
 from typing import Any
+
+
+def option(default: Any, text: str) -> Any:
+    """A field of a dataclass of options: its default, and its help on the command line."""
+    return field(default=default, metadata={"help": text})
 
 
 def register_once(registry: dict[str, type], register: Callable[..., Any], name: str, dataclass: type) -> Any:

@@ -107,9 +107,6 @@ def save_bad_epochs() -> None:
 def check_resume(cfg: Any, name: str) -> None:
     """Looks at the checkpoint that fairseq will restore, if there is one, and logs what it is.
 
-    Refuses what fairseq would end at with a traceback: a file that is truncated, that holds more than tensors and
-    plain values, or that is no checkpoint of fairseq; and the state of an optimizer that another criterion has trained.
-
     Args:
         cfg: options of a criterion: `reset_optimizer`, `reset_dataloader`, and those of `start_of`.
         name: class name of the criterion, as fairseq saves it.

@@ -1,4 +1,4 @@
-"""How often each token is a target in the training set."""
+"""How often each token is a target in a split."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ logger = logging.getLogger(__name__)
 
 
 def training_counts(task: Any, split: str) -> Tensor:
-    """The occurrences of each token as a target in the binarized training split, on the target side.
+    """The occurrences of each token as a target in a binarized split, on the target side.
 
     Args:
         task: fairseq's language_modeling or translation task.
-        split: name of the training split.
+        split: its name, such as "train".
 
     Returns:
         (V,) int64 over the target dictionary. If a language model predicts only a part of its dictionary, the other
@@ -27,7 +27,7 @@ def training_counts(task: Any, split: str) -> Tensor:
         UserError: as `target_splits` and `count_tokens`.
     """
     paths, dictionary = target_splits(task, split), task.target_dictionary
-    logger.info(f"counting the target tokens of {len(paths)} training file(s): {paths[0]}.bin …")
+    logger.info(f"counting the target tokens of {len(paths)} file(s): {paths[0]}.bin …")
     whole = getattr(task, "dictionary", None) or dictionary  # that of --output-dictionary-size is its head
     occurrences = sum(count_tokens(path.parent, whole, path.name) for path in paths)
     counts = occurrences[: len(dictionary)].clone()

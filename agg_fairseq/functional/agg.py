@@ -39,7 +39,7 @@ def rare_tokens(
         (V,) bool.
 
     Raises:
-        ValueError: a value out of its range, or both or neither of `alpha` and `rare_fraction`.
+        ValueError: a value out of its range.
     """
     if (alpha is None) == (rare_fraction is None):
         raise ValueError("expected exactly one of alpha and rare_fraction")
@@ -77,9 +77,6 @@ def agg_gates(
         rare: (V,) bool, R, as `rare_tokens` returns it; may be empty.
         which: "both"; "g1" or "g2" for that gate alone (Table 8); or "faded".
         alpha: for "faded", α of `rare_tokens`; None takes the highest rate in R, for a group chosen by its size.
-
-    Returns:
-        Gates: float32.
 
     Raises:
         ValueError: `which` is none of these.

@@ -13,21 +13,14 @@ DEFAULT_MU1, DEFAULT_MU2 = 500.0, 20.0
 
 
 def tokens_from_rank(counts: Tensor, rank: int, never_rare: Tensor | None = None) -> Tensor:
-    """The tokens whose frequency rank is at least `rank`. The most frequent has rank 0; ties are ranked by index.
+    """The tokens whose frequency rank is at least `rank`: (V,) bool. The most frequent has rank 0; ties are ranked by
+    index.
 
     Args:
         counts: (V,) c, occurrences as a target in the training set.
         rank: i_r in [0, V).
         never_rare: (V,) bool, tokens left out of the result (the special ones), and of the ranking if they never occur.
-
-    Returns:
-        (V,) bool.
-
-    Raises:
-        ValueError: `rank` out of its range.
     """
-    if not 0 <= rank < len(counts):
-        raise ValueError(f"expected a rank in [0, {len(counts)}), got {rank}")
     ordered = torch.argsort(counts, descending=True, stable=True)
     if never_rare is not None:
         never_targets = never_rare & (counts == 0)
@@ -55,9 +48,6 @@ def agps_gates(
         mu1: μ1 > 0, in occurrences; in the paper larger than the count of any rare token.
         mu2: μ2 > 0, in occurrences.
         variant: "eq15" or "algorithm1".
-
-    Returns:
-        Gates: float32.
 
     Raises:
         ValueError: μ1 or μ2 not positive, or an unknown variant.

@@ -20,7 +20,7 @@ def cosine_regularizer(weight: Tensor, *, ignore_index: int | None = None) -> Te
             the gradient of a direction grows without bound as its row goes to zero. Rows of zeros are always excluded.
 
     Returns:
-        Scalar in [−1, 1], float32 (float64 for float64 input).
+        Scalar in [−1, 1].
 
     Reference: Gao et al. (2019), Eq. 6 and Proposition 1.
     """

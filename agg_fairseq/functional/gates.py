@@ -34,7 +34,7 @@ class Gates:
         return None if self.gate_common is None else self.gate_common.to(like).masked_fill(~self.rare, 1.0)
 
     def at_rare_targets(self, like: Tensor) -> Tensor | None:
-        """(V,) in the dtype of `like`, or None where every gate is 1."""
+        """The same at targets that are rare."""
         return None if self.gate_rare is None else self.gate_rare.to(like).masked_fill(~self.rare, 1.0)
 
 
@@ -47,9 +47,6 @@ def freezing_gates(rare: Tensor, parts: str) -> Gates:
     Args:
         rare: (V,) bool, R.
         parts: "b", "c" or "bc".
-
-    Returns:
-        Gates: float32.
 
     Raises:
         ValueError: `parts` is none of the three.

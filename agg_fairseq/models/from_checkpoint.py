@@ -27,9 +27,6 @@ def build_model(
         data: folder of `fairseq-preprocess`, with the dictionary that the model was trained with.
         overrides: values of the checkpoint's options to replace, by name.
 
-    Returns:
-        The model with weights of its own, and fairseq's task.
-
     Raises:
         UserError: fairseq cannot build the model that the checkpoint describes.
     """

@@ -1,6 +1,6 @@
 """`--arch transformer_lm_unigram…` and `--arch transformer_unigram…`: transformers with a log-unigram bias."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
 from ..errors import fail
+from ..fairseq_glue.registries import option
 from ..modules import UnigramLinear
 from .architectures import register_transformers
 
@@ -19,13 +20,10 @@ LEARNED, FIXED = "learned", "fixed"
 class UnigramOptions(FairseqDataclass):
     """What becomes of the bias."""
 
-    unigram_bias: ChoiceEnum([LEARNED, FIXED]) = field(  # type: ignore[valid-type]
-        default=LEARNED,
-        metadata={
-            "help": "the bias of the output layer starts at the log of the training frequencies of the targets "
-            "(Meister et al. 2022): learned trains it, and weight decay pulls it back to them; fixed does not "
-            "train it"
-        },
+    unigram_bias: ChoiceEnum([LEARNED, FIXED]) = option(  # type: ignore[valid-type]
+        LEARNED,
+        "the bias of the output layer starts at the log of the training frequencies of the targets (Meister et al. "
+        "2022): learned trains it, and weight decay pulls it back to them; fixed does not train it",
     )
 
 
@@ -54,14 +52,11 @@ class UnigramTransformerDecoder(TransformerDecoderBase):
 
 
 def add_log_unigram(model: nn.Module, options: Any) -> nn.Module:
-    """Gives the output layer of a transformer that fairseq has built a log-unigram bias.
+    """Gives the output layer of a transformer that fairseq has built a log-unigram bias. The counts are a placeholder.
 
     Args:
-        model: with a `decoder` that is a transformer decoder.
+        model: with a `decoder` that is a transformer decoder. W stays what it was, tied or not.
         options: `unigram_bias`.
-
-    Returns:
-        The same model. W is what it was, tied or not; the counts are a placeholder.
     """
     decoder = model.decoder
     weight, learned = decoder.output_projection.weight, str(options.unigram_bias) == LEARNED

@@ -1,7 +1,7 @@
 """`--optimizer coupled_adam`, `adam_l2` and `nt_asgd`. Importing this module registers them with fairseq."""
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, List
@@ -14,7 +14,7 @@ from omegaconf import II
 
 from ..awd_lstm.nt_asgd import NTASGD
 from ..errors import fail, first_line
-from ..fairseq_glue.registries import register_once
+from ..fairseq_glue.registries import option, register_once
 from ..fairseq_glue.trainer import hook_trainer, validate_and_save_average
 from .coupled_adam import CoupledAdam
 
@@ -84,7 +84,7 @@ class FairseqCoupledAdam(AdamOptimizer):
 class AdamL2Config(FairseqAdamConfig):
     """Options of `--optimizer adam_l2`: those of fairseq's `adam`."""
 
-    weight_decay: float = field(default=0.0, metadata={"help": "L2 penalty: added to the gradient as this × weight"})
+    weight_decay: float = option(0.0, "L2 penalty: added to the gradient as this × weight")
     memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
     memory_efficient_bf16: bool = II("common.memory_efficient_bf16")
 
@@ -110,13 +110,11 @@ class FairseqAdamL2(AdamOptimizer):
 class NTASGDConfig(FairseqDataclass):
     """Options of `--optimizer nt_asgd`."""
 
-    weight_decay: float = field(default=0.0, metadata={"help": "weight decay, added to the gradient"})
-    asgd_patience: int = field(
-        default=5,
-        metadata={
-            "help": "averaging of the weights starts when the result of a validation is worse than the best one, not "
-            "counting the last N before it; 0: with the first update"
-        },
+    weight_decay: float = option(0.0, "weight decay, added to the gradient")
+    asgd_patience: int = option(
+        5,
+        "averaging of the weights starts when the result of a validation is worse than the best one, not counting the "
+        "last N before it; 0: with the first update",
     )
     lr: List[float] = II("optimization.lr")
     memory_efficient_fp16: bool = II("common.memory_efficient_fp16")

@@ -11,7 +11,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.trainer import Trainer
 
-from tests.small_trainings import F2_LM, F2_MT, LM, MT, batches, build, configuration, trainer_for
+from tests.small_trainings import F2_LM, F2_MT, LM, MT, batches, build, configuration
 
 UNIGRAM_LM, UNIGRAM_MT = [*LM, "--arch", "transformer_lm_unigram"], [*MT, "--arch", "transformer_unigram_tiny"]
 CRITERIONS = {"f2": "f2_softmax", "unigram": "agg"}
@@ -127,16 +127,3 @@ def test_a_checkpoint_with_another_output_layer_is_one_line(lm_data, capsys, bas
     with pytest.raises(SystemExit):
         model.load_state_dict(state, model_cfg=cfg.model)
     assert words in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("name", "base"), [BASES[0], BASES[2]], ids=["f2", "unigram"])
-def test_fairseq_keeps_a_moving_average_of_it(lm_data, name, base):
-    """--store-ema takes every entry of the state for a weight, classes and counts among them."""
-    options = ("--criterion", CRITERIONS[name], "--store-ema", "--ema-decay", 0.9)
-    trainer, _ = trainer_for(lm_data, *options, base=base)
-    for batch in batches(trainer.cfg, trainer.task)[:3]:
-        trainer.train_step([batch])
-    layer, average = trainer.model.decoder.output_projection, trainer.ema.get_model().decoder.output_projection
-    constant, trained = {"f2": ("class_of_token", "class_weight"), "unigram": ("counts", "bias_shift")}[name]
-    assert torch.equal(getattr(average, constant), getattr(layer, constant))
-    assert not torch.equal(getattr(average, trained), getattr(layer, trained))

@@ -10,7 +10,6 @@ from fairseq.file_io import PathManager
 
 import agg_fairseq.criterions  # noqa: F401 — registers them
 from agg_fairseq.fairseq_glue.atomic_saving import WholePathManager, write_checkpoints_whole
-from tests.conftest import ROOT, SMALL_LM, called
 from tests.hostile import on_a_full_disk
 
 
@@ -79,24 +78,3 @@ def test_contents_reach_the_disk_before_the_name(tmp_path, monkeypatch):
     write_checkpoints_whole()
     checkpoint_utils.torch_persistent_save({"model": 1}, str(tmp_path / "checkpoint_1_2.pt"))
     assert calls == ["fsync", "replace"]
-
-
-def test_other_file_systems_go_through_unchanged(tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(PathManager, "supports_rename", lambda path: not path.startswith("other://"))
-    monkeypatch.setattr(PathManager, "copy", lambda *paths, overwrite: asked.append((*paths, overwrite)))
-    WholePathManager.copy(str(tmp_path / "a.pt"), "other://b.pt", overwrite=True)
-    assert asked == [(str(tmp_path / "a.pt"), "other://b.pt", True)]
-
-
-def test_a_training_that_saves_nothing_changes_nothing(lm_data, tmp_path):
-    called("train", lm_data, "--user-dir", ROOT / "agg_fairseq", *SMALL_LM, "--criterion", "mle", "--max-update", 1,
-           "--save-dir", tmp_path, "--no-save")  # fmt: skip
-    assert checkpoint_utils.PathManager is PathManager
-
-
-def test_no_pattern_of_fairseq_takes_an_unfinished_file_for_a_checkpoint(tmp_path):
-    for name in ("checkpoint3.pt.tmp", "checkpoint_1_2.pt.tmp", "checkpoint.best_loss_2.15.pt.tmp"):
-        (tmp_path / name).touch()
-    for pattern in (r"checkpoint(\d+)\.pt", r"checkpoint_\d+_(\d+)\.pt", r"checkpoint\.best_loss_(\d+\.?\d*)\.pt"):
-        assert checkpoint_utils.checkpoint_paths(str(tmp_path), pattern=pattern) == []

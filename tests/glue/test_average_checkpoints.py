@@ -1,8 +1,5 @@
 """The `average-checkpoints` command, on checkpoints as fairseq's trainer saves them."""
 
-import json
-import re
-
 import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
@@ -11,7 +8,6 @@ from fairseq.trainer import Trainer
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint, allow_namespaces
 from agg_fairseq.cli.main import main
 from agg_fairseq.models.from_checkpoint import build_model
-from tests.conftest import run_command
 from tests.small_trainings import LM, MT, build
 
 F2 = ["transformer_lm_f2" if option == "transformer_lm" else option for option in LM]
@@ -128,19 +124,6 @@ def test_fairseq_goes_on_from_it(run, lm_data, tmp_path):
         assert_equal(trainer.model.state_dict(), expected)
     models, _ = load_model_ensemble([str(tmp_path / "average.pt")], arg_overrides={"data": str(lm_data)})
     assert_equal(models[0].state_dict(), expected)
-
-
-@pytest.mark.slow
-def test_fairseq_eval_lm_reads_it(run, lm_data, tmp_path):
-    """Without the plug-in, and with the result of agg-fairseq eval-lm."""
-    average(run, "--last", 2, "--output", tmp_path / "average.pt")
-    options = ("--path", tmp_path / "average.pt", "--tokens-per-sample", "16", "--max-tokens", "64")
-    multiple = ("--required-batch-size-multiple", "1")
-    stock = run_command("fairseq-eval-lm", lm_data, *options, *multiple, "--gen-subset", "test", "--cpu")
-    perplexity = float(re.search(r"Perplexity: ([\d.]+)", stock.stdout + stock.stderr)[1])
-    assert main(["eval-lm", str(lm_data), *map(str, options), "--json", str(tmp_path / "eval.json")]) == 0
-    found = json.loads((tmp_path / "eval.json").read_text())["checkpoints"][0]["perplexity"]["total"]
-    assert found == pytest.approx(perplexity, abs=0.01)
 
 
 def test_translation_model_of_an_older_task(mt_data, tmp_path):

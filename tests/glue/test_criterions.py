@@ -2,7 +2,6 @@
 
 import math
 import types
-import warnings
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from agg_fairseq.criterions.options import CriterionConfig
 from agg_fairseq.functional import cosine_regularizer, mean_row_penalty, naive_gated_cross_entropy
 from agg_fairseq.functional.terms import EMBEDDING_TERMS, TERMS
 from agg_fairseq.functional.unlikelihood import Unlikelihood, previous_tokens
-from agg_fairseq.metrics import Geometry, mean_cosine
 from tests.conftest import called
 from tests.small_trainings import (
     EVERY_CRITERION,
@@ -136,22 +134,6 @@ def weight_of(trainer):
 
 
 # Statistics of the embedding.
-
-
-@pytest.mark.parametrize(
-    ("rows", "missing"), [(1, set()), (None, {"mean_cosine", "mean_cosine_centered", "mean_share"})]
-)
-def test_statistics_of_rows_of_zeros(rows, missing):
-    """They have no direction: S(W) is of the other rows, and is not logged if there are none."""
-    weight = torch.randn(12, 4)
-    weight[:rows] = 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = EmbeddingStatistics(0).of(weight, training=False)
-    assert set(Geometry._fields) - set(found) == missing
-    if rows:
-        assert found["mean_cosine"] == (pytest.approx(mean_cosine(weight[1:])), 1)
-    assert all(math.isfinite(value) for value, _ in found.values())
 
 
 def test_when_statistics_are_formed():

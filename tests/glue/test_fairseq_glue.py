@@ -119,21 +119,6 @@ def test_what_is_counted_goes_when_the_gradient_goes(lm_data, name):
     assert not counter.current.any() and torch.equal(counter.appearances, settled)
 
 
-def test_another_optimizer_begins_an_attempt(lm_data):
-    """fairseq may build the optimizer anew."""
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg")
-    data = batches(trainer.cfg, trainer.task)
-    begun = []
-    trainer.criterion.begin_update = begun.append
-    trainer.train_step([data[0], data[1]])
-    trainer._build_optimizer()
-    trainer.task.train_step(data[2], trainer.model, trainer.criterion, trainer.optimizer, 1)
-    trainer.task.train_step(data[3], trainer.model, trainer.criterion, trainer.optimizer, 1)
-    trainer.zero_grad()
-    trainer.task.train_step(data[3], trainer.model, trainer.criterion, trainer.optimizer, 1)
-    assert begun == [0, 1, 1]
-
-
 def test_a_criterion_that_does_not_train_is_not_told(lm_data):
     """Several may be built on one task; the steps of the optimizer are those of the one that trains."""
     trainer, _ = trainer_for(lm_data, "--criterion", "mle")

@@ -47,15 +47,6 @@ def test_couples_the_output_embedding_alone(lm_data, mt_data, base, options, nam
     assert rest["lr"] == coupled["lr"] == trainer.get_lr()
 
 
-def test_couples_the_float32_copy(lm_data):
-    trainer, _ = small_trainer(lm_data, *COUPLED, "--criterion", "mle", "--bf16")
-    trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
-    [copy] = trainer.optimizer.optimizer.param_groups[1]["params"]
-    weight = trainer.model.decoder.output_projection.weight
-    assert copy.dtype == torch.float32 and weight.dtype == torch.bfloat16 and torch.equal(copy.bfloat16(), weight)
-    assert trainer.optimizer.optimizer.state[copy]["exp_avg_sq"].shape == weight.shape[1:]
-
-
 @pytest.mark.parametrize("clip", [0.0, 0.1])
 def test_everything_else_is_the_adam_of_fairseq_bit_for_bit(lm_data, clip):
     """fairseq's Adam on copies, with the gradients that the trainer leaves; the coupled matrix parts from it."""

@@ -52,16 +52,6 @@ def test_fit_is_the_minimum():
     assert joint_divergence(h, w, elsewhere, classes) == pytest.approx(least, abs=1e-8)
 
 
-def test_softmax_that_is_factorized_already_is_found_exactly():
-    """Classes whose tokens are alike: the softmax is the factorized one, with U their common row and log sizes in
-    the direction of a constant feature."""
-    h = torch.cat([torch.randn(300, 3, dtype=torch.float64), torch.ones(300, 1, dtype=torch.float64)], 1)
-    rows = torch.randn(3, 4, dtype=torch.float64)
-    classes = TokenClasses.of(CLASSES)
-    fitted = fit_class_embeddings(h, class_log_mass(h, rows[CLASSES], classes), torch.zeros_like(rows))
-    assert joint_divergence(h, rows[CLASSES], fitted, classes) < 1e-9
-
-
 def test_weighted_means_by_hand():
     w = torch.tensor([[1.0], [2.0], [4.0], [8.0]])
     classes = TokenClasses.of(torch.tensor([0, 0, 1, 1]))

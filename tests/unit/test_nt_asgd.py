@@ -45,18 +45,6 @@ def test_equals_asgd_of_torch_after_the_trigger(before):
         ours.swap()
 
 
-def test_the_average_is_that_of_all_iterates_but_the_first():
-    [parameter, _], gradients = problem(9)
-    optimizer, iterates = NTASGD([parameter], lr=0.1, patience=0), []
-    for step in gradients:
-        run(optimizer, [parameter], [step[:1]])
-        iterates.append(parameter.detach().clone())
-    optimizer.swap()
-    torch.testing.assert_close(parameter.detach(), torch.stack(iterates[1:]).mean(0), rtol=0, atol=1e-14)
-    with pytest.raises(RuntimeError, match="call swap"):
-        optimizer.step()
-
-
 def triggered(losses, n):
     """Algorithm 1, with t validations before each."""
     for t, v in enumerate(losses):
@@ -75,6 +63,18 @@ def test_trigger(n):
         expected = triggered(losses, n)
         assert found == ([] if expected is None else [expected])
         assert optimizer.averaging == (expected is not None)
+
+
+def test_errors():
+    optimizer = NTASGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0, patience=0)
+    optimizer.param_groups[0]["params"][0].grad = torch.ones(1)
+    optimizer.step()
+    optimizer.swap()
+    with pytest.raises(RuntimeError, match="call swap"):
+        optimizer.step()
+    for options in ({"lr": -1.0}, {"lr": 1.0, "patience": -1}, {"lr": math.nan}):
+        with pytest.raises(ValueError, match="expected a finite value of at least 0, got (-1|nan)"):
+            NTASGD([torch.nn.Parameter(torch.zeros(1))], **options)
 
 
 def test_a_validation_counts_once():
@@ -120,12 +120,3 @@ def test_goes_on_bit_for_bit_from_its_state(swapped):
         whole.swap()
         assert all(map(torch.equal, resumed, copies))
         whole.swap()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"lr": -1.0}, {"lr": 1.0, "patience": -1}, {"lr": 1.0, "weight_decay": -0.1}, {"lr": math.nan}, {"lr": math.inf}],
-)
-def test_errors(options):
-    with pytest.raises(ValueError, match="expected a finite value of at least 0, got (-|nan|inf)"):
-        NTASGD([torch.nn.Parameter(torch.zeros(1))], **options)
