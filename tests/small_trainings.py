@@ -6,7 +6,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
-import agg_fairseq.criterions  # noqa: F401 — registers
+import agg_fairseq.criterions
+import agg_fairseq.models  # noqa: F401 — registers, as the line before
 from agg_fairseq.fairseq_glue.trainer import fill_placeholder
 
 LM = (

@@ -55,4 +55,4 @@ class FaceCriterion(LikelihoodCriterion):
         if "frequency" in state:
             self.counter.appearances.copy_(state["frequency"])
             self.counter.current.copy_(state["current"])
-            self.counter.open_update = state["open_update"]
+            self.counter.open_update = state.get("open_update")

@@ -120,7 +120,7 @@ class AggState(nn.Module):
             ValueError: it is of another vocabulary.
         """
         self.counter.set_extra_state(state["counter"])
-        self.counter.open_update, static = state["open_update"], state["static_rare"]
+        self.counter.open_update, static = state.get("open_update"), state.get("static_rare")
         self.static_rare = None
         if static is not None:
             self.static_rare = torch.zeros_like(self.counter.appearances, dtype=torch.bool)

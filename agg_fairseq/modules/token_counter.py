@@ -174,20 +174,23 @@ class TokenCounter(nn.Module):
         Raises:
             ValueError: the state is that of another vocabulary, or none.
         """
-        if not isinstance(state, dict) or type(state.get("vocabulary")) is not int:
-            raise ValueError("TokenCounter: expected a state that it has saved, got something else")
-        if state["vocabulary"] != len(self.appearances):
-            raise ValueError(
-                f"TokenCounter: expected a state over {len(self.appearances)} tokens, got {state['vocabulary']}"
-            )
+        try:
+            vocabulary, current, window = int(state["vocabulary"]), state["current"], state["window"]
+            if window is None:
+                appearances = state["appearances"]
+            else:
+                sizes, tokens, counts = state["sizes"].tolist(), state["tokens"], state["counts"]
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise ValueError(f"TokenCounter: expected a state that it has saved, got one without {error}") from error
+        if vocabulary != len(self.appearances):
+            raise ValueError(f"TokenCounter: expected a state over {len(self.appearances)} tokens, got {vocabulary}")
         self._leaving = None
-        self.current.copy_(state["current"])
-        if self.window is None:
-            self.appearances.copy_(state["appearances"])
+        self.current.copy_(current)
+        if window is None:
+            self.appearances.copy_(appearances)
             return
-        sizes, tokens, counts = state["sizes"].tolist(), state["tokens"], state["counts"]
         slots = zip(tokens.split(sizes), counts.split(sizes), strict=True)
         self._slots = deque((part.clone(), count.clone()) for part, count in slots)  # no views of the whole
         device = self.appearances.device
         self.appearances.zero_().index_add_(0, tokens.to(device).long(), counts.to(device).long())
-        self.resize(state["window"])
+        self.resize(window)

@@ -121,7 +121,10 @@ def test_what_is_not_counted():
     [
         (None, "a state that it has saved"),
         ({"method": "agg", "vocabulary": 7, "counter": None}, "a state over 30 tokens, got 7"),
-        ({"method": "agg", "vocabulary": V, "counter": {"vocabulary": V}}, "numbers that are no counts"),
+        (
+            {"method": "agg", "vocabulary": V, "counter": {"vocabulary": V}},
+            "a state that it has saved, got one without",
+        ),
     ],
 )
 def test_refuses_other_states(state, message):

@@ -376,9 +376,9 @@ def test_trainer_resumes_bit_for_bit(tmp_path):
     assert without_counts.lm_head.weight.equal(model.lm_head.weight)
 
     damaged = copy.deepcopy(torch.load(tmp_path / STATE_FILE, weights_only=True))
-    damaged["state"]["counter"]["counts"] -= 1
+    del damaged["state"]["counter"]["counts"]
     torch.save(damaged, tmp_path / "checkpoint-5" / STATE_FILE)
-    for content, message in ((None, "numbers that are no counts"), (b"no torch file", "cannot restore")):
+    for content, message in ((None, "got one without"), (b"no torch file", "cannot restore")):
         if content is not None:
             (tmp_path / "checkpoint-5" / STATE_FILE).write_bytes(content)
         last = gpt2(**dropout)

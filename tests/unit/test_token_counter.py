@@ -109,7 +109,7 @@ def test_bad_sizes(arguments):
 
 def test_states_of_another_vocabulary_or_of_none():
     state = TokenCounter(5, 1).get_extra_state()
-    for wrong, words in ((state, "over 6 tokens, got 5"), ({**state, "vocabulary": torch.zeros(0)}, "something else")):
+    for wrong, words in ((state, "over 6 tokens, got 5"), ({"vocabulary": 6}, "without 'current'"), (None, "without")):
         with pytest.raises(ValueError, match=words):
             TokenCounter(6, 1).set_extra_state(wrong)
 
