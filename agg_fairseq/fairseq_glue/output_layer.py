@@ -125,7 +125,7 @@ def output_layer(model: Any, net_input: dict[str, Any], vocabularies: set[int], 
             if shape != (*net_output[0].shape[:-1], weight.size(1)):
                 raise ValueError(f"features of shape {tuple(shape)}")
     except Exception as error:  # whatever another forward raises that gets a batch alone, or features for logits
-        if "out of memory" in str(error):  # which the trainer recovers from
+        if isinstance(error, IndexError) or "out of memory" in str(error):  # a token beyond W; the trainer recovers
             raise
         refuse(f"{name}, whose output layer cannot be left out ({first_line(error)})")
     _found[inner] = layer
