@@ -105,7 +105,7 @@ def _plan(options: argparse.Namespace) -> list[Planned]:
         raise UserError("found common.seed= with --seeds; expected one of them")
     if options.vocabulary is not None and data is not None and (data / MANIFEST).is_file():
         raise UserError(f"--vocabulary: found it with {data}, which was prepared with a vocabulary; leave it out")
-    given = {name: getattr(options, name) for name in ("updates", "vocabulary", "rare_fractions")}
+    given = {name: getattr(options, name) for name in ("updates", "vocabulary")}
     given = {name: value for name, value in given.items() if value is not None}
     for name in given:
         if not any(key in OURS and name in OURS[key].options for key in keys):
@@ -160,13 +160,6 @@ def _keys_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys(keys)), overrides
 
 
-def _fractions(text: str) -> tuple[str, ...]:
-    fractions = tuple(text.split())
-    if not fractions or not all(re.fullmatch(r"0?\.[0-9]*[1-9][0-9]*", fraction) for fraction in fractions):
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected numbers between 0 and 1")
-    return fractions
-
-
 def _folder(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("found ''; expected a folder")
@@ -214,16 +207,12 @@ def _parser() -> argparse.ArgumentParser:
     ours.add_argument(
         "--updates", type=whole_number, metavar="N",
         help="updates of each model (default: demo 400, with --data 1000; objectives and f2 2200; multi30k 1000; cures "
-        "4080, two epochs)",
+        "16320, eight epochs)",
     )  # fmt: skip
     ours.add_argument(
         "--vocabulary", type=whole_number, metavar="N",
-        help="number of sub-words, or of most frequent words (default: demo 8000, with --data 16000; objectives and "
+        help="number of sub-words, or of most frequent words (default: demo 4000, with --data 16000; objectives and "
         "cures 10000; multi30k 6000)",
-    )  # fmt: skip
-    ours.add_argument(
-        "--rare-fractions", type=_fractions, metavar='"F …"',
-        help="of demo: fractions of the vocabulary that agg treats as rare, with a model for each (default: 0.2)",
     )  # fmt: skip
     return parser
 

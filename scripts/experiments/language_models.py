@@ -11,8 +11,9 @@ from agg_fairseq.names import HUMAN
 
 from . import f2
 from .corpora import DOCUMENTATION, wikitext_in_words
+from .cures import FIXED_BIAS
 from .experiment import Corpus, Experiment, Measure, Method, Model
-from .measures import perplexity, texts
+from .measures import COMPARED, perplexity, texts
 from .pictures import projection, rare_tokens, singular_values
 
 TITLES = (
@@ -72,7 +73,7 @@ def _models(corpus: Corpus, updates: int, models: Mapping[str, tuple[str, ...]])
     return [Model(name, "demo/mle", corpus, (*shared, *overrides)) for name, overrides in models.items()]
 
 
-def _comparison(title: str, models: Sequence[Model], *, changes: bool = False) -> Experiment:
+def _comparison(title: str, models: Sequence[Model]) -> Experiment:
     """The table of eval-lm for several models, with pictures and a report."""
     return Experiment(
         title,
@@ -81,32 +82,24 @@ def _comparison(title: str, models: Sequence[Model], *, changes: bool = False) -
         [projection(), singular_values(), rare_tokens()],
         name="table",
         wide=True,
-        changes=changes,
         report=True,
     )
 
 
-def demo(
-    *,
-    data: Path | None = None,
-    updates: int | None = None,
-    vocabulary: int | None = None,
-    rare_fractions: Sequence[str] = ("0.2",),
-) -> list[Experiment]:
-    """Plain likelihood beside AGG, with a model for each share of the vocabulary that is rare, in (0, 1).
+def demo(*, data: Path | None = None, updates: int | None = None, vocabulary: int | None = None) -> list[Experiment]:
+    """Plain likelihood beside AGG, without and with a log-unigram bias that is not learned.
 
     `data` is a folder of the WikiText files, or a prepared one; None: the documentation of Python.
     """
-    corpus = replace(DOCUMENTATION, options=("--vocabulary", str(vocabulary or 8000)))
+    corpus = replace(DOCUMENTATION, options=("--vocabulary", str(vocabulary or 4000)))
     if data is not None:
         corpus = wikitext_in_words(data, vocabulary or 16000)
-    models = {"mle": ()} | {
-        f"agg-{fraction}": ("criterion._name=agg", f"criterion.agg_rare_fraction={fraction}")
-        for fraction in rare_fractions
-    }
     updates = updates or (400 if data is None else 1000)
+    agg = ("criterion._name=agg", RARE, f"criterion.agg_window={max(1, updates * 3 // 40)}")
+    cures = {"mle": (), "agg": agg, "bias-fixed-agg": (*agg, *FIXED_BIAS)}
+    models = _models(corpus, updates, cures)
     where = "the documentation of Python" if data is None else data.name
-    return [_comparison(f"The demo's model on {where}", _models(corpus, updates, models), changes=True)]
+    return [replace(_comparison(f"The demo's model on {where}", models), measures=COMPARED, changes=True)]
 
 
 def objectives(*, data: Path | None = None, updates: int = 2200, vocabulary: int = 10000) -> list[Experiment]:

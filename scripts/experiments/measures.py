@@ -101,16 +101,25 @@ def _opened_and_data(workspace: Workspace, model: Model) -> tuple[dict[str, Chec
 
 
 def perplexity(
-    workspace: Workspace, method: Method, *, split: str = "test", groups: str = "types", **blocks: int
+    workspace: Workspace, method: Method, *, split: str = "test", groups: str = "types", **options: Any
 ) -> Result:
     """Perplexity, Uniq and isotropy of a language model by frequency group: `evaluation.perplexity` with its options.
 
     Args:
-        blocks: `tokens_per_sample` and `context_window` of it, if they are not those of the training and 0.
+        options: further ones, such as `tokens_per_sample`, `context_window` and `calibrate`.
     """
     models, data = _opened_and_data(workspace, method.model)
-    options = blocks if method.cache is None else {**blocks, "cache": method.cache}
+    if method.cache is not None:
+        options["cache"] = method.cache
     return _kept(workspace, method.model, "perplexity", models, data, split=split, groups=groups, **options)
+
+
+COMPARED = [
+    Measure(title, partial(perplexity, calibrate="valid"), title)
+    for title in ("PPL total", *(f"PPL within {group}" for group in ("frequent", "medium", "rare")), "E/O rare",
+                  "IsoScore", "calibrated PPL total", "calibrated E/O rare")
+]  # fmt: skip
+"""By what cures are compared; calibrated: with a constant per group on the logits, fitted on the validation split."""
 
 
 BLOCKS = {"paper": (512, 400), "small": (512, 400), "tiny": (128, 100)}

@@ -84,14 +84,14 @@ def test_a_training_that_fails_is_named_and_starts_no_other(prepared_data, tmp_p
 @pytest.mark.slow
 def test_the_demo_from_its_first_line(prepared_data, tmp_path):
     """By its script, from another folder, two trainings side by side; then again: what is done is not done again."""
-    options = ("--updates", "8", "--rare-fractions", "0.3", "--output", "the demo", "model.decoder_layers=1")
+    options = ("--updates", "8", "--output", "the demo", "model.decoder_layers=1")
     command = ("bash", ROOT / "scripts" / "demo.sh", "--data", prepared_data, *options, "--jobs", "2")
     first = run_command(*command, cwd=tmp_path)
     output = tmp_path / "the demo"
-    assert "| agg-0.3   |" in first.stdout and "| Δ agg-0.3 |" in first.stdout and "8/8" in first.stderr
+    assert "| bias-fixed-agg   |" in first.stdout and "| Δ agg " in first.stdout and "8/8" in first.stderr
     assert first.stdout.splitlines()[-1] == str(output / "report.html") and (output / "report.html").is_file()
     found = json.loads((output / "table.json").read_text())["rows"]
-    assert [row["method"] for row in found] == ["mle", "agg-0.3", "human"]
+    assert [row["method"] for row in found] == ["mle", "agg", "bias-fixed-agg", "human"]
     for picture in ("projection.png", "singular-values.png", "rare-tokens.png"):
         assert (output / picture).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert len(list((output / "mle").glob("checkpoint_*_*.pt"))) == 1  # of which an interrupted training goes on
@@ -166,12 +166,9 @@ MISTAKES = [
     (("agg-3", "--data", "/nowhere"), "--data: found no folder /nowhere"),
     (("agg-3", "common.seed=7", "--seeds", "1", "2"), "found common.seed= with --seeds"),
     (("agg-3", "--updates", "3"), "--updates: found it with agg-3, which cannot take it"),
-    (("f2", "--rare-fractions", "0.3"), "--rare-fractions: found it with f2, which cannot take it"),
     (("agg-3", "--jobs", "0"), "--jobs: found '0'; expected a whole number from 1"),
     (("agg-3", "--seeds", "1", "x"), "--seeds/--seed: found 'x'; expected a whole number from 1"),
     (("demo", "--data", ROOT / "docs"), "found no wiki.train.tokens in"),
-    (("demo", "--rare-fractions", "1.5"), "between 0 and 1"),
-    (("demo", "--rare-fractions", " "), "between 0 and 1"),
     (("demo", "--fast"), "--fast"),
     (("demo", "--output", ""), "--output: found ''; expected a folder"),
     (("demo", "--output", "a:b"), "expected a path without ':'"),
