@@ -1,4 +1,4 @@
-"""The examples in docstrings print what they say, and the training loop of the README runs as it is pasted."""
+"""The examples in docstrings print what they say, and the training loop of docs/method.md runs as it is pasted."""
 
 import doctest
 import importlib
@@ -29,10 +29,10 @@ def test_examples(name):
     assert result.attempted > 0 and result.failed == 0
 
 
-def test_the_training_loop_of_the_readme():
+def test_the_training_loop_of_the_page():
     """Runs as it is pasted: counts each batch, and gates all updates but the first."""
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    [program] = [text for text in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "TokenCounter" in text]
+    page = (Path(__file__).resolve().parents[2] / "docs" / "method.md").read_text()
+    [program] = [text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "TokenCounter" in text]
     names = {}
     torch.manual_seed(1)
     exec(program, names)
