@@ -23,8 +23,6 @@ def fuzzing(files):
 
 FEW = fuzzing(60)
 """For every run of the tests."""
-MANY = fuzzing(3000)
-"""For the slow ones: the same properties, 50 times as many files."""
 MORE = fuzzing(1000)
 """For the slow ones of readers that take milliseconds."""
 AMOUNTS = pytest.mark.parametrize("amount", [FEW, pytest.param(MORE, marks=pytest.mark.slow)], ids=["few", "more"])

@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from scripts.command import run
-from scripts.training import train
 from scripts.training.configuration import readable
-from tests.conftest import ROOT
 from tests.reproducing import LM, head_of, reproduce
 
 pytestmark = pytest.mark.slow
@@ -25,10 +22,6 @@ UNFIT = (":", "${", "\n")
 TEXT = [f"wiki.{split}.tokens" for split in ("train", "valid", "test")]
 
 
-def is_unfit(name):
-    return any(part in name for part in UNFIT)
-
-
 def values(command, *keys):
     """What hydra makes of overrides in a printed command."""
     overrides = dict(word.partition("=")[::2] for word in shlex.split(command) if "=" in word)
@@ -36,21 +29,8 @@ def values(command, *keys):
     return [OverridesParser.create().parse_override(readable(overrides[key])).value() for key in keys]
 
 
-def test_a_dry_training_says_the_folders_as_they_are_or_refuses_them_in_one_line(tmp_path, capsys):
-    for name in NAMES:
-        folders = [str(tmp_path / name / "data-bin"), str(tmp_path / name / "model")]
-        Path(folders[0]).mkdir(parents=True)
-        settings = (f"task.data={folders[0]}", f"checkpoint.save_dir={folders[1]}")
-        config = str(ROOT / "configs" / "wikitext103" / "mle")
-        status = run("train", lambda: train.main([config, "size=tiny", *settings, "--dry-run"]))  # noqa: B023
-        out, err = capsys.readouterr()
-        assert status == 0 or is_unfit(name) and err.count("\n") == 1 and not out, err
-        assert status or values(out, "task.data", "checkpoint.save_dir") == folders
-        assert not Path(folders[1]).exists()
-
-
 @pytest.mark.parametrize(("entry", "options"), [("agg-10", ("--scale", "tiny")), ("demo", ())])
-def test_a_dry_reproduction_does_so_too(entry, options, tmp_path):
+def test_a_dry_reproduction_says_the_folders_as_they_are_or_refuses_them_in_one_line(entry, options, tmp_path):
     """The preparation reads the data and writes into the output folder; each training has its own folder there."""
     for name in NAMES:
         (tmp_path / name).mkdir()
@@ -58,11 +38,12 @@ def test_a_dry_reproduction_does_so_too(entry, options, tmp_path):
             (tmp_path / name / file).write_text("a\n")
         folders = (f"--data={name}", f"--output=out/{name}")
         result = reproduce(entry, *options, *folders, "--dry-run", cwd=tmp_path, check=False)
-        assert (result.returncode == 2) == is_unfit(name) and not (tmp_path / "out").exists(), result.stderr
+        is_unfit = any(part in name for part in UNFIT)
+        assert (result.returncode == 2) == is_unfit and not (tmp_path / "out").exists(), result.stderr
         output = tmp_path / "out" / name
         prepared = output if entry == "demo" else output / f"data-text-{name}"
         lines = [line for line in result.stdout.splitlines() if not line.startswith("#")]
-        if is_unfit(name):
+        if is_unfit:
             assert not lines and result.stderr.count("\n") == 1
             continue
         preparation, *trainings = lines

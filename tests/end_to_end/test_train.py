@@ -70,6 +70,10 @@ def launch(monkeypatch, capsys, tmp_path, lm_data):
     return launched
 
 
+NAMES = (
+    "one,two", "choice(1,2)", "1..2", "a b'c", " -o=ü☃ ", 'a"b\\c\\', "{a,b}?[*]", "$(touch marker)`touch marker`",
+)  # fmt: skip
+UNFIT = ("new\nline", "a:b", "${a}")
 AGG, F2 = "configs/wikitext103/agg", ("configs/wikitext103/mle", "size=f2")
 
 
@@ -116,15 +120,21 @@ def test_gpus(launch):
     assert status == 0 and "= 4 x " in said and not any("localhost" in word for word in command)
 
 
-def test_values_that_hydra_would_read_as_something_else(launch, tmp_path):
-    for name in ("one,two", "choice(1,2)", "1..2", "a b'c", "ü=1"):
-        (tmp_path / name).mkdir()
+def test_folders_of_any_name(launch, tmp_path):
+    """Hydra takes each as it is; or it is refused in one line, since fairseq or hydra would read it otherwise."""
+    for name in (*NAMES, *UNFIT):
+        for folder in (name, f"runs/{name}"):
+            (tmp_path / folder).mkdir(parents=True)
         arguments = {"data": f"task.data={name}", "save": f"checkpoint.save_dir=runs/{name}"}
         status, command, said = launch(AGG, "~model.dropout", **arguments)
-        assert status == 0 and "~model.dropout" in command, said
+        if status:
+            assert name in UNFIT and not command and said.count("\n") == 1, said
+            continue
+        assert "~model.dropout" in command
         with initialize(version_base="1.1", config_path=None):
             config = compose(overrides=[one for one in command if one.startswith(("++task", "++checkpoint"))])
         assert (config.task.data, config.checkpoint.save_dir) == (name, f"runs/{name}")
+    assert not (tmp_path / "marker").exists()
 
 
 MISTAKES = [
