@@ -15,7 +15,7 @@ from hypothesis import given
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
 from tests.conftest import ROOT, SMALL_LM, call
-from tests.hostile import AMOUNTS, damaged, refusal
+from tests.hostile import FEW, damaged, fuzzing, refusal
 
 WEIGHT, COUNTS = "decoder.output_projection.weight", "decoder.output_projection.counts"
 SIZES = ("layers", "embed_dim", "input_dim", "output_dim", "ffn_embed_dim", "attention_heads")
@@ -189,7 +189,7 @@ def test_one_flipped_bit_of_the_numbers_is_seen(tmp_path):
     assert said.startswith(f"{path}: found no readable checkpoint (damaged")
 
 
-@AMOUNTS
+@pytest.mark.parametrize("amount", [FEW, pytest.param(fuzzing(300), marks=pytest.mark.slow)], ids=["few", "more"])
 @pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}], ids=["zip", "legacy"])
 def test_a_damaged_checkpoint_is_read_or_refused_in_one_line(amount, options, tmp_path):
     """What is read of a zip is what was saved. The older format has no checksums: what torch reads of it is read."""
