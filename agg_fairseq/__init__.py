@@ -8,7 +8,7 @@ their own; a program that wants them without `--user-dir` imports `agg_fairseq.c
 
 import sys
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 if sys.modules.get("fairseq"):
     from . import criterions, models, tasks  # noqa: F401 — importing registers
