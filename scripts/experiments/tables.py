@@ -126,9 +126,10 @@ def render(experiment: Experiment, result: Result) -> str:
         lines[method.label] = list(
             zip([*method.numbers, *[None] * (len(ours) - len(method.numbers))], ours, strict=True)
         )
-        if experiment.changes and method is not first and not method.human:
-            cells = zip(row, result.rows[first.label], result.columns, strict=True)
-            lines[f"Δ {method.label}"] = [(None, _change(*cell)) for cell in cells]
+        if experiment.changes and method is not first:
+            changes = [_change(*cells) for cells in zip(row, result.rows[first.label], result.columns, strict=True)]
+            if any(changes) and not method.human:
+                lines[f"Δ {method.label}"] = [(None, change) for change in changes]
     names, grid = list(lines), list(lines.values())
     if len(labels) > MOST_COLUMNS and not experiment.wide:
         names, labels, grid = labels, names, [list(line) for line in zip(*grid, strict=True)]
