@@ -67,7 +67,6 @@ def test_several_seeds_and_changes_of_the_same_seed():
         ["b", "160.00 ± 70.71", "0.500 (n = 1)"],
         ["Δ b", "+7.5% ± 3.5", "+0.250"],
         ["c", "x / y", "—"],
-        ["Δ c", "—", "—"],
     ]
     assert points_of(experiment, result) == {"a": [[100.0, 0.25], [200.0, 0.5]], "b": [[110.0, 0.5]]}
 
