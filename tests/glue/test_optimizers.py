@@ -7,7 +7,7 @@ from fairseq.optim.adam import Adam
 import agg_fairseq.models
 import agg_fairseq.optim.fairseq_optimizers  # noqa: F401 — registers
 from agg_fairseq.optim import CoupledAdam
-from tests.conftest import ROOT, call, run_command
+from tests.conftest import ROOT, call
 from tests.small_trainings import LM, MT, batches, small_trainer, trainer_for
 
 COUPLED = ("--optimizer", "coupled_adam", "--adam-betas", "(0.9, 0.98)", "--weight-decay", 0.1)
@@ -85,28 +85,6 @@ def test_half_precision_without_float32_copies_is_refused_in_one_line(lm_data, c
     with pytest.raises(SystemExit):
         small_trainer(lm_data, *options)[0].optimizer  # noqa: B018
     assert f"--optimizer {name}: found --memory-efficient-fp16 or -bf16" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_hydra_train(lm_data, tmp_path):
-    (tmp_path / "coupled.yaml").write_text(
-        f"""# @package _group_
-common: {{user_dir: {ROOT}/agg_fairseq, cpu: true, seed: 3}}
-task: {{_name: language_modeling, data: {lm_data}, tokens_per_sample: 16}}
-dataset: {{max_tokens: 64, num_workers: 0}}
-criterion: {{_name: mle}}
-optimizer: {{_name: coupled_adam, adam_betas: "(0.9, 0.98)", weight_decay: 0.01}}
-lr_scheduler: {{_name: fixed}}
-optimization: {{max_update: 4, lr: [0.01]}}
-checkpoint: {{save_dir: {tmp_path}/run}}
-model: {{_name: transformer_lm, decoder_layers: 1, decoder_embed_dim: 16, decoder_ffn_embed_dim: 16,
-  decoder_attention_heads: 2, share_decoder_input_output_embed: true}}
-"""
-    )
-    run_command("fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "coupled", cwd=tmp_path)
-    state = torch.load(tmp_path / "run" / "checkpoint_last.pt", weights_only=False)
-    groups = state["last_optimizer_state"]["param_groups"]
-    assert [(group["coupled"], group["betas"]) for group in groups] == [(False, (0.9, 0.98)), (True, (0.9, 0.98))]
 
 
 def test_l2_penalty_is_that_of_torch_adam(lm_data):

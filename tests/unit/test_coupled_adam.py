@@ -45,33 +45,6 @@ def test_equations(coupled):
     assert state["exp_avg_sq"].shape == ((3,) if coupled else (7, 3))
 
 
-def test_the_mean_row_stays_where_gradients_sum_to_zero():
-    """As those of a softmax do; Adam moves it."""
-    weight, h = torch.randn(9, 4, dtype=torch.float64), torch.randn(20, 5, 4, dtype=torch.float64)
-    targets = torch.randint(3, (20, 5))  # three of the nine tokens, so that Adam drives the others one way
-    means = {}
-    for coupled in (True, False):
-        parameter = torch.nn.Parameter(weight.clone())
-        optimizer = CoupledAdam([{"params": [parameter], "coupled": coupled}], lr=0.1)
-        for features, target in zip(h, targets, strict=True):
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(features @ parameter.t(), target).backward()
-            optimizer.step()
-        means[coupled] = (parameter.detach() - weight).mean(0).abs().max()
-    assert means[True] < 1e-14 < 1e-2 < means[False]
-
-
-def test_other_parameters_are_trained_as_by_adamw():
-    weight, gradients = torch.randn(5, 6).double(), torch.randn(30, 5, 6).double()
-    reference = torch.nn.Parameter(weight.clone())
-    adamw = torch.optim.AdamW([reference], **{**OPTIONS, "eps": 1e-16})
-    for gradient in gradients:
-        reference.grad = gradient
-        adamw.step()
-    found, _ = trained(weight, gradients, False, **{**OPTIONS, "eps": 1e-16})
-    torch.testing.assert_close(found, reference.detach(), rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_goes_on_bit_for_bit_from_its_state(dtype):
     """Half-precision weights are updated in float32, and the state is float32."""

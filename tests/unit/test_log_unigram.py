@@ -45,17 +45,6 @@ def test_the_shift_has_the_gradient_of_the_bias():
     torch.testing.assert_close(layer.bias_shift.grad, residual.sum(0), check_dtype=False)
 
 
-def test_weight_decay_pulls_the_bias_back_to_the_training_frequencies():
-    layer = layer_of()
-    optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1, weight_decay=0.5)
-    with torch.no_grad():
-        layer.bias_shift += 2
-    for _ in range(100):
-        layer.bias_shift.grad = torch.zeros(6)
-        optimizer.step()
-    torch.testing.assert_close(layer.bias, log_unigram(COUNTS) + 2 * 0.95**100)
-
-
 def test_a_fixed_bias_is_no_parameter():
     layer = layer_of(learned=False)
     assert [name for name, _ in layer.named_parameters()] == ["weight"]
