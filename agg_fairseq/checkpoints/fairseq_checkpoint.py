@@ -169,6 +169,8 @@ class Checkpoint:
     @property
     def input_embedding(self) -> Tensor:
         """The input embedding (V, D) of the decoder, in the dtype of the file; errors as `output_embedding`."""
+        if INPUT_NAME not in self.parameters:
+            raise UserError(f"{self.path}: found no input embedding; expected {INPUT_NAME}")
         return self._matrix(INPUT_NAME)
 
     def _matrix(self, name: str) -> Tensor:

@@ -137,7 +137,9 @@ class PretrainedModel:
     @property
     def input_embedding(self) -> Tensor:
         """The input embedding (V, D), in the dtype of the file; UserError if there is none, or several."""
-        return self._tensor(self._only(self._candidates(INPUTS), "input embedding"))
+        rows = len(self.output_embedding.saved)
+        names = [name for name in self._candidates(INPUTS) if self._shape(name)[0] == rows]
+        return self._tensor(self._only(names, "input embedding"))
 
     def _only(self, names: list[str], kind: str) -> str:
         """The only one of some parameters."""

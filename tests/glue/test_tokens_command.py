@@ -11,7 +11,7 @@ from agg_fairseq.evaluation import under_trained
 from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
 from agg_fairseq.metrics import unused_distance
 from agg_fairseq.plots import under_trained as histogram
-from tests.commands import refused, run
+from tests.commands import changed, refused, run
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs safetensors, which transformers brings")
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
@@ -94,14 +94,17 @@ def test_bytes_that_are_no_text_are_unused(tmp_path):
     assert {"À", "Á", "õ", "ÿ"} < {vocabulary.tokens[row] for row in vocabulary.unused}
 
 
-def test_a_checkpoint_of_fairseq(lm_runs, lm_data):
-    models = open_models([lm_runs / "mle" / "checkpoint_last.pt"])
+def test_a_checkpoint_of_fairseq(lm_runs, lm_data, tmp_path, capsys):
+    checkpoint = lm_runs / "mle" / "checkpoint_last.pt"
+    models = open_models([checkpoint])
     (model,) = under_trained(models, lm_data).details["models"]
     vocabulary = load_embedding_vocabulary(models, lm_data)
     unused = {vocabulary.tokens[row] for row in model["unused"]}
     assert {"<s>", "<pad>"} <= unused and "</s>" not in unused and not vocabulary.counts[model["unused"]].any()
     ids = {token["id"]: token for token in model["tokens"]}
     assert [ids[row]["count"] for row in range(len(ids))] == vocabulary.counts.tolist()
+    without = changed(checkpoint, tmp_path / "o.pt", lambda state: state["model"].pop("decoder.embed_tokens.weight"))
+    assert "found no input embedding" in refused(capsys, "tokens", without, "--data", lm_data)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,11 @@ def test_a_checkpoint_of_fairseq(lm_runs, lm_data):
         ("bare", [], "choose --matrix model.embed_tokens.weight to measure the input embedding"),
         ("unknown", [], "found no token that is known to be unused, to measure the distance to; give --unused IDS"),
         ("smaller", [], "found 5 tokens beyond the 4 rows of the embedding"),
-        ("headless", ["--unused", 1], "found as input embeddings: none of a known name; expected one"),
+        (
+            "headless",
+            ["--unused", 1],
+            "found as input embedding: none of a known name among 2 parameters; expected one",
+        ),
     ],
 )
 def test_mistakes(model, arguments, message, models, tmp_path, capsys):
@@ -123,7 +130,8 @@ def test_mistakes(model, arguments, message, models, tmp_path, capsys):
     if model in ("smaller", "headless"):
         (separate / "config.json").unlink()
         rows = 4 if model == "smaller" else ROWS
-        safetensors.save_file({"lm_head.weight": torch.ones(rows, 2)}, separate / "model.safetensors")
+        tensors = {"lm_head.weight": torch.ones(rows, 2), "model.embed_tokens.weight": torch.zeros(rows + 1, 2)}
+        safetensors.save_file(tensors, separate / "model.safetensors")
     assert message in refused(capsys, "tokens", separate if model in ("smaller", "headless") else tied, *arguments)
 
 
