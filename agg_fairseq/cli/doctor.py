@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     versions = installed_versions()
     for name, version in versions.items():
         print(f"{name:<12} {version or 'not found'}")
-    print(f"{'GPU':<12} {_gpu()}")
+    print(f"{'GPU':<12} {', '.join(_gpus()) or 'none (training runs on the CPU)'}")
     problems = list(known_problems(versions))
     for problem in problems:
         print(f"{'error' if problem.stops else 'note'}: {problem.text}")
@@ -91,7 +91,7 @@ def known_problems(versions: dict[str, str | None]) -> Iterator[Problem]:
             f"numpy {versions['numpy']}: fairseq's --sample-break-mode eos (fairseq-generate of language models) "
             "uses names that numpy 2 has dropped; pip install 'numpy<2'",
         )
-    if _has_gpu() and not importlib.util.find_spec("triton"):
+    if _gpus() and not importlib.util.find_spec("triton"):
         yield Problem(
             "found a GPU but no Triton: the loss uses the implementation for CPUs, which computes in float32 and is "
             "slow for training in half precision; pip install triton (torch for Linux brings it)",
@@ -133,20 +133,10 @@ def _import_failure(*modules: str) -> str | None:
     return None
 
 
-def _has_gpu() -> bool:
+def _gpus() -> list[str]:
+    """The names of the GPUs that torch finds."""
     if _import_failure("torch"):
-        return False
+        return []
     import torch
 
-    return torch.cuda.is_available()
-
-
-def _gpu() -> str:
-    if _import_failure("torch"):
-        return "unknown without torch"
-    import torch
-
-    if not _has_gpu():
-        return "none (training runs on the CPU)"
-    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return f"{', '.join(names)} (CUDA {torch.version.cuda})"
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import logging
 import os
-import re
 import sys
 import warnings
 from collections.abc import Collection, Sequence
-from typing import NoReturn
 
 from .. import __version__
 from ..errors import FAIRSEQ_REMEDY, UserError
 
 COMMANDS = {
-    "groups": ("groups", "how much of a text is rare: sizes and shares of its frequency groups, before training"),
+    "groups": ("measuring", "how much of a text is rare: sizes and shares of its frequency groups, before training"),
     "eval-lm": ("eval_lm", "perplexity, distinct predictions and isotropy of language models, by frequency group"),
-    "generate-lm": ("generate_lm", "continuations of a split's prefixes by a language model, greedy or sampled"),
-    "text-metrics": ("text_metrics", "how close generated texts are to the references, how similar and how varied"),
-    "bleu": ("bleu", "tokenized BLEU and sacreBLEU of what fairseq-generate printed"),
-    "isotropy": ("isotropy", "isotropy, mean cosines and singular values of output embeddings, by frequency group"),
-    "align": ("align", "word alignments of a parallel training split, by eflomal"),
-    "align-sim": ("align_sim", "similarity of the embeddings of aligned words in translation models, by group"),
-    "word-similarity": ("word_similarity", "agreement of output embeddings with human scores of pairs of words"),
-    "neighbors": ("neighbors", "the tokens whose output embeddings are nearest to those of given words"),
-    "calibrate": ("calibrate", "rare tokens expected as often as they appear: one offset per group, as a bias"),
+    "generate-lm": ("measuring", "continuations of a split's prefixes by a language model, greedy or sampled"),
+    "text-metrics": ("measuring", "how close generated texts are to the references, how similar and how varied"),
+    "bleu": ("measuring", "tokenized BLEU and sacreBLEU of what fairseq-generate printed"),
+    "isotropy": ("measuring", "isotropy, mean cosines and singular values of output embeddings, by frequency group"),
+    "align": ("measuring", "word alignments of a parallel training split, by eflomal"),
+    "align-sim": ("measuring", "similarity of the embeddings of aligned words in translation models, by group"),
+    "word-similarity": ("measuring", "agreement of output embeddings with human scores of pairs of words"),
+    "neighbors": ("measuring", "the tokens whose output embeddings are nearest to those of given words"),
+    "calibrate": ("measuring", "rare tokens expected as often as they appear: one offset per group, as a bias"),
     "tokens": ("tokens", "under-trained tokens (glitch tokens), found from the weights of models alone"),
-    "convert-to-f2": (
-        "convert_to_f2",
-        "conversion of a model with the ordinary softmax to the factorized output layer",
-    ),
+    "convert-to-f2": ("measuring", "a model with the ordinary softmax becomes one with the factorized output layer"),
     "average-checkpoints": ("average_checkpoints", "the mean of the last checkpoints of a run, as a checkpoint"),
     "report": ("report", "one HTML page that compares runs: settings, curves, all measures and pictures, texts"),
     "plot": ("plot", "the papers' pictures: embeddings, singular values, isotropy and rare group over the updates, …"),
@@ -89,19 +83,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.disable(logging.NOTSET)
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser that suggests the nearest choice for one that it does not know."""
-
-    def error(self, message: str) -> NoReturn:
-        """Prints the usage and the message, and ends the process with status 2."""
-        found = re.search(r"invalid choice: '(.+?)' \(choose from (.+)\)", message)
-        if found is not None:
-            near = difflib.get_close_matches(found[1], re.findall(r"[\w./-]+", found[2]), 1)
-            if near:
-                message = f"{message[: found.start()]}invalid choice: {found[1]!r}; did you mean {near[0]}?"
-        super().error(message)
-
-
 def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
     """The parser of the command line.
 
@@ -109,7 +90,7 @@ def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
         imported: the sub-commands whose options it knows. Only those are imported: `doctor` must run where the others'
             needs are missing.
     """
-    parser = Parser(
+    parser = argparse.ArgumentParser(
         prog="agg-fairseq",
         description="Measures and plots token embeddings. The training objectives are fairseq criterions, "
         'used as: fairseq-train --user-dir "$(agg-fairseq user-dir)" --criterion agg …',

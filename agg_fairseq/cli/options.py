@@ -1,136 +1,107 @@
-"""Options that several commands have, and what happens to a result: it is printed, and written to --json."""
+"""Options of the commands: one for each parameter of the function behind a command, which its docstring explains."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Callable, Sequence
-from fnmatch import fnmatch
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.transformers_model import is_pretrained
 from ..data.subwords import FILES, Tokenizer
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
-from ..files import check_not_inside, check_writable, write_json
+from ..files import check_writable, write_json
 from ..result import Result
 
-TOKENIZER_FILES = {
-    "gpt2_encoder_json": "encoder.json of --bpe gpt2",
-    "gpt2_vocab_bpe": "vocab.bpe of --bpe gpt2",
-    "sentencepiece_model": "model of --bpe sentencepiece",
-    "bpe_codes": "codes of --bpe fastbpe and subword_nmt",
-}
-
-
-def add_names(parser: argparse.ArgumentParser, what: str = "checkpoint", default: str = "its folder") -> None:
-    """`--name`."""
-    parser.add_argument("--name", nargs="+", metavar="NAME", help=f"a name per {what} (default: {default})")
-
-
-def add_grouping(parser: argparse.ArgumentParser, default: str | None = "types") -> None:
-    """`--groups`, one of `GROUPINGS`."""
-    shown = "%(default)s" if default else "the default of each measure"
-    parser.add_argument(
-        "--groups",
-        choices=tuple(GROUPINGS),
-        default=default,
-        help="which tokens are frequent, medium and rare: with types, the first 30%%, next 50%% and last 20%% of the "
+MADE = {*"cache checkpoint checkpoints models logs texts runs folders options evaluations after_space order".split()}
+"""Parameters that are no options: a command makes them of several, or of its inputs."""
+SHARED: dict[str, dict[str, Any]] = {
+    "output": {"flag": "-o --output"},
+    "split": {"flag": "--gen-subset"},
+    "valid_split": {"flag": "--valid-subset"},
+    "indicator": {"choices": ("distance", "norm")},
+    "kind": {"flag": "--bpe", "choices": FILES},
+    "groups": {
+        "choices": GROUPINGS,
+        "help": "which tokens are frequent, medium and rare: with types, the first 30%, next 50% and last 20% of the "
         "vocabulary; with frequency, those that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the "
-        f"training text (default: {shown})",
-    )
+        "training text",
+    },
+}
+"""How options are spelled whose names are not those of their parameters, and what is the same for all commands."""
+
+
+def description(function: Callable[..., Any]) -> str:
+    """What a docstring says of a function: what precedes the arguments, and the reference."""
+    about, _, sections = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:")
+    reference = re.search(r"\n\nReference: .*?(?=\n\n|\Z)", sections, re.DOTALL)
+    return about + (reference[0] if reference else "")
+
+
+def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any], **changes: Mapping[str, Any]) -> None:
+    """Adds an option for each parameter of a function, or field of a dataclass, that the parser has none for yet.
+
+    Type and default are those of the parameter, and the help is its entry in the docstring, where "None: …" says what
+    the default is.
+
+    Args:
+        parser: of the command.
+        function: whose docstring has a section `Args`.
+        changes: by parameter, arguments of `add_argument` that differ, and as `flag` other names of the option,
+            separated by spaces; one without dashes is an argument that is given without an option.
+    """
+    section = inspect.cleandoc(function.__doc__ or "").partition("Args:\n")[2].partition("\n\n")[0]
+    entries = re.split(r"^    (\w+): ", section, flags=re.MULTILINE)
+    texts = {name: " ".join(text.split()).rstrip(".") for name, text in zip(entries[1::2], entries[2::2], strict=True)}
+    known = {action.dest for action in parser._actions}
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind = str(parameter.annotation)
+        if kind == "Tokenizer":
+            add_options(parser, Tokenizer)
+        if kind == "Tokenizer" or name in known or name in MADE:
+            continue
+        options: dict[str, Any] = {"help": texts.get(name, ""), **SHARED.get(name, {}), **changes.get(name, {})}
+        flag = options.pop("flag", f"--{name.replace('_', '-')}")
+        is_required = parameter.default is parameter.empty and "None" not in kind
+        default = None if parameter.default is parameter.empty else parameter.default
+        options["help"] = options["help"].replace("None: ", "default: ").replace("`", "").replace("%", "%%")
+        if default:
+            options["help"] += " (default: %(default)s)"
+        if kind == "bool":
+            parser.add_argument(*flag.split(), dest=name, action="store_true", help=options["help"])
+            continue
+        options["type"] = int if "int" in kind else float if "float" in kind else str
+        if "Sequence" in kind:
+            options["nargs"] = "+"
+        if not flag.startswith("-"):
+            options["nargs"] = None if is_required else "?"
+        else:
+            options |= {"dest": name, "required": is_required}
+        if "choices" not in options:
+            options.setdefault("metavar", {int: "N", float: "X", str: name.upper().removesuffix("S")}[options["type"]])
+        parser.add_argument(*flag.split(), default=default, **options)
+
+
+def add_inputs(parser: argparse.ArgumentParser, metavar: str, help_text: str, name: str = "that of its folder") -> None:
+    """What is compared side by side, and `--name`, with its default."""
+    parser.add_argument("inputs", nargs="+", metavar=metavar, help=help_text)
+    parser.add_argument("--name", nargs="+", metavar="NAME", help=f"a name for each {metavar} (default: {name})")
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
-    """The models whose embeddings are measured, and `--name` and `--matrix`."""
-    parser.add_argument(
-        "inputs",
-        nargs="+",
-        metavar="MODEL",
-        help="checkpoints of fairseq-train or folders of runs, or models of transformers: folders that save_pretrained "
+    """The models whose embeddings are measured, and `--matrix`."""
+    add_inputs(
+        parser,
+        "MODEL",
+        "checkpoints of fairseq-train or folders of runs, or models of transformers: folders that save_pretrained "
         "wrote, .safetensors files, or an index of several such files",
     )
-    add_names(parser, "model")
     parser.add_argument(
         "--matrix",
         metavar="PARAMETER",
         help="measure this parameter of the models of transformers (default: the output embedding)",
-    )
-
-
-def add_frequencies(parser: argparse.ArgumentParser) -> None:
-    """`--data` and `--text`, where the training frequencies of the tokens come from."""
-    parser.add_argument(
-        "--data",
-        metavar="DATA",
-        help="for checkpoints of fairseq-train: folder written by fairseq-preprocess, with the training split",
-    )
-    parser.add_argument(
-        "--text",
-        metavar="FILE",
-        help="for models of transformers: text in UTF-8, in which their tokenizer.json counts tokens",
-    )
-
-
-def add_data(parser: argparse.ArgumentParser) -> None:
-    """`--data`, where the training frequencies come from."""
-    parser.add_argument(
-        "--data", required=True, metavar="DATA", help="folder written by fairseq-preprocess, with the training split"
-    )
-
-
-def add_unused(parser: argparse.ArgumentParser) -> None:
-    """`--unused`."""
-    parser.add_argument(
-        "--unused",
-        nargs="+",
-        type=int,
-        metavar="ID",
-        help="tokens that are known to be unused (default: those that the vocabulary tells)",
-    )
-
-
-def add_tokenizer(parser: argparse.ArgumentParser) -> None:
-    """`--bpe` and the files of each kind, by the names that fairseq's options have."""
-    parser.add_argument(
-        "--bpe",
-        choices=tuple(FILES),
-        default="words",
-        help="how words are split into tokens of the dictionary (default: words, where each word is one token)",
-    )
-    for name, help_text in TOKENIZER_FILES.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar="FILE", help=help_text)
-
-
-def tokenizer_of(arguments: argparse.Namespace) -> Tokenizer:
-    """The tokenizer that the options of `add_tokenizer` describe."""
-    paths = {name: getattr(arguments, name) for name in TOKENIZER_FILES}
-    return Tokenizer(arguments.bpe, **{name: Path(path) for name, path in paths.items() if path is not None})
-
-
-def add_generation(parser: argparse.ArgumentParser) -> None:
-    """Which prefixes of a split are continued, by how many tokens, and how these are chosen."""
-    parser.add_argument(
-        "--prefix-length", type=int, default=50, metavar="P", help="tokens that the model is given (default: 50)"
-    )
-    parser.add_argument(
-        "--length", type=int, default=100, metavar="L", help="tokens of a continuation and a reference (default: 100)"
-    )
-    parser.add_argument("--max-texts", type=int, metavar="N", help="continue only the first N prefixes (default: all)")
-    parser.add_argument(
-        "--topk",
-        type=int,
-        metavar="K",
-        help="draw each token from the K most probable tokens (default: take the most probable one)",
-    )
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the random numbers (default: 1)")
-
-
-def add_split(parser: argparse.ArgumentParser, use: str) -> None:
-    """`--gen-subset`, the split that is read; `use` says what for."""
-    parser.add_argument(
-        "--gen-subset", dest="split", default="test", metavar="SPLIT", help=f"split to {use} (default: test)"
     )
 
 
@@ -139,43 +110,33 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="also write all numbers to FILE")
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """`--device`."""
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, … (default: a GPU if there is one)")
+def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options that `add_options` added for a function, by the names of its parameters."""
+    parameters = inspect.signature(function).parameters
+    options = {name: value for name, value in vars(arguments).items() if name in parameters}
+    if "tokenizer" in parameters and "kind" in arguments:
+        options["tokenizer"] = Tokenizer(**options_of(Tokenizer, arguments))
+    return options
 
 
-PRETRAINED_FILES = ("*config.json", "*token*.json", "vocab.json", "*.index.json", "*.safetensors", "*.txt", "*.model")
-"""What the folder of a model of transformers has beside results that were written there."""
+RESULT = b'{\n  "signature"'
+"""How a file begins that `print_result` wrote."""
 
 
-def check_json(json: str | None, inputs: Sequence[str | Path | None]) -> None:
-    """Checks, before an evaluation starts, that the file of --json can be written and is none of those that are read.
-
-    Args:
-        json: the file to write, or None.
-        inputs: the files and folders that are read, None for those that were not given.
+def check_json(json: str | None) -> None:
+    """Checks, before an evaluation starts, that the file of --json can be written, and is no file of anything else.
 
     Raises:
-        UserError: it cannot be written, or it is read.
+        UserError: it cannot be written; or there is a file that no command wrote, such as a model or its data.
     """
     if json is None:
         return
-    target = Path(json).parent.resolve() / Path(json).name
-    for source in (Path(path).resolve() for path in inputs if path is not None):
-        if target.resolve() == source:
-            raise UserError(f"--json: found {json}, a file that is read; name another")
-        if is_pretrained(source):
-            folder = source if source.is_dir() else source.parent
-            if any(fnmatch(target.name, pattern) for pattern in PRETRAINED_FILES):
-                check_not_inside("--json", json, folder)
-        elif target.suffix != ".json":  # that of an earlier evaluation may be replaced
-            check_not_inside("--json", json, source)
     check_writable(json)
-
-
-def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options of a command that its function, or class of options, has as parameters of the same name."""
-    return {name: value for name, value in vars(arguments).items() if name in inspect.signature(function).parameters}
+    if Path(json).is_file():
+        with open(json, "rb") as file:
+            start = file.read(len(RESULT))
+        if start not in (b"", RESULT):
+            raise UserError(f"--json: found {json}, a file that no command here wrote; name another")
 
 
 def print_result(result: Result, json: str | None, *, transposed: bool = False) -> None:

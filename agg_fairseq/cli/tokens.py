@@ -19,40 +19,24 @@ import argparse
 
 from ..checkpoints.opening import open_models
 from ..evaluation import under_trained
-from ..evaluation.under_trained import CAUTION, INDICATORS, worst_tokens
+from ..evaluation.under_trained import CAUTION, worst_tokens
 from ..files import write_json
-from .options import (
-    add_frequencies,
-    add_grouping,
-    add_json,
-    add_models,
-    add_tokenizer,
-    add_unused,
-    check_json,
-    options_of,
-    tokenizer_of,
-)
+from .options import add_json, add_models, add_options, check_json, options_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     add_models(parser)
-    add_frequencies(parser)
-    add_unused(parser)
-    parser.add_argument("--indicator", choices=INDICATORS, help="what tokens are ranked by (default: see above)")
-    parser.add_argument("--threshold", type=float, metavar="X", help="list tokens up to this value")
+    add_options(parser, under_trained)
     parser.add_argument("--worst", type=int, default=20, metavar="N", help="tokens of each model to show (default: 20)")
-    add_grouping(parser)
-    add_tokenizer(parser)
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Ranks the tokens of every model, prints both tables and writes the JSON file."""
-    tokenizer = tokenizer_of(arguments)
-    check_json(arguments.json, [*arguments.inputs, arguments.data, arguments.text, *tokenizer.files.values()])
+    check_json(arguments.json)
     models = open_models(arguments.inputs, arguments.name, arguments.matrix)
-    result = under_trained(models, tokenizer=tokenizer, **options_of(under_trained, arguments))
+    result = under_trained(models, **options_of(under_trained, arguments))
     print(f"{result.table()}\n\n{worst_tokens(result, arguments.worst).table()}\n\n{CAUTION}\n\n{result.signature}")
     if arguments.json is not None:
         write_json(arguments.json, result.json())

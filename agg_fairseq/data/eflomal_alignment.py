@@ -14,30 +14,36 @@ from tqdm import tqdm
 
 from ..errors import UserError, first_line
 from ..files import check_not_inside, check_writable, write_whole
-from ..result import signature
+from ..result import Result, signature
 from .alignments import format_links, load_parallel, parse_links, symmetrize, training_pair
 
 DATA_ENDINGS = (".bin", ".idx", ".txt")
-MODELS = {1: "IBM model 1", 2: "HMM", 3: "HMM with fertility"}
+MODELS = (1, 2, 3)
 
 
 def align_split(
     data: str | Path, output: str | Path, *, source: str | None = None, target: str | None = None, model: int = 3
-) -> tuple[int, str]:
-    """Aligns the tokens of the training split, and writes a line in Pharaoh format for each sentence pair.
+) -> Result:
+    """Aligns the words of a parallel training split, as `align-sim` needs them.
 
-    Positions are those of the model's sub-words. A sentence of more than 1023 tokens gets no links. eflomal draws
-    random numbers without a seed, so that a second call finds somewhat different links.
+    The binarized split is aligned, so the positions are those of the model's sub-words. The aligner is eflomal, which
+    `pip install '.[align]'` installs. It aligns both directions, and the links of the two are combined by
+    grow-diag-final-and. The file has a line for each sentence pair, `0-0 1-2 …`, with the positions, from 0, of a
+    source and a target token for each link. Sentences of more than 1023 tokens have no links. eflomal cannot be seeded:
+    a second run finds slightly different links.
+
+        agg-fairseq align data-bin/wmt14.en-de --output wmt14.en-de.align
 
     Args:
-        data: folder written by `fairseq-preprocess`.
-        output: the file to write.
-        source: language X of the files train.X-Y.X.bin; None: as the only pair of files is named.
-        target: language Y, likewise.
-        model: of eflomal, one of `MODELS`.
+        data: folder written by `fairseq-preprocess`, with train.X-Y.X.bin.
+        output: alignments to write.
+        source: source language X; None: as the files are named.
+        target: target language Y; None: as the files are named.
+        model: of eflomal: 1 (IBM model 1), 2 (HMM) or 3 (HMM with fertility).
 
     Returns:
-        The number of sentence pairs, and a signature with all settings that affect the links.
+        Result: a single row, named by `output`, with the number of sentence pairs; the signature has all settings that
+        affect the links.
 
     Raises:
         UserError: eflomal is missing or fails; `output` is a file of the data, or cannot be written; as `training_pair`
@@ -83,10 +89,11 @@ def align_split(
                     file.write(format_links(symmetrize(*map(parse_links, lines))) + "\n")
 
         write_whole(output, write)
-    return len(split), signature(
+    settings = signature(
         f"aligner:eflomal-{importlib.metadata.version('eflomal')},no-seed",
         f"model:{model}",
         "symmetrized:grow-diag-final-and",
         f"languages:{'-'.join(split.languages)}",
         f"sentence-pairs:{len(split)}",
     )
+    return Result.of({str(output): {"sentence pairs": len(split)}}, settings)

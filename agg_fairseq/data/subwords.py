@@ -6,7 +6,6 @@ Words are split by fairseq's own encoders, as `fairseq-interactive --bpe` would.
 from __future__ import annotations
 
 import argparse
-import itertools
 import re
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -28,12 +27,10 @@ SPACE = "Ġ"
 """How GPT-2 writes the space before a word."""
 WORD_STARTS = ("▁", SPACE)
 """How sentencepiece and GPT-2 mark a piece that begins a word."""
-CONTINUED = "@@"
-"""How fastBPE and subword-nmt mark a piece that does not end a word."""
 PIECES_SHARE = 0.2
 """A dictionary is taken for one of pieces if they make up so much of it: few words look like pieces."""
 CODES_SHARE = 0.05
-"""The same of pieces that end in `@@`; it is small, since with many codes most words are whole."""
+"""The same of pieces that end in `@@`, as those of fastBPE and subword-nmt that do not end a word."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ class Tokenizer:
     """How the words of running text were split into tokens when the data was encoded.
 
     Args:
-        kind: one of `FILES`, as fairseq's `--bpe` names it; with "words", each word is a token.
+        kind: how words are split into tokens of the dictionary; with words, each word is one token.
         gpt2_encoder_json: encoder.json of "gpt2".
         gpt2_vocab_bpe: vocab.bpe of "gpt2".
         sentencepiece_model: model of "sentencepiece".
@@ -81,12 +78,6 @@ class Tokenizer:
     bpe_codes: Path | None = None
     after_space: bool = True
 
-    @property
-    def files(self) -> dict[str, Path]:
-        """The files that are given, by the names of their options."""
-        paths = {name: getattr(self, name) for name in dict.fromkeys(itertools.chain(*FILES.values()))}
-        return {name: path for name, path in paths.items() if path is not None}
-
     def splitter(self, dictionary: Any) -> Splitter:
         """Splits words into tokens of a dictionary.
 
@@ -95,21 +86,12 @@ class Tokenizer:
                 strings (`Ġhomepage`).
 
         Raises:
-            UserError: a file is not given, is of another kind, or cannot be read; the package that reads it is missing;
-                or the dictionary does not look as if it had such pieces.
+            UserError: a file is not given or cannot be read, or the package that reads it is missing.
         """
-        for name in self.files.keys() - set(FILES[self.kind]):
-            kinds = " or ".join(f"--bpe {other}" for other, names in FILES.items() if name in names)
-            raise UserError(f"{_option(name)}: found it with --bpe {self.kind}; expected {kinds}")
-        for name in FILES[self.kind]:
-            if name not in self.files or not self.files[name].is_file():
-                found = f"no file {self.files[name]}" if name in self.files else "none"
-                raise UserError(f"{_option(name)}: found {found}; name the file that the data was encoded with")
         index = {token: row for token, row in dictionary.indices.items() if row >= dictionary.nspecial}
         if self.kind == "words":
             starts = word_starts(index)
             return Splitter("words", index, dictionary.unk(), lambda word: [token_of_word(word, index, starts)])
-        check_kind(self.kind, index)
         encoder, space = self._encoder(), " " if self.kind == "gpt2" and self.after_space else ""
 
         def split(word: str) -> list[str]:
@@ -118,19 +100,19 @@ class Tokenizer:
         if self.kind != "gpt2":
             return Splitter(self.kind, index, dictionary.unk(), split)
         pieces = {str(number): piece for number, piece in encoder.bpe.decoder.items()}
-        if _has_ids(index):
+        if sum(map(str.isdecimal, index)) >= PIECES_SHARE * len(index):  # ids; of strings, few are digits
             return Splitter(self.kind, index, dictionary.unk(), split, lambda token: pieces.get(token, token))
         return Splitter(self.kind, index, dictionary.unk(), lambda word: [pieces[number] for number in split(word)])
 
     def _encoder(self) -> Any:
-        """fairseq's encoder of this kind.
-
-        Raises:
-            UserError: the package that it needs is missing, or a file cannot be read.
-        """
+        """fairseq's encoder of this kind."""
         from fairseq.data.encoders import build_bpe
 
-        files = {name: str(path) for name, path in self.files.items()}
+        files = {name: str(getattr(self, name)) for name in FILES[self.kind]}
+        for name, path in files.items():
+            if not Path(path).is_file():
+                option = name.replace("_", "-")
+                raise UserError(f"--{option}: found no file {path}; name the file that the data was encoded with")
         try:
             if self.kind == "fastbpe":  # which would end the process over another file
                 with open(files["bpe_codes"], encoding="utf-8") as file:
@@ -176,68 +158,12 @@ def escaped(token: str, *, byte_level: bool) -> str:
     return repr(token.replace("▁", " "))
 
 
-def has_continued(pieces: Collection[str]) -> bool:
-    """Whether the pieces are those of fastBPE or subword-nmt, of which some end in `@@`."""
-    return sum(piece.endswith(CONTINUED) for piece in pieces) >= CODES_SHARE * max(len(pieces), 1)
-
-
 def token_of_word(word: str, tokens: Container[str], starts: Iterable[str]) -> str:
-    """The token that is a word: in a vocabulary of pieces with `▁list` and `list`, the first is the word `list`.
-
-    The second is the end of other words. It cannot be asked for, but can be a neighbor of other words.
-
-    Args:
-        word: without a mark.
-        tokens: of the vocabulary.
-        starts: as of `word_starts`.
-    """
+    """The token that is a word: of pieces `▁list` and `list`, the first; the second is the end of other words."""
     return next((mark + word for mark in starts if mark + word in tokens), word)
 
 
-def _has_ids(pieces: Collection[str]) -> bool:
-    """Whether the pieces are those of GPT-2 as numbers; as strings, few of them are digits."""
-    return sum(map(str.isdecimal, pieces)) >= PIECES_SHARE * max(len(pieces), 1)
-
-
-def check_kind(kind: str, tokens: Collection[str]) -> None:
-    """Checks that the tokens of a dictionary, without its special ones, look as those of a tokenizer do.
-
-    Raises:
-        UserError: they look like those of another one.
-    """
-    starts = word_starts(tokens)
-    found = (
-        ("gpt2",) if SPACE in starts or _has_ids(tokens)
-        else ("sentencepiece",) if starts
-        else ("fastbpe", "subword_nmt") if has_continued(tokens)
-        else ("words",)
-    )  # fmt: skip
-    if tokens and kind not in found:
-        kinds = " or ".join(f"--bpe {one}" for one in found)
-        raise UserError(
-            f"--bpe {kind}: found a dictionary whose tokens look like those of {kinds}; choose the tokenizer that the "
-            "data was encoded with"
-        )
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def gpt2_tokenizer(gpt2_encoder_json: str, gpt2_vocab_bpe: str) -> Any:
-    """GPT-2's byte-level sub-words as a `tokenizers.Tokenizer`, which encodes large texts fast.
-
-    Raises:
-        UserError: a file cannot be read; or the package `tokenizers` is missing.
-    """
-    try:
-        from tokenizers.implementations import ByteLevelBPETokenizer
-
-        return ByteLevelBPETokenizer.from_file(gpt2_encoder_json, gpt2_vocab_bpe)
-    except ImportError as error:
-        raise UserError("--bpe gpt2: the package tokenizers is missing; pip install '.[eval]'") from error
-    except Exception as error:  # the package raises no other type
-        raise UserError(
-            f"{gpt2_encoder_json}, {gpt2_vocab_bpe}: unreadable ({first_line(error)}); expected GPT-2's encoder.json "
-            "and vocab.bpe"
-        ) from error
+def has_pieces(tokens: Collection[str]) -> bool:
+    """Whether the tokens of a dictionary, without its special ones, look like pieces of words."""
+    continued = sum(token.endswith("@@") for token in tokens)  # few: with many codes most words are whole
+    return bool(word_starts(tokens)) or continued > CODES_SHARE * len(tokens)

@@ -20,19 +20,3 @@ from .perplexity import perplexity
 from .text_metrics import text_metrics
 from .under_trained import under_trained
 from .word_similarity import word_similarity
-
-__all__ = [
-    "Cache",
-    "Column",
-    "Result",
-    "align_sim",
-    "bleu",
-    "generate_texts",
-    "group_shares",
-    "isotropy",
-    "neighbors",
-    "perplexity",
-    "text_metrics",
-    "under_trained",
-    "word_similarity",
-]

@@ -29,15 +29,24 @@ def align_sim(
     groups: str = "frequency",
     temperature: float = 10.0,
 ) -> Result:
-    """AlignSim (0 to 1), its mean over the tokens of each frequency group that were ever aligned ("labeled").
+    """Measures whether embeddings of translation models are similar for words of the two languages that were aligned.
 
-    AlignSim of a token is the cosine of two vectors over the joined vocabulary: how often the token was aligned with
-    each other token, and the softmax of its embedding's cosines with all embeddings × the temperature.
+    AlignSim (0 to 1) of a token is the cosine of two vectors over the joined vocabulary: how often it was aligned with
+    each other token, and the softmax of the cosines of its embedding with all embeddings × the temperature. The table
+    has the mean over the tokens that were aligned at least once ("labeled tokens"), for each frequency group and for
+    all. The row `orthogonal` has the values of embeddings that are all orthogonal to each other and contain no
+    information. It is far from 0 if many words are the same in both languages, and are therefore aligned with
+    themselves: only the difference from this row is due to what a model has learned. Frequencies are those of the
+    target side.
+
+        agg-fairseq align-sim runs/mle/checkpoint_best.pt runs/agps/checkpoint_best.pt --data data-bin/wmt14.en-de \\
+            --alignments wmt14.en-de.align
 
     Args:
         checkpoints: translation models over one joined dictionary, by the names of their rows.
         data: folder written by `fairseq-preprocess`, with the training split.
-        alignments: word alignments of that split in Pharaoh format, a line per sentence pair.
+        alignments: word alignments of that split in Pharaoh format, a line `0-0 1-2 …` per sentence pair, as written
+            by agg-fairseq align and fast_align: positions, from 0, of a source and a target token for each link.
         groups: frequent, medium and rare tokens of the target side by one of `data.vocabulary.GROUPINGS`.
         temperature: τ > 0, the factor of the cosines.
 

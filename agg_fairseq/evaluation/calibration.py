@@ -30,20 +30,23 @@ def calibrate(
     max_tokens: int | None = None,
     device: str | None = None,
 ) -> Result:
-    """Fits one offset per frequency group on a split, and writes the model with them in the bias of its output layer.
+    """Calibrates the frequency groups of a trained model: rare tokens are then expected as often as they appear.
 
-    The offsets (see `metrics.next_token.fit_group_offsets`) make the model expect frequent, medium and rare tokens as
-    often as the split has them, and change nothing within a group. AGG needs this most: it holds back the gradient that
-    says that a token is rare. The model becomes one with a log-unigram bias that is learned, `transformer_lm_unigram…`
-    or `transformer_unigram…`, of the same W: its bias is the old one, if there is one, plus the offset of the group.
+    One offset per group (frequent, medium, rare) is fitted on a split and added to the logits of its tokens. It is
+    saved as the bias of the output layer, on top of an old bias: the result is a checkpoint of a model with a
+    log-unigram bias, which fairseq-eval-lm and fairseq-generate load with --user-dir. The table shows the split before
+    and after. Only two numbers are fitted, so the gain carries over to other text; nothing changes within a group. AGG
+    needs this most: it holds back the gradient that says that a token is rare.
+
+        agg-fairseq calibrate runs/agg/checkpoint_best.pt --data data-bin/wikitext-2 --output runs/agg/calibrated.pt
 
     Args:
         checkpoint: a `transformer_lm` or `transformer`, with a log-unigram bias or without.
         data: folder written by `fairseq-preprocess`, with the training split, which the groups are formed by.
-        output: the file to write.
+        output: checkpoint to write.
         split: the split to fit on; not the one that the model is compared on.
         max_tokens: tokens per batch; None: 2048, or a block where that is longer.
-        device: "cpu", "cuda", …; None: a GPU if there is one.
+        device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
 
     Returns:
         Result: the perplexity of the split by group, in total, and E/O, of the model as it was and calibrated. Details:

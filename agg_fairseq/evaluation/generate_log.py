@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from dataclasses import dataclass
@@ -12,8 +11,7 @@ from ..errors import UserError, first_line
 from ..files import open_file
 
 SENTENCE = re.compile(r"([STHD])-([0-9]{1,18})\t")
-SUMMARY = re.compile(r"Translated ([0-9][0-9,]{0,17}) sentences")
-CUT = "a truncated log, or a progress bar in it; run fairseq-generate again, with --log-format none"
+CUT = "a truncated log, several in one, or a progress bar in it; run fairseq-generate with --log-format none"
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,9 @@ def read_translations(path: str | Path) -> Translations:
 
     Raises:
         UserError: there is no such file; it has no such lines; one of them is cut off or occurs twice; or sentences are
-            missing between 0 and the highest id, or of the number that the log itself reports.
+            missing between 0 and the highest id.
     """
     found: dict[str, dict[int, list[tuple[float, str]]]] = {kind: {} for kind in "STHD"}  # scores and texts by id
-    reported: list[int] = []  # the number of sentences, by each summary line
     try:
         with open_file(path, encoding="utf-8-sig", newline="\n") as file:
             for count, line in enumerate(file, 1):
@@ -58,14 +55,12 @@ def read_translations(path: str | Path) -> Translations:
                     kind, index, rest = match[1], int(match[2]), line[match.end() :]
                     score, text = ("0", rest) if kind in "ST" else rest.split("\t", 1)
                     found[kind].setdefault(index, []).append((float(score), text.strip()))
-                elif match := SUMMARY.search(line):
-                    reported.append(int(match[1].replace(",", "")))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: unreadable ({first_line(error)}); expected a log of fairseq-generate") from error
     except ValueError as error:
         raise UserError(f"{path}, line {count}: found no score, tab and text after {kind}-{index}: {CUT}") from error
 
-    sources, references, tokens, texts = found.values()
+    sources, references, tokens, _ = found.values()
     if not references or not tokens:
         raise UserError(
             f"{path}: found {len(references)} references (T-…) and {len(tokens)} hypotheses (H-…); expected the output "
@@ -74,26 +69,16 @@ def read_translations(path: str | Path) -> Translations:
     found["S"] = sources or references  # some tasks print none
     ids = set().union(*found.values())
     for kind, of_kind in found.items():
-        if len(of_kind) < len(ids):
-            raise UserError(f"{path}: found no {kind}-{min(ids.difference(of_kind))}: {CUT}")
-        for index, lines in of_kind.items():
-            if kind in "ST" and len(lines) > 1:
-                raise UserError(f"{path}: found {kind}-{index} twice; expected the log of one run over one split")
-            if kind == "D" and len(lines) != len(tokens[index]):
-                counts = f"{len(tokens[index])} lines H-{index}, but {len(lines)} D-{index}"
-                raise UserError(f"{path}: found {counts}: {CUT}")
-    missing = next(index for index in itertools.count() if index not in ids)
-    if missing < len(ids):
+        for index in ids:
+            number, expected = len(of_kind.get(index, ())), len(tokens.get(index, ())) if kind in "HD" else 1
+            if number != expected or not number:
+                raise UserError(f"{path}: found {number or 'no'} {kind}-{index}; expected {max(expected, 1)}: {CUT}")
+    if len(ids) <= max(ids):
+        missing = next(index for index in range(len(ids)) if index not in ids)
         raise UserError(
             f"{path}: found {len(ids)} sentences, but none of id {missing}; expected all of the split: "
             "fairseq-generate drops the last, incomplete batch unless given --required-batch-size-multiple 1, too long "
             "sentences if given --skip-invalid-size-inputs-valid-test, and the other shards if given --num-shards"
-        )
-    # Logs of several shards, each of which reports its own number, may be joined; and a summary may be printed twice.
-    if reported and len(ids) != sum(reported) and {len(ids)} != set(reported):
-        raise UserError(
-            f"{path}: found {len(ids)} sentences, but the log reports {' + '.join(map(str, reported))}; expected a "
-            "whole log of one run"
         )
     # NaN is no score: a hypothesis with it is chosen only where there is no other.
     best = [

@@ -13,10 +13,11 @@ from tqdm import tqdm
 from .. import decoding
 from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..checkpoints.output_embedding import check_finite
+from ..data.binarized import load_dictionary
 from ..errors import UserError, first_line
 from ..files import check_distinct, check_not_inside, check_writable, write_whole
 from ..result import Result, signature
-from .inputs import check_language_models, check_split, find_device
+from .inputs import check_split, find_device
 
 
 def generate_texts(
@@ -34,26 +35,29 @@ def generate_texts(
     batch_size: int = 64,
     device: str | None = None,
 ) -> Result:
-    """Continues the prefixes of a split, and writes each with its continuation and its reference.
+    """Continues the prefixes of a split with a language model, and writes a JSON object per line.
 
-    The split is one stream of tokens, with its line ends, that is cut into blocks of a prefix and its reference; what
-    is left over at the end is dropped. Each line of the file is an object with the strings `prefix`, `continuation` and
-    `reference`, the symbols of the dictionary separated by spaces. The defaults are the setting of F²-Softmax.
+    The split is read as one stream of tokens, including its line ends, and cut into blocks of a prefix and its
+    reference; an incomplete block at the end is dropped. Each prefix is continued by as many tokens as its reference
+    has. `prefix`, `continuation` and `reference` contain tokens of the dictionary, separated by spaces. The defaults
+    are the setting of F²-Softmax (EMNLP 2020, Sec. 4.1.5) with greedy decoding.
+
+        agg-fairseq generate-lm data-bin/wikitext-103 --path runs/mle/checkpoint_best.pt --output mle.jsonl
+        agg-fairseq generate-lm data-bin/wikitext-103 --path runs/mle/checkpoint_best.pt --output top10.jsonl --topk 10
 
     Args:
         checkpoint: a language model over the dictionary of `data`.
         data: folder written by `fairseq-preprocess`.
-        output: the file to write.
-        split: the split to continue.
-        prefix_length: P, tokens that the model is given.
-        length: L, tokens of a continuation and of a reference.
-        max_texts: continue only so many prefixes, the first; None continues all.
-        topk: None takes the token of the highest probability; K draws from the K tokens of the highest probability.
+        output: texts to write.
+        split: split to continue.
+        prefix_length: tokens that the model is given.
+        length: tokens of a continuation and of a reference.
+        max_texts: continue only the first N prefixes; None: all.
+        topk: draw each token from the K of the highest probability; None: take the most probable one.
         seed: of the random numbers, 0 to 2⁶³ − 1.
-        f2_decoding: how a factorized output layer goes from class to token, one of `f2.decoupled_decoding.DECODINGS`;
-            None: as the checkpoint says.
+        f2_decoding: how a factorized output layer goes from class to token; None: as the checkpoint says.
         batch_size: texts at a time; changes no text, except those of `sample-class`, which the model itself draws.
-        device: "cpu", "cuda", …; None: a GPU if there is one.
+        device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
 
     Returns:
         Result: a single row, named by `output`. Details: `path` of the checkpoint, `texts`, `generated_tokens`, and
@@ -61,8 +65,8 @@ def generate_texts(
 
     Raises:
         UserError: the checkpoint is no language model over the dictionary of `data`, is diverged, or has too few
-            learned positions; the split is missing, damaged or too short; an option is out of its range; `output`
-            cannot be written, is the checkpoint or a file of `data`; or the GPU has too little memory for a batch.
+            learned positions; the split is damaged or too short; an option is out of its range; or `output` cannot be
+            written, is the checkpoint or a file of `data`.
 
     Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
     """
@@ -75,7 +79,10 @@ def generate_texts(
             raise UserError(f"--{name.replace('_', '-')}: expected 1 to 2^31 - 1, got {value}")
     if not 0 <= seed < 2**63:
         raise UserError(f"--seed: expected 0 to 2^63 - 1, got {seed}")
-    check_language_models({"": checkpoint}, data)
+    if not checkpoint.is_language_model:
+        found = checkpoint.task_options.get("_name")
+        raise UserError(f"{checkpoint}: found a model of the task {found}; expected language_modeling")
+    checkpoint.check_vocabulary(len(load_dictionary(data)), data)
     if f2_decoding and "f2_decoding" not in checkpoint.model_options:
         raise UserError(
             f"--f2-decoding: found a model with an ordinary softmax in {checkpoint}; expected one of a factorized "

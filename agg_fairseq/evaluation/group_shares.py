@@ -27,22 +27,28 @@ def group_shares(
     rare_fraction: float = 0.3,
     groups: str = "types",
 ) -> Result:
-    """Sizes of the frequency groups, how often their tokens occur, and their shares of the targets of each split.
+    """Shows how much of a text is rare, before anything is trained.
+
+    A line per frequency group: its number of types, the fewest and the most occurrences of a type in the training text,
+    and its share of the targets of each split. The last line has the types that `--criterion agg --agg-rare-fraction F`
+    treats as rare, if a window of its counts has the frequencies of the training text. With `tokens_per_update`, the
+    last column says in how many updates a type of the group occurs once, on average: in a window of K updates, it
+    occurs K divided by that many times.
+
+        agg-fairseq groups data-bin/wikitext-2 --tokens-per-update 1024
+        agg-fairseq groups --text train.txt --tokenizer models/gpt2 --tokens-per-update 500000
 
     Args:
         data: folder written by `fairseq-preprocess`, with the training split; of a parallel one, the target side.
         text: instead of `data`, the training text in UTF-8.
         tokenizer: with `text`, tokenizer.json of Hugging Face, or the folder that it is in.
-        others: further splits of `data` (None: valid and test, where they are there), or further files of text.
-        tokens_per_update: target tokens per update, for how often a token appears in an update.
-        rare_fraction: `--agg-rare-fraction`, the share of the vocabulary that `agg` treats as rare.
+        others: further splits of `data`, or further files of text; None: valid and test, where they are there.
+        tokens_per_update: target tokens of an update, on all workers.
+        rare_fraction: --agg-rare-fraction of the last line, the share of the vocabulary that `agg` treats as rare.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Returns:
-        Result: a row per group and for all tokens; and the row `rarest …`, the tokens that `agg` treats as rare if a
-        window of its counts has the frequencies of the training text. Columns: number of types; the fewest and the most
-        occurrences of a type; the share of the targets of each split, in percent; and with `tokens_per_update` the
-        updates in which a type of the group occurs once, on average over the group. Details: `groups`, their sizes.
+        Result: a row per group, for all tokens, and `rarest …`. Details: `groups`, their sizes.
 
     Raises:
         UserError: neither or both of `data` and `text` are given; `text` without `tokenizer`; a file is missing or

@@ -12,7 +12,7 @@ from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..checkpoints.opening import EmbeddingSource
 from ..checkpoints.transformers_model import PretrainedModel
 from ..data.alignments import training_pair
-from ..data.binarized import count_tokens, load_dictionary
+from ..data.binarized import count_tokens
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
@@ -117,35 +117,6 @@ def frequencies_signature(data: str | Path | None, text: str | Path | None, grou
     if data is None and text is None:
         return []
     return [f"groups:{GROUPINGS[groups]}", *([] if text is None else [f"counted-in:{Path(text).name}"])]
-
-
-def check_language_models(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> None:
-    """Checks, without building them, that all are language models over the dictionary of `data`.
-
-    Raises:
-        UserError: another task, or another number of tokens than in the dictionary.
-    """
-    vocabulary = len(load_dictionary(data))
-    for checkpoint in checkpoints.values():
-        if not checkpoint.is_language_model:
-            found = checkpoint.task_options.get("_name")
-            raise UserError(f"{checkpoint}: found a model of the task {found}; expected language_modeling")
-        checkpoint.check_vocabulary(vocabulary, data)
-
-
-def block_lengths(checkpoints: Mapping[str, Checkpoint]) -> list[int]:
-    """The number of tokens per block that each language model was trained with.
-
-    Raises:
-        UserError: what a checkpoint says is no number.
-    """
-    lengths = []
-    for checkpoint in checkpoints.values():
-        length = checkpoint.task_options.get("tokens_per_sample") or 1024
-        if not isinstance(length, int):
-            raise UserError(f"{checkpoint}: found {length!r} for tokens_per_sample; expected a number")
-        lengths.append(length)
-    return lengths
 
 
 def check_split(data: str | Path, dictionary: Any, split: str) -> None:

@@ -30,28 +30,39 @@ def isotropy(
     text: str | Path | None = None,
     groups: str = "types",
 ) -> Result:
-    """Isotropy, mean cosines and singular values of output embeddings, in float64, over all rows.
+    """Measures how evenly the output embeddings of models are distributed over all directions.
 
-    I(W) is the isotropy (1 is isotropic), with each eigenvector of WᵀW in the direction that the solver returns; I(W) ±
-    takes both directions of each, so that it does not depend on the solver. S(W) is the mean cosine between two
-    embeddings (0 is isotropic). I(W−μ) and S(W−μ) are the same after the mean row μ of W has been subtracted, the mean
-    share is ‖μ‖ / mean ‖w‖, and IsoScore is the share of the dimensions that the rows use evenly. The rows of special
-    tokens are included in W and in μ, and are in no group. μ is that of the whole matrix also for I(W−μ) and S(W−μ) of
-    a group; the mean share and IsoScore of a group are of its own mean.
+    All values are computed in float64 over all rows of the embedding W, including those of special tokens, which are in
+    no group. μ is the mean row of W. With frequencies, the first three are also measured for the rows of each group;
+    for a translation model, frequencies are those of the target side.
+
+    I(W)        isotropy: 1 is isotropic, 0 is degenerate. It is computed from the eigenvectors of WᵀW, each of which
+                has two directions. I(W) uses the one that the linear-algebra library returns, and I(W) ± uses both, so
+                that it is the same on every machine.
+    S(W)        mean cosine between two embeddings: 0 is isotropic, 1 is degenerate.
+    I(W−μ)      I and S after the mean row has been subtracted from each row. A shift of all rows of an untied output
+    S(W−μ)      embedding changes no probability, but it can change I(W) and S(W) completely.
+    mean share  ‖μ‖ / mean ‖w‖: 0 if the rows cancel each other, 1 if all point in the same direction.
+    IsoScore    share of the dimensions that the rows use evenly (Rudman et al. 2022): 1 is isotropic, 0 means that all
+                rows differ along one line at most. It depends neither on the mean row nor on the scale of W.
+
+    μ is that of the whole matrix also for I(W−μ) and S(W−μ) of a group; the mean share and IsoScore of a group are of
+    its own mean. cos(rare, frequent) is the mean cosine between a rare and a frequent embedding. The last columns are
+    singular values divided by the largest: the second, the tenth, the median and the smallest.
+
+        agg-fairseq isotropy runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
+        agg-fairseq isotropy models/gpt2 --text wiki.train.tokens
 
     Args:
-        checkpoints: language models or translation models of fairseq, or models of transformers, by the names of their
-            rows.
-        data: folder written by `fairseq-preprocess`, with the training split, which the groups are formed by. For a
-            translation model, the frequencies are those of the target side.
-        text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`. Without
-            either, what is measured by group is left out.
+        checkpoints: models of fairseq or of transformers, by the names of their rows.
+        data: folder written by `fairseq-preprocess`, with the training split, in which the frequencies are counted.
+        text: for models of transformers, a text in UTF-8, in which they are counted, instead of `data`. Without either,
+            what is measured by group is left out.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Returns:
-        Result: a row per checkpoint. The last columns are the second, the tenth, the median and the smallest singular
-        value as a share of the largest. Details: `groups`, their sizes or None; and `checkpoints`, for each `name`,
-        `path`, `matrix`, `rows` (V), `geometry` as of `geometry_by_group`, `isotropy` by group, `isotropy_both_signs`,
+        Result: a row per checkpoint. Details: `groups`, their sizes or None; `checkpoints`, for each `name`, `path`,
+        `matrix`, `rows` (V), `geometry` as of `geometry_by_group`, `isotropy` by group, `isotropy_both_signs`,
         `mean_cosine`, `rare_frequent_cosine` (the mean cosine between a rare and a frequent embedding) and
         `singular_values` (D, largest first, divided by the largest). A number is None if it needs a group that is empty
         or not known.

@@ -37,19 +37,25 @@ def neighbors(
     groups: str = "types",
     tokenizer: Tokenizer = WORDS,
 ) -> Result:
-    """The nearest tokens of each word by the cosine of output embeddings, in float64.
+    """Finds the tokens whose output embeddings are nearest to that of a word, by cosine, in float64.
 
-    The vector of a word of several tokens is the mean of their embeddings. The word's own tokens, special tokens and
-    the entries that fairseq pads a dictionary with are no neighbors of it.
+    The table has a row for each word and model, with the nearest tokens in order and the cosine of each; † marks tokens
+    that are rare in the training text. The vector of a word of several tokens is the mean of their embeddings. The
+    tokens of the word itself, special tokens and the entries by which fairseq pads a dictionary are left out. The
+    dictionary of a translation model is that of the target side. A model of transformers splits words by its own
+    tokenizer.json; it needs `words` or `text`.
+
+        agg-fairseq neighbors runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2 \\
+            --words homepage Werewolf policymakers
+        agg-fairseq neighbors models/gpt2 --words homepage Werewolf policymakers
 
     Args:
-        checkpoints: models over one vocabulary; that of a translation model is the dictionary of the target side.
-        data: folder written by `fairseq-preprocess`, with the training split; None for models of transformers.
-        text: for models of transformers, a text in UTF-8, in which their tokens are counted; without it, `words` must
-            be given, and rare tokens are not marked.
-        words: each is looked up once; None takes the three most frequent of the rare tokens of at least four letters
-            that can be words: pieces that begin a word (`▁sea`, `Ġsea`), or that end one, where all others end in `@@`.
-        topk: how many neighbors, 1 to V.
+        checkpoints: models over one vocabulary.
+        data: folder written by `fairseq-preprocess`, with the training split; not for models of transformers.
+        text: for models of transformers, a text in UTF-8, in which their tokens are counted.
+        words: words whose neighbors are shown; None: the three most frequent of the rare tokens of at least four
+            letters that can be words.
+        topk: neighbors of each word, 1 to V.
         groups: which tokens are rare, by one of `data.vocabulary.GROUPINGS`.
         tokenizer: how words are split into tokens of the dictionary.
 

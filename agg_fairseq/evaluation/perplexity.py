@@ -45,38 +45,48 @@ def perplexity(
     cache: CacheOptions | None = None,
     device: str | None = None,
 ) -> Result:
-    """Scores a split with each model, over the targets (perplexity) or the arg-max predictions (Uniq) of each group.
+    """Evaluates language models or translation models of fairseq, or language models of transformers, side by side.
 
-    The perplexity of a group's targets is that of their group times that within the group (see
-    `metrics.next_token`): a model that expects rare tokens more often changes the first, and one that knows which rare
-    token comes the second. E/O, expected over observed, is the sum of the probabilities that a group gets at all
-    positions, divided by the number of its targets: 2 means that the model expects such tokens twice too often. The
-    total perplexity is that of fairseq-eval-lm with the same options. I(W) is the isotropy of the output embedding (1
-    is isotropic) and S(W) its mean cosine (0 is isotropic), over all rows, those of special tokens included; I(W−μ),
-    the mean share and IsoScore are as of `isotropy`.
+    Tokens are frequent, medium or rare by their frequency in the training text. The table shows what models are
+    compared by:
+
+      PPL total     perplexity of all targets, that of fairseq-eval-lm with the same options
+      PPL within …  perplexity of the targets of a group among the tokens of that group: does the model know which rare
+                    token comes? PPL = PPL group x PPL within, where PPL group says whether it expects the right group.
+                    A constant that is added to the logits of all rare tokens changes PPL and PPL group, and not PPL
+                    within
+      E/O rare      expected over observed: the sum of the probabilities of rare tokens, divided by the number of rare
+                    targets. Above 1, rare tokens are expected too often. The row `human` has that of the training
+                    frequencies, which need not be those of the text
+      IsoScore      the share of the dimensions that the output embeddings use evenly (1 is isotropic)
+
+    --calibrate valid fits one constant per group to the logits on that split, and adds the perplexity and E/O with
+    them. --full shows all columns: also PPL and PPL group, Uniq (the number of tokens that are the most probable one
+    somewhere), and the isotropy I(W), mean cosine S(W), I(W−μ) and mean share of the output embedding, as
+    `agg-fairseq isotropy --help` explains them. A translation model scores the target side, given the source and the
+    tokens before. A model that was trained with --task language_modeling_streams reads the whole split as one text, and
+    carries its state from block to block.
+
+        agg-fairseq eval-lm data-bin/wikitext-2 --path runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt
+        agg-fairseq eval-lm --text test.txt --train-text train.txt --path runs/gpt2-mle runs/gpt2-agg
 
     Args:
-        checkpoints: language models of fairseq, by the names of their rows; translation models, whose target side is
-            scored, given the source and the tokens before; or causal language models of transformers.
-        data: for models of fairseq, the folder written by `fairseq-preprocess`, with the training split, from which the
-            frequencies are counted.
-        split: the split to score.
-        text: for models of transformers, the file to score, in UTF-8, instead of `data` and `split`. It is encoded
-            without special tokens and cut into blocks, of which the first token is not scored.
-        train_text: for models of transformers, a file in which the frequencies are counted; None: `text`.
-        calibrate: a split, or a file, on which one offset per group is fitted, for the calibrated columns; None: there
-            are none.
-        tokens_per_sample: tokens per block, its context included; None: as in training; for models of transformers
+        checkpoints: models by the names of their rows.
+        data: folder written by `fairseq-preprocess`, with the training split, for models of fairseq.
+        split: split to score.
+        text: for models of transformers, text to score, in UTF-8, instead of `data` and `split`. It is encoded without
+            special tokens and cut into blocks, of which the first token is not scored.
+        train_text: with `text`, text in which the frequencies are counted; None: `text`.
+        calibrate: split, or with `text` a file, on which one offset per group is fitted, for the calibrated columns;
+            None: there are none.
+        tokens_per_sample: tokens per block, its context included; None: as in training, and for models of transformers
             their positions, at most 1,024. This and the next two are not for translation models.
-        sample_break_mode: how the split is cut into blocks, one of `BREAK_MODES`; "none": across lines.
+        sample_break_mode: how the split is cut into blocks; with none, across lines.
         context_window: tokens of context before each block, which are not scored.
         max_tokens: tokens per batch; None: 2048, or a block where that is longer.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
-        cache: options of a continuous cache, with which the text is read block by block in its order; None: none.
-        device: "cpu", "cuda", …; None: a GPU if there is one.
-
-    A model that was trained with `--task language_modeling_streams` reads the whole split as one text, in blocks, and
-    carries its state from block to block.
+        cache: options of a continuous cache, with which the text is read block by block in its order; None: no cache.
+        device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
 
     Returns:
         Result: a row per model, and the row `human` with the distinct targets and the E/O of the training frequencies.

@@ -20,7 +20,7 @@ from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError, first_line
 from ..functional.loss_core import CHUNK_ELEMENTS
-from .inputs import block_lengths, check_split, load_embedding_vocabulary, load_vocabulary
+from .inputs import check_split, load_embedding_vocabulary, load_vocabulary
 
 BREAK_MODES = ("none", "complete", "complete_doc", "eos")
 """How fairseq cuts a split into blocks."""
@@ -72,7 +72,7 @@ class BinarizedText:
             checkpoint.check_vocabulary(len(vocabulary.tokens), data)
         signature, pair = [], vocabulary.languages
         if pair is None:
-            lengths = block_lengths(checkpoints)
+            lengths = [one.task_options.get("tokens_per_sample") or 1024 for one in checkpoints.values()]
             if length is None and len(set(lengths)) > 1:
                 raise UserError(
                     f"found models trained on {', '.join(map(str, lengths))} tokens per block; give "

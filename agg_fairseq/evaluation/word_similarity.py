@@ -11,8 +11,8 @@ from tqdm import tqdm
 
 from .. import metrics
 from ..checkpoints.opening import EmbeddingSource
-from ..data.subwords import WORDS, Tokenizer, check_kind
-from ..data.word_pairs import read_word_pairs
+from ..data.subwords import WORDS, Tokenizer, has_pieces
+from ..data.word_pairs import dataset_files, read_word_pairs
 from ..errors import UserError
 from ..measures import SPEARMAN
 from ..names import unique_names
@@ -31,22 +31,27 @@ def word_similarity(
     tokenizer: Tokenizer = WORDS,
     as_published: bool = False,
 ) -> Result:
-    """Spearman's rank correlation of human scores and the cosine of the vectors of two words.
+    """Compares the similarity of words in the output embeddings of models with human scores.
 
-    The vector of a word is the mean of the embeddings of its tokens. A word is looked up as it is written and, if the
-    dictionary lacks a token of it, in lower case. Pairs with a word that is found in neither form, or with a token
-    whose embedding is all zeros, are left out.
+    The table has Spearman's rank correlation × 100 between human scores and the cosine of the two words' vectors, for
+    each data set. The vector of a word is the mean of the embeddings of its tokens. A word is looked up as it is
+    written and, if the dictionary lacks one of its tokens, in lower case. Pairs with a word that is found in neither
+    form, or with a token whose embedding is all zeros, are left out; the last row has the number of remaining pairs. A
+    model of transformers splits words by its own tokenizer.json.
 
-    The released code of Yu et al. (2022), `eval_emb.py`, differs: GPT-2's tokenizer splits a word without the space
-    that precedes it in running text, each token that the dictionary lacks becomes `<unk>`, and no pair is left out.
+        agg-fairseq word-similarity runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt \\
+            --data data-bin/wikitext-2 --datasets MEN WS353 RG65 RW
+        agg-fairseq word-similarity models/gpt2 --datasets MEN WS353 RG65 RW
 
     Args:
         checkpoints: models over one vocabulary, by the names of their rows.
-        data: folder written by `fairseq-preprocess`, with the training split; None for models of transformers, whose
-            words are split by their own tokenizer.
-        datasets: files, such as `data.word_pairs.dataset_files` finds by the names of data sets.
+        data: folder written by `fairseq-preprocess`, with the training split; not for models of transformers.
+        datasets: files with a line `word<TAB>word<TAB>score` for each pair; folders of such files; and names, MEN,
+            WS353, RG65, RW, which are looked for as NAME.txt in $AGG_DATA/word-similarity.
         tokenizer: how words are split into tokens of the dictionary.
-        as_published: follow that code. A pair is left out only if the cosine of its vectors is undefined.
+        as_published: follow the released code of Yu et al. (2022), `eval_emb.py`: split words without the space before
+            them (--bpe gpt2), replace tokens that the dictionary lacks by <unk>, do not look words up in lower case,
+            and keep all pairs whose cosine is defined.
 
     Returns:
         Result: a row per checkpoint with the correlation × 100 for each data set, None where fewer than two pairs are
@@ -61,6 +66,7 @@ def word_similarity(
     Reference: Yu et al. (2022), Table 6.
     """
     check_row_names(checkpoints, PAIRS, *(f"{PAIRS} of {name}" for name in checkpoints))
+    datasets = dataset_files(datasets)
     names = unique_names(datasets, None, "stem")
     pairs_of = {name: read_word_pairs(path) for name, path in zip(names, datasets, strict=True)}
     try:
@@ -69,8 +75,8 @@ def word_similarity(
         raise UserError("word-similarity: scipy is missing; pip install '.[eval]'") from error
     tokenizer = replace(tokenizer, after_space=not as_published)
     splitter = load_embedding_vocabulary(checkpoints, data).splitter(tokenizer)
-    if splitter.kind == "words":  # of a dictionary of pieces, only those words are found that are one piece
-        check_kind("words", splitter.index)
+    if splitter.kind == "words" and has_pieces(splitter.index):  # only those words are found that are one piece
+        raise UserError("--bpe words: found a dictionary of pieces of words; choose the --bpe that the data has")
 
     @cache
     def tokens(word: str) -> list[int]:

@@ -44,19 +44,27 @@ def convert_to_f2(
     max_tokens: int = 4096,
     device: str | None = None,
 ) -> Result:
-    """Writes a checkpoint with the factorized output layer that predicts as closely to the softmax as it can.
+    """Converts a model that was trained with the ordinary softmax into one with the factorized output layer.
 
-    The embeddings of the tokens stay. Those of the classes are fitted on the training split, and how close the two
-    distributions are is measured on the validation split; see `f2.class_embeddings` for the derivation.
+    The embeddings of the tokens are kept, so that inside each frequency class the new model predicts the same
+    probabilities as the old one. The embeddings of the classes are fitted on the training split, so that the joint
+    distribution is as close to the softmax as possible in KL divergence (a convex problem, see `f2.class_embeddings`).
+    The table shows how close it is on the validation split; the row `mean`, with the mean of each class's tokens, is
+    the starting point of the fit. To convert a model and continue training it, run
+
+        agg-fairseq convert-to-f2 --path runs/mle/checkpoint_best.pt --data data-bin/wikitext-2 --output f2.pt
+        fairseq-train data-bin/wikitext-2 --user-dir "$(agg-fairseq user-dir)" --finetune-from-model f2.pt \\
+          --arch transformer_lm_f2 --criterion f2_softmax …  (with the sizes and the tying of the old model)
 
     Args:
         checkpoint: a `transformer` or `transformer_lm` with the ordinary softmax.
         data: folder written by `fairseq-preprocess`, with the training and the validation split.
-        output: the file to write.
-        assignment, classes: as those of `f2.frequency_classes.assign_classes`.
-        positions: targets to fit on; at least as many, in whole batches, are measured on.
+        output: checkpoint to write.
+        assignment: how tokens are assigned to frequency classes; mefmax chooses the number of classes.
+        classes: number of classes; 0 with mefmax, required by the others.
+        positions: target positions to fit on; at least as many, in whole batches, are measured on.
         max_tokens: tokens per batch.
-        device: "cpu", "cuda", …; None: a GPU if there is one.
+        device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
 
     Returns:
         Result: for the ordinary softmax, for the `mean` of each class's tokens, where the fit starts, and for the

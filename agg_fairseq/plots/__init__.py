@@ -16,20 +16,3 @@ from .style import save
 from .sweeps import alpha_sweep, class_sweep
 from .tokens import frequencies, token_shares
 from .trade_off import trade_off
-
-__all__ = [
-    "alpha_sweep",
-    "class_sweep",
-    "frequencies",
-    "inner_products_over_updates",
-    "isotropy_over_updates",
-    "learning_curves",
-    "projection",
-    "rare_tokens",
-    "save",
-    "similarity",
-    "singular_values",
-    "token_shares",
-    "trade_off",
-    "under_trained",
-]

@@ -65,7 +65,7 @@ def projection(
     center, reach = (low + high) / 2, 0.6 * (high - low)  # of both axes, with a margin
     reach = reach.clamp(min=0.6 * reach.max().item()).masked_fill(reach.max() == 0, 1.0)  # no panel is a narrow strip
     shape = (reach[1] / reach[0]).item()
-    figure, (panels,) = style.new_panels(
+    figure, panels = style.new_panels(
         len(checkpoints), width=4.2, height=0.9 + 4.0 * shape, sharex=True, sharey=True,
         xlabel="first singular direction", ylabel="second singular direction",
     )  # fmt: skip
@@ -122,7 +122,7 @@ def similarity(
 ) -> Figure:
     """Draws the cosine of words with every other token, by the frequency rank of the token.
 
-    A block of panels for each word, with a panel for each checkpoint in it, all on the same scale. Tokens are colored
+    A row of panels for each word, with a panel for each checkpoint in it, all on the same scale. Tokens are colored
     by frequency group.
 
     Args:
@@ -152,18 +152,20 @@ def similarity(
                 "has it"
             )
         tokens.append(row_of[word])
-    figure, panels = style.new_panels(
-        len(checkpoints), len(words), width=3.8, height=3.0, sharex=True, sharey=True,
-        xlabel="frequency rank", ylabel="cosine",
+    figure, axes = style.new_figure(
+        len(words), len(checkpoints), width=3.8, height=3.0, sharex=True, sharey=True
     )  # fmt: skip
-    for panels_of_word, word, token in zip(panels, words, tokens, strict=True):
-        for axis, (name, checkpoint) in zip(panels_of_word, checkpoints.items(), strict=True):
+    for panels, word, token in zip(axes, words, tokens, strict=True):
+        panels[0].set_ylabel("cosine")
+        for axis, (name, checkpoint) in zip(panels, checkpoints.items(), strict=True):
             weight = checkpoint.output_embedding.weight  # V x D
             cosines = torch.nn.functional.cosine_similarity(weight, weight[token][None], dim=1)  # V
             others = {group: members.members(group) for group in GROUPS}
             others = {group: tokens[tokens != token] for group, tokens in others.items()}
             style.scatter(axis, {group: (rank[t].tolist(), cosines[t].tolist()) for group, t in others.items()})
             style.finish(axis, title=f"{word}, {name}")
+    for axis in axes[-1]:
+        axis.set_xlabel("frequency rank")
     return style.finish_figure(figure)
 
 
@@ -196,7 +198,7 @@ def under_trained(
     """
     result = evaluate(checkpoints, data, text=text, unused=unused, groups=groups)
     models, names = result.details["models"], ("tokens",) if result.details["groups"] is None else GROUPS
-    figure, (panels,) = style.new_panels(len(models), width=4.2, xlabel="indicator", ylabel="% of the tokens")
+    figure, panels = style.new_panels(len(models), width=4.2, xlabel="indicator", ylabel="% of the tokens")
     ends: dict[str, float] = {}  # by indicator
     for model in models:
         values = torch.tensor([token[model["indicator"]] for token in model["tokens"]])

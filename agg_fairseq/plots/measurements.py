@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ..errors import UserError
@@ -12,63 +12,38 @@ from ..names import HUMAN
 from ..result import Result
 
 T = TypeVar("T")
+Row = Mapping[str, Any]
+"""What was measured of one model, with its `name`."""
 Evaluations = Mapping[str, Result | Mapping[str, Any]]
 """Results of an evaluation, or the contents of its JSON files, by the names or paths that errors mention."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """What was measured of one model, of one evaluation.
+def number(value: float | None) -> float:
+    """A number; NaN for a measure that is not defined.
 
-    Args:
-        source: a name or path of the evaluation, for errors.
-        values: of the model, with its `name`.
+    Raises:
+        TypeError: it is something else.
     """
+    if not isinstance(value, float | int | None):
+        raise TypeError(f"a {type(value).__name__} instead of a number")
+    return math.nan if value is None else value
 
-    source: str
-    values: Mapping[str, Any]
 
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        return self.values["name"]
-
-    def number(self, *keys: str | int) -> float:
-        """Returns `values[keys[0]][keys[1]]…`; NaN where it, or what holds it, is None: a measure that is not defined.
-
-        Raises:
-            UserError: one of the keys is missing, or the value is not a number.
-        """
-        value: Any = self.values
-        for key in keys:
-            try:
-                value = None if value is None else value[key]
-            except (LookupError, TypeError):
-                raise self._error(keys, "nothing") from None
-        if value is None:
-            return math.nan
-        if not isinstance(value, float | int) or isinstance(value, bool):
-            raise self._error(keys, f"a {type(value).__name__}")
-        return value
-
-    def _error(self, keys: tuple[str | int, ...], found: str) -> UserError:
-        what = " ".join(map(str, keys))
-        return UserError(f"{self.source}: found {found} as {what} of {self.name!r}; expected a number")
+@contextlib.contextmanager
+def reading(evaluations: Evaluations, command: str) -> Iterator[None]:
+    """Raises a UserError where the evaluations are not what a command writes."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError) as error:
+        found = str(error) if isinstance(error, TypeError) else f"no {error}"
+        raise UserError(f"{', '.join(evaluations)}: found {found}; expected what {command} --json writes") from error
 
 
 def rows_of(evaluations: Evaluations, key: str) -> list[Row]:
-    """The models of all evaluations, those in the list `key` of the details, each once.
-
-    Raises:
-        UserError: an evaluation has no such list.
-    """
+    """The models of all evaluations, those in the list `key` of the details, each once."""
     found: list[Row] = []
-    for source, details in _details(evaluations):
-        rows = details.get(key)
-        listed = [one for one in rows if isinstance(one, Mapping)] if isinstance(rows, list) else []
-        if not listed or not all(isinstance(one.get("name"), str) for one in listed):
-            raise UserError(f"{source}: found no {key!r} with names in it; expected what --json of the command writes")
-        found += [Row(source, one) for one in listed if one not in [other.values for other in found]]
+    for details in _details(evaluations):
+        found += [row for row in details[key] if row not in found]
     return found
 
 
@@ -76,24 +51,21 @@ def human_of(evaluations: Evaluations, read: Callable[[Row], T]) -> T:
     """What `read` reads of the human texts, which are the same in all evaluations of `text_metrics`.
 
     Raises:
-        UserError: they are not the same, so that the evaluations cannot be compared; or as `read`.
+        UserError: they are not the same, so that the evaluations cannot be compared.
     """
-    rows = [Row(source, {**(details.get(HUMAN) or {}), "name": HUMAN}) for source, details in _details(evaluations)]
-    found = [read(row) for row in rows]
-    for row, other in zip(rows, found, strict=True):
-        if repr(other) != repr(found[0]):  # NaN is NaN
-            raise UserError(
-                f"{row.source}: found another human text than in {rows[0].source}; expected texts of the same split"
-            )
+    found = [read(details[HUMAN]) for details in _details(evaluations)]
+    if len({repr(one) for one in found}) > 1:  # NaN is NaN
+        raise UserError(f"{', '.join(evaluations)}: found different human texts; expected texts of the same split")
     return found[0]
 
 
-def again(row: Row, command: str) -> UserError:
+def again(evaluations: Evaluations, name: str, command: str) -> UserError:
     """The error about a name that is taken."""
     return UserError(
-        f"{row.source}: found the name {row.name!r} again; expected a name for each model; see --name of {command}"
+        f"{', '.join(evaluations)}: found the name {name!r} again; expected a name for each model; see --name of "
+        f"{command}"
     )
 
 
-def _details(evaluations: Evaluations) -> list[tuple[str, Mapping[str, Any]]]:
-    return [(source, one.details if isinstance(one, Result) else one) for source, one in evaluations.items()]
+def _details(evaluations: Evaluations) -> list[Mapping[str, Any]]:
+    return [one.details if isinstance(one, Result) else one for one in evaluations.values()]

@@ -82,9 +82,7 @@ def inner_products_over_updates(runs: Runs, data: str | Path, *, groups: str = "
     for name, embeddings in _embeddings_by_group(runs, data, groups):
         for group, weight in embeddings.items():
             curves[name][group].append(metrics.mean_inner_product(weight) if len(weight) > 1 else math.nan)
-    figure, (panels,) = style.new_panels(
-        len(runs), width=4.0, xlabel="updates", ylabel="mean inner product", sharey=True
-    )
+    figure, panels = style.new_panels(len(runs), width=4.0, xlabel="updates", ylabel="mean inner product", sharey=True)
     for axis, (name, checkpoints) in zip(panels, runs.items(), strict=True):
         updates = [checkpoint.updates for checkpoint in checkpoints]
         for index, (group, curve) in enumerate(curves[name].items()):

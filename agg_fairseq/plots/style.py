@@ -11,7 +11,7 @@ to be closed.
 from __future__ import annotations
 
 import math
-import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -40,8 +40,6 @@ REFERENCE = "0.25"
 PANELS_PER_ROW = 3
 NAME_LENGTH = 28
 """Characters of a name per line; longer names are broken into several lines."""
-TITLE_LINE_HEIGHT = 0.2
-"""Height in inches by which a figure grows for each further line of a title."""
 MAX_POINTS = 2000
 """Number of points of a group that are drawn at most."""
 
@@ -75,51 +73,35 @@ def new_figure(
 
 
 def new_panels(
-    count: int, blocks: int = 1, *, width: float, height: float = 3.6, xlabel: str, ylabel: str, **options: Any
-) -> tuple[Figure, list[list[Axes]]]:
-    """Makes a figure of blocks of panels, two or three panels per row; each block begins on a new row.
+    count: int, *, width: float, height: float = 3.6, xlabel: str, ylabel: str, **options: Any
+) -> tuple[Figure, list[Axes]]:
+    """Makes a figure of panels, at most three per row, with common labels of the axes.
 
     Args:
-        count: panels per block.
-        blocks: number of blocks.
+        count: number of panels.
         width: of a panel, in inches.
         height: of a panel, in inches.
-        xlabel: label of the x axis, shown by the lowest panel of each column and by those with none below them.
-        ylabel: label of the y axis, shown by the first panel of each row.
+        xlabel: of all panels.
+        ylabel: of all panels.
         options: of `Figure.subplots`, such as `sharex`.
 
     Returns:
-        The figure, and for each block its panels.
-
-    Raises:
-        UserError: matplotlib is not installed.
+        The figure, and its panels.
     """
-    widths = range(min(count, PANELS_PER_ROW), min(count, 2) - 1, -1)
-    columns = min(widths, key=lambda width: -count % width)  # the fewest empty places, and then the widest row
-    rows = -(-count // columns)
-    figure, grid = new_figure(rows * blocks, columns, width=width, height=height, **options)
-    panels = []
-    for block in range(blocks):
-        places = list(grid[block * rows : (block + 1) * rows].flat)
-        for unused in places[count:]:
-            unused.remove()
-        panels.append(places[:count])
-        for index, axis in enumerate(panels[-1]):
-            in_last_row = index >= (rows - 1) * columns
-            has_none_below = index + columns >= count and not (in_last_row and block < blocks - 1)
-            if has_none_below:
-                axis.set_xlabel(xlabel)
-                axis.tick_params(labelbottom=True)
-            if index % columns == 0:
-                axis.set_ylabel(ylabel)
-    return figure, panels
+    columns = min(count, PANELS_PER_ROW)
+    figure, grid = new_figure(-(-count // columns), columns, width=width, height=height, **options)
+    for unused in grid.flat[count:]:
+        unused.remove()
+    for axis in grid.flat[:count]:
+        axis.tick_params(labelbottom=True)  # also above a place without a panel
+    figure.supxlabel(xlabel, fontsize="medium")
+    figure.supylabel(ylabel, fontsize="medium")
+    return figure, list(grid.flat[:count])
 
 
 def in_lines(name: str) -> str:
-    """Breaks a name into lines of at most 28 characters, after `-`, `_`, `/` or a space where there is one."""
-    flat = " ".join(name.split())
-    lines = re.findall(rf".{{1,{NAME_LENGTH}}}$|.{{1,{NAME_LENGTH - 1}}}[-_/ ]|.{{{NAME_LENGTH}}}", flat)
-    return "\n".join(line.strip() for line in lines)
+    """Breaks a name into lines of at most 28 characters."""
+    return "\n".join(textwrap.wrap(name.strip(), NAME_LENGTH))
 
 
 def places(names: Iterable[str], order: Sequence[str] = ()) -> dict[str, int]:
@@ -156,11 +138,6 @@ def line(
     )  # fmt: skip
 
 
-def band(axis: Axes, index: int, x: Sequence[float], low: Sequence[float], high: Sequence[float]) -> None:
-    """Fills the space between two curves lightly in the color of the run number `index`."""
-    axis.fill_between(x, low, high, color=COLORS[index % len(COLORS)], alpha=0.2, linewidth=0)
-
-
 def level(axis: Axes, index: int | None, y: float, label: str) -> None:
     """Draws a horizontal line, unless `y` is NaN.
 
@@ -173,7 +150,7 @@ def level(axis: Axes, index: int | None, y: float, label: str) -> None:
     if not math.isnan(y):
         style = {"color": REFERENCE}
         if index is not None:
-            colors, dashes = COLORS[1:], DASHES[1:]  # without those of curve 0; 5 and 4: the 21st looks like the first
+            colors, dashes = COLORS[1:], DASHES[1:]  # without those of curve 0
             style = {"color": colors[index % len(colors)], "linestyle": dashes[index % len(dashes)]}
         axis.axhline(y, label=_legend_label(label), **style)
         axis.autoscale_view()  # axhline does not, and a line just beyond the curves would lie on the frame
@@ -241,10 +218,6 @@ def finish(axis: Axes, *, title: str = "", grid: bool = True, **properties: Any)
             _label_logarithms(direction)
     if axis.has_data() and axis.get_yscale() == "linear":
         axis.ticklabel_format(axis="y", useOffset=False)
-        low, high = axis.dataLim.intervaly
-        if high - low <= 1e-9 * max(abs(low), abs(high)):  # all values are the same: rounding errors are no difference
-            margin = 0.05 * max(abs(low), abs(high)) or 0.05
-            axis.set_ylim(low - margin, high + margin)
     if grid:
         axis.grid(color="0.9")
         axis.set_axisbelow(True)
@@ -270,17 +243,12 @@ def _label_logarithms(direction: Axis) -> None:
 def finish_figure(figure: Figure) -> Figure:
     """Completes a figure when all of its panels are finished, and returns it.
 
-    One legend for all panels is put below them, in as many columns as fit side by side. The figure grows by the legend
-    and by titles of several lines, so that the panels keep their size.
+    One legend for all panels is put below them, in as many columns as fit side by side; the figure grows by it.
     """
-    extra_lines: dict[int, int] = {}  # of the longest title in each row of panels, beyond the first line
     handles: list[Any] = []  # of each label once, unless a panel itself has it twice
     for axis in figure.axes:
-        row = axis.get_subplotspec().rowspan.start
-        extra_lines[row] = max(extra_lines.get(row, 0), axis.get_title().count("\n"))
         known = {handle.get_label() for handle in handles}
         handles += [handle for handle in axis.get_legend_handles_labels()[0] if handle.get_label() not in known]
-    figure.set_figheight(figure.get_figheight() + TITLE_LINE_HEIGHT * sum(extra_lines.values()))
     for rows in range(1, len(handles) + 1):
         columns = -(-len(handles) // rows)
         legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, markerscale=2)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..names import HUMAN
 from ..result import SeedValues
 from . import style
-from .measurements import Evaluations, Row, again, human_of, rows_of
+from .measurements import Evaluations, Row, again, human_of, number, reading, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,16 +42,16 @@ def alpha_sweep(evaluations: Evaluations) -> Figure:
     """
     swept: dict[float, list[Row]] = {}  # by the value of the option
     options, levels = set(), {}
-    for row in rows_of(evaluations, "checkpoints"):
-        criterion = row.values.get("criterion")
-        if isinstance(criterion, Mapping) and criterion.get("_name") == "agg":
-            option = "agg_rare_fraction" if criterion.get("agg_rare_fraction") else "agg_alpha"
-            options.add(option)
-            swept.setdefault(row.number("criterion", option), []).append(row)
-        elif row.name == AGG_CURVE or row.name in levels:
-            raise again(row, "eval-lm")
-        else:
-            levels[row.name] = row
+    with reading(evaluations, "eval-lm"):
+        for row in rows_of(evaluations, "checkpoints"):
+            if row["criterion"].get("_name") == "agg":
+                option = "agg_rare_fraction" if row["criterion"].get("agg_rare_fraction") else "agg_alpha"
+                options.add(option)
+                swept.setdefault(number(row["criterion"][option]), []).append(row)
+            elif row["name"] == AGG_CURVE or row["name"] in levels:
+                raise again(evaluations, row["name"], "eval-lm")
+            else:
+                levels[row["name"]] = row
     if len(swept) < 2 or len(options) > 1:
         mixed = ", some with --agg-alpha and some with --agg-rare-fraction" if len(options) > 1 else ""
         raise UserError(
@@ -61,24 +60,23 @@ def alpha_sweep(evaluations: Evaluations) -> Figure:
         )
     panels, lines = {"perplexity": "perplexity", "uniq": "Uniq", "isotropy": "I(W)"}, ("total", "rare")
     figure, axes = style.new_figure(rows=len(lines), columns=len(panels), width=4.0, height=3.0, sharex=True)
-    for line, axes_of_line in zip(lines, axes, strict=True):
-        for axis, (key, title) in zip(axes_of_line, panels.items(), strict=True):
-            models = [
-                SeedValues({number: row.number(key, line) for number, row in enumerate(swept[x])})
-                for x in sorted(swept)
-            ]
-            # Where a model has no value, there is a gap.
-            means = [one.mean if len(one.numbers) == len(one.of_seed) else math.nan for one in models]
-            if any(len(one.of_seed) > 1 for one in models):
-                spread = [one.deviation or 0.0 for one in models]
-                low, high = ([mean + sign * sd for mean, sd in zip(means, spread, strict=True)] for sign in (-1, 1))
-                style.band(axis, 0, sorted(swept), low, high)
-            style.line(axis, 0, sorted(swept), means, AGG_CURVE, marked=True)
-            for index, (name, row) in enumerate(levels.items()):
-                style.level(axis, index, row.number(key, line), name)
-            if key == "uniq":  # a number of tokens
-                axis.yaxis.get_major_locator().set_params(integer=True)
-            style.finish(axis, title=f"{title}, {line}")
+    places = [(key, title, line) for line in lines for key, title in panels.items()]
+    for axis, (key, title, line) in zip(axes.flat, places, strict=True):
+        with reading(evaluations, "eval-lm"):
+            models = [SeedValues(dict(enumerate(number(row[key][line]) for row in swept[x]))) for x in sorted(swept)]
+            heights = {name: number(row[key][line]) for name, row in levels.items()}
+        # Where a model has no value, there is a gap.
+        means = [one.mean if len(one.numbers) == len(one.of_seed) else math.nan for one in models]
+        if any(len(one.of_seed) > 1 for one in models):
+            spread = [one.deviation or 0.0 for one in models]
+            low, high = ([mean + sign * sd for mean, sd in zip(means, spread, strict=True)] for sign in (-1, 1))
+            axis.fill_between(sorted(swept), low, high, color=style.COLORS[0], alpha=0.2, linewidth=0)
+        style.line(axis, 0, sorted(swept), means, AGG_CURVE, marked=True)
+        for index, (name, height) in enumerate(heights.items()):
+            style.level(axis, index, height, name)
+        if key == "uniq":  # a number of tokens
+            axis.yaxis.get_major_locator().set_params(integer=True)
+        style.finish(axis, title=f"{title}, {line}")
     for axis in axes[-1]:
         axis.set_xlabel(AGG_OPTIONS[next(iter(options))])
     return style.finish_figure(figure)
@@ -103,21 +101,23 @@ def class_sweep(evaluations: Evaluations) -> Figure:
 
     def measures(row: Row) -> list[float]:
         """Those of bigrams, the second of the orders from 1 on; in the order of the panels."""
-        return [100 * row.number("ms_jaccard", 1), 100 * row.number("self_bleu", 1), row.number("kld")]
+        bigrams = [row["ms_jaccard"] and row["ms_jaccard"][1], row["self_bleu"] and row["self_bleu"][1]]
+        return [*(100 * number(one) for one in bigrams), number(row["kld"])]
 
     curves: dict[str, dict[int, list[float]]] = {curve: {} for curve in CLASS_CURVES}
     levels: dict[str, list[float]] = {}
-    for row in rows_of(evaluations, "files"):
-        match = CLASS_MODEL.search(row.name)
-        points, key = (curves[match[1]], int(match[2])) if match else (levels, row.name)
-        if key in points or key in (*CLASS_CURVES, HUMAN):
-            raise again(row, "text-metrics")
-        points[key] = measures(row)
+    with reading(evaluations, "text-metrics"):
+        for row in rows_of(evaluations, "files"):
+            match = CLASS_MODEL.search(row["name"])
+            points, key = (curves[match[1]], int(match[2])) if match else (levels, row["name"])
+            if key in points or key in (*CLASS_CURVES, HUMAN):
+                raise again(evaluations, row["name"], "text-metrics")
+            points[key] = measures(row)
+        human = human_of(evaluations, measures)
     if min(map(len, curves.values())) < 2:
         found = " and ".join(f"{len(points)} models named …{curve}-N" for curve, points in curves.items())
         expected = "expected two or more of each, N their number of classes; see --name of text-metrics"
         raise UserError(f"{', '.join(evaluations)}: found {found}; {expected}")
-    human = human_of(evaluations, measures)
     figure, axes = style.new_figure(columns=3, width=4.0, height=3.0)
     titles = ("MS-Jaccard-2 × 100", "Self-BLEU-2 × 100", "KLD in nats")
     for panel, (axis, title) in enumerate(zip(axes[0], titles, strict=True)):

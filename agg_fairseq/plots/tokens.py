@@ -13,19 +13,19 @@ from ..errors import UserError
 from ..metrics.groups import MASS_GROUPS
 from ..names import HUMAN
 from . import style
-from .measurements import Evaluations, Row, again, human_of, rows_of
+from .measurements import Evaluations, Row, again, human_of, number, reading, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def frequencies(data: Mapping[str, str | Path]) -> Figure:
+def frequencies(folders: Mapping[str, str | Path]) -> Figure:
     """Draws the number of occurrences of each token in the training split by its rank, on logarithmic scales.
 
     A curve for each folder, or for each language of a parallel corpus. Tokens without occurrences are left out.
 
     Args:
-        data: folders written by `fairseq-preprocess`, with the training split, by the names of the curves.
+        folders: written by `fairseq-preprocess`, with the training split, by the names of the curves.
 
     Raises:
         UserError: a folder has no training split, or a file in it is damaged.
@@ -33,7 +33,7 @@ def frequencies(data: Mapping[str, str | Path]) -> Figure:
     Reference: Gao et al. (2019), Fig. 3.
     """
     counts: list[tuple[str, Tensor]] = []
-    for name, folder in zip(data, map(Path, data.values()), strict=True):
+    for name, folder in zip(folders, map(Path, folders.values()), strict=True):
         if (folder / "dict.txt").is_file():
             counts.append((name, count_tokens(folder, load_dictionary(folder))))
             continue
@@ -70,16 +70,17 @@ def token_shares(evaluations: Evaluations) -> Figure:
     """
 
     def shares(row: Row) -> list[float]:
-        if not row.values.get("shares"):
-            raise UserError(f"{row.source}: found no shares of {row.name}; run text-metrics with --data")
-        return [row.number("shares", group) for group in MASS_GROUPS]
+        if not row.get("shares"):
+            raise UserError(f"{', '.join(evaluations)}: found no shares; run text-metrics with --data")
+        return [number(row["shares"][group]) for group in MASS_GROUPS]
 
     models: dict[str, list[float]] = {}
-    for row in rows_of(evaluations, "files"):
-        if row.name in models:
-            raise again(row, "text-metrics")
-        models[row.name] = shares(row)
-    human = human_of(evaluations, shares)
+    with reading(evaluations, "text-metrics"):
+        for row in rows_of(evaluations, "files"):
+            if row["name"] in models:
+                raise again(evaluations, row["name"], "text-metrics")
+            models[row["name"]] = shares(row)
+        human = human_of(evaluations, shares)
     figure, axes = style.new_figure(width=7.0)
     width = 0.8 / (len(models) + 1)  # 0.2 of the distance between two groups is left free
     for index, (name, of_groups) in enumerate([*models.items(), (HUMAN, human)]):

@@ -7,13 +7,13 @@ import os.path
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import UserError
 from ..measures import Column, Measure, measure_of
 from ..names import HUMAN
 from ..result import Result, SeedValues, Value, format_change, format_value, is_relative
-from .page import Cell, Table, Term, Verdict
+from .page import Table, Term, Verdict
 from .runs import Run, settings_of
 
 NEARLY = 0.01
@@ -45,12 +45,25 @@ class Model:
 class Compared(NamedTuple):
     """What a table shows of a measure of a model."""
 
+    column: Column
     value: SeedValues
     change: SeedValues | None = None
     """From the baseline; None for the baseline itself."""
     verdict: str = ""
     """`BETTER`, `WORSE` or `SAME`; empty if no direction is better, or for the baseline."""
     is_best: bool = False
+
+    @property
+    def text(self) -> str | None:
+        """Mean and deviation."""
+        return format_value(self.value, self.column.digits)
+
+    @property
+    def note(self) -> str:
+        """The mean change with a minus sign as it is printed; the seeds' deviation is beside the value itself."""
+        if self.change is None or not self.change.numbers:
+            return ""
+        return str(format_change(SeedValues({"": self.change.mean}), self.column)).replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -80,17 +93,18 @@ class Comparison:
         for run in runs:
             settings = settings_of(run.checkpoint.state)
             seed = settings.pop(SEED, "")
-            of_seed = alike.setdefault(frozenset(settings.items()), {})
-            if seed in of_seed:  # trained twice with the same seed: another model
-                alike[frozenset({*settings.items(), ("run", run.name)})] = {seed: run.name}
-            else:
-                of_seed[seed] = run.name
+            if seed in alike.get(frozenset(settings.items()), {}):  # trained twice with the same seed: another model
+                settings["run"] = run.name
+            alike.setdefault(frozenset(settings.items()), {})[seed] = run.name
         models: list[Model] = []
         for of_seed in alike.values():
-            names = list(of_seed.values())
-            shared = _shared_name(names) if len(names) > 1 else names[0]
-            taken = {*(model.name for model in models), *(run.name for run in runs if run.name not in names), ""}
-            models.append(Model(names[0] if shared in taken else shared, of_seed))
+            first, *others = names = list(of_seed.values())
+            # what the names of several seeds have in common at their beginnings, without a rest like `-seed-`, or ends
+            shared = re.sub(r"([-_./ ]+s|[-_./ ]*seed|^s)?[-_./ ]*\d*$", "", os.path.commonprefix(names))
+            end = os.path.commonprefix([name[::-1] for name in names])[::-1]
+            shared = shared or re.sub(r"^\d*[-_./ ]+", "", end)
+            taken = {*(model.name for model in models), *(run.name for run in runs), ""}
+            models.append(Model(shared if others and shared not in taken else first, of_seed))
         chosen = [model for model in models if baseline is None or baseline in (model.name, *model.runs.values())]
         if not chosen:
             expected = ", ".join(run.name for run in runs)
@@ -122,7 +136,7 @@ class Comparison:
             human = result.rows[HUMAN][number] if HUMAN in result.rows else None
             measure = measure_of(column)
             distance = measure.distance(human if isinstance(human, float | int) else None) if measure else None
-            compared = {name: Compared(value) for name, value in values.items()}
+            compared = {name: Compared(column, value) for name, value in values.items()}
             base = values.get(self.baseline.name)
             if measure is not None and len(values) > 1:
                 least = min(distance(value.mean) for value in values.values()) if distance else math.nan
@@ -131,7 +145,7 @@ class Comparison:
                     if base is not None and name != self.baseline.name:
                         change, verdict = _against(value, base, column, distance)
                     is_best = distance is not None and distance(value.mean) == least
-                    compared[name] = Compared(value, change, verdict, is_best)
+                    compared[name] = Compared(column, value, change, verdict, is_best)
             found.append((column, measure, compared))
         return found
 
@@ -144,12 +158,12 @@ class Comparison:
         """
         runs = {run for model in self.models for run in model.runs.values()}
         others = {" ".join(names): cells for names, cells in result.formatted() if names[0] not in runs}
-        rows: list[list[str | Cell | Term | None]] = []
+        rows: list[list[Any]] = []
         for number, (column, measure, compared) in enumerate(self.compare(result)):
             if column.title.startswith(left_out):
                 continue
             title = column.title if measure is None else Term(column.title, measure)
-            cells = [_cell(compared.get(model.name), column) for model in self.models]
+            cells = [compared.get(model.name) for model in self.models]
             rows.append([title, *cells, *(formatted[number] for formatted in others.values())])
         return Table(["", *map(self.title, self.models), *others], rows, result.signature)
 
@@ -170,8 +184,7 @@ class Comparison:
                 found, base = compared.get(model.name), compared.get(self.baseline.name)
                 if found is not None and found.verdict:
                     means = [str(format_value(one.value.mean, column.digits)) for one in (base, found)]
-                    change = f"{column.title} {_change(found, column)} ({' → '.join(means)})"
-                    lists[found.verdict].append(change)
+                    lists[found.verdict].append(f"{column.title} {found.note} ({' → '.join(means)})")
             if any(lists.values()):
                 verdicts.append(Verdict(f"{self.title(model)} against {self.title(self.baseline)}", lists))
         return verdicts
@@ -202,26 +215,3 @@ def _against(
     else:
         least = max(NEARLY * abs(base.mean), 0.5 * 10**-column.digits)
     return change, SAME if abs(gains.mean) <= least else BETTER if gains.mean > 0 else WORSE
-
-
-def _shared_name(names: Sequence[str]) -> str:
-    """What names have in common at their beginnings, or else at their ends, without a rest like `-seed-` or `/`."""
-    start = os.path.commonprefix(names)
-    end = os.path.commonprefix([name[::-1] for name in names])[::-1]
-    stripped = (re.sub(r"([-_./ ]+s|[-_./ ]*seed|^s)?[-_./ ]*\d*$", "", start), re.sub(r"^[\d]*[-_./ ]+", "", end))
-    return stripped[0] or stripped[1]
-
-
-def _change(compared: Compared, column: Column) -> str:
-    """The mean change with a minus sign as it is printed; the seeds' deviation is beside the value itself."""
-    if compared.change is None or not compared.change.numbers:
-        return ""
-    return str(format_change(SeedValues({"": compared.change.mean}), column)).replace("-", "−")
-
-
-def _cell(compared: Compared | None, column: Column) -> Cell:
-    if compared is None:
-        return Cell(None)
-    return Cell(
-        format_value(compared.value, column.digits), _change(compared, column), compared.verdict, compared.is_best
-    )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..errors import UserError
 from ..measures import Measure
@@ -34,31 +34,19 @@ class Term(NamedTuple):
     measure: Measure
 
 
-class Cell(NamedTuple):
-    """A value of a table that is compared with others."""
-
-    text: str | None
-    """None becomes a dash."""
-    note: str = ""
-    """Its difference to the baseline."""
-    verdict: str = ""
-    """"better" or "worse" than the baseline, or anything else."""
-    best: bool = False
-
-
 @dataclass(frozen=True)
 class Table:
     """A table that can be scrolled sideways where it is too wide.
 
     Args:
         header: title of each column.
-        rows: title of the row, then its cells; None becomes a dash.
+        rows: title of the row, a text or a `Term`, then its cells: texts, `Compared` values, or None, which is a dash.
         signature: the settings that affect the numbers, shown below the table.
     """
 
     kind: ClassVar[str] = "table"
     header: Sequence[str]
-    rows: Sequence[Sequence[str | Term | Cell | None]]
+    rows: Sequence[Sequence[Any]]
     signature: str = ""
 
     @classmethod

@@ -42,17 +42,26 @@ def write_report(
     output: str | Path,
     options: ReportOptions | None = None,
 ) -> WrittenReport:
-    """Compares runs of fairseq-train on one page of HTML.
+    """Compares runs of fairseq-train on one page: settings, learning curves, measures, pictures, samples of text.
 
-    The page holds its pictures and loads nothing. Results and generated texts are kept
-    in a `Cache` in the folder `{output}-files`. An error in a section costs only that section; the reason is on the
-    page.
+    The best checkpoint of each run is measured, or the last one where it has no best; and its `train.log` is read, that
+    `fairseq-train --log-format json --log-file RUN/train.log` writes. For language models, the page has perplexity,
+    isotropy, neighbors, continuations of the split's prefixes and their measures. For translation models, it has BLEU
+    of logs of fairseq-generate and the similarity of aligned words, if these files are given. At the top, the page says
+    what is better and what is worse in each model than in the baseline. Runs that differ by their seed alone are one
+    model, with mean and standard deviation. What cannot be shown is listed at the end, with the reason. If the reason
+    is an error, the page is written nevertheless, and the exit status is 2.
+
+    The HTML page contains all pictures. It needs no network, can be read on a phone, and can be printed. Results and
+    generated texts are stored in the folder `{output}-files`, and are computed again only if a checkpoint, the data or
+    an option has changed.
+
+        agg-fairseq report runs/mle runs/agg --data data-bin/wikitext-2 --output report.html
 
     Args:
-        runs: folders of runs, all of the same task, by the names that the page shows. The best checkpoint of each is
-            measured, or the last one where it has no best.
+        runs: folders of runs, all of the same task, by the names that the page shows.
         data: folder written by `fairseq-preprocess` that the runs were trained on.
-        output: the page to write, a name that ends in .html.
+        output: page to write, .html.
         options: what is shown; None: the defaults of `ReportOptions`.
 
     Raises:

@@ -16,7 +16,6 @@ from ..checkpoints.fairseq_checkpoint import Checkpoint, check_run_folder, check
 from ..errors import UserError
 from ..evaluation.inputs import check_row_names
 from ..evaluation.training_log import read_entries
-from ..functional.terms import TERMS
 from ..names import HUMAN
 from ..result import format_value
 
@@ -35,11 +34,8 @@ NOT_SETTINGS = frozenset(
     "device_id distributed_rank no_progress_bar log_format log_interval num_workers no_epoch_checkpoints".split()
 )
 """Options that say where files are and what is printed: they differ between any two runs, and affect no number."""
-OFF = frozenset((None, "None", "0", "0.0", "False", ""))
-"""Values of an option that is switched off, or that a run does not have."""
-ADDED = frozenset((*(term.option for term in TERMS), "center_output", "dispersion_gamma", "isoscore_gamma"))
-"""What a criterion of this package can add to its training, in version 0.2.0 (the last two) or now. Without the option,
-or with 0, nothing is added."""
+OFF = frozenset(("None", "0", "0.0", "False", ""))
+"""Values of an option that is switched off, which is as if the run did not have it."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +140,7 @@ def _section(state: Mapping[str, Any], section: str) -> dict[str, Any]:
 def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
     """The options of fairseq-train that a checkpoint was trained with, in fairseq's order, and their values.
 
-    Options that the run ignores are left out: weights of terms that are 0, and the threshold of AGG if it has the share
-    of the vocabulary instead.
+    Options that are switched off are left out, and the threshold of AGG if it has the share of the vocabulary instead.
     """
     settings: dict[str, str] = {}
     for section in SECTIONS:
@@ -154,9 +149,9 @@ def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
             name = key if key != "_name" else "arch" if section == "model" else section
             is_default = (name, value) == ("restore_file", "checkpoint_last.pt")  # the run goes on from itself
             is_ignored = name == "agg_alpha" and options.get("agg_rare_fraction") is not None
-            if name in NOT_SETTINGS or is_default or is_ignored or (name in ADDED and not value):
-                continue
             text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            if name in NOT_SETTINGS or is_default or is_ignored or text in OFF:
+                continue
             settings.setdefault(f"--{name.replace('_', '-')}", text)
     return settings
 
@@ -169,9 +164,8 @@ def different_settings(states: Sequence[Mapping[str, Any]]) -> list[tuple[str, l
 
     Returns:
         The name of each option, in fairseq's order, and its value in each checkpoint; None where it has no such option.
-        An option that is switched off in all runs that have it is left out: it changes nothing.
     """
     settings = [settings_of(state) for state in states]
     names = dict.fromkeys(name for of_state in settings for name in of_state)
     rows = [(name, [of_state.get(name) for of_state in settings]) for name in names]
-    return [(name, values) for name, values in rows if len(set(values)) > 1 and not set(values) <= OFF]
+    return [(name, values) for name, values in rows if len(set(values)) > 1]

@@ -51,23 +51,23 @@ class ReportOptions:
     """What a report shows beside the runs themselves. The defaults are those of the evaluations.
 
     Args:
-        split: the split that is evaluated and continued.
-        valid_split: the split of the learning curves.
+        split: split to evaluate and to continue.
+        valid_split: split whose loss the learning curves show.
         groups: frequency groups by one of `data.vocabulary.GROUPINGS`; None: the default of each evaluation.
         tokens_per_sample: tokens per block for the perplexity; None: as in training.
-        words: whose nearest neighbors are shown; None: three rare words.
-        datasets: of word similarity, as of `data.word_pairs.dataset_files`; None leaves the section out.
+        words: words whose nearest neighbors are shown; None: three rare words.
+        datasets: data sets of word similarity: see word-similarity --help.
         tokenizer: how words are split into tokens.
-        prefix_length: tokens that are given to a model to continue.
-        length: tokens that it continues by.
-        max_texts: how many prefixes are continued; None: all of the split.
-        topk: draws from the K tokens of the highest probability; None takes the first of them.
+        prefix_length: tokens that a model is given.
+        length: tokens of a continuation and of a reference.
+        max_texts: continue only the first N prefixes; None: all.
+        topk: draw each token from the K of the highest probability; None: take the most probable one.
         seed: of the random numbers.
-        translations: what fairseq-generate printed, one log per run; None leaves the section out.
-        reference: untokenized references of these, for sacreBLEU.
-        moses: language code of Moses tokens in the translations, which are then detokenized.
-        alignments: word alignments of the training split; None leaves the section out.
-        device: "cpu", "cuda", …; None: a GPU if there is one.
+        translations: outputs of fairseq-generate, one per run.
+        reference: untokenized references of the translations, for sacreBLEU.
+        moses: detokenize the translations: see bleu --help.
+        alignments: word alignments of the training split, for AlignSim.
+        device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
         baseline: name of the run that the others are compared with; None: the first.
     """
 

@@ -157,7 +157,7 @@ def test_sacrebleu_warns_of_tokenized_text(tmp_path, capsys, caplog):
         (None, ("--reference", "gap"), "found nothing on line 3"),
         (None, ("--name", "a", "b"), "2 names for 1"),
         (None, ("--json", "/dev/null/x.json"), "cannot write"),
-        (None, ("--json", "a.log"), "--json: found a.log, a file that is read"),
+        (None, ("--json", "a.log"), "--json: found a.log, a file that no"),
     ],
 )
 def test_refusals(tmp_path, monkeypatch, capsys, hypotheses, options, words):

@@ -1,7 +1,6 @@
 """The `agg-fairseq` command, called in this process: errors, files, help."""
 
 import argparse
-import inspect
 import json
 import os
 import shutil
@@ -11,15 +10,11 @@ import sys
 import pytest
 import torch
 
-from agg_fairseq import evaluation
 from agg_fairseq.cli.main import COMMANDS, build_parser, main
 from agg_fairseq.data.binarized import count_tokens, load_dictionary
-from agg_fairseq.data.eflomal_alignment import align_split
 from agg_fairseq.errors import UserError
-from agg_fairseq.f2.conversion import convert_to_f2
 from agg_fairseq.files import write_json, write_whole
 from agg_fairseq.names import unique_names
-from agg_fairseq.report import ReportOptions
 from agg_fairseq.result import format_table
 from tests.commands import changed, refused, run, save_model
 
@@ -53,14 +48,13 @@ def test_bad_checkpoints_are_one_line(good_checkpoint, lm_data, tmp_path, capsys
         shutil.copy(good_checkpoint, name)
     if write is not None:
         write(tmp_path / name)
-    (tmp_path / "out.json").write_text("the old file")
     for command in (
-        ("eval-lm", lm_data, "--path", name, "--json", "out.json"),
+        ("eval-lm", lm_data, "--path", name, "--json", "new.json"),
         ("plot", "singular-values", name, "--output", "out.png"),
     ):
         error = refused(capsys, *command)
         assert words in error and name in error
-    assert (tmp_path / "out.json").read_text() == "the old file" and not {"ran", "out.png"} & set(os.listdir())
+    assert not {"ran", "new.json", "out.png"} & set(os.listdir())
 
 
 def diverge(state):
@@ -90,7 +84,7 @@ def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, ca
         (["--max-tokens", "4"], "--max-tokens: expected 16 (--tokens-per-sample) to 2^31 - 1"),
         (["--gen-subset", "dev"], "dev.bin"),
         (["--name", "a", "b"], "2 names for 1"),
-        (["--json", "c.pt"], "--json: found c.pt, a file that is read"),
+        (["--json", "c.pt"], "--json: found c.pt, a file that no command here wrote; name another"),
         (["nowhere"], "no such folder"),
         (["."], "found no dict.txt"),
     ],
@@ -129,34 +123,22 @@ def test_mistakes_with_options(tmp_path, capsys):
     assert "COMMAND" in capsys.readouterr().err
 
 
-FUNCTIONS = {
-    "align": align_split,
-    "align-sim": evaluation.align_sim,
-    "bleu": evaluation.bleu,
-    "convert-to-f2": convert_to_f2,
-    "eval-lm": evaluation.perplexity,
-    "generate-lm": evaluation.generate_texts,
-    "isotropy": evaluation.isotropy,
-    "neighbors": evaluation.neighbors,
-    "report": ReportOptions,
-    "text-metrics": evaluation.text_metrics,
-    "word-similarity": evaluation.word_similarity,
-}
-MADE = {"cache", "checkpoint", "checkpoints", "logs", "texts", "tokenizer"}
-"""Parameters that a command makes of several options, or of its inputs."""
-
-
-def test_every_option_of_a_function_is_one_of_its_command():
-    """`options_of` passes them on by their names, and would leave out one that has another."""
+def test_options_are_the_parameters_of_a_function():
+    """Spelling, type, default and help of `generate_texts`, by hand; a parameter made of others has none."""
     (commands,) = (one for one in build_parser(COMMANDS)._actions if isinstance(one, argparse._SubParsersAction))
-    for name, function in FUNCTIONS.items():
-        known = {action.dest: action.default for action in commands.choices[name]._actions}
-        for parameter in inspect.signature(function).parameters.values():
-            if parameter.name in MADE or (name, parameter.name) == ("eval-lm", "split"):
-                continue
-            assert parameter.name in known, (name, parameter.name)
-            if parameter.default is not inspect.Parameter.empty:
-                assert known[parameter.name] == parameter.default, (name, parameter.name)
+    options = {action.dest: action for action in commands.choices["generate-lm"]._actions}
+    assert options["split"].option_strings == ["--gen-subset"] and options["data"].option_strings == []
+    topk, seed, output = (options[name] for name in ("topk", "seed", "output"))
+    assert (topk.type, topk.default, topk.metavar) == (int, None, "N") and output.required and not seed.required
+    assert topk.help == "draw each token from the K of the highest probability; default: take the most probable one"
+    assert seed.help == "of the random numbers, 0 to 2⁶³ − 1 (default: %(default)s)" and seed.default == 1
+    assert "checkpoint" not in options and options["f2_decoding"].choices
+    words = {action.dest: action for action in commands.choices["word-similarity"]._actions}
+    assert (
+        words["datasets"].nargs == "+" and words["as_published"].default is False and words["kind"].default == "words"
+    )
+    for command in commands.choices.values():
+        assert all(action.help or action.nargs == argparse.PARSER for action in command._actions), command.prog
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -192,33 +174,14 @@ def test_files_are_written_whole(tmp_path):
         write_json(target / "y.json", 1)
 
 
-def test_data_are_not_written_over(lm_data, good_checkpoint, tmp_path, capsys):
-    data = shutil.copytree(lm_data, tmp_path / "bin")
-    start = ("isotropy", good_checkpoint, "--data", data, "--json")
-    for file in ("dict.txt", "train.bin"):
-        assert "a file in a folder that is read" in refused(capsys, *start, data / file)
-        assert (data / file).read_bytes() == (lm_data / file).read_bytes()
-    for _ in range(2):  # a result that was written there is replaced
-        run(capsys, *start, data / "i.json")
-
-
-def test_the_configuration_of_a_model_of_transformers_is_not_written_over(tmp_path, capsys):
-    from safetensors.torch import save_file
-
-    model, linked = tmp_path / "gpt", tmp_path / "snapshot"
-    model.mkdir()
-    linked.mkdir()
-    save_file({"lm_head.weight": torch.randn(6, 2)}, model / "model.safetensors")
-    (model / "config.json").write_text("{}")
-    for path in (model, model / "model.safetensors"):
-        assert "name another" in refused(capsys, "isotropy", path, "--json", model / "config.json")
-    assert (model / "config.json").read_text() == "{}"
+def test_only_an_earlier_result_is_written_over(good_checkpoint, tmp_path, capsys):
+    start = ("isotropy", good_checkpoint, "--json")
+    for content in ("data", '{"model_type": "gpt2"}'):
+        (tmp_path / "config.json").write_text(content)
+        assert "a file that no command here wrote" in refused(capsys, *start, tmp_path / "config.json")
+        assert (tmp_path / "config.json").read_text() == content
     for _ in range(2):
-        run(capsys, "isotropy", model, "--json", model / "isotropy.json")
-    for file in model.iterdir():
-        (linked / file.name).symlink_to(file)
-    refused(capsys, "isotropy", linked, "--json", linked / "config.json")
-    assert (linked / "config.json").is_symlink()
+        run(capsys, *start, tmp_path / "i.json")
 
 
 def test_names():

@@ -91,7 +91,7 @@ def test_every_function_has_the_defaults_of_its_command(lm_runs, lm_data, pairs,
         assert capsys.readouterr().out == f"{result.table(transposed=function is isotropy)}\n\n{result.signature}\n"
 
 
-@pytest.mark.parametrize("name", [name for name in evaluation.__all__ if name[0].islower()])
+@pytest.mark.parametrize("name", [name for name, one in vars(evaluation).items() if inspect.isfunction(one)])
 def test_signatures_of_the_public_functions(name):
     """Typed throughout, options by keyword, and checkpoints, logs or texts by name first."""
     function = getattr(evaluation, name)

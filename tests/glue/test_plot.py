@@ -141,7 +141,7 @@ def test_pictures_from_python(lm_runs, lm_data, eval_json):
     found, expected = ([line.get_xydata().tolist() for line in figure.axes[0].lines] for figure in figures)
     assert found == expected and pyplot.get_fignums() == []
     broken = Result(result.columns, result.rows, result.signature, {"checkpoints": [1]})
-    with pytest.raises(UserError, match="^mine: found no 'checkpoints'"):
+    with pytest.raises(UserError, match="^mine: found .*; expected what eval-lm --json writes"):
         plots.alpha_sweep({"mine": broken})
 
 
@@ -192,7 +192,7 @@ LONG = [f"wikitext-2-transformer-lm-adaptive-gradient-gating-run-number-{number}
 @pytest.mark.grid(2)
 @pytest.mark.parametrize(
     ("picture", "rows"),
-    {"projection": 2, "inner-products": 2, "similarity": 4, "singular-values": 1, "learning-curves": 1}.items(),
+    {"projection": 2, "inner-products": 2, "singular-values": 1, "learning-curves": 1}.items(),
 )
 def test_six_long_names(picture, rows, inputs, tmp_path):
     """Three panels side by side, the legend below them all, and no text on another."""
@@ -207,24 +207,15 @@ def test_six_long_names(picture, rows, inputs, tmp_path):
     assert 0 <= below.x0 and below.x1 <= figure.bbox.width
     boxes = [*panels, *(text.get_window_extent() for text in legend.get_texts())]
     assert not any(one.overlaps(other) for index, one in enumerate(boxes) for other in boxes[:index])
-    height = {axis.get_window_extent().height / figure.dpi for axis in figure.axes}
-    assert min(height) > 2, "the panels keep their size"
-    labels = [axis.get_ylabel() for axis in figure.axes]
-    if picture in ("projection", "similarity"):
-        assert [bool(label) for label in labels] == [True, False, False] * rows
+    assert min(axis.get_window_extent().height / figure.dpi for axis in figure.axes) > 2, "the panels keep their size"
 
 
-def test_panels_without_gaps(inputs):
-    """Four panels are two rows of two; of five, the one above the gap has the labels and the numbers of the x axis."""
-    words = list(map(str, inputs["projection"]))
-    figure = drawn("projection", *words[:2] * 2, *words[2:], "--name", *"abcd")
-    assert [bool(axis.get_xlabel()) for axis in figure.axes] == [False, False, True, True]
+def test_the_scale_of_the_projection(inputs):
+    """The same for all panels and both axes, and no panel is a narrow strip."""
+    figure = drawn("projection", *inputs["projection"])
     (scale,) = {(axis.get_xlim(), axis.get_ylim(), axis.get_aspect()) for axis in figure.axes}
     widths = [high - low for low, high in scale[:2]]
-    assert scale[2] == 1 and min(widths) >= 0.599 * max(widths), "no panel is a narrow strip"
-    figure = drawn("projection", *words[:2] * 2, words[0], *words[2:], "--name", *"abcde")
-    assert [bool(axis.get_xlabel()) for axis in figure.axes] == [False, False, True, True, True]
-    assert [axis.xaxis.get_tick_params()["labelbottom"] for axis in figure.axes] == [False, False, True, True, True]
+    assert scale[2] == 1 and min(widths) >= 0.599 * max(widths)
 
 
 @pytest.mark.parametrize(
@@ -334,30 +325,20 @@ def changed(path, target, *changes):
 @pytest.mark.parametrize(
     ("picture", "change", "words"),
     [
-        ("alpha-sweep", ("checkpoints", 0, "perplexity", ...), "found nothing as perplexity total of 'mle'"),
-        ("alpha-sweep", ("checkpoints", 1, "isotropy", "rare", "0.5"), "found a str as isotropy rare of 'agg'"),
-        ("alpha-sweep", ("checkpoints", 1, "criterion", "agg_rare_fraction", "x"), "found a str as criterion"),
+        ("alpha-sweep", ("checkpoints", 0, "perplexity", ...), "found no 'perplexity'; expected what eval-lm --json"),
+        ("alpha-sweep", ("checkpoints", 1, "isotropy", "rare", "0.5"), "found a str instead of a number"),
         ("alpha-sweep", ("checkpoints", 1, "criterion", "agg_rare_fraction", 0.6), "values: 1; expected two or more"),
-        ("alpha-sweep", ("checkpoints", 0, "name", None), "found no 'checkpoints' with names"),
         ("alpha-sweep", ("checkpoints", 0, "name", "AGG"), "found the name 'AGG' again"),
-        ("alpha-sweep", ("checkpoints", [1]), "found no 'checkpoints'"),
-        ("token-shares", ("human", ...), "found no shares of human"),
-        ("token-shares", ("human", "shares", None), "found no shares of human"),
-        ("token-shares", ("files", 0, "shares", "rare", ...), "found nothing as shares rare of 'a'"),
-        ("class-sweep", ("files", 0, "self_bleu", [0.5]), "found nothing as self_bleu 1 of 'mle'"),
-        ("class-sweep", ("files", 0, "name", "equal-token"), "found the name 'equal-token' again"),
+        ("token-shares", ("human", "shares", None), "found no shares"),
         ("class-sweep", ("files", 0, "name", "f2"), "found the name 'f2' again"),
         ("class-sweep", ("files", 0, "name", "mle-equal-token-4"), "equal-token-4' again"),
-        ("class-sweep", ("files", 7, "name", "x"), None),
-        ("class-sweep", ("files", ...), "found no 'files'"),
+        ("class-sweep", ("files", ...), "found no 'files'; expected what text-metrics --json writes"),
     ],
 )
 def test_foreign_numbers(picture, change, words, inputs, tmp_path, capsys):
     path = changed(inputs[picture][0], tmp_path / "bad.json", change)
-    if words is None:
-        run(capsys, "plot", picture, path, "-o", tmp_path / "x.svg")
-    else:
-        assert words in refused(capsys, "plot", picture, path, "-o", tmp_path / "x.svg")
+    error = refused(capsys, "plot", picture, path, "-o", tmp_path / "x.svg")
+    assert words in error and str(path) in error
 
 
 def test_token_shares_of_several_files(metrics_json, tmp_path, capsys):
@@ -366,7 +347,7 @@ def test_token_shares_of_several_files(metrics_json, tmp_path, capsys):
     figure = drawn("token-shares", metrics_json, other, shutil.copy(metrics_json, tmp_path / "again.json"))
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "human", "human"]
     changed(other, other, ("human", "shares", "rare", 0.9))
-    assert "found another human text" in refused(
+    assert "found different human texts" in refused(
         capsys, "plot", "token-shares", metrics_json, other, "-o", tmp_path / "x.svg"
     )
     changed(metrics_json, other, ("files", 0, "shares", "rare", 0.9))

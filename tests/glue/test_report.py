@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -158,7 +159,7 @@ def test_all_texts_of_a_page_are_escaped():
     blocks = [
         bad,
         page.Table([bad], [[bad, bad, None, bad * 10]], bad),
-        page.Table([bad], [[page.Term(bad, measure), page.Cell(bad, bad, bad)]]),
+        page.Table([bad], [[page.Term(bad, measure), SimpleNamespace(text=bad, note=bad, verdict=bad, is_best=True)]]),
         page.Picture("data:,", 5.0, bad),
         page.Samples(bad, [(bad, bad)]),
         page.Verdict(bad, {"better": [bad]}),

@@ -113,14 +113,14 @@ def test_the_table_of_several_seeds():
     assert table.header == ["", "m (3 seeds, baseline)", "a (3 seeds)"]
     (row,) = table.rows
     assert row[0].measure.better == "lower is better" and row[1].text == "100.00 ± 1.00" and not row[1].note
-    assert (row[2].text, row[2].note, row[2].best) == ("98.00 ± 0.50", "−2.0%", True)
+    assert (row[2].text, row[2].note, row[2].is_best) == ("98.00 ± 0.50", "−2.0%", True)
 
 
 def test_counts_and_undefined_values():
     (row,) = PAIR.table(of_column("Uniq", {"mle": 1234, "agg": 1300, "human": 2000})).rows
     assert (row[1].text, row[2].text, row[3]) == ("1,234", "1,300", "2,000")
     (row,) = PAIR.table(of_column("IsoScore rare", {"mle": None, "agg": 0.5, "human": None})).rows
-    assert (row[1].text, row[2].text, row[2].note, row[3]) == (None, "0.500", "", None)
+    assert (row[1], row[2].text, row[2].note, row[3]) == (None, "0.500", "", None)
 
 
 def test_the_verdict():

@@ -18,8 +18,7 @@ def test_content_here(capsys):
 
 def test_what_it_finds(capsys, monkeypatch):
     versions = doctor.installed_versions()
-    monkeypatch.setattr(doctor, "_has_gpu", lambda: True)
-    monkeypatch.setattr(doctor, "_gpu", lambda: "a card")
+    monkeypatch.setattr(doctor, "_gpus", lambda: ["a card"])
     found = doctor.importlib.util.find_spec
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None if name == "triton" else found(name))
     assert main(["doctor"]) == 0

@@ -90,24 +90,9 @@ def test_commands_that_do_not(place, without_fairseq):
 
 def test_other_missing_packages_are_not_blamed_on_fairseq(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "agg_fairseq.evaluation", None)
-    monkeypatch.delitem(sys.modules, "agg_fairseq.cli.isotropy", raising=False)
+    monkeypatch.delitem(sys.modules, "agg_fairseq.cli.measuring", raising=False)
     with pytest.raises(ModuleNotFoundError):
         run("isotropy {}/lm", place)
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("isotrpy", "agg-fairseq: error: argument COMMAND: invalid choice: 'isotrpy'; did you mean isotropy?"),
-        ("plot projektion x", "argument PICTURE: invalid choice: 'projektion'; did you mean projection?"),
-        ("isotropy x --groups type", "argument --groups: invalid choice: 'type'; did you mean types?"),
-        ("xyz", "invalid choice: 'xyz' (choose from"),
-    ],
-)
-def test_suggestions(command, said, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(command.split())
-    assert stop.value.code == 2 and said in capsys.readouterr().err
 
 
 def test_a_run_where_a_checkpoint_is_wanted_and_the_reverse(place, capsys):
