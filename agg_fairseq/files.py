@@ -8,7 +8,7 @@ import math
 import os
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +24,24 @@ def open_file(path: str | Path, mode: str = "r", **options: Any) -> IO[Any]:
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "expected a file, found a folder, a pipe or a device", str(path))
     return open(path, mode, **options)
+
+
+def read_lines(path: str | Path, expected: str, *, errors: str = "strict") -> Iterator[str]:
+    """The lines of a text in UTF-8, with their ends; only a line feed ends one, unlike U+2028 and the like.
+
+    Args:
+        path: of the file.
+        expected: what the file should be, for errors.
+        errors: "replace" reads bytes that are not UTF-8 as U+FFFD.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        with open_file(path, encoding="utf-8-sig", errors=errors, newline="\n") as file:  # sig: no byte-order mark
+            yield from file
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: unreadable ({first_line(error)}); expected {expected}") from error
 
 
 def read_json_object(path: str | Path, expected: str) -> dict[str, Any]:
@@ -94,17 +112,6 @@ def check_distinct(**paths: str | Path | None) -> None:
         if resolved in seen:
             raise UserError(f"--{option}: found the file of --{seen[resolved]}, {path}; name another")
         seen[resolved] = option
-
-
-def check_not_inside(option: str, path: str | Path, folder: str | Path) -> None:
-    """Sees that a command writes over no file of a folder that it reads. A new file there is no mistake.
-
-    Raises:
-        UserError: `path`, given as `option`, is such a file.
-    """
-    target = Path(path).parent.resolve() / Path(path).name  # a link is in the folder, whatever it leads to
-    if target.is_file() and Path(folder).resolve() in target.parents:
-        raise UserError(f"{option}: found {path}, a file in a folder that is read; name another")
 
 
 def check_writable(path: str | Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from .. import evaluation
 from ..checkpoints.fairseq_checkpoint import Checkpoint, checkpoint_file
 from ..checkpoints.opening import open_models
-from ..data.eflomal_alignment import MODELS, align_split
+from ..data.alignments import MODELS, align_split
 from ..evaluation.calibration import calibrate
 from ..f2.conversion import convert_to_f2
 from ..f2.decoupled_decoding import DECODINGS

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import UserError, first_line
-from ..files import open_file
+from ..errors import UserError
+from ..files import read_lines
 
 DATASETS = ("MEN", "WS353", "RG65", "RW")
 LINES = "lines of word<TAB>word<TAB>score"
@@ -65,22 +65,17 @@ def read_word_pairs(path: str | Path) -> WordPairs:
         UserError: the file cannot be read, has no line, or one of another form.
     """
     pairs = WordPairs([], [], [])
-    try:
-        with open_file(path, encoding="utf-8-sig", newline="\n") as file:
-            for count, line in enumerate(file, 1):
-                try:
-                    first, second, score = (field.strip() for field in line.split("\t"))
-                    if not first or not second or not math.isfinite(float(score)):
-                        raise ValueError
-                except ValueError:
-                    found = line.strip()[:80]
-                    expected = "expected word<TAB>word<TAB>score"
-                    raise UserError(f"{path}, line {count}: found {found!r}; {expected}") from None
-                pairs.first.append(first)
-                pairs.second.append(second)
-                pairs.scores.append(float(score))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: unreadable ({first_line(error)}); expected {LINES}") from error
+    for count, line in enumerate(read_lines(path, LINES), 1):
+        try:
+            first, second, score = (field.strip() for field in line.split("\t"))
+            if not first or not second or not math.isfinite(float(score)):
+                raise ValueError
+        except ValueError:
+            found = line.strip()[:80]
+            raise UserError(f"{path}, line {count}: found {found!r}; expected word<TAB>word<TAB>score") from None
+        pairs.first.append(first)
+        pairs.second.append(second)
+        pairs.scores.append(float(score))
     if not pairs.scores:
         raise UserError(f"{path}: found no pair; expected {LINES}")
     return pairs

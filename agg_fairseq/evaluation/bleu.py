@@ -10,11 +10,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..errors import UserError, first_line
-from ..files import open_file
+from ..errors import UserError
+from ..files import read_lines
 from ..metrics import Bleu, corpus_bleu, tokenized_bleu
 from ..result import Result, signature
-from .generate_log import Translations, read_translations
+from .fairseq_logs import Translations, read_translations
 
 SUBWORD = re.compile(r"@@(?: |$)|▁")
 SUBWORD_SHARE = 0.05
@@ -91,14 +91,10 @@ def _shown(found: Bleu | None) -> tuple[float | None, float | None, float | None
 
 def _check_same_split(log: Translations, first: Translations) -> None:
     """Scores are compared only if they are of the same sentences, and BLEU only if the tokens are the same."""
-    if len(log.references) != len(first.references):
-        raise UserError(
-            f"{log.path}: found {len(log.references)} sentences; expected the {len(first.references)} of "
-            f"{first.path}; translate the same split"
-        )
-    pairs = enumerate(zip(log.references, first.references, strict=True))
-    differing = next((index for index, (one, other) in pairs if one != other), None)
-    if differing is not None:
+    if log.references != first.references:
+        pairs = enumerate(zip(log.references, first.references, strict=False))
+        end = min(len(log.references), len(first.references))
+        differing = next((index for index, (one, other) in pairs if one != other), end)
         raise UserError(
             f"{log.path}: found another reference T-{differing} than in {first.path}; expected the same split, "
             "tokenized in the same way; score the two by themselves"
@@ -111,11 +107,7 @@ def read_reference(path: str | Path, log: Translations) -> list[str]:
     Raises:
         UserError: the file cannot be read, has another number of lines or an empty one.
     """
-    try:
-        with open_file(path, encoding="utf-8-sig", newline="\n") as file:  # sig: without a byte-order mark
-            lines = [line.rstrip() for line in file]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: unreadable ({first_line(error)}); expected a sentence per line") from error
+    lines = [line.rstrip() for line in read_lines(path, "a sentence per line")]
     if len(lines) != len(log.references):
         raise UserError(
             f"{path}: found {len(lines)} lines; expected {len(log.references)}, one per sentence of {log.path}, unless "

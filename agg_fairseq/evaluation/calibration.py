@@ -9,7 +9,7 @@ import torch
 
 from ..checkpoints import Checkpoint
 from ..errors import UserError
-from ..files import check_distinct, check_not_inside, check_writable, write_whole
+from ..files import check_distinct, check_writable, write_whole
 from ..functional import log_unigram
 from ..metrics import NextTokenStatistics
 from ..metrics.groups import GROUPS
@@ -58,7 +58,6 @@ def calibrate(
     Reference: none; a measure of our own (docs/which-cure.md).
     """
     check_distinct(path=checkpoint.path, output=output)
-    check_not_inside("--output", output, data)
     check_writable(output)
     text = BinarizedText.of(
         {"": checkpoint}, data, length=None, break_mode="none", context=0, max_tokens=max_tokens, cache=None

@@ -15,7 +15,7 @@ from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..checkpoints.output_embedding import check_finite
 from ..data.binarized import load_dictionary
 from ..errors import UserError, first_line
-from ..files import check_distinct, check_not_inside, check_writable, write_whole
+from ..files import check_distinct, check_writable, write_whole
 from ..result import Result, signature
 from .inputs import check_split, find_device
 
@@ -66,12 +66,11 @@ def generate_texts(
     Raises:
         UserError: the checkpoint is no language model over the dictionary of `data`, is diverged, or has too few
             learned positions; the split is damaged or too short; an option is out of its range; or `output` cannot be
-            written, is the checkpoint or a file of `data`.
+            written, is the checkpoint.
 
     Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
     """
     check_distinct(path=checkpoint.path, output=output)
-    check_not_inside("--output", output, data)
     for name, value in {
         "prefix_length": prefix_length, "length": length, "max_texts": max_texts, "topk": topk, "batch_size": batch_size
     }.items():  # fmt: skip

@@ -13,8 +13,8 @@ from tqdm import tqdm
 
 from .. import metrics
 from ..data.binarized import count_tokens, load_dictionary
-from ..errors import UserError, first_line
-from ..files import open_file
+from ..errors import UserError
+from ..files import read_lines
 from ..metrics.diversity import OFTEN, SHORTEST_PHRASE
 from ..metrics.groups import MASS_GROUPS, MASS_PERCENT
 from ..metrics.ngrams import ABSENT
@@ -113,15 +113,13 @@ def _read_sides(paths: Mapping[str, str | Path]) -> tuple[dict[str, Texts], Text
     first = next(iter(paths))
     references = by_file[first]
     for name, others in by_file.items():
-        if len(others) != len(references):
-            found = f"found {len(others)} texts; expected the same references as the {len(references)}"
-        elif others != references:
-            pairs = enumerate(zip(others, references, strict=True), 1)
-            line = next(line for line, (one, other) in pairs if one != other)
-            found = f"found another reference on line {line}; expected that"
-        else:
-            continue
-        raise UserError(f"{paths[name]}: {found} in {paths[first]}; generate all from one split")
+        if others != references:
+            pairs = enumerate(zip(others, references, strict=False), 1)
+            line = next((line for line, (one, other) in pairs if one != other), min(len(others), len(references)) + 1)
+            raise UserError(
+                f"{paths[name]}: found another reference on line {line} than in {paths[first]}; generate all from one "
+                "split"
+            )
     return continuations, references
 
 
@@ -156,23 +154,17 @@ def read_texts(path: str | Path) -> list[dict[str, str]]:
         UserError: the file cannot be read, has no line, or one of another form.
     """
     records = []
-    try:
-        with open_file(path, encoding="utf-8", newline="\n") as file:  # U+2028 and the like end no line
-            for count, line in enumerate(file, 1):
-                try:
-                    record = json.loads(line)
-                except (ValueError, RecursionError):
-                    record = None
-                if not isinstance(record, dict) or not all(isinstance(record.get(field), str) for field in FIELDS):
-                    raise UserError(
-                        f"{path}, line {count}: found {line.strip()[:60]!r}; expected a JSON object with the strings "
-                        f"{', '.join(FIELDS)}, as agg-fairseq generate-lm writes it"
-                    )
-                records.append(record)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{path}: unreadable ({first_line(error)}); expected texts written by agg-fairseq generate-lm"
-        ) from error
+    for count, line in enumerate(read_lines(path, "texts written by agg-fairseq generate-lm"), 1):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict) or not all(isinstance(record.get(field), str) for field in FIELDS):
+            raise UserError(
+                f"{path}, line {count}: found {line.strip()[:60]!r}; expected a JSON object with the strings "
+                f"{', '.join(FIELDS)}, as agg-fairseq generate-lm writes it"
+            )
+        records.append(record)
     if not records:
         raise UserError(f"{path}: found no text; expected a JSON object per line; run agg-fairseq generate-lm again")
     return records

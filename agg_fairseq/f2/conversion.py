@@ -16,7 +16,7 @@ from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..checkpoints.output_embedding import check_finite
 from ..errors import UserError, first_line
 from ..evaluation.inputs import find_device
-from ..files import check_distinct, check_not_inside, check_writable, write_whole
+from ..files import check_distinct, check_writable, write_whole
 from ..functional.loss_core import CHUNK_ELEMENTS
 from ..result import Column, Result
 from .class_embeddings import (
@@ -82,7 +82,6 @@ def convert_to_f2(
     if positions < 1 or max_tokens < 1:
         raise UserError("--positions, --max-tokens: expected at least 1")
     check_distinct(path=checkpoint.path, output=output)
-    check_not_inside("--output", output, data)
     parent = _parent_architecture(checkpoint)
     place = find_device(device)
     model, task = build_model(checkpoint, data)

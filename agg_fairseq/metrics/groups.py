@@ -35,31 +35,23 @@ class FrequencyGroups:
         return {name: len(self.members(name)) for name in self.names}
 
 
-def frequency_groups(
-    counts: Tensor, *, shares: tuple[float, ...] = AGG_SHARES, excluded: tuple[int, ...] = ()
-) -> FrequencyGroups:
+def frequency_groups(counts: Tensor, *, excluded: tuple[int, ...] = ()) -> FrequencyGroups:
     """The first 30%, next 50% and last 20% of the vocabulary by training frequency; ties are ranked by index.
 
     Args:
         counts: (V,) occurrences in the training set.
-        shares: of the vocabulary, in the order of `GROUPS`; they sum to 1.
         excluded: tokens in no group (those that are never a target: pad and bos).
 
     Returns:
         FrequencyGroups: of all tokens except the excluded ones.
 
-    Raises:
-        ValueError: `shares` are not three positive numbers that sum to 1.
-
     Reference: Yu et al. (2022), Sec. 3.1.
     """
-    if len(shares) != len(GROUPS) or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
-        raise ValueError(f"expected {len(GROUPS)} positive shares that sum to 1, got {shares}")
     ranked = torch.argsort(counts, descending=True, stable=True)
     ranked = ranked[~torch.isin(ranked, torch.tensor(excluded, dtype=ranked.dtype))]
     of_token = torch.full((len(counts),), -1, dtype=torch.int64)
     start, cumulative = 0, 0.0
-    for group, share in enumerate(shares):
+    for group, share in enumerate(AGG_SHARES):
         cumulative += share
         end = round(cumulative * len(ranked))
         of_token[ranked[start:end]] = group
@@ -67,30 +59,25 @@ def frequency_groups(
     return FrequencyGroups(of_token)
 
 
-def relative_frequency_groups(
-    counts: Tensor, *, frequencies: tuple[float, float] = AGPS_FREQUENCIES, excluded: tuple[int, ...] = ()
-) -> FrequencyGroups:
+def relative_frequency_groups(counts: Tensor, *, excluded: tuple[int, ...] = ()) -> FrequencyGroups:
     """Tokens that each make up at least 1e-5 of the training text (frequent), at least 1e-6 (medium), or less (rare).
 
     Args:
         counts: (V,) occurrences in the training set.
-        frequencies: lowest relative frequency of a frequent token, and of a medium one.
         excluded: tokens in no group (those that are never a target: pad and bos).
 
     Returns:
         FrequencyGroups: of all tokens except the excluded ones.
 
     Raises:
-        ValueError: `counts` are all zero, or `frequencies` are not two descending shares.
+        ValueError: `counts` are all zero.
 
     Reference: Yu et al. (2021), Sec. 2.1.
     """
-    if not 1 >= frequencies[0] > frequencies[1] > 0:
-        raise ValueError(f"expected two descending shares, got {frequencies}")
     total = counts.sum().double()
     if total <= 0:
         raise ValueError("expected counts that are not all zero")
-    of_token = sum((counts.double() < frequency * total).long() for frequency in frequencies)
+    of_token = sum((counts.double() < frequency * total).long() for frequency in AGPS_FREQUENCIES)
     of_token[list(excluded)] = -1
     return FrequencyGroups(of_token)
 

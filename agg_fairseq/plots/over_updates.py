@@ -13,8 +13,8 @@ from tqdm import tqdm
 from .. import metrics
 from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..errors import UserError
+from ..evaluation.fairseq_logs import read_log
 from ..evaluation.inputs import load_vocabulary
-from ..evaluation.training_log import read_log
 from ..metrics.groups import GROUPS
 from . import style
 

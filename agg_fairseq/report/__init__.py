@@ -6,7 +6,110 @@ runs = {"mle": "runs/mle", "agg": "runs/agg"}
 write_report(runs, "data-bin/wikitext-2", "report.html", ReportOptions(split="valid", max_texts=100))
 """
 
-from .report import WrittenReport, write_report
-from .sections import ReportOptions
+from __future__ import annotations
 
-__all__ = ["ReportOptions", "WrittenReport", "write_report"]
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from .. import __version__
+from ..errors import UserError
+from ..evaluation import Cache
+from ..files import check_writable, write_whole
+from .comparison import Comparison
+from .page import Section, Table, Term, load_template
+from .runs import open_runs
+from .sections import SECTIONS, NotShown, ReportInputs, ReportOptions
+
+
+@dataclass(frozen=True)
+class WrittenReport:
+    """What is on a page that was written.
+
+    Args:
+        path: of the page.
+        sections: number of sections, that with the reasons included.
+        left_out: the reasons why sections are not on the page, by their titles.
+        errors: those among the reasons that are errors, in the order of the sections.
+    """
+
+    path: Path
+    sections: int
+    left_out: Mapping[str, str]
+    errors: list[UserError]
+
+
+def write_report(
+    runs: Mapping[str, str | Path],
+    data: str | Path,
+    output: str | Path,
+    options: ReportOptions | None = None,
+) -> WrittenReport:
+    """Compares runs of fairseq-train on one page: settings, learning curves, measures, pictures, samples of text.
+
+    The best checkpoint of each run is measured, or the last one where it has no best; and its `train.log` is read, that
+    `fairseq-train --log-format json --log-file RUN/train.log` writes. For language models, the page has perplexity,
+    isotropy, neighbors, continuations of the split's prefixes and their measures. For translation models, it has BLEU
+    of logs of fairseq-generate and the similarity of aligned words, if these files are given. At the top, the page says
+    what is better and what is worse in each model than in the baseline. Runs that differ by their seed alone are one
+    model, with mean and standard deviation. What cannot be shown is listed at the end, with the reason. If the reason
+    is an error, the page is written nevertheless, and the exit status is 2.
+
+    The HTML page contains all pictures. It needs no network, can be read on a phone, and can be printed. Results and
+    generated texts are stored in the folder `{output}-files`, and are computed again only if a checkpoint, the data or
+    an option has changed.
+
+        agg-fairseq report runs/mle runs/agg --data data-bin/wikitext-2 --output report.html
+
+    Args:
+        runs: folders of runs, all of the same task, by the names that the page shows.
+        data: folder written by `fairseq-preprocess` that the runs were trained on.
+        output: page to write, .html.
+        options: what is shown; None: the defaults of `ReportOptions`.
+
+    Raises:
+        UserError: `output` cannot be written; a run or the data is not there; the runs are of different tasks; there
+            is another number of translations than of runs; there is no run of the baseline's name; or Jinja2 is not
+            installed.
+    """
+    options, data, output = options or ReportOptions(), Path(data), Path(output)
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--output: found {output.name!r}; expected a name ending in .html")
+    if not data.is_dir():
+        raise UserError(f"{data}: found no such folder; expected one written by fairseq-preprocess")
+    if options.translations and len(options.translations) != len(runs):
+        found = f"{len(options.translations)} logs for {len(runs)} runs"
+        raise UserError(f"--translations: found {found}; give one log each")
+    check_writable(output)
+    template = load_template()
+    cache = Cache(output.with_name(f"{output.name}-files"))
+    opened = open_runs(runs)
+    inputs = ReportInputs(opened, data, options, cache, Comparison.of_runs(opened, options.baseline))
+
+    sections: list[Section] = []
+    left_out: dict[str, str] = {}
+    errors: list[UserError] = []
+    for anchor, (title, make) in tqdm(SECTIONS.items(), desc="report", unit="section", disable=None, leave=False):
+        try:
+            sections.append(Section(anchor, title, make(inputs)))
+        except NotShown as reason:
+            left_out[title] = str(reason)
+        except UserError as error:  # the other sections are worth having
+            left_out[title] = f"error: {error}"
+            errors.append(error)
+    if left_out:
+        sections.append(Section("not-shown", "Not in this report", [Table(["", "reason"], list(left_out.items()))]))
+    rows = [row for section in sections for block in section.blocks if isinstance(block, Table) for row in block.rows]
+    names = [model.name for model in inputs.comparison.models]
+    html = template.render(
+        title=f"Comparison of {', '.join(names)}" if len(names) > 1 else names[0],
+        sections=sections,
+        glossary=dict.fromkeys(row[0].measure for row in rows if isinstance(row[0], Term)),
+        footer=f"agg-fairseq {__version__} report, {time.strftime('%Y-%m-%d %H:%M')}; data: {data}; "
+        f"split: {options.split}",
+    )
+    write_whole(output, lambda temporary: temporary.write_text(html, "utf-8", "backslashreplace"))
+    return WrittenReport(output, len(sections), left_out, errors)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..checkpoints.fairseq_checkpoint import Checkpoint, check_run_folder, checkpoints_of_run
 from ..errors import UserError
+from ..evaluation.fairseq_logs import read_entries
 from ..evaluation.inputs import check_row_names
-from ..evaluation.training_log import read_entries
 from ..names import HUMAN
 from ..result import format_value
 

@@ -31,7 +31,7 @@ from ..evaluation import (
     text_metrics,
     word_similarity,
 )
-from ..evaluation.generate_log import read_translations
+from ..evaluation.fairseq_logs import read_translations
 from ..evaluation.neighbors import NoWord
 from ..evaluation.perplexity import COMPARED
 from ..evaluation.text_metrics import read_texts

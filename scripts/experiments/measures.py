@@ -193,7 +193,7 @@ def token_of(workspace: Workspace, method: Method, words: Sequence[str], word: i
 
 def align_sim(workspace: Workspace, method: Method) -> Result:
     """AlignSim of a translation model, by frequency group."""
-    from agg_fairseq.data.eflomal_alignment import align_split
+    from agg_fairseq.data.alignments import align_split
 
     models, data = _opened_and_data(workspace, method.model)
     links = workspace.output / f"{prepare(workspace, method.model.corpus).identity[:12]}.align"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hydra import compose, initialize
 
-from agg_fairseq.evaluation.training_log import read_log
+from agg_fairseq.evaluation.fairseq_logs import read_log
 from scripts.command import run
 from scripts.training import train
 from tests.conftest import ROOT, run_command

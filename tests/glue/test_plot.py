@@ -22,7 +22,7 @@ from agg_fairseq.cli.plot import PICTURES, add_arguments, draw
 from agg_fairseq.data.binarized import load_dictionary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import Result, perplexity
-from agg_fairseq.evaluation.training_log import read_log
+from agg_fairseq.evaluation.fairseq_logs import read_log
 from agg_fairseq.plots import style
 from tests.commands import refused, run
 

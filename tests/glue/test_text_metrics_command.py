@@ -165,18 +165,12 @@ def test_bad_files(tmp_path, capsys, content, words):
     assert words in error and str(path) in error and not target.exists()
 
 
-@pytest.mark.parametrize(
-    ("references", "words"),
-    [
-        (["a b c", "a b", "x"], "found another reference on line 3; expected that in"),
-        (REFERENCES[:2], "found 2 texts; expected the same references as the 3 in"),
-    ],
-)
-def test_files_of_different_references(tmp_path, capsys, references, words):
+@pytest.mark.parametrize("references", [["a b c", "a b", "x"], REFERENCES[:2]])
+def test_files_of_different_references(tmp_path, capsys, references):
     first = write_texts(tmp_path / "first.jsonl")
     second = write_texts(tmp_path / "second.jsonl", CONTINUATIONS[: len(references)], references)
-    error = refused(capsys, "text-metrics", first, second)
-    assert words in error and str(first) in error and str(second) in error
+    expected = f"{second}: found another reference on line 3 than in {first}"
+    assert expected in refused(capsys, "text-metrics", first, second)
 
 
 @pytest.mark.parametrize(

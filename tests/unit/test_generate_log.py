@@ -5,7 +5,7 @@ import random
 import pytest
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.evaluation.generate_log import read_translations
+from agg_fairseq.evaluation.fairseq_logs import read_translations
 from tests.generate_logs import sentence, write
 
 NOISE = ["", "INFO: 'T-0' is no sentence", "Generate test with beam=5: BLEU4 = 31.23", "A-0\t0-0 1-1", "WARNING | x"]

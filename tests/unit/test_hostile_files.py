@@ -1,7 +1,6 @@
 """Damaged and hostile text files: every reader is right, as the format has it, or refuses in one line."""
 
 import json
-import math
 import signal
 from collections import Counter
 from types import SimpleNamespace
@@ -13,11 +12,8 @@ from hypothesis import given
 from agg_fairseq.data.alignments import ParallelSplit, read_links
 from agg_fairseq.data.word_pairs import read_word_pairs
 from agg_fairseq.evaluation.bleu import read_reference as read_plain_reference
-from agg_fairseq.evaluation.generate_log import read_translations
+from agg_fairseq.evaluation.fairseq_logs import read_entries, read_translations
 from agg_fairseq.evaluation.text_metrics import FIELDS, read_texts
-from agg_fairseq.evaluation.training_log import read_entries
-from agg_fairseq.files import read_json_object
-from agg_fairseq.plots.measurements import rows_of
 from tests.hostile import AMOUNTS, damaged, refusal, special_files
 
 LOG = (
@@ -37,14 +33,6 @@ TRAIN_LOG = b"".join(
 )
 LINKS = b"0-0 1-2\n\n2-1 0-0 0-0\n1-1\n"
 SENTENCES = ([[5, 6, 7], [4], [8, 8, 9], [4, 5]], [[5, 6, 7], [6], [7, 5], [9, 8]])
-MEASURED = json.dumps({"signature": "s", "files": [{"name": "a", "kld": 1.5}, {"name": "b", "kld": None}]}).encode()
-CODES = b"#version: 0.2\nt h\nth e</w>\ne r</w>\n"
-FASTBPE_CODES = b"t h 50\nth e</w> 40\ne r</w> 30\n"
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "file"
 
 
 class Case:
@@ -103,16 +91,6 @@ def read_link_counts(path):
     return sorted(zip(pairs, found.count.tolist(), strict=True))
 
 
-def read_numbers(path):
-    found = {str(path): read_json_object(path, "a file")}
-    return [(row.name, row.number("kld")) for row in rows_of(found, "files")]
-
-
-def numbers_oracle(content):
-    rows = json.loads(content.decode("utf-8"))["files"]
-    return [(row["name"], math.nan if row["kld"] is None else row["kld"]) for row in rows]
-
-
 def reference_oracle(content):
     return [line.rstrip() for line in lines_of(content)]
 
@@ -127,7 +105,6 @@ CASES = {
     "word pairs": Case(PAIRS, read_pairs, pairs_oracle),
     "alignments": Case(LINKS, read_link_counts, links_oracle),
     "training log": Case(TRAIN_LOG, read_entries),
-    "measured file": Case(MEASURED, read_numbers, numbers_oracle),
     "reference": Case(b"One.\nTwo \xe2\x82\xac.\nThree.\n", read_reference, reference_oracle),
 }
 

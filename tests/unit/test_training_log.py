@@ -3,7 +3,7 @@
 import pytest
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.evaluation.training_log import read_log
+from agg_fairseq.evaluation.fairseq_logs import read_log
 
 
 def test_log_is_read_in_both_forms(tmp_path):

@@ -1,0 +1,144 @@
+"""Reading the logs of fairseq-train, and the translations in what fairseq-generate prints."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UserError
+from ..files import read_lines
+
+SENTENCE = re.compile(r"([STHD])-([0-9]{1,18})\t")
+CUT = "a truncated log, several in one, or a progress bar in it; run fairseq-generate with --log-format none"
+_VALUES = re.compile(r"[^{]*(\{.*\})\s*")
+
+
+@dataclass(frozen=True)
+class Translations:
+    """The sentences of a log, in the order of the test set.
+
+    Args:
+        path: of the log.
+        sources: the S lines; none with a log that has none.
+        references: the T lines.
+        tokens: the H lines; of several for a sentence (--nbest), the one with the best score.
+        texts: the D lines, likewise: what --tokenizer and --bpe made of the tokens; without these, the same.
+    """
+
+    path: str
+    sources: list[str]
+    references: list[str]
+    tokens: list[str]
+    texts: list[str]
+
+    @property
+    def decoded(self) -> bool:
+        """Has fairseq-generate detokenized the texts, and with them the references?"""
+        return self.texts != self.tokens
+
+
+def read_translations(path: str | Path) -> Translations:
+    """Reads the lines S-id, T-id, H-id and D-id of a log, in any order and among others.
+
+    Raises:
+        UserError: there is no such file; it has no such lines; one of them is cut off or occurs twice; or sentences are
+            missing between 0 and the highest id.
+    """
+    found: dict[str, dict[int, list[tuple[float, str]]]] = {kind: {} for kind in "STHD"}  # scores and texts by id
+    for count, line in enumerate(read_lines(path, "a log of fairseq-generate"), 1):
+        if not line.endswith("\n"):
+            raise UserError(f"{path}, line {count}: found no end of the line: {CUT}")
+        if match := SENTENCE.match(line):
+            kind, index, rest = match[1], int(match[2]), line[match.end() :]
+            try:
+                score, text = ("0", rest) if kind in "ST" else rest.split("\t", 1)
+                found[kind].setdefault(index, []).append((float(score), text.strip()))
+            except ValueError as error:
+                found_text = f"found no score, tab and text after {kind}-{index}"
+                raise UserError(f"{path}, line {count}: {found_text}: {CUT}") from error
+
+    sources, references, tokens, _ = found.values()
+    if not references or not tokens:
+        raise UserError(
+            f"{path}: found {len(references)} references (T-…) and {len(tokens)} hypotheses (H-…); expected the output "
+            "of fairseq-generate, without --quiet, on data that have a target side"
+        )
+    found["S"] = sources or references  # some tasks print none
+    ids = set().union(*found.values())
+    for kind, of_kind in found.items():
+        for index in ids:
+            number, expected = len(of_kind.get(index, ())), len(tokens.get(index, ())) if kind in "HD" else 1
+            if number != expected or not number:
+                raise UserError(f"{path}: found {number or 'no'} {kind}-{index}; expected {max(expected, 1)}: {CUT}")
+    if len(ids) <= max(ids):
+        missing = next(index for index in range(len(ids)) if index not in ids)
+        raise UserError(
+            f"{path}: found {len(ids)} sentences, but none of id {missing}; expected all of the split: "
+            "fairseq-generate drops the last, incomplete batch unless given --required-batch-size-multiple 1, too long "
+            "sentences if given --skip-invalid-size-inputs-valid-test, and the other shards if given --num-shards"
+        )
+    # NaN is no score: a hypothesis with it is chosen only where there is no other.
+    best = [
+        [max(of_kind[index], key=lambda one: -math.inf if math.isnan(one[0]) else one[0])[1] for index in sorted(ids)]
+        for of_kind in found.values()
+    ]
+    return Translations(str(path), best[0] if sources else [], *best[1:])
+
+
+def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float]]:
+    """The logged numbers of a run, in order.
+
+    Args:
+        path: what `fairseq-train --log-format json --log-file FILE` wrote.
+        tag: "train_inner" (every --log-interval updates), "train" (every epoch) or the name of a validation split.
+
+    Returns:
+        A dictionary per logged update, by the names that fairseq-train prints; values that are no numbers are left out.
+
+    Raises:
+        UserError: no such file, or no line of that kind in it.
+    """
+    entries = read_entries(path).get(tag)
+    if not entries:
+        raise UserError(f"{path}: found no {tag!r} lines; expected a log of fairseq-train --log-format json --log-file")
+    return entries
+
+
+def read_entries(path: str | Path) -> dict[str, list[dict[str, float]]]:
+    """The logged numbers of a run by tag, each as `read_log` returns them.
+
+    Raises:
+        UserError: no such file.
+    """
+    lines = read_lines(path, "the file given to fairseq-train --log-file", errors="replace")
+    entries: dict[str, list[dict[str, float]]] = {}
+    for line in lines:
+        match = _VALUES.fullmatch(line)
+        tag, numbers = _read(match[1]) if match else ("", {})
+        if not math.isfinite(numbers.get("num_updates", math.nan)):
+            continue
+        # What the log has of this update or of later ones was trained again, or is logged twice.
+        of_tag = entries.setdefault(tag, [])
+        while of_tag and of_tag[-1]["num_updates"] >= numbers["num_updates"]:
+            of_tag.pop()
+        of_tag.append(numbers)
+    return entries
+
+
+def _read(text: str) -> tuple[str, dict[str, float]]:
+    """The tag of a line, which is the prefix of its names, and its numbers by the names without the prefix."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):  # a line that was cut off, or that is something else
+        return "", {}
+    tag = next((name.removesuffix("_num_updates") for name in values if name.endswith("_num_updates")), "train_inner")
+    numbers = {}
+    for name, value in {name.removeprefix(f"{tag}_"): value for name, value in values.items()}.items():
+        try:
+            numbers[name] = float(value)
+        except (TypeError, ValueError, OverflowError):  # null, "None", a list: not a number
+            continue
+    return tag, numbers
