@@ -87,8 +87,8 @@ def isotropy(
         if not weight.any():
             raise UserError(f"{checkpoint}: found only zeros in {embedding.name}; expected a trained model")
         geometry = geometry_by_group(weight, members)
-        ends = [weight[members[group]] for group in ("rare", "frequent") if group in members]
-        has_ends = len(ends) == 2 and all(rows.any() for rows in ends)  # a group that is empty has no direction
+        ends = [weight[members.get(group, [])] for group in ("rare", "frequent")]
+        cosine = metrics.mean_cosine_between(*ends)
         singular_values = metrics.singular_values(weight).tolist()
         found = {
             "path": str(checkpoint),
@@ -98,7 +98,7 @@ def isotropy(
             "isotropy": {column: geometry[column]["isotropy"] for column in COLUMNS},
             "isotropy_both_signs": metrics.isotropy(weight, both_signs=True),
             "mean_cosine": geometry["total"]["mean_cosine"],
-            "rare_frequent_cosine": metrics.mean_cosine_between(*ends) if has_ends else None,
+            "rare_frequent_cosine": None if math.isnan(cosine) else cosine,
             "singular_values": singular_values,
         }
         details.append({"name": name, **found})

@@ -1,4 +1,7 @@
-"""Isotropy: how evenly the token embeddings point in all directions. All measures are computed in float64."""
+"""Isotropy: how evenly the token embeddings W (V, D) point in all directions. All is computed in float64.
+
+The functions raise ValueError if W is not a matrix, has no rows, or holds a value that is not finite.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,7 @@ CHUNK_ROWS = 8192
 
 
 def isotropy(weight: Tensor, *, both_signs: bool = False) -> float:
-    """I(W) = min Z(a) / max Z(a), `Z(a) = Σ_k exp(w_k · a)`, over the unit eigenvectors a of WᵀW.
-
-    Computed in log space.
+    """I(W) = min Z(a) / max Z(a), `Z(a) = Σ_k exp(w_k · a)`, over the unit eigenvectors a of WᵀW; in log space.
 
     Args:
         weight: (V, D) embeddings, V >= 1.
@@ -25,10 +26,7 @@ def isotropy(weight: Tensor, *, both_signs: bool = False) -> float:
             `torch.linalg.eigh` returns, as in the papers' tables.
 
     Returns:
-        In [0, 1]; 1 is perfectly isotropic. It is 1 also if all rows are zero, which have no direction.
-
-    Raises:
-        ValueError: `weight` is not a matrix, has no rows, or holds a value that is not finite.
+        In [0, 1]; 1 is perfectly isotropic, also if all rows are zero, which have no direction.
 
     Reference: Mu and Viswanath (2018); Yu et al. (2022), Eq. 3.
     """
@@ -36,68 +34,54 @@ def isotropy(weight: Tensor, *, both_signs: bool = False) -> float:
     return _isotropy(w, _gram(w), both_signs=both_signs)
 
 
-def mean_cosine(weight: Tensor) -> float:
+def mean_cosine(weight: Tensor, center: Tensor | None = None) -> float:
     """S(W) = (‖Σ_k ŵ_k‖² − V) / V²: the mean cosine between embeddings, in O(V·D).
 
     Rows of zeros (padding) have no direction and are excluded, also from V.
 
     Args:
         weight: (V, D) embeddings.
+        center: (D,) what is subtracted from each row, or None.
 
     Returns:
-        In [−1, 1]; near 0 when isotropic, near 1 in a narrow cone.
-
-    Raises:
-        ValueError: as `isotropy`, or all rows are zero.
+        In [−1, 1]; near 0 when isotropic, near 1 in a narrow cone; NaN if all rows are zero.
 
     Reference: Gao et al. (2019), Eq. 6; Wang et al. (2020).
     """
-    value = _mean_cosine(check_embeddings(weight))
-    if math.isnan(value):
-        raise ValueError("expected embeddings that are not all zero")
-    return value
+    total, count = _sum_of_directions(check_embeddings(weight), center)
+    return ((total.square().sum() - count) / count**2).item() if count else math.nan
 
 
 def mean_cosine_between(first: Tensor, second: Tensor) -> float:
-    """The mean cosine over all pairs of a row of `first` (V1, D) and a row of `second` (V2, D).
-
-    Raises:
-        ValueError: as `mean_cosine`.
+    """The mean cosine over all pairs of a row of `first` (V1, D) and one of `second` (V2, D); NaN if one is all zeros.
 
     Reference: Yu et al. (2022), Fig. 2 (rare against frequent embeddings).
     """
-    (one, ones), (other, others) = (_sum_of_directions(check_embeddings(weight)) for weight in (first, second))
-    if not ones or not others:
-        raise ValueError("expected embeddings that are not all zero")
-    return (one @ other / (ones * others)).item()
+    (one, ones), (other, others) = (_sum_of_directions(weight.detach()) for weight in (first, second))
+    return (one @ other / (ones * others)).item() if ones and others else math.nan
 
 
 def mean_inner_product(weight: Tensor) -> float:
     """The mean of w_i · w_j over all pairs i ≠ j, (‖Σ_k w_k‖² − Σ_k ‖w_k‖²) / (V (V − 1)), in O(V·D).
 
     Args:
-        weight: (V, D) embeddings, V >= 2.
-
-    Raises:
-        ValueError: as `isotropy`, or there is no pair.
+        weight: (V, D) embeddings; NaN for fewer than two.
 
     Reference: Yu et al. (2021), Fig. 2.
     """
+    if len(weight) < 2:
+        return math.nan
     w = check_embeddings(weight)
-    if len(w) < 2:
-        raise ValueError(f"expected two or more embeddings, got {len(w)}")
     total = sum(rows.sum(0) for rows in row_chunks(w))  # D
     squares = sum(rows.square().sum() for rows in row_chunks(w))
     return ((total.square().sum() - squares) / (len(w) * (len(w) - 1))).item()
 
 
 def mean_row(weight: Tensor) -> Tensor:
-    """The mean μ (D,) of the rows of `weight` (V, D), in float64. If all rows are equal, it is exactly that row.
-
-    Raises:
-        ValueError: as `isotropy`.
-    """
-    return _mean_row(check_embeddings(weight))
+    """The mean μ (D,) of the rows of `weight` (V, D), in float64. If all rows are equal, it is exactly that row."""
+    w = check_embeddings(weight)
+    first = w[0].double()  # summed up as a difference from it, so that equal rows differ from it by exactly zero
+    return first + sum(rows.sum(0) for rows in row_chunks(w, first)) / len(w)
 
 
 def isoscore(weight: Tensor) -> float:
@@ -119,13 +103,10 @@ def isoscore(weight: Tensor) -> float:
         dimensions, it is at most (V − 2) / (D − 1), since V points span at most V − 1 dimensions. 0 if all rows are
         equal; otherwise 1 if D = 1, because the only dimension is used.
 
-    Raises:
-        ValueError: as `isotropy`.
-
     Reference: Rudman et al. (2022), Algorithm 1.
     """
     w = check_embeddings(weight)
-    return _isoscore(_gram(w, _mean_row(w)))
+    return _isoscore(_gram(w, mean_row(w)))
 
 
 class Geometry(NamedTuple):
@@ -154,12 +135,9 @@ def geometry(weight: Tensor, *, center: Tensor | None = None) -> Geometry:
         weight: (V, D) embeddings.
         center: (D,) the vector that the centered measures subtract, such as `mean_row` of the whole matrix if `weight`
             is a group of its rows; None: the mean row of `weight`.
-
-    Raises:
-        ValueError: as `isotropy`.
     """
     w = check_embeddings(weight)
-    mean = _mean_row(w)
+    mean = mean_row(w)
     center = mean if center is None else center.to(mean)
     gram = _gram(w)
     # Σ_k (w_k − μ)(w_k − μ)ᵀ = WᵀW − V μμᵀ. In a narrow cone the two terms cancel. If a millionth of the trace is left,
@@ -172,8 +150,8 @@ def geometry(weight: Tensor, *, center: Tensor | None = None) -> Geometry:
     return Geometry(
         isotropy=_isotropy(w, gram),
         isotropy_centered=_isotropy(w, scatter + len(w) * offset.outer(offset), center),
-        mean_cosine=_mean_cosine(w),
-        mean_cosine_centered=_mean_cosine(w, center),
+        mean_cosine=mean_cosine(w),
+        mean_cosine_centered=mean_cosine(w, center),
         mean_share=(mean.norm() / norm).clamp(max=1).item(),
         isoscore=_isoscore(scatter),
     )
@@ -181,9 +159,6 @@ def geometry(weight: Tensor, *, center: Tensor | None = None) -> Geometry:
 
 def singular_values(weight: Tensor) -> Tensor:
     """The singular values of `weight` (V, D), largest first, divided by the largest.
-
-    Raises:
-        ValueError: as `isotropy`.
 
     Reference: Yu et al. (2022), Fig. 3c.
     """
@@ -196,9 +171,6 @@ def principal_projection(weight: Tensor, dimensions: int = 2) -> Tensor:
 
     Not centered, so that a common direction of all embeddings is visible. The sign of each axis is chosen so that the
     mean of the rows is not negative on it.
-
-    Raises:
-        ValueError: as `isotropy`.
 
     Reference: Yu et al. (2022), Figs. 1 and 3.
     """
@@ -235,12 +207,6 @@ def eigenvectors(w: Tensor) -> tuple[Tensor, Tensor]:
 # The functions below take embeddings (V, D) that are checked, and measure their rows minus `center` (D,), if given.
 
 
-def _mean_row(w: Tensor) -> Tensor:
-    """μ (D,). It is summed up as a difference from the first row, so that equal rows differ from it by exactly zero."""
-    first = w[0].double()
-    return first + sum(rows.sum(0) for rows in row_chunks(w, first)) / len(w)
-
-
 def _gram(w: Tensor, center: Tensor | None = None) -> Tensor:
     """Σ_k w_k w_kᵀ (D, D)."""
     gram = torch.zeros(w.shape[1], w.shape[1], dtype=torch.float64, device=w.device)
@@ -267,12 +233,6 @@ def _sum_of_directions(w: Tensor, center: Tensor | None = None) -> tuple[Tensor,
         total += (rows[kept] / norms[kept]).sum(0)
         count += int(kept.sum())
     return total, count
-
-
-def _mean_cosine(w: Tensor, center: Tensor | None = None) -> float:
-    """(‖Σ_k ŵ_k‖² − V) / V² over the rows that are not zero; NaN if there are none."""
-    total, count = _sum_of_directions(w, center)
-    return ((total.square().sum() - count) / count**2).item() if count else math.nan
 
 
 def _isoscore(scatter: Tensor) -> float:

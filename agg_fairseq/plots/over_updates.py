@@ -45,12 +45,11 @@ def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types"
     curves: dict[str, list[tuple[float, float, float]]] = {name: [] for name in runs}
     for name, embeddings in _embeddings_by_group(runs, data, groups):
         frequent, rare = embeddings["frequent"], embeddings["rare"]
-        has_cosine = frequent.any() and rare.any()  # a group that is empty, or only zeros, has no direction
         curves[name].append(
             (
                 metrics.isotropy(frequent) if len(frequent) else math.nan,
                 metrics.isotropy(rare) if len(rare) else math.nan,
-                metrics.mean_cosine_between(frequent, rare) if has_cosine else math.nan,
+                metrics.mean_cosine_between(frequent, rare),
             )
         )
     figure, axes = style.new_figure(columns=len(titles), width=4.0, sharex=True)
@@ -81,7 +80,7 @@ def inner_products_over_updates(runs: Runs, data: str | Path, *, groups: str = "
     curves: dict[str, dict[str, list[float]]] = {name: {group: [] for group in GROUPS} for name in runs}
     for name, embeddings in _embeddings_by_group(runs, data, groups):
         for group, weight in embeddings.items():
-            curves[name][group].append(metrics.mean_inner_product(weight) if len(weight) > 1 else math.nan)
+            curves[name][group].append(metrics.mean_inner_product(weight))
     figure, panels = style.new_panels(len(runs), width=4.0, xlabel="updates", ylabel="mean inner product", sharey=True)
     for axis, (name, checkpoints) in zip(panels, runs.items(), strict=True):
         updates = [checkpoint.updates for checkpoint in checkpoints]

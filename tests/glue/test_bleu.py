@@ -138,14 +138,6 @@ def test_moses_text_is_unescaped(tmp_path, capsys):
     assert table["a"]["sacreBLEU"] == table["a"]["BLEU"] == "100.00"
 
 
-def test_sacrebleu_warns_of_tokenized_text(tmp_path, capsys, caplog):
-    for text, warned in (("Ein Satz .", True), ("Ein Satz.", False)):
-        log, reference = write_log(tmp_path / "a.log", [text] * 100, [text] * 100), tmp_path / "reference"
-        caplog.clear()
-        run(capsys, "bleu", log, "--reference", write(reference, [text] * 100))
-        assert ("tokenized period" in caplog.text) == warned
-
-
 @pytest.mark.parametrize(
     ("hypotheses", "options", "words"),
     [

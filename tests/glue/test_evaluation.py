@@ -13,7 +13,6 @@ import agg_fairseq.evaluation as evaluation
 from agg_fairseq.checkpoints.averaging import average_checkpoints
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint, open_checkpoints
 from agg_fairseq.cli.main import main
-from agg_fairseq.data.subwords import Tokenizer
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import Result, generate_texts, isotropy, neighbors, perplexity, text_metrics
 from agg_fairseq.evaluation import word_similarity as similarity
@@ -59,36 +58,6 @@ def test_values_of_the_table_are_those_of_the_details(runs, lm_data, pairs, tmp_
     assert texts["agg"]["Rep (%)"] == 100 * texts.details["files"][1]["repetition"]
     with pytest.raises(UserError, match="--output: found the file of --path"):
         generate_texts(runs["mle"], lm_data, runs["mle"].path, **TEXTS)
-
-
-def test_two_words_of_one_token(runs, lm_data, monkeypatch):
-    """As sentencepiece makes of a ligature and its letters: two rows each, none of which is lost."""
-    splitter = Tokenizer.splitter
-
-    def normalizing(self, dictionary):
-        found = splitter(self, dictionary)
-        return type(found)(found.kind, found.index, found.unknown, lambda word: [word.lower()])
-
-    monkeypatch.setattr(Tokenizer, "splitter", normalizing)
-    result = neighbors({"mle": runs["mle"]}, lm_data, words=["w3", "W3"], topk=1)
-    assert list(result.rows) == [("w3", "mle"), ("W3 (w3)", "mle")]
-    assert result["w3", "mle"] == result["W3 (w3)", "mle"]
-
-
-def test_every_function_has_the_defaults_of_its_command(lm_runs, lm_data, pairs, capsys):
-    """What the command prints without options is what the function returns without options."""
-    path = lm_runs / "mle" / "checkpoint_last.pt"
-    runs = open_checkpoints([path])
-    commands = {
-        isotropy: (("isotropy", path), (runs,)),
-        neighbors: (("neighbors", path, "--data", lm_data, "--words", "w1"), (runs, lm_data)),
-        similarity: (("word-similarity", path, "--data", lm_data, "--datasets", pairs), (runs, lm_data, [pairs])),
-    }
-    for function, (command, arguments) in commands.items():
-        assert main(list(map(str, command))) == 0
-        options = {"words": ["w1"]} if function is neighbors else {}
-        result = function(*arguments, **options)
-        assert capsys.readouterr().out == f"{result.table(transposed=function is isotropy)}\n\n{result.signature}\n"
 
 
 @pytest.mark.parametrize("name", [name for name, one in vars(evaluation).items() if inspect.isfunction(one)])

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
 from agg_fairseq.decoding import continuation
 from agg_fairseq.evaluation import generate_texts  # noqa: F401 — the module of this name is in sys.modules then
-from agg_fairseq.models import from_checkpoint
 from tests.commands import changed, refused, save_model
 from tests.small_trainings import build
 
@@ -180,44 +178,6 @@ def test_bos_before_the_prefix_where_the_model_had_it(lm_data, tmp_path):
     assert not torch.equal(found, continuation(model, prefix[:, 1:], 9, forbidden=(PAD, BOS))[0])
 
 
-def test_the_old_file_stays_until_the_new_one_is_whole(lm_data, checkpoint, tmp_path, monkeypatch):
-    (tmp_path / "t.jsonl").write_text("{}\n")
-    calls = []
-
-    def interrupted(*arguments):
-        if calls:
-            raise KeyboardInterrupt
-        calls.append(arguments)
-        return continue_(*arguments)
-
-    continue_ = MODULE._continue
-    monkeypatch.setattr(MODULE, "_continue", interrupted)
-    assert generate(lm_data, checkpoint, tmp_path / "t.jsonl", *LENGTHS, "--batch-size", "2") == (130, [{}])
-    assert calls and [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
-
-
-def factorize(state):
-    state["cfg"]["model"]["f2_decoding"] = "joint"
-
-
-@pytest.mark.parametrize(("asked", "used"), [((), "joint"), (("--f2-decoding", "sample-class"), "sample-class")])
-def test_decoding_of_a_factorized_output_layer(lm_data, checkpoint, tmp_path, capsys, monkeypatch, asked, used):
-    """What the checkpoint says unless something else is asked for; the model itself is not built here."""
-    factorized = changed(checkpoint, tmp_path / "f2.pt", factorize)
-    given = []
-
-    def build(model, data, overrides):
-        given.append(overrides.pop("f2_decoding", None))
-        return original(Checkpoint(checkpoint), data, overrides)
-
-    original = from_checkpoint.build_model
-    monkeypatch.setattr(from_checkpoint, "build_model", build)
-    status, _ = generate(lm_data, factorized, tmp_path / "t.jsonl", *LENGTHS, *asked)
-    assert status == 0 and given == [asked[1] if asked else None]
-    batch_size = "|batch-size:64" if used == "sample-class" else ""
-    assert f"|decoding:greedy|f2-decoding:{used}|seed:1{batch_size}|version:" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -279,12 +239,3 @@ def test_learned_positions_limit_the_length(lm_data, tmp_path, capsys):
         start = ("generate-lm", lm_data, "--path", path, "--output", output)
         error = refused(capsys, *start, "--prefix-length", "8", "--length", length)
         assert "found a model with 16 learned positions; expected at least 17" in error
-
-
-def test_too_little_memory_of_a_gpu(lm_data, checkpoint, tmp_path, capsys, monkeypatch):
-    def full(*arguments, **options):
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(MODULE.decoding, "continuation", full)
-    start = ("generate-lm", lm_data, "--path", checkpoint, "--output", tmp_path / "t.jsonl", *LENGTHS)
-    assert "--batch-size: found 4 texts too many" in refused(capsys, *start, "--batch-size", "4")

@@ -8,7 +8,6 @@ import torch
 from omegaconf import OmegaConf
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agg_fairseq.awd_lstm.continuous_cache import CacheOptions
 from agg_fairseq.checkpoints import Checkpoint, open_checkpoints
 from agg_fairseq.cli.main import main
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
@@ -116,16 +115,6 @@ def test_the_table(runs, lm_data):
     geometry = result.details["checkpoints"][0]["geometry"]
     assert mle["IsoScore"] == geometry["total"]["isoscore"] and mle["I(W) rare"] == geometry["rare"]["isotropy"]
     assert [column.title for column in result.select(COMPARED).columns] == list(COMPARED[:6])
-
-
-def test_a_cache_in_the_groups(runs, lm_data):
-    """The cache moves probability between tokens, so the parts are those of the mixture."""
-    options = {"split": "valid", "device": "cpu"}
-    plain, cached = (perplexity(runs, lm_data, cache=cache, **options)["mle"] for cache in (None, (50, 0.3, 0.2)))
-    assert cached["PPL total"] != plain["PPL total"]
-    assert cached["PPL total"] == pytest.approx(cached["PPL group total"] * cached["PPL within total"], rel=1e-12)
-    unused = perplexity(runs, lm_data, cache=CacheOptions(50, 0.3, 0.0), **options)["mle"]
-    assert unused["PPL within rare"] == pytest.approx(plain["PPL within rare"], rel=1e-5)
 
 
 def test_is_formed_in_chunks(runs, lm_data, monkeypatch):

@@ -291,22 +291,6 @@ def test_empty_groups_and_names_that_look_like_markup(picture, inputs, lm_data, 
         assert f"<!-- {'w0, ' * (picture == 'similarity')}{name} -->" in text
 
 
-def test_many_runs_differ():
-    """30 curves and 42 texts are each drawn differently, and none like the human text."""
-    figure, axes = style.new_figure()
-    for index in range(30):
-        style.line(axes[0][0], index, [0, 1], [0, 1], str(index), marked=True)
-    assert len({(line.get_color(), repr(line._dash_pattern)) for line in axes[0][0].lines}) == 30
-    assert len({(line.get_color(), line.get_marker()) for line in axes[0][0].lines}) == 30
-    figure, axes = style.new_figure()
-    for index in (*range(42), None):
-        style.bars(axes[0][0], index, [0], [1], 0.8, str(index))
-    bars = [(bar.get_facecolor(), bar.get_hatch()) for bar in axes[0][0].patches]
-    (*runs, human) = bars
-    assert len(set(bars)) == 43 and human[1] is None and None not in dict(runs).values()
-    assert human[0] not in {color for color, _ in runs}
-
-
 def changed(path, target, *changes):
     """A copy of a file of measures in which something else is at the end of some keys; nothing for `...`."""
     value = json.loads(path.read_text())

@@ -64,19 +64,6 @@ def test_files_side_by_side(tmp_path, capsys):
     assert list(cells(run(capsys, "text-metrics", first, namesake))) == [str(first), str(namesake), "human"]
 
 
-def test_json(tmp_path, capsys):
-    path, target = write_texts(tmp_path / "model.jsonl"), tmp_path / "out.json"
-    printed = run(capsys, "text-metrics", path, "--json", target)
-    result = json.loads(target.read_text())
-    assert result["signature"] == printed.splitlines()[-1]
-    assert result["groups"] is None
-    model = result["files"][0]
-    assert (model["name"], model["path"], model["tokens"]) == ("model", str(path), 12)
-    assert model["repetition"] == pytest.approx(1 / 3) and model["ms_jaccard"][0] == pytest.approx(2 / 3)
-    assert [len(model[measure]) for measure in ("ms_jaccard", "self_bleu", "distinct")] == [3, 3, 3]
-    assert result["human"]["kld"] is None and result["human"]["shares"] is None
-
-
 def slow_groups(data):
     """The group of each word of a binarized corpus, from its text."""
     text = (data.parent / "train").read_text().splitlines()

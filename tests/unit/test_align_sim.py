@@ -1,7 +1,6 @@
 """AlignSim by hand, against the paper's equations written out, and its properties."""
 
 import math
-import sys
 
 import pytest
 import torch
@@ -47,30 +46,12 @@ def test_by_hand():
     assert align_sim(weight, link_counts((0, 1, 3))).isnan().tolist() == [False, False, True, True]
 
 
-def test_a_word_linked_to_itself_by_hand():
-    """The link 0-0 counts for 0 as source and as target: a(0) = (2, 1), â(0) ~ (2, 1)."""
-    values = align_sim(torch.eye(2), link_counts((0, 0, 1), (0, 1, 1)), temperature=math.log(2))
-    assert values.tolist() == pytest.approx([1, 1 / math.sqrt(5)], rel=1e-12)
-
-
 @settings(max_examples=100, deadline=None)
 @given(PAIRS, st.floats(0.01, 50), st.integers(1, 4))
 def test_against_the_equations(pairs, temperature, dimensions):
     weight = torch.randn(V, dimensions)
     links = link_counts(*pairs)
     assert close(align_sim(weight, links, temperature=temperature), dense_align_sim(weight, links, temperature))
-
-
-@pytest.mark.parametrize("block", [1, 200, 130 * 7, 10**6])
-def test_blocks_of_rows_change_nothing(monkeypatch, block):
-    """Including a case where most tokens are linked, but some in between are not."""
-    module = sys.modules["agg_fairseq.metrics.align_sim"]  # in the package, its function has its name
-    monkeypatch.setattr(module, "BLOCK_COSINES", block)
-    tokens = torch.cat([torch.arange(50), torch.arange(70, 130)])
-    chosen = tokens[torch.randint(len(tokens), (2, 400))]
-    links = LinkCounts(*chosen, torch.randint(1, 5, (400,)))
-    weight = torch.randn(130, 9) + 0.5
-    assert close(align_sim(weight, links), dense_align_sim(weight, links, 10))
 
 
 @settings(max_examples=50, deadline=None)
@@ -127,18 +108,3 @@ def test_group_means():
     values = torch.tensor([0.25, math.nan, math.nan, 0.5, 1.5]).double()
     assert group_means(values, groups) == {"frequent": 0.25, "medium": None, "rare": 0.5, "total": 0.75}
     assert set(group_means(values * math.nan, groups).values()) == {None}
-
-
-def test_progress(monkeypatch):
-    """`progress` is given all chunks at once, and each is measured when it is yielded."""
-    monkeypatch.setattr(sys.modules["agg_fairseq.metrics.align_sim"], "BLOCK_COSINES", 3 * V)
-    links, weight, seen = link_counts(*((token, token, 1) for token in range(V))), torch.randn(V, 3), []
-
-    def progress(chunks):
-        assert len(chunks) == 3
-        for chunk in chunks:
-            seen.append(chunk.tolist())
-            yield chunk
-
-    assert close(align_sim(weight, links, progress=progress), align_sim(weight, links))
-    assert seen == [[0, 1, 2], [3, 4, 5], [6]]

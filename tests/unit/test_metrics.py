@@ -61,8 +61,7 @@ def test_mean_cosine_against_all_pairs():
 def test_rows_of_zeros_have_no_direction():
     w = torch.randn(9, 3)
     assert mean_cosine(torch.cat([w, torch.zeros(2, 3)])) == pytest.approx(mean_cosine(w))
-    with pytest.raises(ValueError, match="all zero"):
-        mean_cosine(torch.zeros(2, 3))
+    assert math.isnan(mean_cosine(torch.zeros(2, 3))) and math.isnan(mean_cosine_between(w, torch.zeros(2, 3)))
 
 
 def test_singular_values_against_numpy():
@@ -109,8 +108,7 @@ def test_mean_inner_product_against_all_pairs():
     products = w @ w.t()
     expected = (products.sum() - products.trace()) / (12 * 11)
     assert mean_inner_product(w) == pytest.approx(expected.item(), rel=1e-12)
-    with pytest.raises(ValueError, match="two or more"):
-        mean_inner_product(w[:1])
+    assert math.isnan(mean_inner_product(w[:1]))
 
 
 def test_relative_frequency_groups_by_hand():
