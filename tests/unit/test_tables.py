@@ -8,7 +8,7 @@ from tokenizers import ByteLevelBPETokenizer
 from agg_fairseq.data.subwords import Tokenizer
 from agg_fairseq.errors import UserError
 from agg_fairseq.names import HUMAN
-from agg_fairseq.report.report import WrittenReport
+from agg_fairseq.report import WrittenReport
 from agg_fairseq.result import Result
 from scripts.experiments import tables
 from scripts.experiments.experiment import Corpus, Experiment, Measure, Method, Model, Workspace
