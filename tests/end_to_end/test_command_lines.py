@@ -174,7 +174,7 @@ def test_statistics_reach_the_log_and_tensorboard(lm_data, tmp_path):
     lines = [json.loads(line) for line in open(log) if line.startswith('{"')]
     inner = [line for line in lines if "update" in line]
     assert all(0 < float(line["isotropy"]) <= 1 and "mean_cosine" in line for line in inner) and len(inner) == 3
-    assert [line["rare_tokens"] for line in inner if "rare_tokens" in line] == ["18", "18"]
+    assert [line["rare_tokens"] for line in inner if "rare_tokens" in line] == ["17", "17"]  # 30% of the words
     assert any("valid_isotropy" in line for line in lines)
     written = b"".join(path.read_bytes() for path in (tmp_path / "board").rglob("events*"))
     assert b"isotropy" in written and b"rare_tokens" in written and b"mean_cosine" in written
