@@ -1,7 +1,6 @@
 """The commands `align` and `align-sim`, called in this process: the files, the table, the JSON file, every error."""
 
 import importlib.metadata
-import json
 import shutil
 import subprocess
 import sys
@@ -64,20 +63,6 @@ def test_table(mt_data, links, tmp_path, capsys):
         "matrix:decoder.output_projection.weight(tied)|groups:1e-05/1e-06-of-tokens,target-side|temperature:10|"
         f"links:{total}|pairs:{len(of_source)}|labels:symmetric|version:{__version__}"
     )
-
-
-def test_json_groups_and_names(mt_data, links, tmp_path, capsys):
-    path, target = model(tmp_path / "m", mt_data), tmp_path / "out.json"
-    options = ("--data", mt_data, "--alignments", links, "--groups", "types", "--name", "x", "--json", target)
-    printed = run(capsys, "align-sim", path, *options)
-    result = json.loads(target.read_text())
-    assert result["signature"] == printed.splitlines()[-1]
-    assert "|groups:30%/50%/20%-of-types,target-side|" in printed
-    (one,) = result["checkpoints"]
-    assert (one["name"], one["path"]) == ("x", str(path))
-    assert f"{one['align_sim']['total']:.4f}" == cells(printed)["x"]["AlignSim total"]
-    assert result["labelled"]["total"] == sum(result["labelled"][group] for group in GROUPS[:-1])
-    assert set(result["groups"]) == set(GROUPS[:-1]) and set(result["orthogonal"]) == set(GROUPS)
 
 
 def test_a_model_of_the_other_direction(mt_data, links, tmp_path, capsys):

@@ -272,19 +272,6 @@ def test_rare_words_by_default(name, tmp_path, capsys):
         assert "found no rare token that is a word" in refused(capsys, *start, "--groups", "frequency")
 
 
-def test_rare_words_by_their_ids(tmp_path, capsys):
-    """Ids of GPT-2's pieces: of the rare `Ġlower` and `lowers`, the second begins no word."""
-    pieces = [*"Ġlowers", "Ġl", "ow", "Ġlow", "er", "Ġlower", "lowers"]
-    options = gpt2_files(tmp_path, pieces, ["Ġ l", "o w", "Ġl ow", "e r", "Ġlow er"])
-    path = model_of_tokens(tmp_path, " ".join(str(100 + index) for index in [*range(13), *range(11)]))
-    start = ("neighbors", path, "--data", tmp_path, "--topk", "2", "--json", tmp_path / "out.json")
-    body = table(run(capsys, *start, *options))[1]
-    assert [row[0] for row in body] == ["Ġlower†"] and body[0][2:] == ["Ġ (0.00)", "l (0.00)"]
-    (word,) = json.loads((tmp_path / "out.json").read_text())["words"]
-    assert (word["word"], word["tokens"][0]["token"], word["tokens"][0]["readable"]) == ("lower", "111", "Ġlower")
-    assert "found no rare token that is a word" in refused(capsys, *start)
-
-
 def test_a_dictionary_of_pieces_is_none_of_words(tmp_path, scored, capsys):
     """`sea` and `lake` would be found there, where they go on with a word; neighbors of a piece can be asked for."""
     path = model_of_tokens(tmp_path, "▁sea ▁lake ▁river sea lake river")

@@ -1,27 +1,21 @@
 """Every picture of `agg-fairseq plot`, of real runs: what is in it, and what is refused."""
 
 import argparse
-import functools
 import json
 import math
 import re
 import shutil
 import sys
 import warnings
-from collections import Counter
 
 import pytest
 import torch
 from fairseq.data import indexed_dataset
-from matplotlib import pyplot
 
 from agg_fairseq import plots
-from agg_fairseq.checkpoints.fairseq_checkpoint import checkpoints_of_run, open_checkpoints
 from agg_fairseq.cli.main import main
 from agg_fairseq.cli.plot import PICTURES, add_arguments, draw
 from agg_fairseq.data.binarized import load_dictionary
-from agg_fairseq.errors import UserError
-from agg_fairseq.evaluation import Result, perplexity
 from agg_fairseq.evaluation.fairseq_logs import read_log
 from agg_fairseq.plots import style
 from tests.commands import refused, run
@@ -132,38 +126,6 @@ def test_every_picture(picture, inputs, tmp_path, capsys):
         assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-def test_pictures_from_python(lm_runs, lm_data, eval_json):
-    """From Results, too; pyplot is left alone."""
-    result = perplexity(open_checkpoints([lm_runs / name / "checkpoint_last.pt" for name in ("mle", "agg")]), lm_data)
-    other = json.loads(json.dumps(result.details))
-    other["checkpoints"][1]["criterion"]["agg_rare_fraction"] = 0.6
-    figures = plots.alpha_sweep({"one": result, "other": other}), drawn("alpha-sweep", eval_json)
-    found, expected = ([line.get_xydata().tolist() for line in figure.axes[0].lines] for figure in figures)
-    assert found == expected and pyplot.get_fignums() == []
-    broken = Result(result.columns, result.rows, result.signature, {"checkpoints": [1]})
-    with pytest.raises(UserError, match="^mine: found .*; expected what eval-lm --json writes"):
-        plots.alpha_sweep({"mine": broken})
-
-
-@pytest.mark.grid(2)
-@pytest.mark.parametrize("picture", ["projection", "singular-values", "similarity", "isotropy", "inner-products"])
-def test_each_checkpoint_is_opened_once(picture, inputs, lm_runs, tmp_path, monkeypatch, capsys):
-    """Those of a run in the order of their updates, of which two files are the same."""
-    assert [checkpoint.updates for checkpoint in checkpoints_of_run(lm_runs / "mle")] == [2, 4, 6]
-    opened, load = Counter(), torch.load
-
-    @functools.wraps(load)
-    def counted(file, *arguments, **options):
-        opened[str(file)] += 1
-        return load(file, *arguments, **options)
-
-    monkeypatch.setattr(torch, "load", counted)
-    run(capsys, "plot", picture, *inputs[picture], "-o", tmp_path / "a.svg")
-    of_runs = picture in ("isotropy", "inner-products")
-    files = lm_runs.glob("*/checkpoint*.pt" if of_runs else "*/checkpoint_last.pt")
-    assert opened == {str(file): 1 for file in files}
-
-
 def test_refused(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
     checkpoint, log = lm_runs / "mle" / "checkpoint_last.pt", lm_runs / "mle" / "train.log"
     (tmp_path / "alone").mkdir()
@@ -208,14 +170,6 @@ def test_six_long_names(picture, rows, inputs, tmp_path):
     boxes = [*panels, *(text.get_window_extent() for text in legend.get_texts())]
     assert not any(one.overlaps(other) for index, one in enumerate(boxes) for other in boxes[:index])
     assert min(axis.get_window_extent().height / figure.dpi for axis in figure.axes) > 2, "the panels keep their size"
-
-
-def test_the_scale_of_the_projection(inputs):
-    """The same for all panels and both axes, and no panel is a narrow strip."""
-    figure = drawn("projection", *inputs["projection"])
-    (scale,) = {(axis.get_xlim(), axis.get_ylim(), axis.get_aspect()) for axis in figure.axes}
-    widths = [high - low for low, high in scale[:2]]
-    assert scale[2] == 1 and min(widths) >= 0.599 * max(widths)
 
 
 @pytest.mark.parametrize(

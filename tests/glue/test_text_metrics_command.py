@@ -158,16 +158,3 @@ def test_files_of_different_references(tmp_path, capsys, references):
     second = write_texts(tmp_path / "second.jsonl", CONTINUATIONS[: len(references)], references)
     expected = f"{second}: found another reference on line 3 than in {first}"
     assert expected in refused(capsys, "text-metrics", first, second)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--name", "a", "b"], "2 names for 1"),
-        (["--name", "human"], "'human', a row of its own"),
-        (["--data", "nowhere"], "found no such folder"),
-        (["--json", "/dev/null/x.json"], "cannot write"),
-    ],
-)
-def test_bad_options(tmp_path, capsys, arguments, words):
-    assert words in refused(capsys, "text-metrics", write_texts(tmp_path / "m.jsonl"), *arguments)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from agg_fairseq.evaluation.isotropy import geometry_by_group
 from agg_fairseq.metrics import geometry, isoscore, isotropy, mean_cosine, mean_row
 from tests.conftest import ROOT
 from tests.isoscore import algorithm_1
@@ -77,17 +76,6 @@ def test_geometry_where_a_measure_is_not_defined():
     ]  # fmt: skip
     assert [name for name, value in equal._asdict().items() if math.isnan(value)] == ["mean_cosine_centered"]
     assert equal.mean_share == pytest.approx(1) and equal.isotropy_centered == 1
-
-
-def test_geometry_by_group():
-    """The rows of a group are centered at the mean of all rows."""
-    w = torch.randn(30, 4) + 1
-    found = geometry_by_group(w, {"frequent": torch.arange(10), "rare": torch.arange(0)})
-    expected = isotropy(w[:10].double() - w.double().mean(0))
-    assert found["frequent"]["isotropy_centered"] == pytest.approx(expected, rel=1e-9)
-    assert found["frequent"]["isoscore"] == pytest.approx(isoscore(w[:10]), rel=1e-9)
-    assert found["total"] == geometry(w)._asdict()
-    assert set(found["rare"].values()) == set(found["medium"].values()) == {None}
 
 
 def test_the_examples_of_the_documentation():
