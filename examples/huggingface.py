@@ -5,7 +5,7 @@
 Needs `pip install '.[transformers]'` and the `wiki.*.tokens` files of WikiText-2 (or WikiText-103) in DIR.
 Trains a byte-level BPE on the training text, then the same model twice with the same seed, and prints perplexity by
 frequency group, isotropy I(W) and mean cosine S(W) of the embeddings. The models are saved with their tokenizer in the
-output folder, whose sub-folders `agg-fairseq isotropy`, `neighbors`, `word-similarity` and `plot` take.
+output folder, whose sub-folders `agg-fairseq eval-lm`, `tokens`, `isotropy`, `neighbors` and others take.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import torch
 from tokenizers import ByteLevelBPETokenizer
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
+from agg_fairseq.checkpoints import open_models
 from agg_fairseq.errors import UserError, fail
-from agg_fairseq.integrations import label_counts
+from agg_fairseq.evaluation import perplexity
 from agg_fairseq.integrations.transformers import GatedLoss
-from agg_fairseq.metrics import FrequencyGroups, NextTokenStatistics, frequency_groups, isotropy, mean_cosine
 
 DATA = Path(os.environ.get("AGG_DATA", "../shared/data")) / "wikitext-2"
 LAYERS, DIMENSION, HEADS = 2, 128, 4
+COLUMNS = ("PPL frequent", "PPL medium", "PPL rare", "PPL total", "I(W) total", "S(W)")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -46,18 +47,16 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Prepares the data, trains the model without and with AGG, and prints a row for each."""
+    """Prepares the data, trains the model without and with AGG, and evaluates both as `agg-fairseq eval-lm` does."""
     files = {split: options.data / f"wiki.{split}.tokens" for split in ("train", "test")}
     for path in files.values():
         if not path.is_file():
             raise UserError(f"found no {path}; expected WikiText-2 there, give --data DIR or set AGG_DATA")
     bpe = ByteLevelBPETokenizer()
     bpe.train([str(files["train"])], vocab_size=options.vocabulary, show_progress=False)
-    train, test = (blocks(bpe, path, options.block) for path in files.values())
-    vocabulary = bpe.get_vocab_size()
-    groups = frequency_groups(label_counts(train, vocabulary))
+    train, vocabulary = blocks(bpe, files["train"], options.block), bpe.get_vocab_size()
     print(f"{len(train) * options.block:,} training tokens, vocabulary of {vocabulary:,}, {options.updates} updates")
-    rows = []
+    folders = []
     for name in ("MLE", "AGG"):
         set_seed(options.seed)
         model = GPT2LMHeadModel(
@@ -78,13 +77,12 @@ def compare(options: argparse.Namespace) -> None:
         Trainer(model, training, train_dataset=train, callbacks=callbacks).train()
         model.save_pretrained(options.output / name.lower())
         bpe.save(str(options.output / name.lower() / "tokenizer.json"))
-        perplexity = evaluate(model, test, groups)
-        weight = model.lm_head.weight.detach().cpu()
-        cells = [*(f"{value:,.2f}" if value else "—" for value in perplexity.values())]
-        cells += [f"{isotropy(weight):.3f}", f"{mean_cosine(weight):.3f}"]
-        rows.append(f"| {name} | {' | '.join(cells)} |")
-    print("\n| | PPL frequent | PPL medium | PPL rare | PPL total | I(W) | S(W) |\n|:--|--:|--:|--:|--:|--:|--:|")
-    print("\n".join(rows))
+        folders.append(options.output / name.lower())
+    result = perplexity(
+        open_models(folders, ["MLE", "AGG"]), text=files["test"], train_text=files["train"],
+        tokens_per_sample=options.block,
+    )  # fmt: skip
+    print(result.select(COLUMNS).table())
 
 
 def blocks(bpe: ByteLevelBPETokenizer, path: Path, size: int) -> list[dict[str, torch.Tensor]]:
@@ -93,18 +91,6 @@ def blocks(bpe: ByteLevelBPETokenizer, path: Path, size: int) -> list[dict[str, 
     tokens = torch.tensor([token for line in bpe.encode_batch(lines) for token in line.ids])
     whole = len(tokens) // size
     return [{"input_ids": block, "labels": block} for block in tokens[: whole * size].view(whole, size)]
-
-
-@torch.no_grad()
-def evaluate(model: GPT2LMHeadModel, examples: list[dict[str, torch.Tensor]], groups: FrequencyGroups) -> dict:
-    """Perplexity over the targets of each frequency group, and over all as `total`."""
-    model.eval()
-    statistics = NextTokenStatistics(groups)
-    for start in range(0, len(examples), 16):
-        tokens = torch.stack([example["input_ids"] for example in examples[start : start + 16]]).to(model.device)
-        log_probs = model(input_ids=tokens).logits[:, :-1].float().log_softmax(-1).flatten(0, 1)  # N x V
-        statistics.add(log_probs, tokens[:, 1:].flatten())
-    return statistics.perplexity()
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ class PretrainedModel:
                 f"parameters, such as {', '.join(near)}"
             )
         name, tied = (self.matrix, None) if self.matrix is not None else self._find()
-        saved = self._tensor(name)
+        saved = self.tensor(name)
         if saved.dim() != 2:
             raise UserError(f"{self.path}: found {name} of shape {list(saved.shape)}; expected a matrix")
         for rows in saved.split(8192):
@@ -139,7 +139,7 @@ class PretrainedModel:
         """The input embedding (V, D), in the dtype of the file; UserError if there is none, or several."""
         rows = len(self.output_embedding.saved)
         names = [name for name in self._candidates(INPUTS) if self._shape(name)[0] == rows]
-        return self._tensor(self._only(names, "input embedding"))
+        return self.tensor(self._only(names, "input embedding"))
 
     def _only(self, names: list[str], kind: str) -> str:
         """The only one of some parameters."""
@@ -178,7 +178,7 @@ class PretrainedModel:
             )
         if ties is False or not inputs:  # an input embedding with other rows, such as those of prompts, is another one
             return name, bool(ties) and not any(map(INPUTS.fullmatch, self._file_of))
-        same = any(torch.equal(self._tensor(one), self._tensor(name)) for one in inputs)
+        same = any(torch.equal(self.tensor(one), self.tensor(name)) for one in inputs)
         if ties and not same:
             raise UserError(
                 f"{self.path}: found {name} and {inputs[0]}, which differ, but a config.json that says that they are "
@@ -193,7 +193,7 @@ class PretrainedModel:
             raise UserError(f"{self.path}: found no {name} in {path.name}, which it names; download both again")
         return tuple(self._open(path).get_slice(name).get_shape())
 
-    def _tensor(self, name: str) -> Tensor:
+    def tensor(self, name: str) -> Tensor:
         """A parameter in the dtype of its file, mapped from it: pages are read when they are used."""
         shape, path = self._shape(name), self._file_of[name]
         tensor = self._open(path).get_tensor(name)

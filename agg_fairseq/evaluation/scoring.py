@@ -20,6 +20,7 @@ from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError, first_line
 from ..functional.loss_core import CHUNK_ELEMENTS
+from ..integrations.log_unigram import load_pretrained
 from .inputs import check_split, load_embedding_vocabulary, load_vocabulary
 
 BREAK_MODES = ("none", "complete", "complete_doc", "eos")
@@ -282,7 +283,7 @@ class PlainText:
         try:
             from transformers import AutoModelForCausalLM
 
-            network = AutoModelForCausalLM.from_pretrained(model.path.parent, local_files_only=True, dtype="auto")
+            network = load_pretrained(AutoModelForCausalLM, model.path.parent, local_files_only=True, dtype="auto")
         except Exception as error:  # whatever transformers raises for a folder that is no such model
             raise UserError(
                 f"{model}: transformers cannot load its model ({first_line(error)}); expected a causal language model, "

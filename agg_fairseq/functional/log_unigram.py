@@ -27,3 +27,17 @@ def log_unigram(counts: Tensor) -> Tensor:
     """
     smoothed = counts.double() + 1
     return (smoothed.log() - smoothed.sum().log()).float()
+
+
+def checked_counts(name: str, counts: Tensor, vocabulary: int) -> Tensor:
+    """The counts (V,) in whole numbers, int64.
+
+    Raises:
+        ValueError: they are not (V,), or one is negative, no number, or above 2^53; `name` is in the message.
+    """
+    rounded = counts.double().round()
+    wrong = rounded[~((rounded >= 0) & (rounded <= 2**53))]  # NaN is neither
+    if tuple(counts.shape) != (vocabulary,) or len(wrong):
+        found = f"{wrong[0].item():g} among them" if len(wrong) else f"shape {tuple(counts.shape)}"
+        raise ValueError(f"{name}: expected the counts of {vocabulary} tokens, got {found}")
+    return rounded.long()

@@ -1,5 +1,6 @@
 """The gated objectives in other training frameworks; nothing here needs fairseq."""
 
+from .log_unigram import load_pretrained
 from .objective import GatedObjective, label_counts
 
-__all__ = ["GatedObjective", "label_counts"]
+__all__ = ["GatedObjective", "label_counts", "load_pretrained"]

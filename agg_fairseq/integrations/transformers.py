@@ -36,6 +36,7 @@ from ..errors import UserError
 from ..f2 import FactorizedSoftmax
 from ..files import write_whole
 from ..functional import center_rows_
+from .log_unigram import add_log_unigram
 from .objective import IGNORED, GatedObjective
 
 try:
@@ -85,6 +86,9 @@ class GatedLoss(TrainerCallback):
         model: a decoder-only language model that ends in an `nn.Linear`, tied to the input embedding or not, with or
             without bias, whose logits are not changed afterwards, but for a scale and a soft cap.
         method: "agg", "agps" or "mle".
+        log_unigram: (V,) training counts, as of `label_counts`: the output layer gets a bias of their log, which does
+            not train (Meister et al. 2022). `save_pretrained` saves it. Where the class of the model has no such bias,
+            `integrations.load_pretrained` loads the folder, since `from_pretrained` leaves the bias out.
         center_output: after each step of the optimizer, subtract the mean output embedding from all output embeddings
             (Stollenwerk et al. 2026).
         resume_from: the folder of a checkpoint, for Trainer to restore the counts from where it resumes from a
@@ -115,6 +119,7 @@ class GatedLoss(TrainerCallback):
         method: str = "agg",
         *,
         tokenizer: Any = None,
+        log_unigram: Tensor | None = None,
         center_output: bool = False,
         resume_from: str | Path | None = None,
         **options: Any,
@@ -131,6 +136,13 @@ class GatedLoss(TrainerCallback):
             raise ValueError(
                 f"a factorized output layer is trained with method='mle', without {', '.join(self.objective.terms)}"
             )
+        self.has_log_unigram = log_unigram is not None
+        if self.has_log_unigram:
+            if isinstance(self.head, FactorizedSoftmax):
+                raise ValueError(
+                    "found log_unigram with a factorized output layer, which has no bias; drop one of them"
+                )
+            add_log_unigram(model, log_unigram)
         self.center_output = center_output
         self.resume_from = resume_from
         self._window_is_given = options.get("agg_window") is not None
@@ -258,6 +270,8 @@ class GatedLoss(TrainerCallback):
         if self._scale_and_cap is None:
             self._scale_and_cap = _scale_and_cap(step.placeholder, logits)
         allowed = logits.shape == step.placeholder.shape and self._scale_and_cap is not None
+        if allowed and self.has_log_unigram and self._scale_and_cap != (1.0, None):
+            raise UserError(f"GatedLoss: {name} scales or caps its logits, and a bias with them; leave out log_unigram")
         if not allowed or (isinstance(self.head, FactorizedSoftmax) and self._scale_and_cap != (1.0, None)):
             raise UserError(
                 f"GatedLoss: {name} changes its logits after the output layer in another way than by a scale and a "
@@ -304,6 +318,11 @@ class GatedLoss(TrainerCallback):
             skipped: the step did not take place, because a gradient overflowed in half precision.
         """
         self.objective.end_update(skipped)
+        if self.center_output and self.head.weight.dim() != 2:
+            raise UserError(
+                "GatedLoss: found center_output with FSDP of flat parameters, of which a worker holds a part; use "
+                "fully_shard, or leave out center_output"
+            )
         if self.center_output:
             center_rows_(self.head.weight)
 
@@ -430,6 +449,7 @@ def _no_targets(tokenizer: Any, rows: int) -> set[int]:
     return {*vocabulary.no_words, *vocabulary.unused}
 
 
+@torch.compiler.disable  # which would warn of the numbers that it reads
 def _scale_and_cap(placeholder: Tensor, logits: Tensor) -> tuple[float, float | None] | None:
     """The s and c, or None, with `logits = c tanh(s placeholder / c)`; None if the model did anything else to it."""
     x, z = placeholder.double().flatten(), logits.double().flatten()

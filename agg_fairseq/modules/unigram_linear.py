@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..functional.log_unigram import log_unigram
+from ..functional.log_unigram import checked_counts, log_unigram
 
 
 class UnigramLinear(nn.Linear):
@@ -72,12 +72,7 @@ class UnigramLinear(nn.Linear):
 
     def _checked(self, counts: Tensor) -> Tensor:
         """The counts (V,) in whole numbers."""
-        rounded = counts.double().round()
-        wrong = rounded[~((rounded >= 0) & (rounded <= 2**53))]  # NaN is neither
-        if tuple(counts.shape) != (self.out_features,) or len(wrong):
-            found = f"{wrong[0].item():g} among them" if len(wrong) else f"shape {tuple(counts.shape)}"
-            raise ValueError(f"UnigramLinear: expected the counts of {self.out_features} tokens, got {found}")
-        return rounded.long()
+        return checked_counts("UnigramLinear", counts, self.out_features)
 
     def extra_repr(self) -> str:
         """For `print(model)`."""

@@ -483,27 +483,46 @@ if training.is_world_process_zero():
 @pytest.mark.slow
 def test_two_workers_train_as_one(tmp_path):
     """Two processes over gloo with batches of 2 take the same updates as one process with batches of 4."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1]), "WORLD_SIZE": "2"}
-    environments = [{}, {**address, "RANK": "0", "LOCAL_RANK": "0"}, {**address, "RANK": "1", "LOCAL_RANK": "1"}]
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(ROOT), str(tmp_path), "2" if environment else "4"],
-            env={**os.environ, **environment}, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for environment in environments
-    ]  # fmt: skip
-    try:
-        for worker in workers:
-            output, _ = worker.communicate(timeout=300)
-            assert worker.returncode == 0, output[-3000:]
-    finally:
-        for worker in workers:
-            worker.kill()
+    run_workers(tmp_path, lambda workers: ["-c", WORKER, str(ROOT), str(tmp_path), str(4 // workers)])
     alone, together = (torch.load(tmp_path / f"{rows}.pt", weights_only=True) for rows in (4, 2))
     for method in ("agg", "agps"):
         assert_close(together[method]["weights"], alone[method]["weights"], 1e-5)
     for name in ("sizes", "tokens", "counts"):
         assert together["agg"]["counts"]["counter"][name].equal(alone["agg"]["counts"]["counter"][name])
     assert (alone["agg"]["weights"]["lm_head.weight"] - alone["agps"]["weights"]["lm_head.weight"]).abs().max() > 1e-3
+
+
+@pytest.mark.slow
+def test_sharded_and_compiled_models_train_as_one(tmp_path):
+    """DDP, FSDP and FSDP2 in float64, Trainer with `fsdp`, and a resume of each, against one process; torch.compile."""
+    run_workers(tmp_path, lambda workers: ["-m", "tests.sharding", str(tmp_path)])
+    alone, together = (torch.load(tmp_path / f"{workers}.pt", weights_only=True) for workers in (1, 2))
+    assert_close(alone["compiled"]["weights"], alone["tied"]["weights"], 1e-12)
+    assert len(together) == 9
+    for (kind, _), runs in together.items():
+        for found in runs.values():
+            assert_close(found["weights"], alone[kind]["weights"], 1e-5 if kind == "Trainer" else 1e-12)
+            for name in ("sizes", "tokens", "counts"):
+                assert found["counts"]["counter"][name].equal(alone[kind]["counts"]["counter"][name])
+
+
+def run_workers(folder, arguments):
+    """Runs Python in one process alone and in two over gloo, with arguments that follow from how many there are."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1]), "WORLD_SIZE": "2"}
+    environments = [{}, {**address, "RANK": "0", "LOCAL_RANK": "0"}, {**address, "RANK": "1", "LOCAL_RANK": "1"}]
+    workers = [
+        subprocess.Popen(
+            [sys.executable, *arguments(2 if environment else 1)],
+            env={**os.environ, **environment}, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for environment in environments
+    ]  # fmt: skip
+    try:
+        for worker in workers:
+            output, _ = worker.communicate(timeout=600)
+            assert worker.returncode == 0, output[-3000:]
+    finally:
+        for worker in workers:
+            worker.kill()

@@ -1,0 +1,53 @@
+"""A fixed log-unigram bias in the output layer of a causal language model of Hugging Face transformers.
+
+The bias is a parameter of the `nn.Linear` that the model ends in, so that `save_pretrained` saves it. But the classes
+of most models (GPT-2, Llama, …) build that layer without a bias: their `from_pretrained` warns that `lm_head.bias` is
+unexpected, and leaves it out. `load_pretrained` puts it back.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..checkpoints.transformers_model import PretrainedModel
+from ..functional.log_unigram import checked_counts, log_unigram
+
+
+def add_log_unigram(model: Any, counts: Tensor) -> None:
+    """Gives the output layer of a model a bias that is the log of the training frequencies, and does not train.
+
+    A bias that the layer has already is replaced.
+
+    Args:
+        model: of transformers; it ends in an `nn.Linear`.
+        counts: (V,) how often each token is a target in the training data, see `label_counts`.
+
+    Raises:
+        ValueError: the counts are not (V,), or one is negative or no number.
+    """
+    head = model.get_output_embeddings()
+    counts = checked_counts("log_unigram", counts, head.weight.size(0))
+    head.bias = nn.Parameter(log_unigram(counts).to(head.weight), requires_grad=False)
+
+
+def load_pretrained(model_class: Any, folder: str | Path, **options: Any) -> Any:
+    """`model_class.from_pretrained(folder, **options)`, with the bias of the output layer that is saved there.
+
+    Args:
+        model_class: that of the model, or `AutoModelForCausalLM`.
+        folder: where `save_pretrained` has saved the model.
+        **options: of `from_pretrained`.
+
+    Raises:
+        UserError: as `PretrainedModel`.
+    """
+    model, found = model_class.from_pretrained(folder, output_loading_info=True, **options)
+    head = model.get_output_embeddings()
+    name = next((f"{name}.bias" for name, module in model.named_modules() if module is head), None)
+    if name in found["unexpected_keys"]:
+        bias = PretrainedModel(folder).tensor(name)
+        head.bias = nn.Parameter(bias.to(head.weight), requires_grad=False)
+    return model

@@ -1,0 +1,79 @@
+"""From a training with `GatedLoss` to `eval-lm` and `tokens`, for the heads of today's models."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from agg_fairseq.cli.main import main
+from tests.conftest import zipf_text
+from tests.small_transformers import VOCABULARY, gpt2, llama_like
+
+pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
+pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
+
+from agg_fairseq.integrations import load_pretrained
+from agg_fairseq.integrations.transformers import GatedLoss
+
+WORDS, LENGTH = VOCABULARY - 4, 16
+MODELS = {
+    "gemma": (lambda: llama_like("Gemma2", final_logit_softcapping=5.0), False),
+    "granite": (lambda: llama_like("Granite", logits_scaling=0.5, head_dim="default"), False),
+    "gpt2": (gpt2, False),
+    "gpt2-log-unigram": (gpt2, True),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path, capsys):
+    """20 updates; transformers alone loads the same model, unless its class has no place for the log-unigram bias."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    tokens = ["<unk>", *(f"w{index}" for index in range(WORDS)), "[unused0]", "[unused1]", "[unused2]"]
+    splitter = Tokenizer(models.WordLevel({token: row for row, token in enumerate(tokens)}, "<unk>"))
+    splitter.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=splitter, unk_token="<unk>")
+    text = tmp_path / "text"
+    text.write_text("\n".join(zipf_text(100, words=WORDS)) + "\n")
+    ids = torch.tensor(tokenizer(text.read_text())["input_ids"])
+
+    make, has_bias = MODELS[kind]
+    model = make()
+    counts = torch.bincount(ids, minlength=VOCABULARY) if has_bias else None
+    gated = GatedLoss(model, agg_rare_fraction=0.3, agg_window=5, tokenizer=tokenizer, log_unigram=counts)
+    optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], lr=0.01)
+    blocks = ids[: len(ids) // LENGTH * LENGTH].view(-1, LENGTH)
+    losses = []
+    for update in range(20):
+        rows = blocks[torch.arange(4 * update, 4 * update + 4) % len(blocks)]
+        loss = model(input_ids=rows, labels=rows).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        gated.end_update()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.1
+    model.save_pretrained(tmp_path / kind)
+    tokenizer.save_pretrained(tmp_path / kind)
+
+    load = load_pretrained if has_bias else lambda loader, folder: loader.from_pretrained(folder)
+    loaded = load(AutoModelForCausalLM, tmp_path / kind).eval()
+    model.eval()
+    assert loaded(input_ids=blocks[:2]).logits.equal(model(input_ids=blocks[:2]).logits)
+
+    given = ["--text", text, "--path", tmp_path / kind, "--tokens-per-sample", LENGTH, "--json", tmp_path / "eval.json"]
+    assert main(["eval-lm", *map(str, given)]) == 0
+    found = json.loads((tmp_path / "eval.json").read_text())["checkpoints"][0]
+    with torch.no_grad():
+        summed = sum(loaded(input_ids=one[None], labels=one[None]).loss.item() * (len(one) - 1) for one in blocks)
+        rest = ids[len(blocks) * LENGTH :]
+        if len(rest) > 1:
+            summed += loaded(input_ids=rest[None], labels=rest[None]).loss.item() * (len(rest) - 1)
+    assert found["perplexity"]["total"] == pytest.approx(math.exp(summed / found["tokens"]), rel=1e-5)
+
+    assert main(["tokens", str(tmp_path / kind), "--text", str(text), "--json", str(tmp_path / "tokens.json")]) == 0
+    looked_at = json.loads((tmp_path / "tokens.json").read_text())
+    assert "[unused0]" in json.dumps(looked_at)
+    capsys.readouterr()

@@ -1,0 +1,136 @@
+"""A process of a training with `GatedLoss` on several of them: `python -m tests.sharding FOLDER`.
+
+Writes the parameters after six updates of each way to share the work, and after a resume in their middle.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from tests.small_transformers import batch, dataset, gpt2, llama_like, trainer
+
+UPDATES, ROWS = 6, 4
+WORKERS = int(os.environ.get("WORLD_SIZE", "1"))
+RANK = int(os.environ.get("RANK", "0"))
+
+
+def plain(model):
+    return model
+
+
+def ddp(model):
+    return nn.parallel.DistributedDataParallel(model)
+
+
+def fsdp(model):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return FullyShardedDataParallel(model, use_orig_params=True, device_id=torch.device("cpu"))
+
+
+def sharded(model):
+    """FSDP2; an output layer that is not tied is a unit of its own, as its blocks are."""
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = dist.init_device_mesh("cpu", (WORKERS,))
+    units = list(model.transformer.h) if hasattr(model, "transformer") else [*model.model.layers, model.lm_head]
+    for unit in [*units, model]:
+        fully_shard(unit, mesh=mesh)
+    return model
+
+
+def compiled(model):
+    return torch.compile(model, backend="aot_eager")
+
+
+def checkpointing(model):
+    model.gradient_checkpointing_enable()
+    return sharded(model)
+
+
+WAYS = {"ddp": ddp, "fsdp": fsdp, "fully_shard": sharded, "fully_shard, checkpointing": checkpointing}
+MODELS = {
+    "tied": lambda: gpt2(n_layer=2).double(),
+    "untied": lambda: llama_like("Llama", num_hidden_layers=2, tie_word_embeddings=False).double(),
+}
+
+
+def train(make, wrap, updates=range(UPDATES), state=None):
+    """The parameters, whole, and the counts after some updates from a state of the same kind."""
+    from agg_fairseq.integrations.transformers import GatedLoss
+
+    model = make()
+    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    if state is not None:
+        model.load_state_dict(state["weights"])
+        gated.load_state_dict(state["counts"])
+    wrapped = wrap(model)
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.5)
+    for update in updates:
+        rows = {name: tensor[RANK::WORKERS] for name, tensor in batch(ROWS, seed=update).items()}
+        wrapped(**rows).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        gated.end_update()
+    if wrap is fsdp:
+        with type(wrapped).summon_full_params(wrapped):
+            weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    else:
+        weights = whole(model)
+    return {"weights": weights, "counts": gated.state_dict()}
+
+
+def whole(model):
+    """The parameters, gathered from the workers."""
+    found = model.state_dict().items()
+    return {name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor for name, tensor in found}
+
+
+def with_resume(make, wrap):
+    """After all updates at once, and with a resume after half of them."""
+    half = train(make, wrap, range(UPDATES // 2))
+    return {"whole": train(make, wrap), "resumed": train(make, wrap, range(UPDATES // 2, UPDATES), half)}
+
+
+def train_by_trainer(folder, resume=None):
+    """As `train`, by Trainer with `fsdp`; for two workers, half of the examples in a batch."""
+    from agg_fairseq.integrations.transformers import GatedLoss
+
+    make = MODELS["untied"]
+    model = make().float()
+    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    config = {"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
+    more = {"fsdp": True, "fsdp_config": config, "ddp_backend": "gloo"} if WORKERS > 1 else {}
+    training = trainer(
+        model, folder, gated, dataset(ROWS * UPDATES), per_device_train_batch_size=ROWS // WORKERS, learning_rate=0.1,
+        gradient_accumulation_steps=1, optim="sgd", num_train_epochs=1, save_strategy="steps", save_steps=UPDATES // 2,
+        **more,
+    )  # fmt: skip
+    training.train(resume_from_checkpoint=resume)
+    return {"weights": whole(model), "counts": gated.state_dict()}
+
+
+def main(folder):
+    torch.set_num_threads(1)
+    if WORKERS == 1:
+        found = {kind: train(make, plain) for kind, make in MODELS.items()}
+        found["compiled"] = train(MODELS["tied"], compiled)
+        found["Trainer"] = train_by_trainer(f"{folder}/{WORKERS}")
+    else:
+        dist.init_process_group("gloo")
+        found = {(kind, way): with_resume(MODELS[kind], wrap) for way, wrap in WAYS.items() for kind in MODELS}
+        run = f"{folder}/{WORKERS}"
+        checkpoint = f"{run}/checkpoint-{UPDATES // 2}"
+        found["Trainer", "fsdp"] = {"whole": train_by_trainer(run), "resumed": train_by_trainer(run, checkpoint)}
+        dist.destroy_process_group()
+    if RANK == 0:
+        torch.save(found, Path(folder) / f"{WORKERS}.pt")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+    os._exit(0)  # the threads of gloo may not end by themselves
