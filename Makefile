@@ -20,7 +20,7 @@ test: check      ## lint, then the tests that take seconds
 test-slow: setup ## the rest of the tests: command lines, the widest grids
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -m slow
 
-demo: setup      ## train mle and agg on a small corpus and compare them, in minutes on a CPU
+demo: setup      ## train plain likelihood and two cures on a small corpus and compare them, in minutes on a CPU
 	@bash scripts/demo.sh
 
 bench: setup     ## time and memory beside fairseq's own criterion, of a whole step, the factorized layer and text measures

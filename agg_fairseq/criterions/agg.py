@@ -37,7 +37,8 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
     agg_window: int = option(
         0,
         "updates K over which appearances are counted; 0: the updates of one epoch, as in the paper. A window that is "
-        "long compared with the training costs perplexity; start with a twentieth of --max-update",
+        "long costs perplexity: start with one in which a rare token appears once or twice, which `agg-fairseq groups` "
+        "tells",
     )
     agg_count_current_batch: bool = option(
         False,
@@ -112,8 +113,8 @@ class AggCriterion(LikelihoodCriterion):
         if not cfg.agg_window and training < 10 * window:
             logger.warning(
                 f"agg: the window is one epoch of {window:,} updates, more than a tenth of the training of "
-                f"{training:,}; in our comparison (docs/which-cure.md) a window of a twentieth, here --agg-window "
-                f"{max(1, training // 20)}, led to a lower total perplexity"
+                f"{training:,}; in our comparison (docs/which-cure.md) a window in which a rare token appears once or "
+                "twice led to a lower total perplexity; agg-fairseq groups tells how many updates that takes"
             )
 
     def _window(self) -> int:

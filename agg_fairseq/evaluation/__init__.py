@@ -1,6 +1,6 @@
 """The evaluations behind the commands, as functions: checkpoints, data and options in, a `Result` out.
 
-from agg_fairseq.checkpoint import open_checkpoints
+from agg_fairseq.checkpoints import open_checkpoints
 from agg_fairseq.evaluation import perplexity
 
 runs = open_checkpoints(["runs/mle/checkpoint_best.pt", "runs/agg/checkpoint_best.pt"])

@@ -2,7 +2,7 @@
 
 Pictures are drawn from checkpoints, from logs of fairseq-train, and from Results of `agg_fairseq.evaluation`.
 
-from agg_fairseq.checkpoint import open_checkpoints
+from agg_fairseq.checkpoints import open_checkpoints
 from agg_fairseq.plots import projection
 
 runs = open_checkpoints(["runs/mle/checkpoint_best.pt", "runs/agg/checkpoint_best.pt"])
