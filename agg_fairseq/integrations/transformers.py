@@ -320,8 +320,8 @@ class GatedLoss(TrainerCallback):
         self.objective.end_update(skipped)
         if self.center_output and self.head.weight.dim() != 2:
             raise UserError(
-                "GatedLoss: found center_output with FSDP of flat parameters, of which a worker holds a part; use "
-                "fully_shard, or leave out center_output"
+                "GatedLoss: found center_output with FSDP of flat parameters, of which a worker holds a part; "
+                "leave out center_output"
             )
         if self.center_output:
             center_rows_(self.head.weight)
