@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import itertools
+import lzma
 import re
 import tarfile
 import zlib
@@ -55,7 +56,7 @@ class Text:
                     pass
         except UnicodeDecodeError as error:
             raise UserError(f"{self.path}: found bytes that are not UTF-8; convert the file") from error
-        except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             raise UserError(
                 f"{self.path}: unreadable ({first_line(error)}); remove it, get it anew and run this again"
             ) from error
