@@ -22,13 +22,17 @@ def test_example_prints_a_row_for_each_model(tmp_path, capsys):
         (tmp_path / f"wiki.{split}.tokens").write_text("\n".join(zipf_text(lines)) + "\n")
     options = "--vocabulary 300 --updates 4 --block 16 --batch 4 --rare-fraction 0.3".split()
     runpy.run_path(str(EXAMPLE))["main"](["--data", str(tmp_path), "--output", str(tmp_path / "out"), *options])
-    printed = [line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith(("| MLE", "| AGG"))]
-    assert [len(cells) for cells in printed] == [9, 9] and printed[0][2:] != printed[1][2:]
+    printed = [
+        line.split("|")
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith(("| mle", "| agg", "| bias"))
+    ]
+    assert [cells[1].strip() for cells in printed] == ["mle", "agg", "bias-fixed-agg"]
+    assert len({tuple(cells[2:]) for cells in printed}) == 3
     models = open_models([tmp_path / "out" / "mle", tmp_path / "out" / "agg"])
     rows = isotropy(models, text=tmp_path / "wiki.train.tokens")
-    for cells, name in zip(printed, ("mle", "agg"), strict=True):
-        expected = [cell.strip() for cell in cells[6:8]]
-        assert [f"{rows[name][column]:.3f}" for column in ("I(W) total", "S(W)")] == expected
+    for cells, name in zip(printed[:2], ("mle", "agg"), strict=True):
+        assert f"{rows[name]['IsoScore total']:.3f}" == cells[7].strip()
     found = neighbors(models, None, text=tmp_path / "wiki.train.tokens", words=["w3"], topk=2)
     assert found.details["words"][0]["tokens"][0]["count"] > 0
 
