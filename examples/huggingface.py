@@ -5,8 +5,8 @@
 Needs `pip install '.[transformers]'` and the `wiki.*.tokens` files of WikiText-2 (or WikiText-103) in DIR. Trains a
 byte-level BPE on the training text, then the same model three times with the same seed, and prints the columns of
 `agg-fairseq eval-lm`. In so short a training, AGG alone costs perplexity (see docs/which-cure.md). The models are saved
-with their tokenizer in the output folder, whose sub-folders `agg-fairseq eval-lm`, `tokens`, `isotropy`, `neighbors` and
-others take.
+with their tokenizer in the output folder, whose sub-folders `agg-fairseq eval-lm`, `tokens`, `isotropy`, `neighbors`
+and others take.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def locate(given: str) -> Path:
     for folder in (Path.cwd(), ROOT):
         if (folder / name).is_file():
             return (folder / name).resolve()
-    beside = sorted(path.stem for path in (ROOT / name).parent.glob("*.yaml") if path.stem != "shared")
+    beside = sorted(path.stem for path in (ROOT / name).parent.glob("[!.]*.yaml") if path.stem != "shared")
     known = f"one of {', '.join(beside)}" if beside else "one such as configs/wikitext103/agg"
     raise UserError(f"found no configuration {given}; expected {known}")
 
