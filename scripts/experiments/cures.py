@@ -35,14 +35,12 @@ CURES: Mapping[str, tuple[str, ...]] = {
     "adversarial": ("criterion.adv_epsilon=0.005",),
 }  # fmt: skip
 """Overrides of configs/cures/mle.yaml by the name of the model."""
-TUNED: Mapping[str, tuple[str, ...]] = {}
-"""Overrides of the models whose learning rate is another than that of the configuration: docs/which-cure.md."""
 
 
 def cures(*, data: Path | None = None, updates: int = 16320, vocabulary: int = 10000) -> list[Experiment]:
     """Every cure of degenerate embeddings, and what it costs; `data` as of the demo."""
     corpus, shared = wikitext_in_words(data, vocabulary), (f"optimization.max_update={updates}",)
-    models = [Model(name, "cures/mle", corpus, (*shared, *own, *TUNED.get(name, ()))) for name, own in CURES.items()]
+    models = [Model(name, "cures/mle", corpus, (*shared, *own)) for name, own in CURES.items()]
     return [
         Experiment(
             "The cures of degenerate embeddings, same model, data and updates; test split",

@@ -94,14 +94,14 @@ def demo(*, data: Path | None = None, updates: int | None = None, vocabulary: in
     corpus = replace(DOCUMENTATION, options=("--vocabulary", str(vocabulary or 4000)))
     if data is not None:
         corpus = wikitext_in_words(data, vocabulary or 16000)
-    updates = updates or (400 if data is None else 1000)
+    updates = updates or (300 if data is None else 1000)
     agg = ("criterion._name=agg", RARE, f"criterion.agg_window={max(1, updates * 3 // 40)}")
     cures = {"mle": (), "agg": agg, "bias-fixed-agg": (*agg, *FIXED_BIAS)}
     models = _models(corpus, updates, cures)
     where = "the documentation of Python" if data is None else data.name
     note = (
-        "In so short a training, embeddings have not degenerated yet, and AGG alone costs perplexity; the bias gains "
-        "most. What AGG gains in a long one is in docs/which-cure.md."
+        "In so short a training, embeddings have not degenerated yet: AGG alone costs perplexity, and gains only with "
+        "the fixed bias. What it gains in a long one is in docs/which-cure.md."
     )
     return [replace(_comparison(f"The demo's model on {where}", models), measures=COMPARED, changes=True, note=note)]
 

@@ -83,6 +83,7 @@ def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, ca
         (["--context-window", "16"], "--context-window: expected 0 to 15"),
         (["--max-tokens", "4"], "--max-tokens: expected 16 (--tokens-per-sample) to 2^31 - 1"),
         (["--gen-subset", "dev"], "dev.bin"),
+        (["--cache-theta", "0.5"], "--cache-theta: found it without --cache-size"),
         (["--name", "a", "b"], "2 names for 1"),
         (["--json", "c.pt"], "--json: found c.pt, a file that no command here wrote; name another"),
         (["nowhere"], "no such folder"),

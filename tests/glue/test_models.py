@@ -57,7 +57,7 @@ def test_the_demo_trains_the_files_of_configs_demo(tmp_path):
     """For fewer updates than the files say."""
     (experiment,) = OURS["demo"].build()
     given = [f"task.data={tmp_path}", "checkpoint.save_dir=/run"]
-    size = ["++dataset.required_batch_size_multiple=8", "optimization.max_update=400"]
+    size = ["++dataset.required_batch_size_multiple=8", "optimization.max_update=300"]
     for model, file in zip(experiment.models()[:2], ("mle", "agg"), strict=True):
         trained = composed(locate(f"configs/{model.config}"), with_plugin([*overrides(model, "tiny"), *given]))
         written = composed(locate(f"configs/demo/{file}"), with_plugin([*given, *size]))

@@ -54,7 +54,7 @@ class Operands(NamedTuple):
         """Lays out target (N,), bias (V,), importance (N,) and gates as the kernel reads them."""
         width = -(-vocabulary // ALIGNMENT) * ALIGNMENT
 
-        def padded(vector: Tensor, value: float) -> Tensor:
+        def padded(vector: Tensor, value: float) -> Tensor:  # (V,) to (width,)
             wide = vector.new_full((width,), value)
             wide[:vocabulary] = vector
             return wide
