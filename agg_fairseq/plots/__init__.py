@@ -13,5 +13,5 @@ figure.savefig("projection.png")
 from .embeddings import projection, similarity, singular_values, under_trained
 from .over_updates import inner_products_over_updates, isotropy_over_updates, learning_curves, rare_tokens
 from .style import save
-from .sweeps import alpha_sweep, class_sweep, trade_off
+from .sweeps import alpha_sweep, class_sweep
 from .tokens import frequencies, token_shares

@@ -176,19 +176,6 @@ def scatter(axis: Axes, groups: Mapping[str, tuple[Sequence[float], Sequence[flo
                 )  # fmt: skip
 
 
-def point(axis: Axes, index: int, x: float, y: float, bars: Sequence[float | None], label: str) -> None:
-    """Draws one large point, the number `index`, with its name beside it, and error bars of these half lengths."""
-    color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
-    axis.errorbar(
-        x, y, xerr=bars[0], yerr=bars[1], color=color, marker=marker, linestyle="", markersize=6, capsize=2,
-        label=_legend_label(label),
-    )  # fmt: skip
-    name = axis.annotate(
-        label, (x, y), xytext=(6, 4), textcoords="offset points", fontsize=7, color="0.3", parse_math=False
-    )
-    name.set_in_layout(False)
-
-
 def bars(axis: Axes, index: int | None, x: Sequence[float], heights: Sequence[float], width: float, label: str) -> None:
     """Draws the bars of the run number `index`, centered at `x`; of the reference, without hatch, where it is None."""
     style = {"color": REFERENCE}

@@ -10,9 +10,8 @@ from agg_fairseq.data.word_pairs import DATASETS
 
 from .corpora import WIKITEXT103_GPT2, WMT14_AGG
 from .experiment import SCALES, Experiment, Measure, Method, Model
-from .measures import BLEU, ISOTROPY, PPL, UNIQ, neighbor_measures, word_similarity
-from .pictures import alpha_sweep, early_projection, isotropy_over_updates, projection, rare_tokens, singular_values
-from .samples import sample_measures, samples
+from .measures import BLEU, ISOTROPY, PPL, UNIQ, neighbor_measures, sample_measures, samples, word_similarity
+from .pictures import ALPHA_SWEEP, ISOTROPY_OVER_UPDATES, RARE_TOKENS, SINGULAR_VALUES, early_projection, projection
 
 TOTALS = [PPL[-1], UNIQ[-1], ISOTROPY[-1]]
 
@@ -255,27 +254,27 @@ EXPERIMENTS = {
     "agg-figure-2": Experiment(
         "Yu et al. 2022, Figure 2: isotropy while rare embeddings are frozen, and after",
         [Method(f"frozen for {share} of the training", model) for share, model in UNTIL.items()],
-        pictures=[isotropy_over_updates()],
+        pictures=[ISOTROPY_OVER_UPDATES],
         note="The paper does not say until which updates it froze: ours are an eighth, a quarter, a half and three "
         "quarters of the training.",
     ),
     "agg-figure-3": Experiment(
         "Yu et al. 2022, Figure 3: embeddings and singular values of MLE and AGG (models of Table 3)",
         [Method("MLE", MLE), Method("AGG", AGG)],
-        pictures=[projection(), singular_values()],
+        pictures=[projection(), SINGULAR_VALUES],
         note=RARE_NOTE,
     ),
     "agg-figure-4": Experiment(
         "Yu et al. 2022, Figure 4: the size of the rare group in the first updates",
         [Method("AGG", FIRST_UPDATES)],
-        pictures=[rare_tokens()],
+        pictures=[RARE_TOKENS],
         note=f"1,000 updates, at tiny 300. {RARE_NOTE}",
     ),
     "agg-figure-5": Experiment(
         "Yu et al. 2022, Figure 5: how α changes AGG (WikiText-103)",
         [Method("MLE", MLE), *(Method(f"α = {alpha}", model) for alpha, model in SWEEP.items())],
         TOTALS,
-        [alpha_sweep()],
+        [ALPHA_SWEEP],
         note=f"{PROTOCOL_NOTE} The paper has a picture only. At tiny, shares of the vocabulary of 0.02, 0.05, 0.1, 0.2 "
         "and 0.4 are rare instead of an α.",
     ),

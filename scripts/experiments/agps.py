@@ -9,7 +9,7 @@ from .agg import KEEP_ALL, MT_NEIGHBORS, MT_WORDS, NEIGHBORS_NOTE, PROTOCOL_NOTE
 from .corpora import WIKITEXT103_WORDS, WMT14
 from .experiment import SCALES, Experiment, Measure, Method, Model
 from .measures import BLEU, align_sim, isotropy, neighbor_measures, perplexity_as_published
-from .pictures import early_projection, inner_products_over_updates, projection, similarity
+from .pictures import INNER_PRODUCTS_OVER_UPDATES, early_projection, projection, similarity
 
 GROUPS = {"High-freq": "frequent", "Mid-freq": "medium", "Low-freq": "rare", "Total": "total"}
 TINY_NOTE = "At tiny, the rank and the counts of AGPS are chosen for the small corpus."
@@ -121,7 +121,7 @@ EXPERIMENTS = {
     "agps-figure-2": Experiment(
         "Yu et al. 2021, Figure 2: mean inner products within the groups, rare words frozen until update 8,000",
         [Method("frozen, then trained", UNTIL)],
-        pictures=[inner_products_over_updates(groups="frequency")],
+        pictures=[INNER_PRODUCTS_OVER_UPDATES],
         note="Frozen until update 4,000 at small, 100 at tiny. Trained for three times as long, at tiny twice.",
     ),
     "agps-figure-3": Experiment(

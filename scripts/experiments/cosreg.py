@@ -9,7 +9,7 @@ from .agg import TOKENS_NOTE, TRANSLATION_NOTE
 from .corpora import WIKITEXT2_WORDS, WMT14
 from .experiment import Experiment, Measure, Method, Model
 from .measures import BLEU, TO_ENGLISH, perplexity
-from .pictures import frequencies, projection, singular_values
+from .pictures import FREQUENCIES, SINGULAR_VALUES, projection
 
 
 def _mt(config: str, size: str = "base") -> Model:
@@ -81,13 +81,13 @@ EXPERIMENTS = {
     "cosreg-figure-2": Experiment(
         "Gao et al. 2019, Figure 2: embeddings and singular values with CosReg (WMT14 English to German)",
         [Method("MLE", MLE), Method("CosReg", COSREG)],
-        pictures=[projection(), singular_values()],
+        pictures=[projection(), SINGULAR_VALUES],
     ),
     **{
         f"cosreg-figure-3{panel}": Experiment(
             f"Gao et al. 2019, Figure 3 ({panel}): how often each token occurs, by rank ({title})",
             [Method(title, corpus)],
-            pictures=[frequencies()],
+            pictures=[FREQUENCIES],
             note="A curve per language. Nothing is trained. " + (TOKENS_NOTE if panel == "b" else ""),
         )
         for panel, (title, corpus) in CORPORA.items()

@@ -91,11 +91,7 @@ def say(text: str) -> None:
 
 
 def check_path(folder: Path) -> None:
-    """Checks that fairseq can take a folder: it splits paths of data at colons, and hydra replaces `${…}`.
-
-    Raises:
-        UserError: it cannot.
-    """
+    """Checks that fairseq can take a folder: it splits paths of data at colons, and hydra replaces `${…}`."""
     if any(part in str(folder) for part in (":", "${", "\n")):
         raise UserError(
             f"found the folder {str(folder)!r}; expected a path without ':', '${{' and line ends: fairseq cannot take "
@@ -163,8 +159,6 @@ class Experiment:
     methods: Sequence[Method]
     measures: Sequence[Measure] = ()  # none for a figure without numbers
     pictures: Sequence[Picture] = ()
-    # Labels of the measures of one more picture, of all seeds: of its horizontal axis, then of a panel each.
-    trade_off: Sequence[str] = ()
     samples: Callable[[Workspace, Method], Result] | None = None  # texts that are printed under the table
     note: str = ""  # how our setting differs from the paper's, and what else to know
     # Of the files of one of our own experiments. None: one of the papers, whose files are named after its entry.

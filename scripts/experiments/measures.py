@@ -7,6 +7,7 @@ kept in the folder of the model.
 from __future__ import annotations
 
 import functools
+import itertools
 import subprocess
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import agg_fairseq
+from agg_fairseq.data.subwords import Tokenizer
 from agg_fairseq.data.word_pairs import DATASETS, dataset_files
 from agg_fairseq.errors import UserError
 
@@ -23,7 +25,6 @@ from .training import best_checkpoint, is_newer, is_trained
 
 if TYPE_CHECKING:
     from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-    from agg_fairseq.evaluation import Cache
     from agg_fairseq.result import Result
 
 TRANSLATION = ("--beam", "4", "--lenpen", "0.6", "--remove-bpe", "--max-tokens", "8000")
@@ -37,11 +38,7 @@ class NotRun(Exception):
 
 
 def checkpoint(workspace: Workspace, model: Model) -> Checkpoint:
-    """The checkpoint that is measured: the best one, or the mean of the last ones of a translation model.
-
-    Raises:
-        NotRun: the model is not trained.
-    """
+    """The checkpoint that is measured: the best one, or the mean of the last ones of a translation model."""
     if not is_trained(workspace, model):
         raise NotRun(model.name)
     path = best_checkpoint(workspace, model)
@@ -58,7 +55,6 @@ def _opened(path: Path, changed: int) -> Checkpoint:
 
 
 def _averaged(workspace: Workspace, model: Model, best: Path) -> Path:
-    """The mean of a model's last checkpoints, as a file in its folder."""
     from agg_fairseq.checkpoints.averaging import average_checkpoints, last_checkpoints
     from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 
@@ -69,29 +65,24 @@ def _averaged(workspace: Workspace, model: Model, best: Path) -> Path:
     return output
 
 
-def _cache(workspace: Workspace, model: Model) -> Cache:
-    from agg_fairseq.evaluation import Cache
+def _kept(workspace: Workspace, model: Model, name: str, *arguments: Any, file: str = "", **options: Any) -> Any:
+    """What a function of `agg_fairseq.evaluation` returns, kept or made now; with `file`, the path of what it writes.
 
-    return Cache(workspace.folder(model) / "results")
-
-
-def _told(workspace: Workspace, model: Model, name: str) -> Callable[..., Result]:
-    """A function of `agg_fairseq.evaluation` that says what it measures; a cache calls it only if it has to."""
+    The signature of a Result goes under the table.
+    """
     from agg_fairseq import evaluation
 
     evaluate: Callable[..., Result] = getattr(evaluation, name)
 
-    @functools.wraps(evaluate)  # the cache knows an evaluation by its name and arguments
+    @functools.wraps(evaluate)  # the cache knows an evaluation by its name and arguments; it calls it if need be
     def told(*arguments: Any, **options: Any) -> Result:
         say(f"measuring {workspace.name(model)}: {name.replace('_', ' ')}")
         return evaluate(*arguments, **options)
 
-    return told
-
-
-def _kept(workspace: Workspace, model: Model, name: str, *arguments: Any, **options: Any) -> Result:
-    """The Result of a function of `agg_fairseq.evaluation`, kept or made now; its signature goes under the table."""
-    result = _cache(workspace, model).result(_told(workspace, model, name), *arguments, **options)
+    cache = evaluation.Cache(workspace.folder(model) / "results")
+    if file:
+        return cache.file(file, told, *arguments, **options)
+    result = cache.result(told, *arguments, **options)
     workspace.signatures[f"{name}: {result.signature}"] = None
     return result
 
@@ -103,11 +94,7 @@ def _opened_and_data(workspace: Workspace, model: Model) -> tuple[dict[str, Chec
 def perplexity(
     workspace: Workspace, method: Method, *, split: str = "test", groups: str = "types", **options: Any
 ) -> Result:
-    """Perplexity, Uniq and isotropy of a language model by frequency group: `evaluation.perplexity` with its options.
-
-    Args:
-        options: further ones, such as `tokens_per_sample`, `context_window` and `calibrate`.
-    """
+    """Perplexity, Uniq and isotropy by frequency group: `evaluation.perplexity` with its options."""
     models, data = _opened_and_data(workspace, method.model)
     if method.cache is not None:
         options["cache"] = method.cache
@@ -141,12 +128,10 @@ def perplexity_as_published(workspace: Workspace, method: Method, *, groups: str
     length, context = BLOCKS[workspace.scale]
     scored = perplexity(workspace, method, groups=groups, tokens_per_sample=length, context_window=context)
     predicted = perplexity(workspace, method, groups=groups, tokens_per_sample=length)
-    rows = {
-        row: {
-            title: scored[row][title] if title.startswith("PPL") else value for title, value in predicted[row].items()
-        }
-        for row in predicted.rows
-    }
+    rows = {}
+    for row in predicted.rows:
+        perplexities = {title: value for title, value in scored[row].items() if title.startswith("PPL")}
+        rows[row] = predicted[row] | perplexities
     found = zip(predicted.details["checkpoints"], scored.details["checkpoints"], strict=True)
     both = [{**one, "perplexity": other["perplexity"]} for one, other in found]
     return Result.of(rows, scored.signature, {**predicted.details, "checkpoints": both})
@@ -176,11 +161,7 @@ def neighbors(workspace: Workspace, method: Method, *, words: Sequence[str], gro
 
 
 def token_of(workspace: Workspace, method: Method, words: Sequence[str], word: int) -> str:
-    """The token of one of the words whose neighbors are listed.
-
-    Raises:
-        UserError: the corpus has too few rare words, or the word is split into several tokens.
-    """
+    """The token of one of the words whose neighbors are listed."""
     listed = neighbors(workspace, method, words=words).details["words"]
     if word >= len(listed):
         raise UserError(f"found {len(listed)} rare words in this corpus; expected {word + 1}; no cosines can be drawn")
@@ -254,8 +235,74 @@ def text_file(workspace: Workspace, method: Method, *, topk: int | None, max_tex
         options["f2_decoding"] = decoupled if method.decoding == "decoupled" else method.decoding
     name += f"-{max_texts}" if max_texts else ""
     models, data = _opened_and_data(workspace, method.model)
-    generate = _told(workspace, method.model, "generate_texts")
-    return _cache(workspace, method.model).file(f"{name}.jsonl", generate, models[method.model.name], data, **options)
+    model, file = method.model, f"{name}.jsonl"
+    return _kept(workspace, model, "generate_texts", models[model.name], data, file=file, **options)
+
+
+def samples(workspace: Workspace, method: Method, *, topk: int | None, count: int) -> Result:
+    """The first continuations of the test split. They are chosen by their place alone, not by what is in them.
+
+    Args:
+        topk: number of most probable tokens that each token is drawn from; None: always the most probable.
+        count: number of texts.
+
+    Returns:
+        Result: a row without columns. Details: `texts`, for each its `prefix` and `continuation` as people read them,
+        `uniq`, the number of distinct tokens of the continuation, and `very_rare`, the percentage of its tokens that
+        are among the rarest of the training text, which together make up 10% of it.
+
+    Reference: Yu et al. (2022), Tables 5 and 15; Choi et al. (2020), Table 4 and the appendix.
+    """
+    from agg_fairseq.data.binarized import count_tokens, load_dictionary
+    from agg_fairseq.evaluation.text_metrics import read_texts
+    from agg_fairseq.metrics import frequency_mass_groups
+    from agg_fairseq.metrics.groups import MASS_GROUPS
+    from agg_fairseq.result import Result
+
+    corpus = prepare(workspace, method.model.corpus)
+    dictionary = load_dictionary(corpus.binarized)
+    of_token = frequency_mass_groups(count_tokens(corpus.binarized, dictionary)).of_token
+    read, found = reader(corpus.tokenizer()), []
+    for record in read_texts(text_file(workspace, method, topk=topk, max_texts=count))[:count]:
+        tokens = record["continuation"].split()
+        rarest = of_token[[dictionary.index(token) for token in tokens]] == MASS_GROUPS.index("very rare")
+        found.append(
+            {
+                "prefix": read(record["prefix"]),
+                "continuation": read(record["continuation"]),
+                "uniq": len(set(tokens)),
+                "very_rare": 100 * rarest.double().mean().item(),
+            }
+        )
+    return Result.of({method.model.name: {"texts": len(found)}}, "", {"texts": found})
+
+
+def reader(tokenizer: Tokenizer) -> Callable[[str], str]:
+    """A function that joins tokens, separated by spaces, to text as people read it."""
+    if tokenizer.kind == "sentencepiece":
+        return lambda text: " ".join(text.replace(" ", "").replace("▁", " ").split())
+    if tokenizer.kind != "gpt2":
+        return str
+    from tokenizers import ByteLevelBPETokenizer
+
+    pieces = ByteLevelBPETokenizer.from_file(str(tokenizer.gpt2_encoder_json), str(tokenizer.gpt2_vocab_bpe))
+
+    def read(text: str) -> str:
+        runs = itertools.groupby(text.split(), key=str.isdecimal)  # special tokens, such as </s>, are no ids
+        parts = (pieces.decode([*map(int, run)]) if ids else f" {' '.join(run)} " for ids, run in runs)
+        return " ".join("".join(parts).split())
+
+    return read
+
+
+def sample_measures(key: str, label: str, evaluate: Callable[[Workspace, Method], Result], count: int) -> list[Measure]:
+    """`uniq` or `very_rare` of each text of `samples`."""
+
+    def value(number: int) -> Callable[[Result], Value]:
+        return lambda result: result.details["texts"][number][key] if number < len(result.details["texts"]) else None
+
+    numbered = [f"{label}, text {number + 1}" for number in range(count)] if count > 1 else [label]
+    return [Measure(title, evaluate, value(number)) for number, title in enumerate(numbered)]
 
 
 GROUPS = {"Freq": "frequent", "Med": "medium", "Rare": "rare", "Total": "total"}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,10 @@ from .measures import checkpoint, perplexity_as_published, texts, token_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Read = Callable[[Workspace, Method], Any]
 
-
-def _picture(name: str, function: str, read: Read, *, data: bool = False, groups: str | None = None) -> Picture:
+def _picture(
+    name: str, function: str, read: Callable[[Workspace, Method], Any], *, data: bool = False, **options: Any
+) -> Picture:
     """A picture of what is read of each method.
 
     Args:
@@ -24,14 +25,13 @@ def _picture(name: str, function: str, read: Read, *, data: bool = False, groups
         function: of `agg_fairseq.plots`; it takes a mapping by the names of models.
         read: what is drawn of a method.
         data: whether the function also takes the binarized data of the models.
-        groups: its option of this name.
+        options: of the function.
     """
 
     def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure:
         from agg_fairseq import plots
 
         found = {method.model.name: read(workspace, method) for method in methods}
-        options = {} if groups is None else {"groups": groups}
         return getattr(plots, function)(found, *([_data(workspace, methods[0])] if data else []), **options)
 
     return Picture(name, draw)
@@ -51,80 +51,58 @@ def _checkpoints_of_run(workspace: Workspace, method: Method) -> list[Any]:
     return checkpoints_of_run(workspace.folder(method.model))
 
 
-def projection(*, groups: str = "types") -> Picture:
+def projection(groups: str = "types") -> Picture:
     """Embeddings in the plane of their first two singular directions, a panel per model."""
     return _picture("projection", "projection", _checkpoint, data=True, groups=groups)
 
 
-def early_projection(most: int, *, groups: str = "types") -> Picture:
+def early_projection(most: int, groups: str = "types") -> Picture:
     """The same for the first checkpoints of the first model, titled by their updates."""
 
     def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure:
         from agg_fairseq import plots
 
         found = _checkpoints_of_run(workspace, methods[0])[:most]
-        by_updates: Mapping[str, Any] = {f"{one.updates:,} updates": one for one in found}
+        by_updates = {f"{one.updates:,} updates": one for one in found}
         return plots.projection(by_updates, _data(workspace, methods[0]), groups=groups)
 
     return Picture("projection", draw)
-
-
-def singular_values() -> Picture:
-    """Singular values of the embeddings, divided by the largest."""
-    return _picture("singular-values", "singular_values", _checkpoint)
-
-
-def isotropy_over_updates() -> Picture:
-    """Isotropy of all checkpoints of the models."""
-    return _picture("isotropy", "isotropy_over_updates", _checkpoints_of_run, data=True)
-
-
-def inner_products_over_updates(*, groups: str) -> Picture:
-    """Mean inner products within the groups, of all checkpoints of the models."""
-    return _picture("inner-products", "inner_products_over_updates", _checkpoints_of_run, data=True, groups=groups)
-
-
-def rare_tokens() -> Picture:
-    """Size of the rare group over the updates, of the models that have one."""
-
-    def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure | None:
-        from agg_fairseq import plots
-
-        logs = {method.model.name: workspace.folder(method.model) / "train.log" for method in methods}
-        gated = {name: log for name, log in logs.items() if "rare_tokens" in log.read_text(encoding="utf-8")}
-        return plots.rare_tokens(gated) if gated else None
-
-    return Picture("rare-tokens", draw)
-
-
-def alpha_sweep() -> Picture:
-    """Perplexity, Uniq and isotropy against α."""
-    return _picture("alpha-sweep", "alpha_sweep", perplexity_as_published)
 
 
 def similarity(words: Sequence[str], word: int) -> Picture:
     """Cosines of one of the words with all tokens, a panel per model."""
 
     def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure:
-        from agg_fairseq import plots
-
-        found = {method.model.name: _checkpoint(workspace, method) for method in methods}
         token = token_of(workspace, methods[0], words, word)
-        return plots.similarity(found, _data(workspace, methods[0]), words=[token])
+        return _picture("", "similarity", _checkpoint, data=True, words=[token]).draw(workspace, methods)
 
     return Picture("similarity", draw)
 
 
-def frequencies() -> Picture:
-    """The occurrences of each token by its rank, of the corpora of the models."""
-    return _picture("frequencies", "frequencies", _data)
-
-
 def token_shares(topk: int) -> Picture:
     """Shares of frequent and rare tokens in texts that are drawn from the `topk` most probable tokens."""
-    return _picture("token-shares", "token_shares", lambda workspace, method: texts(workspace, method, topk=topk))
+    return _picture("token-shares", "token_shares", partial(texts, topk=topk))
 
 
 def class_sweep(topk: int) -> Picture:
     """Measures of such texts against the number of classes."""
-    return _picture("class-sweep", "class_sweep", lambda workspace, method: texts(workspace, method, topk=topk))
+    return _picture("class-sweep", "class_sweep", partial(texts, topk=topk))
+
+
+def _rare_tokens(workspace: Workspace, methods: Sequence[Method]) -> Figure | None:
+    from agg_fairseq import plots
+
+    logs = {method.model.name: workspace.folder(method.model) / "train.log" for method in methods}
+    gated = {name: log for name, log in logs.items() if "rare_tokens" in log.read_text(encoding="utf-8")}
+    return plots.rare_tokens(gated) if gated else None
+
+
+RARE_TOKENS = Picture("rare-tokens", _rare_tokens)
+"""Size of the rare group over the updates, of the models that have one."""
+SINGULAR_VALUES = _picture("singular-values", "singular_values", _checkpoint)
+ISOTROPY_OVER_UPDATES = _picture("isotropy", "isotropy_over_updates", _checkpoints_of_run, data=True)
+INNER_PRODUCTS_OVER_UPDATES = _picture(
+    "inner-products", "inner_products_over_updates", _checkpoints_of_run, data=True, groups="frequency"
+)
+ALPHA_SWEEP = _picture("alpha-sweep", "alpha_sweep", perplexity_as_published)
+FREQUENCIES = _picture("frequencies", "frequencies", _data)

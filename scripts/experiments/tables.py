@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
@@ -62,11 +63,6 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
     for workspace in workspaces:
         for line in _draw(workspace, stem, experiment):
             print(line)
-    if experiment.trade_off and is_kept and (points := points_of(experiment, result)):
-        path = stem.with_name(f"{stem.name}-trade-off.png")
-        figure = plots.trade_off(points, experiment.trade_off)
-        write_whole(path, lambda temporary: plots.save(figure, temporary, "png"))
-        print(path)
     runs = {
         workspace.name(model): workspace.folder(model)
         for workspace in workspaces
@@ -84,7 +80,10 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
 
 def measured(workspaces: Sequence[Workspace], experiment: Experiment) -> Result:
     """A row per method and a column per measure, with the values of all seeds."""
-    columns = [_column(measure) for measure in experiment.measures]
+    titles = [measure.column if isinstance(measure.column, str) else measure.label for measure in experiment.measures]
+    columns = [  # with the digits of what is measured, under the title that the table gives it
+        replace(column(title), title=measure.label) for title, measure in zip(titles, experiment.measures, strict=True)
+    ]
     by_seed = {}
     for workspace in workspaces:
         rows = {
@@ -93,11 +92,6 @@ def measured(workspaces: Sequence[Workspace], experiment: Experiment) -> Result:
         }
         by_seed[workspace.seed] = Result(columns, rows, "")
     return Result.aggregate(by_seed)
-
-
-def _column(measure: Measure) -> Column:
-    """With the digits of what is measured, under the title that the table gives it."""
-    return replace(column(measure.column if isinstance(measure.column, str) else measure.label), title=measure.label)
 
 
 def _value(workspace: Workspace, method: Method, measure: Measure) -> Value:
@@ -123,9 +117,7 @@ def render(experiment: Experiment, result: Result) -> str:
     for method in experiment.methods:
         row = result.rows[method.label]
         ours = [format_value(value, column.digits) for value, column in zip(row, result.columns, strict=True)]
-        lines[method.label] = list(
-            zip([*method.numbers, *[None] * (len(ours) - len(method.numbers))], ours, strict=True)
-        )
+        lines[method.label] = list(itertools.zip_longest(method.numbers, ours))  # the paper may have fewer
         if experiment.changes and method is not first:
             changes = [_change(*cells) for cells in zip(row, result.rows[first.label], result.columns, strict=True)]
             if any(changes) and not method.human:
@@ -149,18 +141,6 @@ def _change(after: Value | SeedValues, before: Value | SeedValues, column: Colum
     if not isinstance(after, SeedValues) or not isinstance(before, SeedValues):
         return None
     return format_change(after.change(before, relative=is_relative(column)), column)
-
-
-def points_of(experiment: Experiment, result: Result) -> dict[str, list[list[float]]]:
-    """By method, the measures of its trade-off for each seed that it was trained with."""
-    points = {}
-    for label in result.rows:
-        cells = [result[label][title] for title in experiment.trade_off]
-        numbers = [cell.numbers if isinstance(cell, SeedValues) else {} for cell in cells]
-        seeds = [seed for seed in numbers[0] if all(seed in of_seed for of_seed in numbers)]
-        if seeds:
-            points[label] = [[of_seed[seed] for of_seed in numbers] for seed in seeds]
-    return points
 
 
 def _sample_texts(workspace: Workspace, experiment: Experiment) -> str:

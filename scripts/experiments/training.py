@@ -62,11 +62,7 @@ def settings_of(workspace: Workspace, model: Model) -> dict[str, object]:
 
 
 def check_settings(workspace: Workspace, model: Model) -> None:
-    """Checks that a folder holds no other model. A training that has not written a checkpoint does not count.
-
-    Raises:
-        UserError: it does.
-    """
+    """Checks that a folder holds no other model. A training that has not written a checkpoint does not count."""
     folder = workspace.folder(model)
     if not (folder / LAST).is_file() and not (folder / DONE).is_file():
         return
@@ -105,26 +101,56 @@ def train_all(trainings: Sequence[Training], jobs: int) -> None:
 
     If one fails, no other is started, and those that run are waited for. In the list, a model comes after the one that
     it starts from.
-
-    Raises:
-        UserError: a training failed.
     """
     todo = [(workspace, model) for workspace, model in trainings if workspace.scale in model.scales]
     for workspace, model in todo:
         prepare(workspace, model.corpus)
-    for workspace, model in todo:
-        if is_trained(workspace, model) and not model.corpus_only and not workspace.dry:
-            say(f"{workspace.name(model)} is trained already")
     running: set[subprocess.Popen[bytes]] = set()
     stop = threading.Event()
     futures: dict[Path, Future[None]] = {}
+
+    def train(workspace: Workspace, model: Model) -> None:
+        """Trains one model, unless another one has failed. If another run is training it, that is waited for."""
+        folder, name = workspace.folder(model), workspace.name(model)
+        if model.start and (before := futures.get(workspace.folder(model.start))):
+            before.result()
+        if stop.is_set():
+            return
+        if workspace.dry:
+            print(shlex.join(_command(workspace, model)))
+            return
+        with only_run_in(folder) as lock:
+            check_settings(workspace, model)  # again: another run may have trained here while this one waited
+            if is_trained(workspace, model):
+                return
+            write_json(folder / SETTINGS, settings_of(workspace, model))
+            say(f"training {name}")
+            environment, log = dict(os.environ), folder / "output.log"
+            if jobs > 1:
+                environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // jobs))
+            command = _command(workspace, model)
+            with open(log, "wb") as output:
+                # The process inherits the lock, so that the next run waits for what is left of one that was killed.
+                training = subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[lock], env=environment
+                )
+                running.add(training)
+                with training.stdout:
+                    follow(name, training.stdout, sys.stderr, copy=output, redraw=jobs == 1)
+                status = training.wait()
+                running.discard(training)
+            if status:
+                stop.set()
+                raise failed(f"training {name}", status, log)
+            (folder / DONE).touch()
+
     with ThreadPoolExecutor(jobs) as pool:
         try:
             for workspace, model in todo:
                 if not is_trained(workspace, model):
-                    before = futures.get(workspace.folder(model.start)) if model.start else None
-                    work = (workspace, model, jobs, running, stop, before)
-                    futures[workspace.folder(model)] = pool.submit(_train, *work)
+                    futures[workspace.folder(model)] = pool.submit(train, workspace, model)
+                elif not model.corpus_only and not workspace.dry:
+                    say(f"{workspace.name(model)} is trained already")
             for future in futures.values():
                 future.result()  # raises its error
         except (KeyboardInterrupt, SystemExit):
@@ -132,56 +158,6 @@ def train_all(trainings: Sequence[Training], jobs: int) -> None:
             for training in list(running):
                 training.terminate()
             raise
-
-
-def _train(
-    workspace: Workspace,
-    model: Model,
-    jobs: int,
-    running: set[subprocess.Popen[bytes]],
-    stop: threading.Event,
-    before: Future[None] | None,
-) -> None:
-    """Trains one model, unless another one has failed. If another run is training it, that is waited for.
-
-    Args:
-        jobs: number of trainings side by side, which share the cores.
-        running: gets the process for as long as it runs.
-        stop: is set if the training fails; if it is set before, nothing is started.
-        before: the training of the model that this one starts from.
-    """
-    if before is not None:
-        before.result()
-    if stop.is_set():
-        return
-    folder = workspace.folder(model)
-    if workspace.dry:
-        print(shlex.join(_command(workspace, model)))
-        return
-    with only_run_in(folder) as lock:
-        check_settings(workspace, model)  # again: another run may have trained here while this one waited
-        if is_trained(workspace, model):
-            return
-        write_json(folder / SETTINGS, settings_of(workspace, model))
-        say(f"training {workspace.name(model)}")
-        environment, log = dict(os.environ), folder / "output.log"
-        if jobs > 1:
-            environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // jobs))
-        command = _command(workspace, model)
-        with open(log, "wb") as output:
-            # The process inherits the lock, so that the next run waits for what is left of one that was killed.
-            training = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[lock], env=environment
-            )
-            running.add(training)
-            with training.stdout:
-                follow(workspace.name(model), training.stdout, sys.stderr, copy=output, redraw=jobs == 1)
-            status = training.wait()
-            running.discard(training)
-        if status:
-            stop.set()
-            raise failed(f"training {workspace.name(model)}", status, log)
-        (folder / DONE).touch()
 
 
 def _command(workspace: Workspace, model: Model) -> list[str]:

@@ -29,7 +29,7 @@ def features(key):
         evaluate = getattr(measure.evaluate, "func", measure.evaluate)
         yield (evaluate.__name__, *getattr(measure.evaluate, "keywords", {}))
     yield from ((picture.name, picture.draw.__qualname__) for picture in experiment.pictures)
-    yield from (name for name in ("samples", "trade_off") if getattr(experiment, name))
+    yield from ["samples"] if experiment.samples else []
     for method in experiment.methods:
         yield from (name for name in ("human", "decoding", "greedy", "cache") if getattr(method, name))
     for model in experiment.models():

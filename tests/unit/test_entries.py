@@ -6,7 +6,6 @@ import pytest
 
 from scripts.experiments import f2
 from scripts.experiments.entries import EXPERIMENTS, OURS
-from scripts.experiments.pairwise import wins
 from tests.conftest import ROOT
 
 PAPERS = {"agg": "agg-acl2022", "agps": "agps-2021", "f2": "f2-softmax-emnlp2020", "cosreg": "cosreg-iclr2019"}
@@ -74,10 +73,10 @@ def test_pairwise_results_of_choi_et_al():
         return dict(zip((*columns, "Uniq"), (float(text.rstrip("k")) for text in cells), strict=True))
 
     models = {label: measured(label, numbers) for label, numbers in f2.GREEDY.items()}
-    human = measured("Human", f2.HUMAN)
+    human = measured("Human", f2.HUMAN_TEXT)
     won = {(label, other): text for label in f2.WON for other, text in zip(f2.WON, f2.WON[label].split(), strict=True)}
     printed = {pair: text for pair, text in won.items() if text != "-"}
     for (first, second), paper in printed.items():
-        found = wins(models[first], models[second], human), wins(models[second], models[first], human)
+        found = f2.wins(models[first], models[second], human), f2.wins(models[second], models[first], human)
         assert f"{found[0]}-{found[1]}" == paper, (first, second)
     assert len(printed) == 10

@@ -12,9 +12,8 @@ from agg_fairseq.report import WrittenReport
 from agg_fairseq.result import Result
 from scripts.experiments import tables
 from scripts.experiments.experiment import Corpus, Experiment, Measure, Method, Model, Workspace
-from scripts.experiments.measures import NotRun
-from scripts.experiments.samples import reader
-from scripts.experiments.tables import measured, points_of, render, show
+from scripts.experiments.measures import NotRun, reader
+from scripts.experiments.tables import measured, render, show
 
 TEXT = Corpus("text", ("scripts.data.wikitext",), "words")
 
@@ -36,12 +35,12 @@ def table(measures, rows, papers=None, **options):
     seeds = range(1, 1 + max(len(of_seeds) for row in rows.values() for of_seeds in row))
     result = measured([Workspace("tiny", None, seed=seed) for seed in seeds], experiment)
     lines = render(experiment, result).splitlines()
-    return experiment, result, [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
 
 
 def test_a_column_of_the_paper_stands_beside_each_of_ours_that_it_has():
     rows = {"MLE": [[1.456], [12345.67]], "AGG": [["not run"], [0]], "SC": [[0], [0]]}
-    _, _, lines = table(["PPL total", "KLD"], rows, {"MLE": "1.5 -", "AGG": "2"})
+    lines = table(["PPL total", "KLD"], rows, {"MLE": "1.5 -", "AGG": "2"})
     assert lines[0] == ["", "PPL total, paper", "PPL total", "KLD"]
     assert lines[2:] == [
         ["MLE", "1.5", "1.46", "12,345.67"], ["AGG", "2", "not run", "not run"], ["SC", "—", "quoted", "quoted"],
@@ -50,25 +49,22 @@ def test_a_column_of_the_paper_stands_beside_each_of_ours_that_it_has():
 
 def test_many_measures_stand_under_each_other_unless_the_table_is_wide():
     measures, rows = ["a", "b", "c", "d", "Uniq"], {"MLE": [[5], [4], [3], [2], [1]], "AGG": [["x"]] * 5}
-    _, _, lines = table(measures, rows, {"MLE": "1 2 3 4 5"})
+    lines = table(measures, rows, {"MLE": "1 2 3 4 5"})
     assert lines[0] == ["", "MLE, paper", "MLE", "AGG"] and lines[2] == ["a", "1", "5", "x"] and len(lines) == 7
-    _, _, lines = table(measures, rows, wide=True)
+    lines = table(measures, rows, wide=True)
     assert lines[0] == ["", *measures] and len(lines) == 4
 
 
 def test_several_seeds_and_changes_of_the_same_seed():
     """By hand: of 100 and 200 the sample deviation is 100/√2; 100 to 110 and 200 to 210 are +10% and +5%."""
     rows = {"a": [[100.0, 200.0], [0.25, 0.5]], "b": [[110.0, 210.0], [0.5, None]], "c": [["x", "y"], [None, None]]}
-    experiment, result, lines = table(
-        ["PPL total", "I(W) total"], rows, wide=True, changes=True, trade_off=("PPL total", "I(W) total")
-    )
+    lines = table(["PPL total", "I(W) total"], rows, wide=True, changes=True)
     assert lines[2:] == [
         ["a", "150.00 ± 70.71", "0.375 ± 0.177"],
         ["b", "160.00 ± 70.71", "0.500 (n = 1)"],
         ["Δ b", "+7.5% ± 3.5", "+0.250"],
         ["c", "x / y", "—"],
     ]
-    assert points_of(experiment, result) == {"a": [[100.0, 0.25], [200.0, 0.5]], "b": [[110.0, 0.5]]}
 
 
 def test_a_measure_reads_the_row_of_the_model_or_of_the_human_text():
