@@ -1,4 +1,4 @@
-"""A process of a training with `GatedLoss` on several of them: `python -m tests.sharding FOLDER`.
+"""A process of a training with `GatedLoss`: `[torchrun …] -m tests.sharding FOLDER`.
 
 Writes the parameters after six updates of each way to share the work, and after a resume in their middle.
 """
@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from tests.small_transformers import batch, dataset, gpt2, llama_like, trainer
+from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like, trainer
 
 UPDATES, ROWS = 6, 4
 WORKERS = int(os.environ.get("WORLD_SIZE", "1"))
@@ -56,15 +56,19 @@ WAYS = {"ddp": ddp, "fsdp": fsdp, "fully_shard": sharded, "fully_shard, checkpoi
 MODELS = {
     "tied": lambda: gpt2(n_layer=2).double(),
     "untied": lambda: llama_like("Llama", num_hidden_layers=2, tie_word_embeddings=False).double(),
+    "agps": lambda: gpt2(n_layer=2).double(),
 }
+COUNTS = torch.arange(VOCABULARY).flip(0)
+AGG = {"agg_rare_fraction": 0.3}
+AGPS = {"method": "agps", "agps_counts": COUNTS, "agps_rare_rank": 20, "agps_mu1": 60, "agps_mu2": 8}
 
 
-def train(make, wrap, updates=range(UPDATES), state=None):
+def train(kind, wrap, updates=range(UPDATES), state=None):
     """The parameters, whole, and the counts after some updates from a state of the same kind."""
     from agg_fairseq.integrations.transformers import GatedLoss
 
-    model = make()
-    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    model = MODELS[kind]()
+    gated = GatedLoss(model, **(AGPS if kind == "agps" else AGG))
     if state is not None:
         model.load_state_dict(state["weights"])
         gated.load_state_dict(state["counts"])
@@ -90,24 +94,24 @@ def whole(model):
     return {name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor for name, tensor in found}
 
 
-def with_resume(make, wrap):
+def with_resume(kind, wrap):
     """After all updates at once, and with a resume after half of them."""
-    half = train(make, wrap, range(UPDATES // 2))
-    return {"whole": train(make, wrap), "resumed": train(make, wrap, range(UPDATES // 2, UPDATES), half)}
+    half = train(kind, wrap, range(UPDATES // 2))
+    return {"whole": train(kind, wrap), "resumed": train(kind, wrap, range(UPDATES // 2, UPDATES), half)}
 
 
-def train_by_trainer(folder, resume=None):
-    """As `train`, by Trainer with `fsdp`; for two workers, half of the examples in a batch."""
+def train_by_trainer(folder, resume=None, is_sharded=False):
+    """As `train`, by Trainer; for two workers, half of the examples in a batch."""
     from agg_fairseq.integrations.transformers import GatedLoss
 
-    make = MODELS["untied"]
-    model = make().float()
-    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    model = MODELS["untied"]().float()
+    gated = GatedLoss(model, **AGG)
     config = {"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
-    more = {"fsdp": True, "fsdp_config": config, "ddp_backend": "gloo"} if WORKERS > 1 else {}
+    more = {"ddp_backend": "gloo"} if WORKERS > 1 else {}
+    more |= {"fsdp": True, "fsdp_config": config} if is_sharded else {}
     training = trainer(
         model, folder, gated, dataset(ROWS * UPDATES), per_device_train_batch_size=ROWS // WORKERS, learning_rate=0.1,
-        gradient_accumulation_steps=1, optim="sgd", num_train_epochs=1, save_strategy="steps", save_steps=UPDATES // 2,
+        gradient_accumulation_steps=2, optim="sgd", num_train_epochs=2, save_strategy="steps", save_steps=UPDATES // 2,
         **more,
     )  # fmt: skip
     training.train(resume_from_checkpoint=resume)
@@ -117,15 +121,19 @@ def train_by_trainer(folder, resume=None):
 def main(folder):
     torch.set_num_threads(1)
     if WORKERS == 1:
-        found = {kind: train(make, plain) for kind, make in MODELS.items()}
-        found["compiled"] = train(MODELS["tied"], compiled)
+        found = {kind: train(kind, plain) for kind in MODELS}
+        found["compiled"] = train("tied", compiled)
         found["Trainer"] = train_by_trainer(f"{folder}/{WORKERS}")
     else:
         dist.init_process_group("gloo")
-        found = {(kind, way): with_resume(MODELS[kind], wrap) for way, wrap in WAYS.items() for kind in MODELS}
-        run = f"{folder}/{WORKERS}"
-        checkpoint = f"{run}/checkpoint-{UPDATES // 2}"
-        found["Trainer", "fsdp"] = {"whole": train_by_trainer(run), "resumed": train_by_trainer(run, checkpoint)}
+        pairs = [*((kind, way) for way in WAYS for kind in ("tied", "untied")), ("agps", "ddp")]
+        found = {(kind, way): with_resume(kind, WAYS[way]) for kind, way in pairs}
+        for way in ("fsdp", "ddp"):
+            run = f"{folder}/{way}"
+            found["Trainer", way] = {
+                name: train_by_trainer(run, checkpoint, is_sharded=way == "fsdp")
+                for name, checkpoint in (("whole", None), ("resumed", f"{run}/checkpoint-{UPDATES // 2}"))
+            }
         dist.destroy_process_group()
     if RANK == 0:
         torch.save(found, Path(folder) / f"{WORKERS}.pt")

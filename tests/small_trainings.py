@@ -1,5 +1,6 @@
 """Small trainings inside fairseq's own task and trainer, without its command lines."""
 
+import pytest
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -171,3 +172,13 @@ def small_trainer(data, *options, save=None, cpu=True):
 def rare_rows(trainer):
     weight = trainer.model.decoder.output_projection.weight
     return weight.detach()[trainer.criterion.rare].clone()
+
+
+def one_line(capsys, call, *arguments, **options):
+    """The line with which a call ends a training, with status 2."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        call(*arguments, **options)
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and error.count("\n") == 1, error
+    return error

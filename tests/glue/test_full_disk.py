@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from agg_fairseq.checkpoints.averaging import average_checkpoints
 from agg_fairseq.checkpoints.fairseq_checkpoint import open_checkpoints
 from agg_fairseq.errors import UserError
-from agg_fairseq.files import write_json, write_whole
+from agg_fairseq.files import write_whole
+from agg_fairseq.plots.style import save
 from tests.hostile import on_a_full_disk
 
 ROOM = 4_000
@@ -15,10 +17,6 @@ ROOM = 4_000
 
 
 def picture(path):
-    from matplotlib.figure import Figure
-
-    from agg_fairseq.plots.style import save
-
     figure = Figure()
     figure.subplots().plot(np.random.default_rng(0).random(3000))
     save(figure, path, "pdf")
@@ -35,26 +33,9 @@ WRITERS = {
 def test_what_cannot_be_written_is_one_line(name, tmp_path):
     target = tmp_path / "file"
     target.write_text("old")
-    with on_a_full_disk(ROOM), pytest.raises(UserError, match=f"cannot write {target}: [^\n]*; name a file") as error:
+    with on_a_full_disk(ROOM), pytest.raises(UserError, match=f"^cannot write {target}: [^\n]*; name a file[^\n]*$"):
         write_whole(target, WRITERS[name])
-    assert "\n" not in str(error.value)
     assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
-
-
-def test_other_errors_stay_what_they_are(tmp_path):
-    def fail(path):
-        path.write_text("half")
-        raise RuntimeError("a defect")
-
-    with pytest.raises(RuntimeError, match="a defect"):
-        write_whole(tmp_path / "file", fail)
-    assert not list(tmp_path.iterdir())
-
-
-def test_json(tmp_path):
-    with on_a_full_disk(ROOM), pytest.raises(UserError, match="cannot write"):
-        write_json(tmp_path / "a.json", list(range(ROOM)))
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -8,14 +8,10 @@ import agg_fairseq.models
 import agg_fairseq.optim.fairseq_optimizers  # noqa: F401 — registers
 from agg_fairseq.optim import CoupledAdam
 from tests.conftest import ROOT, call
-from tests.small_trainings import LM, MT, batches, small_trainer, trainer_for
+from tests.small_trainings import F2_LM, LM, MT, batches, lm, one_line, small_trainer, trainer_for
 
 COUPLED = ("--optimizer", "coupled_adam", "--adam-betas", "(0.9, 0.98)", "--weight-decay", 0.1)
-LSTM = (
-    "--task language_modeling --arch lstm_lm --decoder-embed-dim 8 --decoder-hidden-size 8 --decoder-out-embed-dim 8 "
-    "--decoder-layers 1 --dropout 0 --tokens-per-sample 16 --max-tokens 64"
-).split()
-F2 = ["transformer_lm_f2" if option == "transformer_lm" else option for option in LM]
+LSTM = lm("lstm_lm", *"--decoder-embed-dim 8 --decoder-hidden-size 8 --decoder-out-embed-dim 8".split())
 
 
 @pytest.mark.grid(3)
@@ -27,7 +23,7 @@ F2 = ["transformer_lm_f2" if option == "transformer_lm" else option for option i
         (MT, ("--share-all-embeddings",), "encoder.embed_tokens.weight"),
         (LSTM, (), "decoder.fc_out.weight"),
         (LSTM, ("--share-decoder-input-output-embed",), "decoder.embed_tokens.weight"),
-        (F2, ("--criterion", "f2_softmax"), "decoder.output_projection.weight"),
+        (F2_LM, ("--criterion", "f2_softmax"), "decoder.output_projection.weight"),
     ],
     ids=["untied", "tied", "translation", "lstm", "tied lstm", "f2"],
 )
@@ -81,10 +77,9 @@ def test_an_adaptive_softmax_is_refused_in_one_line(lm_data, tmp_path):
 
 @pytest.mark.parametrize("name", ["adam_l2", "nt_asgd"])
 def test_half_precision_without_float32_copies_is_refused_in_one_line(lm_data, capsys, name):
-    options = ("--criterion", "mle", "--optimizer", name, "--memory-efficient-bf16")
-    with pytest.raises(SystemExit):
-        small_trainer(lm_data, *options)[0].optimizer  # noqa: B018
-    assert f"--optimizer {name}: found --memory-efficient-fp16 or -bf16" in capsys.readouterr().err
+    trainer, _ = small_trainer(lm_data, "--criterion", "mle", "--optimizer", name, "--memory-efficient-bf16")
+    error = one_line(capsys, lambda: trainer.optimizer)
+    assert f"--optimizer {name}: found --memory-efficient-fp16 or -bf16" in error
 
 
 def test_l2_penalty_is_that_of_torch_adam(lm_data):

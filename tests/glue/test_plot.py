@@ -34,46 +34,32 @@ def drawn(picture, *arguments):
 def eval_json(lm_runs, lm_data, tmp_path_factory):
     """What eval-lm says of both runs, and of a third with another rare fraction (the same weights)."""
     path = tmp_path_factory.mktemp("eval") / "eval.json"
-    checkpoints = [str(lm_runs / name / "checkpoint_last.pt") for name in ("mle", "agg")]
-    assert main(["eval-lm", str(lm_data), "--path", *checkpoints, "--json", str(path)]) == 0
-    value = json.loads(path.read_text())
-    other = json.loads(json.dumps(value["checkpoints"][1]))
-    other["criterion"]["agg_rare_fraction"] = 0.6
-    value["checkpoints"].append(other)
-    path.write_text(json.dumps(value))
-    return path
+    checkpoints = [lm_runs / name / "checkpoint_last.pt" for name in ("mle", "agg")]
+    assert main(["eval-lm", str(lm_data), "--path", *map(str, checkpoints), "--json", str(path)]) == 0
+    mle, agg = json.loads(path.read_text())["checkpoints"]
+    other = agg | {"criterion": agg["criterion"] | {"agg_rare_fraction": 0.6}}
+    return changed(path, path, ("checkpoints", [mle, agg, other]))
 
 
 @pytest.fixture(scope="session")
-def metrics_json(lm_data, tmp_path_factory):
-    """What text-metrics says of two texts."""
-    folder = tmp_path_factory.mktemp("texts")
-    line = {"prefix": "w0", "continuation": "w0 w1 w2", "reference": "w3 w4 w0"}
-    (folder / "a.jsonl").write_text(f"{json.dumps(line)}\n" * 2)
-    arguments = ["text-metrics", folder / "a.jsonl", "--data", lm_data, "--json", folder / "metrics.json"]
-    assert main([str(argument) for argument in arguments]) == 0
-    return folder / "metrics.json"
-
-
-@pytest.fixture(scope="session")
-def classes_json(tmp_path_factory):
+def texts_json(lm_data, tmp_path_factory):
     """What text-metrics says of texts of two models, and of three with 2, 4 and 10 classes of either kind."""
-    folder = tmp_path_factory.mktemp("classes")
+    folder = tmp_path_factory.mktemp("texts")
     names = ["mle", "f2", *(f"f2-{kind}-{n}" for kind in ("equal-frequency", "equal-token") for n in (10, 2, 4))]
-    texts = []
-    for number, name in enumerate(names):
+    texts = [folder / f"{name}.jsonl" for name in names]
+    for number, path in enumerate(texts):
         lines = [
             {"prefix": "w0", "continuation": f"w0 w1 {'w0 ' * number}w{text}", "reference": f"w3 w0 w1 w{text}"}
             for text in range(3)
         ]
-        texts.append(folder / f"{name}.jsonl")
-        texts[-1].write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert main(["text-metrics", *map(str, texts), "--json", str(folder / "metrics.json")]) == 0
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    arguments = ["text-metrics", *texts, "--data", lm_data, "--json", folder / "metrics.json"]
+    assert main([str(argument) for argument in arguments]) == 0
     return folder / "metrics.json"
 
 
 @pytest.fixture
-def inputs(lm_runs, lm_data, eval_json, metrics_json, classes_json):
+def inputs(lm_runs, lm_data, eval_json, texts_json):
     """The arguments of each picture, but for --output."""
     runs = [lm_runs / "mle", lm_runs / "agg"]
     checkpoints, logs = ([run / file for run in runs] for file in ("checkpoint_last.pt", "train.log"))
@@ -89,8 +75,8 @@ def inputs(lm_runs, lm_data, eval_json, metrics_json, classes_json):
         "similarity": [*checkpoints, *data, "--words", "w0", "w5"],
         "under-trained": [*checkpoints, *data],
         "frequencies": [lm_data],
-        "token-shares": [metrics_json],
-        "class-sweep": [classes_json],
+        "token-shares": [texts_json],
+        "class-sweep": [texts_json],
     }
 
 
@@ -105,7 +91,7 @@ WORDS = {
     "similarity": ["w0, mle", "w5, agg", "frequency rank"],
     "under-trained": ["mle: norm", "agg: norm", "frequent", "known to be unused"],
     "frequencies": ["bin", "rank", "occurrences"],
-    "token-shares": ["a", "human", "frequent", "very rare"],
+    "token-shares": ["f2", "human", "frequent", "very rare"],
     "class-sweep": ["equal-token", "mle", "human", "MS-Jaccard-2 × 100", "KLD in nats", "classes"],
 }
 
@@ -130,8 +116,6 @@ def test_refused(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
     checkpoint, log = lm_runs / "mle" / "checkpoint_last.pt", lm_runs / "mle" / "train.log"
     (tmp_path / "alone").mkdir()
     shutil.copy(checkpoint, tmp_path / "alone")
-    (tmp_path / "cut").mkdir()
-    (tmp_path / "cut" / "checkpoint1.pt").write_bytes(checkpoint.read_bytes()[:500])
     for words, *arguments in (
         ("no token 'unheard'", "similarity", checkpoint, "--data", lm_data, "--words", "unheard"),
         ("found no rare_tokens", "rare-tokens", log),
@@ -140,7 +124,6 @@ def test_refused(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
         ("found no checkpoint*.pt", "isotropy", tmp_path, "--data", lm_data),
         ("no such folder", "isotropy", tmp_path / "none", "--data", lm_data),
         ("checkpoints of 1 update", "inner-products", tmp_path / "alone", "--data", lm_data),
-        ("no readable checkpoint", "isotropy", tmp_path / "cut", "--data", lm_data),
     ):
         assert words in refused(capsys, "plot", *arguments, "-o", tmp_path / "x.svg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -279,26 +262,26 @@ def test_foreign_numbers(picture, change, words, inputs, tmp_path, capsys):
     assert words in error and str(path) in error
 
 
-def test_token_shares_of_several_files(metrics_json, tmp_path, capsys):
+def test_token_shares_of_several_files(texts_json, tmp_path, capsys):
     """A text called human is not the human text; human texts have to be the same."""
-    other = changed(metrics_json, tmp_path / "other.json", ("files", 0, "name", "human"))
-    figure = drawn("token-shares", metrics_json, other, shutil.copy(metrics_json, tmp_path / "again.json"))
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "human", "human"]
-    changed(other, other, ("human", "shares", "rare", 0.9))
-    assert "found different human texts" in refused(
-        capsys, "plot", "token-shares", metrics_json, other, "-o", tmp_path / "x.svg"
-    )
-    changed(metrics_json, other, ("files", 0, "shares", "rare", 0.9))
-    error = refused(capsys, "plot", "token-shares", metrics_json, other, "-o", tmp_path / "x.svg")
-    assert "found the name 'a' again" in error
+    one = changed(texts_json, tmp_path / "one.json", ("files", json.loads(texts_json.read_text())["files"][:1]))
+    other = changed(one, tmp_path / "other.json", ("files", 0, "name", "human"))
+    figure = drawn("token-shares", one, other, shutil.copy(one, tmp_path / "again.json"))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["mle", "human", "human"]
+    for *change, words in (
+        ("human", "shares", "rare", 0.9, "found different human texts"),
+        ("files", 0, "shares", "rare", 0.9, "found the name 'mle' again"),
+    ):
+        changed(one, other, change)
+        assert words in refused(capsys, "plot", "token-shares", one, other, "-o", tmp_path / "x.svg")
 
 
 def test_seeds_of_the_sweep_are_a_band(eval_json, tmp_path):
+    """And what is not defined is a gap."""
     value = json.loads(eval_json.read_text())
     again = json.loads(json.dumps(value["checkpoints"][1]))
     again["perplexity"]["total"] += 2
-    path = tmp_path / "seeds.json"
-    path.write_text(json.dumps({**value, "checkpoints": [*value["checkpoints"], again]}))
+    path = changed(eval_json, tmp_path / "seeds.json", ("checkpoints", [*value["checkpoints"], again]))
     axis = drawn("alpha-sweep", path).axes[0]
     (band,), (curve, *_) = axis.collections, axis.lines
     mean = value["checkpoints"][1]["perplexity"]["total"] + 1
@@ -307,34 +290,16 @@ def test_seeds_of_the_sweep_are_a_band(eval_json, tmp_path):
     assert (heights.min(), heights.max()) == pytest.approx((mean - 2**0.5, mean + 2**0.5))
     (twice,) = drawn("alpha-sweep", path, eval_json).axes[0].collections  # a model that is in both counts once
     assert twice.get_paths()[0].vertices == pytest.approx(band.get_paths()[0].vertices)
+    gap = drawn("alpha-sweep", changed(eval_json, path, ("checkpoints", 1, "uniq", "rare", None)))
+    assert [math.isnan(y) for y in gap.axes[4].lines[0].get_ydata()] == [True, False]
 
 
-def test_levels_of_the_sweep(eval_json, tmp_path):
-    """Each has a dash and a color of its own, none that of AGG; what is not defined is a gap."""
-    value = json.loads(eval_json.read_text())
-    level = value["checkpoints"][0]
-    value["checkpoints"] += [{**level, "name": name} for name in "bcd"]
-    value["checkpoints"].append({**level, "perplexity": {"total": 9.0, "rare": None}, "name": "e"})
-    value["checkpoints"][1]["uniq"]["rare"] = None
-    path = tmp_path / "many.json"
-    path.write_text(json.dumps(value))
-    figure = drawn("alpha-sweep", path)
-    agg, *levels = figure.axes[0].lines
-    assert len(levels) == 5 and len(figure.axes[3].lines) == 5
-    assert len({line.get_color() for line in (agg, *levels)}) == 6
-    assert len({repr(line._dash_pattern) for line in levels}) == 4
-    assert agg.get_linestyle() not in {line.get_linestyle() for line in levels}
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["AGG", "mle", "b", "c", "d", "e"]
-
-
-def test_class_sweep_of_several_files(classes_json, tmp_path):
+def test_class_sweep_of_several_files(texts_json, tmp_path):
     """Each panel has its measure, by number of classes, of either kind; a file for each row, and all of them again."""
-    value = json.loads(classes_json.read_text())
-    rows, paths = {row["name"]: row for row in value["files"]}, []
-    for name, row in rows.items():
-        paths.append(tmp_path / f"{name}.json")
-        paths[-1].write_text(json.dumps({**value, "files": [row]}))
-    figure = drawn("class-sweep", *paths, classes_json)
+    value = json.loads(texts_json.read_text())
+    rows = {row["name"]: row for row in value["files"]}
+    paths = [changed(texts_json, tmp_path / f"{name}.json", ("files", [row])) for name, row in rows.items()]
+    figure = drawn("class-sweep", *paths, texts_json)
     of_row = [lambda row: 100 * row["ms_jaccard"][1], lambda row: 100 * row["self_bleu"][1], lambda row: row["kld"]]
     for axis, read in zip(figure.axes, of_row, strict=True):
         *curves, mle, f2 = axis.lines[:4]
@@ -343,24 +308,22 @@ def test_class_sweep_of_several_files(classes_json, tmp_path):
             assert list(curve.get_ydata()) == [read(rows[f"f2-{kind}-{number}"]) for number in (2, 4, 10)]
         assert [level.get_ydata()[0] for level in (mle, f2)] == [read(rows["mle"]), read(rows["f2"])]
     assert [len(axis.lines) for axis in figure.axes] == [4, 5, 4]
-    human = figure.axes[1].lines[4]
-    assert human.get_ydata()[0] == 100 * value["human"]["self_bleu"][1] and human.get_color() == style.REFERENCE
+    assert figure.axes[1].lines[4].get_ydata()[0] == 100 * value["human"]["self_bleu"][1]
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert texts == ["equal-frequency", "equal-token", "mle", "f2", "human"]
     lines = figure.axes[1].lines  # differ also in gray: curves by markers, levels by dashes
     assert len({(line.get_marker(), repr(line._dash_pattern)) for line in lines}) == len(lines)
 
 
-def test_class_sweep_of_what_is_not_defined(classes_json, tmp_path, capsys):
+def test_class_sweep_of_what_is_not_defined(texts_json, tmp_path, capsys):
     """A single text has no Self-BLEU, an empty one no KLD: a gap in a curve, no level, or no panel."""
     nulls = [("files", number, "self_bleu", None) for number in range(8)] + [("human", "self_bleu", None)]
-    path = changed(classes_json, tmp_path / "n.json", *nulls, ("files", 0, "kld", None), ("files", 3, "kld", None))
+    path = changed(texts_json, tmp_path / "n.json", *nulls, ("files", 0, "kld", None), ("files", 3, "kld", None))
     figure = drawn("class-sweep", path, shutil.copy(path, tmp_path / "again.json"))
     assert [text.get_text() for text in figure.axes[1].texts] == ["not defined"]
     curve, _, *levels = figure.axes[2].lines
     assert [math.isnan(y) for y in curve.get_ydata()] == [True, False, False] and len(levels) == 1
-    value = json.loads(classes_json.read_text())
-    path.write_text(json.dumps({**value, "files": value["files"][:6]}))
+    changed(texts_json, path, ("files", json.loads(texts_json.read_text())["files"][:6]))
     found = "3 models named …equal-frequency-N and 1 models named …equal-token-N"
     error = refused(capsys, "plot", "class-sweep", path, "-o", tmp_path / "x.svg")
     assert f"n.json: found {found}; expected two or more of each" in error

@@ -6,6 +6,7 @@ And saved: the matrix that is found in its files is its output embedding, or the
 import random
 import shutil
 import warnings
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -68,12 +69,10 @@ def trained(model, loss, gradients):
         gated.remove()
     except UserError:
         return "refused"
-    if found_gradients.keys() != gradients.keys() or not torch.allclose(found, loss, rtol=1e-4):
-        return "different"
-    for name, expected in gradients.items():
-        if (found_gradients[name] - expected).abs().max() > 1e-3 * expected.abs().max() + 1e-6:
-            return "different"
-    return "equal"
+    is_equal = found_gradients.keys() == gradients.keys() and torch.allclose(found, loss, rtol=1e-4)
+    for name, expected in gradients.items() if is_equal else ():
+        is_equal &= bool((found_gradients[name] - expected).abs().max() <= 1e-3 * expected.abs().max() + 1e-6)
+    return "equal" if is_equal else "different"
 
 
 def saved(model, folder):
@@ -113,6 +112,5 @@ def test_every_decoder(tmp_path):
         shutil.rmtree(tmp_path / name, ignore_errors=True)
     print(training, files, sep="\n")
     for found, equal, refused in ((training, 100, 10), (files, 90, 0)):
-        assert "different" not in found.values()
-        counted = list(found.values())
-        assert counted.count("equal") >= equal and counted.count("refused") >= refused
+        counted = Counter(found.values())
+        assert counted["equal"] >= equal and counted["refused"] >= refused and not counted["different"]

@@ -65,32 +65,28 @@ def test_the_total_is_the_loss_of_transformers(kind, texts, tmp_path):
 
 
 def test_the_command(texts, tmp_path, capsys):
-    folder = saved(tmp_path / "gpt2", gpt2())
-    arguments = ["eval-lm", "--text", texts["test"], "--path", folder, "--json", tmp_path / "o.json"]
-    assert main(list(map(str, arguments))) == 0
+    folder, found = saved(tmp_path / "gpt2", gpt2()), tmp_path / "o.json"
+    assert main(["eval-lm", "--text", str(texts["test"]), "--path", str(folder), "--json", str(found)]) == 0
     printed = capsys.readouterr().out
     assert "| gpt2 " in printed and "|tokens-per-sample:32|" in printed  # the positions of the model
-    assert (
-        json.loads((tmp_path / "o.json").read_text())["checkpoints"][0]["embedding"] == "transformer.wte.weight(tied)"
-    )
+    assert json.loads(found.read_text())["checkpoints"][0]["embedding"] == "transformer.wte.weight(tied)"
 
 
 def test_refused(texts, lm_runs, lm_data, tmp_path):
-    good = open_models([saved(tmp_path / "good", gpt2())])
-    with pytest.raises(UserError, match="found a model of transformers; give the text to score by --text FILE"):
-        perplexity(good, lm_data)
-    with pytest.raises(UserError, match="--text: found it with a checkpoint of fairseq-train"):
-        perplexity(open_models([lm_runs / "mle"]), text=texts["test"])
-    with pytest.raises(UserError, match="found no DATA"):
-        perplexity(open_models([lm_runs / "mle"]))
-    with pytest.raises(UserError, match="expected 2 to 32 .the model's positions., got 33"):
-        perplexity(good, text=texts["test"], tokens_per_sample=33)
-    (tmp_path / "empty.txt").write_text("w1\n")
-    with pytest.raises(UserError, match="found fewer than 2 tokens"):
-        perplexity(good, text=tmp_path / "empty.txt", train_text=texts["train"])
+    good, of_fairseq = open_models([saved(tmp_path / "good", gpt2())]), open_models([lm_runs / "mle"])
     beyond = open_models([saved(tmp_path / "other", gpt2(), rows=VOCABULARY + 5)])
-    with pytest.raises(UserError, match="found 5 tokens beyond the 61 rows of the embedding"):
-        perplexity(beyond, text=texts["test"])
-    (tmp_path / "good" / "config.json").unlink()
-    with pytest.raises(UserError, match="transformers cannot load its model"):
-        perplexity(good, text=texts["test"])
+    broken = open_models([saved(tmp_path / "broken", gpt2())])
+    (tmp_path / "broken" / "config.json").unlink()
+    (tmp_path / "empty.txt").write_text("w1\n")
+    text = {"text": texts["test"]}
+    for models, options, message in (
+        (good, {"data": lm_data}, "found a model of transformers; give the text to score by --text FILE"),
+        (of_fairseq, text, "--text: found it with a checkpoint of fairseq-train"),
+        (of_fairseq, {}, "found no DATA"),
+        (good, text | {"tokens_per_sample": 33}, "expected 2 to 32 .the model's positions., got 33"),
+        (good, {"text": tmp_path / "empty.txt", "train_text": texts["train"]}, "found fewer than 2 tokens"),
+        (beyond, text, "found 5 tokens beyond the 61 rows of the embedding"),
+        (broken, text, "transformers cannot load its model"),
+    ):
+        with pytest.raises(UserError, match=message):
+            perplexity(models, **options)

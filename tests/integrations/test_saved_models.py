@@ -1,7 +1,5 @@
 """Models that transformers saved, measured from their files: the numbers of the model in memory."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -14,8 +12,6 @@ from agg_fairseq import metrics
 from agg_fairseq.checkpoints.opening import open_models
 from agg_fairseq.checkpoints.transformers_model import PretrainedModel
 from agg_fairseq.evaluation import isotropy
-
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "huggingface.py"
 
 
 @pytest.mark.parametrize(
@@ -30,15 +26,6 @@ def test_saved_models(kind, dtype, tmp_path):
     assert found.tied is (kind != "untied") and found.description.endswith("(tied)") is (kind != "untied")
     row = isotropy(open_models([tmp_path / "model.safetensors"], ["m"]))["m"]
     assert row["I(W) total"] == metrics.isotropy(weight) and row["S(W)"] == metrics.mean_cosine(weight)
-
-
-def test_a_model_in_several_files(tmp_path):
-    model = llama_like("Llama")
-    model.save_pretrained(tmp_path, max_shard_size="5KB")
-    assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
-    opened = PretrainedModel(tmp_path)
-    assert torch.equal(opened.output_embedding.weight, model.lm_head.weight)
-    assert len(opened._files) <= 2  # of the output and of the input embedding
 
 
 @pytest.mark.slow

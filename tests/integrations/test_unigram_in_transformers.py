@@ -31,21 +31,15 @@ def test_trained_saved_and_loaded(kind, tmp_path):
     model.eval()
     given = batch()
     features = model.base_model(input_ids=given["input_ids"]).last_hidden_state
-    expected = F.cross_entropy(
-        F.linear(features, model.lm_head.weight, bias)[:, :-1].flatten(0, 1), given["labels"][:, 1:].flatten()
-    )
-    torch.testing.assert_close(model(**given).loss, expected)
-    model.train()
-    torch.testing.assert_close(model(**given).loss, expected)
-    model.eval()
+    logits = F.linear(features, model.lm_head.weight, bias)
+    expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), given["labels"][:, 1:].flatten())
+    for mode in (True, False):
+        torch.testing.assert_close(model.train(mode)(**given).loss, expected)
     model.save_pretrained(tmp_path)
     plain = type(model).from_pretrained(tmp_path)
     assert (plain.lm_head.bias is not None) is (kind == "Phi")
     loaded = load_pretrained(type(model), tmp_path)
     assert loaded(**given).logits.equal(model(**given).logits)
-    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
-    prompt = given["input_ids"][:, :3]
-    assert loaded.generate(prompt, **options).equal(model.generate(prompt, **options))
     assert not loaded.lm_head.bias.requires_grad or kind == "Phi"
 
 

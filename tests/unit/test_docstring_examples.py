@@ -18,6 +18,7 @@ import torch
         "f2.frequency_classes",
         "functional.gated_cross_entropy",
         "functional.log_unigram",
+        "integrations.objective",
         "modules.token_counter",
         "modules.unigram_linear",
         "optim.coupled_adam",
