@@ -38,11 +38,7 @@ class SeedValues:
 
     @property
     def mean(self) -> float | int:
-        """Of the numbers; a single one as it is, so that a count stays a whole number.
-
-        Raises:
-            statistics.StatisticsError: there are none.
-        """
+        """Of the numbers, of which there has to be one; a single one as it is, so that a count stays a whole number."""
         numbers = list(self.numbers.values())
         return numbers[0] if len(set(numbers)) == 1 else statistics.fmean(numbers)
 
@@ -134,10 +130,7 @@ class Result:
 
         Args:
             rows: the values of each row by the titles of their columns; a row may lack some.
-            signature: as of `Result`.
-            details: as of `Result`.
             units: of the titles that are no measure's, such as those of data sets.
-            labels: as of `Result`.
         """
         titles = dict.fromkeys(title for values in rows.values() for title in values)
         columns = [column(title, (units or {}).get(title, "")) for title in titles]
@@ -174,11 +167,7 @@ class Result:
         return cls(first.columns, rows, "\n".join(signatures), details, first.labels)
 
     def __getitem__(self, row: Row) -> dict[str, Any]:
-        """The values of a row by the titles of their columns.
-
-        Raises:
-            KeyError: there is no such row.
-        """
+        """The values of a row by the titles of their columns."""
         return dict(zip((column.title for column in self.columns), self.rows[row], strict=True))
 
     def select(self, titles: Sequence[str]) -> Result:
@@ -264,12 +253,7 @@ def is_relative(column: Column) -> bool:
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table in Markdown, the first column aligned to the left and the others to the right.
-
-    Args:
-        header: titles of the columns.
-        rows: cells as strings, since the caller knows how many digits matter; None becomes a dash.
-    """
+    """A table in Markdown, the first column aligned to the left and the others to the right; None becomes a dash."""
     cells = []
     for row in (header, *rows):
         texts = [UNDEFINED if cell is None else str(cell) for cell in row]

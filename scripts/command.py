@@ -15,14 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def run(name: str, main: Callable[[], object]) -> int:
-    """Runs a program.
+    """Runs a program, whose messages begin with its name; the exit status.
 
-    Args:
-        name: what its messages begin with.
-        main: the program.
-
-    Returns:
-        Exit status: 0; 2 for an error that the user can mend, printed in one line; 130 if it was interrupted.
+    It is 2 for a UserError, wherever it was raised, and an error of the system: they are printed in one line.
     """
     try:
         main()

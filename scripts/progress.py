@@ -19,12 +19,7 @@ LENGTH = re.compile(r"'max_update': (\d+)")
 def follow(name: str, lines: Iterable[bytes], screen: IO[str], copy: IO[bytes], *, redraw: bool = True) -> None:
     """Shows the progress of a training: one line that is redrawn on a terminal, a line for every tenth elsewhere.
 
-    Args:
-        name: of the model.
-        lines: what the training prints.
-        screen: where the progress is shown.
-        copy: gets the lines.
-        redraw: whether to redraw a line if the screen is a terminal.
+    `copy` gets all lines that the training prints. Without `redraw`, a terminal is treated as anything else.
     """
     redraw = redraw and screen.isatty()
     updates, first, printed, started = 0, None, -1, time.time()

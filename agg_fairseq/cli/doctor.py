@@ -13,7 +13,6 @@ import inspect
 import platform
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from .. import __version__
 from ..errors import FAIRSEQ_REMEDY, first_line
@@ -27,19 +26,6 @@ DISTRIBUTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One known incompatibility.
-
-    Args:
-        text: what was found, and the remedy.
-        stops: what it makes impossible: "all", "fairseq" or nothing.
-    """
-
-    text: str
-    stops: str = ""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """None are needed."""
 
@@ -50,10 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
     for name, version in versions.items():
         print(f"{name:<12} {version or 'not found'}")
     print(f"{'GPU':<12} {', '.join(_gpus()) or 'none (training runs on the CPU)'}")
-    problems = list(known_problems(versions))
-    for problem in problems:
-        print(f"{'error' if problem.stops else 'note'}: {problem.text}")
-    stopped = {problem.stops for problem in problems}
+    stopped = set()
+    for text, stops in known_problems(versions):
+        print(f"{'error' if stops else 'note'}: {text}")
+        stopped.add(stops)
     training = (
         "not installed" if versions["fairseq"] is None else "not ready" if stopped & {"all", "fairseq"} else "ready"
     )
@@ -70,52 +56,54 @@ def installed_versions() -> dict[str, str | None]:
     return versions
 
 
-def known_problems(versions: dict[str, str | None]) -> Iterator[Problem]:
-    """Incompatibilities of the installed versions, the fatal ones first."""
+def known_problems(versions: dict[str, str | None]) -> Iterator[tuple[str, str]]:
+    """Incompatibilities of the installed versions, the fatal ones first.
+
+    Each is what was found and the remedy, and what it makes impossible: "all", "fairseq" or nothing.
+    """
+    torch, numpy, fairseq = (versions[name] for name in ("torch", "numpy", "fairseq"))
     if sys.version_info < (3, 10):  # noqa: UP036 — what pip refuses to install may still be run from a checkout
-        yield Problem(f"Python {versions['Python']}: expected 3.10 or newer; use another interpreter", "all")
+        yield f"Python {versions['Python']}: expected 3.10 or newer; use another interpreter", "all"
     for name in ("torch", "numpy"):
         if failure := _import_failure(name):
-            yield Problem(f"{name} is missing or broken ({failure}); pip install -c constraints.txt {name}", "all")
-    if versions["torch"] and _at_least(versions["torch"], 2, 6):
-        yield Problem(
-            f"torch {versions['torch']}: fairseq broadcasts checkpoints between workers by unpickling, which torch >= "
-            "2.6 refuses; train on several workers with --load-checkpoint-on-all-dp-ranks",
-        )
-        yield Problem(
-            f"torch {versions['torch']}: fairseq alone cannot open translation models that fairseq-train saved, "
-            "whatever the criterion; pass --user-dir to fairseq-generate too, or train by fairseq-hydra-train",
-        )
-    if versions["numpy"] and _at_least(versions["numpy"], 2):
-        yield Problem(
-            f"numpy {versions['numpy']}: fairseq's --sample-break-mode eos (fairseq-generate of language models) "
-            "uses names that numpy 2 has dropped; pip install 'numpy<2'",
+            yield f"{name} is missing or broken ({failure}); pip install -c constraints.txt {name}", "all"
+    notes = []
+    if torch and _at_least(torch, 2, 6):
+        notes += [
+            f"torch {torch}: fairseq broadcasts checkpoints between workers by unpickling, which torch >= 2.6 refuses; "
+            "train on several workers with --load-checkpoint-on-all-dp-ranks",
+            f"torch {torch}: fairseq alone cannot open translation models that fairseq-train saved, whatever the "
+            "criterion; pass --user-dir to fairseq-generate too, or train by fairseq-hydra-train",
+        ]
+    if numpy and _at_least(numpy, 2):
+        notes.append(
+            f"numpy {numpy}: fairseq's --sample-break-mode eos (fairseq-generate of language models) uses names that "
+            "numpy 2 has dropped; pip install 'numpy<2'"
         )
     if _gpus() and not importlib.util.find_spec("triton"):
-        yield Problem(
+        notes.append(
             "found a GPU but no Triton: the loss uses the implementation for CPUs, which computes in float32 and is "
-            "slow for training in half precision; pip install triton (torch for Linux brings it)",
+            "slow for training in half precision; pip install triton (torch for Linux brings it)"
         )
-    if versions["fairseq"] is None:
-        yield Problem(f"fairseq is missing, by which models are trained and data is read; {FAIRSEQ_REMEDY}")
-        return
     both = [name for name in DISTRIBUTIONS["fairseq"] if list(importlib.metadata.distributions(name=name))]
-    if len(both) > 1:
-        yield Problem(
+    if fairseq is None:
+        notes.append(f"fairseq is missing, by which models are trained and data is read; {FAIRSEQ_REMEDY}")
+    elif len(both) > 1:
+        notes.append(
             f"found {' and '.join(both)}, which install the same files, those of one over those of the other; pip "
-            f"uninstall {' '.join(both)}, then {FAIRSEQ_REMEDY}",
+            f"uninstall {' '.join(both)}, then {FAIRSEQ_REMEDY}"
         )
-    failure = _import_failure("fairseq.tasks", "fairseq.criterions", "fairseq_cli.train")
-    if failure:
-        yield Problem(f"fairseq {versions['fairseq']} cannot be imported ({failure}); {FAIRSEQ_REMEDY}", "fairseq")
+    yield from ((note, "") for note in notes)
+    if fairseq is None:
+        return
+    if failure := _import_failure("fairseq.tasks", "fairseq.criterions", "fairseq_cli.train"):
+        yield f"fairseq {fairseq} cannot be imported ({failure}); {FAIRSEQ_REMEDY}", "fairseq"
         return
     from fairseq import checkpoint_utils
 
     if "get_checkpoint_dict" not in inspect.getsource(checkpoint_utils.save_checkpoint):
-        yield Problem(
-            f"fairseq {versions['fairseq']} does not save a task's state: after a resume the token counter of "
-            f"--criterion agg starts empty; {FAIRSEQ_REMEDY}",
-        )
+        text = "does not save a task's state: after a resume the token counter of --criterion agg starts empty"
+        yield f"fairseq {fairseq} {text}; {FAIRSEQ_REMEDY}", ""
 
 
 def _at_least(version: str, *wanted: int) -> bool:

@@ -39,12 +39,7 @@ FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a sub-command.
-
-    Returns:
-        Exit status: 0, or 1 where `doctor` finds that training could not start, or 2 for an error to be mended, and
-        for no command at all.
-    """
+    """Runs a sub-command. Exit status: 2 for an error to be mended, 1 if `doctor` finds that no training can start."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # tokens are of any script, terminals are not
@@ -84,11 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
-    """The parser of the command line.
+    """The parser of the command line, with the options of the `imported` sub-commands.
 
-    Args:
-        imported: the sub-commands whose options it knows. Only those are imported: `doctor` must run where the others'
-            needs are missing.
+    Only those are imported: `doctor` must run where the others' needs are missing.
     """
     parser = argparse.ArgumentParser(
         prog="agg-fairseq",

@@ -142,27 +142,23 @@ def similarity(
     members = vocabulary.groups(groups)
     rank = vocabulary.counts.argsort(descending=True, stable=True).argsort() + 1  # V
     row_of = {token: row for row, token in enumerate(vocabulary.tokens)}
-    tokens = []
     starts = word_starts(vocabulary.tokens)
     words = [token_of_word(word, row_of, starts) for word in words]
-    for word in words:
-        if word not in row_of:
-            raise UserError(
-                f"--words: found no token {word!r} in the dictionary; expected a token as dict.txt or tokenizer.json "
-                "has it"
-            )
-        tokens.append(row_of[word])
-    figure, axes = style.new_figure(
-        len(words), len(checkpoints), width=3.8, height=3.0, sharex=True, sharey=True
-    )  # fmt: skip
-    for panels, word, token in zip(axes, words, tokens, strict=True):
+    if missing := [word for word in words if word not in row_of]:
+        raise UserError(
+            f"--words: found no token {missing[0]!r} in the dictionary; expected a token as dict.txt or tokenizer.json "
+            "has it"
+        )
+    figure, axes = style.new_figure(len(words), len(checkpoints), width=3.8, height=3.0, sharex=True, sharey=True)
+    for panels, word in zip(axes, words, strict=True):
+        token = row_of[word]
         panels[0].set_ylabel("cosine")
         for axis, (name, checkpoint) in zip(panels, checkpoints.items(), strict=True):
             weight = checkpoint.output_embedding.weight  # V x D
             cosines = torch.nn.functional.cosine_similarity(weight, weight[token][None], dim=1)  # V
             others = {group: members.members(group) for group in GROUPS}
-            others = {group: tokens[tokens != token] for group, tokens in others.items()}
-            style.scatter(axis, {group: (rank[t].tolist(), cosines[t].tolist()) for group, t in others.items()})
+            others = {group: rows[rows != token] for group, rows in others.items()}
+            style.scatter(axis, {group: (rank[r].tolist(), cosines[r].tolist()) for group, r in others.items()})
             style.finish(axis, title=f"{word}, {name}")
     for axis in axes[-1]:
         axis.set_xlabel("frequency rank")

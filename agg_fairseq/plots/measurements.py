@@ -19,11 +19,7 @@ Evaluations = Mapping[str, Result | Mapping[str, Any]]
 
 
 def number(value: float | None) -> float:
-    """A number; NaN for a measure that is not defined.
-
-    Raises:
-        TypeError: it is something else.
-    """
+    """A number; NaN for a measure that is not defined."""
     if not isinstance(value, float | int | None):
         raise TypeError(f"a {type(value).__name__} instead of a number")
     return math.nan if value is None else value

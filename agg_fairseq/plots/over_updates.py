@@ -42,16 +42,11 @@ def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types"
     Reference: Yu et al. (2022), Fig. 2.
     """
     titles = ("I(W) frequent", "I(W) rare", "cosine of rare and frequent")
-    curves: dict[str, list[tuple[float, float, float]]] = {name: [] for name in runs}
+    curves: dict[str, list[list[float]]] = {name: [] for name in runs}
     for name, embeddings in _embeddings_by_group(runs, data, groups):
-        frequent, rare = embeddings["frequent"], embeddings["rare"]
-        curves[name].append(
-            (
-                metrics.isotropy(frequent) if len(frequent) else math.nan,
-                metrics.isotropy(rare) if len(rare) else math.nan,
-                metrics.mean_cosine_between(frequent, rare),
-            )
-        )
+        both = [embeddings["frequent"], embeddings["rare"]]
+        isotropies = [metrics.isotropy(weight) if len(weight) else math.nan for weight in both]
+        curves[name].append([*isotropies, metrics.mean_cosine_between(*both)])
     figure, axes = style.new_figure(columns=len(titles), width=4.0, sharex=True)
     for name, index in style.places(runs, order).items():
         updates = [checkpoint.updates for checkpoint in runs[name]]
@@ -155,34 +150,31 @@ def learning_curves(logs: Mapping[str, str | Path], *, valid_split: str = "valid
     Raises:
         UserError: a log cannot be read, or has no perplexities of the training or of the split.
     """
-    curves: dict[str, dict[str, dict[float, float]]] = {}  # by title of the panel and name: perplexity by update
+    panels: dict[str, dict[str, dict[float, float]]] = {}  # by title and name: what is drawn by update
     for title, tag in (("training", "train_inner"), (valid_split, valid_split)):  # and what marks the lines of the log
-        curves[title] = {}
+        panels[title] = {}
         for name, log in logs.items():
             found = {entry["num_updates"]: entry["ppl"] for entry in read_log(log, tag) if "ppl" in entry}
             if not found:
                 raise UserError(f"{log}: found no ppl in its {tag!r} lines; expected a log of fairseq-train")
-            curves[title][name] = found
-    first, *others = curves[valid_split].items()
+            panels[title][name] = found
+    (first, base), *others = panels[valid_split].items()
     differences = {
         name: {  # a log may have a perplexity of 0, which nothing can be compared with
-            update: 100 * (value / first[1][update] - 1) for update, value in of_one.items() if first[1].get(update)
+            update: 100 * (value / base[update] - 1) for update, value in of_one.items() if base.get(update)
         }
         for name, of_one in others
     }
-    panels: dict[str, tuple[str, Mapping[str, Mapping[float, float]]]] = {
-        title: ("perplexity", of_title) for title, of_title in curves.items()
-    }
     if any(differences.values()):
-        panels[f"{valid_split}, against {first[0]}"] = ("difference in perplexity (%)", differences)
+        panels[f"{valid_split}, against {first}"] = differences
     indices = style.places(logs, order)
     figure, axes = style.new_figure(columns=len(panels), width=4.4)
-    for axis, (title, (ylabel, of_panel)) in zip(axes[0], panels.items(), strict=True):
+    for axis, (title, of_panel) in zip(axes[0], panels.items(), strict=True):
         for name, points in of_panel.items():
             style.line(axis, indices[name], list(points), list(points.values()), name, marked=title != "training")
+        look = {"ylabel": "perplexity", "yscale": "log"}
         if of_panel is differences:
             axis.axhline(0, color=style.REFERENCE, linewidth=0.8)
-        style.finish(
-            axis, title=title, xlabel="updates", ylabel=ylabel, yscale="linear" if of_panel is differences else "log"
-        )
+            look = {"ylabel": "difference in perplexity (%)"}
+        style.finish(axis, title=title, xlabel="updates", **look)
     return style.finish_figure(figure)

@@ -47,20 +47,9 @@ MAX_POINTS = 2000
 def new_figure(
     rows: int = 1, columns: int = 1, *, width: float = 5.0, height: float = 3.6, **options: Any
 ) -> tuple[Figure, np.ndarray]:
-    """Makes an empty figure.
+    """An empty figure and its axes (rows, columns).
 
-    Args:
-        rows: of panels.
-        columns: of panels.
-        width: of a panel, in inches.
-        height: of a panel, in inches.
-        options: of `Figure.subplots`, such as `sharex`.
-
-    Returns:
-        The figure and its axes (rows, columns).
-
-    Raises:
-        UserError: matplotlib is not installed.
+    Width and height are those of a panel, in inches; the options are those of `Figure.subplots`, such as `sharex`.
     """
     try:
         from matplotlib import figure as figures
@@ -75,19 +64,7 @@ def new_figure(
 def new_panels(
     count: int, *, width: float, height: float = 3.6, xlabel: str, ylabel: str, **options: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Makes a figure of panels, at most three per row, with common labels of the axes.
-
-    Args:
-        count: number of panels.
-        width: of a panel, in inches.
-        height: of a panel, in inches.
-        xlabel: of all panels.
-        ylabel: of all panels.
-        options: of `Figure.subplots`, such as `sharex`.
-
-    Returns:
-        The figure, and its panels.
-    """
+    """As `new_figure`, of so many panels, at most three per row, with common labels of the axes."""
     columns = min(count, PANELS_PER_ROW)
     figure, grid = new_figure(-(-count // columns), columns, width=width, height=height, **options)
     for unused in grid.flat[count:]:
@@ -122,11 +99,7 @@ def line(
     """Draws a curve; NaN is a gap, and a curve of nothing but NaN is left out.
 
     Args:
-        axis: the panel.
         index: number of the run or group, which chooses color, dash and marker.
-        x: of each point.
-        y: of each point.
-        label: in the legend.
         marked: with a marker on each point, for curves of few points; otherwise only on some.
         colors: `COLORS` for runs, `RAMP` for groups.
     """
@@ -141,11 +114,7 @@ def line(
 def level(axis: Axes, index: int | None, y: float, label: str) -> None:
     """Draws a horizontal line, unless `y` is NaN.
 
-    Args:
-        axis: the panel.
-        index: number among the lines that a curve of number 0 is compared with, or None for the reference.
-        y: height of the line.
-        label: in the legend.
+    `index` is its number among the lines that a curve of number 0 is compared with, or None for the reference.
     """
     if not math.isnan(y):
         style = {"color": REFERENCE}
@@ -159,11 +128,7 @@ def level(axis: Axes, index: int | None, y: float, label: str) -> None:
 def scatter(axis: Axes, groups: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
     """Draws the points of frequency groups, evenly thinned out to at most 2,000 of each.
 
-    A tenth of each group is drawn in turn, so that no group covers the others.
-
-    Args:
-        axis: the panel.
-        groups: x and y of the points of each group; one without points is not in the legend.
+    A tenth of each group is drawn in turn, so that no group covers the others. One without points is not in the legend.
     """
     for part in range(10):
         for index, (label, (x, y)) in enumerate(groups.items()):
@@ -192,11 +157,7 @@ def _legend_label(label: str) -> str:
 def finish(axis: Axes, *, title: str = "", grid: bool = True, **properties: Any) -> None:
     """Completes a panel when everything is drawn; a panel in which nothing was drawn says "not defined".
 
-    Args:
-        axis: the panel.
-        title: above it.
-        grid: with a light grid.
-        properties: of the panel, such as `xlabel` and `yscale`.
+    The properties are those of the panel, such as `xlabel` and `yscale`.
     """
     axis.set(**properties)
     axis.set_title(in_lines(title), parse_math=False)
@@ -251,13 +212,7 @@ def finish_figure(figure: Figure) -> Figure:
 
 
 def save(figure: Figure, file: str | Path | IO[bytes], kind: str) -> None:
-    """Writes a picture. The same picture is the same file, byte for byte, each time it is written.
-
-    Args:
-        figure: as one of the functions of `agg_fairseq.plots` returned it.
-        file: path, or file opened for writing bytes.
-        kind: "png" (150 dots per inch), "svg" or "pdf".
-    """
+    """Writes a picture as "png" (150 dots per inch), "svg" or "pdf". The same picture is always the same bytes."""
     from matplotlib import rc_context
 
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}

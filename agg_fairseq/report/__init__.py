@@ -27,19 +27,12 @@ from .sections import SECTIONS, NotShown, ReportInputs, ReportOptions
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """What is on a page that was written.
-
-    Args:
-        path: of the page.
-        sections: number of sections, that with the reasons included.
-        left_out: the reasons why sections are not on the page, by their titles.
-        errors: those among the reasons that are errors, in the order of the sections.
-    """
+    """What is on a page that was written."""
 
     path: Path
-    sections: int
-    left_out: Mapping[str, str]
-    errors: list[UserError]
+    sections: int  # their number, that with the reasons included
+    left_out: Mapping[str, str]  # the reasons why sections are not on the page, by their titles
+    errors: list[UserError]  # those among the reasons that are errors, in the order of the sections
 
 
 def write_report(
@@ -103,7 +96,7 @@ def write_report(
     if left_out:
         sections.append(Section("not-shown", "Not in this report", [Table(["", "reason"], list(left_out.items()))]))
     rows = [row for section in sections for block in section.blocks if isinstance(block, Table) for row in block.rows]
-    names = [model.name for model in inputs.comparison.models]
+    names = list(inputs.comparison.models)
     html = template.render(
         title=f"Comparison of {', '.join(names)}" if len(names) > 1 else names[0],
         sections=sections,

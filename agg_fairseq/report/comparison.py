@@ -29,19 +29,6 @@ RULE = (
 """What the words and marks of a comparison mean."""
 
 
-@dataclass(frozen=True)
-class Model:
-    """A model: one run, or several that differ by their seed alone.
-
-    Args:
-        name: of the run, or what the names of the runs have in common.
-        runs: names of the runs by their seeds.
-    """
-
-    name: str
-    runs: Mapping[str, str]
-
-
 class Compared(NamedTuple):
     """What a table shows of a measure of a model."""
 
@@ -71,20 +58,17 @@ class Comparison:
     """The models of a report.
 
     Args:
-        models: in the order of their first runs.
-        baseline: one of them.
+        models: the names of their runs, one or several that differ by their seed alone, by seed; by the name of the
+            model, which is that of the run, or what the names of the runs have in common.
+        baseline: the name of one of them.
     """
 
-    models: Sequence[Model]
-    baseline: Model
+    models: Mapping[str, Mapping[str, str]]
+    baseline: str
 
     @classmethod
     def of_runs(cls, runs: Sequence[Run], baseline: str | None = None) -> Comparison:
-        """Groups runs whose settings differ by the seed alone.
-
-        Args:
-            runs: of the report.
-            baseline: name of a run or a model; None: the first.
+        """Groups runs whose settings differ by the seed alone; `baseline` is the name of a run or model, or the first.
 
         Raises:
             UserError: there is no such run or model.
@@ -96,26 +80,26 @@ class Comparison:
             if seed in alike.get(frozenset(settings.items()), {}):  # trained twice with the same seed: another model
                 settings["run"] = run.name
             alike.setdefault(frozenset(settings.items()), {})[seed] = run.name
-        models: list[Model] = []
+        models: dict[str, Mapping[str, str]] = {}
         for of_seed in alike.values():
             first, *others = names = list(of_seed.values())
             # what the names of several seeds have in common at their beginnings, without a rest like `-seed-`, or ends
             shared = re.sub(r"([-_./ ]+s|[-_./ ]*seed|^s)?[-_./ ]*\d*$", "", os.path.commonprefix(names))
             end = os.path.commonprefix([name[::-1] for name in names])[::-1]
             shared = shared or re.sub(r"^\d*[-_./ ]+", "", end)
-            taken = {*(model.name for model in models), *(run.name for run in runs), ""}
-            models.append(Model(shared if others and shared not in taken else first, of_seed))
-        chosen = [model for model in models if baseline is None or baseline in (model.name, *model.runs.values())]
+            taken = {*models, *(run.name for run in runs), ""}
+            models[shared if others and shared not in taken else first] = of_seed
+        chosen = [name for name, of_seed in models.items() if baseline in (None, name, *of_seed.values())]
         if not chosen:
             expected = ", ".join(run.name for run in runs)
             raise UserError(f"--baseline: found {baseline!r}; expected the name of a run: {expected}")
         return cls(models, chosen[0])
 
-    def title(self, model: Model) -> str:
+    def title(self, model: str) -> str:
         """The name of a model as a table has it, with its number of seeds and whether it is the baseline."""
-        notes = [f"{len(model.runs)} seeds"] if len(model.runs) > 1 else []
-        notes += ["baseline"] if model is self.baseline and len(self.models) > 1 else []
-        return f"{model.name} ({', '.join(notes)})" if notes else model.name
+        notes = [f"{len(self.models[model])} seeds"] if len(self.models[model]) > 1 else []
+        notes += ["baseline"] if model == self.baseline and len(self.models) > 1 else []
+        return f"{model} ({', '.join(notes)})" if notes else model
 
     def compare(self, result: Result) -> list[tuple[Column, Measure | None, dict[str, Compared]]]:
         """Compares the models in each column of a result with a row per run.
@@ -124,10 +108,10 @@ class Comparison:
             For each column the column, its measure if it is known, and the models that have a number, by their names.
         """
         by_seed: dict[str, dict[str, Sequence[Value]]] = {}
-        for model in self.models:
-            for seed, run in model.runs.items():
+        for model, runs in self.models.items():
+            for seed, run in runs.items():
                 if run in result.rows:
-                    by_seed.setdefault(seed, {})[model.name] = result.rows[run]
+                    by_seed.setdefault(seed, {})[model] = result.rows[run]
         rows = Result.aggregate({seed: Result(result.columns, rows, "") for seed, rows in by_seed.items()}).rows
         found = []
         for number, column in enumerate(result.columns):
@@ -136,16 +120,14 @@ class Comparison:
             human = result.rows[HUMAN][number] if HUMAN in result.rows else None
             measure = measure_of(column)
             distance = measure.distance(human if isinstance(human, float | int) else None) if measure else None
-            compared = {name: Compared(column, value) for name, value in values.items()}
-            base = values.get(self.baseline.name)
-            if measure is not None and len(values) > 1:
-                least = min(distance(value.mean) for value in values.values()) if distance else math.nan
-                for name, value in values.items():
-                    change, verdict = (None, "")
-                    if base is not None and name != self.baseline.name:
-                        change, verdict = _against(value, base, column, distance)
-                    is_best = distance is not None and distance(value.mean) == least
-                    compared[name] = Compared(column, value, change, verdict, is_best)
+            base, compared = values.get(self.baseline), {}
+            least = min(distance(value.mean) for value in values.values()) if distance and len(values) > 1 else None
+            for name, value in values.items():
+                change, verdict = None, ""
+                if measure and base is not None and name != self.baseline:
+                    change, verdict = _against(value, base, column, distance)
+                is_best = least is not None and distance(value.mean) == least
+                compared[name] = Compared(column, value, change, verdict, is_best)
             found.append((column, measure, compared))
         return found
 
@@ -156,32 +138,25 @@ class Comparison:
             result: a row of it per run, and rows such as that of the human texts, which become columns too.
             left_out: columns of the result whose titles begin in one of these ways are left out.
         """
-        runs = {run for model in self.models for run in model.runs.values()}
+        runs = {run for of_seed in self.models.values() for run in of_seed.values()}
         others = {" ".join(names): cells for names, cells in result.formatted() if names[0] not in runs}
         rows: list[list[Any]] = []
         for number, (column, measure, compared) in enumerate(self.compare(result)):
             if column.title.startswith(left_out):
                 continue
             title = column.title if measure is None else Term(column.title, measure)
-            cells = [compared.get(model.name) for model in self.models]
-            rows.append([title, *cells, *(formatted[number] for formatted in others.values())])
+            rows.append([title, *map(compared.get, self.models), *(formatted[number] for formatted in others.values())])
         return Table(["", *map(self.title, self.models), *others], rows, result.signature)
 
     def verdicts(self, results: Sequence[Result], titles: Sequence[str]) -> list[Verdict]:
-        """For each model but the baseline: what is better, what is worse, and what makes no clear difference.
-
-        Args:
-            results: in which the columns are looked up.
-            titles: of the columns to compare, in the order of the list.
-        """
-        columns = [(column, compared) for result in results for column, _, compared in self.compare(result)]
+        """For each model but the baseline: what is better, worse or the same, of columns of these titles."""
+        columns = [one for result in results for one in self.compare(result) if one[0].title in titles]
+        columns.sort(key=lambda one: titles.index(one[0].title))
         verdicts = []
         for model in self.models:
             lists: dict[str, list[str]] = {BETTER: [], WORSE: [], SAME: []}
-            for column, compared in sorted(
-                (one for one in columns if one[0].title in titles), key=lambda one: titles.index(one[0].title)
-            ):
-                found, base = compared.get(model.name), compared.get(self.baseline.name)
+            for column, _, compared in columns:
+                found, base = compared.get(model), compared.get(self.baseline)
                 if found is not None and found.verdict:
                     means = [str(format_value(one.value.mean, column.digits)) for one in (base, found)]
                     lists[found.verdict].append(f"{column.title} {found.note} ({' → '.join(means)})")

@@ -10,9 +10,8 @@ import base64
 import io
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UserError
 from ..measures import Measure
@@ -34,20 +33,13 @@ class Term(NamedTuple):
     measure: Measure
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table that can be scrolled sideways where it is too wide.
+class Table(NamedTuple):
+    """A table that can be scrolled sideways where it is too wide."""
 
-    Args:
-        header: title of each column.
-        rows: title of the row, a text or a `Term`, then its cells: texts, `Compared` values, or None, which is a dash.
-        signature: the settings that affect the numbers, shown below the table.
-    """
-
-    kind: ClassVar[str] = "table"
-    header: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-    signature: str = ""
+    header: Sequence[str]  # title of each column
+    rows: Sequence[Sequence[Any]]  # a text or a `Term`, then cells: texts, `Compared` values, or None, which is a dash
+    signature: str = ""  # the settings that affect the numbers, shown below the table
+    kind = "table"
 
     @classmethod
     def of_result(cls, result: Result) -> Table:
@@ -56,23 +48,21 @@ class Table:
         return cls([*result.labels, *(column.title for column in result.columns)], rows, result.signature)
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What is better, worse and nearly the same in a model as in the baseline: lists by these words."""
 
-    kind: ClassVar[str] = "verdict"
     title: str
     lists: Mapping[str, Sequence[str]]
+    kind = "verdict"
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """A picture inside the page: its URL, its width in inches, and a caption."""
 
-    kind: ClassVar[str] = "picture"
     source: str
     width: float
     caption: str
+    kind = "picture"
 
     @classmethod
     def of_figure(cls, figure: Figure, caption: str) -> Picture:
@@ -83,21 +73,19 @@ class Picture:
         return cls(f"data:image/svg+xml;base64,{code}", figure.get_figwidth(), caption)
 
 
-@dataclass(frozen=True)
-class Samples:
+class Samples(NamedTuple):
     """Texts side by side, each with its heading, below what they have in common, such as a prefix."""
 
-    kind: ClassVar[str] = "samples"
     context: str
     texts: Sequence[tuple[str, str]]
+    kind = "samples"
 
 
 Block = str | Table | Picture | Samples | Verdict
 """A part of a section; a `str` is a paragraph."""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A part of the page: the anchor that links to it end in, its heading, and what it shows from top to bottom."""
 
     anchor: str
@@ -106,11 +94,7 @@ class Section:
 
 
 def load_template() -> Template:
-    """Loads the layout; `render(title=…, sections=…, glossary=…, footer=…)` of it returns the page.
-
-    Raises:
-        UserError: Jinja2 is not installed.
-    """
+    """Loads the layout; `render(title=…, sections=…, glossary=…, footer=…)` of it returns the page."""
     try:
         import jinja2
         from markupsafe import Markup

@@ -40,17 +40,11 @@ OFF = frozenset(("None", "0", "0.0", "False", ""))
 
 @dataclass(frozen=True)
 class Run:
-    """A folder that fairseq-train wrote. Each of its checkpoints is opened once.
+    """A folder that fairseq-train wrote. Each of its checkpoints is opened once."""
 
-    Args:
-        name: unique among the runs of a report.
-        folder: the --save-dir.
-        checkpoint: the one that is measured: the best, or the last if there is no best.
-    """
-
-    name: str
-    folder: Path
-    checkpoint: Checkpoint
+    name: str  # unique among the runs of a report
+    folder: Path  # the --save-dir
+    checkpoint: Checkpoint  # the one that is measured: the best, or the last if there is no best
 
     @cached_property
     def checkpoints(self) -> list[Checkpoint]:
@@ -73,15 +67,7 @@ class Run:
 
 
 def open_runs(folders: Mapping[str, str | Path]) -> list[Run]:
-    """Opens the runs that a report compares.
-
-    Args:
-        folders: by the names of the runs.
-
-    Raises:
-        UserError: a run is named `human`; there is no such folder, or neither checkpoint in it; a checkpoint cannot be
-            opened; or runs are of different tasks.
-    """
+    """Opens the runs that a report compares, which have to be of the same task, in folders by their names."""
     check_row_names(folders, HUMAN)
     runs = []
     for name, folder in folders.items():
@@ -96,7 +82,7 @@ def open_runs(folders: Mapping[str, str | Path]) -> list[Run]:
 
 def summary(runs: Sequence[Run]) -> list[list[str | None]]:
     """What each run is: rows with a title and a value for each run."""
-    rows: dict[str, list[str | None]] = {}
+    columns = []
     for run in runs:
         checkpoint, model = run.checkpoint, run.checkpoint.model_options
         extra = checkpoint.state.get("extra_state")
@@ -104,16 +90,16 @@ def summary(runs: Sequence[Run]) -> list[list[str | None]]:
         if isinstance(best, float | int):
             metric = _section(checkpoint.state, "checkpoint").get("best_checkpoint_metric", "loss")
             best = f"{format_value(float(best), 3)} ({metric})"
-        for title, value in {
+        column = {
             "criterion": str(checkpoint.criterion_options.get("_name")),
             "architecture": str(model.get("arch") or model.get("_name")),
             "parameters": format_value(count_parameters(checkpoint.parameters), 0),
             "checkpoint": checkpoint.path.name,
             "updates": format_value(checkpoint.updates, 0),
             "best on validation": best,
-        }.items():
-            rows.setdefault(title, []).append(value)
-    return [[title, *values] for title, values in rows.items()]
+        }
+        columns.append(column)
+    return [[title, *(column[title] for column in columns)] for title in columns[0]]
 
 
 def count_parameters(parameters: Mapping[str, Any]) -> int:
@@ -157,13 +143,9 @@ def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
 
 
 def different_settings(states: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str | None]]]:
-    """The options of fairseq-train that are not the same in all checkpoints.
+    """The options of fairseq-train that are not the same in the states of all checkpoints, in fairseq's order.
 
-    Args:
-        states: the contents of checkpoints.
-
-    Returns:
-        The name of each option, in fairseq's order, and its value in each checkpoint; None where it has no such option.
+    Each with its value in each checkpoint; None where it has no such option.
     """
     settings = [settings_of(state) for state in states]
     names = dict.fromkeys(name for of_state in settings for name in of_state)

@@ -152,7 +152,7 @@ def verdict(report: ReportInputs) -> list[Block]:
     blocks: list[Block] = [*report.comparison.verdicts(found, shown)]
     if not blocks:
         raise NotShown("nothing could be measured that has a better and a worse direction")
-    seeds = [len(model.runs) for model in report.comparison.models]
+    seeds = [len(runs) for runs in report.comparison.models.values()]
     caution = " There is one seed of each model: a difference may be chance." if max(seeds) == 1 else ""
     return [*blocks, RULE + caution]
 

@@ -23,11 +23,7 @@ MIRRORS = (
 
 
 def take(downloads: Path, folder: Path) -> None:
-    """Writes both files into a folder, downloaded unless they are there.
-
-    Raises:
-        UserError: no mirror could be reached; or a file that was downloaded earlier is another one.
-    """
+    """Writes both files into a folder, downloaded unless they are there."""
     for name, digest in FILES.items():
         path = fetch(downloads / "gpt2_bpe" / name, [f"{mirror}/{name}" for mirror in MIRRORS], published(digest))
         shutil.copyfile(path, folder / name)

@@ -23,9 +23,6 @@ def learn(paths: Iterable[Path], merges: int, codes: Path) -> None:
     """Learns merges of letters on texts of tokens that are separated by spaces, and writes the file of codes.
 
     There are fewer merges than asked for where no pair of pieces is left that is there twice.
-
-    Raises:
-        UserError: there are no two letters to merge.
     """
     from subword_nmt.learn_bpe import learn_bpe
 

@@ -14,9 +14,7 @@ from typing import IO, Any
 def lock(file: IO[Any], awaited: str) -> None:
     """Takes the lock of an open file, which is held until the file is closed here and in all processes that inherit it.
 
-    Args:
-        file: any open file. On a network file system without locks, nothing is taken.
-        awaited: what the user is told that this process waits for, if another process holds the lock.
+    On a network file system without locks, nothing is taken.
     """
     with contextlib.suppress(OSError):
         try:

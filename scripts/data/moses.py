@@ -19,13 +19,7 @@ def tokenize(language: str, lines: list[str], normalize: bool = True) -> list[st
     `tokenizer.perl -a`), and characters with a meaning to Moses are escaped (`&quot;`), as in fairseq's script for WMT.
     `agg-fairseq bleu --moses de` undoes the last two.
 
-    Args:
-        language: whose abbreviations and apostrophes are kept: `en`, `de`.
-        lines: as people write them.
-        normalize: whether to normalize punctuation.
-
-    Returns:
-        Lines of tokens that are separated by single spaces.
+    The abbreviations and apostrophes of the language, `en` or `de`, are kept.
     """
     control, normalizer, tokenizer = _moses(language)
     texts = [normalizer.normalize(line) if normalize else line.replace("’", "'") for line in lines]

@@ -44,22 +44,26 @@ def prepare_folder(
         stages: by the names of their folders, in order; each fills the folder that it is given.
         finish: returns facts about the corpus for the manifest, and the names of the text files whose numbers of lines
             and SHA-256 the manifest has.
-
-    Raises:
-        UserError: the folder has other settings; or a stage failed, from which the next run goes on.
     """
+    wanted = json.loads(json.dumps(dict(settings)))
     with only_run_in(folder):
-        made = [name for name in stages if (folder / name).exists()]
-        if (folder / MANIFEST).exists():
+        made, is_complete = [name for name in stages if (folder / name).exists()], (folder / MANIFEST).exists()
+        if is_complete:
             found = read_json_object(folder / MANIFEST, "the manifest of a prepared corpus").get("settings")
         elif (folder / SETTINGS).exists():
             found = read_json_object(folder / SETTINGS, "the settings of a prepared corpus")
         elif made:
             raise UserError(f"{folder}: found {made[0]}, which is not of this script; remove it or name another folder")
         else:
-            found = json.loads(json.dumps(dict(settings)))
-        _check_same(folder, found, settings)
-        if (folder / MANIFEST).exists():
+            found = wanted
+        if not isinstance(found, dict):
+            raise UserError(
+                f"{folder}: found the settings {found!r}; expected those of this script; name another folder"
+            )
+        if found != wanted:
+            other = {key: found.get(key) for key in sorted({*found, *wanted}) if found.get(key) != wanted.get(key)}
+            raise UserError(f"{folder} was prepared with other settings ({other}); remove it or name another folder")
+        if is_complete:
             print(f"{program}: {folder} is complete")
             return
         write_json(folder / SETTINGS, settings)
@@ -77,26 +81,10 @@ def prepare_folder(
         write_json(folder / MANIFEST, {**facts, "settings": settings, "files": described})
 
 
-def _check_same(folder: Path, found: object, settings: Mapping[str, object]) -> None:
-    wanted = json.loads(json.dumps(dict(settings)))
-    if not isinstance(found, dict):
-        raise UserError(f"{folder}: found the settings {found!r}; expected those of this script; name another folder")
-    if found != wanted:
-        other = {key: found.get(key) for key in sorted({*found, *wanted}) if found.get(key) != wanted.get(key)}
-        raise UserError(f"{folder} was prepared with other settings ({other}); remove it or name another folder")
-
-
 def binarize(text: Path, folder: Path, workers: int, options: Sequence[str]) -> None:
     """Runs the fairseq-preprocess that is installed beside this Python; it is quiet unless it fails.
 
-    Args:
-        text: folder of the files of `SPLITS`, with the languages as suffixes if there are any.
-        folder: where to write.
-        workers: number of processes.
-        options: further options of fairseq-preprocess.
-
-    Raises:
-        UserError: it failed; the message has the last line that it printed.
+    `text` is the folder of the files of `SPLITS`, with the languages as suffixes if there are any.
     """
     program = Path(sys.executable).with_name("fairseq-preprocess")
     # Relative paths, because it splits those of validation and test at commas.

@@ -83,11 +83,7 @@ def split(everything: Iterator[list[str]]) -> dict[str, list[str]]:
 
 
 def prepare(output: Path, vocabulary: int) -> None:
-    """Makes what is missing of a prepared folder: `text` has the splits in sub-words and the sentencepiece model.
-
-    Raises:
-        UserError: the folder has other settings; or the text is too small for a vocabulary of this size.
-    """
+    """Makes what is missing of a prepared folder: `text` has the splits in sub-words and the sentencepiece model."""
 
     def text(folder: Path) -> None:
         lines = split(documents())

@@ -34,16 +34,9 @@ def learn(
     know no `<` and `>`.
 
     Args:
-        lines: the training text.
-        vocabulary: number of sub-words.
-        workers: number of threads.
-        folder: gets the model.
         normalization: sentencepiece's `normalization_rule_name`; its own default is `nmt_nfkc`.
         character_coverage: share of the text's characters that are in the vocabulary, in (0, 1].
         max_sentence_length: in bytes; longer lines are not learned from.
-
-    Raises:
-        UserError: the text has too few words, or too many characters, for a vocabulary of that size.
     """
     import sentencepiece
 

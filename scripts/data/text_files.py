@@ -39,11 +39,7 @@ class Text:
     members: tuple[str, ...] = ()  # names of which the archive has one; those that end in `.sgm` are in WMT's SGML
 
     def lines(self) -> Iterator[str]:
-        """The sentences, each on one line, whatever else its characters would break lines at, without its end.
-
-        Raises:
-            UserError: the file cannot be read, is damaged, is not UTF-8, or the archive has no such member.
-        """
+        """The sentences, each on one line, whatever else its characters would break lines at, without its end."""
         try:
             if not self.members:
                 with open(self.path, "rb") as file:

@@ -27,7 +27,6 @@ another size on WMT14, a warning is printed.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import shutil
 import sys
@@ -64,24 +63,9 @@ def prepare(
 ) -> None:
     """Makes what is missing of a prepared folder.
 
-        plain/          the text as people write it, a sentence per line
-        tokenized/      Moses tokens; not with sentencepiece
-        tokenizer/      the joint sub-words: codes of subword-nmt, or sentencepiece.model
-        text/           sub-words, the training split cleaned: what is binarized
-        reference/      plain text of validation and test, for sacreBLEU: the sentences of data-bin, in their order
-        data-bin/       what fairseq-train reads
-        manifest.json   written last; plain, tokenized and text are not needed any more then
-
     Args:
-        source: where the text comes from.
-        output: the prepared folder.
-        merges: of the joint sub-words.
-        workers: number of processes.
         sentencepiece: number of sub-words that sentencepiece learns instead, on plain text; None: Moses and merges.
         held_out: whether the validation split is every 100th training pair, instead of that of `source`.
-
-    Raises:
-        UserError: the folder has other settings; or a stage failed, from which the next run goes on.
     """
     cleaned = () if sentencepiece else ("train", "valid") if held_out else ("train",)
     references = ["test"] if held_out else ["valid", "test"]  # pairs that are cleaned have none
@@ -129,8 +113,9 @@ def prepare(
 
     def finish() -> tuple[dict[str, object], list[str]]:
         dictionary = dictionary_size(output / "data-bin" / f"dict.{LANGUAGES[0]}.txt")
+        counted = {"found": "plain", "kept": "text"}
         pairs = {
-            split: {name: count_lines(output / folder / f"{split}.en") for name, folder in _COUNTED.items()}
+            split: {name: count_lines(output / folder / f"{split}.en") for name, folder in counted.items()}
             for split in SPLITS
         }
         said = ", ".join(f"{split} {counts['kept']:,} of {counts['found']:,}" for split, counts in pairs.items())
@@ -159,22 +144,14 @@ def prepare(
         files += [f"reference/{name}" for name in _names(references)]
         return facts, [*files, *(f"data-bin/dict.{language}.txt" for language in LANGUAGES)]
 
-    stages = {
-        "plain": plain,
-        **({} if sentencepiece else {"tokenized": tokenized}),
-        "tokenizer": tokenizer,
-        "text": text,
-        "reference": reference,
-        "data-bin": data_bin,
-    }
+    stages = {"plain": plain, "tokenized": tokenized, "tokenizer": tokenizer, "text": text}
+    stages |= {"reference": reference, "data-bin": data_bin}
+    if sentencepiece:
+        del stages["tokenized"]
     how = {"sentencepiece": sentencepiece} if sentencepiece else {"merges": merges, "normalized": ["train", "valid"]}
     if held_out:
         how["validation"] = f"every {HELD_OUT}th training pair"
     prepare_folder("wmt14", output, {**source.settings, **how}, stages, finish)
-
-
-_COUNTED = {"found": "plain", "kept": "text"}
-"""Folders of the pairs that the manifest counts."""
 
 
 def _names(splits: Iterable[str]) -> list[str]:
@@ -182,11 +159,7 @@ def _names(splits: Iterable[str]) -> list[str]:
 
 
 def _pairs(texts: Iterable[ParallelText], held: bool | None) -> Iterator[Pair]:
-    """The sentence pairs of texts; `held`: only every 100th of them, or only the others.
-
-    Raises:
-        UserError: a text has more lines in one language than in the other, or none; or fewer than 100 have to be split.
-    """
+    """The sentence pairs of texts; `held`: only every 100th of them, or only the others."""
     number = 0
     for source, target in texts:
         before = number
@@ -220,31 +193,7 @@ def _write_pairs(folder: Path, split: str, pairs: Iterable[Pair]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line.
-
-    Raises:
-        UserError: an option does not go with the tokenizer; or what `prepare` raises.
-    """
-    options = _parser().parse_args(arguments)
-    for option, tokenizer in {"merges": "moses", "vocabulary": "sentencepiece"}.items():
-        if getattr(options, option) is not None and options.tokenizer != tokenizer:
-            raise UserError(
-                f"--{option}: found it with --tokenizer {options.tokenizer}; expected --tokenizer {tokenizer}"
-            )
-    if options.tokenizer == "sentencepiece" and options.vocabulary is None:
-        raise UserError("--tokenizer sentencepiece: found no --vocabulary; expected the number of sub-words")
-    held_out = options.validation == "train"
-    prepare(
-        downloaded(options.downloads) if options.source is None else given(options.source),
-        options.output or Path("data") / (f"{WMT14}-agg" if held_out else WMT14),
-        merges=options.merges or MERGES,
-        workers=options.workers,
-        sentencepiece=options.vocabulary,
-        held_out=held_out,
-    )
-
-
-def _parser() -> argparse.ArgumentParser:
+    """The command line."""
     parser = Parser("wmt14_en_de/prepare.sh", __doc__)
     parser.add_argument(
         "--tokenizer", choices=("moses", "sentencepiece"), default="moses", help="(default: %(default)s)"
@@ -264,7 +213,23 @@ def _parser() -> argparse.ArgumentParser:
         vocabulary="number of sub-words of --tokenizer sentencepiece",
         output=f"data/{WMT14}, with --validation train data/{WMT14}-agg",
     )
-    return parser
+    options = parser.parse_args(arguments)
+    for option, tokenizer in {"merges": "moses", "vocabulary": "sentencepiece"}.items():
+        if getattr(options, option) is not None and options.tokenizer != tokenizer:
+            raise UserError(
+                f"--{option}: found it with --tokenizer {options.tokenizer}; expected --tokenizer {tokenizer}"
+            )
+    if options.tokenizer == "sentencepiece" and options.vocabulary is None:
+        raise UserError("--tokenizer sentencepiece: found no --vocabulary; expected the number of sub-words")
+    held_out = options.validation == "train"
+    prepare(
+        downloaded(options.downloads) if options.source is None else given(options.source),
+        options.output or Path("data") / (f"{WMT14}-agg" if held_out else WMT14),
+        merges=options.merges or MERGES,
+        workers=options.workers,
+        sentencepiece=options.vocabulary,
+        held_out=held_out,
+    )
 
 
 if __name__ == "__main__":

@@ -85,11 +85,7 @@ def downloaded(folder: Path) -> Source:
 
 
 def given(folder: Path) -> Source:
-    """What the user has in a folder: plain text, {train,valid,test}.{en,de}, or else WMT's archives.
-
-    Raises:
-        UserError: the folder has neither.
-    """
+    """What the user has in a folder: plain text, {train,valid,test}.{en,de}, or else WMT's archives."""
     files = [folder / f"{split}.{language}" for split in SPLITS for language in LANGUAGES]
     archives = [folder / name for name in MIRRORS]
     missing = [[path.name for path in paths if not path.is_file()] for paths in (files, archives)]

@@ -1,19 +1,9 @@
-"""Prepares WikiText-103 or WikiText-2 for fairseq-train.
-
-The folder that it makes, each of its folders whole or not at all:
-
-    text/           wiki.{train,valid,test}.tokens
-    tokenizer/      the files of the sub-words
-    encoded/        the text in sub-words, line by line: what is binarized
-    data-bin/       what fairseq-train reads
-    manifest.json   written last; text and encoded are not needed any more then
-"""
+"""Prepares WikiText-103 or WikiText-2 for fairseq-train."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agg_fairseq.errors import UserError
@@ -61,20 +51,7 @@ def prepare(
     downloads: Path = Path("data/downloads"),
     workers: int = 1,
 ) -> None:
-    """Makes what is missing of a prepared folder.
-
-    Args:
-        key: name of the corpus in `CORPORA`.
-        output: the prepared folder.
-        tokenizer: name of the tokenizer in `BPE`.
-        source: what the user has of the corpus; None to download it.
-        vocabulary: number of sub-words to learn, or of words to keep; None: 30,000 sub-words, or all words.
-        downloads: where downloaded files are kept.
-        workers: number of processes.
-
-    Raises:
-        UserError: the folder has other settings; or a stage failed, from which the next run goes on.
-    """
+    """Makes what is missing of a prepared folder of one of `CORPORA`; the options are those of the command line."""
     corpus = CORPORA[key]
     size = vocabulary or (VOCABULARY if tokenizer == "sentencepiece" else None)
 
@@ -122,12 +99,9 @@ def prepare(
         texts = [*(f"text/{tokens_file(split)}" for split in SPLITS), *(f"encoded/{split}" for split in SPLITS)]
         return facts, [*texts, *BPE[tokenizer].values(), "data-bin/dict.txt"]
 
-    stages: dict[str, Callable[[Path], None]] = {
-        "text": text,
-        **({} if tokenizer == "words" else {"tokenizer": sub_words}),
-        "encoded": encoded,
-        "data-bin": data_bin,
-    }
+    stages = {"text": text, "tokenizer": sub_words, "encoded": encoded, "data-bin": data_bin}
+    if tokenizer == "words":
+        del stages["tokenizer"]
     settings = {
         "corpus": key,
         "from": None if source is None else wikitext_source.digests(corpus, source),
@@ -143,19 +117,7 @@ def _tokens(path: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line.
-
-    Raises:
-        UserError: an option does not go with the tokenizer; or what `prepare` raises.
-    """
-    options = _parser().parse_args(arguments)
-    if options.vocabulary is not None and options.tokenizer == "gpt2":
-        raise UserError("--vocabulary: found it with --tokenizer gpt2; expected --tokenizer sentencepiece or words")
-    options.output = options.output or Path("data") / f"{options.key}-{options.tokenizer}"
-    prepare(**vars(options))
-
-
-def _parser() -> argparse.ArgumentParser:
+    """The command line."""
     whole = Parser("prepare.sh", "Prepares a WikiText corpus for fairseq-train.")
     corpora = whole.add_subparsers(dest="key", required=True, parser_class=Parser)
     for key, corpus in CORPORA.items():
@@ -171,7 +133,11 @@ def _parser() -> argparse.ArgumentParser:
             "2020), or of words of --tokenizer words (default: all)",
             output=f"data/{key}-TOKENIZER",
         )
-    return whole
+    options = whole.parse_args(arguments)
+    if options.vocabulary is not None and options.tokenizer == "gpt2":
+        raise UserError("--vocabulary: found it with --tokenizer gpt2; expected --tokenizer sentencepiece or words")
+    options.output = options.output or Path("data") / f"{options.key}-{options.tokenizer}"
+    prepare(**vars(options))
 
 
 if __name__ == "__main__":

@@ -86,11 +86,7 @@ CORPORA: Mapping[str, Corpus] = {
 
 
 def download(corpus: Corpus, downloads: Path, folder: Path) -> None:
-    """Writes the three files of a corpus into a folder, from its zip or, if that cannot be reached, from the hub.
-
-    Raises:
-        UserError: no mirror could be reached; or the text is not the published one.
-    """
+    """Writes the three files of a corpus into a folder, from its zip or, if that cannot be reached, from the hub."""
     shards = downloads / corpus.archive
     try:
         archive = downloads / f"{corpus.archive}.zip"
@@ -110,9 +106,6 @@ def take(corpus: Corpus, given: Path, folder: Path) -> None:
     """Writes the three files of a corpus into a folder, from what the user has of it: any of the three forms.
 
     A text that is not the published one, such as a sample of it, is accepted with a warning.
-
-    Raises:
-        UserError: it has none of these, or they are damaged, or of another version.
     """
     files = given_files(corpus, given)
     if given.is_file():
@@ -142,11 +135,7 @@ def digests(corpus: Corpus, given: Path) -> dict[str, str]:
 
 
 def given_files(corpus: Corpus, given: Path) -> list[Path]:
-    """The zip; or the three files of a folder; or its parquet files.
-
-    Raises:
-        UserError: there are none of these.
-    """
+    """The zip; or the three files of a folder; or its parquet files."""
     if given.is_file():
         return [given]
     files = [given / tokens_file(split) for split in SPLITS]
@@ -162,11 +151,7 @@ def given_files(corpus: Corpus, given: Path) -> list[Path]:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Writes the files of the three splits into a folder, and nothing else, wherever the archive would have them.
-
-    Raises:
-        UserError: the archive cannot be read, or does not have each of them once.
-    """
+    """Writes the files of the three splits into a folder, and nothing else, wherever the archive would have them."""
     try:
         with zipfile.ZipFile(archive) as members:
             for split in SPLITS:
@@ -188,11 +173,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def rebuild(source: Path, folder: Path) -> None:
-    """Writes the files of the three splits as they are in WikiText's zip, from the parquet files of a folder.
-
-    Raises:
-        UserError: a file is missing, cannot be read, or is of something else.
-    """
+    """Writes the files of the three splits as they are in WikiText's zip, from the parquet files of a folder."""
     for split in SPLITS:
         with open(folder / tokens_file(split), "w", encoding="utf-8", newline="\n") as target:
             for shard in _shards(source, split):

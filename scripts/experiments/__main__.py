@@ -42,11 +42,7 @@ Planned = tuple[str, Experiment, list[Workspace]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line.
-
-    Raises:
-        UserError: an argument does not fit; or preparing, training or measuring failed.
-    """
+    """The command line."""
     options = _parser().parse_intermixed_args(arguments)
     if options.list:
         for key, experiment in EXPERIMENTS.items():
@@ -105,11 +101,9 @@ def _plan(options: argparse.Namespace) -> list[Planned]:
         raise UserError("found common.seed= with --seeds; expected one of them")
     if options.vocabulary is not None and data is not None and (data / MANIFEST).is_file():
         raise UserError(f"--vocabulary: found it with {data}, which was prepared with a vocabulary; leave it out")
-    given = {name: getattr(options, name) for name in ("updates", "vocabulary")}
-    given = {name: value for name, value in given.items() if value is not None}
-    for name in given:
-        if not any(key in OURS and name in OURS[key].options for key in keys):
-            raise UserError(f"--{name.replace('_', '-')}: found it with {', '.join(keys)}, which cannot take it")
+    given = {name: getattr(options, name) for name in ("updates", "vocabulary") if getattr(options, name) is not None}
+    if given and OURS.keys().isdisjoint(keys):
+        raise UserError(f"--{min(given)}: found it with {', '.join(keys)}, which cannot take it")
     seeds, plan = list(dict.fromkeys(options.seeds or [None])), []
     shared = Workspace(
         scale=options.scale,
@@ -124,21 +118,15 @@ def _plan(options: argparse.Namespace) -> list[Planned]:
         workspace, experiments = shared, [EXPERIMENTS[key]] if key in EXPERIMENTS else []
         if key in OURS:
             entry = OURS[key]
-            experiments = entry.build(data=data, **{name: given[name] for name in given if name in entry.options})
+            experiments = entry.build(data=data, **given)
             output = options.output or Path(entry.output)
             if len(keys) > 1 and options.output is not None:
                 output = options.output / key  # each has a corpus of its own
             workspace = replace(shared, scale="tiny", output=output)
-        workspaces = [
-            replace(
-                workspace,
-                output=workspace.output.absolute(),
-                seed=seed,
-                models=f"seed-{seed}" if len(seeds) > 1 else "",
-                signatures={},
-            )
-            for seed in seeds
-        ]
+        workspaces = []
+        for seed in seeds:
+            models, output = f"seed-{seed}" if len(seeds) > 1 else "", workspace.output.absolute()
+            workspaces.append(replace(workspace, output=output, seed=seed, models=models, signatures={}))
         plan += [(key, experiment, workspaces) for experiment in experiments]
     return plan
 

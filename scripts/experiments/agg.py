@@ -8,9 +8,9 @@ from functools import partial
 
 from agg_fairseq.data.word_pairs import DATASETS
 
-from .corpora import WIKITEXT103_GPT2, WMT14_AGG
+from .corpora import WIKITEXT103_GPT2, WMT14_AGG, translation_model
 from .experiment import SCALES, Experiment, Measure, Method, Model
-from .measures import BLEU, ISOTROPY, PPL, UNIQ, neighbor_measures, sample_measures, samples, word_similarity
+from .measures import BLEU, ISOTROPY, PPL, UNIQ, neighbor_measures, sample_table, word_similarity
 from .pictures import ALPHA_SWEEP, ISOTROPY_OVER_UPDATES, RARE_TOKENS, SINGULAR_VALUES, early_projection, projection
 
 TOTALS = [PPL[-1], UNIQ[-1], ISOTROPY[-1]]
@@ -31,15 +31,11 @@ def _lm(name: str, config: str, *overrides: str, size: str = "agg") -> Model:
     return Model(f"agg-{name}", f"wikitext103/{config}", WIKITEXT103_GPT2, overrides, size)
 
 
-def _mt(config: str, size: str = "base") -> Model:
-    scales = SCALES if size == "base" else ("paper",)
-    return Model(f"agg-{size}-{config}", f"wmt14_en_de/{config}", WMT14_AGG, size=f"agg-{size}", scales=scales)
-
-
 def _frozen(parts: str) -> Model:
     return _lm(f"study-freeze-{parts}", "freeze", f"criterion.freeze_parts={parts}", size="agg-study")
 
 
+_mt = partial(translation_model, "agg", WMT14_AGG)
 BASE_MLE, BASE_AGG = _mt("mle"), _mt("agg")
 STUDY_MLE = _lm("study-mle", "mle", size="agg-study")
 STUDY_FREEZE = _lm("study-freeze", "freeze", size="agg-study")
@@ -61,25 +57,17 @@ def early(model: Model, count: int, every: Mapping[str, int]) -> Model:
 
 
 EARLY = early(STUDY_MLE, 6, {"paper": 250, "small": 250, "tiny": 50})
-FIRST = {"paper": 1000, "small": 1000, "tiny": 300}
-FIRST_UPDATES = replace(
-    AGG,
-    name="agg-agg-early",
-    overrides=("common.log_interval=1",),
-    scaled={scale: (f"optimization.max_update={updates}",) for scale, updates in FIRST.items()},
-)
-FROZEN = {  # updates at each scale, by the share of the training
-    "an-eighth": {"paper": 5000, "small": 1250, "tiny": 75},
-    "a-quarter": {"paper": 10000, "small": 2500, "tiny": 150},
-    "half": {"paper": 20000, "small": 5000, "tiny": 300},
-    "three-quarters": {"paper": 30000, "small": 7500, "tiny": 450},
-}
+FIRST = {scale: (f"optimization.max_update={300 if scale == 'tiny' else 1000}",) for scale in SCALES}
+FIRST_UPDATES = replace(AGG, name="agg-agg-early", overrides=("common.log_interval=1",), scaled=FIRST)
+STUDY_UPDATES = {"paper": 40000, "small": 10000, "tiny": 600}
 UNTIL = {
-    share: replace(
-        _lm(f"study-freeze-until-{share}", "freeze-until", size="agg-study"),
-        scaled={scale: (f"criterion.freeze_until={updates}",) for scale, updates in by_scale.items()},
+    name: replace(
+        _lm(f"study-freeze-until-{name}", "freeze-until", size="agg-study"),
+        scaled={
+            scale: (f"criterion.freeze_until={updates * eighths // 8}",) for scale, updates in STUDY_UPDATES.items()
+        },
     )
-    for share, by_scale in FROZEN.items()
+    for name, eighths in {"an-eighth": 1, "a-quarter": 2, "half": 4, "three-quarters": 6}.items()
 }
 # A share of the vocabulary replaces α only where that has its default, so at tiny α is 0.03.
 SWEEP = {
@@ -120,14 +108,9 @@ SAMPLES_NOTE = (
 
 
 def _sample_table(title: str, count: int, mle: str, agg: str) -> Experiment:
-    evaluate = partial(samples, topk=None, count=count)
-    return Experiment(
-        f"Yu et al. 2022, {title} (WikiText-103, models of Table 3)",
-        [Method("MLE", MLE, mle), Method("AGG", AGG, agg)],
-        sample_measures("uniq", "Uniq", evaluate, count),
-        samples=evaluate,
-        note=f"{SAMPLES_NOTE} {RARE_NOTE}",
-    )
+    methods = [Method("MLE", MLE, mle), Method("AGG", AGG, agg)]
+    title, note = f"Yu et al. 2022, {title} (WikiText-103, models of Table 3)", f"{SAMPLES_NOTE} {RARE_NOTE}"
+    return sample_table(title, methods, "uniq", "Uniq", topk=None, count=count, note=note)
 
 
 EXPERIMENTS = {

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from .agg import KEEP_ALL, MT_NEIGHBORS, MT_WORDS, NEIGHBORS_NOTE, PROTOCOL_NOTE, TOKENS_NOTE, TRANSLATION_NOTE, early
-from .corpora import WIKITEXT103_WORDS, WMT14
-from .experiment import SCALES, Experiment, Measure, Method, Model
+from .corpora import WIKITEXT103_WORDS, WMT14, translation_model
+from .experiment import Experiment, Measure, Method, Model
 from .measures import BLEU, align_sim, isotropy, neighbor_measures, perplexity_as_published
 from .pictures import INNER_PRODUCTS_OVER_UPDATES, early_projection, projection, similarity
 
@@ -21,16 +20,11 @@ NEIGHBORS = {  # Tables 10 to 12
 }
 
 
-def _mt(config: str, size: str = "base", **options: Any) -> Model:
-    scales = SCALES if size == "base" else ("paper",)
-    name = f"agps-{size}-{config}"
-    return Model(name, f"wmt14_en_de/{config}", WMT14, size=f"agps-{size}", scales=scales, **options)
-
-
 def _lm(config: str) -> Model:
     return Model(f"agps-{config}", f"wikitext103/{config}", WIKITEXT103_WORDS, size="agps")
 
 
+_mt = partial(translation_model, "agps", WMT14)
 MLE, COSREG, AGPS, FREEZE = _mt("mle"), _mt("cosreg"), _mt("agps"), _mt("freeze")
 EARLY = early(MLE, 4, {"paper": 1000, "small": 1000, "tiny": 50})
 UNTIL = _mt(

@@ -18,7 +18,7 @@ from ..command import ROOT
 from ..data.digests import digest
 from ..data.prepared_folder import MANIFEST, SPLITS
 from ..data.wikitext_source import tokens_file
-from .experiment import Corpus, Workspace, check_path
+from .experiment import SCALES, Corpus, Model, Workspace, check_path
 
 WIKITEXT103 = ("scripts.data.wikitext", "wikitext103")
 WIKITEXT103_GPT2 = Corpus("wikitext103-gpt2", WIKITEXT103, "gpt2", entries=44_256, gigabytes=2)
@@ -36,12 +36,16 @@ VOCABULARY, MERGES = 8000, 6000
 """At tiny, the number of sub-words of a corpus, and of merges of a parallel one."""
 
 
-def wikitext_in_words(data: Path | None, vocabulary: int) -> Corpus:
-    """A WikiText corpus in its most frequent words, for our own experiments, from its files or a prepared folder.
+def translation_model(
+    paper: str, corpus: Corpus, config: str, size: str = "base", *, sizes: str | None = None, **options: Any
+) -> Model:
+    """A model of WMT14 in one of a paper's sizes. Big ones are trained at the published scale alone."""
+    name, scales = f"{paper}-{size}-{config}", SCALES if size == "base" else ("paper",)
+    return Model(name, f"wmt14_en_de/{config}", corpus, size=f"{sizes or paper}-{size}", scales=scales, **options)
 
-    Raises:
-        UserError: the folder has no such files.
-    """
+
+def wikitext_in_words(data: Path | None, vocabulary: int) -> Corpus:
+    """A WikiText corpus in its most frequent words, for our own experiments, from its files or a prepared folder."""
     if data is None:
         raise UserError("found no --data; expected the folder of wiki.train.tokens")
     if (data / MANIFEST).is_file():
@@ -78,11 +82,7 @@ class Prepared:
 
 
 def prepare(workspace: Workspace, corpus: Corpus) -> Prepared:
-    """The prepared corpus of a workspace; it is made if it is missing.
-
-    Raises:
-        UserError: it cannot be made, it is no prepared corpus, or it has other languages or tokens than expected.
-    """
+    """The prepared corpus of a workspace; it is made if it is missing."""
     if workspace.scale == "tiny" and corpus == WMT14_AGG:
         corpus = WMT14  # one text for all translation tables, with the validation split that it has
     folder = _folder(workspace, corpus)

@@ -6,17 +6,10 @@ from dataclasses import replace
 from functools import partial
 
 from .agg import TOKENS_NOTE, TRANSLATION_NOTE
-from .corpora import WIKITEXT2_WORDS, WMT14
+from .corpora import WIKITEXT2_WORDS, WMT14, translation_model
 from .experiment import Experiment, Measure, Method, Model
 from .measures import BLEU, TO_ENGLISH, perplexity
 from .pictures import FREQUENCIES, SINGULAR_VALUES, projection
-
-
-def _mt(config: str, size: str = "base") -> Model:
-    name, size = f"cosreg-{size}-{config}", f"vaswani-{size}"
-    if size == "vaswani-big":  # of which Vaswani et al. average the last 20 checkpoints
-        return Model(name, f"wmt14_en_de/{config}", WMT14, size=size, scales=("paper",), averaged=20)
-    return Model(name, f"wmt14_en_de/{config}", WMT14, size=size)
 
 
 def _to_english(model: Model) -> Model:
@@ -35,6 +28,8 @@ def _awd_lstm(criterion: str) -> list[Model]:
 
 AWD, AWD_TUNED = _awd_lstm("mle")
 COS, COS_TUNED = _awd_lstm("cosreg")
+_mt = partial(translation_model, "cosreg", WMT14, sizes="vaswani")
+_big = partial(_mt, size="big", averaged=20)  # of which Vaswani et al. average the last 20 checkpoints
 MLE, COSREG = _mt("mle"), _mt("cosreg")
 CORPORA = {
     "a": ("WMT14 English-German in sub-words", replace(MLE, name="wmt14", corpus_only=True)),
@@ -66,8 +61,8 @@ EXPERIMENTS = {
             Method("En→De, ConvS2S", None, "25.16"),
             Method("En→De, base Transformer", MLE, "27.30"),
             Method("En→De, base + MLE-CosReg", COSREG, "28.38"),
-            Method("En→De, big Transformer", _mt("mle", "big"), "28.40"),
-            Method("En→De, big + MLE-CosReg", _mt("cosreg", "big"), "28.94"),
+            Method("En→De, big Transformer", _big("mle"), "28.40"),
+            Method("En→De, big + MLE-CosReg", _big("cosreg"), "28.94"),
             Method("De→En, DSL", None, "20.81"),
             Method("De→En, Dual-NMT", None, "22.14"),
             Method("De→En, ConvS2S", None, "29.61"),

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..command import ROOT
-from ..training.batches import Batches, batches_of, divided
+from ..training.batches import Batches, batches_of
 from ..training.configuration import as_written, readable
 from .experiment import Corpus, Experiment, Model, Workspace
 from .training import is_trained, overrides_of
@@ -43,16 +43,11 @@ class Cost:
 
 
 def cost_of(workspace: Workspace, model: Model, gpus: int) -> Cost:
-    """What a training takes on a number of GPUs, at the scale and with the overrides of a workspace.
-
-    Raises:
-        UserError: the overrides do not fit the configuration.
-    """
+    """What a training takes on a number of GPUs, at the scale and with the overrides of a workspace."""
     overrides = [readable(override) for override in overrides_of(workspace, model)]
     config = as_written(ROOT / "configs" / f"{model.config}.yaml", overrides)
     given = {override.lstrip("+").partition("=")[0] for override in workspace.overrides}
-    is_given = bool(given & {"dataset.max_tokens", "optimization.update_freq"})  # train.sh takes them as they are
-    batches = batches_of(config, gpus) if is_given else divided(config, gpus)
+    batches = batches_of(config, gpus, given)
     updates = config.optimization.get("max_update")
     if updates is None:
         updates = config.optimization.max_epoch * math.ceil(model.corpus.tokens / batches.tokens)

@@ -15,7 +15,7 @@ from ..data.text_files import read_lines
 from ..data.wikitext_source import tokens_file
 from .corpora import WIKITEXT103_PIECES, prepare
 from .experiment import Experiment, Measure, Method, Model, Workspace
-from .measures import perplexity, sample_measures, samples, texts
+from .measures import perplexity, sample_table, texts
 from .pictures import class_sweep, token_shares
 
 if TYPE_CHECKING:
@@ -175,12 +175,13 @@ def corpus_size(workspace: Workspace, method: Method) -> Result:
 
 
 def _sample_table(title: str, count: int, very_rare: dict[str, str]) -> Experiment:
-    evaluate = partial(samples, topk=TOPK, count=count)
-    return Experiment(
+    return sample_table(
         f"Choi et al. 2020, {title}, with the share of very rare tokens (WikiText-103)",
         [replace(METHODS[label], paper=numbers) for label, numbers in very_rare.items()],
-        sample_measures("very_rare", "VR (%)", evaluate, count),
-        samples=evaluate,
+        "very_rare",
+        "VR (%)",
+        topk=TOPK,
+        count=count,
         note=f"The texts are the first of the test split, 50 tokens of prefix and 100 of continuation, drawn from the "
         f"{TOPK} most probable tokens; the paper's texts have other prefixes.",
     )

@@ -20,7 +20,7 @@ from agg_fairseq.data.word_pairs import DATASETS, dataset_files
 from agg_fairseq.errors import UserError
 
 from .corpora import prepare
-from .experiment import BIN, Measure, Method, Model, Value, Workspace, failed, say
+from .experiment import BIN, Experiment, Measure, Method, Model, Value, Workspace, failed, say
 from .training import best_checkpoint, is_newer, is_trained
 
 if TYPE_CHECKING:
@@ -242,14 +242,9 @@ def text_file(workspace: Workspace, method: Method, *, topk: int | None, max_tex
 def samples(workspace: Workspace, method: Method, *, topk: int | None, count: int) -> Result:
     """The first continuations of the test split. They are chosen by their place alone, not by what is in them.
 
-    Args:
-        topk: number of most probable tokens that each token is drawn from; None: always the most probable.
-        count: number of texts.
-
-    Returns:
-        Result: a row without columns. Details: `texts`, for each its `prefix` and `continuation` as people read them,
-        `uniq`, the number of distinct tokens of the continuation, and `very_rare`, the percentage of its tokens that
-        are among the rarest of the training text, which together make up 10% of it.
+    The details of the Result have `texts`, for each its `prefix` and `continuation` as people read them, `uniq`, the
+    number of distinct tokens of the continuation, and `very_rare`, the percentage of its tokens that are among the
+    rarest of the training text, which together make up 10% of it.
 
     Reference: Yu et al. (2022), Tables 5 and 15; Choi et al. (2020), Table 4 and the appendix.
     """
@@ -295,14 +290,19 @@ def reader(tokenizer: Tokenizer) -> Callable[[str], str]:
     return read
 
 
-def sample_measures(key: str, label: str, evaluate: Callable[[Workspace, Method], Result], count: int) -> list[Measure]:
-    """`uniq` or `very_rare` of each text of `samples`."""
+def sample_table(
+    title: str, methods: list[Method], key: str, label: str, *, topk: int | None, count: int, note: str
+) -> Experiment:
+    """The table of `samples`, with `uniq` or `very_rare` of each text."""
 
-    def value(number: int) -> Callable[[Result], Value]:
-        return lambda result: result.details["texts"][number][key] if number < len(result.details["texts"]) else None
+    def value(number: int, result: Result) -> Value:
+        texts = result.details["texts"][number : number + 1]
+        return texts[0][key] if texts else None
 
-    numbered = [f"{label}, text {number + 1}" for number in range(count)] if count > 1 else [label]
-    return [Measure(title, evaluate, value(number)) for number, title in enumerate(numbered)]
+    evaluate = partial(samples, topk=topk, count=count)
+    labels = [f"{label}, text {number + 1}" for number in range(count)] if count > 1 else [label]
+    measures = [Measure(text, evaluate, partial(value, number)) for number, text in enumerate(labels)]
+    return Experiment(title, methods, measures, samples=evaluate, note=note)
 
 
 GROUPS = {"Freq": "frequent", "Med": "medium", "Rare": "rare", "Total": "total"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -259,13 +258,8 @@ class Entry:
 
     title: str  # in the list of all entries
     output: str  # default of --output
-    build: Callable[..., list[Experiment]]  # its arguments are the options of the command line that it takes
+    build: Callable[..., list[Experiment]]  # of --data, --updates and --vocabulary
     jobs: int = 1  # default of --jobs
-
-    @property
-    def options(self) -> set[str]:
-        """Names of the options that it takes."""
-        return set(inspect.signature(self.build).parameters)
 
 
 OURS: dict[str, Entry] = {

@@ -18,14 +18,9 @@ if TYPE_CHECKING:
 def _picture(
     name: str, function: str, read: Callable[[Workspace, Method], Any], *, data: bool = False, **options: Any
 ) -> Picture:
-    """A picture of what is read of each method.
+    """A picture by a function of `agg_fairseq.plots`, of what is read of each method, by the names of the models.
 
-    Args:
-        name: of its file.
-        function: of `agg_fairseq.plots`; it takes a mapping by the names of models.
-        read: what is drawn of a method.
-        data: whether the function also takes the binarized data of the models.
-        options: of the function.
+    With `data`, the function also takes the binarized data of the models.
     """
 
     def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure:

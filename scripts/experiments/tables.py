@@ -36,8 +36,8 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
     for workspace in workspaces:
         workspace.signatures.clear()
     stem = first.output / (experiment.name or f"tables/{key}")
-    trained = any(is_trained(workspace, model) for workspace in workspaces for model in experiment.models())
-    is_kept = trained or first.train  # --show writes no table in which every model is not run
+    trained = [(one, model) for one in workspaces for model in experiment.models() if is_trained(one, model)]
+    is_kept = bool(trained) or first.train  # --show writes no table in which every model is not run
     result = measured(workspaces, experiment)
     notes = [_sample_texts(first, experiment)] if experiment.samples else []
     note = experiment.note
@@ -52,24 +52,18 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
     text = "\n\n".join(filter(None, [experiment.title, table, *notes, "\n".join(signatures)]))
     print(text)
     if is_kept and experiment.measures:
-        rows = [
-            {"method": label, **{title: _as_json(value, seeds) for title, value in result[label].items()}}
-            for label in result.rows
-        ]
-        facts = {"title": experiment.title, "scale": first.scale, "signatures": signatures}
-        write_json(stem.with_name(f"{stem.name}.json"), {**facts, "rows": rows})
+        facts = {"title": experiment.title, "scale": first.scale, "signatures": signatures, "rows": []}
+        for label in result.rows:
+            values = {title: _as_json(value, seeds) for title, value in result[label].items()}
+            facts["rows"].append({"method": label, **values})
+        write_json(stem.with_name(f"{stem.name}.json"), facts)
     if is_kept and (experiment.measures or experiment.name is None):
         write_whole(stem.with_name(f"{stem.name}.md"), lambda path: path.write_text(text + "\n", encoding="utf-8"))
-    for workspace in workspaces:
-        for line in _draw(workspace, stem, experiment):
-            print(line)
-    runs = {
-        workspace.name(model): workspace.folder(model)
-        for workspace in workspaces
-        for model in experiment.models()
-        if is_trained(workspace, model)
-    }
-    if experiment.report and runs:
+    if experiment.pictures:
+        for workspace in workspaces:
+            _draw(workspace, stem, experiment)
+    if experiment.report and trained:
+        runs = {workspace.name(model): workspace.folder(model) for workspace, model in trained}
         data = prepare(first, experiment.models()[0].corpus).binarized
         say("writing the report")
         report = write_report(runs, data, stem.with_name("report.html"), ReportOptions(max_texts=100))
@@ -158,17 +152,16 @@ def _sample_texts(workspace: Workspace, experiment: Experiment) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _draw(workspace: Workspace, stem: Path, experiment: Experiment) -> list[str]:
-    """Draws the pictures; returns their paths, after a line for each model that is not trained."""
-    if not experiment.pictures:
-        return []
+def _draw(workspace: Workspace, stem: Path, experiment: Experiment) -> None:
+    """Draws the pictures, and prints their paths, after a line for each model that is not trained."""
     by_model: dict[Model, Method] = {}
     for method in experiment.methods:
         if method.model is not None:
             by_model.setdefault(method.model, method)
-    methods = list(by_model.values())
-    trained = [method for method in methods if is_trained(workspace, method.model)]
-    lines = [f"{workspace.name(method.model)}: {NOT_RUN}" for method in methods if method not in trained]
+    trained = [method for model, method in by_model.items() if is_trained(workspace, model)]
+    for model, method in by_model.items():
+        if method not in trained:
+            print(f"{workspace.name(model)}: {NOT_RUN}")
     for picture in experiment.pictures if trained else ():
         figure = picture.draw(workspace, trained)
         if figure is None:
@@ -177,5 +170,4 @@ def _draw(workspace: Workspace, stem: Path, experiment: Experiment) -> list[str]
         name = picture.name if experiment.name else f"{stem.name}-{picture.name}"
         path = stem.with_name(f"{name}{of_seed}.png")
         write_whole(path, lambda temporary, figure=figure: plots.save(figure, temporary, "png"))
-        lines.append(str(path))
-    return lines
+        print(path)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
 from agg_fairseq.errors import UserError
+
+SIZES = ("dataset.max_tokens", "optimization.update_freq")
 
 
 @dataclass(frozen=True)
@@ -26,11 +29,12 @@ class Batches:
         return f"{self.tokens:,} tokens per update = {self.processes} x {self.max_tokens:,} x {self.update_freq}"
 
 
-def batches_of(config: Any, processes: int = 1) -> Batches:
-    """What each of several processes reads, if all read what the configuration says.
+def batches_of(config: Any, processes: int, given: Container[str] = ()) -> Batches:
+    """The tokens per update of a configuration for one process, divided among several.
 
-    Raises:
-        UserError: the configuration does not give one number of tokens, and one of batches.
+    Args:
+        processes: number of processes side by side.
+        given: options that the user gave. Those of `SIZES` apply to each process, and nothing is divided.
     """
     tokens, frequencies = config.dataset.max_tokens, config.optimization.update_freq
     if tokens is None or len(frequencies) != 1:
@@ -38,7 +42,9 @@ def batches_of(config: Any, processes: int = 1) -> Batches:
             f"found dataset.max_tokens={tokens}, optimization.update_freq={frequencies}; expected a number of tokens, "
             "and one of batches"
         )
-    return Batches(processes, tokens, frequencies[0])
+    if any(size in given for size in SIZES):
+        return Batches(processes, tokens, frequencies[0])
+    return split(tokens * frequencies[0], processes, tokens, config.task.get("tokens_per_sample") or 1)
 
 
 def split(tokens: int, processes: int, largest: int, block: int = 1) -> Batches:
@@ -47,8 +53,6 @@ def split(tokens: int, processes: int, largest: int, block: int = 1) -> Batches:
     An update has as few batches as fit into `largest`, or up to twice as many smaller ones if these come nearer.
 
     Args:
-        tokens: of an update.
-        processes: number of processes side by side.
         largest: tokens that a process can read at once.
         block: the tokens of a batch are a multiple of it: the length of a language model's sequences.
     """
@@ -58,9 +62,3 @@ def split(tokens: int, processes: int, largest: int, block: int = 1) -> Batches:
         blocks = min(round(tokens / (processes * number) / block), largest // block)
         candidates.append(Batches(processes, block * max(1, blocks), number))
     return min(candidates, key=lambda batches: (abs(batches.tokens - tokens), batches.update_freq))
-
-
-def divided(config: Any, processes: int) -> Batches:
-    """The same tokens per update as the configuration has on one process, divided among several."""
-    one = batches_of(config)
-    return split(one.tokens, processes, one.max_tokens, config.task.get("tokens_per_sample") or 1)

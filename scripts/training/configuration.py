@@ -19,11 +19,7 @@ MISSING = "???"
 
 
 def locate(given: str) -> Path:
-    """The file of a configuration, relative to where the user is or to the repository, with or without .yaml.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The file of a configuration, relative to where the user is or to the repository, with or without .yaml."""
     name = f"{given.removesuffix('.yaml')}.yaml"
     for folder in (Path.cwd(), ROOT):
         if (folder / name).is_file():
@@ -37,9 +33,6 @@ def readable(override: str) -> str:
     """An override in a form that hydra accepts: of an option that no file sets, and with a value of any text.
 
     Hydra reads a comma as several values, each for a run of its own. Here it is text, as there is a single training.
-
-    Args:
-        override: KEY=VALUE, or as hydra's own grammar has it.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
@@ -70,11 +63,7 @@ def with_plugin(overrides: Sequence[str]) -> list[str]:
 
 
 def as_written(file: Path, overrides: Sequence[str] = ()) -> Any:
-    """The configuration as hydra composes it, without the defaults that fairseq adds.
-
-    Raises:
-        UserError: a file is malformed, or an override does not fit it.
-    """
+    """The configuration as hydra composes it, without the defaults that fairseq adds."""
     from hydra import compose, initialize_config_dir
 
     with _errors_in_one_line(file.stem), initialize_config_dir(str(file.parent), version_base="1.1"):
@@ -82,11 +71,7 @@ def as_written(file: Path, overrides: Sequence[str] = ()) -> Any:
 
 
 def composed(file: Path, overrides: Sequence[str]) -> Any:
-    """The whole configuration, as fairseq-hydra-train sees it.
-
-    Raises:
-        UserError: an option does not exist, is needed and not given, or has a value that does not fit.
-    """
+    """The whole configuration, as fairseq-hydra-train sees it, and checked."""
     with _errors_in_one_line(file.stem):
         config = as_written(file, overrides)
         _check_given(config)

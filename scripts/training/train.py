@@ -34,18 +34,14 @@ from pathlib import Path
 from agg_fairseq.errors import UserError
 
 from ..command import Parser, run, whole_number
-from .batches import batches_of, divided
+from .batches import SIZES, batches_of
 from .configuration import composed, locate, readable, with_plugin
 
 DISTRIBUTED = "distributed_training.distributed_"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Replaces this process by the training command.
-
-    Raises:
-        UserError: the configuration, an override or an option does not fit.
-    """
+    """Replaces this process by the training command."""
     parser = Parser("train.sh", __doc__)
     parser.add_argument("config", metavar="CONFIG", help="such as configs/wikitext103/agg")
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="options of the configuration")
@@ -64,16 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = {override.lstrip("+").partition("=")[0] for override in overrides}
     several_machines = not given.isdisjoint(f"{DISTRIBUTED}{name}" for name in ("init_method", "port"))
     gpus = _number_of_gpus(options.gpus, config.common.cpu, options.dry_run or several_machines)
-    if given & {"dataset.max_tokens", "optimization.update_freq"}:
-        batches = batches_of(config, gpus)
-    else:
-        batches = divided(config, gpus)
+    batches = batches_of(config, gpus, given)
     print(f"train: {batches} (processes x tokens x batches)", file=sys.stderr)
-    written = batches_of(composed(file, [one for one in overrides if not one.startswith(_SIZES)]))
-    if batches.tokens != written.tokens:
+    others = [override for override in overrides if not override.lstrip("+").startswith(SIZES)]
+    written = batches_of(composed(file, others), 1, SIZES).tokens
+    if batches.tokens != written:
         print(
-            f"train: warning: that is {batches.tokens / written.tokens:.4g} times the configured {written.tokens:,} "
-            "tokens, for which learning rate and alpha are meant",
+            f"train: warning: that is {batches.tokens / written:.4g} times the configured {written:,} tokens, for "
+            "which learning rate and alpha are meant",
             file=sys.stderr,
         )
     settings = [
@@ -92,7 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "checkpoint.load_checkpoint_on_all_dp_ranks=true",
         ]
         if not several_machines:  # without it, fairseq would look for other machines in a Slurm job
-            settings.append(f"{DISTRIBUTED}init_method='tcp://localhost:{_free_port()}'")
+            with socket.socket() as probe:
+                probe.bind(("localhost", 0))
+                port = probe.getsockname()[1]  # that nobody uses
+            settings.append(f"{DISTRIBUTED}init_method='tcp://localhost:{port}'")
     program = str(Path(sys.executable).with_name("fairseq-hydra-train"))
     command = [program, "--config-dir", str(file.parent), "--config-name", file.stem, *settings, *overrides]
     if options.dry_run:
@@ -102,15 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.execv(command[0], command)
 
 
-_SIZES = ("++dataset.max_tokens=", "++optimization.update_freq=")
-
-
 def _number_of_gpus(wanted: int | None, on_cpu: bool, may_be_elsewhere: bool) -> int:
-    """Number of processes: `wanted`, or one per GPU that is visible; on a CPU, one.
-
-    Raises:
-        UserError: there is no GPU, or there are fewer than wanted.
-    """
+    """Number of processes: `wanted`, or one per GPU that is visible; on a CPU, one."""
     if on_cpu:
         if wanted not in (None, 1):
             raise UserError(f"--gpus: found {wanted} for a configuration of the CPU; expected 1")
@@ -125,12 +115,6 @@ def _number_of_gpus(wanted: int | None, on_cpu: bool, may_be_elsewhere: bool) ->
     if (wanted or 1) > visible:
         raise UserError(f"--gpus: found {wanted}, and {visible} GPUs; expected no more than there are")
     return wanted or visible
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return probe.getsockname()[1]
 
 
 if __name__ == "__main__":

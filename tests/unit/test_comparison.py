@@ -6,11 +6,10 @@ import pytest
 
 from agg_fairseq.errors import UserError
 from agg_fairseq.measures import MEASURES, Column, column, measure_of
-from agg_fairseq.report.comparison import BETTER, SAME, WORSE, Comparison, Model
+from agg_fairseq.report.comparison import BETTER, SAME, WORSE, Comparison
 from agg_fairseq.result import Result
 
-MLE, AGG = Model("mle", {"1": "mle"}), Model("agg", {"1": "agg"})
-PAIR = Comparison([MLE, AGG], MLE)
+PAIR = Comparison({"mle": {"1": "mle"}, "agg": {"1": "agg"}}, "mle")
 
 
 def run(name, seed, **options):
@@ -25,14 +24,13 @@ def of_column(title, rows, unit=""):
 def test_runs_of_other_seeds_are_one_model():
     runs = [run("mle-1", 1), run("agg-1", 1, a=2), run("mle-2", 2), run("agg-2", 2, a=2), run("again", 1)]
     comparison = Comparison.of_runs(runs)
-    assert [model.runs for model in comparison.models] == [
-        {"1": "mle-1", "2": "mle-2"},
-        {"1": "agg-1", "2": "agg-2"},
-        {"1": "again"},
-    ]
-    assert [model.name for model in comparison.models] == ["mle", "agg", "again"]
+    assert comparison.models == {
+        "mle": {"1": "mle-1", "2": "mle-2"},
+        "agg": {"1": "agg-1", "2": "agg-2"},
+        "again": {"1": "again"},
+    }
     assert comparison.title(comparison.baseline) == "mle (2 seeds, baseline)"
-    assert Comparison.of_runs(runs, "agg-2").baseline.name == Comparison.of_runs(runs, "agg").baseline.name == "agg"
+    assert Comparison.of_runs(runs, "agg-2").baseline == Comparison.of_runs(runs, "agg").baseline == "agg"
     with pytest.raises(UserError, match="--baseline: found 'x'; expected the name of a run: mle-1, agg-1"):
         Comparison.of_runs(runs, "x")
 
@@ -50,8 +48,7 @@ def test_runs_of_other_seeds_are_one_model():
     ],
 )
 def test_the_name_of_several_seeds(names, expected):
-    (model,) = Comparison.of_runs([run(name, seed) for seed, name in enumerate(names)]).models
-    assert model.name == expected
+    assert list(Comparison.of_runs([run(name, seed) for seed, name in enumerate(names)]).models) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -82,9 +79,9 @@ def test_changes_of_one_seed(title, values, difference, verdict):
 
 def seeds(mle, agg):
     """Models of several seeds, by seed, and their perplexities."""
-    models = [Model(name, {seed: f"{name}{seed}" for seed in of_seed}) for name, of_seed in (("m", mle), ("a", agg))]
+    models = {name: {seed: f"{name}{seed}" for seed in of_seed} for name, of_seed in (("m", mle), ("a", agg))}
     rows = {f"m{seed}": value for seed, value in mle.items()} | {f"a{seed}": value for seed, value in agg.items()}
-    return Comparison(models, models[0]), of_column("PPL total", rows)
+    return Comparison(models, "m"), of_column("PPL total", rows)
 
 
 @pytest.mark.parametrize(
