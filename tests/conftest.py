@@ -170,29 +170,30 @@ def zipf_text(lines, words=60, seed=0, prefix="w"):
     return [" ".join(generator.choices(vocabulary, weights, k=generator.randint(3, 12))) for _ in range(lines)]
 
 
+def preprocessed(folder, texts, *options, to="bin"):
+    """Writes texts, by the names of their files, into a folder, and binarizes them there."""
+    for name, lines in texts.items():
+        (folder / name).write_text("\n".join(lines) + "\n")
+    prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
+    run_command("fairseq-preprocess", *prefixes, f"--destdir={folder / to}", *options)
+    return folder / to
+
+
 @pytest.fixture(scope="session")
 def lm_data(tmp_path_factory):
     """A binarized monolingual corpus of 60 words."""
-    folder = tmp_path_factory.mktemp("lm")
-    for index, (split, lines) in enumerate({"train": 120, "valid": 20, "test": 20}.items()):
-        (folder / split).write_text("\n".join(zipf_text(lines, seed=index)) + "\n")
-    run_command(
-        "fairseq-preprocess", "--only-source", "--trainpref", folder / "train", "--validpref", folder / "valid",
-        "--testpref", folder / "test", "--destdir", folder / "bin",
-    )  # fmt: skip
-    return folder / "bin"
+    sizes = {"train": 120, "valid": 20, "test": 20}
+    texts = {split: zipf_text(lines, seed=index) for index, (split, lines) in enumerate(sizes.items())}
+    return preprocessed(tmp_path_factory.mktemp("lm"), texts, "--only-source")
 
 
 @pytest.fixture(scope="session")
 def prepared_data(tmp_path_factory):
     """A corpus of 60 words as a prepare.sh would leave it; fairseq needs 8 blocks of 128 tokens in a split."""
-    folder, text = tmp_path_factory.mktemp("prepared"), tmp_path_factory.mktemp("text")
-    for split, lines in (("train", 600), ("valid", 200), ("test", 200)):
-        (text / split).write_text("\n".join(zipf_text(lines, seed=len(split))) + "\n")
-    run_command(
-        "fairseq-preprocess", "--only-source", "--trainpref", text / "train", "--validpref", text / "valid",
-        "--testpref", text / "test", "--destdir", folder / "data-bin",
-    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("prepared")
+    sizes = {"train": 600, "valid": 200, "test": 200}
+    texts = {split: zipf_text(lines, seed=len(split)) for split, lines in sizes.items()}
+    preprocessed(tmp_path_factory.mktemp("text"), texts, "--only-source", to=folder / "data-bin")
     (folder / "manifest.json").write_text(json.dumps({"corpus": "zipf", "bpe": {"kind": "words"}}))
     return folder
 
@@ -200,17 +201,11 @@ def prepared_data(tmp_path_factory):
 @pytest.fixture(scope="session")
 def mt_data(tmp_path_factory):
     """A binarized parallel corpus with a joined dictionary: the target says the source backwards."""
-    folder = tmp_path_factory.mktemp("mt")
+    texts = {}
     for index, (split, lines) in enumerate({"train": 80, "valid": 12, "test": 12}.items()):
-        source = zipf_text(lines, words=30, seed=index)
-        target = [" ".join(reversed(line.replace("w", "t").split())) for line in source]
-        (folder / f"{split}.en").write_text("\n".join(source) + "\n")
-        (folder / f"{split}.de").write_text("\n".join(target) + "\n")
-    run_command(
-        "fairseq-preprocess", "-s", "en", "-t", "de", "--trainpref", folder / "train", "--validpref",
-        folder / "valid", "--testpref", folder / "test", "--destdir", folder / "bin", "--joined-dictionary",
-    )  # fmt: skip
-    return folder / "bin"
+        source = texts[f"{split}.en"] = zipf_text(lines, words=30, seed=index)
+        texts[f"{split}.de"] = [" ".join(reversed(line.replace("w", "t").split())) for line in source]
+    return preprocessed(tmp_path_factory.mktemp("mt"), texts, "-s", "en", "-t", "de", "--joined-dictionary")
 
 
 SMALL_LM = (
@@ -227,14 +222,9 @@ def lm_runs(lm_data, tmp_path_factory):
     import agg_fairseq.criterions  # noqa: F401 — registers them, also where the package was imported before fairseq
 
     folder = tmp_path_factory.mktemp("runs")
-    for name, options in {
-        "mle": ("--criterion", "mle"),
-        "agg": ("--criterion", "agg", "--agg-rare-fraction", "0.3"),
-    }.items():
+    for name, options in {"mle": (), "agg": ("--agg-rare-fraction", "0.3")}.items():
         run = folder / name
         run.mkdir()
-        called(
-            "train", lm_data, "--user-dir", ROOT / "agg_fairseq", *SMALL_LM, *options, "--save-dir", run, "--log-file",
-            run / "train.log",
-        )  # fmt: skip
+        saved = ("--save-dir", run, "--log-file", run / "train.log")
+        called("train", lm_data, "--user-dir", ROOT / "agg_fairseq", *SMALL_LM, "--criterion", name, *options, *saved)
     return folder

@@ -37,11 +37,9 @@ PIECES = (
 )  # fmt: skip
 """What goes wrong in texts: characters at which some functions break lines, numbers that are none, depths, lengths."""
 
-Damage = st.SearchStrategy[bytes]
-
 
 @st.composite
-def damaged(draw: st.DrawFn, valid: bytes) -> bytes:
+def damaged(draw, valid):
     """A file like `valid`, damaged in one to three places; or any bytes at all."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=200))
@@ -51,30 +49,26 @@ def damaged(draw: st.DrawFn, valid: bytes) -> bytes:
     return content
 
 
-def _flipped(draw: st.DrawFn, content: bytes) -> bytes:
+def _flipped(draw, content):
     if not content:
         return content
     place, bit = draw(st.integers(0, len(content) - 1)), draw(st.integers(0, 7))
     return content[:place] + bytes([content[place] ^ (1 << bit)]) + content[place + 1 :]
 
 
-def _cut(draw: st.DrawFn, content: bytes) -> bytes:
-    return content[: draw(st.integers(0, len(content)))]
-
-
-def _inserted(draw: st.DrawFn, content: bytes) -> bytes:
+def _inserted(draw, content):
     place = draw(st.integers(0, len(content)))
     return content[:place] + draw(st.sampled_from(PIECES)) + content[place:]
 
 
-def _replaced(draw: st.DrawFn, content: bytes) -> bytes:
+def _replaced(draw, content):
     """A word, or a number, of the file becomes something else."""
     words = content.split(b" ")
     words[draw(st.integers(0, len(words) - 1))] = draw(st.sampled_from(PIECES))
     return b" ".join(words)
 
 
-def _other_lines(draw: st.DrawFn, content: bytes) -> bytes:
+def _other_lines(draw, content):
     """A line is missing, there twice, or elsewhere."""
     lines = content.splitlines(keepends=True)
     if not lines:
@@ -85,15 +79,13 @@ def _other_lines(draw: st.DrawFn, content: bytes) -> bytes:
     return b"".join(lines)
 
 
-def _other_ends(draw: st.DrawFn, content: bytes) -> bytes:
-    return content.replace(b"\n", draw(st.sampled_from((b"\r\n", b"\r", b"\n\n", "\u2028".encode(), b" \n"))))
-
-
-def _unended(draw: st.DrawFn, content: bytes) -> bytes:
-    return content.rstrip(b"\n")
-
-
-DAMAGES = (_flipped, _cut, _inserted, _inserted, _replaced, _replaced, _other_lines, _other_ends, _unended)
+ENDS = (b"\r\n", b"\r", b"\n\n", "\u2028".encode(), b" \n")
+DAMAGES = (
+    *(_flipped, _inserted, _inserted, _replaced, _replaced, _other_lines),
+    lambda draw, content: content[: draw(st.integers(0, len(content)))],
+    lambda draw, content: content.replace(b"\n", draw(st.sampled_from(ENDS))),
+    lambda draw, content: content.rstrip(b"\n"),
+)
 
 
 def refusal(read, *arguments):

@@ -1,10 +1,7 @@
 """A server of files on this machine, for tests of downloads."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -53,8 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Files]:
-    """A server that runs until the block ends."""
+def serving():
     with Files() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

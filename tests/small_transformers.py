@@ -60,7 +60,6 @@ def batch(rows=3, length=12, ignored=(), seed=0):
 
 
 def dataset(rows=22, length=12, seed=1):
-    """Examples for Trainer."""
     ids = batch(rows, length, seed=seed)["input_ids"]
     return [{"input_ids": row, "labels": row.clone()} for row in ids]
 

@@ -1,7 +1,5 @@
 """A small corpus in WikiText's form, and the forms in which people have it."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import zipfile
@@ -29,7 +27,6 @@ def sample_text(seed: int, paragraphs: int = 40) -> str:
 
 
 def sample_texts() -> dict[str, str]:
-    """By split."""
     return {
         split: sample_text(seed, paragraphs)
         for seed, (split, paragraphs) in enumerate(zip(SPLITS, (40, 8, 9), strict=True))
@@ -37,7 +34,6 @@ def sample_texts() -> dict[str, str]:
 
 
 def write_files(folder: Path, texts: dict[str, str]) -> Path:
-    """As the zip unpacks."""
     folder.mkdir(parents=True)
     for split, text in texts.items():
         (folder / tokens_file(split)).write_text(text, encoding="utf-8", newline="\n")

@@ -24,7 +24,6 @@ TEXTS = {
 
 
 def write_archives(folder):
-    """Writes all five into a folder, and returns it."""
     folder.mkdir(exist_ok=True)
     for name, members in MEMBERS.items():
         sides = (("en", "src"), ("de", "ref"))
@@ -34,7 +33,6 @@ def write_archives(folder):
 
 
 def write_archive(path, texts):
-    """Writes a .tgz of texts by the names of its members, and returns its path."""
     # gzip and tarfile would write the time of day
     with gzip.GzipFile(path, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as file:
         for name, text in texts.items():
@@ -46,5 +44,4 @@ def write_archive(path, texts):
 
 
 def sentences(split, language):
-    """Those of a split in a language."""
     return [line.format(language) for line in TEXTS[split]]

@@ -1,5 +1,3 @@
-"""The state of AGG over the updates of a training: which updates its gates come from, and what a checkpoint holds."""
-
 import pytest
 import torch
 
@@ -11,7 +9,6 @@ UPDATES = [torch.randint(2, V - 8, (30,), generator=torch.Generator().manual_see
 
 
 def trained(state, updates=UPDATES, first=0):
-    """The gates of each of some updates."""
     found = []
     for number, target in enumerate(updates, first):
         state.counter.begin(number)
@@ -61,14 +58,13 @@ def test_a_fixed_group_stays():
     assert torch.equal(restored.static_rare, fixed)
 
 
-@pytest.mark.parametrize("gates", ["both", "faded"])
-def test_warns_once_where_most_tokens_are_rare(caplog, gates):
+@pytest.mark.parametrize(("gates", "expected"), [("both", [0, 0, 0, 1, 1, 1]), ("faded", [0] * 6)])
+def test_warns_once_where_most_tokens_are_rare(caplog, gates, expected):
     """When the window is full: before, most had no time to appear. Such a group is recommended for faded gates."""
-    state, told = AggState(V, alpha=0.99, window=3, gates=gates), []
-    for number in range(6):
+    state = AggState(V, alpha=0.99, window=3, gates=gates)
+    for number, told in enumerate(expected):
         trained(state, UPDATES[:1], number)
-        told.append(sum("of the vocabulary is rare" in record.message for record in caplog.records))
-    assert told == ([0, 0, 0, 1, 1, 1] if gates == "both" else [0] * 6)
+        assert sum("of the vocabulary is rare" in record.message for record in caplog.records) == told
 
 
 def test_a_restored_state_goes_on_as_the_whole():
@@ -84,6 +80,7 @@ def test_a_restored_state_goes_on_as_the_whole():
     ("options", "words"),
     [
         ({"alpha": 1.5}, "alpha between 0 and 1, both excluded, got 1.5"),
+        ({"alpha": float("nan")}, "alpha between 0 and 1, both excluded, got nan"),
         ({"rare_fraction": 0.0}, "rare_fraction between 0 and 1"),
         ({"alpha": 0.1, "rare_fraction": 0.1}, "drop one of them"),
         ({"gates": "g3"}, "both, g1, g2, faded"),

@@ -1,5 +1,3 @@
-"""Word alignments: symmetrizing by hand and against the published algorithm; reading Pharaoh files, and every error."""
-
 from itertools import product
 
 import pytest

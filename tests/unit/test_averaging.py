@@ -1,5 +1,3 @@
-"""The mean of states, against exact sums and the scripts of fairseq; what has no mean; and different models."""
-
 import io
 
 import pytest
@@ -78,9 +76,8 @@ def test_classes_of_a_factorized_softmax():
 
 def test_what_is_no_weight_must_be_the_same():
     """Counts of a log-unigram bias, and what is no floating-point number."""
-    states = [
-        UnigramLinear(nn.Parameter(torch.zeros(3, 2)), torch.tensor(c)).state_dict() for c in ([4, 2, 0], [4, 2, 1])
-    ]
+    weight = nn.Parameter(torch.zeros(3, 2))
+    states = [UnigramLinear(weight, torch.tensor(counts)).state_dict() for counts in ([4, 2, 0], [4, 2, 1])]
     assert average_parameters(named(states[0], states[0]))["counts"].tolist() == [4, 2, 0]
     with pytest.raises(ValueError, match="1.pt: found another counts than in 0.pt"):
         average_parameters(named(*states))

@@ -1,5 +1,3 @@
-"""The tokens of an update, divided among processes."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

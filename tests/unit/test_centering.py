@@ -1,5 +1,3 @@
-"""Output embedding centering: what it leaves as it is, and the penalty against its definition."""
-
 import pytest
 import torch
 
@@ -13,15 +11,12 @@ def problem(n=12, v=9, d=4, dtype=torch.float64):
     generator = torch.Generator().manual_seed(0)
     h = torch.randn(n, d, dtype=dtype, generator=generator)
     w = torch.randn(v, d, dtype=dtype, generator=generator) + 1.5
-    y = torch.randint(2, v, (n,), generator=generator)
     bias = torch.randn(v, dtype=dtype, generator=generator)
-    return h, w, y, bias
+    return h, w, bias
 
 
-@pytest.mark.parametrize("with_bias", [False, True])
-def test_no_probability_changes(with_bias):
-    h, w, _, bias = problem()
-    bias = bias if with_bias else torch.zeros_like(bias)
+def test_no_probability_changes():
+    h, w, bias = problem()
     centered = w.clone()
     center_rows_(centered)
     before, after = (h @ w.t() + bias).softmax(1), (h @ centered.t() + bias).softmax(1)
@@ -36,7 +31,7 @@ def test_no_probability_changes(with_bias):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision(dtype):
     """The copies of an optimizer are centered, and the weights are what they round to; without copies, in float32."""
-    _, w, *_ = problem(v=400, dtype=torch.float32)
+    _, w, _ = problem(v=400, dtype=torch.float32)
     weight, master = w.to(dtype), w.clone()
     center_rows_(weight, [master])
     torch.testing.assert_close(master, w - w.mean(0))
@@ -49,13 +44,11 @@ def test_half_precision(dtype):
 
 def test_the_penalty_and_its_gradient():
     """‖Σ_k w_k / V‖² and 2μ/V, row by row; a step along it moves all rows alike."""
-    _, w, *_ = problem()
+    _, w, _ = problem()
     w.requires_grad_()
-    mu = sum(w) / len(w)
-    value = mean_row_penalty(w)
+    mu, value = sum(w) / len(w), mean_row_penalty(w)
     torch.testing.assert_close(value, mu @ mu)
-    gradient = torch.autograd.grad(value, w)[0]
-    torch.testing.assert_close(gradient, (2 * mu / len(w)).expand_as(w))
+    torch.testing.assert_close(torch.autograd.grad(value, w)[0], (2 * mu / len(w)).expand_as(w))
 
 
 def test_the_penalty_in_half_precision_is_summed_in_float32():

@@ -1,5 +1,3 @@
-"""What a report says of models and their seeds: names, means, changes, and which is better."""
-
 import types
 
 import pytest
@@ -24,11 +22,8 @@ def of_column(title, rows, unit=""):
 def test_runs_of_other_seeds_are_one_model():
     runs = [run("mle-1", 1), run("agg-1", 1, a=2), run("mle-2", 2), run("agg-2", 2, a=2), run("again", 1)]
     comparison = Comparison.of_runs(runs)
-    assert comparison.models == {
-        "mle": {"1": "mle-1", "2": "mle-2"},
-        "agg": {"1": "agg-1", "2": "agg-2"},
-        "again": {"1": "again"},
-    }
+    expected = {"mle": {"1": "mle-1", "2": "mle-2"}, "agg": {"1": "agg-1", "2": "agg-2"}, "again": {"1": "again"}}
+    assert comparison.models == expected
     assert comparison.title(comparison.baseline) == "mle (2 seeds, baseline)"
     assert Comparison.of_runs(runs, "agg-2").baseline == Comparison.of_runs(runs, "agg").baseline == "agg"
     with pytest.raises(UserError, match="--baseline: found 'x'; expected the name of a run: mle-1, agg-1"):
@@ -78,7 +73,6 @@ def test_changes_of_one_seed(title, values, difference, verdict):
 
 
 def seeds(mle, agg):
-    """Models of several seeds, by seed, and their perplexities."""
     models = {name: {seed: f"{name}{seed}" for seed in of_seed} for name, of_seed in (("m", mle), ("a", agg))}
     rows = {f"m{seed}": value for seed, value in mle.items()} | {f"a{seed}": value for seed, value in agg.items()}
     return Comparison(models, "m"), of_column("PPL total", rows)

@@ -1,5 +1,3 @@
-"""The continuous cache against a loop over the positions of a text."""
-
 import math
 
 import pytest
@@ -23,11 +21,8 @@ def loop(features, targets, model, size, theta, weight):
 
 
 def text(positions=40, words=6, features=4):
-    return (
-        torch.randn(positions, features),
-        torch.randint(words, (positions,)),
-        torch.randn(positions, words).log_softmax(1),
-    )
+    h, y = torch.randn(positions, features), torch.randint(words, (positions,))
+    return h, y, torch.randn(positions, words).log_softmax(1)
 
 
 @pytest.mark.parametrize("size", [1, 7, 39, 500])

@@ -1,5 +1,3 @@
-"""Cosine regularization against Eq. 6, pair by pair."""
-
 import pytest
 import torch
 
@@ -27,20 +25,15 @@ def test_equals_the_paper():
     torch.testing.assert_close(torch.autograd.grad(found, w), torch.autograd.grad(expected, w))
 
 
-def test_gradcheck():
-    assert torch.autograd.gradcheck(lambda w: 3 * cosine_regularizer(w, ignore_index=2), embeddings(5, 3))
-
-
 def test_padding_and_zero_rows_are_left_out():
     w = embeddings()
     kept = [k for k in range(len(w)) if k not in (1, 4)]
     with torch.no_grad():
         w[4] = 0
     found = cosine_regularizer(w, ignore_index=1)
-    torch.testing.assert_close(found, paper(w[kept]))
-    (gradient,) = torch.autograd.grad(found, w)
-    assert not gradient[[1, 4]].any()
-    assert gradient.isfinite().all()
+    expected = paper(w[kept])
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, w), torch.autograd.grad(expected, w))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -1,5 +1,3 @@
-"""Coupled Adam against the equations of its paper."""
-
 import io
 
 import pytest
@@ -51,9 +49,8 @@ def test_goes_on_bit_for_bit_from_its_state(dtype):
     weight, gradients = torch.randn(8, 4).to(dtype), torch.randn(20, 8, 4).to(dtype)
     expected, optimizer = trained(weight, gradients, True, **OPTIONS)
     half, before = trained(weight, gradients[:10], True, **OPTIONS)
-    assert {state[name].dtype for state in before.state.values() for name in ("exp_avg", "exp_avg_sq")} == {
-        torch.float32
-    }
+    dtypes = {state[name].dtype for state in before.state.values() for name in ("exp_avg", "exp_avg_sq")}
+    assert dtypes == {torch.float32}
     file = io.BytesIO()
     torch.save(before.state_dict(), file)
     file.seek(0)

@@ -3,36 +3,27 @@
 import doctest
 import importlib
 import re
-from pathlib import Path
 
 import pytest
 import torch
 
+from tests.conftest import ROOT
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "awd_lstm.nt_asgd",
-        "f2.cross_entropy",
-        "f2.factorized_softmax",
-        "f2.frequency_classes",
-        "functional.gated_cross_entropy",
-        "functional.log_unigram",
-        "integrations.objective",
-        "modules.token_counter",
-        "modules.unigram_linear",
-        "optim.coupled_adam",
-    ],
-)
+EXAMPLES = """
+awd_lstm.nt_asgd f2.cross_entropy f2.factorized_softmax f2.frequency_classes functional.gated_cross_entropy
+functional.log_unigram integrations.objective modules.token_counter modules.unigram_linear optim.coupled_adam
+""".split()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_examples(name):
-    module = importlib.import_module(f"agg_fairseq.{name}")
-    result = doctest.testmod(module)
+    result = doctest.testmod(importlib.import_module(f"agg_fairseq.{name}"))
     assert result.attempted > 0 and result.failed == 0
 
 
 def test_the_training_loop_of_the_page():
     """Runs as it is pasted: counts each batch, and gates all updates but the first."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "method.md").read_text()
+    page = (ROOT / "docs" / "method.md").read_text()
     [program] = [text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "TokenCounter" in text]
     names = {}
     torch.manual_seed(1)

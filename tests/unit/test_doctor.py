@@ -1,5 +1,3 @@
-"""`agg-fairseq doctor`: here, and where something is missing."""
-
 import subprocess
 import sys
 

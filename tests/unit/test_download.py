@@ -1,9 +1,6 @@
-"""Downloads: resumed, checked, from the first mirror that works, from a server of our own."""
-
 import errno
 import hashlib
 import os
-import socket
 import subprocess
 import sys
 
@@ -23,7 +20,6 @@ RIGHT = published(SHA256)
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch):
-    """How long it would have waited between attempts."""
     found = []
     monkeypatch.setattr(module.time, "sleep", found.append)
     return found
@@ -34,14 +30,6 @@ def server():
     with serving() as server:
         server.files["/file"] = CONTENT
         yield server
-
-
-@pytest.fixture
-def dead():
-    """A URL at which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{probe.getsockname()[1]}/file"
 
 
 def test_a_file_is_downloaded_whole_and_not_asked_for_again(server, tmp_path):
@@ -83,9 +71,10 @@ def test_a_busy_server_is_asked_again_and_given_up_in_the_end(server, tmp_path, 
     assert server.requests[-1] == ("/mirror", None) and len(pauses) == 3 + ATTEMPTS - 1
 
 
-def test_the_first_mirror_that_works_is_taken(server, dead, tmp_path, pauses):
+def test_the_first_mirror_that_works_is_taken(server, tmp_path, pauses):
     """Those that do not answer, or lack the file, or send something else, are asked once."""
     server.files["/wrong"] = b"a page that says sorry"
+    dead = "http://127.0.0.1:1/file"  # where nobody listens
     mirrors = [dead, server.url("/missing"), server.url("/wrong")]
     with pytest.raises(UserError) as error:
         fetch(tmp_path / "file", mirrors, RIGHT)

@@ -1,4 +1,4 @@
-"""The fused form against the same oracle as the chunked one; without a GPU, in Triton's interpreter."""
+"""The fused form, beside what test_gated_cross_entropy.py asks of all forms; without a GPU, in the interpreter."""
 
 import sys
 from types import SimpleNamespace
@@ -15,32 +15,17 @@ from tests.conftest import ROOT, run_command
 from tests.waiting import use
 
 pytest.importorskip("triton")
+from agg_fairseq.functional.kernels import triton_rows
 from agg_fairseq.functional.kernels.fused import FusedLoss, autocast_dtype
 
 select = kernels.select  # the tests replace it in its module
 
 PAD = 1
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-GATES = ["none", "common", "rare", "both"]
-
-
-@pytest.fixture(autouse=True)
-def rows():
-    """The module of the kernel."""
-    from agg_fairseq.functional.kernels import triton_rows
-
-    return triton_rows
-
-
-@pytest.fixture(params=[16, 4096])
-def block(request, rows, monkeypatch):
-    """Logits that a program holds at a time: several blocks, of which the last is not full, or one block."""
-    monkeypatch.setattr(rows, "BLOCK", request.param)
 
 
 @pytest.fixture(autouse=True)
 def fused(monkeypatch):
-    """Selects the fused form on a CPU too."""
     use(FusedLoss, monkeypatch)
 
 
@@ -54,58 +39,14 @@ def problem(n=23, v=37, d=8, pads=5, seed=0, dtype=torch.float32, scale=1.0):
     return h, w, b, y.to(DEVICE), torch.rand(n, generator=generator).to(DEVICE)
 
 
-def gates_of(kind, v=37):
+def gates_of(v=37, dtype=torch.float32):
     generator = torch.Generator().manual_seed(7)
     rare = (torch.rand(v, generator=generator) < 0.5).to(DEVICE)
-    g1, g2 = (torch.rand(v, generator=generator).to(DEVICE) for _ in range(2))
-    return {
-        "none": None,
-        "common": Gates(rare, gate_common=g1),
-        "rare": Gates(rare, gate_rare=g2),
-        "both": Gates(rare, g1, g2),
-    }[kind]
-
-
-def in_double(gates):
-    return gates and Gates(gates.rare, **{k: t.double() for k, t in gates.vectors().items() if k != "rare"})
+    return Gates(rare, *(torch.rand(v, generator=generator).to(DEVICE, dtype) for _ in range(2)))
 
 
 def leaves(*tensors, dtype=None):
     return [t.detach().to(dtype or t.dtype).requires_grad_() for t in tensors]
-
-
-@pytest.mark.parametrize(
-    ("kind", "smoothing", "shift", "scale", "softcap"),
-    zip(GATES, [0.0, 0.1, 0.0, 0.1], [0, -20, -5, 0], [1.0, 0.5, -2.0, 3.0], [None, None, 30.0, 1.5], strict=True),
-)
-def test_equals_the_paper(block, kind, smoothing, shift, scale, softcap):
-    """The three logits of Eqs. 9–10 in float64, with padding, a bias as large as log frequencies, and weights."""
-    h, w, b, y, importance = problem()
-    b = (b.detach() + shift * torch.rand_like(b)).requires_grad_()
-    arguments = {"label_smoothing": smoothing, "scale": scale, "softcap": softcap, "ignore_index": PAD}
-    ours = leaves(h, w, b)
-    out = gated_cross_entropy(
-        *ours[:2], y, bias=ours[2], gates=gates_of(kind), position_weight=importance, chunk_elements=200, **arguments
-    )
-    out.loss.backward()
-    truth = leaves(h, w, b, dtype=torch.float64)
-    expected = naive_gated_cross_entropy(
-        *truth[:2], y, bias=truth[2], gates=in_double(gates_of(kind)), position_weight=importance.double(), **arguments
-    )
-    expected.backward()
-    assert out.loss.item() == pytest.approx(expected.item(), rel=1e-6)
-    for found, right in zip(ours, truth, strict=True):
-        torch.testing.assert_close(found.grad.double(), right.grad, rtol=1e-5, atol=1e-6)
-
-
-def test_values_and_predictions_equal_the_chunked_form(block, monkeypatch):
-    """Every field is equal at every position."""
-    h, w, b, y, importance = problem()
-    arguments = {"bias": b, "label_smoothing": 0.1, "position_weight": importance, "ignore_index": PAD, "predict": True}
-    found = gated_cross_entropy(h, w, y, **arguments)
-    use(ChunkedLoss, monkeypatch)
-    for name, ours, plain in zip(found._fields, found, gated_cross_entropy(h, w, y, **arguments), strict=True):
-        torch.testing.assert_close(ours, plain, msg=lambda text, name=name: f"{name}: {text}")
 
 
 def fairseq_loss(h, w, y):
@@ -157,42 +98,7 @@ def test_half_precision_is_no_worse_than_fairseqs(rounding, dtype, spread, loss_
         assert (our - right).norm() <= (their - right).norm() * 1.01 + 1e-12
 
 
-def test_nothing_but_padding_and_nothing_at_all(rows):
-    h, w, b, y, _ = problem()
-    for features, target in ((h, torch.full_like(y, PAD)), (h[:0], y[:0])):
-        out = gated_cross_entropy(features, w, target, bias=b, gates=gates_of("both"), ignore_index=PAD)
-        out.loss.backward()
-        assert out.loss.item() == 0
-    assert not any(t.grad.any() for t in (h, w, b))
-
-
-@pytest.mark.parametrize("wanted", [(True, False), (False, True), (False, False)])
-def test_which_tensors_receive_a_gradient(rows, wanted):
-    h, w, _, y, _ = problem()
-    for tensor, is_wanted in zip((h, w), wanted, strict=True):
-        tensor.requires_grad_(is_wanted)
-    out = gated_cross_entropy(h, w, y, gates=gates_of("both"), ignore_index=PAD)
-    if any(wanted):
-        out.loss.backward()
-    assert out.loss.requires_grad == any(wanted)
-    assert (h.grad is not None, w.grad is not None) == wanted
-
-
-@pytest.mark.filterwarnings("ignore:invalid value")  # of the interpreter
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_nan_and_infinity_reach_the_loss(rows, bad):
-    """In the loss and in the gradients of its position, as in a plain softmax."""
-    h, w, _, y, _ = problem(pads=0)
-    with torch.no_grad():
-        h[3, 0] = bad
-    out = gated_cross_entropy(h, w, y)
-    out.loss.backward()
-    assert out.loss.isnan() and out.nll.isnan().nonzero().tolist() == [[3]]
-    assert h.grad.isnan().any(1).nonzero().tolist() == [[3]]
-    assert w.grad.isnan().any()
-
-
-def test_factorized_softmax_takes_it_too(rows):
+def test_factorized_softmax_takes_it_too():
     """Class by class, with the value and gradients of the chunked form."""
     h, w, _, y, _ = problem()
     u = torch.randn(3, 8, device=DEVICE)
@@ -208,27 +114,14 @@ def test_factorized_softmax_takes_it_too(rows):
         torch.testing.assert_close(found.grad.double(), right.grad, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.skipif(DEVICE == "cuda", reason="the profiler counts the memory of a CPU")
-def test_no_tensor_of_all_positions_by_vocabulary(rows, monkeypatch):
-    """With eight chunks, no allocation reaches a quarter of N·V elements."""
-    n, v, d = 64, 2048, 4
-    monkeypatch.setattr(rows, "form_residuals_", lambda *arguments, **options: None)
-    h, w, _, y, _ = problem(n, v, d)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
-        gated_cross_entropy(h, w, y, gates=gates_of("both", v), chunk_elements=n * v // 8).loss.backward()
-    largest = max(event.self_cpu_memory_usage for event in profiler.events())
-    assert 0 < largest <= n * v * 4 // 4
-
-
 def strided(vector):
-    """The same numbers, every second one of a longer memory."""
     return torch.stack([vector, torch.zeros_like(vector)], 1)[:, 0]
 
 
-def test_operands_of_any_stride(rows):
+def test_operands_of_any_stride():
     """The kernel reads addresses, so views and numbers expanded to V are made contiguous first."""
     h, w, b, y, importance = problem()
-    gates = gates_of("both")
+    gates = gates_of()
     views = Gates(strided(gates.rare), strided(gates.gate_common), torch.zeros(1, device=DEVICE).expand(37))
     plain = Gates(gates.rare, gates.gate_common, torch.zeros(37, device=DEVICE))
     results = []
@@ -244,9 +137,9 @@ def test_operands_of_any_stride(rows):
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # of the interpreter
-def test_a_block_without_a_finite_logit(rows, monkeypatch):
+def test_a_block_without_a_finite_logit(monkeypatch):
     """A bias of −∞ excludes tokens."""
-    monkeypatch.setattr(rows, "BLOCK", 16)
+    monkeypatch.setattr(triton_rows, "BLOCK", 16)
     h, w, b, y, _ = problem(pads=0)
     with torch.no_grad():
         b[:20] = -float("inf")
@@ -257,7 +150,7 @@ def test_a_block_without_a_finite_logit(rows, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_large_weights_of_positions_do_not_overflow(rows, dtype):
+def test_large_weights_of_positions_do_not_overflow(dtype):
     h, w, _, y, importance = problem(dtype=dtype)
     ours, truth = leaves(h, w), leaves(h, w, dtype=torch.float64)
     gated_cross_entropy(*ours, y, position_weight=1000 * importance, ignore_index=PAD).loss.backward()
@@ -266,19 +159,7 @@ def test_large_weights_of_positions_do_not_overflow(rows, dtype):
         assert (found.grad.double() - right.grad).norm() <= 0.02 * right.grad.norm()
 
 
-def test_padding_adds_nothing_whatever_its_features(rows):
-    """Features of padding may be NaN, for example where attention had no position to attend to."""
-    h, w, _, y, _ = problem()
-    clean, spoilt = leaves(h, w), leaves(h, w)
-    with torch.no_grad():
-        spoilt[0][y == PAD] = float("nan")
-    for tensors in (clean, spoilt):
-        gated_cross_entropy(*tensors, y, gates=gates_of("both"), ignore_index=PAD).loss.backward()
-    for first, second in zip(clean, spoilt, strict=True):
-        assert torch.equal(first.grad, second.grad)
-
-
-def test_autocast_decides_the_products(rows, monkeypatch):
+def test_autocast_decides_the_products(monkeypatch):
     """As for a linear layer; the gradients come in the dtype of their tensors."""
     h, w, _, y, _ = problem()
     monkeypatch.setattr("agg_fairseq.functional.kernels.fused.autocast_dtype", lambda: torch.bfloat16)
@@ -347,7 +228,7 @@ print(len(compiled.asm["cubin"]) > 0)
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Triton compiles on Linux")
 @pytest.mark.parametrize(("dtype", "capability"), [("bf16", 90), ("fp16", 80)])
-def test_compiles_for_gpus(rows, dtype, capability, tmp_path):
+def test_compiles_for_gpus(dtype, capability, tmp_path):
     """Compiles to machine code, which needs no GPU, in a process that does not use the interpreter."""
     program = COMPILE.format(dtype=dtype, capability=capability)
     (tmp_path / "compile.py").write_text(program)
@@ -356,18 +237,18 @@ def test_compiles_for_gpus(rows, dtype, capability, tmp_path):
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="there is no GPU")
-def test_on_a_gpu(rows):
+def test_on_a_gpu():
     """V = 44,256, in each dtype: close to float64, and without waiting for the device; and autocast's dtype."""
     for dtype, bound in ((torch.float32, 1e-4), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)):
         h, w, _, y, _ = problem(512, 44_256, 256, dtype=dtype, scale=0.25)
-        gates = gates_of("both", 44_256)
+        gates = gates_of(44_256)
         ours, truth = leaves(h, w), leaves(h, w, dtype=torch.float64)
         torch.cuda.set_sync_debug_mode("error")
         try:
             gated_cross_entropy(*ours, y, gates=gates, ignore_index=PAD).loss.backward()
         finally:
             torch.cuda.set_sync_debug_mode("default")
-        naive_gated_cross_entropy(*truth, y, gates=in_double(gates), ignore_index=PAD).backward()
+        naive_gated_cross_entropy(*truth, y, gates=gates_of(44_256, torch.float64), ignore_index=PAD).backward()
         for found, right in zip(ours, truth, strict=True):
             assert (found.grad.double() - right.grad).norm() <= bound * right.grad.norm()
     assert autocast_dtype() is None

@@ -1,35 +1,44 @@
-"""The gated loss against Eqs. 6–10 written out in float64."""
+"""The forms of the gated loss against Eqs. 6–10 written out in float64; without a GPU, the fused one is interpreted."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from agg_fairseq.functional import (
-    Gates,
-    Unlikelihood,
-    gated_cross_entropy,
-    naive_gated_cross_entropy,
-    previous_tokens,
-)
+from agg_fairseq.functional import Gates, face_weights, gated_cross_entropy, naive_gated_cross_entropy
+from tests.waiting import use
 
 PAD = 1
 
 
-def paper_loss(h, w, y, rare, g1, g2, smoothing=0.0, bias=None, change=lambda z: z):
+@pytest.fixture(params=["chunked", "fused, in blocks", "fused"])
+def form(request, monkeypatch):
+    """Makes every operation take a form; its dtype, and its device. Of several blocks, the last is not full."""
+    if request.param == "chunked":
+        return {"dtype": torch.float64, "device": "cpu"}
+    pytest.importorskip("triton")
+    from agg_fairseq.functional.kernels import triton_rows
+    from agg_fairseq.functional.kernels.fused import FusedLoss
+
+    use(FusedLoss, monkeypatch)
+    monkeypatch.setattr(triton_rows, "BLOCK", 16 if "blocks" in request.param else 4096)
+    return {"dtype": torch.float32, "device": "cuda" if torch.cuda.is_available() else "cpu"}
+
+
+def paper_loss(h, w, b, y, weights, gates, smoothing, change):
     """Eqs. 9–10 position by position, with the detach of Eq. 6: the sum of the first term, and the sum of all."""
     plain, everything = h.new_zeros(()), h.new_zeros(())
     for i in range(len(y)):
         if y[i] == PAD:
             continue
-        z0 = h[i] @ w.detach().t() + (0 if bias is None else bias.detach())
-        g = torch.where(rare, g2 if rare[y[i]] else g1, torch.ones_like(g1))
-        g = g.clone()
+        gate = gates.gate_rare if gates.rare[y[i]] else gates.gate_common
+        g = torch.ones_like(b) if gate is None else torch.where(gates.rare, gate, torch.ones_like(gate))
         g[y[i]] = 1
-        zl = h[i].detach() @ w.t() + (0 if bias is None else bias)
+        zl = h[i].detach() @ w.t() + b
         zl = g * zl + (1 - g) * zl.detach()
-        z0, zl = change(z0), change(zl)
-        plain = plain + smoothed_nll(z0, y[i], smoothing)
-        everything = everything + smoothed_nll(z0, y[i], smoothing) + smoothed_nll(zl, y[i], smoothing)
+        first, second = (
+            weights[i] * smoothed_nll(change(z), y[i], smoothing) for z in (h[i] @ w.detach().t() + b.detach(), zl)
+        )
+        plain, everything = plain + first, everything + first + second
     return plain, everything
 
 
@@ -40,211 +49,180 @@ def smoothed_nll(z, y, epsilon):
     return -(q * F.log_softmax(z, 0)).sum()
 
 
-def problem(n=13, v=11, d=5, pads=3, dtype=torch.float64, rare=None):
+def problem(n=13, v=11, d=5, pads=3, rare=None, dtype=torch.float64, device="cpu"):
+    """H, W, b, y with padding, ω; and gates, which are random also where they do not count."""
     generator = torch.Generator().manual_seed(n * v)
-    h = torch.randn(n, d, dtype=dtype, generator=generator)
-    w = torch.randn(v, d, dtype=dtype, generator=generator)
+    h, w, b = (torch.randn(size, generator=generator).to(device, dtype) for size in ((n, d), (v, d), (v,)))
     y = torch.randint(2, v, (n,), generator=generator)
     y[torch.randperm(n, generator=generator)[:pads]] = PAD
-    rare = torch.arange(v) >= v // 2 if rare is None else rare
-    g1, g2 = torch.rand(2, v, dtype=dtype, generator=generator)
-    return h.requires_grad_(), w.requires_grad_(), y, rare, g1, g2
+    g1, g2, weights = (torch.rand(size, generator=generator).to(device, dtype) for size in (v, v, n))
+    rare = (torch.arange(v) >= v // 2 if rare is None else torch.full((v,), rare)).to(device)
+    return *(t.requires_grad_() for t in (h, w, b)), y.to(device), weights, Gates(rare, g1, g2)
 
 
 def gradients(loss, *tensors):
     return torch.autograd.grad(loss, tensors)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("chunk_elements", [1, 40, 2**20])
-@pytest.mark.parametrize("group", ["half", "none", "all"])
-def test_equals_the_paper(group, chunk_elements, smoothing):
-    rare = {"half": None, "none": torch.zeros(11, dtype=torch.bool), "all": torch.ones(11, dtype=torch.bool)}[group]
-    h, w, y, rare, g1, g2 = problem(rare=rare)
-    plain, everything = paper_loss(h, w, y, rare, g1, g2, smoothing)
-    expected = gradients(everything, h, w)
+BOTH = ("gate_common", "gate_rare")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "given", "shift", "options"),
+    [
+        ({}, BOTH, 0, {"chunk_elements": 1, "label_smoothing": 0.1}),
+        ({"rare": False}, BOTH, 0, {"chunk_elements": 40}),
+        ({"rare": True}, BOTH, -5, {"label_smoothing": 0.1}),
+        ({}, BOTH[:1], -20, {"scale": 0.25, "chunk_elements": 40}),
+        ({}, BOTH[1:], 0, {"scale": -3.0, "softcap": 1.5, "label_smoothing": 0.1}),
+        ({}, None, 0, {"softcap": 30.0, "chunk_elements": 40}),
+        ({"n": 1, "v": 3, "d": 1, "pads": 0}, BOTH, 0, {}),
+        ({"n": 7, "v": 3, "d": 2, "pads": 0}, BOTH, -5, {"softcap": 2.0}),
+        ({"n": 257, "v": 101, "d": 17}, BOTH, -20, {"chunk_elements": 300}),
+    ],
+)
+def test_equals_the_paper(form, sizes, given, shift, options):
+    """In value and gradients, as does the naive form; a gate that is not given is 1, and a bias as large as log P."""
+    h, w, b, y, weights, gates = problem(**sizes, **form)
+    b = (b + shift * torch.rand_like(b)).detach().requires_grad_()
+    vectors = {name: getattr(gates, name) for name in given or ()}
+    group = None if given is None else Gates(gates.rare, **vectors)
     out = gated_cross_entropy(
-        h, w, y, gates=Gates(rare, g1, g2), label_smoothing=smoothing, ignore_index=PAD, chunk_elements=chunk_elements
+        h, w, y, bias=b, gates=group, position_weight=weights, ignore_index=PAD, predict=True, **options
     )
-    torch.testing.assert_close(out.loss, plain)
-    torch.testing.assert_close(out.terms.sum(), plain)
-    torch.testing.assert_close(gradients(out.loss, h, w), expected)
+    found = [out.loss, out.terms.sum(), out.nll, *gradients(out.loss, h, w, b)]
 
-
-@pytest.mark.parametrize("shift", [0.0, -5.0, -20.0])  # a log-unigram bias is as large as log frequencies are
-@pytest.mark.parametrize("size", [(1, 3, 1), (7, 3, 2), (257, 101, 17)])
-def test_odd_sizes_and_bias(size, shift):
-    h, w, y, rare, g1, g2 = problem(*size, pads=0)
-    y = y.clamp(max=size[1] - 1)
-    bias = (torch.randn(size[1], dtype=torch.float64) + shift * torch.rand(size[1])).requires_grad_()
-    plain, everything = paper_loss(h, w, y, rare, g1, g2, bias=bias)
-    kept = y != PAD
-    assert kept.any()
-    out = gated_cross_entropy(h, w, y, bias=bias, gates=Gates(rare, g1, g2), ignore_index=PAD, chunk_elements=300)
-    torch.testing.assert_close(out.loss, plain)
-    torch.testing.assert_close(gradients(out.loss, h, w, bias), gradients(everything, h, w, bias))
-
-
-@pytest.mark.parametrize(("scale", "softcap"), [(0.25, None), (1.0, 2.0), (-3.0, 1.5)])
-def test_scaled_and_capped_logits(scale, softcap):
-    """Against the literal formula, and with the other terms against the naive form."""
-    h, w, y, rare, g1, g2 = problem()
-    bias = torch.randn(11, dtype=torch.float64).requires_grad_()
+    h, w, b, weights = (t.detach().double().requires_grad_() for t in (h, w, b, weights))
+    gates = Gates(gates.rare, **{name: vector.double() for name, vector in vectors.items()})
+    scale, cap, smoothing = (options.get(name) for name in ("scale", "softcap", "label_smoothing"))
 
     def change(z):
-        return scale * z if softcap is None else softcap * torch.tanh(scale * z / softcap)
+        z = z * (scale or 1)
+        return z if cap is None else cap * torch.tanh(z / cap)
 
-    plain, everything = paper_loss(h, w, y, rare, g1, g2, smoothing=0.1, bias=bias, change=change)
-    expected = gradients(everything, h, w, bias)
-    options = {
-        "bias": bias, "gates": Gates(rare, g1, g2), "scale": scale, "softcap": softcap, "label_smoothing": 0.1,
-        "ignore_index": PAD,
-    }  # fmt: skip
-    loss = gated_cross_entropy(h, w, y, **options, chunk_elements=40).loss
-    torch.testing.assert_close(loss, plain)
-    torch.testing.assert_close(gradients(loss, h, w, bias), expected)
-    terms = {"unlikelihood": Unlikelihood(0.5, previous_tokens(y[None], PAD)), "z_loss": 0.1}
-    terms |= {"adversarial": 0.2} if softcap is None else {}
-    loss, naive = (
-        gated_cross_entropy(h, w, y, **options, **terms).loss,
-        naive_gated_cross_entropy(h, w, y, **options, **terms),
+    plain, everything = paper_loss(h, w, b, y, weights, gates, smoothing or 0, change)
+    logits = change(h @ w.t() + b)
+    nll = F.cross_entropy(logits, y, ignore_index=PAD, reduction="none")
+    expected = [plain, plain, nll, *gradients(everything, h, w, b)]
+    tolerance = {} if form["dtype"] == torch.float64 else {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close([t.double() for t in found], expected, **tolerance)
+    predicted = logits[range(len(y)), out.prediction]
+    torch.testing.assert_close(predicted[y != PAD], logits.amax(1)[y != PAD], **tolerance)
+    options = {name: value for name, value in options.items() if name != "chunk_elements"}
+    naive = naive_gated_cross_entropy(
+        h, w, y, bias=b, gates=gates, position_weight=weights, ignore_index=PAD, **options
     )
-    torch.testing.assert_close(loss, naive)
-    torch.testing.assert_close(gradients(loss, h, w, bias), gradients(naive, h, w, bias))
+    torch.testing.assert_close([naive, *gradients(naive, h, w, b)], [plain, *expected[3:]])
 
 
-def test_naive_form_is_the_paper():
-    h, w, y, rare, g1, g2 = problem()
-    plain, everything = paper_loss(h, w, y, rare, g1, g2, smoothing=0.1)
-    naive = naive_gated_cross_entropy(h, w, y, gates=Gates(rare, g1, g2), label_smoothing=0.1, ignore_index=PAD)
-    torch.testing.assert_close(naive, plain)
-    torch.testing.assert_close(gradients(naive, h, w), gradients(everything, h, w))
-
-
-@pytest.mark.parametrize("missing", ["gate_common", "gate_rare"])
-def test_a_missing_gate_is_one(missing):
-    h, w, y, rare, g1, g2 = problem()
-    vectors = {"gate_common": g1, "gate_rare": g2}
-    ones = {**vectors, missing: torch.ones_like(g1)}
-    without = {name: vector for name, vector in vectors.items() if name != missing}
-    expected = gated_cross_entropy(h, w, y, gates=Gates(rare, **ones), ignore_index=PAD)
-    found = gated_cross_entropy(h, w, y, gates=Gates(rare, **without), ignore_index=PAD)
-    torch.testing.assert_close(gradients(found.loss, w), gradients(expected.loss, w))
-
-
-def test_gates_outside_the_rare_group_are_one():
-    h, w, y, rare, g1, g2 = problem()
-    nonsense = torch.where(rare, g1, torch.full_like(g1, 77.0))
-    expected = gradients(gated_cross_entropy(h, w, y, gates=Gates(rare, g1, g2), ignore_index=PAD).loss, w)
-    found = gradients(gated_cross_entropy(h, w, y, gates=Gates(rare, nonsense, g2), ignore_index=PAD).loss, w)
-    torch.testing.assert_close(found, expected)
-
-
-def test_ungated_is_cross_entropy():
-    h, w, y, *_ = problem(dtype=torch.float32)
-    expected = F.cross_entropy(h @ w.t(), y, ignore_index=PAD, reduction="none")
-    out = gated_cross_entropy(h, w, y, ignore_index=PAD)
-    torch.testing.assert_close(out.nll, expected)
-    torch.testing.assert_close(gradients(out.loss, h, w), gradients(expected.sum(), h, w))
-
-
-def test_which_tensors_receive_a_gradient():
-    h, w, y, rare, g1, g2 = problem()
-    gates = Gates(rare, g1.requires_grad_(), g2)
-    out = gated_cross_entropy(h, w.detach(), y, gates=gates, ignore_index=PAD)
-    assert not out.nll.requires_grad and not out.terms.requires_grad
-    out.loss.backward()
-    assert h.grad is not None and w.grad is None and g1.grad is None
+@pytest.mark.parametrize("wanted", [(True, False), (False, True), (False, False)])
+def test_which_tensors_receive_a_gradient(form, wanted):
+    """Of H and W, those that ask for it; gates and the other outputs never."""
+    h, w, _, y, _, gates = problem(**form)
+    for tensor, is_wanted in zip((h, w), wanted, strict=True):
+        tensor.requires_grad_(is_wanted)
+    gates.gate_common.requires_grad_()
+    out = gated_cross_entropy(h, w, y, gates=gates, ignore_index=PAD)
+    assert out.loss.requires_grad == any(wanted) and not out.nll.requires_grad and not out.terms.requires_grad
+    if any(wanted):
+        out.loss.backward()
+    assert (h.grad is not None, w.grad is not None) == wanted and gates.gate_common.grad is None
     with torch.no_grad():
         assert not gated_cross_entropy(h, w, y, ignore_index=PAD).loss.requires_grad
-    out = gated_cross_entropy(h.detach(), w, y, ignore_index=PAD)
+
+
+def test_padding_adds_nothing(form):
+    """Whatever its features: they may be NaN, for example where attention had no position to attend to."""
+    h, w, _, y, _, gates = problem(**form)
+    clean, spoilt = h[y != PAD].detach().requires_grad_(), h.detach().clone()
+    spoilt[y == PAD] = float("nan")
+    spoilt.requires_grad_()
+    expected = gated_cross_entropy(clean, w, y[y != PAD], gates=gates).loss
+    found = gated_cross_entropy(spoilt[None], w, y[None], gates=gates, ignore_index=PAD).loss
+    torch.testing.assert_close(found, expected)
+    (into_h, into_w), (its_h, its_w) = gradients(found, spoilt, w), gradients(expected, clean, w)
+    torch.testing.assert_close(into_w, its_w)
+    torch.testing.assert_close(into_h[y != PAD], its_h)
+    assert (into_h[y == PAD] == 0).all()
+
+
+def test_nothing_but_padding_and_nothing_at_all(form):
+    h, w, b, y, _, gates = problem(**form)
+    for features, target in ((h, torch.full_like(y, PAD)), (h[:0], y[:0])):
+        out = gated_cross_entropy(features, w, target, bias=b, gates=gates, ignore_index=PAD)
+        assert out.loss == 0 and not any(t.any() for t in gradients(out.loss, h, w, b))
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # of the interpreter
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_nan_and_infinity_reach_the_loss(form, bad):
+    """In the loss and in the gradients of its position, as in a plain softmax."""
+    h, w, _, y, *_ = problem(pads=0, **form)
+    with torch.no_grad():
+        h[3, 0] = bad
+    out = gated_cross_entropy(h, w, y)
     out.loss.backward()
-    assert w.grad is not None
+    assert out.loss.isnan() and out.nll.isnan().nonzero().tolist() == [[3]]
+    assert h.grad.isnan().any(1).nonzero().tolist() == [[3]]
+    assert w.grad.isnan().any()
 
 
-def test_padding_adds_nothing():
-    """The loss of a padded batch is the sum over its unpadded sentences, in value and in gradient."""
-    h, w, y, rare, g1, g2 = problem(n=12, pads=0)
-    lengths = (4, 1, 3)
-    batch = torch.full((3, 4), PAD)
-    features = torch.zeros(3, 4, h.size(1), dtype=h.dtype)
-    total, start = 0, 0
-    for row, length in enumerate(lengths):
-        piece = slice(start, start + length)
-        batch[row, :length], features[row, :length] = y[piece], h.detach()[piece]
-        features[row, length:] = 1e3  # whatever stands at padding
-        total = total + gated_cross_entropy(h[piece], w, y[piece], gates=Gates(rare, g1, g2)).loss
-        start += length
-    features.requires_grad_()
-    out = gated_cross_entropy(features, w, batch, gates=Gates(rare, g1, g2), ignore_index=PAD)
-    torch.testing.assert_close(out.loss, total)
-    torch.testing.assert_close(gradients(out.loss, w), gradients(total, w))
-    out = gated_cross_entropy(features, w, batch, gates=Gates(rare, g1, g2), ignore_index=PAD)
-    assert (gradients(out.loss, features)[0][batch == PAD] == 0).all()
+def test_no_tensor_of_all_positions_by_vocabulary(form, monkeypatch):
+    """With eight chunks, no allocation reaches a quarter of N·V elements."""
+    if form["device"] == "cuda":
+        pytest.skip("the profiler counts the memory of a CPU")
+    if form["dtype"] == torch.float32:  # the interpreter would allocate
+        monkeypatch.setattr("agg_fairseq.functional.kernels.triton_rows.form_residuals_", lambda *_, **options: None)
+    n, v = 64, 2048
+    h, w, _, y, _, gates = problem(n, v, 4, **form)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        gated_cross_entropy(h, w, y, gates=gates, chunk_elements=n * v // 8).loss.backward()
+    largest = max(event.self_cpu_memory_usage for event in profiler.events())
+    assert 0 < largest <= n * v * h.element_size() // 4
 
 
-def test_nothing_but_padding():
-    h, w, y, rare, g1, g2 = problem()
-    out = gated_cross_entropy(h, w, torch.full_like(y, PAD), gates=Gates(rare, g1, g2), ignore_index=PAD)
-    assert out.loss == 0
-    for gradient in gradients(out.loss, h, w):
-        assert (gradient == 0).all()
-
-
-def test_large_logits_stay_finite():
+def test_large_logits_stay_finite_and_small_losses_keep_their_digits():
     h = torch.tensor([[200.0, 0.0]], requires_grad=True)
     w = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]], requires_grad=True)
     out = gated_cross_entropy(h, w, torch.tensor([1]))
     assert out.loss.item() == pytest.approx(400.0)
     assert all(gradient.isfinite().all() for gradient in gradients(out.loss, h, w))
+    # the target is the largest logit, at 8,000: −log P is log(1 + e^−2), not the difference of two large numbers
+    loss = gated_cross_entropy(torch.tensor([[1.0]]), torch.tensor([[8000.0], [7998.0]]), torch.tensor([0])).loss
+    assert loss.item() == pytest.approx(0.126928, abs=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_gated_half_precision(dtype):
     """Compared with float64 on the same rounded inputs, the error is that of rounding the result once."""
-    h, w, y, rare, g1, g2 = problem(n=40, v=301, d=16, pads=5)
-    h, w = (t.detach().to(dtype) for t in (h, w))
-    truth = [t.double().requires_grad_() for t in (h, w)]
-    gates = Gates(rare, g1, g2)
+    h, w, _, y, _, gates = problem(n=40, v=301, d=16, pads=5)
+    ours = [t.detach().to(dtype).requires_grad_() for t in (h, w)]
+    truth = [t.detach().double().requires_grad_() for t in ours]
     expected = gradients(naive_gated_cross_entropy(*truth, y, gates=gates, ignore_index=PAD), *truth)
-    ours = [t.requires_grad_() for t in (h, w)]
     found = gradients(gated_cross_entropy(*ours, y, gates=gates, ignore_index=PAD).loss, *ours)
     for f, e in zip(found, expected, strict=True):
         torch.testing.assert_close(f, e.to(dtype), rtol=2 * torch.finfo(dtype).eps, atol=1e-5)
 
 
-def test_small_losses_of_large_logits_keep_their_digits():
-    """The target is the largest logit, at 8,000: −log P is log(1 + e^−2), not the difference of two large numbers."""
-    h, w = torch.tensor([[1.0]]), torch.tensor([[8000.0], [7998.0]])
-    assert gated_cross_entropy(h, w, torch.tensor([0])).loss.item() == pytest.approx(0.126928, abs=1e-6)
-
-
 def test_gradients_come_in_the_dtype_of_their_tensors():
-    h, w, y, *_ = problem(dtype=torch.float32)
+    h, w, _, y, *_ = problem(dtype=torch.float32)
     h16 = h.detach().half().requires_grad_()
     out = gated_cross_entropy(h16, w, y, ignore_index=PAD)
-    grads = gradients(out.loss, h16, w)
-    assert [g.dtype for g in grads] == [torch.float16, torch.float32]
+    assert [gradient.dtype for gradient in gradients(out.loss, h16, w)] == [torch.float16, torch.float32]
 
 
 def test_backward_runs_once():
-    h, w, y, *_ = problem()
+    h, w, _, y, *_ = problem()
     loss = gated_cross_entropy(h, w, y, ignore_index=PAD).loss
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="used up"):
         loss.backward()
 
 
-def test_no_tensor_of_all_positions_by_vocabulary():
-    """With two chunks, no allocation reaches N·V elements."""
-    n, v, d = 64, 2048, 4
-    h, w = torch.randn(n, d, requires_grad=True), torch.randn(v, d, requires_grad=True)
-    y = torch.randint(0, v, (n,))
-    gates = Gates(torch.rand(v) < 0.5, torch.rand(v), torch.rand(v))
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
-        gated_cross_entropy(h, w, y, gates=gates, chunk_elements=n * v // 8).loss.backward()
-    largest = max(event.self_cpu_memory_usage for event in profiler.events())
-    assert 0 < largest <= n * v * 4 // 4
+def test_weights_of_face_by_hand():
+    """f = (4, 1, 0): 1 − f/4 = (0, 3/4, 1), times 3 / (7/4). No output, or equal output, is plain likelihood."""
+    torch.testing.assert_close(face_weights(torch.tensor([4, 1, 0])), torch.tensor([0.0, 9 / 7, 12 / 7]))
+    assert face_weights(torch.zeros(4)).tolist() == face_weights(torch.full((4,), 3)).tolist() == [1] * 4
 
 
 @pytest.mark.parametrize(
@@ -259,6 +237,8 @@ def test_no_tensor_of_all_positions_by_vocabulary():
         ({"gates": Gates(torch.ones(3, dtype=torch.bool))}, ValueError, "gates.rare"),
         ({"label_smoothing": 1.0}, ValueError, r"\[0, 1\)"),
         ({"scale": 0.0}, ValueError, "finite scale that is not 0, got 0.0"),
+        ({"z_loss": float("nan")}, ValueError, "z_loss of at least 0"),
+        ({"adversarial": -1.0}, ValueError, "adversarial of at least 0"),
         ({"softcap": 0.0}, ValueError, "softcap above 0, got 0.0"),
         ({"softcap": 3.0, "adversarial": 0.1}, ValueError, "expected at most one"),
     ],

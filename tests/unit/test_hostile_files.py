@@ -1,19 +1,28 @@
-"""Damaged and hostile text files: every reader is right, as the format has it, or refuses in one line."""
+"""Damaged and hostile files: every reader is right, as the format has it, or refuses in one line."""
 
+import io
 import json
 import signal
 from collections import Counter
 from types import SimpleNamespace
 
+import pyarrow
 import pytest
 import torch
 from hypothesis import given
+from pyarrow import parquet
 
 from agg_fairseq.data.alignments import ParallelSplit, read_links
 from agg_fairseq.data.word_pairs import read_word_pairs
-from agg_fairseq.evaluation.bleu import read_reference as read_plain_reference
+from agg_fairseq.evaluation.bleu import read_reference
 from agg_fairseq.evaluation.fairseq_logs import read_entries, read_translations
 from agg_fairseq.evaluation.text_metrics import FIELDS, read_texts
+from scripts.data.prepared_folder import prepare_folder
+from scripts.data.text_files import Text
+from scripts.data.wikitext_source import EMPTY_LINE, _rows
+from scripts.experiments.corpora import _prepared
+from scripts.experiments.experiment import Corpus, Model, Workspace
+from scripts.experiments.training import check_settings, settings_of
 from tests.hostile import AMOUNTS, damaged, refusal, special_files
 
 LOG = (
@@ -33,30 +42,20 @@ TRAIN_LOG = b"".join(
 )
 LINKS = b"0-0 1-2\n\n2-1 0-0 0-0\n1-1\n"
 SENTENCES = ([[5, 6, 7], [4], [8, 8, 9], [4, 5]], [[5, 6, 7], [6], [7, 5], [9, 8]])
-
-
-class Case:
-    """A reader, a file that it takes, and what the format says is in it; None where that is too long to say."""
-
-    def __init__(self, valid, read, oracle=None):
-        self.valid, self.read, self.oracle = valid, read, oracle
+ROWS = ["", " = A title = \n", " a line\n", " caf\u00e9 \u2028 \n", ""] * 3
+SETTINGS = {"corpus": "some", "merges": 6, "lines": [1, 2]}
+MANIFEST = {"settings": SETTINGS, "bpe": {"kind": "words"}, "files": {}}
+MODEL = Model("m", "cures/mle", Corpus("c", ("p",), "words"), ("a=1",))
 
 
 def lines_of(content):
-    """The lines of a UTF-8 text, less a mark in front of it; only a line feed ends one. None for another text."""
-    try:
-        text = content.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError:
-        return None
+    """The lines of a UTF-8 text, less a mark in front of it; only a line feed ends one."""
+    text = content.decode("utf-8").removeprefix("\ufeff")
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def texts_oracle(content):
-    return [{field: record[field] for field in FIELDS} for record in map(json.loads, lines_of(content))]
-
-
-def read_fields(path):
-    return [{field: record[field] for field in FIELDS} for record in read_texts(path)]
+def fields_of(records):
+    return [{field: record[field] for field in FIELDS} for record in records]
 
 
 def pairs_oracle(content):
@@ -67,11 +66,6 @@ def pairs_oracle(content):
 def read_pairs(path):
     found = read_word_pairs(path)
     return list(zip(found.first, found.second, found.scores, strict=True))
-
-
-def parallel():
-    sides = [[torch.tensor([*sentence, 2]) for sentence in side] for side in SENTENCES]
-    return ParallelSplit("train.en-de", ("en", "de"), *sides, (10, 10), 2)
 
 
 def links_oracle(content):
@@ -86,50 +80,99 @@ def links_oracle(content):
 
 
 def read_link_counts(path):
-    found = read_links(path, parallel())
+    sides = [[torch.tensor([*sentence, 2]) for sentence in side] for side in SENTENCES]
+    found = read_links(path, ParallelSplit("train.en-de", ("en", "de"), *sides, (10, 10), 2))
     pairs = zip(found.source.tolist(), found.target.tolist(), strict=True)
     return sorted(zip(pairs, found.count.tolist(), strict=True))
 
 
-def reference_oracle(content):
-    return [line.rstrip() for line in lines_of(content)]
+TEXT_FILES = {
+    "generate log": (LOG, read_translations, None),
+    "texts": (
+        TEXTS, lambda path: fields_of(read_texts(path)), lambda content: fields_of(map(json.loads, lines_of(content))),
+    ),
+    "word pairs": (PAIRS, read_pairs, pairs_oracle),
+    "alignments": (LINKS, read_link_counts, links_oracle),
+    "training log": (TRAIN_LOG, read_entries, None),
+    "reference": (
+        b"One.\nTwo \xe2\x82\xac.\nThree.\n",
+        lambda path: read_reference(path, SimpleNamespace(references=["a", "b", "c"], path="log")),
+        lambda content: [line.rstrip() for line in lines_of(content)],
+    ),
+}  # fmt: skip
+"""A file that is taken; its reader; what the format says is in it, None where that is too long to say."""
 
 
-def read_reference(path):
-    return read_plain_reference(path, SimpleNamespace(references=["a", "b", "c"], path="log"))
+def written_parquet():
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.table({"text": ROWS}), file, write_page_checksum=True)
+    return file.getvalue()
 
 
-CASES = {
-    "generate log": Case(LOG, read_translations),
-    "texts": Case(TEXTS, read_fields, texts_oracle),
-    "word pairs": Case(PAIRS, read_pairs, pairs_oracle),
-    "alignments": Case(LINKS, read_link_counts, links_oracle),
-    "training log": Case(TRAIN_LOG, read_entries),
-    "reference": Case(b"One.\nTwo \xe2\x82\xac.\nThree.\n", read_reference, reference_oracle),
-}
+def prepare(path, name):
+    """A folder that is complete, or has been left in the middle, with these settings."""
+    for left in (path.parent / "manifest.json", path.parent / "settings.json"):
+        left.unlink(missing_ok=True)
+    path.rename(path.parent / name)
+    prepare_folder("prepare", path.parent, SETTINGS, {}, lambda: ({}, []))
+    return SETTINGS
 
 
-def check(case, content, path):
-    path.write_bytes(content)
-    said, found = refusal(case.read, path)
-    if said is None and case.oracle is not None:
-        expected = case.oracle(content)
-        assert repr(found) == repr(expected), (content, found, expected)  # NaN is NaN
+def trained(path):
+    path.rename(path.parent / "settings.json")
+    (path.parent / "done").touch()
+    check_settings(Workspace("tiny", path.parents[1], dry=True), MODEL)
+    return settings_of_a_model()
+
+
+def prepared(path):
+    path.rename(path.parent / "manifest.json")
+    return _prepared(Workspace("tiny", path.parent, train=False), MODEL.corpus, path.parent).manifest
+
+
+def settings_of_a_model():
+    return settings_of(Workspace("tiny", None, dry=True), MODEL)
+
+
+OF_SCRIPTS = {
+    "text": (
+        b"one\n\xc3\xbc \xe2\x80\xa8two\r\n\nend", lambda path: "".join("".join(Text(path).lines()).split()),
+        lambda content: "".join(content.decode("utf-8-sig").split()),
+    ),
+    "manifest": (
+        json.dumps(MANIFEST).encode(), lambda path: prepare(path, "manifest.json"),
+        lambda content: json.loads(content)["settings"],
+    ),
+    "settings": (json.dumps(SETTINGS).encode(), lambda path: prepare(path, "settings.json"), json.loads),
+    "settings of a model": (json.dumps(settings_of_a_model()).encode(), trained, json.loads),
+    "manifest of a model": (json.dumps(MANIFEST).encode(), prepared, json.loads),
+    "parquet": (written_parquet(), lambda path: list(_rows(path)), lambda content: [row or EMPTY_LINE for row in ROWS]),
+}  # fmt: skip
+CASES = {**TEXT_FILES, **OF_SCRIPTS}
 
 
 @AMOUNTS
-@pytest.mark.parametrize("name", CASES)
-def test_a_damaged_file_is_read_right_or_refused_in_one_line(amount, name, tmp_path):
-    path, case = tmp_path / "file", CASES[name]
-    path.write_bytes(case.valid)
-    assert refusal(case.read, path)[0] is None
-    check(case, case.valid, path)
-    amount(given(damaged(case.valid))(lambda content: check(case, content, path)))()
+@pytest.mark.parametrize(("valid", "read", "oracle"), CASES.values(), ids=CASES)
+def test_a_damaged_file_is_read_right_or_refused_in_one_line(amount, valid, read, oracle, tmp_path):
+    path = tmp_path / "m" / "file"
+    path.parent.mkdir()
+
+    def check(content):
+        path.write_bytes(content)
+        said, found = refusal(read, path)
+        if said is None and oracle is not None:
+            expected = oracle(content)
+            assert found == expected or repr(found) == repr(expected), (content, found, expected)  # NaN is NaN
+
+    path.write_bytes(valid)
+    assert refusal(read, path)[0] is None
+    check(valid)
+    amount(given(damaged(valid))(check))()
 
 
 @pytest.fixture
 def _no_hang():
-    """A reader that waits for what never comes is stopped, and the test fails."""
+    """Stops a reader that waits for what never comes."""
 
     def stop(number, frame):
         raise AssertionError("the reader hangs")
@@ -142,7 +185,7 @@ def _no_hang():
 
 
 @pytest.mark.usefixtures("_no_hang")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", TEXT_FILES)
 def test_what_is_no_file_is_refused_at_once(name, tmp_path):
     for path in special_files(tmp_path).values():
-        assert refusal(CASES[name].read, path)[0] is not None
+        assert refusal(TEXT_FILES[name][1], path)[0] is not None

@@ -1,5 +1,3 @@
-"""Joint sub-words: merges by hand, and applied as the codes say."""
-
 import pytest
 
 from agg_fairseq.errors import UserError
@@ -8,7 +6,6 @@ from scripts.data.joint_bpe import CACHED_WORDS, _codes, encode, learn
 
 @pytest.fixture
 def texts(tmp_path):
-    """Texts of two languages."""
     (tmp_path / "en").write_text("low lower low\nlow\n\n", encoding="utf-8")
     (tmp_path / "de").write_text("lower löwe\n", encoding="utf-8")
     return [tmp_path / "en", tmp_path / "de"]

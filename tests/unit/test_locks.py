@@ -1,5 +1,3 @@
-"""One run at a time in a folder."""
-
 import os
 import signal
 import subprocess

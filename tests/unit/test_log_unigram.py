@@ -1,5 +1,3 @@
-"""The log-unigram bias by hand, and the output layer that starts with it."""
-
 import math
 
 import pytest
@@ -30,9 +28,8 @@ def test_the_layer_is_a_linear_layer_with_that_bias():
     torch.testing.assert_close(layer(features), features @ layer.weight.T + log_unigram(COUNTS))
     with torch.no_grad():
         layer.bias_shift += torch.arange(6)
-    torch.testing.assert_close(
-        layer(features), features @ layer.weight.T + log_unigram(COUNTS) + torch.arange(6), check_dtype=False
-    )
+    expected = features @ layer.weight.T + log_unigram(COUNTS) + torch.arange(6)
+    torch.testing.assert_close(layer(features), expected, check_dtype=False)
     assert "bias=learned" in repr(layer) and "bias=fixed" in repr(layer_of(learned=False))
 
 

@@ -1,6 +1,3 @@
-"""Nearest neighbors: by hand, against all cosines sorted, and degenerate embeddings."""
-
-import math
 import sys
 
 import pytest
@@ -9,26 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agg_fairseq.metrics import nearest_neighbors
-
-ANGLES = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 3.0], [-1.0, 0.0], [0.0, 0.0], [2.0, 2.0]])
-
-
-def rows(found):
-    return [[row for row, _ in of_query] for of_query in found]
-
-
-def test_by_hand():
-    """From (0, 1): itself 1; 1/√2 twice, of which the first row first; (1, 0) and (−1, 0) are 0; zeros are nowhere."""
-    found = nearest_neighbors(ANGLES, torch.tensor([[0.0, 1.0], [3.0, 0.0]]), 10, [[], [0]])
-    root = 1 / math.sqrt(2)
-    assert rows(found) == [[2, 1, 5, 0, 3], [1, 5, 2, 3]]
-    assert [cosine for _, cosine in found[0]] == pytest.approx([1, root, root, 0, 0], abs=1e-12)
-    assert [cosine for _, cosine in found[1]] == pytest.approx([root, root, 0, -1], abs=1e-12)
-
-
-def test_fewer_than_k():
-    assert nearest_neighbors(ANGLES[4:], torch.ones(1, 2), 3, [[1]]) == [[]]
-    assert nearest_neighbors(ANGLES[4:], torch.ones(1, 2), 3, [[]]) == [[(1, 1.0)]]
 
 
 def slow_neighbors(weight, query, k, excluded):

@@ -1,5 +1,3 @@
-"""Statistics of next-token prediction against the definitions, written out over whole distributions in float64."""
-
 import math
 
 import pytest
@@ -38,10 +36,8 @@ def test_the_parts_of_the_perplexity(groups, predictions):
     log_probs, target = predictions
     statistics = added(groups, predictions)
     group = groups.of_token[target]
-    of_group = torch.stack([log_probs[:, groups.members(name)].exp().sum(1) for name in NAMES], 1).gather(
-        1, group[:, None]
-    )
-    nll, group_nll = -log_probs.gather(1, target[:, None]).squeeze(1), -of_group.log().squeeze(1)
+    of_groups = torch.stack([log_probs[:, groups.members(name)].exp().sum(1) for name in NAMES], 1)
+    nll, group_nll = -log_probs[range(400), target], -of_groups[range(400), group].log()
     measures = statistics.perplexity(), statistics.group_perplexity(), statistics.within_perplexity()
     for index, name in enumerate((*NAMES, "total")):
         chosen = group == index if name != "total" else slice(None)
@@ -56,14 +52,6 @@ def test_float32_is_as_good(groups, predictions):
     exact, found = added(groups, predictions), added(groups, (log_probs.float(), target))
     for measure in ("perplexity", "group_perplexity", "within_perplexity", "expected_over_observed"):
         assert getattr(found, measure)() == pytest.approx(getattr(exact, measure)(), rel=1e-4)
-
-
-def test_a_constant_on_the_logits_of_a_group_leaves_what_is_within(groups, predictions):
-    log_probs, target = predictions
-    shifted = log_probs + 3.0 * (groups.of_token == 2)
-    before, after = added(groups, predictions), added(groups, (shifted.log_softmax(1), target))
-    assert after.within_perplexity() == pytest.approx(before.within_perplexity(), rel=1e-9)
-    assert after.perplexity()["rare"] < before.perplexity()["rare"] / 10
 
 
 def test_counts_by_hand():

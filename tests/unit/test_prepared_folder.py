@@ -1,5 +1,3 @@
-"""A prepared folder: made stage by stage, found complete, refused if it is another."""
-
 import contextlib
 import hashlib
 import json

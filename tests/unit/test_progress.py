@@ -1,5 +1,3 @@
-"""The line of progress of a training, from what fairseq prints."""
-
 import io
 
 import pytest

@@ -1,9 +1,3 @@
-"""The demo's corpus: the documentation that comes with Python."""
-
-import pytest
-
-from agg_fairseq.errors import UserError
-from scripts.data import python_documentation
 from scripts.data.python_documentation import paragraphs, split
 
 
@@ -18,10 +12,3 @@ def test_a_document_is_in_one_split_and_nothing_is_there_twice():
     splits = split(documents)
     assert splits["valid"] == ["paragraph 0", "the same in all", "paragraph 20", "paragraph 40"]
     assert splits["test"] == ["paragraph 1", "paragraph 21"] and len(splits["train"]) == 36
-
-
-def test_too_little_text(tmp_path, monkeypatch):
-    monkeypatch.setattr(python_documentation, "documents", lambda: [["a few words of text"]] * 40)
-    with pytest.raises(UserError, match="--vocabulary: found 8,000; expected a size that fits the text "):
-        python_documentation.main(["--output", str(tmp_path / "out")])
-    assert not (tmp_path / "out" / "text").exists()

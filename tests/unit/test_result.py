@@ -1,5 +1,3 @@
-"""A Result, its table, its JSON, and several of them in one."""
-
 import json
 import math
 
@@ -25,22 +23,17 @@ def test_table():
         "| mle   | 1,234.6 | 1,234 | a\\|b |",
         "| human |       — |     7 |    — |",
     ]
-    assert TWO_LABELS.table().splitlines()[::2] == [
-        "|     | checkpoint |           1 |",
-        "| sea |        mle | lake (0.90) |",
-    ]
+    header, _, row = TWO_LABELS.table().splitlines()
+    assert (header, row) == ("|     | checkpoint |           1 |", "| sea |        mle | lake (0.90) |")
 
 
 def test_values_are_not_rounded():
     assert RESULT["mle"] == {"PPL": 1234.56, "Uniq": 1234, "note": "a|b"}
     assert TWO_LABELS["sea", "mle"] == {"1": "lake (0.90)"}
     assert RESULT.formatted()[1] == (("human",), [None, "7", None])
+    assert RESULT.json() == {"signature": RESULT.signature, **RESULT.details}
     with pytest.raises(KeyError):
         RESULT["agg"]
-
-
-def test_json_is_the_signature_and_the_details():
-    assert RESULT.json() == {"signature": RESULT.signature, **RESULT.details}
 
 
 @pytest.mark.parametrize("result", [RESULT, TWO_LABELS])
@@ -64,11 +57,8 @@ def of_seed(mle, agg):
 def test_aggregate():
     """Mean ± standard deviation; what is the same for all seeds once; changes are of the same seed."""
     found = Result.aggregate({1: of_seed(100.0, 90.0), 2: of_seed(200.0, 190.0), 3: of_seed(300.0, "not run")})
-    assert [cells for _, cells in found.formatted()] == [
-        ["200.0 ± 100.0", "7"],
-        ["140.0 ± 70.7 (n = 2)", None],
-        [None, "9"],
-    ]
+    cells = [cells for _, cells in found.formatted()]
+    assert cells == [["200.0 ± 100.0", "7"], ["140.0 ± 70.7 (n = 2)", None], [None, "9"]]
     assert found.signature == "seed:100.0\nseed:200.0\nseed:300.0"
     mle, agg = (found[name]["PPL total"] for name in ("mle", "agg"))
     assert agg.change(mle).numbers == {1: -10.0, 2: -10.0}

@@ -1,5 +1,3 @@
-"""Sub-words that sentencepiece learns."""
-
 import pytest
 
 from agg_fairseq.errors import UserError

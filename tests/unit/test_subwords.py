@@ -1,5 +1,3 @@
-"""Words as tokens: by hand, in running text, and the mistakes with options and files."""
-
 import io
 import json
 import sys
@@ -71,9 +69,8 @@ def test_sentencepiece(tmp_path):
 
     model = io.BytesIO()
     sentences = iter(["low lower lowest slow slower so we were low"] * 20)
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=sentences, model_writer=model, vocab_size=16, minloglevel=2
-    )
+    options = {"sentence_iterator": sentences, "model_writer": model, "vocab_size": 16, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(**options)
     (tmp_path / "model").write_bytes(model.getvalue())
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "model"))
     pieces = [processor.id_to_piece(index) for index in range(processor.get_piece_size())]

@@ -1,5 +1,3 @@
-"""scripts/experiments/tables.py: how tables are printed, and what is written beside them."""
-
 import json
 from types import SimpleNamespace
 

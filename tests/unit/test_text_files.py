@@ -1,7 +1,4 @@
-"""Texts, plain and in archives, of all that may be wrong with them; and work on them in batches."""
-
 import itertools
-import os
 import tarfile
 
 import pytest
@@ -75,18 +72,8 @@ def evens(batch):
     return [number for number in batch if number % 2 == 0]
 
 
-def process(batch):
-    return [os.getpid()]
-
-
 def test_batches_are_done_in_order_as_they_are_needed():
     assert list(in_batches(evens, range(9), size=2)) == [0, 2, 4, 6, 8]
     read = []
     stream = in_batches(evens, (read.append(number) or number for number in itertools.count()), size=5)
     assert next(stream) == 0 and len(read) < 50  # of an endless stream
-
-
-@pytest.mark.slow
-def test_batches_by_several_processes():
-    assert list(in_batches(evens, range(99), 2, 2)) == list(range(0, 99, 2))
-    assert os.getpid() not in set(in_batches(process, range(20), 2, 2))

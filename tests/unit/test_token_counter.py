@@ -1,8 +1,7 @@
-"""The counter against a window recounted from scratch."""
-
 import collections
 import copy
 import io
+import itertools
 
 import pytest
 import torch
@@ -12,12 +11,8 @@ from hypothesis import strategies as st
 from agg_fairseq.modules import TokenCounter
 
 V = 5
-UPDATES = st.lists(
-    st.tuples(
-        st.lists(st.lists(st.integers(0, V - 1), max_size=6), max_size=3), st.sampled_from(["commit", "discard"])
-    ),
-    max_size=20,
-)
+TOKENS = st.lists(st.integers(0, V - 1), max_size=6)
+UPDATES = st.lists(st.tuples(st.lists(TOKENS, max_size=3), st.sampled_from(["commit", "discard"])), max_size=20)
 
 
 @settings(max_examples=200, deadline=None)
@@ -41,23 +36,21 @@ def test_equals_a_brute_force_window(updates, window, resized):
         assert counter.current.sum() == 0
 
 
-def test_padding_is_not_counted():
-    counter = TokenCounter(V, 1, ignore_index=1)
-    counter.add(torch.tensor([[0, 1], [1, 4]]))
-    counter.commit()
-    assert counter.appearances.tolist() == [1, 0, 0, 0, 1]
-
-
-def test_the_default_is_that_of_the_losses():
-    """−100 is no index of a token; so is nothing at a position that is not counted."""
-    counter = TokenCounter(V, 1)
-    counter.add(torch.tensor([[0, -100], [-100, 4]]))
-    counter.add(torch.tensor([-7, 2]), positions=torch.tensor([False, True]))
-    counter.commit()
-    assert counter.appearances.tolist() == [1, 0, 1, 0, 1]
-    everything = TokenCounter(V, 1, ignore_index=None)
+@pytest.mark.parametrize(
+    ("ignore_index", "tokens", "positions", "expected"),
+    [
+        (1, [[0, 1], [1, 4]], None, [1, 0, 0, 0, 1]),
+        (-100, [[0, -100], [-100, 4]], None, [1, 0, 0, 0, 1]),
+        (-100, [[-7, 2], [1, 2]], [[False, True], [False, True]], [0, 0, 2, 0, 0]),
+    ],
+)
+def test_what_is_counted(ignore_index, tokens, positions, expected):
+    """The default is that of the losses; nothing at a position that is not counted need be an index."""
+    counter = TokenCounter(V, 1) if ignore_index == -100 else TokenCounter(V, 1, ignore_index=ignore_index)
+    counter.add(torch.tensor(tokens), positions=positions and torch.tensor(positions))
+    assert counter.current.tolist() == expected
     with pytest.raises(IndexError):
-        everything.add(torch.tensor([-100]))
+        TokenCounter(V, 1, ignore_index=None).add(torch.tensor([-100]))
 
 
 def test_workers_are_summed():
@@ -101,13 +94,10 @@ def test_memory_is_bounded_by_the_tokens_in_the_window():
     assert len(state["tokens"]) <= 50 * 20 and state["tokens"].dtype == torch.int32
 
 
-@pytest.mark.parametrize("arguments", [(0, 1), (5, 0), (5, -1)])
-def test_bad_sizes(arguments):
-    with pytest.raises(ValueError, match="at least 1"):
-        TokenCounter(*arguments)
-
-
-def test_states_of_another_vocabulary_or_of_none():
+def test_bad_sizes_and_states():
+    for sizes in ((0, 1), (5, 0), (5, -1)):
+        with pytest.raises(ValueError, match="at least 1"):
+            TokenCounter(*sizes)
     state = TokenCounter(5, 1).get_extra_state()
     for wrong, words in ((state, "over 6 tokens, got 5"), ({"vocabulary": 6}, "without 'current'"), (None, "without")):
         with pytest.raises(ValueError, match=words):
@@ -137,28 +127,16 @@ def test_copies_of_the_module():
 
 
 @settings(max_examples=100, deadline=None)
-@given(numbers=st.lists(st.integers(0, 1), max_size=12), window=st.none() | st.integers(1, 3))
-def test_a_higher_number_commits_and_the_same_one_discards(numbers, window):
-    """Each attempt counts a token of its own; only the last attempt at each number remains."""
-    counter, update, done = TokenCounter(100, window), 0, {}
-    for attempt, is_new in enumerate(numbers):
-        update += is_new
-        counter.begin(update)
+@given(steps=st.lists(st.sampled_from([0, 1, -2]), max_size=12), window=st.none() | st.integers(1, 3))
+def test_a_higher_number_commits_and_any_other_discards(steps, window):
+    """An attempt counts a token of its own. fairseq counts its updates from 0 again after --reset-optimizer."""
+    counter, numbers = TokenCounter(100, window), list(itertools.accumulate(steps, initial=50))
+    for attempt, number in enumerate(numbers):
+        counter.begin(number)
+        assert counter.open_update == number and not counter.current.any()
         counter.add(torch.tensor([attempt]))
-        done[update] = attempt
-    counter.begin(update + 1)
-    expected = sorted(done.values())[-(window or len(done)) :] if done else []
-    assert counter.appearances.nonzero().flatten().tolist() == expected
-    assert counter.open_update == update + 1 and not counter.current.any()
-
-
-def test_a_number_that_starts_again_discards():
-    """As after --reset-optimizer, with which fairseq counts its updates from 0."""
-    counter = TokenCounter(V, 3)
-    counter.begin(7)
-    counter.add(torch.tensor([2]))
-    counter.begin(0)
-    assert counter.updates == 0 and not counter.appearances.any() and not counter.current.any()
+    kept = [attempt for attempt, (one, following) in enumerate(itertools.pairwise(numbers)) if following > one]
+    assert counter.appearances.nonzero().flatten().tolist() == kept[-(window or 99) :]
 
 
 def test_without_a_window_all_updates_are_remembered():
@@ -171,9 +149,3 @@ def test_without_a_window_all_updates_are_remembered():
     copied = TokenCounter(V, None)
     copied.load_state_dict(counter.state_dict())
     assert copied.appearances.tolist() == [2, 1, 0, 2, 0] and copied.current.tolist() == [0, 0, 0, 0, 1]
-
-
-def test_positions_choose_what_is_counted():
-    counter = TokenCounter(V, 1)
-    counter.add(torch.tensor([[0, 2], [2, 2]]), positions=torch.tensor([[True, True], [False, True]]))
-    assert counter.current.tolist() == [1, 0, 2, 0, 0]

@@ -1,5 +1,3 @@
-"""Models in the files of Hugging Face transformers: which matrix is measured, its vocabulary, and every error."""
-
 import json
 import sys
 
@@ -47,7 +45,6 @@ def word_tokenizer(words=WORDS):
 
 
 def folder(path, tensors=None, configuration=LLAMA, tokenizer=True):
-    """A model as save_pretrained leaves it."""
     path.mkdir(parents=True, exist_ok=True)
     safetensors.save_file(UNTIED if tensors is None else tensors, path / "model.safetensors")
     if configuration is not None:
@@ -135,15 +132,13 @@ def test_what_cannot_be_measured(tensors, configuration, words, tmp_path):
     assert words in said and str(tmp_path / "m" / "model.safetensors") in said
 
 
-def test_a_matrix_chosen_by_its_name(tmp_path, capsys):
+def test_a_matrix_chosen_by_its_name(tmp_path):
     path = folder(tmp_path / "m")
     found = PretrainedModel(path, "model.embed_tokens.weight").output_embedding
     assert found.description == "model.embed_tokens.weight(chosen)" and torch.equal(found.weight, INPUT)
     assert "such as lm_head.weight" in refusal(lambda: PretrainedModel(path, "lm_heat.weight").output_embedding)[0]
-    assert (
-        "found model.norm.weight of shape [12]"
-        in refusal(lambda: PretrainedModel(path, "model.norm.weight").output_embedding)[0]
-    )
+    said, _ = refusal(lambda: PretrainedModel(path, "model.norm.weight").output_embedding)
+    assert "found model.norm.weight of shape [12]" in said
 
 
 def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
@@ -183,12 +178,9 @@ def test_isotropy(tmp_path, text, capsys):
     path = folder(tmp_path / "m")
     assert main(["isotropy", str(path), "--text", str(text), "--json", str(tmp_path / "i.json")]) == 0
     printed = capsys.readouterr().out
-    assert (
-        "matrix:lm_head.weight|rows:12," in printed and "|groups:30%/50%/20%-of-types|counted-in:text.txt|" in printed
-    )
+    assert "matrix:lm_head.weight|rows:12," in printed
+    assert "|groups:30%/50%/20%-of-types|counted-in:text.txt|" in printed
     found = json.loads((tmp_path / "i.json").read_text())
-    values = torch.linalg.svdvals(HEAD.double())
-    assert found["checkpoints"][0]["singular_values"] == pytest.approx((values / values[0]).tolist(), abs=1e-7)
     assert found["groups"] == {"frequent": 2, "medium": 4, "rare": 2}  # of 12 rows without <s>, <unk> and two fillers
     assert main(["isotropy", str(path / "model.safetensors")]) == 0
     assert "groups:" not in capsys.readouterr().out
@@ -309,9 +301,8 @@ def test_bad_tokenizers(content, tmp_path, capfd):
 def test_tokenizers_is_missing(tmp_path, monkeypatch):
     path = folder(tmp_path / "m")
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    assert (
-        "the package tokenizers is missing" in refusal(lambda: neighbors(open_models([path]), None, words=["sea"]))[0]
-    )
+    said, _ = refusal(lambda: neighbors(open_models([path]), None, words=["sea"]))
+    assert "the package tokenizers is missing" in said
 
 
 def test_kept_results_are_of_the_files_that_were_read(tmp_path):

@@ -1,5 +1,3 @@
-"""Where parallel text comes from: folders of the user, and archives of WMT's layout from mirrors that are files."""
-
 import hashlib
 from itertools import chain
 
@@ -13,7 +11,6 @@ from tests.wmt_archives import TEXTS, sentences, write_archives
 
 
 def contents(source):
-    """By split and side, the lines."""
     texts = source.texts()
     return {
         split: [list(chain(*(side.lines() for side in sides))) for sides in zip(*texts[split], strict=True)]
@@ -22,16 +19,6 @@ def contents(source):
 
 
 EXPECTED = {split: [sentences(split, language) for language in ("en", "de")] for split in TEXTS}
-
-
-def test_archives_that_are_given(tmp_path, capsys):
-    """All of the five, whose digests are not WMT's: a warning for each."""
-    source = given(write_archives(tmp_path / "archives"))
-    assert source.corpus == "wmt14_en_de" and not source.is_official
-    assert source.settings == {name: digest(tmp_path / "archives" / name) for name in MIRRORS}
-    assert contents(source) == EXPECTED
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 5 and all("is not WMT's: found the digest " in line for line in said)
 
 
 def test_plain_text_comes_first_and_is_known_by_its_content(tmp_path):
@@ -78,7 +65,9 @@ def test_another_file_than_it_should_be(tmp_path, mirrors, capsys):
     """By SHA-256 or MD5, whichever is known. Where it was given, it is taken with a warning."""
     for name in (EUROPARL, DEV, TEST):
         folder = write_archives(tmp_path / name.removesuffix(".tgz"))
-        assert given(folder).is_official and not capsys.readouterr().err
+        source = given(folder)
+        assert source.is_official and source.corpus == "wmt14_en_de" and not capsys.readouterr().err
+        assert source.settings == {name: digest(folder / name) for name in MIRRORS}
         (folder / name).write_bytes((folder / name).read_bytes() + b"x")
         assert not given(folder).is_official and f"{name} is not WMT's" in capsys.readouterr().err
         with pytest.raises(UserError, match=rf"{name}: found the digest .*; remove the file and run it again"):

@@ -1,5 +1,3 @@
-"""The text of a WikiText corpus from all that people have of it, and its checks."""
-
 import zipfile
 
 import pyarrow
@@ -46,13 +44,6 @@ def test_every_form_gives_the_same_files(tmp_path, target, write, capsys):
     take(CORPUS, given, target)
     assert content(target) == TEXTS and not differences(CORPUS, target) and not capsys.readouterr().err
     assert len(digests(CORPUS, given)) == {write_zip: 1, write_files: 3, write_parquet: 4}[write]
-
-
-def test_nothing_of_a_corpus(tmp_path, target):
-    said = r"--from: found neither a zip at .* nor wiki.train.tokens.*expected WikiText-9"
-    for given in (tmp_path / "absent", target):
-        with pytest.raises(UserError, match=said):
-            take(CORPUS, given, target)
 
 
 def test_archives_that_lack_a_file_or_have_two_and_write_nowhere_else(tmp_path, target):

@@ -1,5 +1,3 @@
-"""Agreement with human scores: by hand, against ranks worked out otherwise, and degenerate pairs."""
-
 import pytest
 import torch
 

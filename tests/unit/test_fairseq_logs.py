@@ -1,4 +1,4 @@
-"""The lines of fairseq-generate, as its source prints them, in any order and with anything between."""
+"""The lines of fairseq-generate and of fairseq-train, in any order and with anything between."""
 
 import contextlib
 import random
@@ -6,14 +6,19 @@ import random
 import pytest
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.evaluation.fairseq_logs import read_translations
+from agg_fairseq.evaluation.fairseq_logs import read_log, read_translations
 from tests.generate_logs import sentence, write
 
 NOISE = ["", "INFO: 'T-0' is no sentence", "Generate test with beam=5: BLEU4 = 31.23", "A-0\t0-0 1-1", "WARNING | x"]
+TWO = sentence(0) + sentence(1)
 
 
 def read(tmp_path, lines):
     return read_translations(write(tmp_path / "log", lines))
+
+
+def without(start):
+    return [line for line in TWO if not line.startswith(start)]
 
 
 def test_any_order(tmp_path):
@@ -26,7 +31,8 @@ def test_any_order(tmp_path):
         assert log.tokens == [f"hypothesis {i}" for i in range(12)]
         assert log.texts == [f"HYPOTHESIS {i}" for i in range(12)]
         assert log.decoded
-    assert not read(tmp_path, sentence(0)).decoded
+    assert not read(tmp_path, TWO).decoded
+    assert read(tmp_path, without("S")).tokens == ["h", "h"]
 
 
 @pytest.mark.parametrize(
@@ -41,25 +47,10 @@ def test_best_of_several_hypotheses(tmp_path, scores, best):
 
 @pytest.mark.parametrize("text", ["", "T-0", "a\u2028b", "a\u0085b", "Translated 5 sentences", "日本", "\\", '"'])
 def test_texts(tmp_path, text):
-    log = read(tmp_path, sentence(0, text, [(-1, text)]))
-    assert log.references == log.tokens == log.texts == [text]
-
-
-def test_a_byte_order_mark_is_no_text(tmp_path):
-    path = tmp_path / "log"
-    path.write_text("".join(f"{line}\n" for line in sentence(0)), encoding="utf-8-sig")
-    assert read_translations(path).sources == ["s"]
-
-
-def test_without_sources(tmp_path):
-    assert read(tmp_path, [line for line in sentence(0) if not line.startswith("S")]).tokens == ["h"]
-
-
-TWO = sentence(0) + sentence(1)
-
-
-def without(start):
-    return [line for line in TWO if not line.startswith(start)]
+    """A byte-order mark is none."""
+    lines = sentence(0, text, [(-1, text)])
+    log = read(tmp_path, [f"\ufeff{lines[0]}", *lines[1:]])
+    assert log.references == log.tokens == log.texts == [text] and log.sources == ["s"]
 
 
 @pytest.mark.parametrize(
@@ -94,10 +85,32 @@ def test_every_cut_is_found(tmp_path):
     assert whole == [(1, "D-0\t-0.5\th"), (1, "P-0\t-0.1 -0.2"), (2, "D-1\t-0.5\th")]
 
 
-@pytest.mark.parametrize("content", [None, b"\xff\xfe", b"S-0\ts\nT-0\tr\nH-0\t-1\th"])
-def test_unreadable(tmp_path, content):
-    path = tmp_path / "log"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(UserError, match="unreadable|found no end of the line"):
-        read_translations(path)
+def test_a_log_of_training_is_read_in_both_forms(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text(
+        '{"epoch": 1, "update": 0.5, "loss": "3.5", "rare_tokens": "7", "isotropy": null, "num_updates": "10"}\n'
+        '2026-01-01 | INFO | train_inner | {"epoch": 1, "loss": "3.0", "num_updates": "20"}\n'
+        '{"epoch": 1, "valid_loss": "2.0", "valid_num_updates": "20"}\n'
+        '{"epoch": 1, "train_loss": "2.5", "train_num_updates": "20"}\n'
+        "done training in 3 seconds\n"
+        '{"epoch": 1, "update": 0.7, "lo'
+    )
+    inner = read_log(log)
+    assert [(entry["num_updates"], entry["loss"]) for entry in inner] == [(10, 3.5), (20, 3.0)]
+    assert inner[0]["rare_tokens"] == 7 and "isotropy" not in inner[0]
+    assert read_log(log, "valid")[0]["loss"] == 2.0 and read_log(log, "train")[0]["loss"] == 2.5
+    with pytest.raises(UserError, match="found no 'valid1' lines"):
+        read_log(log, "valid1")
+    with pytest.raises(UserError, match="No such file"):
+        read_log(tmp_path / "none")
+
+
+def test_what_is_trained_again_replaces_what_was(tmp_path):
+    """A run that was resumed from update 15 with another --log-interval, and one that began anew in the same file."""
+    log = tmp_path / "train.log"
+    numbers = ((10, 9), (20, 8), (30, 7), (18, 8.5), (25, 7.5))
+    lines = [f'{{"epoch": 1, "loss": "{loss}", "num_updates": "{update}"}}' for update, loss in numbers]
+    log.write_text("\n".join(lines))
+    assert [(entry["num_updates"], entry["loss"]) for entry in read_log(log)] == [(10, 9), (18, 8.5), (25, 7.5)]
+    log.write_text("\n".join([*lines, lines[0]]))
+    assert [entry["num_updates"] for entry in read_log(log)] == [10]

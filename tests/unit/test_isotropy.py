@@ -1,5 +1,3 @@
-"""Geometry and IsoScore against float64 oracles, on degenerate input, and as docs/evaluation.md shows them."""
-
 import doctest
 import math
 import re
@@ -8,7 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from agg_fairseq.metrics import geometry, isoscore, isotropy, mean_cosine, mean_row
+from agg_fairseq.metrics import (
+    geometry,
+    isoscore,
+    isotropy,
+    mean_cosine,
+    mean_cosine_between,
+    mean_inner_product,
+    mean_row,
+    principal_projection,
+    singular_values,
+)
 from tests.conftest import ROOT
 from tests.isoscore import algorithm_1
 
@@ -44,10 +52,60 @@ def test_isoscore_of_degenerate_rows(rows, expected):
     assert isoscore(rows) == pytest.approx(expected, abs=1e-12) and 0 <= isoscore(rows) <= 1
 
 
-def z_ratio(w):
-    """I(W) in numpy, over both signs of each eigenvector, as their choice is the solver's."""
+def test_isotropy_by_hand():
+    """±e1, ±e2: Z is 2 + 2 cosh 1 along both. One row (2, 0): Z(±e1) = e^±2 by eigh's sign, Z(e2) = 1; I is e^−2."""
+    cross = torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
+    assert isotropy(cross) == pytest.approx(1.0) and mean_cosine(cross) == pytest.approx((0 - 4) / 16)
+    assert isotropy(torch.tensor([[2.0, 0.0]])) == pytest.approx(math.exp(-2))
+    assert 0 <= isotropy(torch.randn(20, 4) * 1e4) <= 1
+
+
+def test_mean_cosine_against_all_pairs():
+    w = torch.randn(30, 6, dtype=torch.float64) + 0.5
+    cosines = torch.nn.functional.cosine_similarity(w[:, None], w[None], dim=2)
+    assert mean_cosine(w) == pytest.approx((cosines.sum().item() - 30) / 900)
+    assert mean_cosine_between(w[:10], w[10:]) == pytest.approx(cosines[:10, 10:].mean().item())
+
+
+def test_mean_inner_product_against_all_pairs():
+    w = torch.randn(12, 4, dtype=torch.float64)
+    products = w @ w.t()
+    expected = (products.sum() - products.trace()) / (12 * 11)
+    assert mean_inner_product(w) == pytest.approx(expected.item(), rel=1e-12)
+    assert math.isnan(mean_inner_product(w[:1]))
+
+
+def test_rows_of_zeros_have_no_direction():
+    w = torch.randn(9, 3)
+    assert mean_cosine(torch.cat([w, torch.zeros(2, 3)])) == pytest.approx(mean_cosine(w))
+    assert math.isnan(mean_cosine(torch.zeros(2, 3))) and math.isnan(mean_cosine_between(w, torch.zeros(2, 3)))
+
+
+def test_singular_values_against_numpy():
+    w = torch.randn(40, 6)
+    expected = np.linalg.svd(w.double().numpy(), compute_uv=False)
+    torch.testing.assert_close(singular_values(w), torch.from_numpy(expected / expected[0]), rtol=1e-6, atol=1e-9)
+
+
+def test_projection_keeps_the_leading_singular_values():
+    w = torch.randn(40, 6) + 1
+    projected = principal_projection(w)
+    expected = np.linalg.svd(w.double().numpy(), compute_uv=False)[:2]
+    np.testing.assert_allclose(projected.norm(dim=0).numpy(), expected)
+    assert (projected.mean(0) >= 0).all()
+
+
+@pytest.mark.parametrize("measure", [isotropy, mean_cosine, singular_values])
+@pytest.mark.parametrize("bad", [torch.zeros(0, 3), torch.zeros(3), torch.tensor([[math.nan, 0.0]])])
+def test_bad_embeddings(measure, bad):
+    with pytest.raises(ValueError, match="expected"):
+        measure(bad)
+
+
+def z_ratio(w, signs=(1, -1)):
+    """I(W) in numpy; by default over both signs of each eigenvector, as their choice is the solver's."""
     vectors = np.linalg.eigh(w.T @ w)[1]
-    z = np.exp(np.concatenate([w @ vectors, -w @ vectors], axis=1)).sum(0)
+    z = np.exp(np.concatenate([sign * w @ vectors for sign in signs], axis=1)).sum(0)
     return z.min() / z.max()
 
 
@@ -63,6 +121,7 @@ def test_geometry_against_numpy(distance, of_its_own):
     assert found.mean_cosine_centered == pytest.approx((cosines.sum() - 60) / 3600, rel=1e-9)
     assert isotropy(w - center, both_signs=True) == pytest.approx(z_ratio(moved), rel=1e-9)
     assert found.isotropy_centered == pytest.approx(isotropy(w - center), rel=1e-6)
+    assert isotropy(w - center) == pytest.approx(z_ratio(moved, (1,)), rel=1e-9)
     lengths = np.linalg.norm(w.numpy(), axis=1)
     assert found.mean_share == pytest.approx(np.linalg.norm(w.numpy().mean(0)) / lengths.mean(), rel=1e-12)
     assert found.isoscore == pytest.approx(algorithm_1(w), rel=1e-9)
