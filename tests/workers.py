@@ -11,6 +11,7 @@ and leaves its record in FOLDER/<name>-<rank>.pt.
 import contextlib
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from unittest.mock import patch
 
@@ -24,78 +25,62 @@ PACKAGE = str(ROOT / "agg_fairseq")
 COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "reduce_scatter", "barrier", "all_gather_object")
 
 
-class Record:
-    """What a training did.
+@contextlib.contextmanager
+def recorded(out_of_memory_at=None):
+    """Within, what a training of this process does is written down.
 
-    Attributes:
-        updates: for each a dictionary: `weights`; `gradients`, as the optimizer gets them; `counts`, the criterion's
+    Yields:
+        `updates`: for each a dictionary: `weights`; `gradients`, as the optimizer gets them; `counts`, the criterion's
             buffers; `micro_batches`, how many there were, and `dummies`, how many of them were without data.
-        collectives: (name, bytes, data type) of each collective that this package asked for, in order.
+        `collectives`: (name, bytes, data type) of each collective that this package asked for, in order.
     """
+    from fairseq.models import FairseqLanguageModel
+    from fairseq.tasks import FairseqTask
+    from fairseq.trainer import Trainer
 
-    def __init__(self, out_of_memory_at=None):
-        self.updates, self.collectives = [], []
-        self._micro_batches, self._out_of_memory_at, self._dummies = 0, out_of_memory_at, 0  # over the whole run
+    record, seen = {"updates": [], "collectives": []}, Counter()
 
-    @contextlib.contextmanager
-    def kept(self):
-        """Within, a training of this process is written down."""
-        from fairseq.models import FairseqLanguageModel
-        from fairseq.tasks import FairseqTask
-        from fairseq.trainer import Trainer
+    def update(original, trainer, *arguments, **options):
+        before = seen.copy()
+        result = original(trainer, *arguments, **options)
+        parameters = dict(trainer.get_model().named_parameters())
+        record["updates"].append({
+            "weights": {name: parameter.detach().clone() for name, parameter in parameters.items()},
+            "gradients": {name: parameter.grad.clone() for name, parameter in parameters.items()},
+            "counts": {name: buffer.clone() for name, buffer in trainer.get_criterion().named_buffers()},
+            **{name: seen[name] - before[name] for name in ("micro_batches", "dummies")},
+        })  # fmt: skip
+        return result
 
-        wrapped = [
-            (Trainer, "train_step", self._update),
-            (FairseqTask, "train_step", self._micro_batch),
-            (FairseqLanguageModel, "forward", self._forward),
-            *((torch.distributed, name, self._collective) for name in COLLECTIVES),
-        ]
-        with contextlib.ExitStack() as stack:
-            for owner, name, wrapper in wrapped:
-                stack.enter_context(patch.object(owner, name, wrapper(getattr(owner, name))))
-            yield self
+    def micro_batch(original, *arguments, ignore_grad=False, **options):
+        seen.update(micro_batches=1, dummies=int(ignore_grad))
+        return original(*arguments, ignore_grad=ignore_grad, **options)
 
-    def _update(self, original):
-        def train_step(trainer, *arguments, **options):
-            micro_batches, dummies = self._micro_batches, self._dummies
-            result = original(trainer, *arguments, **options)
-            parameters = dict(trainer.get_model().named_parameters())
-            self.updates.append({
-                "weights": {name: parameter.detach().clone() for name, parameter in parameters.items()},
-                "gradients": {name: parameter.grad.clone() for name, parameter in parameters.items()},
-                "counts": {name: buffer.clone() for name, buffer in trainer.get_criterion().named_buffers()},
-                "micro_batches": self._micro_batches - micro_batches,
-                "dummies": self._dummies - dummies,
-            })  # fmt: skip
-            return result
+    def forward(original, *arguments, **options):
+        if seen["micro_batches"] == out_of_memory_at:
+            raise RuntimeError("out of memory, says a test")
+        return original(*arguments, **options)
 
-        return train_step
+    def collective(original, *arguments, **options):
+        if _asked_for_by_the_package(sys._getframe(2)):
+            tensor = arguments[0]
+            size = tensor.numel() * tensor.element_size()
+            record["collectives"].append((original.__name__, size, str(tensor.dtype)))
+        return original(*arguments, **options)
 
-    def _micro_batch(self, original):
-        def train_step(task, *arguments, ignore_grad=False, **options):
-            self._micro_batches += 1
-            self._dummies += ignore_grad
-            return original(task, *arguments, ignore_grad=ignore_grad, **options)
+    with contextlib.ExitStack() as stack:
+        for owner, name, wrapper in [
+            (Trainer, "train_step", update),
+            (FairseqTask, "train_step", micro_batch),
+            (FairseqLanguageModel, "forward", forward),
+            *((torch.distributed, name, collective) for name in COLLECTIVES),
+        ]:
+            stack.enter_context(patch.object(owner, name, _around(getattr(owner, name), wrapper)))
+        yield record
 
-        return train_step
 
-    def _forward(self, original):
-        def forward(model, *arguments, **options):
-            if self._micro_batches == self._out_of_memory_at:
-                raise RuntimeError("out of memory, says a test")
-            return original(model, *arguments, **options)
-
-        return forward
-
-    def _collective(self, original):
-        def collective(*arguments, **options):
-            if _asked_for_by_the_package(sys._getframe(1)):
-                tensor = arguments[0]
-                size = tensor.numel() * tensor.element_size()
-                self.collectives.append((original.__name__, size, str(tensor.dtype)))
-            return original(*arguments, **options)
-
-        return collective
+def _around(original, wrapper):
+    return lambda *arguments, **options: wrapper(original, *arguments, **options)
 
 
 def _asked_for_by_the_package(frame):
@@ -126,10 +111,9 @@ def trained(*arguments, out_of_memory_at=None):
         arguments: of the command line.
         out_of_memory_at: in which micro-batch, counted from 1, the model finds no memory.
     """
-    record = Record(out_of_memory_at)
-    with record.kept(), pytorch_ddp_on_a_cpu():
+    with recorded(out_of_memory_at) as record, pytorch_ddp_on_a_cpu():
         called("train", *arguments)
-    return {"updates": record.updates, "collectives": record.collectives}
+    return record
 
 
 def trained_by_two(trainings, folder):
