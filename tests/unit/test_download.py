@@ -1,8 +1,7 @@
 import errno
 import hashlib
 import os
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -10,7 +9,6 @@ from agg_fairseq.errors import UserError
 from scripts.data import download as module
 from scripts.data.digests import published
 from scripts.data.download import ATTEMPTS, fetch
-from tests.conftest import ROOT
 from tests.serving import serving
 
 CONTENT = bytes(range(256)) * 5000
@@ -109,20 +107,17 @@ def test_a_full_disk_ends_it_and_the_next_run_goes_on(server, tmp_path, monkeypa
     assert (tmp_path / "file").read_bytes() == CONTENT and server.requests[1][1].startswith("bytes=")
 
 
-def test_two_processes_download_once(server, tmp_path):
-    program = (
-        "import sys, pathlib; from scripts.data import download; download.TIMEOUT = 1800; "
-        "download.fetch(pathlib.Path(sys.argv[1]), sys.argv[2:], lambda path: None)"
-    )
-    command = [sys.executable, "-c", program, tmp_path / "file", server.url()]
+def test_of_two_that_want_a_file_one_downloads_it(server, tmp_path, capsys):
+    """Two open files of one process are locked as those of two."""
     server.gate.clear()
-    first = subprocess.Popen(command, cwd=ROOT)
-    while not server.requests:
-        assert first.poll() is None
-        os.sched_yield()
-    second = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    assert second.stderr.readline() == "waiting for another download of file to end\n"
-    server.gate.set()
-    assert second.communicate(timeout=1800)[1] == ""
-    assert (first.wait(timeout=1800), second.returncode) == (0, 0)
+    with ThreadPoolExecutor() as pool:
+        first, told = pool.submit(fetch, tmp_path / "file", [server.url()], RIGHT), ""
+        while not server.requests:
+            assert not first.done()
+        second = pool.submit(fetch, tmp_path / "file", [server.url()], RIGHT)
+        while "waiting for another download of file to end\n" not in told:
+            assert not second.done()
+            told += capsys.readouterr().err
+        server.gate.set()
+        assert first.result() == second.result() == tmp_path / "file"
     assert (tmp_path / "file").read_bytes() == CONTENT and len(server.requests) == 1
