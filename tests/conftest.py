@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hypothesis.core
+import hypothesis
 import pytest
 import torch
 
@@ -28,24 +28,17 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # Triton asks as it is imported
 
 
-def pytest_addoption(parser):
-    parser.addoption("--fuzz-seed", type=int, help="draws the damaged files of an earlier run again")
-
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
-    """Chooses the seed of the fuzzers, those of hypothesis' tests that are not derandomized: a fresh one for each run.
-
-    The workers of pytest-xdist get the options of the process that starts them, and with them its seed.
-    """
-    if config.option.fuzz_seed is None:
-        config.option.fuzz_seed = random.SystemRandom().randrange(2**32)
-    hypothesis.core.global_force_seed = config.option.fuzz_seed
+    """Draws a seed of the fuzzers, unless one is given; the workers of pytest-xdist get it with the options."""
+    config.option.hypothesis_seed = config.option.hypothesis_seed or str(random.SystemRandom().randrange(2**32))
 
 
 def pytest_sessionstart(session):
     """Prints the seed, also with -q, where pytest prints no header."""
     if (terminal := session.config.pluginmanager.get_plugin("terminalreporter")) is not None:
-        terminal.write_line(f"to draw the same damaged files again: --fuzz-seed {session.config.option.fuzz_seed}")
+        seed = session.config.option.hypothesis_seed
+        terminal.write_line(f"to draw the same damaged files again: --hypothesis-seed {seed}")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -15,7 +15,7 @@ from agg_fairseq.errors import UserError
 
 
 def fuzzing(files):
-    """Settings of a fuzzer: so many damaged files, others at each run (see --fuzz-seed), however long each takes."""
+    """Settings of a fuzzer: so many damaged files, others at each run (--hypothesis-seed), however long each takes."""
     return settings(
         max_examples=files, derandomize=False, database=None, print_blob=True, suppress_health_check=list(HealthCheck)
     )

@@ -154,6 +154,33 @@ def test_nothing_but_padding_and_nothing_at_all(form):
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # of the interpreter
+def test_a_bias_of_minus_infinity_excludes_tokens(form):
+    """A block of the kernel may have no finite logit."""
+    h, w, b, y, *_ = problem(v=37, pads=0, **form)
+    with torch.no_grad():
+        b[:20] = -float("inf")
+    y = y.clamp(min=20)
+    expected = F.cross_entropy(h @ w.t() + b, y, reduction="sum")
+    assert gated_cross_entropy(h, w, y, bias=b).loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_operands_of_any_stride(form):
+    """The kernel reads addresses, so views and numbers expanded to V are made contiguous first."""
+    h, w, b, y, weights, gates = problem(**form)
+
+    def strided(vector):
+        return torch.stack([vector, torch.zeros_like(vector)], 1)[:, 0]
+
+    results = []
+    for change, zero in ((strided, b.new_zeros(1).expand(len(b))), (torch.clone, b.new_zeros(len(b)))):
+        group = Gates(change(gates.rare), change(gates.gate_common), zero)
+        given = {"bias": change(b.detach()), "gates": group, "position_weight": change(weights)}
+        loss = gated_cross_entropy(h, w, change(y), ignore_index=PAD, **given).loss
+        results.append([loss.detach(), *gradients(loss, h, w)])
+    assert all(map(torch.equal, *results))
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # of the interpreter
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_nan_and_infinity_reach_the_loss(form, bad):
     """In the loss and in the gradients of its position, as in a plain softmax."""
