@@ -18,14 +18,6 @@ WORKERS = int(os.environ.get("WORLD_SIZE", "1"))
 RANK = int(os.environ.get("RANK", "0"))
 
 
-def plain(model):
-    return model
-
-
-def ddp(model):
-    return nn.parallel.DistributedDataParallel(model)
-
-
 def fsdp(model):
     from torch.distributed.fsdp import FullyShardedDataParallel
 
@@ -43,16 +35,13 @@ def sharded(model):
     return model
 
 
-def compiled(model):
-    return torch.compile(model, backend="aot_eager")
-
-
 def checkpointing(model):
     model.gradient_checkpointing_enable()
     return sharded(model)
 
 
-WAYS = {"ddp": ddp, "fsdp": fsdp, "fully_shard": sharded, "fully_shard, checkpointing": checkpointing}
+DDP = nn.parallel.DistributedDataParallel
+WAYS = {"ddp": DDP, "fsdp": fsdp, "fully_shard": sharded, "fully_shard, checkpointing": checkpointing}
 MODELS = {
     "tied": lambda: gpt2(n_layer=2).double(),
     "untied": lambda: llama_like("Llama", num_hidden_layers=2, tie_word_embeddings=False).double(),
@@ -121,8 +110,8 @@ def train_by_trainer(folder, resume=None, is_sharded=False):
 def main(folder):
     torch.set_num_threads(1)
     if WORKERS == 1:
-        found = {kind: train(kind, plain) for kind in MODELS}
-        found["compiled"] = train("tied", compiled)
+        found = {kind: train(kind, lambda model: model) for kind in MODELS}
+        found["compiled"] = train("tied", lambda model: torch.compile(model, backend="aot_eager"))
         found["Trainer"] = train_by_trainer(f"{folder}/{WORKERS}")
     else:
         dist.init_process_group("gloo")
