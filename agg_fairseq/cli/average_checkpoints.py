@@ -11,7 +11,6 @@ factorized softmax, and all values that are not floating-point numbers, must be 
 
 Memory: about twice the model, for any number of checkpoints, if torch can memory-map the files. It cannot map files
 that were written before torch 1.6. These are read completely, one at a time, and the weights of all are kept in memory.
-Measured for five models of 76 MiB with the state of Adam: a peak of 88 to 168 MiB, and of 534 MiB for unmapped files.
 
     agg-fairseq average-checkpoints runs/agg --last 5 --output runs/agg/average.pt
     agg-fairseq average-checkpoints runs/agg --last 20 --by update --output runs/agg/average.pt

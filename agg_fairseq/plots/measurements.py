@@ -43,16 +43,22 @@ def rows_of(evaluations: Evaluations, key: str) -> list[Row]:
     return found
 
 
-def human_of(evaluations: Evaluations, read: Callable[[Row], T]) -> T:
-    """What `read` reads of the human texts, which are the same in all evaluations of `text_metrics`.
+def texts_of(evaluations: Evaluations, read: Callable[[Row], T]) -> tuple[dict[str, T], T]:
+    """What `read` reads in evaluations of `text_metrics`: of each model, by its name, and of the human texts.
 
     Raises:
-        UserError: they are not the same, so that the evaluations cannot be compared.
+        UserError: a name occurs twice; or the human texts are not the same, so that nothing can be compared.
     """
-    found = [read(details[HUMAN]) for details in _details(evaluations)]
-    if len({repr(one) for one in found}) > 1:  # NaN is NaN
+    models: dict[str, T] = {}
+    with reading(evaluations, "text-metrics"):
+        for row in rows_of(evaluations, "files"):
+            if row["name"] in models:
+                raise again(evaluations, row["name"], "text-metrics")
+            models[row["name"]] = read(row)
+        human = [read(details[HUMAN]) for details in _details(evaluations)]
+    if len({repr(one) for one in human}) > 1:  # NaN is NaN
         raise UserError(f"{', '.join(evaluations)}: found different human texts; expected texts of the same split")
-    return found[0]
+    return models, human[0]
 
 
 def again(evaluations: Evaluations, name: str, command: str) -> UserError:

@@ -10,7 +10,7 @@ from ..errors import UserError
 from ..names import HUMAN
 from ..result import SeedValues
 from . import style
-from .measurements import Evaluations, Row, again, human_of, number, reading, rows_of
+from .measurements import Evaluations, Row, again, number, reading, rows_of, texts_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -106,14 +106,13 @@ def class_sweep(evaluations: Evaluations) -> Figure:
 
     curves: dict[str, dict[int, list[float]]] = {curve: {} for curve in CLASS_CURVES}
     levels: dict[str, list[float]] = {}
-    with reading(evaluations, "text-metrics"):
-        for row in rows_of(evaluations, "files"):
-            match = CLASS_MODEL.search(row["name"])
-            points, key = (curves[match[1]], int(match[2])) if match else (levels, row["name"])
-            if key in points or key in (*CLASS_CURVES, HUMAN):
-                raise again(evaluations, row["name"], "text-metrics")
-            points[key] = measures(row)
-        human = human_of(evaluations, measures)
+    models, human = texts_of(evaluations, measures)
+    for name, found in models.items():
+        match = CLASS_MODEL.search(name)
+        points, key = (curves[match[1]], int(match[2])) if match else (levels, name)
+        if key in points or key in (*CLASS_CURVES, HUMAN):
+            raise again(evaluations, name, "text-metrics")
+        points[key] = found
     if min(map(len, curves.values())) < 2:
         found = " and ".join(f"{len(points)} models named …{curve}-N" for curve, points in curves.items())
         expected = "expected two or more of each, N their number of classes; see --name of text-metrics"

@@ -13,7 +13,7 @@ from ..errors import UserError
 from ..metrics.groups import MASS_GROUPS
 from ..names import HUMAN
 from . import style
-from .measurements import Evaluations, Row, again, human_of, number, reading, rows_of
+from .measurements import Evaluations, Row, number, texts_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,13 +74,7 @@ def token_shares(evaluations: Evaluations) -> Figure:
             raise UserError(f"{', '.join(evaluations)}: found no shares; run text-metrics with --data")
         return [number(row["shares"][group]) for group in MASS_GROUPS]
 
-    models: dict[str, list[float]] = {}
-    with reading(evaluations, "text-metrics"):
-        for row in rows_of(evaluations, "files"):
-            if row["name"] in models:
-                raise again(evaluations, row["name"], "text-metrics")
-            models[row["name"]] = shares(row)
-        human = human_of(evaluations, shares)
+    models, human = texts_of(evaluations, shares)
     figure, axes = style.new_figure(width=7.0)
     width = 0.8 / (len(models) + 1)  # 0.2 of the distance between two groups is left free
     for index, (name, of_groups) in enumerate([*models.items(), (HUMAN, human)]):

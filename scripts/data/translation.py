@@ -13,13 +13,6 @@ DIR/manifest.json is written last. DIR then contains data-bin for fairseq-train,
 `agg-fairseq bleu LOG --reference DIR/reference/test.de --moses de`, and tokenizer with the codes of the sub-words. You
 may remove the folders plain, tokenized and text.
 
-The validation split of Yu et al. (2021) is newstest2012 and newstest2013 together. That of Yu et al. (2022) is every
-100th training pair, which is left out of the training split: --validation train.
-
-The 37,000 merges are those of the papers ("37K shared sub-words") and of the script of Yu et al. (2022). Together with
-the single characters and fairseq's special tokens, they give a dictionary of 40,624 entries (Table 12). If it has
-another size on WMT14, a warning is printed.
-
   bash scripts/wmt14_en_de/prepare.sh
   bash scripts/wmt14_en_de/prepare.sh --validation train --output data/wmt14_en_de-agg
   bash scripts/wmt14_en_de/prepare.sh --from multi30k --merges 6000 --output data/multi30k
@@ -44,6 +37,7 @@ from .text_files import count_lines, in_batches, read_lines, write_lines
 from .translation_source import LANGUAGES, WMT14, ParallelText, Source, downloaded, given
 
 MERGES = 37_000
+"""Of the papers ("37K shared sub-words"), and of the script of Yu et al. (2022)."""
 DICTIONARY = 40_624
 """Entries of the dictionary of Yu et al. (2022), Table 12, whose validation split is taken from the training pairs."""
 HELD_OUT = 100
@@ -82,25 +76,26 @@ def prepare(
             work = partial(moses.tokenize, language, normalize=split != "test")
             write_lines(folder / name, in_batches(work, read_lines(output / "plain" / name), workers))
 
+    words = output / ("plain" if sentencepiece else "tokenized")  # what is cut into sub-words
+
     def tokenizer(folder: Path) -> None:
         """Learns on both sides of the training part, before it is cleaned, as fairseq's script does."""
+        files = [words / name for name in _names(["train"])]
         if sentencepiece:
-            lines = itertools.chain(*(read_lines(output / "plain" / name) for name in _names(["train"])))
+            lines = itertools.chain(*map(read_lines, files))
             sentencepiece_bpe.learn(lines, sentencepiece, workers, folder, normalization="nmt_nfkc")
         else:
-            joint_bpe.learn([output / "tokenized" / name for name in _names(["train"])], merges, folder / "codes")
+            joint_bpe.learn(files, merges, folder / "codes")
+
+    def encoded(lines: Iterator[str]) -> Iterator[str]:
+        if sentencepiece:
+            return sentencepiece_bpe.encode(output / "tokenizer", lines)
+        return in_batches(partial(joint_bpe.encode, output / "tokenizer" / "codes"), lines, workers)
 
     def text(folder: Path) -> None:
         """Cuts words into sub-words, and leaves out the pairs that are not clean of what the corpus has to train on."""
         for split in SPLITS:
-            if sentencepiece:
-                lines = (read_lines(output / "plain" / name) for name in _names([split]))
-                sides = [sentencepiece_bpe.encode(output / "tokenizer", side) for side in lines]
-            else:
-                lines = (read_lines(output / "tokenized" / name) for name in _names([split]))
-                encode = partial(joint_bpe.encode, output / "tokenizer" / "codes")
-                sides = [in_batches(encode, side, workers) for side in lines]
-            pairs = zip(*sides, strict=True)
+            pairs = zip(*(encoded(read_lines(words / name)) for name in _names([split])), strict=True)
             _write_pairs(folder, split, (pair for pair in pairs if split not in cleaned or moses.is_clean(*pair)))
 
     def reference(folder: Path) -> None:
@@ -122,19 +117,18 @@ def prepare(
         print(f"wmt14: {output}: {dictionary:,} entries in the dictionary; pairs: {said}")
         is_of_paper = source.is_official and held_out and merges == MERGES and not sentencepiece
         if is_of_paper and dictionary != DICTIONARY:
-            print(
-                f"wmt14: warning: found {dictionary:,} entries in the dictionary; Yu et al. (2022) have "
-                f"{DICTIONARY:,}, so that something of their preparation differs",
-                file=sys.stderr,
-            )
-        kind, file = ("sentencepiece", "sentencepiece_model") if sentencepiece else ("subword_nmt", "bpe_codes")
-        model = f"tokenizer/{sentencepiece_bpe.MODEL if sentencepiece else 'codes'}"
-        packages = ("sentencepiece",) if sentencepiece else ("sacremoses", "subword-nmt")
+            text = f"found {dictionary:,} entries in the dictionary; Yu et al. (2022) have {DICTIONARY:,}"
+            print(f"wmt14: warning: {text}, so that something of their preparation differs", file=sys.stderr)
+        model, name, packages = "tokenizer/codes", "moses", ["sacremoses", "subword-nmt"]
+        bpe = {"kind": "subword_nmt", "bpe_codes": model}
+        if sentencepiece:
+            model, name, packages = f"tokenizer/{sentencepiece_bpe.MODEL}", "sentencepiece", ["sentencepiece"]
+            bpe = {"kind": "sentencepiece", "sentencepiece_model": model}
         facts = {
             "corpus": source.corpus,
             "official": source.is_official,
-            "tokenizer": "sentencepiece" if sentencepiece else "moses",
-            "bpe": {"kind": kind, file: model},
+            "tokenizer": name,
+            "bpe": bpe,
             "dictionary": dictionary,
             "pairs": pairs,
             "validation": "train" if held_out else "given",

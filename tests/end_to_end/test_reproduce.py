@@ -7,7 +7,7 @@ from functools import wraps
 
 import pytest
 
-from scripts.experiments import ours
+from scripts.experiments import entries
 from scripts.experiments.entries import OURS
 from tests.conftest import ROOT, run_command
 from tests.reproducing import LM, MT, head_of, reproduce, rows
@@ -102,9 +102,9 @@ def test_the_demo_from_its_first_line(prepared_data, tmp_path):
 @pytest.mark.slow
 def test_the_factorized_layer_on_text(shared_data, tmp_path, monkeypatch):
     """From raw text to both tables."""
-    models = ours.F2_MODELS
+    models = entries.F2_MODELS
     fewer = {name: models[name] for name in ("mle", "f2", "equal-token-4")}
-    monkeypatch.setattr(ours, "F2_MODELS", fewer)
+    monkeypatch.setattr(entries, "F2_MODELS", fewer)
     names = [f"wiki.{split}.tokens" for split in ("train", "valid", "test")]
     text = head_of(shared_data / "wikitext-2", tmp_path / "text", names, {"train": 800, "valid": 40, "test": 50})
     small = [override for override in LM if override.startswith("model.")]
