@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow
 from pyarrow import parquet
 
-from scripts.data.digests import digest
+from scripts.data.files import digest
 from scripts.data.prepared_folder import SPLITS
 from scripts.data.wikitext_source import PARQUET_SPLITS, Corpus, tokens_file
 from tests.conftest import zipf_text

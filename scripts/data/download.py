@@ -13,8 +13,7 @@ from typing import BinaryIO
 
 from agg_fairseq.errors import UserError, first_line
 
-from .digests import Check
-from .locks import lock
+from .files import Check, lock
 
 AGENT = "Mozilla/5.0 (X11; Linux x86_64) agg-fairseq"  # some servers refuse clients that do not look like a browser
 TIMEOUT = 30  # seconds without a byte

@@ -6,9 +6,8 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from .digests import published
 from .download import fetch
-from .text_files import in_batches
+from .files import in_batches, published
 
 # Digests: tiktoken's tiktoken_ext/openai_public.py. fairseq's mirror has OpenAI's files.
 FILES = {

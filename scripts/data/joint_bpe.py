@@ -13,7 +13,7 @@ from typing import Any
 
 from agg_fairseq.errors import UserError
 
-from .text_files import read_lines
+from .files import read_lines
 
 CACHED_WORDS = 1 << 20
 """Words whose pieces subword-nmt remembers; it would keep all that it ever saw."""

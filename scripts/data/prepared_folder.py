@@ -19,9 +19,7 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.files import read_json_object, write_json
 
 from ..command import whole_number
-from .digests import digest
-from .locks import only_run_in
-from .text_files import count_lines
+from .files import count_lines, digest, only_run_in
 
 SPLITS = ("train", "valid", "test")
 SETTINGS = "settings.json"

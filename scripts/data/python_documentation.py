@@ -19,8 +19,8 @@ from pathlib import Path
 
 from ..command import Parser, run, whole_number
 from . import sentencepiece_bpe
+from .files import read_lines, write_lines
 from .prepared_folder import SPLITS, binarize, dictionary_size, prepare_folder
-from .text_files import read_lines, write_lines
 
 VOCABULARY = 8000
 WORKERS = 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agg_fairseq.errors import UserError
 
-from .text_files import in_batches
+from .files import in_batches
 
 MODEL = "sentencepiece.model"
 UNKNOWN = "<unknown>"

@@ -32,8 +32,8 @@ from agg_fairseq.errors import UserError
 
 from ..command import Parser, run, whole_number
 from . import joint_bpe, moses, sentencepiece_bpe
+from .files import count_lines, in_batches, read_lines, write_lines
 from .prepared_folder import SPLITS, add_common_options, binarize, dictionary_size, prepare_folder
-from .text_files import count_lines, in_batches, read_lines, write_lines
 from .translation_source import LANGUAGES, WMT14, ParallelText, Source, downloaded, given
 
 MERGES = 37_000

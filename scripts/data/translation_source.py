@@ -13,10 +13,9 @@ from pathlib import Path
 
 from agg_fairseq.errors import UserError
 
-from .digests import digest, published
 from .download import fetch
+from .files import Text, digest, published
 from .prepared_folder import SPLITS
-from .text_files import Text
 
 LANGUAGES = ("en", "de")
 WMT14 = "wmt14_en_de"

@@ -10,8 +10,8 @@ from agg_fairseq.errors import UserError
 
 from ..command import Parser, run
 from . import gpt2_bpe, sentencepiece_bpe, wikitext_source
+from .files import count_lines, read_lines, write_lines
 from .prepared_folder import SPLITS, add_common_options, binarize, dictionary_size, prepare_folder
-from .text_files import count_lines, read_lines, write_lines
 from .wikitext_source import CORPORA, tokens_file
 
 VOCABULARY = 30_000

@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 
 from agg_fairseq.errors import UserError, first_line
 
-from .digests import digest, published
 from .download import NoMirror, fetch
+from .files import digest, published
 from .prepared_folder import SPLITS
 
 PARQUET_SPLITS = {"train": "train", "valid": "validation", "test": "test"}

@@ -15,7 +15,7 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.files import read_json_object
 
 from ..command import ROOT
-from ..data.digests import digest
+from ..data.files import digest
 from ..data.prepared_folder import MANIFEST, SPLITS
 from ..data.wikitext_source import tokens_file
 from .experiment import SCALES, Corpus, Model, Workspace, check_path

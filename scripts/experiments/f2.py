@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from agg_fairseq.names import HUMAN
 
+from ..data.files import read_lines
 from ..data.prepared_folder import SPLITS
-from ..data.text_files import read_lines
 from ..data.wikitext_source import tokens_file
 from .corpora import WIKITEXT103_PIECES, prepare
 from .experiment import Experiment, Measure, Method, Model, Workspace

@@ -16,7 +16,7 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.files import read_json_object, write_json
 
 from ..command import ROOT
-from ..data.locks import only_run_in
+from ..data.files import only_run_in
 from ..progress import follow
 from .corpora import prepare
 from .experiment import Model, Workspace, failed, say

@@ -7,7 +7,7 @@ import pytest
 
 from scripts.command import run
 from scripts.data import gpt2_bpe, prepared_folder, wikitext, wikitext_source
-from scripts.data.digests import digest
+from scripts.data.files import digest
 from scripts.data.prepared_folder import SPLITS
 from scripts.data.wikitext import prepare
 from scripts.data.wikitext_source import tokens_file

@@ -13,7 +13,7 @@ from fairseq.data.indexed_dataset import IndexedDatasetBuilder, MMapIndexedDatas
 from hypothesis import given
 
 from agg_fairseq.data.binarized import count_tokens, load_dictionary
-from scripts.data.text_files import Text
+from scripts.data.files import Text
 from scripts.data.wikitext_source import unpack
 from tests.hostile import AMOUNTS, damaged, refusal
 

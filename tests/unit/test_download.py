@@ -7,8 +7,8 @@ import pytest
 
 from agg_fairseq.errors import UserError
 from scripts.data import download as module
-from scripts.data.digests import published
 from scripts.data.download import ATTEMPTS, fetch
+from scripts.data.files import published
 from tests.serving import serving
 
 CONTENT = bytes(range(256)) * 5000

@@ -2,7 +2,7 @@ import pytest
 
 from agg_fairseq.errors import UserError
 from scripts.data import gpt2_bpe
-from scripts.data.digests import digest
+from scripts.data.files import digest
 from tests.serving import serving
 
 ODD = [

@@ -7,7 +7,7 @@ from tests.conftest import ROOT
 
 RUN = """
 import pathlib, subprocess, sys
-from scripts.data.locks import only_run_in
+from scripts.data.files import only_run_in
 
 with only_run_in(pathlib.Path(sys.argv[1])):
     if sys.argv[2:]:

@@ -5,7 +5,7 @@ import pytest
 
 from agg_fairseq.errors import UserError
 from scripts.data import translation_source
-from scripts.data.digests import ALGORITHMS, digest
+from scripts.data.files import ALGORITHMS, digest
 from scripts.data.translation_source import DEV, DIGESTS, EUROPARL, MIRRORS, TEST, downloaded, given
 from tests.wmt_archives import TEXTS, sentences, write_archives
 

@@ -4,7 +4,7 @@ import tarfile
 import pytest
 
 from agg_fairseq.errors import UserError
-from scripts.data.text_files import Text, in_batches, read_lines, sgm_segments, write_lines
+from scripts.data.files import Text, in_batches, read_lines, sgm_segments, write_lines
 from tests.wmt_archives import write_archive
 
 

@@ -1,17 +1,22 @@
-"""Text files with a sentence per line, plain or in archives: read and written line by line."""
+"""What preparations do with files: texts with a sentence per line, plain or in archives; digests; locks."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import hashlib
 import html
 import itertools
 import lzma
+import os
 import re
+import sys
 import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 from agg_fairseq.errors import UserError, first_line
 
@@ -21,6 +26,12 @@ Done = TypeVar("Done")
 SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 ENTITY = re.compile("&(?:lt|gt|amp|quot|apos);")
 """Those of WMT's SGML. Any other entity, and a bare &, is left as it is."""
+
+ALGORITHMS = {32: "md5", 40: "sha1", 64: "sha256"}
+"""Of hashlib, by the number of hexadecimal digits of their digests."""
+
+Check = Callable[[Path], str | None]
+"""Returns what is wrong with a file, as "found …; expected …"; None if nothing is."""
 
 
 def sgm_segments(text: str) -> list[str]:
@@ -108,3 +119,52 @@ def in_batches(
     tasks = (joblib.delayed(work)(batch) for batch in batches)
     for results in joblib.Parallel(workers, return_as="generator")(tasks):
         yield from results
+
+
+def digest(path: Path, algorithm: str = "sha256") -> str:
+    """The digest of a file in hexadecimal."""
+    found = hashlib.new(algorithm, usedforsecurity=False)
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+def published(*digests: str) -> Check:
+    """A check that a file has one of the digests (MD5, SHA-1, SHA-256) that were published of its versions."""
+
+    def wrong(path: Path) -> str | None:
+        found = [digest(path, ALGORITHMS[len(one)]) for one in digests]
+        if any(one == own for one, own in zip(digests, found, strict=True)):
+            return None
+        return f"found the digest {' or '.join(dict.fromkeys(found))}; expected {' or '.join(digests)}"
+
+    return wrong
+
+
+def lock(file: IO[Any], awaited: str) -> None:
+    """Takes the lock of an open file, which is held until the file is closed here and in all processes that inherit it.
+
+    On a network file system without locks, nothing is taken.
+    """
+    with contextlib.suppress(OSError):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for {awaited} to end", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
+
+
+@contextlib.contextmanager
+def only_run_in(folder: Path) -> Iterator[int]:
+    """Waits until no other run works in a folder, which is created if it is missing.
+
+    Yields:
+        The descriptor of the lock's file. A process that inherits it (`pass_fds`, or `close_fds=False`) keeps the lock
+        if this one is killed, so that the next run waits for what is left of this one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "a", encoding="utf-8") as file:
+        os.set_inheritable(file.fileno(), True)
+        lock(file, f"another run in {folder}")
+        yield file.fileno()
