@@ -11,7 +11,7 @@ figure.savefig("projection.png")
 """
 
 from .embeddings import projection, similarity, singular_values, under_trained
+from .evaluations import alpha_sweep, class_sweep, token_shares
 from .over_updates import inner_products_over_updates, isotropy_over_updates, learning_curves, rare_tokens
 from .style import save
-from .sweeps import alpha_sweep, class_sweep
-from .tokens import frequencies, token_shares
+from .tokens import frequencies

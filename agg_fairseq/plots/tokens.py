@@ -1,4 +1,4 @@
-"""Pictures of how often tokens occur, in the training text and in generated texts."""
+"""The picture of how often tokens occur in the training text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from torch import Tensor
 
 from ..data.binarized import count_tokens, load_dictionary
 from ..errors import UserError
-from ..metrics.groups import MASS_GROUPS
-from ..names import HUMAN
 from . import style
-from .measurements import Evaluations, Row, number, texts_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,36 +48,4 @@ def frequencies(folders: Mapping[str, str | Path]) -> Figure:
         seen = of_tokens[of_tokens > 0].sort(descending=True).values.tolist()
         style.line(axes[0][0], index, range(1, len(seen) + 1), seen, name)
     style.finish(axes[0][0], xlabel="rank", ylabel="occurrences", xscale="log", yscale="log")
-    return style.finish_figure(figure)
-
-
-def token_shares(evaluations: Evaluations) -> Figure:
-    """Draws the share of frequent, medium, rare and very rare tokens in generated texts and in the human text.
-
-    A bar for each model and group, and a dark gray one for the human text. The groups are of the tokens that make up
-    the top 40%, next 30%, next 20% and last 10% of the training text.
-
-    Args:
-        evaluations: of `text_metrics` with `data`, all of the same split.
-
-    Raises:
-        UserError: an evaluation has no shares; the name of a model occurs twice; the human texts are not the same.
-
-    Reference: Choi et al. (2020), Fig. 2.
-    """
-
-    def shares(row: Row) -> list[float]:
-        if not row.get("shares"):
-            raise UserError(f"{', '.join(evaluations)}: found no shares; run text-metrics with --data")
-        return [number(row["shares"][group]) for group in MASS_GROUPS]
-
-    models, human = texts_of(evaluations, shares)
-    figure, axes = style.new_figure(width=7.0)
-    width = 0.8 / (len(models) + 1)  # 0.2 of the distance between two groups is left free
-    for index, (name, of_groups) in enumerate([*models.items(), (HUMAN, human)]):
-        places = [group + (index - len(models) / 2) * width for group in range(len(MASS_GROUPS))]
-        percentages = [100 * share for share in of_groups]
-        style.bars(axes[0][0], index if index < len(models) else None, places, percentages, width, name)
-    axes[0][0].set_xticks(range(len(MASS_GROUPS)), MASS_GROUPS)
-    style.finish(axes[0][0], ylabel="% of tokens")
     return style.finish_figure(figure)
