@@ -9,8 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..command import ROOT
-from ..training.batches import Batches, batches_of
-from ..training.configuration import as_written, readable
+from ..training.configuration import Batches, as_written, batches_of, readable
 from .experiment import Corpus, Experiment, Model, Workspace
 from .training import is_trained, overrides_of
 

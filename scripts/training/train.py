@@ -34,8 +34,7 @@ from pathlib import Path
 from agg_fairseq.errors import UserError
 
 from ..command import Parser, run, whole_number
-from .batches import SIZES, batches_of
-from .configuration import composed, locate, readable, with_plugin
+from .configuration import SIZES, batches_of, composed, locate, readable, with_plugin
 
 DISTRIBUTED = "distributed_training.distributed_"
 

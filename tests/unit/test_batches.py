@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.training.batches import Batches, split
+from scripts.training.configuration import Batches, split
 
 
 @pytest.mark.parametrize(
