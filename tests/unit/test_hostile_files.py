@@ -17,8 +17,8 @@ from agg_fairseq.data.word_pairs import read_word_pairs
 from agg_fairseq.evaluation.bleu import read_reference
 from agg_fairseq.evaluation.fairseq_logs import read_entries, read_translations
 from agg_fairseq.evaluation.text_metrics import FIELDS, read_texts
+from scripts.data.files import Text
 from scripts.data.prepared_folder import prepare_folder
-from scripts.data.text_files import Text
 from scripts.data.wikitext_source import EMPTY_LINE, _rows
 from scripts.experiments.corpora import _prepared
 from scripts.experiments.experiment import Corpus, Model, Workspace
