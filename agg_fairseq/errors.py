@@ -16,7 +16,10 @@ FAIRSEQ_REMEDY = (
 
 
 class UserError(Exception):
-    """What was found, what was expected and the remedy, in one line."""
+    """What was found, what was expected and the remedy, in one line.
+
+    Whatever reads files or options may raise it; docstrings name it where that is not all that there is to say.
+    """
 
 
 def fail(message: str) -> NoReturn:

@@ -29,13 +29,7 @@ def open_file(path: str | Path, mode: str = "r", **options: Any) -> IO[Any]:
 def read_lines(path: str | Path, expected: str, *, errors: str = "strict") -> Iterator[str]:
     """The lines of a text in UTF-8, with their ends; only a line feed ends one, unlike U+2028 and the like.
 
-    Args:
-        path: of the file.
-        expected: what the file should be, for errors.
-        errors: "replace" reads bytes that are not UTF-8 as U+FFFD.
-
-    Raises:
-        UserError: the file cannot be read.
+    `expected` says what the file should be, for errors; `errors="replace"` reads bytes that are not UTF-8 as U+FFFD.
     """
     try:
         with open_file(path, encoding="utf-8-sig", errors=errors, newline="\n") as file:  # sig: no byte-order mark
@@ -45,15 +39,7 @@ def read_lines(path: str | Path, expected: str, *, errors: str = "strict") -> It
 
 
 def read_json_object(path: str | Path, expected: str) -> dict[str, Any]:
-    """Reads a file that holds a JSON object.
-
-    Args:
-        path: of the file.
-        expected: what the file should be, for errors.
-
-    Raises:
-        UserError: there is no such file, or it does not hold a JSON object.
-    """
+    """Reads a file that holds a JSON object; `expected` says what it should be, for errors."""
     try:
         with open_file(path, encoding="utf-8") as file:
             found = json.load(file)
@@ -65,11 +51,7 @@ def read_json_object(path: str | Path, expected: str) -> dict[str, Any]:
 
 
 def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
-    """Lets `write` fill a temporary file beside `path` and renames it; the old file stays until then.
-
-    Raises:
-        UserError: the folder cannot be written to, or the disk is full.
-    """
+    """Lets `write` fill a temporary file beside `path` and renames it; the old file stays until then."""
     target = Path(path)
     temporary = target.with_name(f".{os.getpid()}.{target.name}")  # keeps the suffix, which tells the format
     try:
@@ -96,14 +78,7 @@ def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
 
 
 def check_distinct(**paths: str | Path | None) -> None:
-    """Sees that a command writes no file twice, nor over one that it reads.
-
-    Args:
-        paths: by the option that names them; None is none.
-
-    Raises:
-        UserError: two are the same file.
-    """
+    """Sees that a command writes no file twice, nor over one that it reads: paths by the option that names them."""
     seen: dict[Path, str] = {}
     for option, path in paths.items():
         if path is None:
@@ -115,11 +90,7 @@ def check_distinct(**paths: str | Path | None) -> None:
 
 
 def check_writable(path: str | Path) -> None:
-    """Sees, before hours of work, that `write_whole` will be able to write.
-
-    Raises:
-        UserError: the folder cannot be written to, or the file is a folder.
-    """
+    """Sees, before hours of work, that `write_whole` will be able to write."""
     target = Path(path)
     if not target.name:
         raise UserError(f"cannot write to {str(path)!r}: expected the name of a file")

@@ -19,9 +19,6 @@ def unique_names(paths: Sequence[str | Path], names: Sequence[str] | None, defau
         names: those that the user gave, or None.
         default: what to name a path after where none were given: "folder", the one that the file lies in; "name", its
             own; "stem", its own without the ending. Where two would be the same, all are named by their paths.
-
-    Raises:
-        UserError: another number of names than of paths; a name, or a path, that occurs twice.
     """
     if names and len(names) != len(paths):
         raise UserError(f"--name: found {len(names)} names for {len(paths)} files; give one name each")

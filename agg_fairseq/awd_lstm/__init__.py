@@ -5,5 +5,3 @@ register the architecture and the task with fairseq.
 """
 
 from .nt_asgd import NTASGD
-
-__all__ = ["NTASGD"]

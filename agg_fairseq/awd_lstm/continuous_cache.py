@@ -12,12 +12,9 @@ from torch import Tensor
 class CacheOptions(NamedTuple):
     """Options of `ContinuousCache`."""
 
-    size: int
-    """Number of positions that are remembered; at least 1."""
-    theta: float
-    """Flatness of the distribution over them; at least 0, where 0 weighs all equally."""
-    weight: float
-    """λ, the share of the cache in the mixture, in [0, 1]."""
+    size: int  # number of positions that are remembered; at least 1
+    theta: float  # flatness of the distribution over them; at least 0, where 0 weighs all equally
+    weight: float  # λ, the share of the cache in the mixture, in [0, 1]
 
 
 class ContinuousCache:
@@ -32,9 +29,6 @@ class ContinuousCache:
 
     At the first position of a text, M_t is empty, and p is that of the model. The cost per position is that of `size`
     inner products.
-
-    Raises:
-        ValueError: an option is out of its range.
 
     Example:
         >>> cache = ContinuousCache(CacheOptions(size=100, theta=1.0, weight=0.5))

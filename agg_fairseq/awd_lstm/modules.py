@@ -15,16 +15,11 @@ State = tuple[tuple[Tensor, Tensor], ...]
 class LSTMDropout(NamedTuple):
     """Dropout probabilities, in [0, 1). The defaults are those of the paper for WikiText-2."""
 
-    embedding: float = 0.1
-    """Of whole words: the same words are zero at all positions of a batch (Sec. 4.3)."""
-    input: float = 0.65
-    """Of the input of the first layer, locked: one mask for all positions of a row (Sec. 4.2)."""
-    hidden: float = 0.2
-    """Of the output of each layer but the last, locked."""
-    output: float = 0.4
-    """Of the output of the last layer, locked."""
-    weight: float = 0.5
-    """Of the entries of the recurrent matrices, once for all positions of a batch (DropConnect, Sec. 2)."""
+    embedding: float = 0.1  # of whole words: the same words are zero at all positions of a batch (Sec. 4.3)
+    input: float = 0.65  # of the input of the first layer, locked: one mask for all positions of a row (Sec. 4.2)
+    hidden: float = 0.2  # of the output of each layer but the last, locked
+    output: float = 0.4  # of the output of the last layer, locked
+    weight: float = 0.5  # of the entries of the recurrent matrices, once for all positions of a batch (DropConnect)
 
 
 def locked_dropout(x: Tensor, probability: float, training: bool) -> Tensor:

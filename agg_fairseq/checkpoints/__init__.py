@@ -4,5 +4,3 @@ from .fairseq_checkpoint import Checkpoint, open_checkpoints
 from .opening import EmbeddingSource, open_models
 from .output_embedding import OutputEmbedding
 from .transformers_model import PretrainedModel
-
-__all__ = ["Checkpoint", "EmbeddingSource", "OutputEmbedding", "PretrainedModel", "open_checkpoints", "open_models"]

@@ -42,10 +42,6 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
     Returns:
         Result: a row per checkpoint, with its updates and its validation loss (in bits, as fairseq reports it; None
         where it does not say). Details: `checkpoints`, for each `name`, `path`, `updates` and `validation_loss`.
-
-    Raises:
-        UserError: `output` is a checkpoint, or cannot be written; the parameters are not those of one model, or of a
-            diverged one.
     """
     check_output([checkpoint.path for checkpoint in checkpoints.values()], output)
     models = {str(checkpoint): checkpoint.parameters for checkpoint in checkpoints.values()}
@@ -80,11 +76,7 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
 
 
 def last_checkpoints(folder: str | Path, last: int, by: str = "epoch") -> list[Path]:
-    """The last checkpoints, at least 2, in the folder of a run, the newest first; `by` is a key of `NAMES`.
-
-    Raises:
-        UserError: there are fewer.
-    """
+    """The last checkpoints, at least 2, in the folder of a run, the newest first; `by` is a key of `NAMES`."""
     if last < 2:
         raise UserError(f"--last: found {last}; expected at least two checkpoints to average")
     pattern, form = NAMES[by]
@@ -105,18 +97,14 @@ def check_output(paths: Sequence[Path], output: str | Path) -> None:
 
 
 def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of each parameter over checkpoints of one model.
+    """The mean of each parameter over checkpoints of one model, in the order and the dtypes of the first one's.
 
     Summed in float64, one parameter after the other: beside the tensors that are given, which may be mapped from
     files, only the result and one parameter in float64 take memory. Parameters that share memory in all models do so in
     the result too. What is no floating-point number, and what is listed in `WITHOUT_MEAN`, must be the same in all.
 
     Args:
-        models: the parameters by name, of each model by the name that errors call it; at least one. The first gives
-            the dtypes.
-
-    Returns:
-        New tensors, in the order and the dtypes of the first model's.
+        models: the parameters by name, of each model by the name that errors call it; at least one.
 
     Raises:
         ValueError: a model differs from the first in the names, the shapes or what must be the same.

@@ -13,19 +13,12 @@ from ..errors import UserError
 
 @dataclass(frozen=True)
 class OutputEmbedding:
-    """The matrix that a model's logits are formed with.
+    """The matrix that a model's logits are formed with."""
 
-    Args:
-        name: of the parameter in the file.
-        tied: whether it is the input embedding too; None where that is not known.
-        saved: W (V, D) in the dtype of the file, all rows, those of special tokens included; finite.
-        has_log_unigram: does the model add a log-unigram bias to the logits `H Wᵀ`?
-    """
-
-    name: str
-    tied: bool | None
-    saved: Tensor
-    has_log_unigram: bool = False
+    name: str  # of the parameter in the file
+    tied: bool | None  # whether it is the input embedding too; None where that is not known
+    saved: Tensor  # W (V, D) in the dtype of the file, all rows, those of special tokens included; finite
+    has_log_unigram: bool = False  # does the model add a log-unigram bias to the logits `H Wᵀ`?
 
     @property
     def weight(self) -> Tensor:

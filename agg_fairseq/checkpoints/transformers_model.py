@@ -47,11 +47,7 @@ def is_pretrained(path: Path) -> bool:
 
 
 def weights_file(path: Path) -> Path:
-    """The weights of a folder: model.safetensors or, of a model in several files, their index; a file as it is.
-
-    Raises:
-        UserError: the folder has neither.
-    """
+    """The weights of a folder: model.safetensors or, of a model in several files, their index; a file as it is."""
     if not path.is_dir():
         return path
     for name in (WEIGHTS, INDEX):
@@ -74,9 +70,6 @@ class PretrainedModel:
         path: of the file or index with the weights.
         tokenizer_file: where `tokenizer.json` is expected; it need not be there.
         configuration: of `config.json`; empty where there is none.
-
-    Raises:
-        UserError: the weights, their index or the configuration is missing, damaged or of another kind.
 
     Example:
         >>> model = PretrainedModel("models/gpt2")  # doctest: +SKIP

@@ -40,23 +40,14 @@ Link = tuple[int, int]
 
 @dataclass(frozen=True)
 class ParallelSplit:
-    """The sentence pairs of a binarized training split.
+    """The sentence pairs of a binarized training split."""
 
-    Args:
-        path: of its files, without the language and what follows it.
-        languages: source and target, in the order of the files' names.
-        source: fairseq's data set of the source side.
-        target: fairseq's data set of the target side, of the same length.
-        vocabularies: the sizes of the dictionaries of source and target.
-        eos: the token that fairseq appends to every sentence; `sentences` leaves it out.
-    """
-
-    path: Path
-    languages: tuple[str, str]
-    source: Any
-    target: Any
-    vocabularies: tuple[int, int]
-    eos: int
+    path: Path  # of its files, without the language and what follows it
+    languages: tuple[str, str]  # source and target, in the order of the files' names
+    source: Any  # fairseq's data set of the source side
+    target: Any  # that of the target side, of the same length
+    vocabularies: tuple[int, int]  # the sizes of the dictionaries of source and target
+    eos: int  # the token that fairseq appends to every sentence; `sentences` leaves it out
 
     def __len__(self) -> int:
         return len(self.source)
@@ -69,16 +60,7 @@ class ParallelSplit:
 
 
 def training_pair(data: str | Path, source: str | None = None, target: str | None = None) -> tuple[str, str]:
-    """The languages X and Y of the files train.X-Y.X.bin in a folder.
-
-    Args:
-        data: folder written by `fairseq-preprocess`.
-        source: X; None if any will do.
-        target: Y; None if any will do.
-
-    Raises:
-        UserError: there is no such pair, or more than one.
-    """
+    """The languages X and Y of the files train.X-Y.X.bin in a folder; None for one that may be any."""
     names = (re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name) for path in sorted(Path(data).glob("*.bin")))
     found = [(match[1], match[2]) for match in names if match]
     asked = [pair for pair in found if source in (None, pair[0]) and target in (None, pair[1])]
@@ -94,15 +76,7 @@ def training_pair(data: str | Path, source: str | None = None, target: str | Non
 
 
 def load_parallel(data: str | Path, languages: tuple[str, str]) -> ParallelSplit:
-    """The training split of a language pair.
-
-    Args:
-        data: folder written by `fairseq-preprocess`.
-        languages: as in the names of the files.
-
-    Raises:
-        UserError: as `load_dictionary` and `count_tokens`; or the sides have different numbers of sentences.
-    """
+    """The training split of a language pair, named as the files of the folder are."""
     from fairseq.data import data_utils
 
     path = Path(data) / f"train.{'-'.join(languages)}"
@@ -120,18 +94,8 @@ def load_parallel(data: str | Path, languages: tuple[str, str]) -> ParallelSplit
 def read_links(path: str | Path, split: ParallelSplit) -> LinkCounts:
     """Counts how often each pair of a source and a target token is linked by a file of word alignments.
 
-    Memory grows with the number of distinct pairs, not with that of lines.
-
-    Args:
-        path: of the file in Pharaoh format, a line per sentence pair; a line may be empty.
-        split: the split that the file aligns.
-
-    Returns:
-        LinkCounts: each pair once, its tokens as indices of the dictionaries.
-
-    Raises:
-        UserError: the file is not readable, has another number of lines than `split` sentence pairs, is not in
-            Pharaoh format, links a position that its sentence does not have, or has no link at all.
+    The file, in Pharaoh format, has a line, which may be empty, for each sentence pair of the split. Each pair of
+    tokens is in the result once. Memory grows with the number of distinct pairs, not with that of lines.
     """
     try:
         with open_file(path, "rb") as file:
@@ -161,11 +125,7 @@ def read_links(path: str | Path, split: ParallelSplit) -> LinkCounts:
 def _codes(lines: list[bytes], split: ParallelSplit, first: int, path: str | Path) -> np.ndarray:
     """The linked pairs of a block of lines, each as one int64: source token × size of the target dictionary + target.
 
-    Args:
-        lines: the block.
-        split: that they align.
-        first: the number of the block's first line, from 0.
-        path: of the file, for errors.
+    `first` is the number of the block's first line in the file `path`, from 0.
     """
     for number, line in enumerate(lines, first + 1):
         if not LINE.fullmatch(line.strip()):
@@ -266,10 +226,6 @@ def align_split(
     Returns:
         Result: a single row, named by `output`, with the number of sentence pairs; the signature has all settings that
         affect the links.
-
-    Raises:
-        UserError: eflomal is missing or fails; `output` cannot be written; as `training_pair`
-            and `load_parallel`.
 
     Reference: Östling and Tiedemann (2016).
     """

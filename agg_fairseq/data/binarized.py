@@ -29,15 +29,7 @@ UNREADABLE = (ValueError, RuntimeError, AssertionError, OSError, LookupError, Ty
 
 
 def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
-    """Loads a dictionary of fairseq from a folder written by `fairseq-preprocess`.
-
-    Args:
-        data: the folder.
-        file: `dict.txt`, which `--only-source` writes, or that of a language, such as `dict.de.txt`.
-
-    Raises:
-        UserError: there is no such folder or file, or a line of the file is not a token and a count.
-    """
+    """fairseq's dictionary of a folder: `dict.txt`, or that of a language, such as `dict.de.txt`."""
     from fairseq.data import Dictionary
 
     folder = Path(data)
@@ -57,13 +49,6 @@ def target_splits(task: Any, split: str) -> list[Path]:
 
     These are in all folders of a sharded data set, and in each folder `split` with its continuations `split1`,
     `split2`, …, as fairseq reads them; for a translation task, the files of the target side.
-
-    Args:
-        task: fairseq's language_modeling or translation task, or one derived from them.
-        split: name of the split.
-
-    Raises:
-        UserError: another kind of task, or no such file.
     """
     from fairseq import utils
 
@@ -99,21 +84,10 @@ def task_name(task: Any) -> str:
 
 
 def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Tensor:
-    """Counts how often each token occurs in a split that `fairseq-preprocess` wrote.
+    """How often each token of the dictionary occurs in a split that `fairseq-preprocess` wrote: (V,) int64.
 
     The split itself is read, since `dict.txt` has no counts of eos and unk, and has the sum over both languages if they
-    have a joined dictionary.
-
-    Args:
-        data: the folder.
-        dictionary: fairseq's, V entries.
-        split: name of the split; for a parallel one with its side, such as `train.en-de.de`.
-
-    Returns:
-        (V,) int64.
-
-    Raises:
-        UserError: the split is missing, damaged, or holds a token beyond the dictionary.
+    have a joined dictionary. A parallel split is named with its side, such as `train.en-de.de`.
     """
     path = Path(data) / split
     tokens = _tokens(path, dictionary)

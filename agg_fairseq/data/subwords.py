@@ -35,21 +35,13 @@ CODES_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Splitter:
-    """Splits words into tokens of a vocabulary.
+    """Splits words into tokens of a vocabulary."""
 
-    Args:
-        kind: of the tokenizer, as signatures say it.
-        index: the row of each token that stands for text; the special ones are left out.
-        unknown: the row of the token for unknown words, if there is one.
-        split: a word, as people write it, into tokens, in the vocabulary or not; none if no pieces spell it.
-        readable: returns a token as people read it: itself, except for GPT-2's ids.
-    """
-
-    kind: str
-    index: Mapping[str, int]
-    unknown: int | None
-    split: Callable[[str], list[str]]
-    readable: Callable[[str], str] = str
+    kind: str  # of the tokenizer, as signatures say it
+    index: Mapping[str, int]  # the row of each token that stands for text; the special ones are left out
+    unknown: int | None  # the row of the token for unknown words, if there is one
+    split: Callable[[str], list[str]]  # a word, as people write it, into tokens; none if no pieces spell it
+    readable: Callable[[str], str] = str  # a token as people read it: itself, except for GPT-2's ids
 
     def indices(self, word: str) -> list[int]:
         """The rows of a word's tokens; none if one of them is special or not in the vocabulary."""
@@ -79,14 +71,9 @@ class Tokenizer:
     after_space: bool = True
 
     def splitter(self, dictionary: Any) -> Splitter:
-        """Splits words into tokens of a dictionary.
+        """Splits words into tokens of fairseq's dictionary of the encoded data.
 
-        Args:
-            dictionary: fairseq's, that of the encoded data. The pieces of GPT-2 may be in it as ids (`15496`) or as
-                strings (`Ġhomepage`).
-
-        Raises:
-            UserError: a file is not given or cannot be read, or the package that reads it is missing.
+        The pieces of GPT-2 may be in it as ids (`15496`) or as strings (`Ġhomepage`).
         """
         index = {token: row for token, row in dictionary.indices.items() if row >= dictionary.nspecial}
         if self.kind == "words":

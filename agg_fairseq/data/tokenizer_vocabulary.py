@@ -35,36 +35,23 @@ EXPECTED = "expected the tokenizer of the model, as save_pretrained of transform
 
 @dataclass(frozen=True)
 class TokenizerVocabulary(Vocabulary):
-    """The tokens of a tokenizer.json.
+    """The tokens of a tokenizer.json."""
 
-    Args:
-        path: of the file.
-        tokenizer: a `tokenizers.Tokenizer`, without truncation and padding.
-        unknown: the row of the token that stands for all unknown ones, or None.
-        rows: V, those of the embedding. Rows beyond the tokenizer's last token only fill the matrix.
-        counts: (V,) int64 occurrences in a text, or None.
-        byte_level: do the characters of tokens stand for bytes?
-    """
-
-    path: Path
-    tokenizer: Any
-    unknown: int | None
-    rows: int
-    counts: Tensor | None
-    byte_level: bool
+    path: Path  # of the file
+    tokenizer: Any  # a `tokenizers.Tokenizer`, without truncation and padding
+    unknown: int | None  # the row of the token that stands for all unknown ones
+    rows: int  # V, those of the embedding; rows beyond the tokenizer's last token only fill the matrix
+    counts: Tensor | None  # (V,) int64 occurrences in a text
+    byte_level: bool  # do the characters of tokens stand for bytes?
 
     @classmethod
     def load(cls, path: Path, rows: int | None, text: str | Path | None = None) -> TokenizerVocabulary:
-        """Reads the tokenizer and counts the tokens of a text.
+        """Reads the tokenizer, and counts the tokens of a text.
 
         Args:
             path: of tokenizer.json.
             rows: V, those of the embedding; None: as many as the tokenizer has tokens.
-            text: a file in UTF-8, in which each token is counted, or None. It is encoded without special tokens, in
-                blocks of whole lines.
-
-        Raises:
-            UserError: a file is missing or damaged; the text holds no tokens; or as `parse`.
+            text: a file in UTF-8, encoded without special tokens, in blocks of whole lines; None: there are no counts.
         """
         with _refused(f"{path}: unreadable", EXPECTED), open_file(path, encoding="utf-8") as file:
             content = file.read()
@@ -73,11 +60,7 @@ class TokenizerVocabulary(Vocabulary):
 
     @classmethod
     def parse(cls, content: str, path: Path, rows: int | None) -> TokenizerVocabulary:
-        """The vocabulary without counts, from the content of a tokenizer.json; `path` is for error messages.
-
-        Raises:
-            UserError: the content is damaged; there is a token without a row; or the package `tokenizers` is missing.
-        """
+        """The vocabulary without counts, from the content of a tokenizer.json; `path` is for error messages."""
         try:
             import tokenizers
         except ImportError as error:
@@ -101,11 +84,7 @@ class TokenizerVocabulary(Vocabulary):
         return vocabulary
 
     def count(self, text: str | Path) -> Tensor:
-        """How often each token occurs in a text, (V,) int64.
-
-        Raises:
-            UserError: the file is missing, is not in UTF-8, or holds no tokens.
-        """
+        """How often each token occurs in a text, (V,) int64."""
         counts = np.zeros(self.rows, dtype=np.int64)
         for rows in self.encode_file(text):
             counts += np.bincount(rows, minlength=self.rows)
@@ -114,11 +93,7 @@ class TokenizerVocabulary(Vocabulary):
         return torch.from_numpy(counts)
 
     def encode_file(self, text: str | Path) -> Iterator[np.ndarray]:
-        """The rows of the tokens of a text, (n,) int64, in blocks of whole lines; tokens without a row are left out.
-
-        Raises:
-            UserError: the file is missing, or is not in UTF-8.
-        """
+        """The rows of the tokens of a text, (n,) int64, in blocks of whole lines; tokens without a row are left out."""
         try:
             for block in _blocks(Path(text)):
                 rows = np.array(self.encode(block).ids, dtype=np.int64)
@@ -127,11 +102,7 @@ class TokenizerVocabulary(Vocabulary):
             raise UserError(f"--text: {text}: unreadable ({first_line(error)}); expected text in UTF-8") from error
 
     def encode(self, text: str) -> Any:
-        """A text as a `tokenizers.Encoding`, without special tokens.
-
-        Raises:
-            UserError: the tokenizer cannot encode it.
-        """
+        """A text as a `tokenizers.Encoding`, without special tokens."""
         with _refused(f"{self.path}: cannot encode text", "expected a tokenizer that can"):
             return self.tokenizer.encode(text, add_special_tokens=False)
 

@@ -25,41 +25,25 @@ GROUPINGS = {
 
 
 class Vocabulary(ABC):
-    """The tokens that the rows of an output embedding stand for.
+    """The tokens that the rows of an output embedding stand for."""
 
-    Attributes:
-        counts: (V,) int64 occurrences of each as a target in the training text; None where they are not known.
-        tokens: V of them, as the dictionary or the tokenizer has them.
-        never_targets: rows that are in no frequency group.
-        no_words: rows of tokens that stand for no text; they are no neighbors of a word.
-        unused: rows that were certainly in no training text.
-        byte_level: do the characters of tokens stand for bytes, as GPT-2's do?
-    """
-
-    counts: Tensor | None
-    tokens: Sequence[str]
-    never_targets: tuple[int, ...]
-    no_words: list[int]
-    unused: list[int]
-    byte_level: bool
+    counts: Tensor | None  # (V,) int64 occurrences of each as a target in the training text, where they are known
+    tokens: Sequence[str]  # V of them, as the dictionary or the tokenizer has them
+    never_targets: tuple[int, ...]  # rows that are in no frequency group
+    no_words: list[int]  # rows of tokens that stand for no text; they are no neighbors of a word
+    unused: list[int]  # rows that were certainly in no training text
+    byte_level: bool  # do the characters of tokens stand for bytes, as GPT-2's do?
 
     @abstractmethod
     def splitter(self, tokenizer: Tokenizer) -> Splitter:
         """Splits words into these tokens.
 
-        Args:
-            tokenizer: how the training text was split, for a vocabulary that does not know it.
-
-        Raises:
-            UserError: as `Tokenizer.splitter`; or the vocabulary has a tokenizer of its own, and another one is given.
+        `tokenizer` says how the training text was split; a vocabulary that has a tokenizer of its own takes `WORDS`
+        alone.
         """
 
     def groups(self, grouping: str) -> FrequencyGroups:
-        """Frequent, medium and rare tokens, by one of `GROUPINGS`.
-
-        Raises:
-            UserError: the frequencies are not known.
-        """
+        """Frequent, medium and rare tokens, by one of `GROUPINGS`."""
         if self.counts is None:
             raise UserError("--text: found no text to count the tokens in; give --text FILE for the frequency groups")
         of_counts = frequency_groups if grouping == "types" else relative_frequency_groups
@@ -68,33 +52,20 @@ class Vocabulary(ABC):
 
 @dataclass(frozen=True)
 class BinarizedVocabulary(Vocabulary):
-    """The vocabulary of a folder written by `fairseq-preprocess`.
+    """The vocabulary of a folder written by `fairseq-preprocess`."""
 
-    Args:
-        dictionary: fairseq's, V entries; that of the target side for a translation model.
-        counts: (V,) int64 occurrences of each as a target in the training split.
-        languages: source and target of a translation model, or None.
-        joined: a translation model whose source dictionary is the same.
-        split: path of the training split without its suffix.
-    """
-
-    dictionary: Any
-    counts: Tensor
-    languages: tuple[str, str] | None
-    joined: bool
-    split: Path
+    dictionary: Any  # fairseq's, V entries; that of the target side for a translation model
+    counts: Tensor  # (V,) int64 occurrences of each as a target in the training split
+    languages: tuple[str, str] | None  # source and target of a translation model
+    joined: bool  # a translation model whose source dictionary is the same
+    split: Path  # of the training split without its suffix
 
     @classmethod
     def load(cls, data: str | Path, languages: tuple[str | None, str | None] | None = None) -> BinarizedVocabulary:
-        """The vocabulary of a folder written by `fairseq-preprocess`, with the training split.
+        """That of a folder with the training split.
 
-        Args:
-            data: the folder.
-            languages: None for a language model; source and target of a translation model, where None stands for
-                the only pair in the folder.
-
-        Raises:
-            UserError: as `load_dictionary`, `count_tokens` and `training_pair`.
+        `languages` is None for a language model; of the source and target of a translation model, None stands for the
+        only pair in the folder.
         """
         if languages is None:
             dictionary = load_dictionary(data)

@@ -30,9 +30,6 @@ def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
     Args:
         asked: files; folders with MEN.txt, WS353.txt, RG65.txt, RW.txt or some of them; and these names without `.txt`,
             also several separated by commas, which are looked for in $AGG_DATA/word-similarity.
-
-    Raises:
-        UserError: a file is not there.
     """
     found: list[Path] = []
     for part in (part for one in map(str, asked) for part in ([one] if os.path.exists(one) else one.split(","))):
@@ -59,11 +56,7 @@ def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
 
 
 def read_word_pairs(path: str | Path) -> WordPairs:
-    """Reads a data set, a file with a line `word<TAB>word<TAB>score` for each pair.
-
-    Raises:
-        UserError: the file cannot be read, has no line, or one of another form.
-    """
+    """Reads a data set, a file with a line `word<TAB>word<TAB>score` for each pair."""
     pairs = WordPairs([], [], [])
     for count, line in enumerate(read_lines(path, LINES), 1):
         try:

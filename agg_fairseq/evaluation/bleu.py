@@ -102,11 +102,7 @@ def _check_same_split(log: Translations, first: Translations) -> None:
 
 
 def read_reference(path: str | Path, log: Translations) -> list[str]:
-    """The lines of a plain text, as many as the log has sentences.
-
-    Raises:
-        UserError: the file cannot be read, has another number of lines or an empty one.
-    """
+    """The lines of a plain text, as many as the log has sentences."""
     lines = [line.rstrip() for line in read_lines(path, "a sentence per line")]
     if len(lines) != len(log.references):
         raise UserError(

@@ -43,11 +43,7 @@ class Cache:
         self.folder = Path(folder)
 
     def result(self, function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
-        """What the function returns for these arguments: kept, or evaluated now and kept.
-
-        Raises:
-            UserError: a file is missing; or as the function.
-        """
+        """What the function returns for these arguments: kept, or evaluated now and kept."""
         key = _key(function, inspect.signature(function).bind(*arguments, **options))
         # One entry for each question; a changed file or version has another answer, which replaces the old one.
         question = hashlib.sha256(json.dumps(key["question"]).encode()).hexdigest()[:16]
@@ -70,9 +66,6 @@ class Cache:
             function: that writes it.
             arguments: of the function, without the path of the file.
             options: of the function.
-
-        Raises:
-            UserError: as `result`.
         """
         path, key_path = self.folder / name, self.folder / f"{name}.key.json"
         key = _key(function, inspect.signature(function).bind(*arguments, None, **options))

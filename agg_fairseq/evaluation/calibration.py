@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 import torch
@@ -57,24 +56,23 @@ def calibrate(
 
     Reference: none; a measure of our own (docs/which-cure.md).
     """
+    from ..models.from_checkpoint import architecture, sibling_state  # imports fairseq
+
     check_distinct(path=checkpoint.path, output=output)
     check_writable(output)
     text = BinarizedText.of(
         {"": checkpoint}, data, length=None, break_mode="none", context=0, max_tokens=max_tokens, cache=None
     )
-    parent, options = _parent(checkpoint), checkpoint.model_options
+    expected = "a transformer_lm or transformer, with a log-unigram bias or without"
+    parent = architecture(checkpoint, {*WITH_BIAS, *WITH_BIAS.values()}, expected)
     text.check(split)
     groups, place = text.vocabulary.groups("types"), find_device(device)
-    before = NextTokenStatistics(groups, keep_positions=True)
-    for log_probs, target in text.score(checkpoint, split, place, "fitting"):
-        before.add(log_probs, target)
+    before = NextTokenStatistics.of(text.score(checkpoint, split, place, "fitting"), groups, keep_positions=True)
     try:
         offsets = before.fit_offsets()
     except ValueError as error:
         raise UserError(f"--split {split}: {error}") from error
-    after = NextTokenStatistics(groups, offsets=offsets)
-    for log_probs, target in text.score(checkpoint, split, place, "measuring"):
-        after.add(log_probs, target)
+    after = NextTokenStatistics.of(text.score(checkpoint, split, place, "measuring"), groups, offsets=offsets)
 
     parameters = dict(checkpoint.parameters)
     shift = torch.cat([offsets, offsets.new_zeros(1)])[groups.of_token]  # (V,); the last, of index −1, is of no group
@@ -85,20 +83,7 @@ def calibrate(
         shift = shift + parameters[f"{LAYER}.bias_shift"]
     weight = checkpoint.output_embedding.saved
     parameters |= {f"{LAYER}.weight": weight, f"{LAYER}.bias_shift": shift.to(weight.dtype)}
-    state = {
-        **checkpoint.state,
-        "model": parameters,
-        "last_optimizer_state": None,  # of other parameters
-        "cfg": copy.deepcopy(checkpoint.state.get("cfg")),
-        "args": copy.deepcopy(checkpoint.state.get("args")),
-    }
-    options = state["cfg"]["model"] if state["cfg"] else state["args"]
-    options = options if isinstance(options, dict) else vars(options)
-    if parent in WITH_BIAS:
-        for key in ("_name", "arch"):
-            if options.get(key):
-                options[key] = WITH_BIAS[parent] + options[key].removeprefix(parent)
-    options["unigram_bias"] = "learned"
+    state = sibling_state(checkpoint, parent, WITH_BIAS.get(parent, parent), parameters, unigram_bias="learned")
     write_whole(output, lambda temporary: torch.save(state, temporary))
 
     rows: dict[Row, dict[str, Value]] = {}
@@ -112,21 +97,3 @@ def calibrate(
         signature(f"fitted-on:{split}", f"targets:{before.tokens}", *text.signature),
         {"offsets": dict(zip(GROUPS, offsets.tolist(), strict=True))},
     )
-
-
-def _parent(checkpoint: Checkpoint) -> str:
-    """The model's name in fairseq: one of `WITH_BIAS`."""
-    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
-
-    from .. import models  # noqa: F401 — importing registers
-
-    name = checkpoint.model_options.get("_name") or checkpoint.model_options.get("arch") or "?"
-    parent = ARCH_MODEL_NAME_REGISTRY.get(name, name)
-    if parent not in {*WITH_BIAS, *WITH_BIAS.values()}:
-        raise UserError(
-            f"{checkpoint}: found a model {name}; expected a transformer_lm or transformer, with a log-unigram bias or "
-            "without"
-        )
-    if checkpoint.model_options.get("adaptive_softmax_cutoff") is not None:
-        raise UserError(f"{checkpoint}: found an adaptive softmax; expected one softmax over all tokens")
-    return parent

@@ -18,21 +18,13 @@ _VALUES = re.compile(r"[^{]*(\{.*\})\s*")
 
 @dataclass(frozen=True)
 class Translations:
-    """The sentences of a log, in the order of the test set.
-
-    Args:
-        path: of the log.
-        sources: the S lines; none with a log that has none.
-        references: the T lines.
-        tokens: the H lines; of several for a sentence (--nbest), the one with the best score.
-        texts: the D lines, likewise: what --tokenizer and --bpe made of the tokens; without these, the same.
-    """
+    """The sentences of a log, in the order of the test set."""
 
     path: str
-    sources: list[str]
-    references: list[str]
-    tokens: list[str]
-    texts: list[str]
+    sources: list[str]  # the S lines; none with a log that has none
+    references: list[str]  # the T lines
+    tokens: list[str]  # the H lines; of several for a sentence (--nbest), the one with the best score
+    texts: list[str]  # the D lines, likewise: what --tokenizer and --bpe made of the tokens; without these, the same
 
     @property
     def decoded(self) -> bool:
@@ -41,12 +33,7 @@ class Translations:
 
 
 def read_translations(path: str | Path) -> Translations:
-    """Reads the lines S-id, T-id, H-id and D-id of a log, in any order and among others.
-
-    Raises:
-        UserError: there is no such file; it has no such lines; one of them is cut off or occurs twice; or sentences are
-            missing between 0 and the highest id.
-    """
+    """Reads the lines S-id, T-id, H-id and D-id of a log, in any order and among others."""
     found: dict[str, dict[int, list[tuple[float, str]]]] = {kind: {} for kind in "STHD"}  # scores and texts by id
     for count, line in enumerate(read_lines(path, "a log of fairseq-generate"), 1):
         if not line.endswith("\n"):
@@ -89,17 +76,11 @@ def read_translations(path: str | Path) -> Translations:
 
 
 def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float]]:
-    """The logged numbers of a run, in order.
+    """The numbers that a run logged, in order: a dictionary per update, by the names that fairseq-train prints.
 
     Args:
         path: what `fairseq-train --log-format json --log-file FILE` wrote.
         tag: "train_inner" (every --log-interval updates), "train" (every epoch) or the name of a validation split.
-
-    Returns:
-        A dictionary per logged update, by the names that fairseq-train prints; values that are no numbers are left out.
-
-    Raises:
-        UserError: no such file, or no line of that kind in it.
     """
     entries = read_entries(path).get(tag)
     if not entries:
@@ -108,11 +89,7 @@ def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float
 
 
 def read_entries(path: str | Path) -> dict[str, list[dict[str, float]]]:
-    """The logged numbers of a run by tag, each as `read_log` returns them.
-
-    Raises:
-        UserError: no such file.
-    """
+    """The logged numbers of a run by tag, each as `read_log` returns them; values that are no numbers are left out."""
     lines = read_lines(path, "the file given to fairseq-train --log-file", errors="replace")
     entries: dict[str, list[dict[str, float]]] = {}
     for line in lines:

@@ -19,14 +19,9 @@ from ..errors import UserError
 
 
 def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> BinarizedVocabulary:
-    """The vocabulary of language models or translation models, from the folder that they were trained on.
+    """The vocabulary of models of one task and languages, from the folder with the training split.
 
-    Args:
-        checkpoints: all of the same task and languages; the embeddings that they hold are not looked at.
-        data: folder written by `fairseq-preprocess`, with the training split.
-
-    Raises:
-        UserError: another task; checkpoints of different tasks or languages; as `BinarizedVocabulary.load`.
+    The embeddings that they hold are not looked at.
     """
     languages = []
     for checkpoint in checkpoints.values():
@@ -51,10 +46,6 @@ def load_embedding_vocabulary(
             the same tokenizer.
         data: for checkpoints of fairseq-train, the folder written by `fairseq-preprocess`, with the training split.
         text: for models of transformers, a text in which their tokens are counted; None: the counts are not known.
-
-    Raises:
-        UserError: models of both kinds; `data` or `text` with models of the other kind; as `load_vocabulary`,
-            `TokenizerVocabulary.load` and `output_embedding`; an embedding over another number of tokens.
     """
     for model in models.values():
         model.output_embedding  # noqa: B018 — a file that is no model is refused before the data is counted
@@ -97,11 +88,7 @@ def _tokenizer_vocabulary(models: Sequence[PretrainedModel], text: str | Path | 
 
 
 def check_row_names(names: Iterable[str], *taken: str) -> None:
-    """Checks that nothing that is measured has the name of another row of the table.
-
-    Raises:
-        UserError: one has.
-    """
+    """Checks that nothing that is measured has the name of another row of the table."""
     clash = next((name for name in names if name in taken), None)
     if clash is not None:
         raise UserError(f"--name: found {clash!r}, a row of its own in the table; give another name")
@@ -122,15 +109,8 @@ def frequencies_signature(data: str | Path | None, text: str | Path | None, grou
 def check_split(data: str | Path, dictionary: Any, split: str) -> None:
     """Checks that a folder has a binarized split, and that its tokens can be read as they were written.
 
-    fairseq itself would score other tokens where a size in the index is damaged, or end in a traceback.
-
-    Args:
-        data: the folder.
-        dictionary: fairseq's.
-        split: its name; of a parallel one with its side, such as `test.en-de.de`.
-
-    Raises:
-        UserError: there is no such split; its files contradict each other, or hold a token beyond the dictionary.
+    fairseq itself would score other tokens where a size in the index is damaged, or end in a traceback. A parallel
+    split is named with its side, such as `test.en-de.de`.
     """
     if not (Path(data) / f"{split}.bin").is_file():
         raise UserError(f"--gen-subset: found no split {split!r} in {data}; expected {split}.bin there")
@@ -138,11 +118,7 @@ def check_split(data: str | Path, dictionary: Any, split: str) -> None:
 
 
 def find_device(name: str | None) -> torch.device:
-    """The device of that name, tried out; by default a GPU if there is one.
-
-    Raises:
-        UserError: there is no such device here.
-    """
+    """The device of that name, tried out; by default a GPU if there is one."""
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.zeros(1, device=device).item()

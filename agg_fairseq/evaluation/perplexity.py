@@ -138,16 +138,14 @@ def perplexity(
     for name, checkpoint in checkpoints.items():
         offsets = None
         if calibrate is not None:
-            fitted_on = NextTokenStatistics(members, keep_positions=True)
-            for log_probs, target in source.score(checkpoint, str(calibrate), place, name):
-                fitted_on.add(log_probs, target)
+            chunks = source.score(checkpoint, str(calibrate), place, name)
+            fitted_on = NextTokenStatistics.of(chunks, members, keep_positions=True)
             try:
                 offsets = fitted_on.fit_offsets()
             except ValueError as error:
                 raise UserError(f"--calibrate {calibrate}: {checkpoint}: {error}") from error
-        statistics = NextTokenStatistics(members, offsets=offsets)
-        for log_probs, target in source.score(checkpoint, split, place, name):
-            statistics.add(log_probs, target)
+        chunks = source.score(checkpoint, split, place, name)
+        statistics = NextTokenStatistics.of(chunks, members, offsets=offsets)
         embedding = checkpoint.output_embedding if name in with_matrix else None
         geometry = {column: dict.fromkeys(Geometry._fields) for column in COLUMNS}
         if embedding is not None:

@@ -58,11 +58,7 @@ class BinarizedText:
         max_tokens: int | None,
         cache: CacheOptions | None,
     ) -> BinarizedText:
-        """Checks that the models can read the folder in this way, before any of them is built.
-
-        Raises:
-            UserError: they cannot.
-        """
+        """Checks that the models can read the folder in this way, before any of them is built."""
         for checkpoint in checkpoints.values():
             if not isinstance(checkpoint, Checkpoint):
                 raise UserError(f"{checkpoint}: found a model of transformers; give the text to score by --text FILE")
@@ -117,11 +113,7 @@ class BinarizedText:
         )
 
     def check(self, split: str) -> None:
-        """Checks that a split is there, and can be read as it was written.
-
-        Raises:
-            UserError: it cannot.
-        """
+        """Checks that a split is there, and can be read as it was written."""
         file = self.vocabulary.split.name.replace("train", split, 1)  # of a parallel split with its side
         check_split(self.data, self.vocabulary.dictionary, file)
         if self.vocabulary.languages is not None:
@@ -130,18 +122,7 @@ class BinarizedText:
             check_split(self.data, dictionary, f"{file.removesuffix(target)}{source}")
 
     def score(self, checkpoint: Checkpoint, split: str, place: torch.device, name: str) -> Iterator[Chunk]:
-        """The positions that fairseq-eval-lm counts, or the target side of the pairs of a translation model.
-
-        Args:
-            checkpoint: of fairseq.
-            split: its name.
-            place: device of the model.
-            name: of the progress bar.
-
-        Raises:
-            UserError: fairseq cannot build the model or read the split; an option does not fit the model; the GPU has
-                too little memory for a batch.
-        """
+        """The positions that fairseq-eval-lm counts, or the target side of the pairs of a translation model."""
         from ..fairseq_glue.output_layer import factorized_layer
         from ..models.from_checkpoint import build_model
 
@@ -242,11 +223,7 @@ class PlainText:
         train_text: str | Path | None,
         length: int | None,
     ) -> PlainText:
-        """Counts the frequencies, and checks that blocks of this length fit all models.
-
-        Raises:
-            UserError: they do not; a model is one of fairseq; or as `load_embedding_vocabulary`.
-        """
+        """Counts the frequencies, and checks that blocks of this length fit all models."""
         counted_in = text if train_text is None else train_text
         vocabulary = load_embedding_vocabulary(models, None, counted_in)
         limits = [model.positions for model in models.values() if model.positions is not None]
@@ -259,27 +236,13 @@ class PlainText:
         )
 
     def check(self, text: str) -> None:
-        """Checks that a text can be read, and has a block with a target.
-
-        Raises:
-            UserError: it cannot, or has none.
-        """
+        """Checks that a text can be read, and has a block with a target."""
         if len(self._tokens(text)) < 2:
             raise UserError(f"{text}: found fewer than 2 tokens; expected a text to score")
 
     @torch.no_grad()
     def score(self, model: PretrainedModel, text: str, place: torch.device, name: str) -> Iterator[Chunk]:
-        """All tokens but the first of each block; so their mean is the loss of transformers over the same blocks.
-
-        Args:
-            model: a folder that `save_pretrained` wrote.
-            text: path of the file.
-            place: device of the model.
-            name: of the progress bar.
-
-        Raises:
-            UserError: transformers cannot load the model, or is missing.
-        """
+        """All tokens but the first of each block; so their mean is the loss of transformers over the same blocks."""
         try:
             from transformers import AutoModelForCausalLM
 

@@ -148,11 +148,7 @@ def _shares(texts: Texts, dictionary: Any, groups: metrics.FrequencyGroups) -> d
 
 
 def read_texts(path: str | Path) -> list[dict[str, str]]:
-    """Reads JSON Lines: an object with the strings `prefix`, `continuation` and `reference` on each line.
-
-    Raises:
-        UserError: the file cannot be read, has no line, or one of another form.
-    """
+    """Reads JSON Lines: an object with the strings `prefix`, `continuation` and `reference` on each line."""
     records = []
     for count, line in enumerate(read_lines(path, "texts written by agg-fairseq generate-lm"), 1):
         try:

@@ -10,17 +10,3 @@ from .decoupled_decoding import choose_class, decoupled_log_prob
 from .factorized_softmax import FactorizedSoftmax
 from .frequency_classes import equal_frequency, equal_token, mean_efficiency, mefmax
 from .token_classes import TokenClasses
-
-__all__ = [
-    "FactorizedOutput",
-    "FactorizedSoftmax",
-    "TokenClasses",
-    "choose_class",
-    "decoupled_log_prob",
-    "equal_frequency",
-    "equal_token",
-    "factorized_cross_entropy",
-    "joint_log_prob",
-    "mean_efficiency",
-    "mefmax",
-]

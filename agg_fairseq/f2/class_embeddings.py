@@ -25,16 +25,9 @@ from .token_classes import TokenClasses
 def class_log_mass(
     features: Tensor, weight: Tensor, classes: TokenClasses, *, chunk_elements: int = CHUNK_ELEMENTS
 ) -> Tensor:
-    """log q: the probability that an ordinary softmax gives to each class, normalized.
+    """log q (N, C), the probability that an ordinary softmax gives to each class, from H (N, D) and W (V, D).
 
-    Args:
-        features: (N, D) H.
-        weight: (V, D) W.
-        classes: the class of each token.
-        chunk_elements: logits held at a time, at least one row of V.
-
-    Returns:
-        (N, C), at least float32.
+    It is normalized, at least float32, and takes the memory of `chunk_elements` logits, at least one row of V.
     """
     rows = max(1, chunk_elements // classes.vocabulary)
     logits = (linear(chunk, weight).to(working_dtype(features)) for chunk in features.split(rows))  # n x V each

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -77,12 +76,12 @@ def convert_to_f2(
     Reference: Choi et al. (2020), App. C.
     """
     from ..fairseq_glue.training_counts import training_counts  # imports fairseq
-    from ..models.from_checkpoint import build_model
+    from ..models.from_checkpoint import architecture, build_model, sibling_state
 
     if positions < 1 or max_tokens < 1:
         raise UserError("--positions, --max-tokens: expected at least 1")
     check_distinct(path=checkpoint.path, output=output)
-    parent = _parent_architecture(checkpoint)
+    parent = architecture(checkpoint, FACTORIZED, "transformer_lm or transformer with the ordinary softmax")
     place = find_device(device)
     model, task = build_model(checkpoint, data)
     model.to(place)
@@ -110,7 +109,22 @@ def convert_to_f2(
     candidates = {"mean": start, "fitted": fitted}
     batches = _batches(model, task, "valid", positions, max_tokens)
     measured_on, measured = _measure(batches, weight, token_classes, candidates)
-    state = _converted_state(checkpoint, parent, assignment, classes, weight, fitted, token_classes)
+    layer = "decoder.output_projection"
+    saved = checkpoint.parameters.get(f"{layer}.weight", weight)
+    parameters = {
+        **checkpoint.parameters,
+        f"{layer}.weight": saved,
+        f"{layer}.class_weight": fitted.cpu().to(saved.dtype),
+        f"{layer}.class_of_token": of_token.float(),  # as the module saves them
+    }
+    options = {"f2_assignment": assignment, "f2_classes": classes, "f2_decoding": "joint"}
+    state = sibling_state(checkpoint, parent, FACTORIZED[parent], parameters, **options)
+    # A criterion that such a model can be trained and validated with.
+    if state["cfg"]:
+        smoothing = checkpoint.criterion_options.get("label_smoothing", 0.0)
+        state["cfg"]["criterion"] = {"_name": "f2_softmax", "label_smoothing": smoothing}
+    else:
+        state["args"].criterion = "f2_softmax"
     write_whole(output, lambda temporary: torch.save(state, temporary))
 
     titles = {"softmax": "none: the ordinary softmax"}
@@ -125,25 +139,6 @@ def convert_to_f2(
         details={"sizes": list(token_classes.sizes), "positions": measured_on, "valid": measured},
         labels=("class embeddings",),
     )
-
-
-def _parent_architecture(checkpoint: Checkpoint) -> str:
-    """The model's name in fairseq, one of those that have a sibling with the factorized layer."""
-    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
-
-    options = checkpoint.model_options
-    name = options.get("_name") or options.get("arch") or "?"
-    parent = ARCH_MODEL_NAME_REGISTRY.get(name, name)
-    if parent not in FACTORIZED:
-        raise UserError(
-            f"{checkpoint}: found a model {name}; expected transformer_lm or transformer with the ordinary softmax, of "
-            "which transformer_lm_f2 and transformer_f2 are the siblings"
-        )
-    if options.get("adaptive_softmax_cutoff") is not None:
-        raise UserError(
-            f"{checkpoint}: found an adaptive softmax; expected the ordinary one, whose embeddings can be kept"
-        )
-    return parent
 
 
 def _batches(
@@ -204,43 +199,3 @@ def _measure(
         total += len(target)
     means = zip(names, (sums / total).tolist(), strict=True)
     return total, {name: {"kl": kl, "nll": nll} for name, (kl, nll) in means}
-
-
-def _converted_state(
-    checkpoint: Checkpoint,
-    parent: str,
-    assignment: str,
-    number: int,
-    weight: Tensor,
-    class_weight: Tensor,
-    classes: TokenClasses,
-) -> dict[str, Any]:
-    """The checkpoint of the new model; without the optimizer's state, which is of other parameters."""
-    layer = "decoder.output_projection"
-    saved = checkpoint.parameters.get(f"{layer}.weight", weight)
-    state = {
-        **checkpoint.state,
-        "last_optimizer_state": None,
-        "model": {
-            **checkpoint.parameters,
-            f"{layer}.weight": saved,
-            f"{layer}.class_weight": class_weight.cpu().to(saved.dtype),
-            f"{layer}.class_of_token": classes.of_token.cpu().float(),  # as the module saves them
-        },
-        "cfg": copy.deepcopy(checkpoint.state.get("cfg")),
-        "args": copy.deepcopy(checkpoint.state.get("args")),
-    }
-    # The name of the model becomes that of its sibling, and the criterion one that such a model can be trained and
-    # validated with.
-    options = state["cfg"]["model"] if state["cfg"] else state["args"]
-    options = options if isinstance(options, dict) else vars(options)
-    for key in ("_name", "arch"):
-        if options.get(key):
-            options[key] = FACTORIZED[parent] + options[key].removeprefix(parent)
-    options.update(f2_assignment=assignment, f2_classes=number, f2_decoding="joint")
-    if state["cfg"]:
-        smoothing = checkpoint.criterion_options.get("label_smoothing", 0.0)
-        state["cfg"]["criterion"] = {"_name": "f2_softmax", "label_smoothing": smoothing}
-    else:
-        options["criterion"] = "f2_softmax"
-    return state

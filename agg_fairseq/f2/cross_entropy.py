@@ -35,16 +35,12 @@ LEAST_MASS = 1e-25
 class FactorizedOutput(NamedTuple):
     """The result of `factorized_cross_entropy`; everything in nats, zero at ignored positions."""
 
-    loss: Tensor
-    """Scalar, summed over positions; the only field that carries a gradient."""
-    nll: Tensor
-    """Like `target`: −log p(y_i), the sum of the two that follow."""
-    terms: Tensor
-    """Like `target`: the summands of `loss`; equal to `nll` without label smoothing."""
-    class_nll: Tensor
-    """Like `target`: −log p1 of the target's class."""
-    token_nll: Tensor
-    """Like `target`: −log p2 of the target inside its class."""
+    loss: Tensor  # scalar, summed over positions; the only field that carries a gradient
+    # The others are shaped like `target`.
+    nll: Tensor  # −log p(y_i), the sum of the two that follow
+    terms: Tensor  # the summands of `loss`; equal to `nll` without label smoothing
+    class_nll: Tensor  # −log p1 of the target's class
+    token_nll: Tensor  # −log p2 of the target inside its class
 
 
 def factorized_cross_entropy(

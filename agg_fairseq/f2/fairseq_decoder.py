@@ -89,11 +89,9 @@ class F2TransformerDecoder(TransformerDecoderBase):
 
 
 def factorize(model: nn.Module, options: Any) -> nn.Module:
-    """Replaces the output layer of a transformer that fairseq has built. U and the classes are placeholders.
+    """Replaces the output layer of a transformer that fairseq has built. W stays, tied or not.
 
-    Args:
-        model: with a `decoder` that is a transformer decoder. W stays what it was, tied or not.
-        options: `f2_assignment`, `f2_classes` and `f2_decoding`.
+    U and the classes are placeholders; the options are `f2_assignment`, `f2_classes` and `f2_decoding`.
     """
     if str(options.f2_decoding) not in DECODINGS:
         fail(f"--f2-decoding: expected {', '.join(DECODINGS)}, got {options.f2_decoding!r}")

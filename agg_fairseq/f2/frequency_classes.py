@@ -81,11 +81,9 @@ def equal_frequency(counts: Tensor, number: int) -> Tensor:
 
 
 def equal_token(counts: Tensor, number: int) -> Tensor:
-    """`fixed-eq-token`: a fixed number of classes, each of the same number of tokens, the larger ones first.
+    """`fixed-eq-token`: a number of classes, 1 to V, each of the same number of tokens, the larger ones first.
 
-    Args:
-        counts: as for `mefmax`.
-        number: C, from 1 to V.
+    Args: as those of `equal_frequency`.
     """
     ranked, _ = _ranked(counts)
     if not 1 <= number <= len(counts):
@@ -97,12 +95,9 @@ def equal_token(counts: Tensor, number: int) -> Tensor:
 
 
 def assign_classes(assignment: str, number: int, counts: Tensor) -> Tensor:
-    """The classes by the name of the assignment, as `--f2-assignment` and `--f2-classes` give it.
+    """The classes by the name of the assignment, one of `ASSIGNMENTS`, from counts as `mefmax` takes them.
 
-    Args:
-        assignment: one of `ASSIGNMENTS`.
-        number: C; 0 for `mefmax`, which finds the number itself.
-        counts: as for `mefmax`.
+    `number` is C, or 0 for mefmax, which finds it itself.
     """
     if assignment not in ASSIGNMENTS:
         raise ValueError(f"--f2-assignment: expected {', '.join(ASSIGNMENTS)}, got {assignment!r}")
@@ -117,12 +112,8 @@ def assign_classes(assignment: str, number: int, counts: Tensor) -> Tensor:
 def mean_efficiency(counts: Tensor, class_of_token: Tensor) -> float:
     """Eq. 5 for any assignment: the uniformity of the classes, plus the mean uniformity of the tokens within each.
 
-    Args:
-        counts: (V,) occurrences.
-        class_of_token: (V,) int64 in [0, C).
-
-    Returns:
-        In [0, 2]. A set of one member, and a class without an occurrence, have efficiency 1.
+    It is in [0, 2], from counts (V,) and the class of each token (V,) int64 in [0, C). A set of one member, and a class
+    without an occurrence, have efficiency 1.
     """
     class_of_token = class_of_token.cpu()
     ranked = torch.argsort(class_of_token, stable=True)

@@ -16,19 +16,13 @@ Block = slice | Tensor
 
 @dataclass(frozen=True, eq=False)
 class TokenClasses:
-    """Each token's class, for any order of the dictionary.
+    """Each token's class, for any order of the dictionary."""
 
-    Attributes:
-        of_token: (V,) int64 in [0, C), the class of each token.
-        place: (V,) int64, the place of each token among those of its class.
-        sizes: C numbers, the tokens of each class.
-        blocks: for each class, its tokens in the order of their places, in pieces: a slice of the dictionary, or
-            indices (n,). A dictionary sorted by frequency gives slices, but for a few special tokens.
-    """
-
-    of_token: Tensor
-    place: Tensor
-    sizes: tuple[int, ...]
+    of_token: Tensor  # (V,) int64 in [0, C), the class of each token
+    place: Tensor  # (V,) int64, the place of each token among those of its class
+    sizes: tuple[int, ...]  # C numbers, the tokens of each class
+    # For each class, its tokens in the order of their places, in pieces: a slice of the dictionary, or indices (n,). A
+    # dictionary sorted by frequency gives slices, but for a few special tokens.
     blocks: tuple[tuple[Block, ...], ...]
 
     @classmethod

@@ -20,13 +20,9 @@ from ..errors import UserError, fail, first_line
 
 
 def listen(task: Any, listener: Any, train_subset: str, *, seed_has_epoch: bool = False) -> None:
-    """Connects a criterion to its task.
+    """Connects a criterion, as `listener`, to the task instance that trains it on `train_subset`.
 
-    Args:
-        task: the `FairseqTask` instance that trains the criterion.
-        listener: the criterion, with the methods that `LikelihoodCriterion` lists under "called by the hooks".
-        train_subset: name of the training split.
-        seed_has_epoch: does fairseq add the epoch to the seed of the batches (--update-ordered-indices-seed)?
+    `seed_has_epoch`: does fairseq add the epoch to the seed of the batches (--update-ordered-indices-seed)?
     """
     _hook_iterators(task, listener, train_subset, seed_has_epoch)
     _hook_updates(task, listener)

@@ -44,19 +44,16 @@ class OutputLayer(NamedTuple):
 class LayerInput(NamedTuple):
     """What a model passes to its output layer."""
 
-    features: Tensor
-    """(B, T, D) H."""
-    weight: Tensor
-    """(V, D) W."""
-    bias: Tensor | None
-    """(V,) b, if the layer has one."""
+    features: Tensor  # (B, T, D) H
+    weight: Tensor  # (V, D) W
+    bias: Tensor | None  # (V,) b, if the layer has one
 
 
 _found: weakref.WeakKeyDictionary[nn.Module, OutputLayer] = weakref.WeakKeyDictionary()
 
 
 def output_layer(model: Any, net_input: dict[str, Any], vocabularies: set[int], criterion: str) -> OutputLayer:
-    """The output layer of a model, or one line and status 2.
+    """The output layer of a model, or one line and status 2, which names the criterion that asks.
 
     The first call for a model runs its forward twice without gradients, in evaluation mode and without logits. This
     changes neither the random state nor what the model keeps between calls.
@@ -65,7 +62,7 @@ def output_layer(model: Any, net_input: dict[str, Any], vocabularies: set[int], 
         model: a fairseq model, as the trainer passes it, wrapped or not.
         net_input: the keyword arguments of its forward, from a batch.
         vocabularies: sizes of the target dictionaries of the task; the layer has as many rows as one of them.
-        criterion: name of the criterion that asks, for the error.
+        criterion: its name.
     """
     inner = unwrapped(model)
     if inner in _found:

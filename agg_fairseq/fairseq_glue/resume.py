@@ -29,11 +29,7 @@ BAD_EPOCHS = "num_bad_epochs"
 
 
 def start_of(options: Any) -> tuple[Path, bool]:
-    """The file that fairseq starts a training from, if it exists; and whether it takes the weights alone of it.
-
-    Args:
-        options: `save_dir`, `restore_file`, `checkpoint_suffix`, `continue_once` and `finetune_from_model`.
-    """
+    """The file that fairseq starts a training from, if it exists; and whether it takes the weights alone of it."""
     suffix = options.checkpoint_suffix or ""
     if options.restore_file != LAST:
         return Path(options.restore_file.replace(".pt", f"{suffix}.pt")), False
@@ -107,12 +103,8 @@ def save_bad_epochs() -> None:
 def check_resume(cfg: Any, name: str) -> None:
     """Looks at the checkpoint that fairseq will restore, if there is one, and logs what it is.
 
-    Args:
-        cfg: options of a criterion: `reset_optimizer`, `reset_dataloader`, and those of `start_of`.
-        name: class name of the criterion, as fairseq saves it.
-
-    Raises:
-        ValueError: the file is no checkpoint, is damaged, or is of another criterion and its optimizer is not reset.
+    `cfg` has the options of a criterion, and `name` is that of its class, as fairseq saves it. ValueError: the file is
+    no checkpoint, is damaged, or is of another criterion and its optimizer is not reset.
     """
     path, tuned = start_of(cfg)
     if not path.is_file():

@@ -13,18 +13,10 @@ logger = logging.getLogger(__name__)
 
 
 def training_counts(task: Any, split: str) -> Tensor:
-    """The occurrences of each token as a target in a binarized split, on the target side.
+    """The occurrences of each token as a target in a binarized split: (V,) int64 over the target dictionary.
 
-    Args:
-        task: fairseq's language_modeling or translation task.
-        split: its name, such as "train".
-
-    Returns:
-        (V,) int64 over the target dictionary. If a language model predicts only a part of its dictionary, the other
-        tokens count as the unknown word, as they do in training.
-
-    Raises:
-        UserError: as `target_splits` and `count_tokens`.
+    Of a language_modeling or translation task. If a language model predicts only a part of its dictionary, the other
+    tokens count as the unknown word, as they do in training.
     """
     paths, dictionary = target_splits(task, split), task.target_dictionary
     logger.info(f"counting the target tokens of {len(paths)} file(s): {paths[0]}.bin …")

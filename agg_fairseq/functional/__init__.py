@@ -9,26 +9,3 @@ from .gates import Gates, freezing_gates
 from .log_unigram import log_unigram
 from .naive import gate_gradient, naive_gated_cross_entropy
 from .unlikelihood import Candidates, Unlikelihood, given_tokens, previous_tokens, repeated_ngrams
-
-__all__ = [
-    "Candidates",
-    "CrossEntropyOutput",
-    "Gates",
-    "Unlikelihood",
-    "agg_gates",
-    "agps_gates",
-    "center_rows_",
-    "cosine_regularizer",
-    "face_weights",
-    "freezing_gates",
-    "gate_gradient",
-    "gated_cross_entropy",
-    "given_tokens",
-    "log_unigram",
-    "mean_row_penalty",
-    "naive_gated_cross_entropy",
-    "previous_tokens",
-    "rare_tokens",
-    "repeated_ngrams",
-    "tokens_from_rank",
-]

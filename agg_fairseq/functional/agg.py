@@ -77,9 +77,6 @@ def agg_gates(
         rare: (V,) bool, R, as `rare_tokens` returns it; may be empty.
         which: "both"; "g1" or "g2" for that gate alone (Table 8); or "faded".
         alpha: for "faded", α of `rare_tokens`; None takes the highest rate in R, for a group chosen by its size.
-
-    Raises:
-        ValueError: `which` is none of these.
     """
     if which not in GATES:
         raise ValueError(f"expected gates to be one of {', '.join(GATES)}, got {which!r}")

@@ -53,20 +53,14 @@ from .unlikelihood import Unlikelihood
 class CrossEntropyOutput(NamedTuple):
     """The result of `gated_cross_entropy`; in nats where not said otherwise, zero at ignored positions."""
 
-    loss: Tensor
-    """Scalar, summed over positions; the only field that carries a gradient."""
-    nll: Tensor
-    """Like `target`: −log P[i, y_i]."""
-    terms: Tensor
-    """Like `target`: the summands of `loss`, that is `nll` with label smoothing, weight and penalties, if any."""
-    unlikelihood: Tensor
-    """Like `target`: the penalty before its weight; zero without one."""
-    z_loss: Tensor
-    """Like `target`: (log Σ_k exp z[k])² before its weight, in nats²; zero without a z-loss."""
-    adversarial: Tensor
-    """Like `target`: −log P' of the perturbed logits, which `terms` then has in place of `nll`; zero without ε."""
-    prediction: Tensor | None = None
-    """Like `target`: the arg-max of P, int64; None without `predict`."""
+    loss: Tensor  # scalar, summed over positions; the only field that carries a gradient
+    # The others are shaped like `target`.
+    nll: Tensor  # −log P[i, y_i]
+    terms: Tensor  # the summands of `loss`, that is `nll` with label smoothing, weight and penalties, if any
+    unlikelihood: Tensor  # the penalty before its weight; zero without one
+    z_loss: Tensor  # (log Σ_k exp z[k])² before its weight, in nats²; zero without a z-loss
+    adversarial: Tensor  # −log P' of the perturbed logits, which `terms` has in place of `nll`; zero without ε
+    prediction: Tensor | None = None  # the arg-max of P, int64; None without `predict`
 
 
 def gated_cross_entropy(
@@ -207,8 +201,7 @@ def face_weights(frequency: Tensor) -> Tensor:
         frequency: (V,) f, not negative: how often each token was output (OPR) or is in the training set.
 
     Returns:
-        (V,) float32, the weight of the likelihood at positions with that target. All 1 where nothing was output yet,
-        or all tokens equally often.
+        (V,) float32; all 1 where nothing was output yet, or all tokens equally often.
 
     Reference: Jiang et al. (2019), "Improving Neural Response Diversity with Frequency-Aware Cross-Entropy Loss";
     FACE-OPR in the tables of Choi et al. (2020).

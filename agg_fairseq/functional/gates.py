@@ -39,17 +39,11 @@ class Gates:
 
 
 def freezing_gates(rare: Tensor, parts: str) -> Gates:
-    """Gates that freeze parts of Eq. 4 on the rare tokens: 0 on a part that is frozen, 1 on the others.
+    """Gates that freeze parts of Eq. 4 on the rare tokens R (V,): 0 on a part that is frozen, 1 on the others.
 
     Part (a) pulls a rare token towards the features whose target it is, and is never frozen here; (b) pushes it away
-    from the features of targets that are not rare, (c) from those of the other rare ones.
-
-    Args:
-        rare: (V,) bool, R.
-        parts: "b", "c" or "bc".
-
-    Raises:
-        ValueError: `parts` is none of the three.
+    from the features of targets that are not rare, (c) from those of the other rare ones. `parts` is "b", "c" or "bc";
+    ValueError for another.
 
     Reference: Yu et al. (2022), Sec. 3.3, Eq. 4 and Table 2.
     """

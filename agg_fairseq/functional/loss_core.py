@@ -68,13 +68,10 @@ def wants_gradient(tensor: Tensor | None) -> bool:
 
 
 def scaled_gradients(ctx: Any, scale: Tensor, name: str) -> list[Tensor | None]:
-    """The result of `backward`: the gradients that the forward pass formed, times the gradient of the loss.
+    """The result of `backward`: the gradients that the forward pass formed, times that of the loss, a scalar.
 
-    Args:
-        ctx: context of the `torch.autograd.Function`; `ctx.gradients` is a list of None or (gradient, wanted dtype).
-            They are scaled in their own memory, so that a second call is a RuntimeError.
-        scale: the gradient of the loss, a scalar: 1, or a loss scale.
-        name: the operation, for the error message.
+    `ctx.gradients` is a list of None or (gradient, wanted dtype). They are scaled in their own memory, so that a second
+    call is a RuntimeError, which calls the operation by its `name`.
     """
     if ctx.gradients is None:
         raise RuntimeError(
@@ -82,12 +79,8 @@ def scaled_gradients(ctx: Any, scale: Tensor, name: str) -> list[Tensor | None]:
             "the loss again"
         )
     gradients, ctx.gradients = ctx.gradients, None
-    if not _is_one(scale):
+    # By 1, a pass over the gradients is saved. On a GPU never: to read the scale is to wait for the device.
+    if scale.is_cuda or scale.item() != 1:
         for gradient, _ in filter(None, gradients):
             gradient.mul_(scale.to(gradient.dtype))
     return [None if pair is None else pair[0].to(pair[1]) for pair in gradients]
-
-
-def _is_one(scale: Tensor) -> bool:
-    """Whether to save a pass over the gradients. On a GPU never: to read the scale is to wait for the device."""
-    return not scale.is_cuda and scale.item() == 1

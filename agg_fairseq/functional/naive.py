@@ -11,15 +11,7 @@ from .unlikelihood import Unlikelihood
 
 
 def gate_gradient(value: Tensor, gate: Tensor) -> Tensor:
-    """Eq. 6: equal to `value`, with its gradient multiplied by `gate`.
-
-    Args:
-        value: any shape.
-        gate: broadcastable to `value`, in [0, 1].
-
-    Returns:
-        Tensor of the broadcast shape.
-    """
+    """Eq. 6: equal to `value`, with its gradient multiplied by `gate`, in [0, 1] and broadcastable to `value`."""
     return gate * value + (1 - gate) * value.detach()
 
 

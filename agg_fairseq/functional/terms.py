@@ -28,22 +28,14 @@ from .unlikelihood import Unlikelihood, previous_tokens
 class PositionTerm(NamedTuple):
     """A term that `gated_cross_entropy` forms at each position, together with the likelihood; gated as that is."""
 
-    option: str
-    """Name of its weight."""
-    help: str
-    """What the weight does, for the command line."""
-    logged: str
-    """Name in the log, before the weight: a mean over tokens."""
-    digits: int
-    """Decimals in the log."""
-    argument: str
-    """The keyword argument of the operation that asks for the term, and the field of its output, (B, T)."""
-    value: Callable[[float, Tensor, int], Any]
-    """The value of that argument, from the weight, the targets (B, T) and the target that is ignored."""
-    unit: float = math.log(2)
-    """What the field is divided by in the log: log 2 from nats to bits."""
-    in_validation: bool = True
-    """Is it formed in validation too? Not if it is a way to train rather than a quantity to measure."""
+    option: str  # name of its weight
+    help: str  # what the weight does, for the command line
+    logged: str  # name in the log, before the weight: a mean over tokens
+    digits: int  # decimals in the log
+    argument: str  # of the operation, which asks for the term; and the field of its output, (B, T)
+    value: Callable[[float, Tensor, int], Any]  # of the argument, from weight, targets (B, T) and ignored target
+    unit: float = math.log(2)  # what the field is divided by in the log: log 2 from nats to bits
+    in_validation: bool = True  # is it formed in validation too? Not if it is a way to train rather than a measure
 
 
 class EmbeddingTerm(NamedTuple):
@@ -53,8 +45,7 @@ class EmbeddingTerm(NamedTuple):
     help: str
     logged: str
     digits: int
-    value: Callable[[Tensor, int | None], Tensor]
-    """A scalar, from W (V, D) and the row of padding, which is no token; None if there is no such row."""
+    value: Callable[[Tensor, int | None], Tensor]  # a scalar, from W (V, D) and the row of padding, if there is one
 
 
 POSITION_TERMS = (

@@ -25,17 +25,11 @@ SMALLEST_COMPLEMENT = 1e-30
 
 @dataclass(frozen=True)
 class Candidates:
-    """For each position, the tokens that should not follow. All positions of a sequence share a row.
+    """For each position, the tokens that should not follow. All positions of a sequence share a row."""
 
-    Args:
-        tokens: (B, U) int64, the distinct tokens of each of B sequences, padded with any token.
-        since: (B, U) int64, the first step at which the token is a candidate; for padding a step beyond the last.
-        steps: T, so that position i is step `i % T` of sequence `i // T`.
-    """
-
-    tokens: Tensor
-    since: Tensor
-    steps: int
+    tokens: Tensor  # (B, U) int64, the distinct tokens of each of B sequences, padded with any token
+    since: Tensor  # (B, U) int64, the first step at which the token is a candidate; for padding one beyond the last
+    steps: int  # T, so that position i is step `i % T` of sequence `i // T`
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """At positions (C,) of the flattened (B, T): tokens (C, U), and whether each is a candidate there (C, U)."""
@@ -45,25 +39,16 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Unlikelihood:
-    """The penalty `weight · L_UL` over some candidates.
+    """The penalty `weight · L_UL` over some candidates."""
 
-    Args:
-        weight: α >= 0.
-        candidates: which tokens at which positions.
-        spare_target: exclude the target from the candidates, as at the token level; False for the sequence level.
-    """
-
-    weight: float
+    weight: float  # α >= 0
     candidates: Candidates
-    spare_target: bool = True
+    spare_target: bool = True  # at the token level, the target is no candidate; at the sequence level it is
 
     def terms(self, positions: Tensor, target: Tensor, probabilities: Tensor) -> PenaltyTerms:
-        """Value and gradient at some positions.
+        """Value and gradient at C `positions` (C,) of the flattened (B, T) with `target` (C,).
 
-        Args:
-            positions: (C,) int64, in the flattened (B, T).
-            target: (C,) int64.
-            probabilities: (C, V) P; changed temporarily, and restored.
+        The probabilities P (C, V) are changed temporarily, and restored.
         """
         tokens, is_candidate = self.candidates.at(positions)  # C x U
         if self.spare_target:
@@ -90,18 +75,12 @@ class Unlikelihood:
 class PenaltyTerms(NamedTuple):
     """The penalty at C positions, before its weight."""
 
-    value: Tensor
-    """(C,) nats."""
-    tokens: Tensor
-    """(C, U)."""
-    odds: Tensor
-    """(C, U) w, 0 where a token is not a candidate."""
-    likeliest: Tensor
-    """(C, 1) int64, the arg-max of P."""
-    at_likeliest: Tensor
-    """(C, 1) the gradient into the logit of the arg-max, if that is a candidate."""
-    has_likeliest: Tensor
-    """(C, 1) bool, whether the arg-max is a candidate."""
+    value: Tensor  # (C,) nats
+    tokens: Tensor  # (C, U)
+    odds: Tensor  # (C, U) w, 0 where a token is not a candidate
+    likeliest: Tensor  # (C, 1) int64, the arg-max of P
+    at_likeliest: Tensor  # (C, 1) the gradient into the logit of the arg-max, if that is a candidate
+    has_likeliest: Tensor  # (C, 1) bool, whether the arg-max is a candidate
 
     def add_gradient_(self, residual: Tensor, at_likeliest: Tensor, weight: float) -> None:
         """Adds `weight · w` to the candidates of a gradient (C, V) that already holds `−weight · s·P`, in place.

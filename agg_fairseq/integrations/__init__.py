@@ -2,5 +2,3 @@
 
 from .log_unigram import load_pretrained
 from .objective import GatedObjective, label_counts
-
-__all__ = ["GatedObjective", "label_counts", "load_pretrained"]

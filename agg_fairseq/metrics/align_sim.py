@@ -21,17 +21,11 @@ Progress = Callable[[Sequence[Tensor]], Iterable[Tensor]]
 
 @dataclass(frozen=True)
 class LinkCounts:
-    """Number of links of each source token to each target token in a word alignment, over a joined vocabulary.
+    """Number of links of each source token to each target token in a word alignment, over a joined vocabulary."""
 
-    Args:
-        source: (P,) int64 tokens of the source language.
-        target: (P,) int64 tokens of the target language.
-        count: (P,) positive; the counts of a pair that occurs more than once are added.
-    """
-
-    source: Tensor
-    target: Tensor
-    count: Tensor
+    source: Tensor  # (P,) int64 tokens of the source language
+    target: Tensor  # (P,) int64 tokens of the target language
+    count: Tensor  # (P,) positive; the counts of a pair that occurs more than once are added
 
     def tokens(self) -> Tensor:
         """The tokens that were ever linked (n,), ascending."""
@@ -95,19 +89,11 @@ def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = 10.0, p
 
 
 def orthogonal_align_sim(links: LinkCounts, vocabulary: int, *, temperature: float = 10.0) -> Tensor:
-    """AlignSim_i of orthogonal embeddings, which carry no information: the baseline that `align_sim` is compared with.
+    """(V,) float64, `align_sim` of orthogonal embeddings, which carry no information: the baseline to compare with.
 
     It is high for words that are the same in both languages, since these are mostly aligned with themselves, whatever
     the embeddings. In closed form, with O(P) operations apart from sorting:
     `(e^−τ·Σ_j a(i, j) + (1 − e^−τ)·a(i, i)) / (‖a(i)‖·√(1 + (V − 1)·e^−2τ))`.
-
-    Args:
-        links: between tokens below V.
-        vocabulary: V.
-        temperature: τ > 0.
-
-    Returns:
-        (V,) float64, as `align_sim` of an identity matrix.
     """
     rows, columns, counts = links.labels(vocabulary)
     others = math.exp(-temperature)  # â of every other word, where the word itself has 1
@@ -119,10 +105,6 @@ def orthogonal_align_sim(links: LinkCounts, vocabulary: int, *, temperature: flo
 
 
 def group_means(values: Tensor, groups: FrequencyGroups) -> dict[str, float | None]:
-    """The mean of the values (V,) that are not NaN, in each group of tokens, and over all tokens as `total`.
-
-    Returns:
-        Mean by group; None where there is no such value.
-    """
+    """The mean of the values (V,) that are not NaN, in each group and over all tokens as `total`; None without such."""
     of_group = {name: values[groups.members(name)] for name in groups.names} | {"total": values}
     return {name: found.nanmean().item() if not found.isnan().all() else None for name, found in of_group.items()}

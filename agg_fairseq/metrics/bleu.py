@@ -12,25 +12,15 @@ COMPOUND = re.compile(r"(\S)-(\S)", re.ASCII)  # ASCII: what is a space to fairs
 
 @dataclass(frozen=True)
 class Bleu:
-    """A score and its parts.
+    """A score and its parts."""
 
-    Args:
-        score: 0 to 100.
-        precisions: of n-grams in percent, for n = 1 to 4.
-        brevity_penalty: 0 to 1.
-        ratio: of the lengths of hypotheses and references.
-        hypothesis_length: in tokens.
-        reference_length: in tokens.
-        signature: sacrebleu's own, of all its settings.
-    """
-
-    score: float
-    precisions: list[float]
-    brevity_penalty: float
-    ratio: float
-    hypothesis_length: int
+    score: float  # 0 to 100
+    precisions: list[float]  # of n-grams in percent, for n = 1 to 4
+    brevity_penalty: float  # 0 to 1
+    ratio: float  # of the lengths of hypotheses and references
+    hypothesis_length: int  # in tokens
     reference_length: int
-    signature: str
+    signature: str  # sacrebleu's own, of all its settings
 
 
 def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], **options: Any) -> Bleu:
@@ -41,9 +31,6 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], **options:
         references: as many.
         options: of `sacrebleu.metrics.BLEU`, such as `tokenize`; its defaults are those to report. It warns of
             hypotheses that look tokenized, unless `force` is True.
-
-    Raises:
-        ImportError: sacrebleu is missing.
 
     Reference: Papineni et al. (2002); Post (2018).
     """
@@ -66,9 +53,6 @@ def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu
     """BLEU of lines of tokens, separated by spaces, with compounds split, as fairseq's compound_split_bleu.sh.
 
     As in fairseq-score, an empty line counts as one token, its end.
-
-    Raises:
-        ImportError: sacrebleu is missing.
 
     Reference: Vaswani et al. (2017).
     """

@@ -1,4 +1,7 @@
-"""How diverse texts are, each by itself and together: Distinct, Repetition, Uniq, Self-BLEU."""
+"""How diverse texts are, each by itself and together: Distinct, Repetition, Uniq, Self-BLEU.
+
+A text is a list of tokens. The functions raise TypeError for a string, and ValueError where there is no text.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,10 @@ SMOOTHING = 0.1
 
 
 def distinct(texts: Sequence[Text], max_order: int = 3) -> list[float]:
-    """Distinct-n: the mean over texts of the number of distinct n-grams, divided by the number of tokens.
+    """Distinct-n for n = 1 to `max_order`, in [0, 1]: the mean over texts of distinct n-grams divided by tokens.
 
     A text of h tokens has h − n + 1 n-grams, so one that repeats nothing has a value of 1 − (n − 1)/h. A text shorter
     than n, or empty, has 0.
-
-    Args:
-        texts: lists of tokens.
-        max_order: N, at least 1.
-
-    Returns:
-        Distinct-1, …, Distinct-N, each in [0, 1].
-
-    Raises:
-        ValueError: there is no text, or `max_order` is below 1.
-        TypeError: a text is a string.
 
     Reference: Li et al. (2016), who count in all texts together; per text, Choi et al. (2020), Sec. 4.1.6.
     """
@@ -44,22 +36,12 @@ def distinct(texts: Sequence[Text], max_order: int = 3) -> list[float]:
 
 
 def repetition(texts: Sequence[Text]) -> float:
-    """The share of texts that end in a repeated phrase, by the rule of Holtzman et al.'s released script.
+    """The share, in [0, 1], of texts that end in a repeated phrase, by the rule of Holtzman et al.'s released script.
 
     For each length n from 1 to 90 tokens, r_n is the number of times that the last n tokens of the text occur in a row
     at its end. Let n* be the length with the largest r_n, the smallest of several. The text repeats itself if r_n* ≥ 2
     and either n* ≥ 3 or r_n* > 50. So `a b c a b c` does. `a a a a a a` does not, because n* = 1: the phrase `a a a`
     also occurs twice, but `a` occurs six times, which is not more than 50.
-
-    Args:
-        texts: lists of tokens.
-
-    Returns:
-        In [0, 1]. A text shorter than two phrases of 3 tokens does not repeat itself.
-
-    Raises:
-        ValueError: there is no text.
-        TypeError: a text is a string.
 
     Reference: Holtzman et al. (2020), `metrics/repetition.py` of their code.
     """
@@ -78,36 +60,19 @@ def repetition(texts: Sequence[Text]) -> float:
 
 
 def unique_tokens(texts: Sequence[Text]) -> int:
-    """Uniq: the number of distinct tokens in all texts together.
-
-    Raises:
-        ValueError: there is no text.
-        TypeError: a text is a string.
-
-    Reference: Welleck et al. (2020).
-    """
+    """Uniq: the number of distinct tokens in all texts together (Welleck et al. 2020)."""
     check_texts(texts)
     return len(set().union(*texts))
 
 
 def self_bleu(texts: Sequence[Text], max_order: int = 3) -> list[float]:
-    """Self-BLEU-n: the mean over texts of BLEU-n of a text with all others as its references.
+    """Self-BLEU-n for n = 1 to `max_order`, in [0, 1]: the mean over texts of BLEU-n with all others as references.
 
     BLEU-n = min(1, exp(1 − r/h)) · (Π_{k=1}^{n} p_k)^(1/n) for each text, with h its length, r the length of another
     text that is closest to h (the shorter of two), and p_k its clipped k-gram precision. Where no k-gram matches, 0.1
     match is counted, out of 1 where the text is shorter than k; where no token matches, BLEU is 0. This is NLTK's
     `sentence_bleu(others, text, (1/n,) * n, SmoothingFunction().method1)`, in time linear in the tokens of all texts.
-
-    Args:
-        texts: at least two lists of tokens.
-        max_order: N, at least 1.
-
-    Returns:
-        Self-BLEU-1, …, Self-BLEU-N, each in [0, 1]; 1 where the texts are the same.
-
-    Raises:
-        ValueError: there are fewer than two texts, or `max_order` is below 1.
-        TypeError: a text is a string.
+    ValueError for fewer than two texts.
 
     Reference: Zhu et al. (2018); Papineni et al. (2002).
     """

@@ -16,15 +16,10 @@ MASS_PERCENT = (40, 30, 20, 10)
 
 @dataclass(frozen=True)
 class FrequencyGroups:
-    """The frequency group of each token.
+    """The frequency group of each token."""
 
-    Args:
-        of_token: (V,) int64, an index into `names`, or −1 for a token that is in no group.
-        names: from the most frequent group to the rarest.
-    """
-
-    of_token: Tensor
-    names: tuple[str, ...] = GROUPS
+    of_token: Tensor  # (V,) int64, an index into `names`, or −1 for a token that is in no group
+    names: tuple[str, ...] = GROUPS  # from the most frequent group to the rarest
 
     def members(self, name: str) -> Tensor:
         """The tokens of a group (n,), as ascending indices."""
@@ -41,9 +36,6 @@ def frequency_groups(counts: Tensor, *, excluded: tuple[int, ...] = ()) -> Frequ
     Args:
         counts: (V,) occurrences in the training set.
         excluded: tokens in no group (those that are never a target: pad and bos).
-
-    Returns:
-        FrequencyGroups: of all tokens except the excluded ones.
 
     Reference: Yu et al. (2022), Sec. 3.1.
     """
@@ -62,15 +54,7 @@ def frequency_groups(counts: Tensor, *, excluded: tuple[int, ...] = ()) -> Frequ
 def relative_frequency_groups(counts: Tensor, *, excluded: tuple[int, ...] = ()) -> FrequencyGroups:
     """Tokens that each make up at least 1e-5 of the training text (frequent), at least 1e-6 (medium), or less (rare).
 
-    Args:
-        counts: (V,) occurrences in the training set.
-        excluded: tokens in no group (those that are never a target: pad and bos).
-
-    Returns:
-        FrequencyGroups: of all tokens except the excluded ones.
-
-    Raises:
-        ValueError: `counts` are all zero.
+    Args: as those of `frequency_groups`; ValueError if the counts are all zero.
 
     Reference: Yu et al. (2021), Sec. 2.1.
     """
@@ -83,20 +67,14 @@ def relative_frequency_groups(counts: Tensor, *, excluded: tuple[int, ...] = ())
 
 
 def frequency_mass_groups(counts: Tensor) -> FrequencyGroups:
-    """The tokens that make up the top 40%, next 30%, next 20% and last 10% of the training text.
+    """The tokens that make up the top 40%, next 30%, next 20% and last 10% of the training text: `MASS_GROUPS`.
 
     Tokens are ranked by decreasing count, ties by index. If the text is sorted by that rank, a token is in the group of
     the part in which its occurrences begin, so the most frequent token is always frequent. Tokens that were never seen
     are very rare.
 
     Args:
-        counts: (V,) occurrences in the training set, whole numbers.
-
-    Returns:
-        FrequencyGroups: of all tokens, with the names `MASS_GROUPS`.
-
-    Raises:
-        ValueError: `counts` is not a vector, has a negative number, or is all zero.
+        counts: (V,) occurrences in the training set, whole numbers, not all zero; else ValueError.
 
     Reference: Choi et al. (2020), Sec. 4.3 and Fig. 2, which give the top 40% and the bottom 10%.
     """
@@ -113,20 +91,7 @@ def frequency_mass_groups(counts: Tensor) -> FrequencyGroups:
 
 
 def group_shares(tokens: Tensor, groups: FrequencyGroups) -> dict[str, float]:
-    """The share of each group in the tokens of a text.
-
-    Args:
-        tokens: (N,) indices, N >= 1.
-        groups: the group of each token of the vocabulary.
-
-    Returns:
-        Share by group, in [0, 1].
-
-    Raises:
-        ValueError: there are no tokens.
-
-    Reference: Choi et al. (2020), Fig. 2.
-    """
+    """The share, in [0, 1], of each group in the tokens (N,) of a text, N >= 1 (Choi et al. 2020, Fig. 2)."""
     if tokens.numel() == 0:
         raise ValueError("expected at least one token, got none")
     of_token = groups.of_token[tokens]  # N

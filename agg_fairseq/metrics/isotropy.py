@@ -62,10 +62,7 @@ def mean_cosine_between(first: Tensor, second: Tensor) -> float:
 
 
 def mean_inner_product(weight: Tensor) -> float:
-    """The mean of w_i · w_j over all pairs i ≠ j, (‖Σ_k w_k‖² − Σ_k ‖w_k‖²) / (V (V − 1)), in O(V·D).
-
-    Args:
-        weight: (V, D) embeddings; NaN for fewer than two.
+    """The mean of w_i · w_j over all pairs i ≠ j, (‖Σ_k w_k‖² − Σ_k ‖w_k‖²) / (V (V − 1)), in O(V·D); NaN for V < 2.
 
     Reference: Yu et al. (2021), Fig. 2.
     """
@@ -112,18 +109,12 @@ def isoscore(weight: Tensor) -> float:
 class Geometry(NamedTuple):
     """Measures of embeddings W with mean row μ; NaN where a measure is not defined."""
 
-    isotropy: float
-    """I(W), in [0, 1], as `isotropy`."""
-    isotropy_centered: float
-    """I(W − μ), in [0, 1]: `isotropy` after μ has been subtracted from each row."""
-    mean_cosine: float
-    """S(W), in [−1, 1], as `mean_cosine`; not defined if all rows are zero."""
-    mean_cosine_centered: float
-    """S(W − μ), in [−1, 1]; not defined if all rows are equal to μ."""
-    mean_share: float
-    """‖μ‖ / mean_k ‖w_k‖, in [0, 1]: 1 if all rows are multiples of one direction; not defined if all are zero."""
-    isoscore: float
-    """IsoScore, in [0, 1], as `isoscore`; it is the same for W and for W − μ."""
+    isotropy: float  # I(W), in [0, 1], as `isotropy`
+    isotropy_centered: float  # I(W − μ), in [0, 1]: `isotropy` after μ has been subtracted from each row
+    mean_cosine: float  # S(W), in [−1, 1], as `mean_cosine`; not defined if all rows are zero
+    mean_cosine_centered: float  # S(W − μ), in [−1, 1]; not defined if all rows are equal to μ
+    mean_share: float  # ‖μ‖ / mean_k ‖w_k‖, in [0, 1]: 1 if all rows are multiples of one direction
+    isoscore: float  # IsoScore, in [0, 1], as `isoscore`; it is the same for W and for W − μ
 
 
 def geometry(weight: Tensor, *, center: Tensor | None = None) -> Geometry:
@@ -158,10 +149,7 @@ def geometry(weight: Tensor, *, center: Tensor | None = None) -> Geometry:
 
 
 def singular_values(weight: Tensor) -> Tensor:
-    """The singular values of `weight` (V, D), largest first, divided by the largest.
-
-    Reference: Yu et al. (2022), Fig. 3c.
-    """
+    """The singular values of `weight` (V, D), largest first, divided by the largest (Yu et al. 2022, Fig. 3c)."""
     values = eigenvectors(check_embeddings(weight))[0].clamp(min=0).sqrt().flip(0)  # D
     return values / values[0].clamp(min=torch.finfo(values.dtype).tiny)
 
@@ -181,11 +169,7 @@ def principal_projection(weight: Tensor, dimensions: int = 2) -> Tensor:
 
 
 def check_embeddings(weight: Tensor) -> Tensor:
-    """The embeddings (V, D), detached, after their checks.
-
-    Raises:
-        ValueError: `weight` is not a matrix, has no rows, or holds a value that is not finite.
-    """
+    """The embeddings (V, D), detached; ValueError for no matrix, no rows, or a value that is not finite."""
     if weight.dim() != 2 or len(weight) == 0:
         raise ValueError(f"expected embeddings of shape (V, D) with V >= 1, got {tuple(weight.shape)}")
     w = weight.detach()

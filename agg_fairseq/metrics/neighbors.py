@@ -28,9 +28,6 @@ def nearest_neighbors(
     Returns:
         For each query, at most k pairs of a row and its cosine, in [−1, 1], the nearest first.
 
-    Raises:
-        ValueError: `weight` is not a matrix, or holds a value that is not finite; a query is zero.
-
     Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12.
     """
     if not queries.any(dim=1).all():

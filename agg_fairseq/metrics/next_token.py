@@ -12,8 +12,8 @@ can be made lower by expecting rare tokens more often, and the perplexity within
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -49,6 +49,14 @@ class NextTokenStatistics:
         self._positions: list[tuple[Tensor, Tensor]] | None = [] if keep_positions else None
         indices = range(len(groups.names))
         self._members = [(groups.of_token == index).nonzero().squeeze(1) for index in (*indices, -1)]
+
+    @classmethod
+    def of(cls, chunks: Iterable[tuple[Tensor, Tensor]], *arguments: Any, **options: Any) -> NextTokenStatistics:
+        """Those of all chunks of a text, each as `add` takes it; the other arguments are those of the class."""
+        found = cls(*arguments, **options)
+        for log_probs, target in chunks:
+            found.add(log_probs, target)
+        return found
 
     def add(self, log_probs: Tensor, target: Tensor) -> None:
         """Adds positions.
@@ -96,11 +104,7 @@ class NextTokenStatistics:
         return self._perplexity(self._nll - self._group_nll)
 
     def calibrated_perplexity(self) -> dict[str, float | None]:
-        """`perplexity` with the offsets added to the logits of the groups.
-
-        Raises:
-            ValueError: there are no offsets.
-        """
+        """`perplexity` with the offsets added to the logits of the groups."""
         return self._perplexity(self._of_offsets(self._calibrated_nll))
 
     def unique_predictions(self) -> dict[str, int]:
@@ -125,30 +129,19 @@ class NextTokenStatistics:
         return self._over_observed(self._expected)
 
     def calibrated_expected_over_observed(self) -> dict[str, float | None]:
-        """`expected_over_observed` with the offsets added to the logits of the groups.
-
-        Raises:
-            ValueError: there are no offsets.
-        """
+        """`expected_over_observed` with the offsets added to the logits of the groups."""
         return self._over_observed(self._of_offsets(self._calibrated_expected))
 
     def frequencies_over_observed(self, counts: Tensor) -> dict[str, float | None]:
-        """`expected_over_observed` of the training frequencies, the same at all positions.
+        """`expected_over_observed` of the training frequencies, from counts (V,), the same at all positions.
 
         Where the text has fewer rare tokens than the training set, a model that has learned their frequency is above 1.
-
-        Args:
-            counts: (V,) occurrences in the training set, not all zero.
         """
         share = self.tokens / counts.sum().double()
         return self._over_observed(torch.stack([counts[tokens.cpu()].sum() * share for tokens in self._members]))
 
     def fit_offsets(self) -> Tensor:
-        """`fit_group_offsets` of the positions that were kept.
-
-        Raises:
-            ValueError: none were kept; or as `fit_group_offsets`.
-        """
+        """`fit_group_offsets` of the positions that were kept; ValueError also if there are none."""
         if not self._positions:
             raise ValueError("found no positions; expected some, added with keep_positions")
         log_probs, groups = map(torch.cat, zip(*self._positions, strict=True))

@@ -1,4 +1,7 @@
-"""n-grams of texts, and how close those of generated texts are to the references': KL divergence and MS-Jaccard."""
+"""n-grams of texts, and how close those of generated texts are to the references': KL divergence and MS-Jaccard.
+
+A text is a list of tokens. The measures raise TypeError for a string, and ValueError for no text or no token on a side.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,7 @@ def count_ngrams(texts: Iterable[Text], order: int) -> Counter[tuple[str, ...]]:
 
 
 def check_texts(texts: Sequence[Text], max_order: int = 1) -> None:
-    """Checks the texts that a measure is given.
-
-    Raises:
-        TypeError: a text is a string, which is not split into tokens yet.
-        ValueError: there is no text, or `max_order` is below 1.
-    """
+    """Raises TypeError for a text that is a string, ValueError for no text, or for a `max_order` below 1."""
     if max_order < 1:
         raise ValueError(f"expected n-grams of order 1 or more, got {max_order}")
     if len(texts) == 0:
@@ -41,21 +39,11 @@ def check_texts(texts: Sequence[Text], max_order: int = 1) -> None:
 
 
 def kl_divergence(generated: Sequence[Text], references: Sequence[Text]) -> float:
-    """KLD = Σ_v p_ref(v) log(p_ref(v) / p_gen(v)), where p are the relative frequencies of tokens on each side.
+    """KLD = Σ_v p_ref(v) log(p_ref(v) / p_gen(v)) in nats, with p the relative frequencies of tokens on each side.
 
     The sum is over the tokens of either side. On a side that lacks a token its probability is 1e-10; the other
-    probabilities are not changed.
-
-    Args:
-        generated: lists of tokens.
-        references: lists of tokens; the number of texts may differ.
-
-    Returns:
-        In nats; 0 where the frequencies agree, at most log(1e10), about 23.
-
-    Raises:
-        ValueError: there are no texts on a side, or they have no token.
-        TypeError: a text is a string.
+    probabilities are not changed. So it is 0 where the frequencies agree, and at most log(1e10), about 23. The numbers
+    of texts may differ.
 
     Reference: Choi et al. (2020), Sec. 4.1.6.
     """
@@ -65,23 +53,11 @@ def kl_divergence(generated: Sequence[Text], references: Sequence[Text]) -> floa
 
 
 def ms_jaccard(generated: Sequence[Text], references: Sequence[Text], max_order: int = 3) -> list[float | None]:
-    """MS-Jaccard-n: the geometric mean, over k = 1, …, n, of J_k = Σ_g min(C_gen, C_ref) / Σ_g max(C_gen, C_ref).
+    """MS-Jaccard-n for n = 1 to `max_order`: the geometric mean of J_1, …, J_n, in [0, 1]; 1 where the k-grams agree.
 
-    C(g) of a side is the number of occurrences of the k-gram g in all its texts, divided by the number of its texts.
-    The sums are over the k-grams of either side. J_k is computed in whole numbers.
-
-    Args:
-        generated: lists of tokens.
-        references: lists of tokens; the number of texts may differ.
-        max_order: N, at least 1.
-
-    Returns:
-        MS-Jaccard-1, …, MS-Jaccard-N, each in [0, 1]; 1 where the k-grams agree. None for the orders k at which no text
-        of either side has a k-gram.
-
-    Raises:
-        ValueError: there are no texts on a side, neither side has a token, or `max_order` is below 1.
-        TypeError: a text is a string.
+    J_k = Σ_g min(C_gen, C_ref) / Σ_g max(C_gen, C_ref), over the k-grams g of either side, where C(g) of a side is the
+    number of occurrences of g in all its texts, divided by the number of its texts. J_k is computed in whole numbers.
+    None for the orders at which no text of either side has a k-gram.
 
     Reference: Alihosseini et al. (2019), whose released code does not pad the texts; Choi et al. (2020), Sec. 4.1.6.
     """

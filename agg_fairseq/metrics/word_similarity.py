@@ -14,30 +14,22 @@ DECIMALS = 12
 
 @dataclass(frozen=True)
 class WordSimilarity:
-    """Agreement with the human scores of pairs of words.
+    """Agreement with the human scores of pairs of words."""
 
-    Args:
-        spearman: rank correlation in [−1, 1] over the covered pairs; None for fewer than two, or where all cosines or
-            all scores are the same.
-        covered: number of pairs with a vector for both words.
-    """
-
+    # Rank correlation in [−1, 1]; None for fewer than two covered pairs, or where all cosines or scores are the same.
     spearman: float | None
-    covered: int
+    covered: int  # number of pairs with a vector for both words
 
 
 def word_vectors(weight: Tensor, words: Sequence[Sequence[int]]) -> Tensor:
     """The vector of each word: the mean of the embeddings of its tokens.
 
     Args:
-        weight: (V, D) embeddings.
+        weight: (V, D) embeddings; ValueError if a row that is used is not finite.
         words: the tokens of each word, as rows of `weight`.
 
     Returns:
         (N, D) float64; zeros for a word of no tokens, and for one with a token whose embedding is all zeros.
-
-    Raises:
-        ValueError: a row that is used is not finite.
     """
     vectors = []
     for word in words:
@@ -61,12 +53,6 @@ def word_similarity(
         first: the tokens of the first word of each pair, as rows of `weight`; none for a word that is not covered.
         second: those of the second word.
         scores: human scores of the similarity of each pair, on any scale.
-
-    Returns:
-        WordSimilarity.
-
-    Raises:
-        ValueError: as `word_vectors`.
 
     Reference: Yu et al. (2022), Sec. 5.2, Table 6.
     """

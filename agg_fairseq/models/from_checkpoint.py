@@ -1,16 +1,16 @@
-"""The model of a checkpoint, built by fairseq."""
+"""The model of a checkpoint, built by fairseq; and the checkpoint of a sibling, a model with another output layer."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils, tasks
 from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import OmegaConf
-from torch import nn
+from torch import Tensor, nn
 
 from ..awd_lstm import streams_task  # noqa: F401 — importing registers the task
 from ..checkpoints import Checkpoint
@@ -20,15 +20,12 @@ from ..errors import UserError, first_line
 def build_model(
     checkpoint: Checkpoint, data: str | Path, overrides: Mapping[str, Any] | None = None
 ) -> tuple[nn.Module, Any]:
-    """Builds the model, in evaluation mode, and its task.
+    """Builds the model, of any architecture of fairseq or of this package, in evaluation mode, and its task.
 
     Args:
-        checkpoint: of any of fairseq's architectures, or of this package's.
+        checkpoint: of fairseq-train.
         data: folder of `fairseq-preprocess`, with the dictionary that the model was trained with.
         overrides: values of the checkpoint's options to replace, by name.
-
-    Raises:
-        UserError: fairseq cannot build the model that the checkpoint describes.
     """
     state = dict(checkpoint.state)  # fairseq brings an older state up to date in place
     try:
@@ -46,3 +43,38 @@ def build_model(
             f"{checkpoint}: fairseq cannot build its model from it ({first_line(error)}); expected one of "
             "a registered architecture, and the data folder that it was trained with"
         ) from error
+
+
+def architecture(checkpoint: Checkpoint, models: Collection[str], expected: str) -> str:
+    """The model's name in fairseq, one of `models`, with one softmax over all tokens; `expected` is for the error."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    options = checkpoint.model_options
+    name = options.get("_name") or options.get("arch") or "?"
+    model = ARCH_MODEL_NAME_REGISTRY.get(name, name)
+    if model not in models:
+        raise UserError(f"{checkpoint}: found a model {name}; expected {expected}")
+    if options.get("adaptive_softmax_cutoff") is not None:
+        raise UserError(f"{checkpoint}: found an adaptive softmax; expected one softmax over all tokens")
+    return model
+
+
+def sibling_state(
+    checkpoint: Checkpoint, model: str, sibling: str, parameters: Mapping[str, Tensor], **options: Any
+) -> dict[str, Any]:
+    """The contents of a checkpoint whose model is that of another one with another output layer.
+
+    Args:
+        checkpoint: of the parent.
+        model: its `architecture`; names of fairseq's architectures begin with it.
+        sibling: with what the sibling's begin instead.
+        parameters: of the sibling; so the state of the optimizer, which is of others, is left out.
+        options: of the output layer.
+    """
+    state = {**checkpoint.state, "model": parameters, "last_optimizer_state": None}
+    state |= {key: copy.deepcopy(state.get(key)) for key in ("cfg", "args")}
+    of_model = state["cfg"]["model"] if state["cfg"] else state["args"]
+    of_model = of_model if isinstance(of_model, dict) else vars(of_model)
+    names = {key: sibling + of_model[key].removeprefix(model) for key in ("_name", "arch") if of_model.get(key)}
+    of_model.update(names, **options)
+    return state

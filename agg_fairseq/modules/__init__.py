@@ -5,5 +5,3 @@ from .agps_state import AgpsState
 from .frozen_rows import FrozenRows
 from .token_counter import TokenCounter
 from .unigram_linear import UnigramLinear
-
-__all__ = ["AggState", "AgpsState", "FrozenRows", "TokenCounter", "UnigramLinear"]

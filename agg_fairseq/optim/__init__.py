@@ -1,5 +1,3 @@
 """Optimizers in plain PyTorch. `fairseq_optimizers.py` registers them with fairseq."""
 
 from .coupled_adam import CoupledAdam
-
-__all__ = ["CoupledAdam"]

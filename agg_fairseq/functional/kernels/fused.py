@@ -66,11 +66,8 @@ class FusedLoss(ChunkedLoss):
     def _run_positions(self, start: int, operands: triton_rows.Operands, logits: Tensor, gated: Tensor | None) -> None:
         """Adds the C positions from `start` on to outputs and gradients.
 
-        Args:
-            start: the first position.
-            operands: what the kernel reads beside the logits, for all N positions.
-            logits: (C, width) memory for the logits, and for the residuals that take their place.
-            gated: (C, width) memory for the gated residuals; None without gates.
+        `logits` (C, width) is memory for the logits, and for the residuals that take their place; `gated` (C, width)
+        for the gated residuals, None without gates.
         """
         chunk, vocabulary = slice(start, start + len(logits)), len(self.weight)
         scale = HALF_SCALE if self.weight.dtype == torch.float16 else 1.0

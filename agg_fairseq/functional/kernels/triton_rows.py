@@ -36,16 +36,11 @@ class Operands(NamedTuple):
     """
 
     width: int
-    target: Tensor
-    """(N,) int64 y."""
-    bias: Tensor | None
-    """(width,) float32."""
-    importance: Tensor | None
-    """(N,) float32 ω; None is 1."""
-    rare: Tensor | None
-    """(V,) uint8 R; None without gates."""
-    gates: Tensor | None
-    """(2, width) float32, 1 outside R: at common targets, and at rare ones."""
+    target: Tensor  # (N,) int64 y
+    bias: Tensor | None  # (width,) float32
+    importance: Tensor | None  # (N,) float32 ω; None is 1
+    rare: Tensor | None  # (V,) uint8 R; None without gates
+    gates: Tensor | None  # (2, width) float32, 1 outside R: at common targets, and at rare ones
 
     @classmethod
     def of(
