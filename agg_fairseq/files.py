@@ -16,11 +16,7 @@ from .errors import UserError, first_line
 
 
 def open_file(path: str | Path, mode: str = "r", **options: Any) -> IO[Any]:
-    """Opens a file to read it, as `open` does, but no pipe or device: these may never come to an end.
-
-    Raises:
-        OSError: there is no such file, or it is something else.
-    """
+    """Opens a file to read it, as `open` does, but no pipe or device, which may never come to an end: OSError."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "expected a file, found a folder, a pipe or a device", str(path))
     return open(path, mode, **options)

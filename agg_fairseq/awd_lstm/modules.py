@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-State = tuple[tuple[Tensor, Tensor], ...]
-"""For each layer its hidden state and its cell state, (B, H_l) each."""
+State = tuple[tuple[Tensor, Tensor], ...]  # for each layer its hidden state and its cell state, (B, H_l) each
 
 
 class LSTMDropout(NamedTuple):

@@ -33,12 +33,7 @@ class StreamDataset(FairseqDataset):
         self.arrange(1)
 
     def arrange(self, streams: int, rows: range | None = None) -> None:
-        """Divides the text.
-
-        Args:
-            streams: number of streams, at most N.
-            rows: those that are in the batches of this worker; None: all.
-        """
+        """Divides the text into streams, at most N; `rows` are those in the batches of this worker (None: all)."""
         self.streams, self.rows = streams, rows or range(streams)
         self.set_epoch(self.epoch)
 

@@ -32,12 +32,8 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
     """Writes the mean of checkpoints of one model as a checkpoint.
 
     All but the parameters is that of the first checkpoint, except what only its own run could go on from: the state of
-    the optimizer, a moving average of the weights, and the token counts of a criterion.
-
-    Args:
-        checkpoints: at least one, by the names of their rows; opened with `training_state=False`, or their optimizers'
-            states stay in memory.
-        output: the file to write.
+    the optimizer, a moving average of the weights, and the token counts of a criterion. Open the checkpoints with
+    `training_state=False`, or their optimizers' states stay in memory.
 
     Returns:
         Result: a row per checkpoint, with its updates and its validation loss (in bits, as fairseq reports it; None
@@ -99,15 +95,10 @@ def check_output(paths: Sequence[Path], output: str | Path) -> None:
 def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of each parameter over checkpoints of one model, in the order and the dtypes of the first one's.
 
-    Summed in float64, one parameter after the other: beside the tensors that are given, which may be mapped from
-    files, only the result and one parameter in float64 take memory. Parameters that share memory in all models do so in
-    the result too. What is no floating-point number, and what is listed in `WITHOUT_MEAN`, must be the same in all.
-
-    Args:
-        models: the parameters by name, of each model by the name that errors call it; at least one.
-
-    Raises:
-        ValueError: a model differs from the first in the names, the shapes or what must be the same.
+    Summed in float64, one parameter after the other: beside the tensors that are given, which may be mapped from files,
+    only the result and one parameter in float64 take memory. Parameters that share memory in all models do so in the
+    result too. What is no floating-point number, and what is listed in `WITHOUT_MEAN`, must be the same in all, and so
+    must names and shapes: else ValueError, which calls the models by the names that they are given under.
 
     Reference: Vaswani et al. (2017), Sec. 6.1.
     """

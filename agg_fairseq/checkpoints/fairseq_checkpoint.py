@@ -25,11 +25,9 @@ from .transformers_model import is_pretrained
 
 OUTPUT_NAMES = ("decoder.output_projection.weight", "decoder.fc_out.weight", "decoder.fc3.weight")
 """The output layers of fairseq's transformers, LSTMs and convolutional models (`fconv`)."""
-UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"
-"""What `UnigramLinear` adds to the parameters."""
+UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"  # what `UnigramLinear` adds to the parameters
 INPUT_NAME = "decoder.embed_tokens.weight"
-STREAMS = "language_modeling_streams"
-"""The task of models that carry their state from batch to batch."""
+STREAMS = "language_modeling_streams"  # the task of models that carry their state from batch to batch
 LANGUAGE_MODELING = ("language_modeling", STREAMS)
 TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
 """The options of models whose output embedding is the input embedding."""
@@ -45,8 +43,7 @@ PARTS = {
     "extra_state": (dict, type(None)),
 }
 """What is read of a checkpoint, and of which types fairseq-train saves it."""
-MOVING_AVERAGE = ("ema", "ema_fp32_params")
-"""What --store-ema adds to the `extra_state` of a checkpoint."""
+MOVING_AVERAGE = ("ema", "ema_fp32_params")  # what --store-ema adds to the `extra_state` of a checkpoint
 
 
 class UnreadableCheckpoint(UserError):
@@ -219,13 +216,10 @@ def check_run_folder(folder: Path) -> None:
 
 
 def checkpoints_of_run(folder: str | Path, *, opened: Sequence[Checkpoint] = ()) -> list[Checkpoint]:
-    """The checkpoints `checkpoint*.pt` in the folder of a run, in the order of their updates.
+    """The checkpoints `checkpoint*.pt` in the --save-dir of a run, in the order of their updates.
 
-    Of several that were saved after the same number of updates, as checkpoint_last.pt often is, the last by name.
-
-    Args:
-        folder: the --save-dir of fairseq-train.
-        opened: those of its checkpoints that are open already; they are not opened again.
+    Of several that were saved after the same number of updates, as checkpoint_last.pt often is, the last by name. Those
+    that are `opened` already are not opened again.
     """
     folder = Path(folder)
     check_run_folder(folder)
@@ -239,11 +233,9 @@ def checkpoints_of_run(folder: str | Path, *, opened: Sequence[Checkpoint] = ())
 
 
 def open_checkpoints(paths: Sequence[str | Path], names: Sequence[str] | None = None) -> dict[str, Checkpoint]:
-    """Checkpoints by the names of their rows in a table, without what only a training could go on from.
+    """Checkpoints, or those of the folders of runs, by the names of their rows in a table, as `open_models` names them.
 
-    Args:
-        paths: of the files, or of the folders of their runs.
-        names: one each; None takes the name of the folder that each lies in, or, where two are the same, the paths.
+    They are opened without what only a training could go on from.
     """
     files = list(map(checkpoint_file, paths))
     names = unique_names(files, names)

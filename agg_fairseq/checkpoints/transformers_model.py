@@ -34,8 +34,7 @@ LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Fo
 """How the names of transformers' classes with an output layer over the vocabulary end."""
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
 """The names of the longest input in configurations of transformers."""
-SHOWN = 5
-"""How many names an error lists."""
+SHOWN = 5  # how many names an error lists
 
 
 def is_pretrained(path: Path) -> bool:

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
+from ..data.binarized import training_counts
 from ..fairseq_glue.dictionaries import special_tokens
 from ..fairseq_glue.distributed import found_by_any_worker
 from ..fairseq_glue.registries import option
-from ..fairseq_glue.training_counts import training_counts
 from ..functional import Gates
 from ..functional.agps import DEFAULT_MU1, DEFAULT_MU2, VARIANTS
 from ..modules import AgpsState

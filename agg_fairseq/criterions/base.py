@@ -37,7 +37,6 @@ from ..fairseq_glue.atomic_saving import write_checkpoints_whole
 from ..fairseq_glue.dictionaries import check_one_dictionary, target_dictionaries
 from ..fairseq_glue.distributed import check_ddp_backend, close_process_group_at_exit
 from ..fairseq_glue.hooks import listen
-from ..fairseq_glue.meters import leave_out_empty_meters
 from ..fairseq_glue.output_layer import (
     OutputLayer,
     averages,
@@ -54,8 +53,7 @@ from ..functional.terms import EMBEDDING_TERMS, POSITION_TERMS, EmbeddingTerm, P
 from ..metrics import Geometry, geometry
 from .options import CriterionConfig, LikelihoodCriterionConfig, check_options  # noqa: F401 — for each criterion
 
-Measure = tuple[Any, Any]
-"""A sum, and the number of what it is summed over; their quotient is logged."""
+Measure = tuple[Any, Any]  # a sum, and the number of what it is summed over; their quotient is logged
 
 
 class LikelihoodCriterion(FairseqCriterion):
@@ -68,8 +66,7 @@ class LikelihoodCriterion(FairseqCriterion):
     """What is logged beside loss, nll_loss, ppl and the terms, with its decimals."""
     counts_tokens: ClassVar[bool] = False
     """Does the criterion keep a number for each token? Then all target languages must have the same dictionary."""
-    predicts: ClassVar[bool] = False
-    """Does `count_predictions` need the arg-max predictions?"""
+    predicts: ClassVar[bool] = False  # does `count_predictions` need the arg-max predictions?
 
     def __init__(self, cfg: CriterionConfig, task: Any) -> None:
         super().__init__(task)
@@ -134,8 +131,7 @@ class LikelihoodCriterion(FairseqCriterion):
         )
         if self.predicts and self.training and not self.is_dummy:
             self.count_predictions(output.prediction, target)
-        measures = self.measures(target, output)
-        return self.result(model, weight, target, output, tokens=sample["ntokens"], measures=measures, reduce=reduce)
+        return self.result(model, weight, target, output, tokens=sample["ntokens"], reduce=reduce)
 
     def compute_loss(self, model: Any, net_output: Any, sample: dict[str, Any], reduce: bool = True) -> None:
         """Called by tasks that run the model themselves (translation_moe): they have logits, and no features."""
@@ -175,12 +171,7 @@ class LikelihoodCriterion(FairseqCriterion):
         """Called, if `predicts`, with the arg-max tokens (B, T) of each training micro-batch that is no dummy one."""
 
     def measures(self, target: Tensor, output: Any) -> dict[str, Measure]:
-        """What is logged of a micro-batch beside loss, likelihood and the terms of the embedding, by its name there.
-
-        Args:
-            target: (B, T).
-            output: of the operation.
-        """
+        """What is logged of a micro-batch beside loss, likelihood and terms of the embedding, from the `output`."""
         terms = self.formed_terms()
         tokens = (target != self.padding_idx).sum() if terms else 0
         return {term.logged: (getattr(output, term.argument).sum() / term.unit, tokens) for term in terms}
@@ -199,24 +190,22 @@ class LikelihoodCriterion(FairseqCriterion):
         output: Any,
         *,
         tokens: int,
-        measures: dict[str, Measure],
+        measures: dict[str, Measure] | None = None,
         likelihood: bool = True,
         reduce: bool = True,
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """What `forward` returns, from the output of the operation: adds the terms of the embedding, and the log.
 
+        An AWD-LSTM has left a penalty in the forward pass of the model, a scalar in nats per token.
+
         Args:
-            model: the model; an AWD-LSTM has left a penalty in its forward pass, a scalar in nats per token.
-            weight: (V, D) W.
-            target: (B, T) y.
-            output: of the operation.
             tokens: of the batch, without padding.
-            measures: what to log of this micro-batch.
+            measures: what to log of this micro-batch; None: `self.measures`.
             likelihood: do these positions count in `nll_loss` and `ppl`? Not if the model has made the targets up.
-            reduce: as in `forward`.
         """
         sample_size = len(target) if self.cfg.sentence_avg else tokens
-        loss, measures = output.loss if reduce else output.terms, dict(measures)
+        loss = output.loss if reduce else output.terms
+        measures = self.measures(target, output) if measures is None else measures
         for term in self.embedding_terms:
             if gamma := self.weights[term.option]:
                 value = term.value(weight, self.padding_idx)
@@ -262,7 +251,18 @@ class LikelihoodCriterion(FairseqCriterion):
             if number > 0:
                 metrics.log_scalar(name, total(name) / number, number, round=digits)
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
-        leave_out_empty_meters(("nll_loss", *cls._all_logged()))
+        # fairseq sets meters to zero after each line of the log, and keeps them: of one that was not updated since it
+        # would log null, and of an empty `nll_loss` a perplexity of 0. So these are forgotten.
+        for aggregator in metrics.get_active_aggregators():
+            names = ("nll_loss", *cls._all_logged())
+            empty = {name for name in names if name in aggregator and not aggregator[name].count}
+            if "nll_loss" in empty or "nll_loss" not in aggregator:
+                empty.add("ppl")
+            for name in empty:
+                del aggregator[name]
+            # The meters are numbered anew, as they are after a resume.
+            kept = [(priority, name) for priority, _, name in aggregator.priorities if name not in empty]
+            aggregator.priorities = [(priority, number, name) for number, (priority, name) in enumerate(kept)]
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -323,10 +323,8 @@ class LikelihoodCriterion(FairseqCriterion):
 class EmbeddingStatistics:
     """The measures of `Geometry` that are logged of the output embedding.
 
-    They are due once per update at the interval in training, and in validation, where they are computed once.
-
-    Args:
-        interval: in updates; 0 for validation only.
+    They are due once per update at the interval in training (0: never), and in validation, where they are computed
+    once.
     """
 
     def __init__(self, interval: int) -> None:

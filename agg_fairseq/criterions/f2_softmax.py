@@ -40,8 +40,7 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
         output = layer.loss(
             net_output[0], target, label_smoothing=self.cfg.label_smoothing, ignore_index=self.padding_idx
         )
-        options = {"tokens": sample["ntokens"], "measures": self.measures(target, output), "reduce": reduce}
-        return self.result(model, layer.weight, target, output, **options)
+        return self.result(model, layer.weight, target, output, tokens=sample["ntokens"], reduce=reduce)
 
     def output_embeddings(self, model: Any) -> list[nn.Parameter]:
         """W (V, D). The class embeddings have no part in it: the rows of a class are compared with each other only."""

@@ -8,11 +8,11 @@ import torch
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
+from ..data.binarized import training_counts
 from ..errors import fail
 from ..fairseq_glue.dictionaries import special_tokens
 from ..fairseq_glue.output_layer import averages, float32_copies
 from ..fairseq_glue.registries import option
-from ..fairseq_glue.training_counts import training_counts
 from ..functional import Gates, freezing_gates, tokens_from_rank
 from ..functional.checks import check_open_interval
 from ..functional.gates import PARTS

@@ -28,11 +28,9 @@ from ..metrics import LinkCounts
 from ..result import Result, signature
 from .binarized import count_tokens, load_dictionary
 
-BLOCK_LINES = 2**17
-"""Lines that are read at a time."""
+BLOCK_LINES = 2**17  # lines that are read at a time
 LINE = re.compile(rb"(?:[0-9]{1,9}-[0-9]{1,9}(?:\s+|$))*")
-MODELS = (1, 2, 3)
-"""Of eflomal: IBM model 1, HMM, HMM with fertility."""
+MODELS = (1, 2, 3)  # of eflomal: IBM model 1, HMM, HMM with fertility
 NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 Link = tuple[int, int]
@@ -164,16 +162,12 @@ def format_links(links: Iterable[Link]) -> str:
 
 
 def symmetrize(forward: set[Link], reverse: set[Link]) -> set[Link]:
-    """Joins the links of two directions by grow-diag-final-and.
+    """Joins the links (s, t) of two directions by grow-diag-final-and.
 
     It starts from the links that both directions have. "Grow-diag": as long as one is found, a link of either direction
     is added that is next to a link already there, diagonally too, and has a word that is not linked yet. "Final-and":
     then the links of `forward` are added, and after them those of `reverse`, if neither of their words is linked yet.
     Links are visited by source, then by target position, and the neighbors of a link in the order of `NEIGHBORS`.
-
-    Args:
-        forward: links (s, t) of an aligner from source to target.
-        reverse: links (s, t) of an aligner from target to source.
 
     Reference: Koehn et al. (2003), Sec. 3.1; diag and final-and as in Koehn et al. (2005).
     """

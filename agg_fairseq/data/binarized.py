@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 import struct
 from pathlib import Path
@@ -16,12 +17,12 @@ from tqdm import tqdm
 from ..errors import UserError, first_line
 from ..files import open_file
 
-BLOCK_TOKENS = 2**24
-"""Tokens that are counted at a time."""
+logger = logging.getLogger(__name__)
+
+BLOCK_TOKENS = 2**24  # tokens that are counted at a time
 FILLER = re.compile(r"madeupword\d{4,}")
 """The entries, without occurrences, by which fairseq makes the length of a dictionary a multiple of 8."""
-MAGIC = b"MMIDIDX\x00"
-"""The first bytes of the index that fairseq-preprocess writes."""
+MAGIC = b"MMIDIDX\x00"  # the first bytes of the index that fairseq-preprocess writes
 HEADER = len(MAGIC) + 18
 """Bytes before the sizes: these, a zero, a version (8), the type of the tokens (1), the number of sentences (8)."""
 UNREADABLE = (ValueError, RuntimeError, AssertionError, OSError, LookupError, TypeError, struct.error)
@@ -44,11 +45,12 @@ def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
         raise UserError(f"{folder}: found a bad {file} ({first_line(error)}); run fairseq-preprocess again") from error
 
 
-def target_splits(task: Any, split: str) -> list[Path]:
-    """The binarized files, without their suffixes, whose tokens a task is trained to predict.
+def training_counts(task: Any, split: str) -> Tensor:
+    """The occurrences of each token as a target in a binarized split: (V,) int64 over the target dictionary.
 
-    These are in all folders of a sharded data set, and in each folder `split` with its continuations `split1`,
-    `split2`, …, as fairseq reads them; for a translation task, the files of the target side.
+    Counted are all folders of a sharded data set, and in each folder `split` with its continuations `split1`, `split2`,
+    …, as fairseq reads them; for a translation task, the files of the target side. If a language model predicts only a
+    part of its dictionary, the other tokens count as the unknown word, as they do in training.
     """
     from fairseq import utils
 
@@ -73,7 +75,14 @@ def target_splits(task: Any, split: str) -> list[Path]:
     if not found:
         expected = " or ".join(f"{split}{suffix}.bin" for suffix in suffixes)
         raise UserError(f"{data}: found no {expected}; expected the training split of fairseq-preprocess")
-    return found
+    logger.info(f"counting the target tokens of {len(found)} file(s): {found[0]}.bin …")
+    dictionary = task.target_dictionary
+    whole = getattr(task, "dictionary", None) or dictionary  # that of --output-dictionary-size is its head
+    occurrences = sum(count_tokens(path.parent, whole, path.name) for path in found)
+    counts = occurrences[: len(dictionary)].clone()
+    counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
+    logger.info(f"found {int(counts.sum()):,} target tokens")
+    return counts
 
 
 def task_name(task: Any) -> str:

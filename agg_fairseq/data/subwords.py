@@ -23,14 +23,10 @@ FILES = {
 }
 """The kinds of tokenizers and the options that name their files, both with the names that fairseq gives them."""
 
-SPACE = "Ġ"
-"""How GPT-2 writes the space before a word."""
-WORD_STARTS = ("▁", SPACE)
-"""How sentencepiece and GPT-2 mark a piece that begins a word."""
-PIECES_SHARE = 0.2
-"""A dictionary is taken for one of pieces if they make up so much of it: few words look like pieces."""
-CODES_SHARE = 0.05
-"""The same of pieces that end in `@@`, as those of fastBPE and subword-nmt that do not end a word."""
+SPACE = "Ġ"  # how GPT-2 writes the space before a word
+WORD_STARTS = ("▁", SPACE)  # how sentencepiece and GPT-2 mark a piece that begins a word
+PIECES_SHARE = 0.2  # a dictionary is taken for one of pieces if they make up so much of it: few words look like pieces
+CODES_SHARE = 0.05  # the same of pieces that end in `@@`, as those of fastBPE and subword-nmt that do not end a word
 
 
 @dataclass(frozen=True)
@@ -115,8 +111,7 @@ class Tokenizer:
             ) from error
 
 
-WORDS = Tokenizer()
-"""Each word of running text is a token of its own."""
+WORDS = Tokenizer()  # each word of running text is a token of its own
 
 
 def word_starts(pieces: Collection[str]) -> tuple[str, ...]:

@@ -20,14 +20,11 @@ from ..files import open_file
 from .subwords import WORDS, Splitter, Tokenizer
 from .vocabulary import Vocabulary
 
-BLOCK_CHARACTERS = 2**20
-"""How many characters of a text are encoded at a time."""
+BLOCK_CHARACTERS = 2**20  # how many characters of a text are encoded at a time
 UNUSED = re.compile(r"[<\[].*(unused|reserved|placeholder|extra_\d+\|).*[>\]]", re.IGNORECASE)
 """Tokens that models hold in reserve, as they name them."""
-NO_UTF8 = (0xC0, 0xC1, *range(0xF5, 0x100))
-"""Bytes that occur in no text in UTF-8."""
-CONTEXT = "the"
-"""The word that precedes a word whose tokens are looked up."""
+NO_UTF8 = (0xC0, 0xC1, *range(0xF5, 0x100))  # bytes that occur in no text in UTF-8
+CONTEXT = "the"  # the word that precedes a word whose tokens are looked up
 
 
 EXPECTED = "expected the tokenizer of the model, as save_pretrained of transformers writes it"

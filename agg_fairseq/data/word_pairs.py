@@ -27,9 +27,8 @@ class WordPairs:
 def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
     """The files of data sets, each once.
 
-    Args:
-        asked: files; folders with MEN.txt, WS353.txt, RG65.txt, RW.txt or some of them; and these names without `.txt`,
-            also several separated by commas, which are looked for in $AGG_DATA/word-similarity.
+    Asked may be for files; folders with MEN.txt, WS353.txt, RG65.txt, RW.txt or some of them; and these names without
+    `.txt`, also several separated by commas, which are looked for in $AGG_DATA/word-similarity.
     """
     found: list[Path] = []
     for part in (part for one in map(str, asked) for part in ([one] if os.path.exists(one) else one.split(","))):

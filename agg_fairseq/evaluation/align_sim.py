@@ -17,8 +17,7 @@ from ..errors import UserError
 from ..result import Result, signature
 from .inputs import check_row_names, load_embedding_vocabulary, matrix_signature
 
-ORTHOGONAL, LABELED = "orthogonal", "labeled tokens"
-"""The rows that are of no checkpoint."""
+ORTHOGONAL, LABELED = "orthogonal", "labeled tokens"  # the rows that are of no checkpoint
 
 
 def align_sim(

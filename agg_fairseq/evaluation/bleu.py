@@ -15,10 +15,10 @@ from ..files import read_lines
 from ..metrics import Bleu, corpus_bleu, tokenized_bleu
 from ..result import Result, signature
 from .fairseq_logs import Translations, read_translations
+from .inputs import first_difference
 
 SUBWORD = re.compile(r"@@(?: |$)|▁")
-SUBWORD_SHARE = 0.05
-"""Text is taken for sub-words if more than this share of its lines has some."""
+SUBWORD_SHARE = 0.05  # text is taken for sub-words if more than this share of its lines has some
 
 
 def bleu(logs: Mapping[str, str | Path], *, reference: str | Path | None = None, moses: str | None = None) -> Result:
@@ -59,7 +59,11 @@ def bleu(logs: Mapping[str, str | Path], *, reference: str | Path | None = None,
     translations = {name: read_translations(path) for name, path in logs.items()}
     first, *others = translations.values()
     for log in others:
-        _check_same_split(log, first)
+        if log.references != first.references:  # BLEU is compared only of the same sentences, in the same tokens
+            raise UserError(
+                f"{log.path}: found another reference T-{first_difference(log.references, first.references)} than in "
+                f"{first.path}; expected the same split, tokenized in the same way; score the two by themselves"
+            )
     references = None if reference is None else read_reference(reference, first)
     rows, details = {}, []
     settings = [f"sentences:{len(first.references)}"]
@@ -87,18 +91,6 @@ def bleu(logs: Mapping[str, str | Path], *, reference: str | Path | None = None,
 def _shown(found: Bleu | None) -> tuple[float | None, float | None, float | None]:
     """What the table has of a score."""
     return (found.score, found.brevity_penalty, found.ratio) if found else (None, None, None)
-
-
-def _check_same_split(log: Translations, first: Translations) -> None:
-    """Scores are compared only if they are of the same sentences, and BLEU only if the tokens are the same."""
-    if log.references != first.references:
-        pairs = enumerate(zip(log.references, first.references, strict=False))
-        end = min(len(log.references), len(first.references))
-        differing = next((index for index, (one, other) in pairs if one != other), end)
-        raise UserError(
-            f"{log.path}: found another reference T-{differing} than in {first.path}; expected the same split, "
-            "tokenized in the same way; score the two by themselves"
-        )
 
 
 def read_reference(path: str | Path, log: Translations) -> list[str]:

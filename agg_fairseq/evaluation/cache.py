@@ -17,8 +17,7 @@ from ..errors import UserError
 from ..files import write_json, write_whole
 from ..result import Result
 
-DATA_ENDINGS = (".bin", ".idx", ".txt")
-"""Of the files in a folder of fairseq-preprocess."""
+DATA_ENDINGS = (".bin", ".idx", ".txt")  # of the files in a folder of fairseq-preprocess
 REVISION = 6
 """Of what the evaluations return. To be raised if one returns other columns or details, or measures them in another
 way, so that results of the same version of the package that were kept before are made again."""
@@ -59,14 +58,7 @@ class Cache:
         return Result.from_dict(json.loads(entry)["result"])  # as it will be read the next time
 
     def file(self, name: str, function: Callable[..., Result], *arguments: Any, **options: Any) -> Path:
-        """A file that the function writes, as its last positional argument says: kept, or written now.
-
-        Args:
-            name: of the file in the folder.
-            function: that writes it.
-            arguments: of the function, without the path of the file.
-            options: of the function.
-        """
+        """The file `name` that the function writes, as its last positional argument says: kept, or written now."""
         path, key_path = self.folder / name, self.folder / f"{name}.key.json"
         key = _key(function, inspect.signature(function).bind(*arguments, None, **options))
         try:

@@ -60,9 +60,7 @@ def calibrate(
 
     check_distinct(path=checkpoint.path, output=output)
     check_writable(output)
-    text = BinarizedText.of(
-        {"": checkpoint}, data, length=None, break_mode="none", context=0, max_tokens=max_tokens, cache=None
-    )
+    text = BinarizedText({"": checkpoint}, data, max_tokens=max_tokens)
     expected = "a transformer_lm or transformer, with a log-unigram bias or without"
     parent = architecture(checkpoint, {*WITH_BIAS, *WITH_BIAS.values()}, expected)
     text.check(split)

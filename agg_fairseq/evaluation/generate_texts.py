@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import pad
 from tqdm import tqdm
 
 from .. import decoding
@@ -109,14 +110,20 @@ def generate_texts(
 
     model.to(place)
     torch.manual_seed(seed)  # for models that draw by themselves
-    generator = torch.Generator().manual_seed(seed)
+    options = {"topk": topk, "generator": torch.Generator().manual_seed(seed)}
+    options["forbidden"] = (dictionary.pad(), dictionary.bos())
 
     def write(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8") as file:
             for batch in tqdm(blocks.split(batch_size), desc="continuing", unit="batch", disable=None, leave=False):
                 prefixes, references = batch[:, :prefix_length], batch[:, prefix_length:]
-                known = nn.functional.pad(prefixes, (1, 0), value=dictionary.bos()) if adds_bos else prefixes
-                continued = _continue(model, known.to(place), length, topk, generator, dictionary)
+                known = pad(prefixes, (1, 0), value=dictionary.bos()) if adds_bos else prefixes
+                try:
+                    continued = decoding.continuation(model, known.to(place), length, **options)
+                except torch.cuda.OutOfMemoryError as error:
+                    raise UserError(
+                        f"--batch-size: found {len(batch)} texts too many for the GPU's memory; lower it"
+                    ) from error
                 for texts in zip(prefixes.tolist(), continued.tolist(), references.tolist(), strict=True):
                     words = (" ".join(dictionary[token] for token in text) for text in texts)
                     line = dict(zip(("prefix", "continuation", "reference"), words, strict=True))
@@ -137,12 +144,7 @@ def generate_texts(
             f"seed:{seed}",
             f"batch-size:{batch_size}" if used_decoding == "sample-class" else None,  # drawn by the model
         ),
-        {
-            "path": str(checkpoint),
-            "texts": len(blocks),
-            "generated_tokens": generated,
-            "unused_tokens": unused,
-        },
+        {"path": str(checkpoint), "texts": len(blocks), "generated_tokens": generated, "unused_tokens": unused},
     )
 
 
@@ -164,15 +166,3 @@ def _blocks(task: Any, data: str | Path, split: str, size: int, max_texts: int |
             "lower --prefix-length or --length"
         )
     return torch.stack(cut), tokens
-
-
-def _continue(
-    model: nn.Module, prefixes: Tensor, length: int, topk: int | None, generator: torch.Generator, dictionary: Any
-) -> Tensor:
-    """The continuations (B, L) of prefixes (B, P), on the CPU."""
-    forbidden = (dictionary.pad(), dictionary.bos())
-    try:
-        found = decoding.continuation(model, prefixes, length, topk=topk, generator=generator, forbidden=forbidden)
-    except torch.cuda.OutOfMemoryError as error:
-        raise UserError(f"--batch-size: found {len(prefixes)} texts too many for the GPU's memory; lower it") from error
-    return found.cpu()

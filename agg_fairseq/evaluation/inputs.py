@@ -42,8 +42,7 @@ def load_embedding_vocabulary(
     """The vocabulary of models whose output embeddings are all over it.
 
     Args:
-        models: checkpoints of fairseq-train, all of the same task and languages; or models of transformers, all with
-            the same tokenizer.
+        models: checkpoints of fairseq-train, of the same task and languages; or of transformers, with one tokenizer.
         data: for checkpoints of fairseq-train, the folder written by `fairseq-preprocess`, with the training split.
         text: for models of transformers, a text in which their tokens are counted; None: the counts are not known.
     """
@@ -92,6 +91,12 @@ def check_row_names(names: Iterable[str], *taken: str) -> None:
     clash = next((name for name in names if name in taken), None)
     if clash is not None:
         raise UserError(f"--name: found {clash!r}, a row of its own in the table; give another name")
+
+
+def first_difference(ones: Sequence[Any], others: Sequence[Any]) -> int:
+    """The first place at which two sequences differ."""
+    pairs = enumerate(zip(ones, others, strict=False))
+    return next((place for place, (one, other) in pairs if one != other), min(len(ones), len(others)))
 
 
 def matrix_signature(models: Mapping[str, EmbeddingSource]) -> str:

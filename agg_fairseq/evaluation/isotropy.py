@@ -126,12 +126,8 @@ def isotropy(
 def geometry_by_group(weight: Tensor, members: Mapping[str, Tensor]) -> dict[str, dict[str, float | None]]:
     """`metrics.geometry` of the rows (V, D) of each group, centered at the mean row of all, and of all as `total`.
 
-    Args:
-        weight: (V, D).
-        members: the tokens of each of `GROUPS`; a group may be missing.
-
-    Returns:
-        For each of `COLUMNS` the fields of `metrics.Geometry`; None where one is not defined, as those of no rows.
+    For each of `COLUMNS`, of which `members` may lack groups, the fields of `metrics.Geometry`; None where one is not
+    defined, as those of no rows.
     """
     center, found = metrics.mean_row(weight), {}
     for column in COLUMNS:

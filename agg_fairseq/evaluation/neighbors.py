@@ -16,10 +16,8 @@ from ..metrics import FrequencyGroups, nearest_neighbors, word_vectors
 from ..result import Result, signature
 from .inputs import frequencies_signature, load_embedding_vocabulary, matrix_signature
 
-MARK = "†"
-"""Follows a rare token in the table."""
-CHOSEN = 3
-"""How many rare words are shown if none are asked for."""
+MARK = "†"  # follows a rare token in the table
+CHOSEN = 3  # how many rare words are shown if none are asked for
 FEWEST_LETTERS = 4
 
 

@@ -14,7 +14,7 @@ from ..metrics import Geometry, NextTokenStatistics
 from ..metrics.groups import GROUPS
 from ..names import HUMAN
 from ..result import Result, Row, Value, signature
-from .inputs import find_device, matrix_signature
+from .inputs import check_row_names, find_device, matrix_signature
 from .isotropy import geometry_by_group
 from .scoring import BinarizedText, PlainText
 
@@ -108,10 +108,9 @@ def perplexity(
         >>> runs = open_checkpoints(["runs/mle/checkpoint_best.pt", "runs/agg/checkpoint_best.pt"])  # doctest: +SKIP
         >>> print(perplexity(runs, "data-bin/wikitext-2").select(COMPARED).table())  # doctest: +SKIP
     """
-    if HUMAN in checkpoints:
-        raise UserError(f"--name: found {HUMAN!r}, the row of the targets; give the checkpoint another name")
+    check_row_names(checkpoints, HUMAN)
     if text is None:
-        source = BinarizedText.of(
+        source = BinarizedText(
             checkpoints,
             data,
             length=tokens_per_sample,
@@ -121,9 +120,13 @@ def perplexity(
             cache=None if cache is None else CacheOptions(*cache),
         )
     else:
-        source = PlainText.of(checkpoints, text, train_text, tokens_per_sample)
+        source = PlainText(checkpoints, text, train_text, tokens_per_sample)
         split = str(text)
-    with_matrix = {name: checkpoints[name] for name in source.with_matrix}
+    with_matrix = {  # an adaptive softmax has no single output embedding
+        name: one
+        for name, one in checkpoints.items()
+        if not isinstance(one, Checkpoint) or one.model_options.get("adaptive_softmax_cutoff") is None
+    }
     for checkpoint in with_matrix.values():  # all of them before the first model is scored
         if not checkpoint.output_embedding.saved.any():
             raise UserError(

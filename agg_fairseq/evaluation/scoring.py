@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,49 +15,35 @@ from ..awd_lstm.continuous_cache import CacheOptions, ContinuousCache
 from ..checkpoints import Checkpoint, EmbeddingSource, PretrainedModel
 from ..checkpoints.fairseq_checkpoint import STREAMS
 from ..data.binarized import load_dictionary
-from ..data.tokenizer_vocabulary import TokenizerVocabulary
-from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError, first_line
 from ..functional.loss_core import CHUNK_ELEMENTS
 from ..integrations.log_unigram import load_pretrained
 from .inputs import check_split, load_embedding_vocabulary, load_vocabulary
 
-BREAK_MODES = ("none", "complete", "complete_doc", "eos")
-"""How fairseq cuts a split into blocks."""
-MOST_TOKENS = 1024
-"""Of a block, where neither the user nor the positions of a model of transformers say less."""
-Chunk = tuple[Tensor, Tensor]
-"""log P (n, V) in nats, and the targets (n,)."""
+BREAK_MODES = ("none", "complete", "complete_doc", "eos")  # how fairseq cuts a split into blocks
+MOST_TOKENS = 1024  # of a block, where neither the user nor the positions of a model of transformers say less
+Chunk = tuple[Tensor, Tensor]  # log P (n, V) in nats, and the targets (n,)
 
 
-@dataclass(frozen=True)
 class BinarizedText:
-    """Splits written by `fairseq-preprocess`, and how they are read; the other fields are options of `perplexity`."""
+    """Splits written by `fairseq-preprocess`, and how models read them: checked before any of them is built.
 
-    data: str | Path
-    vocabulary: BinarizedVocabulary
-    with_matrix: Sequence[str]
-    """Names of the models with a single output embedding, which an adaptive softmax has not."""
-    signature: Sequence[str]
-    length: int  # tokens per block
-    break_mode: str
-    context: int
-    max_tokens: int | None
-    cache: CacheOptions | None
+    Attributes:
+        vocabulary: of the models.
+        signature: how the splits are read.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         checkpoints: Mapping[str, EmbeddingSource],
         data: str | Path | None,
         *,
-        length: int | None,
-        break_mode: str,
-        context: int,
-        max_tokens: int | None,
-        cache: CacheOptions | None,
-    ) -> BinarizedText:
-        """Checks that the models can read the folder in this way, before any of them is built."""
+        length: int | None = None,
+        break_mode: str = "none",
+        context: int = 0,
+        max_tokens: int | None = None,
+        cache: CacheOptions | None = None,
+    ) -> None:
         for checkpoint in checkpoints.values():
             if not isinstance(checkpoint, Checkpoint):
                 raise UserError(f"{checkpoint}: found a model of transformers; give the text to score by --text FILE")
@@ -98,19 +83,9 @@ class BinarizedText:
             except ValueError as error:
                 raise UserError(str(error)) from error
             signature.append(f"cache:{cache.size},theta={cache.theta:g},lambda={cache.weight:g}")
-        options = {name: checkpoint.model_options for name, checkpoint in checkpoints.items()}
-        with_matrix = [name for name, one in options.items() if one.get("adaptive_softmax_cutoff") is None]
-        return cls(
-            data,
-            vocabulary,
-            with_matrix,
-            signature,
-            1 if length is None else length,
-            break_mode,
-            context,
-            max_tokens,
-            cache,
-        )
+        self.data, self.vocabulary, self.signature = data, vocabulary, signature
+        self.length, self.break_mode, self.context = 1 if length is None else length, break_mode, context
+        self.max_tokens, self.cache = max_tokens, cache
 
     def check(self, split: str) -> None:
         """Checks that a split is there, and can be read as it was written."""
@@ -205,35 +180,20 @@ class BinarizedText:
             yield dataset.collater([dataset[number]])
 
 
-@dataclass(frozen=True)
 class PlainText:
-    """Files of text in UTF-8, for causal language models of transformers with the same tokenizer."""
+    """Files of text in UTF-8, for causal language models of transformers with one tokenizer; as `BinarizedText`."""
 
-    vocabulary: TokenizerVocabulary
-    with_matrix: Sequence[str]
-    """Names of the models: all of them."""
-    signature: Sequence[str]
-    length: int  # tokens per block
-
-    @classmethod
-    def of(
-        cls,
-        models: Mapping[str, EmbeddingSource],
-        text: str | Path,
-        train_text: str | Path | None,
-        length: int | None,
-    ) -> PlainText:
-        """Counts the frequencies, and checks that blocks of this length fit all models."""
+    def __init__(
+        self, models: Mapping[str, EmbeddingSource], text: str | Path, train_text: str | Path | None, length: int | None
+    ) -> None:
         counted_in = text if train_text is None else train_text
-        vocabulary = load_embedding_vocabulary(models, None, counted_in)
+        self.vocabulary = load_embedding_vocabulary(models, None, counted_in)
         limits = [model.positions for model in models.values() if model.positions is not None]
         positions = min(limits, default=MOST_TOKENS)
-        length = min(positions, MOST_TOKENS) if length is None else length
-        if length < 2 or (limits and length > positions):
+        self.length = min(positions, MOST_TOKENS) if length is None else length
+        if self.length < 2 or (limits and self.length > positions):
             raise UserError(f"--tokens-per-sample: expected 2 to {positions} (the model's positions), got {length}")
-        return cls(
-            vocabulary, list(models), [f"tokens-per-sample:{length}", f"counted-in:{Path(counted_in).name}"], length
-        )
+        self.signature = [f"tokens-per-sample:{self.length}", f"counted-in:{Path(counted_in).name}"]
 
     def check(self, text: str) -> None:
         """Checks that a text can be read, and has a block with a target."""

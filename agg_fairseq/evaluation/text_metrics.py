@@ -20,13 +20,12 @@ from ..metrics.groups import MASS_GROUPS, MASS_PERCENT
 from ..metrics.ngrams import ABSENT
 from ..names import HUMAN
 from ..result import Result, signature
-from .inputs import check_row_names
+from .inputs import check_row_names, first_difference
 
 FIELDS = ("prefix", "continuation", "reference")
 MAX_ORDER = 3
 
-Texts = list[list[str]]
-"""The tokens of each text."""
+Texts = list[list[str]]  # the tokens of each text
 
 
 def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None) -> Result:
@@ -114,8 +113,7 @@ def _read_sides(paths: Mapping[str, str | Path]) -> tuple[dict[str, Texts], Text
     references = by_file[first]
     for name, others in by_file.items():
         if others != references:
-            pairs = enumerate(zip(others, references, strict=False), 1)
-            line = next((line for line, (one, other) in pairs if one != other), min(len(others), len(references)) + 1)
+            line = first_difference(others, references) + 1
             raise UserError(
                 f"{paths[name]}: found another reference on line {line} than in {paths[first]}; generate all from one "
                 "split"

@@ -19,10 +19,8 @@ INDICATORS = DISTANCE, NORM = "distance", "norm"
 """What tells under-trained tokens: the distance of the row to those of unused tokens, or the norm of the input row."""
 ALIKE = 0.5
 """Unused rows with a larger median distance to one another were not pushed the same way: they are where they began."""
-FEWEST = 3
-"""Unused tokens that must be known for them to set the threshold."""
-SHARE = 0.02
-"""The share of the vocabulary that is taken otherwise, as Land and Bartolo (2024) do."""
+FEWEST = 3  # unused tokens that must be known for them to set the threshold
+SHARE = 0.02  # the share of the vocabulary that is taken otherwise, as Land and Bartolo (2024) do
 CAUTION = (
     "Tokens below the threshold are candidates, and a low norm alone has many false alarms: a token is under-trained "
     "if the model cannot repeat it when it is asked to."

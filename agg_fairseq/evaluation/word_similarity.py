@@ -19,8 +19,7 @@ from ..names import unique_names
 from ..result import Result, signature
 from .inputs import check_row_names, load_embedding_vocabulary, matrix_signature
 
-PAIRS = "pairs"
-"""The row with the numbers of covered pairs."""
+PAIRS = "pairs"  # the row with the numbers of covered pairs
 
 
 def word_similarity(

@@ -44,13 +44,10 @@ def mean_class_embeddings(weight: Tensor, counts: Tensor, classes: TokenClasses)
 
 
 def fit_class_embeddings(features: Tensor, log_mass: Tensor, start: Tensor, *, iterations: int = 200) -> Tensor:
-    """Fits U by L-BFGS, so that p1 is closest to the mass of the classes under the ordinary softmax.
+    """Fits U (C, D) by L-BFGS, so that p1 is closest to the mass of the classes under the ordinary softmax.
 
-    Args:
-        features: (N, D) H; N should be well above D.
-        log_mass: (N, C) log q, from `class_log_mass`.
-        start: (C, D) U to start from; the result has its dtype.
-        iterations: maximum number; it stops earlier once it has converged.
+    From H (N, D), N well above D, log q (N, C) of `class_log_mass`, and the U to start from, whose dtype the result
+    has. It stops before the maximum number of iterations once it has converged.
     """
     dtype = working_dtype(features)
     features, log_q = features.to(dtype), log_mass.to(dtype)

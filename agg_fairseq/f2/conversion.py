@@ -13,6 +13,7 @@ from tqdm import tqdm
 from .. import __version__
 from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..checkpoints.output_embedding import check_finite
+from ..data.binarized import training_counts
 from ..errors import UserError, first_line
 from ..evaluation.inputs import find_device
 from ..files import check_distinct, check_writable, write_whole
@@ -75,8 +76,7 @@ def convert_to_f2(
 
     Reference: Choi et al. (2020), App. C.
     """
-    from ..fairseq_glue.training_counts import training_counts  # imports fairseq
-    from ..models.from_checkpoint import architecture, build_model, sibling_state
+    from ..models.from_checkpoint import architecture, build_model, sibling_state  # imports fairseq
 
     if positions < 1 or max_tokens < 1:
         raise UserError("--positions, --max-tokens: expected at least 1")

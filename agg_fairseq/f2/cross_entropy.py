@@ -54,7 +54,7 @@ def factorized_cross_entropy(
     ignore_index: int = -100,
     chunk_elements: int | None = None,
 ) -> FactorizedOutput:
-    """The negative log-likelihood of the factorized softmax.
+    """The negative log-likelihood of the factorized softmax; errors as those of `gated_cross_entropy`.
 
     Equal in value and gradient to `F.nll_loss` of `joint_log_prob`, summed, without the logits of any class but the
     target's. `backward` may run once, since the graph holds the gradients themselves.
@@ -71,10 +71,6 @@ def factorized_cross_entropy(
 
     Returns:
         FactorizedOutput: the loss, and its summands per position.
-
-    Raises:
-        ValueError: a shape, a range or a size does not fit.
-        TypeError: `target` is not int64, or `features` not floating point.
 
     Example:
         >>> H, W, U = torch.ones(1, 3), torch.zeros(4, 3), torch.zeros(2, 3, requires_grad=True)
@@ -181,7 +177,7 @@ class _TokenTerm(torch.autograd.Function):
                 predict=False,
             )
             form = kernels.select(features, options)
-            part = form.start(features[rows], of_class, None, place, options, Wanted(*wanted, False))
+            part = form(features[rows], of_class, None, place, options, Wanted(*wanted, False))
             part.run()
             terms[rows] += part.outputs.terms
             if grad_features is not None:
@@ -222,13 +218,9 @@ class _TokenTerm(torch.autograd.Function):
 
 
 def joint_log_prob(features: Tensor, weight: Tensor, class_weight: Tensor, classes: TokenClasses) -> Tensor:
-    """log p of every token: `log p1 + log p2`, normalized over the vocabulary.
+    """log p of every token, `log p1 + log p2`, normalized: (..., V), at least float32; differentiable.
 
-    Args: as those of `factorized_cross_entropy`.
-
-    Returns:
-        (..., V), at least float32; differentiable. The logits are formed in the wider dtype of features and weight.
-
+    The logits are formed in the wider dtype of features and weight; arguments as those of `factorized_cross_entropy`.
     Cost: that of a softmax over V, and one more pass over the logits.
     """
     check_classes(weight, class_weight, classes)

@@ -22,9 +22,6 @@ class FactorizedSoftmax(nn.Module):
         dimension: D.
         weight: (V, D), an existing parameter to tie the output embedding to; None makes one.
 
-    Raises:
-        ValueError: the classes are not as above, or `weight` has another shape.
-
     Example:
         >>> from agg_fairseq.f2 import mefmax
         >>> counts = torch.tensor([10, 10, 10, 1, 1, 1, 1, 1, 1])
@@ -37,8 +34,7 @@ class FactorizedSoftmax(nn.Module):
     Reference: Choi et al. (2020), "F²-Softmax", Eqs. 2–4 and 7.
     """
 
-    class_of_token: Tensor
-    """(V,) int64."""
+    class_of_token: Tensor  # (V,) int64
 
     def __init__(self, class_of_token: Tensor, dimension: int, weight: nn.Parameter | None = None) -> None:
         super().__init__()
@@ -110,10 +106,6 @@ class FactorizedSoftmax(nn.Module):
             if not torch.equal(state_dict[key], self.class_of_token):
                 self.assign(state_dict[key])
         super()._load_from_state_dict(state_dict, prefix, *rest)
-
-    def extra_repr(self) -> str:
-        """Sizes, for `print(model)`."""
-        return f"tokens={len(self.class_of_token)}, classes={len(self.class_weight)}, dimension={self.weight.size(1)}"
 
 
 def _normal(rows: int, dimension: int) -> Tensor:

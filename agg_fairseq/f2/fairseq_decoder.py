@@ -31,8 +31,7 @@ class F2TransformerDecoder(TransformerDecoderBase):
     f2_assignment: str
     f2_classes: int
     f2_decoding: str
-    is_placeholder: bool
-    """Are all tokens in one class? So it is until a checkpoint or `fill` brings the classes."""
+    is_placeholder: bool  # are all tokens in one class? So it is until a checkpoint or `fill` brings the classes
 
     def forward(
         self,

@@ -13,8 +13,7 @@ from torch import Tensor
 
 ASSIGNMENTS = ("mefmax", "equal-frequency", "equal-token")
 
-PERFECT = 2.0
-"""The highest possible mean efficiency: classes of equal mass, each with tokens of equal count."""
+PERFECT = 2.0  # the highest possible mean efficiency: classes of equal mass, each with tokens of equal count
 
 
 def mefmax(counts: Tensor) -> Tensor:
@@ -28,9 +27,6 @@ def mefmax(counts: Tensor) -> Tensor:
 
     Returns:
         (V,) int64 in [0, C): the class of each token, 0 the most frequent. No class is empty.
-
-    Raises:
-        ValueError: no token, no occurrence, or a negative count.
 
     Example:
         >>> mefmax(torch.tensor([1, 10, 1, 1, 10, 10, 1, 1, 1]))
@@ -59,8 +55,7 @@ def equal_frequency(counts: Tensor, number: int) -> Tensor:
         counts: as for `mefmax`, which says what is returned.
         number: C, from 1 to ⌊1 / p_max⌋; with more, one frequent token would have the mass of several classes.
 
-    Raises:
-        ValueError: as `mefmax`; or a class would be empty.
+    ValueError also if the last class would be empty.
 
     Reference: Choi et al. (2020), Sec. 4.4.1, as for `equal_token`.
     """

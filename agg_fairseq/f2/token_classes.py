@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-RUN = 1024
-"""This many consecutive tokens or more are addressed as a slice, which copies nothing."""
+RUN = 1024  # this many consecutive tokens or more are addressed as a slice, which copies nothing
 
 Block = slice | Tensor
 

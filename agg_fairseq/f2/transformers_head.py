@@ -52,16 +52,10 @@ def factorize_head(model: PreTrainedModel, class_of_token: Tensor) -> Factorized
 
 
 def load_factorized(model_class: type[Model], folder: str | Path) -> Model:
-    """Loads a model with a factorized output layer from where its `save_pretrained` has saved it.
+    """Loads a model with a factorized output layer from where its `save_pretrained` has saved it, not in shards.
 
-    `from_pretrained` alone builds the output layer of the configuration, which knows nothing of classes.
-
-    Args:
-        model_class: as for `from_pretrained`, e.g. `GPT2LMHeadModel`.
-        folder: with `config.json` and `model.safetensors`, not in shards.
-
-    Raises:
-        UserError: there is no such file, or no factorized layer in it.
+    `from_pretrained` alone builds the output layer of the configuration, which knows nothing of classes. `model_class`
+    is the one that has it, e.g. `GPT2LMHeadModel`.
     """
     path = Path(folder) / "model.safetensors"
     try:

@@ -18,8 +18,7 @@ from typing import Any
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-ENDING = ".tmp"
-"""Of unfinished files, as fairseq names them."""
+ENDING = ".tmp"  # of unfinished files, as fairseq names them
 
 
 def write_checkpoints_whole() -> None:

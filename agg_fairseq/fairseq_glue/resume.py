@@ -23,8 +23,7 @@ from .hooks import forget_early_stopping
 
 logger = logging.getLogger(__name__)
 
-LAST = "checkpoint_last.pt"
-"""fairseq's default of --restore-file."""
+LAST = "checkpoint_last.pt"  # fairseq's default of --restore-file
 BAD_EPOCHS = "num_bad_epochs"
 
 

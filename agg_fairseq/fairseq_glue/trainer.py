@@ -11,8 +11,8 @@ from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.trainer import Trainer
 from torch import nn
 
+from ..data.binarized import training_counts
 from ..errors import UserError, fail
-from .training_counts import training_counts
 
 logger = logging.getLogger(__name__)
 

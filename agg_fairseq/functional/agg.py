@@ -9,8 +9,7 @@ from .checks import check_open_interval
 from .gates import Gates
 
 GATES = ("both", "g1", "g2", "faded")
-DEFAULT_ALPHA = 0.03
-"""Appearances per update, at the paper's 32,000 tokens per update."""
+DEFAULT_ALPHA = 0.03  # appearances per update, at the paper's 32,000 tokens per update
 
 
 def rare_tokens(
@@ -37,9 +36,6 @@ def rare_tokens(
 
     Returns:
         (V,) bool.
-
-    Raises:
-        ValueError: a value out of its range.
     """
     if (alpha is None) == (rare_fraction is None):
         raise ValueError("expected exactly one of alpha and rare_fraction")

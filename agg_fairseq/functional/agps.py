@@ -8,8 +8,7 @@ from torch import Tensor
 from .gates import Gates
 
 VARIANTS = ("eq15", "algorithm1")
-DEFAULT_MU1, DEFAULT_MU2 = 500.0, 20.0
-"""The paper's values for WikiText-103; for WMT14 it has 1500 and 400."""
+DEFAULT_MU1, DEFAULT_MU2 = 500.0, 20.0  # the paper's values for WikiText-103; for WMT14 it has 1500 and 400
 
 
 def tokens_from_rank(counts: Tensor, rank: int, never_rare: Tensor | None = None) -> Tensor:
@@ -48,9 +47,6 @@ def agps_gates(
         mu1: μ1 > 0, in occurrences; in the paper larger than the count of any rare token.
         mu2: μ2 > 0, in occurrences.
         variant: "eq15" or "algorithm1".
-
-    Raises:
-        ValueError: μ1 or μ2 not positive, or an unknown variant.
 
     Reference: Yu et al. (2021), "Rare Words Degenerate All Words", Eqs. 13–15 and Algorithm 1.
     """

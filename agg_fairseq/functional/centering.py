@@ -19,12 +19,6 @@ def mean_row_penalty(weight: Tensor) -> Tensor:
 
     Cost: one pass over W, and one that fills the gradient. Computed in float32 whatever the dtype (float64 stays).
 
-    Args:
-        weight: (V, D) W, floating point.
-
-    Returns:
-        Scalar, float32 (float64 for float64 input).
-
     Reference: Stollenwerk, Lokrantz & Hertzberg (2026), "Output Embedding Centering for Stable LLM Pretraining", the
     μ-loss.
     """
@@ -35,12 +29,8 @@ def mean_row_penalty(weight: Tensor) -> Tensor:
 def center_rows_(weight: Tensor, masters: Iterable[Tensor] = ()) -> None:
     """`w_k ← w_k − μ` for all V rows, in place: to be called after each step of the optimizer.
 
-    Cost: one pass over W that reads, and one that writes.
-
-    Args:
-        weight: (V, D) W, floating point.
-        masters: float32 copies of W (V, D) that an optimizer for half precision trains. They are centered, and W takes
-            their rounded values, as after a step of such an optimizer.
+    Cost: one pass over W that reads, and one that writes. With `masters`, float32 copies of W that an optimizer for
+    half precision trains, these are centered, and W takes their rounded values, as after a step of such an optimizer.
 
     Reference: Stollenwerk, Lokrantz & Hertzberg (2026), μ-centering.
     """

@@ -15,11 +15,8 @@ The papers' models have no bias. It is gated like the row because a rare token's
 bias that is not gated, every position pushes it down for all tokens but its target, and what degenerates is the bias
 (docs/which-cure.md).
 
-`G` depends on the position only through "is y_i rare" and "is k the target", so it is never stored as (N, V). On a CPU
-(`kernels/chunked.py`) the positions are sorted by kind. Over those with a common target the gate factors out of the
-sum, `gate_common ⊙ Σ_i …`: one pass over (V, D). Over those with a rare target, which are few, the entries of `P − Q`
-themselves are gated. The target's entry is never gated: at a common target that is so because its gate is 1, and at a
-rare target the entry is put back after gating. On a GPU (`kernels/fused.py`) a kernel gates every entry as it forms it.
+`G` depends on the position only through "is y_i rare" and "is k the target", so it is never stored as (N, V); how it is
+applied instead is told by `kernels/chunked.py` and `kernels/fused.py`.
 
 Models that scale and soft-cap their logits (Granite, Cohere, Gemma 2) have `z = c tanh(z'/c)` with `z' = s (H Wᵀ + b)`
 in the place of `H Wᵀ + b`. Since `dz/d(H Wᵀ + b) = s (1 − (z/c)²)` for each entry, `P − Q` above is multiplied by that,
@@ -155,9 +152,8 @@ def gated_cross_entropy(
         softcap=softcap,
     )
     wanted = Wanted(*map(wants_gradient, (features, weight, bias)))
-    loss, *outputs = _GatedCrossEntropy.apply(
-        features.reshape(-1, features.size(-1)), weight, bias, target.reshape(-1), options, wanted
-    )
+    inputs = (features.reshape(-1, features.size(-1)), weight, bias, target.reshape(-1), options, wanted)
+    loss, *outputs = _GatedCrossEntropy.apply(kernels.select(features, options), *inputs)
     return CrossEntropyOutput(loss, *(None if output is None else output.view(target.shape) for output in outputs))
 
 
@@ -165,17 +161,9 @@ class _GatedCrossEntropy(torch.autograd.Function):
     """Forms the gradients in the forward pass and scales them in the backward pass (Eq. 23)."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        features: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        target: Tensor,
-        options: Options,
-        wanted: Wanted,
-    ) -> tuple[Tensor | None, ...]:
+    def forward(ctx: Any, form: type[kernels.ChunkedLoss], *inputs: Any) -> tuple[Tensor | None, ...]:
         """The loss of H (N, D), W (V, D), b (V,) or None and y (N,): a scalar, then the fields of `Outputs`."""
-        work = kernels.select(features, options).start(features, weight, bias, target, options, wanted)
+        work = form(*inputs)
         work.run()
         ctx.gradients = work.gradients()
         ctx.mark_non_differentiable(*(output for output in work.outputs if output is not None))
@@ -184,12 +172,8 @@ class _GatedCrossEntropy(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of H (N, D), W (V, D) and b (V,) times `grad_loss`, a scalar: 1, or a loss scale.
-
-        Raises:
-            RuntimeError: a second call; the first has used the gradients up.
-        """
-        return (*scaled_gradients(ctx, grad_loss, "gated_cross_entropy"), None, None, None)
+        """The gradients of H (N, D), W (V, D) and b (V,) times `grad_loss`, 1 or a loss scale; may run once."""
+        return (None, *scaled_gradients(ctx, grad_loss, "gated_cross_entropy"), None, None, None)
 
 
 def face_weights(frequency: Tensor) -> Tensor:

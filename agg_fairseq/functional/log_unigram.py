@@ -30,11 +30,7 @@ def log_unigram(counts: Tensor) -> Tensor:
 
 
 def checked_counts(name: str, counts: Tensor, vocabulary: int) -> Tensor:
-    """The counts (V,) in whole numbers, int64.
-
-    Raises:
-        ValueError: they are not (V,), or one is negative, no number, or above 2^53; `name` is in the message.
-    """
+    """The counts (V,) in whole numbers, int64; ValueError for another shape, or one that is not in [0, 2^53]."""
     rounded = counts.double().round()
     wrong = rounded[~((rounded >= 0) & (rounded <= 2**53))]  # NaN is neither
     if tuple(counts.shape) != (vocabulary,) or len(wrong):

@@ -15,8 +15,7 @@ from torch import Tensor
 from .gates import Gates
 from .unlikelihood import Unlikelihood
 
-CHUNK_ELEMENTS = 2**23
-"""Logits held at a time: 32 MiB in float32."""
+CHUNK_ELEMENTS = 2**23  # logits held at a time: 32 MiB in float32
 
 
 class Options(NamedTuple):
@@ -79,8 +78,12 @@ def scaled_gradients(ctx: Any, scale: Tensor, name: str) -> list[Tensor | None]:
             "the loss again"
         )
     gradients, ctx.gradients = ctx.gradients, None
-    # By 1, a pass over the gradients is saved. On a GPU never: to read the scale is to wait for the device.
-    if scale.is_cuda or scale.item() != 1:
+    if not _is_one(scale):
         for gradient, _ in filter(None, gradients):
             gradient.mul_(scale.to(gradient.dtype))
     return [None if pair is None else pair[0].to(pair[1]) for pair in gradients]
+
+
+def _is_one(scale: Tensor) -> bool:
+    """Whether to save a pass over the gradients. On a GPU never: to read the scale is to wait for the device."""
+    return not scale.is_cuda and scale.item() == 1

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-SMALLEST_COMPLEMENT = 1e-30
-"""Lower bound of `1 − P[c]`: it keeps α·w finite, and the penalty of a token below 70 nats."""
+SMALLEST_COMPLEMENT = 1e-30  # lower bound of `1 − P[c]`: it keeps α·w finite, and the penalty of a token below 70 nats
 
 
 @dataclass(frozen=True)

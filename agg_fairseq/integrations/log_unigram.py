@@ -24,9 +24,6 @@ def add_log_unigram(model: Any, counts: Tensor) -> None:
     Args:
         model: of transformers; it ends in an `nn.Linear`.
         counts: (V,) how often each token is a target in the training data, see `label_counts`.
-
-    Raises:
-        ValueError: the counts are not (V,), or one is negative or no number.
     """
     head = model.get_output_embeddings()
     counts = checked_counts("log_unigram", counts, head.weight.size(0))
@@ -36,13 +33,7 @@ def add_log_unigram(model: Any, counts: Tensor) -> None:
 def load_pretrained(model_class: Any, folder: str | Path, **options: Any) -> Any:
     """`model_class.from_pretrained(folder, **options)`, with the bias of the output layer that is saved there.
 
-    Args:
-        model_class: that of the model, or `AutoModelForCausalLM`.
-        folder: where `save_pretrained` has saved the model.
-        **options: of `from_pretrained`.
-
-    Raises:
-        UserError: as `PretrainedModel`.
+    `model_class` is that of the model, or `AutoModelForCausalLM`.
     """
     model, found = model_class.from_pretrained(folder, output_loading_info=True, **options)
     head = model.get_output_embeddings()

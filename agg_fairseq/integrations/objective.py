@@ -14,8 +14,7 @@ from ..functional.terms import EMBEDDING_TERMS, POSITION_TERMS, TERMS, formed
 from ..modules import AggState, AgpsState, TokenCounter
 
 METHODS = ("agg", "agps", "mle")
-IGNORED = -100
-"""Label of the positions without a target, in transformers as in PyTorch."""
+IGNORED = -100  # label of the positions without a target, in transformers as in PyTorch
 
 
 class GatedObjective:
@@ -151,9 +150,6 @@ class GatedObjective:
 
         Returns:
             Scalar in nats. Divide it by the number of targets of the whole update.
-
-        Raises:
-            ValueError, TypeError: as `functional.gated_cross_entropy`.
         """
         is_training, gates = torch.is_grad_enabled(), None
         if is_training and self.agg is not None:
@@ -189,9 +185,8 @@ class GatedObjective:
     def end_update(self, skipped: bool = False) -> None:
         """Ends an update, after the step of the optimizer. Every worker must call it equally often.
 
-        Args:
-            skipped: the step did not take place, because a gradient overflowed in half precision; the targets of the
-                update are then forgotten.
+        `skipped`: the step did not take place, because a gradient overflowed in half precision; the targets of the
+        update are then forgotten.
         """
         self.micro_batches = 0
         if self.counter is None:
@@ -216,10 +211,8 @@ class GatedObjective:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what `state_dict` returned, but for the window, which is as the options say.
 
-        The state of a method without counts leaves the window empty.
-
-        Raises:
-            ValueError: the state is that of another vocabulary, or none that an objective has saved.
+        The state of a method without counts leaves the window empty. ValueError for another vocabulary, or no such
+        state.
         """
         if not isinstance(state, Mapping) or not {"method", "vocabulary", "counter"} <= set(state):
             raise ValueError("GatedObjective: expected a state that it has saved")
@@ -235,18 +228,12 @@ class GatedObjective:
 
 
 def label_counts(dataset: Iterable[Mapping[str, Any]], vocabulary: int) -> Tensor:
-    """How often each token is a target in a dataset of a causal language model, for `agps_counts`.
+    """How often each token is a target in a dataset of a causal language model, (V,) int64, for `agps_counts`.
 
     Args:
         dataset: examples with `labels` or else `input_ids`, a sequence of tokens each. The first token of a sequence is
             no target, and neither is −100.
-        vocabulary: V.
-
-    Returns:
-        (V,) int64.
-
-    Raises:
-        ValueError: a token outside [0, V).
+        vocabulary: V; a token outside [0, V) is a ValueError.
 
     Example:
         >>> label_counts([{"input_ids": [1, 2, 2]}, {"labels": [0, -100, 3]}], vocabulary=4).tolist()

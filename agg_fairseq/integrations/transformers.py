@@ -50,10 +50,10 @@ except ImportError as error:
 
 logger = logging.getLogger(__name__)
 
-STATE_FILE = "agg_fairseq.pt"
-"""The token counts, in the folder of each checkpoint of Trainer."""
-MARK = "agg_fairseq"
-"""Key in Trainer's own state: this run writes `STATE_FILE` into its checkpoints."""
+LOSS = inspect.signature(ForCausalLMLoss)
+
+STATE_FILE = "agg_fairseq.pt"  # the token counts, in the folder of each checkpoint of Trainer
+MARK = "agg_fairseq"  # key in Trainer's own state: this run writes `STATE_FILE` into its checkpoints
 TINY, HUGE = 2.0**-20, 2.0**40
 PROBES = (TINY, HUGE, 1.0, -7.0, 40.0, 0.0, -0.5, 300.0, -HUGE)
 """The numbers that stand for logits: of scaled and capped ones, the first two become the scale and the cap."""
@@ -150,10 +150,11 @@ class GatedLoss(TrainerCallback):
         self._step: _Step | None = None
         self._scale_and_cap: tuple[float, float | None] | None = None  # found in the first training step
         self._signature = inspect.signature(type(model).forward)
-        self._bound_before = {  # attributes of the instances, which hide those of their classes
-            "head": self.head.__dict__.get("forward"),
-            "model": model.__dict__.get("_loss_function"),
-        }
+        # Attributes of the instances, which hide those of their classes.
+        self._replaced = [
+            (module, name, vars(module).get(name))
+            for module, name in ((self.head, "forward"), (model, "_loss_function"))
+        ]
         self._head_forward, self._model_loss = self.head.forward, model.loss_function
         self.head.forward = self._forward_of_head
         model.loss_function = self._loss_of_model
@@ -169,10 +170,7 @@ class GatedLoss(TrainerCallback):
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-        for module, name, before in (
-            (self.head, "forward", self._bound_before["head"]),
-            (self.model, "_loss_function", self._bound_before["model"]),
-        ):
+        for module, name, before in self._replaced:
             delattr(module, name)
             if before is not None:
                 setattr(module, name, before)
@@ -240,28 +238,14 @@ class GatedLoss(TrainerCallback):
             step.features, self.head.weight, target, self.head.bias, scale=scale, softcap=softcap
         )
 
-    def _loss_of_model(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        vocab_size: int | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        ignore_index: int = IGNORED,
-        shift_labels: Tensor | None = None,
-        **kwargs: Any,
-    ) -> Tensor:
+    def _loss_of_model(self, *arguments: Any, **options: Any) -> Tensor:
         """What stands in the place of `loss_function`; the arguments are those of `ForCausalLMLoss`."""
         step = self._step
         if step is None:
-            return self._model_loss(
-                logits,
-                labels,
-                vocab_size=vocab_size,
-                num_items_in_batch=num_items_in_batch,
-                ignore_index=ignore_index,
-                shift_labels=shift_labels,
-                **kwargs,
-            )
+            return self._model_loss(*arguments, **options)
+        bound = LOSS.bind(*arguments, **options)
+        bound.apply_defaults()
+        logits, number = bound.arguments["logits"], bound.arguments["num_items_in_batch"]
         name = type(self.model).__name__
         if step.features is None or step.logits is not None:
             raise UserError(
@@ -277,23 +261,16 @@ class GatedLoss(TrainerCallback):
                 f"GatedLoss: {name} changes its logits after the output layer in another way than by a scale and a "
                 "soft cap; it is not supported"
             )
-        if (
-            not _is_same(labels, step.labels)
-            or not _is_same(shift_labels, step.shift_labels)
-            or ignore_index != IGNORED
-        ):
+        labels = all(_is_same(bound.arguments[one], getattr(step, one)) for one in ("labels", "shift_labels"))
+        if not labels or bound.arguments["ignore_index"] != IGNORED:
             raise UserError(
                 f"GatedLoss: {name} computes its loss from other labels than it was given, or ignores another label "
                 f"than {IGNORED}; it is not supported"
             )
         step.logits = logits
         self.head(step.features)  # computes the loss inside of the output layer, where FSDP has gathered W
-        loss = step.loss
-        if num_items_in_batch is None:
-            return loss / (step.target != IGNORED).sum().to(loss.device)
-        if torch.is_tensor(num_items_in_batch):
-            num_items_in_batch = num_items_in_batch.to(loss.device)
-        return loss / num_items_in_batch
+        number = (step.target != IGNORED).sum() if number is None else number
+        return step.loss / (number.to(step.loss.device) if torch.is_tensor(number) else number)
 
     def _after_forward(self, model: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         """Takes the placeholder out of the output, where it would pass for logits."""
@@ -312,11 +289,7 @@ class GatedLoss(TrainerCallback):
     # The updates of a training
 
     def end_update(self, skipped: bool = False) -> None:
-        """Ends an update in a loop of your own, after the step of the optimizer; Trainer needs no such call.
-
-        Args:
-            skipped: the step did not take place, because a gradient overflowed in half precision.
-        """
+        """Ends an update in a loop of your own, as `GatedObjective.end_update`; Trainer needs no such call."""
         self.objective.end_update(skipped)
         if self.center_output and self.head.weight.dim() != 2:
             raise UserError(
@@ -331,11 +304,7 @@ class GatedLoss(TrainerCallback):
         return self.objective.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores what `state_dict` returned.
-
-        Raises:
-            ValueError: the state is that of another vocabulary, or none that a GatedLoss has saved.
-        """
+        """Restores what `state_dict` returned; ValueError as `GatedObjective.load_state_dict`."""
         self.objective.load_state_dict(state)
 
     # The events of Trainer
@@ -395,18 +364,18 @@ class GatedLoss(TrainerCallback):
             raise UserError(f"GatedLoss: found no {path} to restore the token counts from; {remedy}")
         try:
             saved = torch.load(path, map_location="cpu", weights_only=True)
-            saved_run, saved_state = saved["run"], saved["state"]
-            saved_update = saved.get("update", update)  # files of version 0.2.0 lack it
-            if (saved_run, saved_update) == (run, update):
-                self.load_state_dict(saved_state)
+            found = saved["run"], saved.get("update", update)  # files of version 0.2.0 lack the update
+            if found == (run, update):
+                self.load_state_dict(saved["state"])
         except Exception as error:  # of whatever kind a damaged file causes
             raise UserError(
                 f"GatedLoss: cannot restore the token counts from {path}: {error}".split("\n")[0]
             ) from error
-        if saved_run != run:
-            raise UserError(f"GatedLoss: {path} belongs to another training than the checkpoint; {remedy}")
-        if saved_update != update:
-            raise UserError(f"GatedLoss: {path} is of update {saved_update}, the checkpoint of {update}; {remedy}")
+        if found != (run, update):
+            raise UserError(
+                f"GatedLoss: {path} belongs to another training than the checkpoint, or to update {found[1]} and not "
+                f"to {update}; {remedy}"
+            )
 
 
 def _check_model(model: Any) -> None:

@@ -3,13 +3,7 @@
 from .align_sim import LinkCounts, align_sim, group_means, orthogonal_align_sim
 from .bleu import Bleu, corpus_bleu, split_compounds, tokenized_bleu
 from .diversity import distinct, repetition, self_bleu, unique_tokens
-from .groups import (
-    FrequencyGroups,
-    frequency_groups,
-    frequency_mass_groups,
-    group_shares,
-    relative_frequency_groups,
-)
+from .groups import FrequencyGroups, frequency_groups, frequency_mass_groups, group_shares, relative_frequency_groups
 from .isotropy import (
     Geometry,
     geometry,

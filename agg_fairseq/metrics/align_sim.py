@@ -12,8 +12,7 @@ from torch import Tensor
 from .groups import FrequencyGroups
 from .isotropy import check_embeddings
 
-BLOCK_COSINES = 2**23
-"""Cosines held at a time: 64 MiB in float64."""
+BLOCK_COSINES = 2**23  # cosines held at a time: 64 MiB in float64
 
 Progress = Callable[[Sequence[Tensor]], Iterable[Tensor]]
 """Yields the chunks of tokens that it is given, and may show the progress."""
@@ -60,9 +59,6 @@ def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = 10.0, p
 
     Returns:
         (V,) float64 in [0, 1]; NaN for a token that was never linked.
-
-    Raises:
-        ValueError: `weight` is not a matrix or not finite.
 
     Reference: Yu et al. (2021), Sec. 4.1.2, Eqs. 16–17.
     """

@@ -13,8 +13,7 @@ from .ngrams import Text, check_texts, ngrams
 
 SHORTEST_PHRASE, LONGEST_PHRASE = 3, 90
 """Number of tokens of the phrases that `repetition` looks for. Shorter ones count if they are repeated often enough."""
-OFTEN = 50
-"""A phrase that is repeated more often than this counts in `repetition`, however short it is."""
+OFTEN = 50  # a phrase that is repeated more often than this counts in `repetition`, however short it is
 SMOOTHING = 0.1
 """Matches that Self-BLEU counts where an order has none: method 1 of Chen and Cherry (2014), with NLTK's ε."""
 

@@ -22,13 +22,11 @@ def nearest_neighbors(
     Args:
         weight: (V, D) embeddings; rows of zeros are never neighbors.
         queries: (Q, D) vectors, none of them zero.
-        k: number of neighbors, at least 1.
+        k: number of neighbors, at least 1; fewer are returned where there are no more.
         excluded: for each query, the rows that are not returned.
 
     Returns:
-        For each query, at most k pairs of a row and its cosine, in [−1, 1], the nearest first.
-
-    Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12.
+        For each query, pairs of a row and its cosine, in [−1, 1], the nearest first.
     """
     if not queries.any(dim=1).all():
         raise ValueError("expected queries that are not all zeros")

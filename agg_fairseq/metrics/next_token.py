@@ -38,8 +38,7 @@ class NextTokenStatistics:
         vocabulary = len(groups.of_token)
         self.groups = groups
         self.offsets = offsets
-        self.tokens = 0
-        """The number of positions added."""
+        self.tokens = 0  # the number of positions added
         self._targets = torch.zeros(vocabulary, dtype=torch.int64)
         self._predicted = torch.zeros(vocabulary, dtype=torch.bool)
         # Sums in nats over the positions with that target: −log P[y], −log P(g_y), and −log P[y] after calibration.
@@ -59,12 +58,7 @@ class NextTokenStatistics:
         return found
 
     def add(self, log_probs: Tensor, target: Tensor) -> None:
-        """Adds positions.
-
-        Args:
-            log_probs: (N, V) log P, normalized, in nats.
-            target: (N,) int64 y.
-        """
+        """Adds positions, of log P (N, V), normalized, in nats, and targets y (N,) int64."""
         self._members = [tokens.to(log_probs.device) for tokens in self._members]
         nll = -log_probs.gather(1, target[:, None]).squeeze(1).double().cpu()  # N
         self._predicted[log_probs.argmax(1).cpu()] = True
@@ -172,7 +166,7 @@ class NextTokenStatistics:
 
 
 def fit_group_offsets(log_probs: Tensor, groups: Tensor, names: tuple[str, ...], *, steps: int = 100) -> Tensor:
-    """The offset of each group that makes a text most probable, relative to that of the first group.
+    """The offset (G,) of each group that makes a text most probable, in nats, relative to that of the first group, 0.
 
     With δ_g added to all logits of group g, and π_i(g) = P_i(g) exp δ_g / Σ_h P_i(h) exp δ_h, the mean of
     `−δ_{g_i} + log Σ_h P_i(h) exp δ_h` over the positions is convex in δ. Its gradient is the mean of
@@ -183,14 +177,8 @@ def fit_group_offsets(log_probs: Tensor, groups: Tensor, names: tuple[str, ...],
         log_probs: (N, G) or (N, G + 1) float64 log P_i(g) in nats; the last of G + 1 columns, the tokens in no group,
             keeps its logits.
         groups: (N,) int64 g_i.
-        names: of the G groups.
-        steps: at most so many.
-
-    Returns:
-        (G,) float64 δ in nats; that of the first group is 0.
-
-    Raises:
-        ValueError: a group has no targets, so that its offset would be −∞; or the method does not converge.
+        names: of the G groups; ValueError if one has no targets, so that its offset would be −∞.
+        steps: at most so many; ValueError if they do not suffice.
 
     Example: a model that gives rare tokens half of the probability that they deserve
         >>> log_probs = torch.tensor([[0.9, 0.1]]).double().log().expand(10, 2)

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 Text = Sequence[str]
-ABSENT = 1e-10
-"""Probability in `kl_divergence` of a token that the texts of one side lack."""
+ABSENT = 1e-10  # probability in `kl_divergence` of a token that the texts of one side lack
 
 
 def ngrams(text: Text, order: int) -> Iterator[tuple[str, ...]]:

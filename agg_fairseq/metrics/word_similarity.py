@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-DECIMALS = 12
-"""Decimals to which cosines are rounded, so that those that differ only by the order of a sum are tied."""
+DECIMALS = 12  # decimals to which cosines are rounded, so that those that differ only by the order of a sum are tied
 
 
 @dataclass(frozen=True)

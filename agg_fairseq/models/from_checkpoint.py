@@ -22,10 +22,7 @@ def build_model(
 ) -> tuple[nn.Module, Any]:
     """Builds the model, of any architecture of fairseq or of this package, in evaluation mode, and its task.
 
-    Args:
-        checkpoint: of fairseq-train.
-        data: folder of `fairseq-preprocess`, with the dictionary that the model was trained with.
-        overrides: values of the checkpoint's options to replace, by name.
+    `data` has the dictionary that the model was trained with; `overrides` replace options of the checkpoint, by name.
     """
     state = dict(checkpoint.state)  # fairseq brings an older state up to date in place
     try:

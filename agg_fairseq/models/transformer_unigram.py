@@ -31,8 +31,7 @@ class UnigramTransformerDecoder(TransformerDecoderBase):
     """A transformer decoder whose output layer has a log-unigram bias."""
 
     output_projection: UnigramLinear
-    is_placeholder: bool
-    """Are the counts 0? So they are until a checkpoint or `fill` brings them."""
+    is_placeholder: bool  # are the counts 0? So they are until a checkpoint or `fill` brings them
 
     def fill(self, counts: Tensor) -> None:
         """Starts the bias at the log of training counts (V,)."""

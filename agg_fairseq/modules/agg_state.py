@@ -34,18 +34,12 @@ class AggState(nn.Module):
         gates: "both", "g1", "g2" or "faded", see `functional.agg_gates`.
         never_rare: (V,) bool, the special tokens, and those that can be no target.
         ignore_index: a target that is not counted.
-
-    Raises:
-        ValueError: an option is out of its range, or both `alpha` and `rare_fraction` are given.
     """
 
     counter: TokenCounter
-    gates: Gates | None
-    """Of the update under way; None if it is not gated."""
-    never_rare: Tensor | None
-    """(V,) bool."""
-    static_rare: Tensor | None
-    """(V,) bool, the group that `fix_group` has fixed; None if it has not."""
+    gates: Gates | None  # of the update under way; None if it is not gated
+    never_rare: Tensor | None  # (V,) bool
+    static_rare: Tensor | None  # (V,) bool, the group that `fix_group` has fixed; None if it has not
 
     def __init__(
         self,
@@ -114,11 +108,7 @@ class AggState(nn.Module):
         return {"counter": counter.get_extra_state(), "open_update": counter.open_update, "static_rare": static}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Restores what `checkpoint_state` returned. Whether its last update took place shows in the next `begin`.
-
-        Raises:
-            ValueError: it is of another vocabulary.
-        """
+        """Restores what `checkpoint_state` returned. Whether its last update took place shows in the next `begin`."""
         self.counter.set_extra_state(state["counter"])
         self.counter.open_update, static = state.get("open_update"), state.get("static_rare")
         self.static_rare = None

@@ -23,15 +23,10 @@ class AgpsState(nn.Module):
         variant: "eq15" or "algorithm1", see `functional.agps_gates`.
         never_rare: (V,) bool, the special tokens.
         ignore_index: a target that is none.
-
-    Raises:
-        ValueError: an option is out of its range.
     """
 
-    counts: Tensor
-    """(V,) int64, occurrences of each token as a target in the training set."""
-    rare: Tensor
-    """(V,) bool, R."""
+    counts: Tensor  # (V,) int64, occurrences of each token as a target in the training set
+    rare: Tensor  # (V,) bool, R
 
     def __init__(
         self,

@@ -32,9 +32,6 @@ class TokenCounter(nn.Module):
         window: K >= 1, how many updates are remembered; None: all of them.
         ignore_index: a target that is not counted, as in `gated_cross_entropy`; None counts all.
 
-    Raises:
-        ValueError: `vocabulary` or `window` below 1.
-
     Example:
         >>> counter = TokenCounter(vocabulary=4, window=2)
         >>> for tokens in ([0, 0, 3], [3], [1]):
@@ -44,12 +41,9 @@ class TokenCounter(nn.Module):
         ([0, 1, 0, 1], 2)
     """
 
-    appearances: Tensor
-    """(V,) int64, a: the sum over the window."""
-    current: Tensor
-    """(V,) int64: the tokens of the update under way, not yet in the window."""
-    open_update: int | None
-    """The number that the update under way was begun with; not part of `state_dict()`."""
+    appearances: Tensor  # (V,) int64, a: the sum over the window
+    current: Tensor  # (V,) int64: the tokens of the update under way, not yet in the window
+    open_update: int | None  # the number that the update under way was begun with; not part of `state_dict()`
 
     def __init__(self, vocabulary: int, window: int | None, ignore_index: int | None = -100) -> None:
         super().__init__()
@@ -91,11 +85,9 @@ class TokenCounter(nn.Module):
         self.open_update = update
 
     def add(self, tokens: Tensor, positions: Tensor | None = None) -> None:
-        """Counts tokens into the update under way.
+        """Counts tokens, int64 in [0, V) and of any shape, into the update under way.
 
-        Args:
-            tokens: any shape, int64 in [0, V); any value where they are not counted.
-            positions: bool, like `tokens`: which of them to count; None counts all but `ignore_index`.
+        `positions` (bool, like `tokens`) says which; None counts all but `ignore_index`. The others may have any value.
         """
         tokens = tokens.reshape(-1)
         if positions is not None:
@@ -169,11 +161,7 @@ class TokenCounter(nn.Module):
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_extra_state` of a counter, with a window if this one has one, returned.
-
-        Raises:
-            ValueError: the state is that of another vocabulary, or none.
-        """
+        """Restores what a counter, with a window if this one has one, returned; ValueError for another vocabulary."""
         try:
             vocabulary, current, window = int(state["vocabulary"]), state["current"], state["window"]
             if window is None:

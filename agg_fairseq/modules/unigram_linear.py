@@ -23,11 +23,8 @@ class UnigramLinear(nn.Linear):
 
     Args:
         weight: (V, D) W, an existing parameter: of its own, or that of the input embedding, to tie the two.
-        counts: (V,) how often each token is a target in the training data.
+        counts: (V,) how often each token is a target in the training data, as `checked_counts` takes them.
         learned: False keeps the bias as it starts.
-
-    Raises:
-        ValueError: the counts, here or in a state that is loaded, are not (V,), or one is negative or no number.
 
     Example:
         >>> embedding = nn.Embedding(3, 8)
@@ -38,10 +35,8 @@ class UnigramLinear(nn.Linear):
     Reference: Meister et al. (2022), "A Natural Bias for Language Generation Models".
     """
 
-    counts: Tensor
-    """(V,) int64."""
-    bias_shift: nn.Parameter | None
-    """(V,) s; None if the bias is fixed."""
+    counts: Tensor  # (V,) int64
+    bias_shift: nn.Parameter | None  # (V,) s; None if the bias is fixed
 
     def __init__(self, weight: nn.Parameter, counts: Tensor, *, learned: bool = True) -> None:
         nn.Module.__init__(self)  # nn.Linear's own would make a weight, and a bias that is a parameter
@@ -73,8 +68,3 @@ class UnigramLinear(nn.Linear):
     def _checked(self, counts: Tensor) -> Tensor:
         """The counts (V,) in whole numbers."""
         return checked_counts("UnigramLinear", counts, self.out_features)
-
-    def extra_repr(self) -> str:
-        """For `print(model)`."""
-        kind = "fixed" if self.bias_shift is None else "learned"
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={kind}"

@@ -43,9 +43,6 @@ class CoupledAdam(torch.optim.Optimizer):
 
     Half-precision parameters are updated in float32 and rounded; their state is float32.
 
-    Raises:
-        ValueError: a coupled parameter is not a matrix; an option is out of its range.
-
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 100, bias=False))
         >>> hidden, output = model
@@ -57,8 +54,7 @@ class CoupledAdam(torch.optim.Optimizer):
         torch.Size([8])
     """
 
-    supports_memory_efficient_fp16 = True
-    """Asked by fairseq: half-precision parameters are updated in float32."""
+    supports_memory_efficient_fp16 = True  # asked by fairseq: half-precision parameters are updated in float32
 
     def __init__(
         self,

@@ -137,7 +137,7 @@ def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
 
 
 def test_refused(runs, lm_data, mt_data, lm_runs, tmp_path):
-    with pytest.raises(UserError, match="found 'human', the row of the targets"):
+    with pytest.raises(UserError, match="found 'human', a row of its own"):
         perplexity({"human": runs["mle"]}, lm_data)
     with pytest.raises(UserError, match="found no split 'dev'"):
         perplexity(runs, lm_data, calibrate="dev")

@@ -4,8 +4,7 @@ import shutil
 
 import torch
 
-from agg_fairseq.data.binarized import count_tokens
-from agg_fairseq.fairseq_glue.training_counts import training_counts
+from agg_fairseq.data.binarized import count_tokens, training_counts
 from tests.small_trainings import build
 
 

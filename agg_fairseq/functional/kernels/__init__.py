@@ -5,8 +5,8 @@
 | chunked | `chunked.py` | CPUs; GPUs without Triton, in float64, or with a term beyond the likelihood |
 | fused | `fused.py`, its kernel in `triton_rows.py` | GPUs with Triton, in float32 and half precision |
 
-All forms are classes with the interface of `ChunkedLoss`: `start` allocates, `run` fills the outputs and the gradients,
-`gradients` hands these over. They compute the same numbers up to rounding, and `naive_gated_cross_entropy` is what both
+All forms are classes with the interface of `ChunkedLoss`: `run` fills the outputs and the gradients, `gradients` hands
+these over. They compute the same numbers up to rounding, and `naive_gated_cross_entropy` is what both
 are tested against.
 """
 

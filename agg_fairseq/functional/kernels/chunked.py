@@ -5,8 +5,6 @@ It runs everywhere, and is the form for CPUs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -14,32 +12,15 @@ from ..gates import Gates
 from ..loss_core import CHUNK_ELEMENTS, Options, Outputs, Wanted, working_dtype
 
 
-@dataclass
 class ChunkedLoss:
-    """One forward pass: the inputs in the dtype of the products, outputs and gradients filled chunk by chunk."""
+    """One forward pass: fills outputs and gradients chunk by chunk, from inputs in the dtype of the products.
 
-    features: Tensor  # (N, D)
-    weight: Tensor  # (V, D)
-    bias: Tensor | None  # (V,)
-    target: Tensor  # (N,)
-    options: Options
-    dtypes: tuple[torch.dtype, torch.dtype, torch.dtype | None]  # of features, weight and bias as they were given
-    outputs: Outputs
-    grad_features: Tensor | None  # (N, D)
-    grad_weight: Tensor | None  # (V, D)
-    grad_bias: Tensor | None  # (V,)
+    Both start as zeros, which is what ignored positions are to have.
+    """
 
-    @classmethod
-    def start(
-        cls,
-        features: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        target: Tensor,
-        options: Options,
-        wanted: Wanted,
-    ) -> ChunkedLoss:
-        """Allocates outputs and gradients. They start as zeros, which is what ignored positions are to have."""
+    def __init__(
+        self, features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, options: Options, wanted: Wanted
+    ) -> None:
         dtype = working_dtype(features)
         zeros = features.new_zeros(target.shape, dtype=dtype)
 
@@ -51,25 +32,22 @@ class ChunkedLoss:
             """Zeros in the shape of `tensor`, to sum its gradient in; None if it has none, or none is asked for."""
             return torch.zeros_like(tensor, dtype=dtype) if tensor is not None and is_wanted else None
 
-        return cls(
-            features=features.detach(),
-            weight=weight.detach().to(cls.product_dtype(features)),
-            bias=None if bias is None else bias.detach().to(dtype),
-            target=target,
-            options=options,
-            dtypes=(features.dtype, weight.dtype, None if bias is None else bias.dtype),
-            outputs=Outputs(
-                nll=zeros,
-                terms=zeros.clone(),
-                unlikelihood=values(options.unlikelihood is not None),
-                z_loss=values(options.z_loss > 0),
-                adversarial=values(options.adversarial > 0),
-                prediction=torch.zeros_like(target) if options.predict else None,
-            ),
-            grad_features=gradient(features, wanted.features),
-            grad_weight=gradient(weight, wanted.weight),
-            grad_bias=gradient(bias, wanted.bias),
+        self.features = features.detach()  # (N, D)
+        self.weight = weight.detach().to(self.product_dtype(features))  # (V, D)
+        self.bias = None if bias is None else bias.detach().to(dtype)  # (V,)
+        self.target, self.options = target, options  # (N,)
+        self.dtypes = (features.dtype, weight.dtype, None if bias is None else bias.dtype)  # as they were given
+        self.outputs = Outputs(
+            nll=zeros,
+            terms=zeros.clone(),
+            unlikelihood=values(options.unlikelihood is not None),
+            z_loss=values(options.z_loss > 0),
+            adversarial=values(options.adversarial > 0),
+            prediction=torch.zeros_like(target) if options.predict else None,
         )
+        self.grad_features = gradient(features, wanted.features)  # (N, D)
+        self.grad_weight = gradient(weight, wanted.weight)  # (V, D)
+        self.grad_bias = gradient(bias, wanted.bias)  # (V,)
 
     @staticmethod
     def product_dtype(features: Tensor) -> torch.dtype:

@@ -24,10 +24,8 @@ from torch import Tensor
 from . import triton_rows
 from .chunked import ChunkedLoss
 
-CHUNK_BYTES = 2**28
-"""Size of one buffer of logits."""
-HALF_SCALE = 2.0**10
-"""What residuals are multiplied by before they are rounded to float16."""
+CHUNK_BYTES = 2**28  # size of one buffer of logits
+HALF_SCALE = 2.0**10  # what residuals are multiplied by before they are rounded to float16
 WIDE_PRODUCTS_SINCE = (2, 10)
 """First version of torch whose `addmm` adds a product of half-precision matrices to a float32 sum."""
 
@@ -75,20 +73,9 @@ class FusedLoss(ChunkedLoss):
         features = self.features[chunk].masked_fill(is_padding, 0.0).to(self.weight.dtype)  # C x D, not even NaN stays
         logits[:, vocabulary:].fill_(-float("inf"))
         torch.mm(features, self.weight.t(), out=logits[:, :vocabulary])
+        is_wanted = any(g is not None for g in (self.grad_features, self.grad_weight, self.grad_bias))
         triton_rows.form_residuals_(
-            logits,
-            gated,
-            operands,
-            start,
-            self.outputs.nll,
-            self.outputs.terms,
-            self.outputs.prediction,
-            vocabulary=vocabulary,
-            label_smoothing=self.options.label_smoothing,
-            ignore_index=self.options.ignore_index,
-            softcap=self.options.softcap,
-            scale=scale,
-            write=any(g is not None for g in (self.grad_features, self.grad_weight, self.grad_bias)),
+            logits, gated, operands, start, self.outputs, self.options, scale=scale, write=is_wanted
         )
         residual = logits[:, :vocabulary]
         if self.grad_features is not None:

@@ -22,11 +22,10 @@ import triton.language as tl
 from torch import Tensor
 
 from ..gates import Gates
+from ..loss_core import Options, Outputs
 
-BLOCK = 4096
-"""Logits that a program holds at a time."""
-ALIGNMENT = 16
-"""The width of a row of logits is a multiple of this, so that it can be read 16 bytes at a time."""
+BLOCK = 4096  # logits that a program holds at a time
+ALIGNMENT = 16  # the width of a row of logits is a multiple of this, so that it can be read 16 bytes at a time
 
 
 class Operands(NamedTuple):
@@ -35,6 +34,7 @@ class Operands(NamedTuple):
     Vectors over the vocabulary are `width` long, as the rows of logits are: V, rounded up to a multiple of `ALIGNMENT`.
     """
 
+    vocabulary: int
     width: int
     target: Tensor  # (N,) int64 y
     bias: Tensor | None  # (width,) float32
@@ -60,6 +60,7 @@ class Operands(NamedTuple):
             rows = (gates.at_common_targets(like=ones), gates.at_rare_targets(like=ones))
             table = torch.stack([padded(ones if row is None else row, 1.0) for row in rows])
         return cls(
+            vocabulary=vocabulary,
             width=width,
             target=target.contiguous(),
             bias=None if bias is None else padded(bias.float(), 0.0),
@@ -74,31 +75,21 @@ def form_residuals_(
     gated: Tensor | None,
     operands: Operands,
     start: int,
-    nll: Tensor,
-    terms: Tensor,
-    prediction: Tensor | None,
+    outputs: Outputs,
+    options: Options,
     *,
-    vocabulary: int,
-    label_smoothing: float,
-    ignore_index: int,
-    softcap: float | None,
     scale: float,
     write: bool,
 ) -> None:
-    """Turns the logits of a chunk into residuals, in place, and stores the likelihood of its positions.
+    """Turns the logits of a chunk into residuals, in place, and stores the likelihood of its positions in `outputs`.
 
     Args:
         logits: (C, width), contiguous, any floating dtype, −∞ beyond V; holds `scale · r` afterwards, where `write`.
         gated: (C, width), like `logits`; receives `scale · g`. Needed with gates.
         operands: of all N positions.
         start: the chunk's first position.
-        nll: (N,) float32, receives −log P[y], in nats.
-        terms: (N,) float32, receives the summands of the loss.
-        prediction: (N,) int64, receives the arg-max, the first of equal ones; None where it is not needed.
-        vocabulary: V.
-        label_smoothing: ε.
-        softcap: c, or None.
-        ignore_index: positions with this target get zeros everywhere.
+        outputs: of all N positions; those of padding get zeros, and the arg-max is the first of equal ones.
+        options: of the operation.
         scale: what the residuals are multiplied by before they are rounded to their dtype.
         write: whether residuals are needed at all.
     """
@@ -112,24 +103,24 @@ def form_residuals_(
             anything if operands.importance is None else operands.importance,
             anything if gated is None else operands.rare,
             anything if gated is None else operands.gates,
-            nll,
-            terms,
-            anything if prediction is None else prediction,
+            outputs.nll,
+            outputs.terms,
+            anything if outputs.prediction is None else outputs.prediction,
             start,
-            vocabulary,
-            logits.size(1),
-            ignore_index,
-            label_smoothing,
-            label_smoothing / max(vocabulary - 1, 1),
+            operands.vocabulary,
+            operands.width,
+            options.ignore_index,
+            options.label_smoothing,
+            options.label_smoothing / max(operands.vocabulary - 1, 1),
             scale,
-            softcap or 0.0,
+            options.softcap or 0.0,
             HAS_BIAS=operands.bias is not None,
             HAS_IMPORTANCE=operands.importance is not None,
             HAS_GATES=gated is not None,
-            HAS_CAP=softcap is not None,
-            PREDICT=prediction is not None,
+            HAS_CAP=options.softcap is not None,
+            PREDICT=outputs.prediction is not None,
             WRITE=write,
-            BLOCK=min(BLOCK, triton.next_power_of_2(logits.size(1))),
+            BLOCK=min(BLOCK, triton.next_power_of_2(operands.width)),
             num_warps=8,
         )
 
