@@ -64,15 +64,11 @@ class AwdLSTMDecoder(FairseqIncrementalDecoder):
         continues: bool | None = None,
         src_lengths: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Logits (B, T, V), or features (B, T, D).
+        """Logits (B, T, V), or with `features_only` features (B, T, D), of tokens (B, T), padded on the right.
 
-        Args:
-            prev_output_tokens: (B, T) x, padded on the right.
-            incremental_state: of a generation, which passes all tokens so far; only the last one is read.
-            features_only: leave the output layer out?
-            continues: does each row go on from the same row of the batch before? If there was none, it begins with
-                zeros. None: a text by itself, whose state is not kept; in training, the kept one is dropped, too.
-            encoder_out, src_lengths: not used.
+        With the `incremental_state` of a generation, which passes all tokens so far, only the last one is read.
+        `continues`: does each row go on from the same row of the batch before? If there was none, it begins with zeros.
+        None: a text by itself, whose state is not kept; in training, the kept one is dropped, too.
         """
         tokens, state = prev_output_tokens, self.carried.get(self.training) if continues else None
         if incremental_state is not None:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
+from ..files import fingerprint
 from ..names import unique_names
 from .output_embedding import OutputEmbedding, check_finite
 from .transformers_model import is_pretrained
@@ -68,20 +69,12 @@ class Checkpoint:
         UnreadableCheckpoint: the file is truncated or damaged, or of another kind.
         UserError: there is no such file; it is no checkpoint of fairseq; or it holds an object whose loading would run
             code.
-
-    Example:
-        >>> checkpoint = Checkpoint("runs/agg/checkpoint_best.pt")  # doctest: +SKIP
-        >>> checkpoint.updates, checkpoint.criterion_options["_name"]  # doctest: +SKIP
-        (600, 'agg')
-        >>> checkpoint.output_embedding.weight.shape  # doctest: +SKIP
-        torch.Size([8000, 128])
     """
 
     def __init__(self, path: str | Path, *, training_state: bool = True) -> None:
         self.path = checkpoint_file(path)
-        status = self.path.stat() if self.path.is_file() else None  # before it is read: a training may replace the file
+        self.fingerprint = fingerprint(self.path)  # before it is read: a training may replace the file
         self.state: dict[str, Any] = _load(self.path)
-        self.fingerprint = (str(self.path.resolve()), status and status.st_size, status and status.st_mtime_ns)
         if not training_state:
             self.state["last_optimizer_state"] = None
             extra = self.state.get("extra_state") or {}

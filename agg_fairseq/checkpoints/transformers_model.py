@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, first_line
-from ..files import read_json_object
+from ..files import fingerprint, read_json_object
 from .output_embedding import OutputEmbedding, check_finite
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -69,11 +69,6 @@ class PretrainedModel:
         path: of the file or index with the weights.
         tokenizer_file: where `tokenizer.json` is expected; it need not be there.
         configuration: of `config.json`; empty where there is none.
-
-    Example:
-        >>> model = PretrainedModel("models/gpt2")  # doctest: +SKIP
-        >>> model.output_embedding.description, model.output_embedding.weight.shape  # doctest: +SKIP
-        ('transformer.wte.weight(tied)', torch.Size([50257, 768]))
     """
 
     def __init__(self, path: str | Path, matrix: str | None = None) -> None:
@@ -81,7 +76,7 @@ class PretrainedModel:
         self.matrix = matrix
         self._files: dict[Path, Any] = {}  # of weights, opened by safetensors, which reads the header alone
         configuration, self.tokenizer_file = (self.path.parent / name for name in ("config.json", "tokenizer.json"))
-        self._status = [*map(_status, (self.path, configuration, self.tokenizer_file))]
+        self._status = [*map(fingerprint, (self.path, configuration, self.tokenizer_file))]
         exists = configuration.exists()
         self.configuration = read_json_object(configuration, "that of transformers") if exists else {}
         if self.path.name.endswith(INDEX_ENDING):
@@ -96,7 +91,7 @@ class PretrainedModel:
     def fingerprint(self) -> tuple[Any, ...]:
         """What the measures of this model depend on: the files that were read, and the chosen matrix."""
         self.output_embedding  # noqa: B018 — opens the files that it is in
-        return (*self._status, *map(_status, self._files), self.matrix)
+        return (*self._status, *map(fingerprint, self._files), self.matrix)
 
     @property
     def positions(self) -> int | None:
@@ -221,9 +216,3 @@ class PretrainedModel:
         if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
             raise UserError(f"{self.path}: found no weight_map with the file of each parameter; expected {expected}")
         return {name: self.path.parent / file for name, file in files.items()}
-
-
-def _status(path: Path) -> tuple[Any, ...]:
-    """Path, size and time of change of a file; the path alone if there is none."""
-    status = path.stat() if path.exists() else None
-    return (str(path.resolve()), status and status.st_size, status and status.st_mtime_ns)

@@ -97,15 +97,12 @@ class LikelihoodCriterion(FairseqCriterion):
     # The loss of a micro-batch.
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """The loss of a micro-batch in nats, its denominator, and what is logged.
+        """The loss of a micro-batch in nats, its denominator (tokens; sentences with --sentence-avg), and the log.
 
         Args:
             model: a fairseq model whose logits are the output of one linear layer.
             sample: a batch of the task; `target` (B, T).
             reduce: sum over positions; without it the loss is per position and carries no gradient.
-
-        Returns:
-            loss, sample_size (tokens, or sentences with --sentence-avg), logging output of plain scalars.
         """
         target = sample["target"]  # B x T
         layer = self.output_layer(model, sample["net_input"])

@@ -123,9 +123,7 @@ def word_starts(pieces: Collection[str]) -> tuple[str, ...]:
 def escaped(token: str, *, byte_level: bool) -> str:
     """A token as text in quotes, with escapes for what cannot be read: bytes that are no whole character, spaces.
 
-    Args:
-        token: as a dictionary or a tokenizer.json has it.
-        byte_level: whether its characters stand for bytes, as those of GPT-2 do.
+    `byte_level`: do its characters stand for bytes, as those of GPT-2 do?
 
     Example:
         >>> escaped("Ġna", byte_level=True), escaped("Ã", byte_level=True), escaped("▁na", byte_level=False)

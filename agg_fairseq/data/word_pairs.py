@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UserError
@@ -13,15 +12,6 @@ from ..files import read_lines
 
 DATASETS = ("MEN", "WS353", "RG65", "RW")
 LINES = "lines of word<TAB>word<TAB>score"
-
-
-@dataclass(frozen=True)
-class WordPairs:
-    """A data set: pairs of words, N of each list, and the human score of each pair, on any scale."""
-
-    first: list[str]
-    second: list[str]
-    scores: list[float]
 
 
 def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
@@ -54,9 +44,9 @@ def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def read_word_pairs(path: str | Path) -> WordPairs:
-    """Reads a data set, a file with a line `word<TAB>word<TAB>score` for each pair."""
-    pairs = WordPairs([], [], [])
+def read_word_pairs(path: str | Path) -> list[tuple[str, str, float]]:
+    """Reads a file with a line `word<TAB>word<TAB>score` for each pair; the scores are on any scale."""
+    pairs = []
     for count, line in enumerate(read_lines(path, LINES), 1):
         try:
             first, second, score = (field.strip() for field in line.split("\t"))
@@ -65,9 +55,7 @@ def read_word_pairs(path: str | Path) -> WordPairs:
         except ValueError:
             found = line.strip()[:80]
             raise UserError(f"{path}, line {count}: found {found!r}; expected word<TAB>word<TAB>score") from None
-        pairs.first.append(first)
-        pairs.second.append(second)
-        pairs.scores.append(float(score))
-    if not pairs.scores:
+        pairs.append((first, second, float(score)))
+    if not pairs:
         raise UserError(f"{path}: found no pair; expected {LINES}")
     return pairs

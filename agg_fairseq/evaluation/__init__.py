@@ -1,11 +1,6 @@
 """The evaluations behind the commands, as functions: checkpoints, data and options in, a `Result` out.
 
-from agg_fairseq.checkpoints import open_checkpoints
-from agg_fairseq.evaluation import perplexity
-
-runs = open_checkpoints(["runs/mle/checkpoint_best.pt", "runs/agg/checkpoint_best.pt"])
-result = perplexity(runs, "data-bin/wikitext-2")
-result["agg"]["PPL rare"], result.table(), result.json()
+docs/evaluation.md has examples.
 """
 
 from ..result import Column, Result

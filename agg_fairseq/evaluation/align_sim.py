@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
-
-from tqdm import tqdm
 
 from .. import metrics
 from ..checkpoints.fairseq_checkpoint import Checkpoint
@@ -81,8 +78,7 @@ def align_sim(
     details, rows = [], {}
     for name, checkpoint in checkpoints.items():
         embedding = checkpoint.output_embedding
-        progress = partial(tqdm, desc=f"AlignSim of {name}", unit="chunk", disable=None, leave=False)
-        values = metrics.align_sim(embedding.weight, links, temperature=temperature, progress=progress)
+        values = metrics.align_sim(embedding.weight, links, temperature=temperature)
         rows[name] = metrics.group_means(values, members)
         matrix = embedding.description
         details.append({"name": name, "path": str(checkpoint), "matrix": matrix, "align_sim": rows[name]})

@@ -32,10 +32,6 @@ class Cache:
 
     Args:
         folder: is made when something is kept.
-
-    Example:
-        >>> cache = Cache("results")  # doctest: +SKIP
-        >>> cache.result(perplexity, checkpoints, Path("data-bin"), split="valid")  # doctest: +SKIP
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -51,9 +51,6 @@ def calibrate(
         Result: the perplexity of the split by group, in total, and E/O, of the model as it was and calibrated. Details:
         `offsets` by group, in nats.
 
-    Raises:
-        UserError: another kind of model; a group has no targets in the split; `output` cannot be written, or is read.
-
     Reference: none; a measure of our own (docs/which-cure.md).
     """
     from ..models.from_checkpoint import architecture, sibling_state  # imports fairseq

@@ -103,10 +103,6 @@ def perplexity(
             checkpoint is named `human`; the data is damaged.
 
     Reference: Yu et al. (2022), Tables 1–3.
-
-    Example:
-        >>> runs = open_checkpoints(["runs/mle/checkpoint_best.pt", "runs/agg/checkpoint_best.pt"])  # doctest: +SKIP
-        >>> print(perplexity(runs, "data-bin/wikitext-2").select(COMPARED).table())  # doctest: +SKIP
     """
     check_row_names(checkpoints, HUMAN)
     if text is None:

@@ -68,6 +68,7 @@ def word_similarity(
     datasets = dataset_files(datasets)
     names = unique_names(datasets, None, "stem")
     pairs_of = {name: read_word_pairs(path) for name, path in zip(names, datasets, strict=True)}
+    scores_of = {name: [score for *_, score in pairs] for name, pairs in pairs_of.items()}
     try:
         import scipy.stats  # noqa: F401 — found missing before the work starts
     except ImportError as error:
@@ -84,16 +85,16 @@ def word_similarity(
             return [] if None in found else found
         return splitter.indices(word) or splitter.indices(word.lower())
 
-    tokens_of = {name: (list(map(tokens, of.first)), list(map(tokens, of.second))) for name, of in pairs_of.items()}
+    tokens_of = {name: [[tokens(pair[side]) for pair in pairs] for side in (0, 1)] for name, pairs in pairs_of.items()}
     details, rows, covered = [], {}, {}
     progress = tqdm(checkpoints.items(), desc="word similarity", unit="checkpoint", disable=None, leave=False)
     for name, checkpoint in progress:
         weight = checkpoint.output_embedding.weight
-        found = {key: metrics.word_similarity(weight, *tokens_of[key], pairs_of[key].scores) for key in names}
+        found = {key: metrics.word_similarity(weight, *tokens_of[key], scores_of[key]) for key in names}
         of_datasets = {key: asdict(one) for key, one in found.items()}
         details.append({"name": name, "path": str(checkpoint), "datasets": of_datasets})
         rows[name] = {key: None if one.spearman is None else 100 * one.spearman for key, one in found.items()}
-        covered[name] = {key: f"{one.covered:,}/{len(pairs_of[key].scores):,}" for key, one in found.items()}
+        covered[name] = {key: f"{one.covered:,}/{len(pairs_of[key]):,}" for key, one in found.items()}
     first = next(iter(covered.values()))
     if all(row == first for row in covered.values()):
         rows[PAIRS] = first
@@ -113,6 +114,6 @@ def word_similarity(
             ),
             "cosine,spearman",
         ),
-        {"pairs": {name: len(pairs_of[name].scores) for name in names}, "checkpoints": details},
+        {"pairs": {name: len(pairs_of[name]) for name in names}, "checkpoints": details},
         units=dict.fromkeys(names, SPEARMAN),
     )

@@ -71,9 +71,6 @@ def convert_to_f2(
         `fitted` embeddings, the KL divergence from the softmax (nats) and the perplexity. Details: `sizes` of the
         classes, `positions` that were measured, and `valid`, the `kl` and `nll` of each in nats per position.
 
-    Raises:
-        UserError: the model is another one, or diverged; a split or an option does not fit; `output` cannot be written.
-
     Reference: Choi et al. (2020), App. C.
     """
     from ..models.from_checkpoint import architecture, build_model, sibling_state  # imports fairseq

@@ -26,17 +26,6 @@ def factorize_head(model: PreTrainedModel, class_of_token: Tensor) -> Factorized
     Args:
         model: a causal language model that ends in an `nn.Linear` without bias.
         class_of_token: (V,) int64 in [0, C), the class of each token; from `f2.mefmax` of the training counts.
-
-    Raises:
-        UserError: the model ends in another layer, or the classes are not V.
-
-    Example::
-
-        model = GPT2LMHeadModel(config)
-        factorize_head(model, mefmax(label_counts(train, config.vocab_size)))
-        Trainer(model, args, train_dataset=train, callbacks=[GatedLoss(model, "mle")]).train()
-        model.save_pretrained(folder)
-        model = load_factorized(GPT2LMHeadModel, folder)
     """
     head = model.get_output_embeddings()
     if type(head) is not nn.Linear or head.bias is not None:

@@ -12,13 +12,10 @@ DEFAULT_MU1, DEFAULT_MU2 = 500.0, 20.0  # the paper's values for WikiText-103; f
 
 
 def tokens_from_rank(counts: Tensor, rank: int, never_rare: Tensor | None = None) -> Tensor:
-    """The tokens whose frequency rank is at least `rank`: (V,) bool. The most frequent has rank 0; ties are ranked by
-    index.
+    """The tokens whose rank by counts (V,) is at least `rank`, in [0, V): (V,) bool.
 
-    Args:
-        counts: (V,) c, occurrences as a target in the training set.
-        rank: i_r in [0, V).
-        never_rare: (V,) bool, tokens left out of the result (the special ones), and of the ranking if they never occur.
+    The most frequent has rank 0; ties are ranked by index. `never_rare` (V,) bool, the special tokens, are left out of
+    the result, and of the ranking if they never occur.
     """
     ordered = torch.argsort(counts, descending=True, stable=True)
     if never_rare is not None:

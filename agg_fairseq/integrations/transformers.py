@@ -102,15 +102,6 @@ class GatedLoss(TrainerCallback):
         UserError: the model is of a kind for which the gated loss would not be right. Some kinds are recognized in the
             first training step.
         ValueError: as `GatedObjective`.
-
-    Example, in a loop::
-
-        gated = GatedLoss(model, agg_rare_fraction=0.05)
-        for batch in batches:
-            model(**batch).loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            gated.end_update()
     """
 
     def __init__(

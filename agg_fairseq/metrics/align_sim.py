@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from .groups import FrequencyGroups
 from .isotropy import check_embeddings
 
 BLOCK_COSINES = 2**23  # cosines held at a time: 64 MiB in float64
-
-Progress = Callable[[Sequence[Tensor]], Iterable[Tensor]]
-"""Yields the chunks of tokens that it is given, and may show the progress."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class LinkCounts:
         return codes // vocabulary, codes % vocabulary, values
 
 
-def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = 10.0, progress: Progress = iter) -> Tensor:
+def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = 10.0) -> Tensor:
     """AlignSim_i = cos(a(i), â(i)): whether the nearest words of word i are those that i was aligned with.
 
     `â(i, j) = exp(τ·cos(w_i, w_j)) / Σ_k exp(τ·cos(w_i, w_k))` over all rows of W, row i included, and a(i) as of
@@ -55,7 +52,6 @@ def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = 10.0, p
         weight: W (V, D) embeddings.
         links: between tokens below V, one link or more.
         temperature: τ > 0; the larger, the more the nearest neighbors of a word count.
-        progress: receives the chunks of rows and yields them, such as tqdm.
 
     Returns:
         (V,) float64 in [0, 1]; NaN for a token that was never linked.
@@ -68,7 +64,8 @@ def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = 10.0, p
     is_zero = norms == 0  # V
     rows, columns, counts = links.labels(len(w))
     values = torch.full((len(w),), math.nan, dtype=torch.float64)
-    for chunk in progress(links.tokens().split(max(1, BLOCK_COSINES // len(w)))):
+    chunks = links.tokens().split(max(1, BLOCK_COSINES // len(w)))
+    for chunk in tqdm(chunks, desc="AlignSim", unit="chunk", disable=None, leave=False):
         cosines = directions[chunk] @ directions.t()  # C x V
         cosines[torch.arange(len(chunk)), chunk] = 1
         # Eq. 16 up to a factor, exp(τ·cos) / exp(τ): Eq. 17 does not depend on the scale of â(i), and no cosine exceeds

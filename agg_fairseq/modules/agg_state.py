@@ -28,12 +28,9 @@ class AggState(nn.Module):
 
     Args:
         vocabulary: V.
-        alpha: a token is rare if it appears fewer than this many times per update, in (0, 1). Default: 0.03.
-        rare_fraction: instead of `alpha`, the fraction of the vocabulary that is rare at every update, in (0, 1).
-        window: K >= 1, the number of updates over which appearances are counted.
+        alpha, rare_fraction, never_rare: as of `functional.rare_tokens`; by default, alpha is 0.03.
+        window, ignore_index: as of `TokenCounter`.
         gates: "both", "g1", "g2" or "faded", see `functional.agg_gates`.
-        never_rare: (V,) bool, the special tokens, and those that can be no target.
-        ignore_index: a target that is not counted.
     """
 
     counter: TokenCounter

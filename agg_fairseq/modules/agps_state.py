@@ -17,11 +17,8 @@ class AgpsState(nn.Module):
 
     Args:
         vocabulary: V.
-        rare_rank: frequency rank from which a token is rare; the most frequent token has rank 0.
-        mu1: training occurrences from which f1 is 1; the default is the paper's for WikiText-103, as those that follow.
-        mu2: training occurrences from which f2 is 1.
-        variant: "eq15" or "algorithm1", see `functional.agps_gates`.
-        never_rare: (V,) bool, the special tokens.
+        rare_rank, never_rare: as of `functional.tokens_from_rank`.
+        mu1, mu2, variant: as of `functional.agps_gates`; the defaults are the paper's for WikiText-103.
         ignore_index: a target that is none.
     """
 

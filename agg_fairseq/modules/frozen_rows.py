@@ -17,20 +17,12 @@ class FrozenRows:
 
     Args:
         weight: (V, D), a leaf that requires a gradient.
-        rows: (R,) int64, or (V,) bool.
-
-    Example:
-        >>> weight = nn.Parameter(torch.ones(2, 2))
-        >>> frozen = FrozenRows(weight, torch.tensor([0]))
-        >>> optimizer = torch.optim.SGD([weight], lr=0.5, momentum=0.9, weight_decay=0.1)
-        >>> weight.sum().backward(); optimizer.step(); frozen.restore()
-        >>> [round(value, 2) for value in weight[:, 0].tolist()]
-        [1.0, 0.45]
+        rows: (V,) bool.
     """
 
     def __init__(self, weight: nn.Parameter, rows: Tensor) -> None:
         self.weight = weight
-        self.rows = rows.nonzero().squeeze(1) if rows.dtype == torch.bool else rows
+        self.rows = rows.nonzero().squeeze(1)
         self.values = weight.detach()[self.rows].clone()  # R x D
         self._hook = weight.register_hook(lambda gradient: gradient.index_fill(0, self.rows, 0.0))
 

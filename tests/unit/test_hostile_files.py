@@ -63,11 +63,6 @@ def pairs_oracle(content):
     return [(first, second, float(score)) for first, second, score in rows]
 
 
-def read_pairs(path):
-    found = read_word_pairs(path)
-    return list(zip(found.first, found.second, found.scores, strict=True))
-
-
 def links_oracle(content):
     counted = Counter()
     lines = content.removesuffix(b"\n").split(b"\n")
@@ -91,7 +86,7 @@ TEXT_FILES = {
     "texts": (
         TEXTS, lambda path: fields_of(read_texts(path)), lambda content: fields_of(map(json.loads, lines_of(content))),
     ),
-    "word pairs": (PAIRS, read_pairs, pairs_oracle),
+    "word pairs": (PAIRS, read_word_pairs, pairs_oracle),
     "alignments": (LINKS, read_link_counts, links_oracle),
     "training log": (TRAIN_LOG, read_entries, None),
     "reference": (

@@ -45,7 +45,7 @@ class FusedLoss(ChunkedLoss):
             # Residuals have little room above 1 in float16, so no position weighs more than 1 until the very end.
             largest = weights.amax().clamp(min=1).to(self.outputs.terms.dtype)  # a scalar, which stays on the device
             weights = weights / largest
-        operands = triton_rows.Operands.of(self.target, self.bias, weights, gates, vocabulary=len(self.weight))
+        operands = triton_rows.Operands(self.target, self.bias, weights, gates, len(self.weight))
 
         positions = len(self.target)
         is_wanted = self.grad_weight is not None or self.grad_bias is not None

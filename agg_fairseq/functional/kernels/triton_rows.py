@@ -14,8 +14,6 @@ kernel itself decides which positions are padding and which have a rare target, 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
@@ -28,46 +26,32 @@ BLOCK = 4096  # logits that a program holds at a time
 ALIGNMENT = 16  # the width of a row of logits is a multiple of this, so that it can be read 16 bytes at a time
 
 
-class Operands(NamedTuple):
+class Operands:
     """What the kernel reads beside the logits, for all N positions. It reads addresses, so every tensor is contiguous.
 
     Vectors over the vocabulary are `width` long, as the rows of logits are: V, rounded up to a multiple of `ALIGNMENT`.
     """
 
-    vocabulary: int
-    width: int
-    target: Tensor  # (N,) int64 y
-    bias: Tensor | None  # (width,) float32
-    importance: Tensor | None  # (N,) float32 ω; None is 1
-    rare: Tensor | None  # (V,) uint8 R; None without gates
-    gates: Tensor | None  # (2, width) float32, 1 outside R: at common targets, and at rare ones
-
-    @classmethod
-    def of(
-        cls, target: Tensor, bias: Tensor | None, importance: Tensor | None, gates: Gates | None, *, vocabulary: int
-    ) -> Operands:
-        """Lays out target (N,), bias (V,), importance (N,) and gates as the kernel reads them."""
-        width = -(-vocabulary // ALIGNMENT) * ALIGNMENT
+    def __init__(
+        self, target: Tensor, bias: Tensor | None, importance: Tensor | None, gates: Gates | None, vocabulary: int
+    ) -> None:
+        self.vocabulary, self.width = vocabulary, -(-vocabulary // ALIGNMENT) * ALIGNMENT
 
         def padded(vector: Tensor, value: float) -> Tensor:  # (V,) to (width,)
-            wide = vector.new_full((width,), value)
+            wide = vector.new_full((self.width,), value)
             wide[:vocabulary] = vector
             return wide
 
-        table = None
+        self.target = target.contiguous()  # (N,) int64 y
+        self.bias = None if bias is None else padded(bias.float(), 0.0)  # (width,) float32
+        self.importance = None if importance is None else importance.float().contiguous()  # (N,) float32 ω; None is 1
+        self.rare = self.gates = None
         if gates is not None:
+            self.rare = gates.rare.to(torch.uint8).contiguous()  # (V,) uint8 R
             ones = torch.ones_like(gates.rare, dtype=torch.float32)
             rows = (gates.at_common_targets(like=ones), gates.at_rare_targets(like=ones))
-            table = torch.stack([padded(ones if row is None else row, 1.0) for row in rows])
-        return cls(
-            vocabulary=vocabulary,
-            width=width,
-            target=target.contiguous(),
-            bias=None if bias is None else padded(bias.float(), 0.0),
-            importance=None if importance is None else importance.float().contiguous(),
-            rare=None if gates is None else gates.rare.to(torch.uint8).contiguous(),
-            gates=table,
-        )
+            # (2, width) float32, 1 outside R: at common targets, and at rare ones
+            self.gates = torch.stack([padded(ones if row is None else row, 1.0) for row in rows])
 
 
 def form_residuals_(
