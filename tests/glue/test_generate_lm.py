@@ -203,7 +203,7 @@ def test_bos_before_the_prefix_where_the_model_had_it(lm_data, tmp_path):
 def test_mistakes_are_one_line(lm_data, checkpoint, tmp_path, capsys, monkeypatch, arguments, words):
     """Found before the first text is continued, and nothing is written."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(MODULE, "_continue", None)
+    monkeypatch.setattr(MODULE.decoding, "continuation", None)
     (tmp_path / "run").mkdir()
     shutil.copy(checkpoint, tmp_path / "run" / "checkpoint_best.pt")
     for name in ("bin", "cut", "larger", "other"):
