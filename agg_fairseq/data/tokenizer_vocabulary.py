@@ -92,9 +92,10 @@ class TokenizerVocabulary(Vocabulary):
     def encode_file(self, text: str | Path) -> Iterator[np.ndarray]:
         """The rows of the tokens of a text, (n,) int64, in blocks of whole lines; tokens without a row are left out."""
         try:
-            for block in _blocks(Path(text)):
-                rows = np.array(self.encode(block).ids, dtype=np.int64)
-                yield rows[rows < self.rows]
+            with open_file(text, encoding="utf-8") as file:
+                while lines := file.readlines(BLOCK_CHARACTERS):  # or a longer line
+                    rows = np.array(self.encode("".join(lines)).ids, dtype=np.int64)
+                    yield rows[rows < self.rows]
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"--text: {text}: unreadable ({first_line(error)}); expected text in UTF-8") from error
 
@@ -171,10 +172,3 @@ def _refused(failure: str, expected: str) -> Iterator[None]:
         raise
     except BaseException as error:
         raise UserError(f"{failure} ({first_line(error)}); {expected}") from error
-
-
-def _blocks(path: Path) -> Iterator[str]:
-    """A text in pieces of whole lines, each of about `BLOCK_CHARACTERS`, or of a longer line."""
-    with open_file(path, encoding="utf-8") as file:
-        while lines := file.readlines(BLOCK_CHARACTERS):
-            yield "".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -94,7 +95,16 @@ def read_entries(path: str | Path) -> dict[str, list[dict[str, float]]]:
     entries: dict[str, list[dict[str, float]]] = {}
     for line in lines:
         match = _VALUES.fullmatch(line)
-        tag, numbers = _read(match[1]) if match else ("", {})
+        try:
+            values = json.loads(match[1]) if match else {}
+        except (ValueError, RecursionError):  # a line that was cut off, or that is something else
+            continue
+        # The tag is the prefix of the names.
+        tags = (name.removesuffix("_num_updates") for name in values if name.endswith("_num_updates"))
+        tag, numbers = next(tags, "train_inner"), {}
+        for name, value in {name.removeprefix(f"{tag}_"): value for name, value in values.items()}.items():
+            with contextlib.suppress(TypeError, ValueError, OverflowError):  # null, "None", a list: not a number
+                numbers[name] = float(value)
         if not math.isfinite(numbers.get("num_updates", math.nan)):
             continue
         # What the log has of this update or of later ones was trained again, or is logged twice.
@@ -103,19 +113,3 @@ def read_entries(path: str | Path) -> dict[str, list[dict[str, float]]]:
             of_tag.pop()
         of_tag.append(numbers)
     return entries
-
-
-def _read(text: str) -> tuple[str, dict[str, float]]:
-    """The tag of a line, which is the prefix of its names, and its numbers by the names without the prefix."""
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):  # a line that was cut off, or that is something else
-        return "", {}
-    tag = next((name.removesuffix("_num_updates") for name in values if name.endswith("_num_updates")), "train_inner")
-    numbers = {}
-    for name, value in {name.removeprefix(f"{tag}_"): value for name, value in values.items()}.items():
-        try:
-            numbers[name] = float(value)
-        except (TypeError, ValueError, OverflowError):  # null, "None", a list: not a number
-            continue
-    return tag, numbers

@@ -191,7 +191,16 @@ class GatedLoss(TrainerCallback):
         if step is None:
             return self._head_forward(features)
         if step.logits is not None:
-            step.loss = self._summed_loss(step)
+            scale, softcap = self._scale_and_cap
+            target = step.target.to(step.features.device)
+            if isinstance(self.head, FactorizedSoftmax):
+                self.objective.micro_batches += 1
+                smoothing = self.objective.label_smoothing
+                step.loss = self.head.loss(step.features, target, label_smoothing=smoothing).loss
+            else:
+                step.loss = self.objective.loss(
+                    step.features, self.head.weight, target, self.head.bias, scale=scale, softcap=softcap
+                )
             return step.loss
         name, weight = type(self.model).__name__, self.head.weight
         expected = (self.objective.vocabulary, features.size(-1))
@@ -217,17 +226,6 @@ class GatedLoss(TrainerCallback):
         numbers = numbers.repeat(-(-vocabulary // len(PROBES)))[:vocabulary]  # V
         step.features, step.placeholder = features, numbers.view(1, 1, -1).to(features.device)
         return step.placeholder.clone()  # which the model may change in place
-
-    def _summed_loss(self, step: _Step) -> Tensor:
-        """The gated loss, summed over the targets."""
-        scale, softcap = self._scale_and_cap
-        target = step.target.to(step.features.device)
-        if isinstance(self.head, FactorizedSoftmax):
-            self.objective.micro_batches += 1
-            return self.head.loss(step.features, target, label_smoothing=self.objective.label_smoothing).loss
-        return self.objective.loss(
-            step.features, self.head.weight, target, self.head.bias, scale=scale, softcap=softcap
-        )
 
     def _loss_of_model(self, *arguments: Any, **options: Any) -> Tensor:
         """What stands in the place of `loss_function`; the arguments are those of `ForCausalLMLoss`."""
