@@ -39,21 +39,17 @@ def test_table_3_has_the_papers_numbers_beside_ours(table_3):
 @pytest.mark.slow
 def test_what_is_done_is_not_done_again_and_other_settings_are_refused(table_3, prepared_data, tmp_path):
     """Neither trainings nor measures, for another table of the same models either, nor if the corpus has moved."""
-    output, options, first = table_3
-    again = reproduce("agg-3", *options)
-    assert again.stdout == first.stdout and "training" not in again.stderr and "measuring" not in again.stderr
+    _, options, first = table_3
     moved = shutil.copytree(prepared_data, tmp_path / "moved")
-    assert reproduce("agg-3", *options[:3], moved, *options[4:]).stdout == first.stdout
+    again = reproduce("agg-3", *options, "--data", moved)
+    assert again.stdout == first.stdout and "training" not in again.stderr and "measuring" not in again.stderr
     table = rows(reproduce("agg-8", *options, "--show").stdout)
     assert table["no g1"][1] == "not run" and table["no g1"][0] == "15.48"
     assert table["AGG"][1] == rows(first.stdout)["PPL Total"][3]
     (moved / "manifest.json").write_text('{"corpus": "another", "bpe": {"kind": "words"}}')
-    for words, said in (
-        ((*options[:3], moved, *options[4:]), "other settings (corpus: "),
-        ((*options, "common.seed=2"), "other settings (overrides: "),
-    ):
-        result = reproduce("agg-3", *words, check=False)
-        assert result.returncode == 2 and said in result.stderr.splitlines()[-1]
+    for more, said in ((("--data", moved), "(corpus: "), (("common.seed=2",), "(overrides: ")):
+        result = reproduce("agg-3", *options, *more, check=False)
+        assert result.returncode == 2 and f"other settings {said}" in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow
@@ -83,11 +79,16 @@ def test_a_training_that_fails_is_named_and_starts_no_other(prepared_data, tmp_p
 
 @pytest.mark.slow
 def test_the_demo_from_its_first_line(prepared_data, tmp_path):
-    """By its script, from another folder, two trainings side by side; then again: what is done is not done again."""
-    options = ("--updates", "8", "--output", "the demo", "model.decoder_layers=1")
+    """By its script, two trainings side by side, in a folder of any name; then again: what is done is not done again.
+
+    Nothing is written beside the output.
+    """
+    name = "out/-o '\"`touch marker`$(touch marker);,[a]{b}=\\*?!é "
+    options = ("--updates", "8", f"--output={name}", "model.decoder_layers=1")
     command = ("bash", ROOT / "scripts" / "demo.sh", "--data", prepared_data, *options, "--jobs", "2")
     first = run_command(*command, cwd=tmp_path)
-    output = tmp_path / "the demo"
+    output = tmp_path / name
+    assert list(tmp_path.iterdir()) == [output.parent] and list(output.parent.iterdir()) == [output]
     assert "| bias-fixed-agg   |" in first.stdout and "| Δ agg " in first.stdout and "8/8" in first.stderr
     assert first.stdout.splitlines()[-1] == str(output / "report.html") and (output / "report.html").is_file()
     found = json.loads((output / "table.json").read_text())["rows"]
@@ -177,19 +178,20 @@ MISTAKES = [
 ]
 
 
-def test_mistakes_are_told_in_one_line(tmp_path):
+def test_mistakes_are_told_in_one_line(mt_data, tmp_path):
     """Before anything is made."""
-    for arguments, message in MISTAKES:
-        result = reproduce(*arguments, check=False, cwd=tmp_path)
+    two = tmp_path / "two"
+    two.mkdir()
+    (two / "data-bin").symlink_to(mt_data)
+    (two / "manifest.json").write_text('{"bpe": {"kind": "words"}, "tokenizer": "words"}')
+    moses = "expected text of two languages, tokenizer moses, prepared with --validation train"
+    here = tmp_path / "here"
+    here.mkdir()
+    for arguments, message in (
+        *MISTAKES,
+        (("agg-3", "--scale", "tiny", "--data", two), "found text of two languages"),
+        (("agg-7", "--data", two), moses),
+    ):
+        result = reproduce(*arguments, check=False, cwd=here)
         assert result.returncode == 2 and message in result.stderr, (arguments, result.stderr)
-        assert result.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
-
-
-def test_text_of_two_languages_is_refused_for_a_language_model(mt_data, tmp_path):
-    (tmp_path / "data-bin").symlink_to(mt_data)
-    (tmp_path / "manifest.json").write_text('{"bpe": {"kind": "words"}, "tokenizer": "words"}')
-    result = reproduce("agg-3", "--scale", "tiny", "--data", tmp_path, "--output", tmp_path / "runs", check=False)
-    assert result.returncode == 2 and "found text of two languages" in result.stderr
-    result = reproduce("agg-7", "--data", tmp_path, "--output", tmp_path / "runs", check=False)
-    assert "expected text of two languages, tokenizer moses, prepared with --validation train" in result.stderr
-    assert not (tmp_path / "runs").exists()
+        assert result.stderr.count("\n") == 1 and not list(here.iterdir())

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -24,10 +25,7 @@ LM = (
 SAVED_EVERY_SECOND_UPDATE = ("--max-update", "13", "--save-interval-updates", "2", "--save-interval", "9")
 AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
 TIMES = {"previous_training_time", "wall", "wps", "ups", "train_wall"}
-MT = (
-    "--task translation --arch transformer_tiny --dropout 0.1 --max-tokens 128 --optimizer adam --lr 0.01 --cpu "
-    "--seed 3 --num-workers 0 --log-format json --log-interval 1 --no-epoch-checkpoints"
-).split()
+MT = (*"--task translation --arch transformer_tiny --max-tokens 128".split(), *LM[LM.index("--dropout") :])
 
 
 def options(data, save, *more, base=LM):
@@ -44,14 +42,10 @@ def logged(log):
     for line in (line.rpartition(" | ")[2] for line in open(log)):
         if not line.startswith('{"'):
             continue
-        values = {key: value for key, value in json.loads(line).items() if not is_time(key)}
+        values = {key: one for key, one in json.loads(line).items() if re.sub("^(train|valid)_", "", key) not in TIMES}
         key = next((key for key in ("update", "train_num_updates", "valid_num_updates") if key in values), line)
         assert found.setdefault((key, values[key]), values) == values
     return found
-
-
-def is_time(key):
-    return key.removeprefix("train_").removeprefix("valid_") in TIMES or key.endswith("train_wall")
 
 
 def differences(found, expected, path=""):
@@ -122,11 +116,10 @@ def test_a_killed_training_goes_on_bit_for_bit(name, lm_data, whole, tmp_path):
 
 
 AWD = (
-    "--task language_modeling_streams --arch awd_lstm_lm --decoder-layers 2 --decoder-embed-dim 16 "
-    "--decoder-hidden-size 24 --tokens-per-sample 16 --max-tokens 96 --optimizer nt_asgd --lr 20 "
-    "--clip-norm 0.25 --weight-decay 0.001 --cpu --seed 3 --num-workers 0 --log-format json "
-    "--log-interval 1 --no-epoch-checkpoints"
-).split()
+    *"--task language_modeling_streams --arch awd_lstm_lm --decoder-layers 2 --decoder-embed-dim 16".split(),
+    *"--decoder-hidden-size 24 --tokens-per-sample 16 --max-tokens 96 --clip-norm 0.25 --weight-decay 0.001".split(),
+    *LM[LM.index("--cpu") :], *"--optimizer nt_asgd --lr 20".split(),
+)  # fmt: skip
 F2 = ("--criterion", "f2_softmax", "--arch", "transformer_lm_f2")
 OF_AGG = "--criterion agg --agg-rare-fraction 0.3 "
 VARIANTS = {
@@ -205,7 +198,9 @@ def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_pat
         per_update = "1" if by is train_by_two else "2"
         more = (*AGG, "--max-update", updates, "--update-freq", per_update, "--disable-validation")
         assert by(options(lm_data, run, *more), tmp_path / f"{part}.log") in (0, [0, 0])
-    expected, state = recount(tmp_path), counts(saved(run))
+    expected, state = {}, counts(run)
+    for line in (json.loads(line) for path in tmp_path.glob("*.targets") for line in open(path)):
+        expected.setdefault(line["update"], Counter()).update(line["tokens"])  # over all batches and workers
     assert state["open_update"] == max(expected) == 7
     counter = state["counter"]
     assert counter["window"] == len(counter["sizes"]) == 4
@@ -216,17 +211,8 @@ def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_pat
     assert Counter({token: times for token, times in enumerate(counter["current"].tolist()) if times}) == expected[7]
 
 
-def recount(folder):
-    """The tokens of each update, over all batches and workers."""
-    found = {}
-    for path in folder.glob("*.targets"):
-        for line in map(json.loads, open(path)):
-            found.setdefault(line["update"], Counter()).update(line["tokens"])
-    return found
-
-
-def counts(state):
-    return state["extra_state"]["LanguageModelingTask"]["agg_fairseq"]
+def counts(folder):
+    return saved(folder)["extra_state"]["LanguageModelingTask"]["agg_fairseq"]
 
 
 def started_from(run):
@@ -236,17 +222,28 @@ def started_from(run):
 
 
 def test_a_start_says_what_it_goes_on_from(lm_data, whole, tmp_path):
-    """fairseq hands the state of a criterion back together with the position in the data, or not at all."""
-    for number, (more, first, second) in enumerate((
-        ((), "trained with AggCriterion\n", "agg: restored the counts of 7 updates"),
-        (("--reset-dataloader",), "and with it the state of a criterion", "counts starts empty at update 13"),
-    )):  # fmt: skip
-        run = tmp_path / str(number)
-        shutil.copytree(whole, run)
-        assert train(options(lm_data, run, *AGG, "--max-update", "14", *more), f"{run}.log") == 0
+    """fairseq hands the state of a criterion back together with the position in the data, or not at all.
+
+    A checkpoint of an older version has no counts. Another optimizer is refused.
+    """
+    for name, more, first, second in (
+        ("kept", (), "trained with AggCriterion\n", "agg: restored the counts of 7 updates"),
+        ("reset", ("--reset-dataloader",), "and with it the state of a crit", "counts starts empty at update 13"),
+        ("older", (), "it holds no state of a criterion of agg-fairseq: what this one c", "starts empty at update 13"),
+    ):
+        run = shutil.copytree(whole, tmp_path / name)
+        if name == "older":
+            state = saved(whole)
+            del state["extra_state"]["LanguageModelingTask"]
+            torch.save(state, run / "checkpoint_last.pt")
+        assert train(options(lm_data, run, *AGG, "--max-update", "15", *more), f"{run}.log") == 0
         found, restored = started_from(run)
         assert f"found {run / 'checkpoint_last.pt'} to start from: update 13, epoch 2, " in found
         assert first in found and second in restored
+        assert len(counts(run)["counter"]["sizes"]) == (7 if name == "kept" else 1)
+    assert train(options(lm_data, run, *AGG, "--optimizer", "sgd"), tmp_path / "log") == 2
+    found = refusal(tmp_path / "log")
+    assert str(run / "checkpoint_last.pt") in found and "--reset-optimizer" in found and "FairseqAdam vs SGD" in found
 
 
 def refusal(log):
@@ -254,28 +251,6 @@ def refusal(log):
     lines = [line for line in open(log) if "agg-fairseq: error" in line]
     assert len(lines) == 1 and "Traceback" not in log.read_text()
     return lines[0]
-
-
-def test_another_optimizer_is_refused_in_one_line(lm_data, whole, tmp_path):
-    run, log = tmp_path / "run", tmp_path / "log"
-    shutil.copytree(whole, run)
-    assert train(options(lm_data, run, *AGG, "--optimizer", "sgd"), log) == 2
-    found = refusal(log)
-    assert str(run / "checkpoint_last.pt") in found and "--reset-optimizer" in found and "FairseqAdam vs SGD" in found
-
-
-def test_a_checkpoint_without_counts_starts_with_an_empty_window(lm_data, whole, tmp_path):
-    """Such as of an older version."""
-    run = tmp_path / "run"
-    run.mkdir()
-    state = saved(whole)
-    del state["extra_state"]["LanguageModelingTask"]
-    torch.save(state, run / "checkpoint_last.pt")
-    assert train(options(lm_data, run, *AGG, "--max-update", "15"), f"{run}.log") == 0
-    found, empty = started_from(run)
-    assert "it holds no state of a criterion of agg-fairseq: what this one counts starts empty" in found
-    assert "agg: the window of token counts starts empty at update 13" in empty
-    assert len(counts(saved(run))["counter"]["sizes"]) == 1
 
 
 @pytest.mark.slow
@@ -298,8 +273,7 @@ def test_fine_tuning_from_mle_starts_with_an_empty_window(lm_data, tmp_path):
 
 def test_a_truncated_checkpoint_names_the_newest_whole_one(lm_data, whole, tmp_path):
     """As it is printed, the remedy works; the same command line then goes on. Without a whole one, there is none."""
-    run, log = tmp_path / "a run's", tmp_path / "refused"
-    shutil.copytree(whole, run)
+    run, log = shutil.copytree(whole, tmp_path / "a run's"), tmp_path / "refused"
     for path in (run / "checkpoint_last.pt", run / "checkpoint_best.pt"):
         path.write_bytes(path.read_bytes()[:20_000])
     assert train(options(lm_data, run, *AGG), log) == 2

@@ -16,15 +16,7 @@ CONFIG = """
 common: {cpu: true, seed: 3, log_format: json, log_interval: 1, log_file: "${checkpoint.save_dir}/train.log"}
 task: {_name: language_modeling, data: '???', tokens_per_sample: 16}
 dataset: {max_tokens: 160, num_workers: 0}
-model:
-  _name: transformer_lm
-  share_decoder_input_output_embed: true
-  decoder_layers: 1
-  decoder_embed_dim: 16
-  decoder_input_dim: 16
-  decoder_output_dim: 16
-  decoder_ffn_embed_dim: 16
-  decoder_attention_heads: 2
+model: {_name: transformer_lm, decoder_layers: 1, decoder_embed_dim: 16, decoder_ffn_embed_dim: 16}
 criterion: {_name: agg, agg_rare_fraction: 0.3}
 optimizer: {_name: adam}
 lr_scheduler: {_name: fixed}

@@ -69,25 +69,20 @@ def sentences(prepared, name):
     return [" ".join(line).replace("@@ ", "") for line in lines]
 
 
-def test_reference_is_of_the_sentences_of_data_bin(corpus, prepared):
-    """Same number, same order; nothing was cleaned away, and nothing is unknown but what training has not."""
-    for name in NAMES[2:]:
-        split, language = name.split(".")
-        plain = (corpus / name).read_text(encoding="utf-8").splitlines()
-        reference = (prepared / "reference" / name).read_text(encoding="utf-8")
-        assert reference == "".join(f"{line.strip()}\n" for line in plain)
-        pairs = list(zip(sentences(prepared, name), tokenize(language, plain, split != "test"), strict=True))
-        known = [pair for pair in pairs if "<unk>" not in pair[0]]
-        assert all(one == other for one, other in known) and len(known) > 0.9 * len(pairs)
-
-
-def test_training_part_is_cleaned(corpus, prepared):
-    """As a filter of both sides that keeps the order: the pair of `Ja.` is gone."""
+def test_sentences_of_data_bin(corpus, prepared):
+    """Training pairs are filtered in their order: that of `Ja.` is gone. Of the others, the reference is whole."""
+    plain = {name: (corpus / name).read_text(encoding="utf-8").splitlines() for name in NAMES}
     english, german = (sentences(prepared, f"train.{language}") for language in ("en", "de"))
     assert len(english) == len(german) < SPLITS["train"] and "Ja ." not in german
-    plain = [(corpus / f"train.{one}").read_text(encoding="utf-8").splitlines() for one in ("en", "de")]
-    tokens = iter(zip(tokenize("en", plain[0]), tokenize("de", plain[1]), strict=True))
+    tokens = iter(zip(*(tokenize(one, plain[f"train.{one}"]) for one in ("en", "de")), strict=True))
     assert all(any(pair == other for other in tokens) for pair in zip(english, german, strict=True))
+    for name in NAMES[2:]:
+        split, language = name.split(".")
+        reference = (prepared / "reference" / name).read_text(encoding="utf-8")
+        assert reference == "".join(f"{line.strip()}\n" for line in plain[name])
+        pairs = list(zip(sentences(prepared, name), tokenize(language, plain[name], split != "test"), strict=True))
+        known = [pair for pair in pairs if "<unk>" not in pair[0]]
+        assert all(one == other for one, other in known) and len(known) > 0.9 * len(pairs)
 
 
 def test_manifest_and_dictionary(prepared):
@@ -157,35 +152,32 @@ def test_sentencepiece(corpus, tmp_path, here):
     assert sum(one == other.strip() for one, other in zip(spelled, plain, strict=True)) > 0.9 * len(plain)
 
 
-WRONG = [
-    ("train.de", "eins\nzwei\n", r"train.de: found another number of lines than in .*train.en; expected as many"),
-    ("valid.en", "", r"valid.de: found another number of lines"),
-    ("test.de", b"Gr\xfc\xdfe\n", r"test.de: found bytes that are not UTF-8"),
-    ("test.de", None, r"--from: found no test.de in"),
-    ("99 pairs", None, r"--validation train: found 99 training pairs; expected at least 100"),
-]
-
-
-def test_wrong_text_and_options(corpus, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("files", "options", "said"),
+    [
+        ({"train.de": b"eins\nzwei\n"}, (), "train.de: found another number of lines than in .*train.en; expected as"),
+        ({"valid.en": b""}, (), "valid.de: found another number of lines"),
+        ({"test.de": b"Gr\xfc\xdfe\n"}, (), "test.de: found bytes that are not UTF-8"),
+        ({"test.de": None}, (), "--from: found no test.de in"),
+        (
+            dict.fromkeys(("train.en", "train.de"), b"a b\n" * 99), ("--validation", "train"),
+            "--validation train: found 99 training pairs; expected at least 100",
+        ),
+        ({}, ("--merges", "0"), "argument --merges"),
+        ({}, ("--vocabulary", "5"), "--vocabulary"),
+        ({}, ("--tokenizer", "sentencepiece"), "--tokenizer"),
+    ],
+)  # fmt: skip
+def test_wrong_text_and_options(corpus, files, options, said, tmp_path, capsys):
     """Told in one line, before anything is made of it."""
-    for number, (name, content, said) in enumerate(WRONG):
-        mine, options = shutil.copytree(corpus, tmp_path / str(number)), ()
-        if name == "99 pairs":
-            options = ("--validation", "train")
-            for file in ("train.en", "train.de"):
-                (mine / file).write_text("a b\n" * 99)
-        else:
-            (mine / name).unlink()
+    source, output = shutil.copytree(corpus, tmp_path / "source"), tmp_path / "out"
+    for name, content in files.items():
+        (source / name).unlink()
         if content is not None:
-            (mine / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        output = tmp_path / f"{number}-out"
-        assert prepare("--from", mine, "--output", output, *options) == 2
-        (error,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
-        assert re.search(said, error) and not (output / "plain").exists()
-    for arguments in (("--merges", "0"), ("--vocabulary", "5"), ("--tokenizer", "sentencepiece")):
-        assert prepare(*arguments) == 2
-        error = capsys.readouterr().err
-        assert f"error: {'argument ' if arguments[1] == '0' else ''}{arguments[0]}" in error and error.count("\n") == 1
+            (source / name).write_bytes(content)
+    assert prepare("--from", source, "--output", output, *options) == 2
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert re.search(f"error: .*{said}", error) and not (output / "plain").exists()
 
 
 def test_archives_of_wmt(tmp_path, here):

@@ -31,10 +31,10 @@ def links(mt_data, tmp_path_factory):
     return path
 
 
-def model(folder, data, seed=0):
+def model(folder, data, seed=0, task=TRANSLATION):
     weight = torch.randn(len(load_dictionary(data, "dict.de.txt")), 8, generator=torch.Generator().manual_seed(seed))
     weight[1] = 0  # padding
-    return save_checkpoint(folder / "checkpoint_best.pt", weight, TRANSLATION)
+    return save_checkpoint(folder / "checkpoint_best.pt", weight, task)
 
 
 def test_table(mt_data, links, tmp_path, capsys):
@@ -65,18 +65,6 @@ def test_table(mt_data, links, tmp_path, capsys):
     )
 
 
-def test_a_model_of_the_other_direction(mt_data, links, tmp_path, capsys):
-    """The links are those of the files, en-de; the frequencies those of its target, English."""
-    weight = torch.randn(len(load_dictionary(mt_data, "dict.de.txt")), 8)
-    task = {**TRANSLATION, "source_lang": "de", "target_lang": "en"}
-    path = save_checkpoint(tmp_path / "m" / "checkpoint_best.pt", weight, task)
-    table = cells(run(capsys, "align-sim", path, "--data", mt_data, "--alignments", links))
-    values = align_sim(weight, read_links(links, load_parallel(mt_data, ("en", "de"))))
-    dictionary = load_dictionary(mt_data, "dict.en.txt")
-    groups = relative_frequency_groups(count_tokens(mt_data, dictionary, "train.en-de.en"))
-    assert table["m"]["AlignSim rare"] == f"{values[groups.members('rare')].nanmean():.4f}"
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -99,16 +87,21 @@ def test_bad_options(mt_data, links, tmp_path, capsys, monkeypatch, arguments, w
     assert words in refused(capsys, "align-sim", path, "--data", mt_data, "--alignments", links, *arguments)
 
 
-def test_models_without_a_joined_dictionary(mt_data, lm_data, links, tmp_path, capsys):
-    data = tmp_path / "separate"
-    shutil.copytree(mt_data, data)
-    with (data / "dict.en.txt").open("a") as file:
+def test_other_models(mt_data, lm_data, links, tmp_path, capsys):
+    """Of the other direction: the links are those of the files, en-de, the frequencies those of its target, English."""
+    reverse = model(tmp_path / "m", mt_data, task={**TRANSLATION, "source_lang": "de", "target_lang": "en"})
+    found = cells(run(capsys, "align-sim", reverse, "--data", mt_data, "--alignments", links))
+    weight = torch.load(reverse)["model"]["decoder.embed_tokens.weight"]
+    values = align_sim(weight, read_links(links, load_parallel(mt_data, ("en", "de"))))
+    dictionary = load_dictionary(mt_data, "dict.en.txt")
+    groups = relative_frequency_groups(count_tokens(mt_data, dictionary, "train.en-de.en"))
+    assert found["m"]["AlignSim rare"] == f"{values[groups.members('rare')].nanmean():.4f}"
+    separate = shutil.copytree(mt_data, tmp_path / "separate")
+    with (separate / "dict.en.txt").open("a") as file:
         file.write("more 1\n")
-    translation = model(tmp_path / "m", mt_data)
-    error = refused(capsys, "align-sim", translation, "--data", data, "--alignments", links)
+    error = refused(capsys, "align-sim", reverse, "--data", separate, "--alignments", links)
     assert "found separate dictionaries; AlignSim expects" in error and "--joined-dictionary" in error
-    weight = torch.randn(len(load_dictionary(lm_data)), 4)
-    language = save_checkpoint(tmp_path / "lm" / "c.pt", weight, LANGUAGE_MODEL)
+    language = save_checkpoint(tmp_path / "lm" / "c.pt", torch.randn(len(load_dictionary(lm_data)), 4), LANGUAGE_MODEL)
     error = refused(capsys, "align-sim", language, "--data", lm_data, "--alignments", links)
     assert "found a language model; AlignSim expects" in error
 
@@ -180,16 +173,11 @@ def test_an_aligner_that_fails_or_is_missing(mt_data, tmp_path, capsys, monkeypa
     assert output.read_text() == "the old file"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["-s", "fr"], "found no train.fr-Y.fr.bin but en-de"),
-        (["--output", "/dev/null/x"], "cannot write"),
-    ],
-)
-def test_bad_options_of_align(mt_data, tmp_path, capsys, monkeypatch, arguments, words):
+def test_bad_options_of_align(mt_data, tmp_path, capsys, monkeypatch):
     fake_aligner(monkeypatch, None)
-    shutil.copytree(mt_data, tmp_path / "bin")
-    monkeypatch.chdir(tmp_path)
-    assert words in refused(capsys, "align", "bin", "--output", tmp_path / "o", *arguments)
-    assert "found no train.X-Y.X.bin" in refused(capsys, "align", tmp_path, "--output", tmp_path / "o")
+    for data, arguments, words in (
+        (mt_data, ("-s", "fr"), "found no train.fr-Y.fr.bin but en-de"),
+        (mt_data, ("--output", "/dev/null/x"), "cannot write"),
+        (tmp_path, (), "found no train.X-Y.X.bin"),
+    ):
+        assert words in refused(capsys, "align", data, "--output", tmp_path / "o", *arguments)

@@ -11,7 +11,9 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.trainer import Trainer
 
-from tests.small_trainings import F2_LM, F2_MT, LM, MT, batches, build, configuration
+from agg_fairseq.functional import log_unigram
+from agg_fairseq.modules import UnigramLinear
+from tests.small_trainings import F2_LM, F2_MT, LM, MT, batches, build, configuration, one_line, target_counts
 
 UNIGRAM_LM, UNIGRAM_MT = [*LM, "--arch", "transformer_lm_unigram"], [*MT, "--arch", "transformer_unigram_tiny"]
 CRITERIONS = {"f2": "f2_softmax", "unigram": "agg"}
@@ -46,9 +48,8 @@ def test_an_architecture_that_ends_in_an_adaptive_softmax(lm_data, mt_data, caps
     loss.backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
     for name, base, data in (("transformer_lm_unigram", UNIGRAM_LM, lm_data), ("transformer_f2", F2_MT, mt_data)):
-        with pytest.raises(SystemExit):
-            build(data, "--adaptive-softmax-cutoff", "10,20", base=base)
-        assert f"--arch {name}: found --adaptive-softmax-cutoff" in capsys.readouterr().err
+        error = one_line(capsys, build, data, "--adaptive-softmax-cutoff", "10,20", base=base)
+        assert f"--arch {name}: found --adaptive-softmax-cutoff" in error
 
 
 @pytest.mark.parametrize(("name", "base"), BASES, ids=["f2 lm", "f2 mt", "unigram lm", "unigram mt"])
@@ -101,11 +102,8 @@ def test_without_training_data_a_model_is_evaluated_but_not_trained(lm_data, cap
     cfg = convert_namespace_to_omegaconf(fairseq_options.parse_args_and_arch(parser, arguments))
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)
-    with pytest.raises(SystemExit) as stop:
-        Trainer(cfg, task, model, torch.nn.Module()).lr_step(1)
-    error = capsys.readouterr().err
-    assert stop.value.code == 2 and error.startswith("agg-fairseq: error:") and error.count("\n") == 1
-    assert "names no data" in error
+    error = one_line(capsys, Trainer(cfg, task, model, torch.nn.Module()).lr_step, 1)
+    assert error.startswith("agg-fairseq: error:") and "names no data" in error
     other, tokens = build(lm_data, "--criterion", CRITERIONS[name], base=base)[2], torch.randint(4, 60, (2, 5))
     model.load_state_dict(other.state_dict(), model_cfg=cfg.model)
     torch.testing.assert_close(model.eval()(tokens)[0], other.eval()(tokens)[0])
@@ -124,6 +122,27 @@ def test_a_checkpoint_with_another_output_layer_is_one_line(lm_data, capsys, bas
     criterion = ("--criterion", "cross_entropy")
     state = build(lm_data, *criterion, *options, base=other)[2].state_dict()
     cfg, _, model, _ = build(lm_data, *criterion, base=base)
-    with pytest.raises(SystemExit):
-        model.load_state_dict(state, model_cfg=cfg.model)
-    assert words in capsys.readouterr().err
+    assert words in one_line(capsys, model.load_state_dict, state, model_cfg=cfg.model)
+
+
+@pytest.mark.parametrize(
+    ("base", "options"),
+    [(UNIGRAM_LM, ("--unigram-bias", "fixed")), (UNIGRAM_MT, ("--unigram-bias", "learned", "--share-all-embeddings"))],
+    ids=["lm", "mt"],
+)
+def test_the_bias_is_that_of_the_target_side_and_logits_include_it(lm_data, mt_data, base, options):
+    """Without W, the model predicts the training frequencies."""
+    data = lm_data if base is UNIGRAM_LM else mt_data
+    cfg, task, model, _ = build(data, *options, base=base)
+    layer = model.decoder.output_projection
+    counts = target_counts(data, task.target_dictionary)
+    assert isinstance(layer, UnigramLinear) and torch.equal(layer.counts, counts)
+    assert (layer.bias_shift is None) == ("fixed" in options)
+    batch = batches(cfg, task)[0]
+    features = model(**batch["net_input"], features_only=True)[0]
+    torch.testing.assert_close(model(**batch["net_input"])[0], features @ layer.weight.T + log_unigram(counts))
+    with torch.no_grad():
+        layer.weight.zero_()
+        probabilities = model.get_normalized_probs(model(**batch["net_input"]), log_probs=False)
+    expected = (counts + 1.0) / (counts.sum() + len(counts))
+    torch.testing.assert_close(probabilities, expected.expand_as(probabilities))

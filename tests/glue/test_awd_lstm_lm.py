@@ -15,11 +15,11 @@ from agg_fairseq.awd_lstm.continuous_cache import CacheOptions
 from agg_fairseq.awd_lstm.streams import StreamDataset
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.decoding import continuation
-from agg_fairseq.evaluation import perplexity
+from agg_fairseq.evaluation import generate_texts, perplexity
 from agg_fairseq.fairseq_glue.output_layer import float32_copies
 from agg_fairseq.models.from_checkpoint import build_model
-from tests.conftest import ROOT, call, called, run_command
-from tests.small_trainings import AWD, batches, build, small_trainer, trainer_for
+from tests.conftest import ROOT, call, called
+from tests.small_trainings import AWD, batches, build, one_line, small_trainer, trainer_for
 
 PLAIN = (
     "--dropout-embedding 0 --dropout-input 0 --dropout-hidden 0 --dropout-output 0 --dropout-weight 0 "
@@ -49,13 +49,12 @@ def test_rows_continue_each_other(seed):
 
 
 def test_lengths_are_random_around_the_mean_and_repeat_with_the_seed():
-    data, again = stream(200_000, 70, seed=1), stream(200_000, 70, seed=1)
-    first, lengths = np.diff(data.bounds), []
+    data, again, lengths = stream(200_000, 70, seed=1), stream(200_000, 70, seed=1), []
     for epoch in range(1, 40):
         data.set_epoch(epoch)
         lengths.append(np.diff(data.bounds)[:-1])
     again.set_epoch(39)
-    assert np.array_equal(data.bounds, again.bounds) and not np.array_equal(np.diff(data.bounds), first)
+    assert np.array_equal(data.bounds, again.bounds) and not np.array_equal(lengths[0], lengths[-1])
     lengths = np.concatenate(lengths)
     short = lengths < 52
     assert short.mean() == pytest.approx(0.05, abs=0.01) and lengths.min() >= 5
@@ -63,13 +62,12 @@ def test_lengths_are_random_around_the_mean_and_repeat_with_the_seed():
 
 
 def test_two_workers_read_the_streams_of_one():
-    whole = stream(500, 10)
+    whole, first, second = (stream(500, 10) for _ in range(3))
     whole.arrange(6)
-    parts = [stream(500, 10) for _ in range(2)]
-    for worker, part in enumerate(parts):
-        part.arrange(6, range(3 * worker, 3 * worker + 3))
-    batches = [data.batch_by_size(None) for data in (whole, *parts)]
-    assert batches[0] == [left + right for left, right in zip(*batches[1:], strict=True)]
+    first.arrange(6, range(3))
+    second.arrange(6, range(3, 6))
+    parts = zip(first.batch_by_size(None), second.batch_by_size(None), strict=True)
+    assert whole.batch_by_size(None) == [left + right for left, right in parts]
 
 
 def test_the_state_is_carried_over_batches(lm_data):
@@ -169,10 +167,14 @@ def test_the_average_of_rows_that_are_put_back_or_centered(lm_data, criterion, m
         assert average.mean(0).abs().max() < 1e-6
 
 
-def test_a_metric_that_is_maximized(lm_data):
-    """Averaging begins when it falls, not when it rises."""
-    options = ("--criterion", "mle", *NT_ASGD, "--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric")
-    trainer, _ = trainer_for(lm_data, *options, base=AWD)
+def test_when_averaging_begins_for_a_metric_that_is_maximized(lm_data):
+    """When it falls; and fairseq keeps a moving average, although the graph of the batch's penalty is not copied."""
+    options = ("--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric", "--store-ema")
+    trainer, iterator = trainer_for(lm_data, "--criterion", "mle", *NT_ASGD, *options, base=AWD)
+    trainer.train_step([next(iter(iterator.next_epoch_itr()))])
+    average, weights = trainer.ema.get_model().state_dict(), trainer.model.state_dict()
+    assert average.keys() == weights.keys()
+    assert not torch.equal(*(one["decoder.embed_tokens.weight"] for one in (average, weights)))
     optimizer = trainer.optimizer.optimizer
     for update, bleu in enumerate((10.0, 20.0, 30.0, 5.0)):
         assert not optimizer.averaging
@@ -204,26 +206,6 @@ def test_a_resume_with_another_number_of_streams_begins_with_zeros(lm_data, capl
         other.task.set_checkpoint_dict(saved)
         other.train_step([first])
         assert seen[-1] is None, "an epoch begins with zeros"
-
-
-def test_fairseq_keeps_a_moving_average_of_it(lm_data):
-    """Although the decoder holds the penalty of the batch, whose graph cannot be copied."""
-    trainer, iterator = trainer_for(
-        lm_data, "--criterion", "mle", *NT_ASGD, "--store-ema", "--ema-decay", 0.9, base=AWD
-    )
-    for batch in list(iterator.next_epoch_itr())[:2]:
-        trainer.train_step([batch])
-    average, weights = trainer.ema.get_model().state_dict(), trainer.model.state_dict()
-    assert average.keys() == weights.keys() and not torch.equal(
-        *(one["decoder.embed_tokens.weight"] for one in (average, weights))
-    )
-
-
-def test_a_window_of_context_is_refused(lm_data, capsys):
-    _, task, _, _ = build(lm_data, "--criterion", "mle", base=AWD)
-    with pytest.raises(SystemExit):
-        task.eval_lm_dataloader(task.dataset("train"), context_window=5)
-    assert "--task language_modeling_streams: found --context-window" in capsys.readouterr().err
 
 
 def test_incremental_decoding_is_that_of_the_whole_text(lm_data):
@@ -265,12 +247,18 @@ def reference(run, data, cache=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", [None, 5, 200])
-def test_evaluation_carries_the_state_over_blocks(lm_data, awd_run, length):
-    checkpoints = {"awd": Checkpoint(awd_run / "checkpoint_best.pt")}
-    result = perplexity(checkpoints, lm_data, tokens_per_sample=length)
-    assert result["awd"]["PPL total"] == pytest.approx(reference(awd_run, lm_data), rel=1e-5)
-    assert "|state:carried(awd)|" in result.signature
+def test_evaluation_carries_the_state_over_blocks(lm_data, awd_run):
+    """As fairseq-eval-lm does; and texts are generated."""
+    path = awd_run / "checkpoint_best.pt"
+    for length in (None, 5, 200):
+        result = perplexity({"awd": Checkpoint(path)}, lm_data, tokens_per_sample=length)
+        assert result["awd"]["PPL total"] == pytest.approx(reference(awd_run, lm_data), rel=1e-5)
+        assert "|state:carried(awd)|" in result.signature
+    options = ("--path", path, "--task", "language_modeling_streams", "--tokens-per-sample", 12, "--cpu")
+    printed = called("eval-lm", lm_data, "--user-dir", ROOT / "agg_fairseq", *options)
+    assert f"Perplexity: {reference(awd_run, lm_data):.2f}" in printed
+    texts = generate_texts(Checkpoint(path), lm_data, awd_run / "texts.jsonl", prefix_length=5, length=5, device="cpu")
+    assert texts[str(awd_run / "texts.jsonl")]["texts"] > 3
 
 
 @pytest.mark.slow
@@ -290,27 +278,11 @@ def test_evaluation_with_a_cache(lm_data, awd_run, lm_runs):
         assert result[name]["PPL total"] != pytest.approx(without[name]["PPL total"], rel=1e-3)
 
 
-@pytest.mark.slow
-def test_stock_tools_and_commands_take_it(lm_data, awd_run):
-    checkpoint, user_dir = awd_run / "checkpoint_best.pt", ROOT / "agg_fairseq"
-    found = run_command(
-        "fairseq-eval-lm", lm_data, "--user-dir", user_dir, "--path", checkpoint, "--task", "language_modeling_streams",
-        "--tokens-per-sample", 12, "--cpu",
-    )  # fmt: skip
-    assert f"Perplexity: {reference(awd_run, lm_data):.2f}" in found.stdout + found.stderr
-    output = awd_run / "texts.jsonl"
-    run_command(
-        "agg-fairseq", "generate-lm", lm_data, "--path", checkpoint, "--output", output, "--prefix-length", 5,
-        "--length", 5,
-    )  # fmt: skip
-    assert output.read_text().count("\n") > 3
-    run_command("agg-fairseq", "isotropy", checkpoint)
-    cached = ("--cache-size", 30, "--cache-theta", 0.5, "--cache-lambda", 0.2)
-    table = run_command("agg-fairseq", "eval-lm", lm_data, "--path", checkpoint, *cached).stdout
-    assert "cache:30,theta=0.5,lambda=0.2" in table
-
-
-def test_mistakes_end_in_one_line(lm_data, tmp_path):
+def test_mistakes_end_in_one_line(lm_data, capsys):
+    _, task, _, _ = build(lm_data, "--criterion", "mle", base=AWD)
+    error = one_line(capsys, task.eval_lm_dataloader, task.dataset("train"), context_window=5)
+    assert "--task language_modeling_streams: found --context-window" in error
+    start = ("--user-dir", ROOT / "agg_fairseq", *AWD[:4], *NT_ASGD, "--tokens-per-sample", 12, "--batch-size", 4)
     for options, message in (
         (("--dropout-weight", 1.0), "--dropout-weight: expected a value in [0, 1), got 1.0"),
         (("--arch", "transformer_lm"), "found TransformerLanguageModel, which carries no state from batch to batch"),
@@ -318,8 +290,5 @@ def test_mistakes_end_in_one_line(lm_data, tmp_path):
         (("--batch-size", 2000), "found 2000 streams of"),
         (("--asgd-patience", -1), "--optimizer nt_asgd: patience: expected a finite value of at least 0, got -1"),
     ):
-        status, _, _, error = call(
-            "train", lm_data, "--user-dir", ROOT / "agg_fairseq", *AWD[:4], *NT_ASGD, "--tokens-per-sample", 12,
-            "--batch-size", 4, "--criterion", "mle", "--cpu", "--save-dir", tmp_path, *options,
-        )  # fmt: skip
+        status, _, _, error = call("train", lm_data, *start, "--criterion", "mle", "--cpu", "--no-save", *options)
         assert status == 2 and message in error and "Traceback" not in error

@@ -7,11 +7,6 @@ import re
 from functools import cache
 
 import pytest
-import torch
-from fairseq import models
-from fairseq.data import Dictionary
-from fairseq.tasks.language_modeling import LanguageModelingTask
-from fairseq.tasks.translation import TranslationTask
 
 from scripts.training.configuration import as_written, composed, missing_keys, with_plugin
 from tests.conftest import ROOT
@@ -206,33 +201,3 @@ def test_wikitext2():
         assert cfg.checkpoint.patience == (5 if tuned else -1)
         assert tiny.common.cpu and tiny.optimization.max_update == (200 if tuned else 600)
         assert tiny.optimizer.asgd_patience == (0 if tuned else 2)
-
-
-def test_tiny_is_the_demo():
-    """The model and the optimizer of configs/demo."""
-    tiny, demo = configured("wikitext103", "mle", "size=tiny"), configured("demo", "mle")
-    for section in ("model", "optimizer", "lr_scheduler", "optimization", "dataset"):
-        assert tiny[section] == demo[section]
-
-
-@pytest.mark.parametrize(
-    ("folder", "name", "size", "vocabulary", "millions"),
-    [
-        ("wikitext103", "mle", "agg-study", 44256, 42),
-        ("wikitext103", "mle", "agg", 44256, 348),  # what Table 12's dimensions make, where it says 358
-        ("wikitext103", "mle", "f2", 30000, 69),
-        ("wmt14_en_de", "mle", "agg-base", 40624, 65),
-        ("wmt14_en_de", "mle", "agg-big", 40624, 218),
-        ("wikitext2", "cosreg-mle", "paper", 33281, 34),  # the words of WikiText-2 and fairseq's other symbols
-    ],
-)
-def test_number_of_parameters(folder, name, size, vocabulary, millions):
-    dictionary = Dictionary()
-    for index in range(vocabulary - len(dictionary)):
-        dictionary.add_symbol(f"w{index}")
-    task = (TranslationTask if folder == "wmt14_en_de" else LanguageModelingTask).__new__(LanguageModelingTask)
-    for attribute in ("dictionary", "output_dictionary", "src_dict", "tgt_dict"):
-        setattr(task, attribute, dictionary)
-    with torch.device("meta"):
-        model = models.build_model(configured(folder, name, f"size={size}").model, task)
-    assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6) == millions

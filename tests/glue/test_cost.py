@@ -11,7 +11,7 @@ MODELS = {model.name: model for experiment in EXPERIMENTS.values() for model in 
 
 @pytest.mark.parametrize(
     ("name", "millions", "billions", "hours", "gigabytes"),
-    [  # as in docs/reproduction.md
+    [  # as in docs/reproduction.md; for 347 million, Table 12 says 358, which its dimensions do not make
         ("agg-agg", 347, 1.64, 19.0, 12.5),
         ("agps-agps", 156, 1.64, 8.5, 5.6),
         ("f2-mle", 68, 1.64, 3.7, 2.5),
@@ -31,9 +31,7 @@ def test_sum_of_a_table_without_what_is_trained(tmp_path):
     *lines, total = described("agg-3", EXPERIMENTS["agg-3"], [Workspace("paper", tmp_path)], 8)
     assert [line.partition(":")[0] for line in lines] == ["agg-mle", "agg-agg"]
     assert all("32,768 tokens per update = 8 x 4,096 x 1, 50,000 updates" in line for line in lines)
-    assert total.startswith(
-        "agg-3: 2 trainings, 38 GPU hours, 4.7 hours on 8 GPUs; 25 GB of checkpoints, 2.0 GB of data"
-    )
+    assert total.startswith("agg-3: 2 trainings, 38 GPU hours, 4.7 hours on 8 GPUs; 25 GB of checkpoints, 2.0 GB of da")
     (tmp_path / "agg-mle").mkdir()
     (tmp_path / "agg-mle" / "done").touch()
     *lines, _ = described("agg-3", EXPERIMENTS["agg-3"], [Workspace("paper", tmp_path)], 8)
@@ -48,9 +46,3 @@ def test_a_model_of_the_first_seed_alone_is_not_counted_for_the_others(tmp_path)
     names = [line.partition(":")[0] for line in lines]
     assert "seed-1/f2" in names and "seed-2/mle" in names and "seed-2/f2" not in names
     assert total == "multi30k: 11 trainings on a CPU" and "4,096 tokens per update = 1 x 4,096 x 1" in lines[0]
-
-
-def test_what_the_command_line_changes(tmp_path):
-    overrides = ("optimization.max_update=10", "optimization.update_freq=[3]")
-    cost = cost_of(Workspace("paper", tmp_path, overrides=overrides), MODELS["agg-agg"], 2)
-    assert (cost.updates, cost.batches.tokens) == (10, 2 * 3 * 4096)

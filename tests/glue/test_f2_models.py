@@ -23,35 +23,19 @@ from tests.small_trainings import (
 PAD, BOS, EOS, UNK = 1, 0, 2, 3
 
 
-@pytest.fixture
-def data_of(lm_data, mt_data):
-    return lambda base: lm_data if "language_modeling" in base else mt_data
-
-
 def test_classes_follow_the_target_side_counts(mt_data, lm_data):
     """A joined dictionary is sorted by the counts of both languages; the classes are not."""
     task, model = build(mt_data, "--criterion", "f2_softmax", base=F2_MT)[1:3]
-    dictionary = task.target_dictionary
-    counts = target_counts(mt_data, dictionary)
-    seen = counts[4:][counts[4:] > 0]
-    assert (counts[4:] == 0).any() and len(seen) > 20, "half of the joined dictionary is never a target"
-    assert not (counts[4:].diff() <= 0).all(), "the dictionary's order is not that of the target side"
-    found = model.decoder.output_projection.class_of_token
+    counts, found = target_counts(mt_data, task.target_dictionary), model.decoder.output_projection.class_of_token
+    assert (counts[4:] == 0).any() and not (counts[4:].diff() <= 0).all(), "else this test shows nothing"
     assert torch.equal(found, mefmax(counts))
-    assert not torch.equal(found, mefmax(torch.tensor(dictionary.count)))
     ranked = found[counts.argsort(descending=True, stable=True)]
     assert (ranked.diff() >= 0).all(), "more frequent targets are in earlier classes"
-    task, model = build(lm_data, "--criterion", "f2_softmax", base=F2_LM)[1:3]
-    expected = mefmax(target_counts(lm_data, task.target_dictionary))
-    assert torch.equal(model.decoder.output_projection.class_of_token, expected)
-
-
-def test_the_other_assignments(lm_data, mt_data):
-    for data, base, assignment, assign, number in (
+    for data, base, name, assign, number in (
         (lm_data, F2_LM, "equal-token", equal_token, 5),
         (mt_data, F2_MT, "equal-frequency", equal_frequency, 2),
     ):
-        options = ("--f2-assignment", assignment, "--f2-classes", number)
+        options = ("--f2-assignment", name, "--f2-classes", number)
         task, model = build(data, "--criterion", "f2_softmax", *options, base=base)[1:3]
         layer = model.decoder.output_projection
         assert torch.equal(layer.class_of_token, assign(target_counts(data, task.target_dictionary), number))
@@ -68,9 +52,9 @@ def test_the_other_assignments(lm_data, mt_data):
     ],
     ids=["lm", "lm smoothed", "mt", "mt smoothed"],
 )
-def test_loss_and_gradients_equal_those_of_fairseqs_criterion(data_of, base, smoothing, options):
+def test_loss_and_gradients_equal_those_of_fairseqs_criterion(lm_data, mt_data, base, smoothing, options):
     """The same model: fairseq's criterion reads the joint log-probabilities, ours the target's class only."""
-    data = data_of(base)
+    data = lm_data if base is F2_LM else mt_data
     cfg, task, model, criterion = build(
         data, "--criterion", "f2_softmax", "--label-smoothing", smoothing, *options, base=base
     )
@@ -140,37 +124,32 @@ GENERATORS = {
 }
 
 
-def hand_made_classes(name, size):
-    """Classes whose first leaves a generator little to choose from."""
-    if name == "a class for each":
-        return torch.arange(size)
-    classes = torch.arange(size) % 4 + 1
-    classes[{"few tokens": [5, 6, 7], "eos alone": [EOS], "one token": [10], "pad and bos": [PAD, BOS]}[name]] = 0
-    return classes
-
-
 @pytest.mark.grid(2)
 @pytest.mark.parametrize(
-    ("name", "decoding"),
+    ("first", "decoding"),
     [
-        ("few tokens", "sample-class"),
-        ("eos alone", "greedy-class"),
-        ("eos alone", "joint"),
-        ("one token", "sample-class"),
-        ("pad and bos", "greedy-class"),
-        ("a class for each", "joint"),
-        ("a class for each", "sample-class"),
+        ([5, 6, 7], "sample-class"),
+        ([EOS], "greedy-class"),
+        ([EOS], "joint"),
+        ([10], "sample-class"),
+        ([PAD, BOS], "greedy-class"),
+        (None, "joint"),
+        (None, "sample-class"),
     ],
 )
-def test_generators_with_classes_that_leave_little_choice(mt_data, name, decoding):
-    """Whatever is forbidden: no NaN, no padding, an end. The first class is nearly always the likeliest.
+def test_generators_with_classes_that_leave_little_choice(mt_data, first, decoding):
+    """Whatever is forbidden: no NaN, no padding, an end. The first class is nearly always the likeliest, and is small.
 
-    A joint distribution without any doubt is no case: where its only token is forbidden, fairseq has none to draw.
+    Or each token is a class. A joint distribution without any doubt is no case: where its only token is forbidden,
+    fairseq has none to draw.
     """
     cfg, task, model, _ = build(mt_data, "--criterion", "f2_softmax", "--f2-decoding", decoding, base=F2_MT)
     batch = batches(cfg, task, "test")[0]
+    classes = torch.arange(len(task.target_dictionary))
+    if first is not None:
+        classes = (classes % 4 + 1).index_fill_(0, torch.tensor(first), 0)
     for strength in (1.5,) if decoding == "joint" else (1.5, 20):
-        favor_the_first_class(model, cfg, task, hand_made_classes(name, len(task.target_dictionary)), strength)
+        favor_the_first_class(model, cfg, task, classes, strength)
         for options in GENERATORS.values():
             check_hypotheses(task, model, batch, **options)
 
@@ -220,9 +199,13 @@ def check_hypotheses(task, model, batch, max_len=8, **options):
 
 
 def test_probabilities_are_normalized_whatever_the_temperature(lm_data):
-    """fairseq's generator divides what the decoder returned, in place, and then asks for probabilities."""
-    cfg, task, model, _ = build(lm_data, "--criterion", "f2_softmax", base=F2_LM)
-    tokens = batches(cfg, task)[0]["net_input"]["src_tokens"]
+    """fairseq's generator divides what the decoder returned, in place, and then asks for probabilities.
+
+    Without an incremental state they are joint, whatever the decoding; features are features with either.
+    """
+    options = ("--criterion", "f2_softmax", "--f2-decoding", "greedy-class")
+    cfg, task, model, _ = build(lm_data, *options, base=F2_LM)
+    tokens, state = batches(cfg, task)[0]["net_input"]["src_tokens"], {}
     with torch.no_grad():
         output, extra = model.eval().decoder(tokens)
         for temperature in (1.0, 0.5, 2.0):
@@ -233,6 +216,11 @@ def test_probabilities_are_normalized_whatever_the_temperature(lm_data):
                 torch.testing.assert_close(found, expected[:, columns])
                 probabilities = model.get_normalized_probs((scaled, extra), log_probs=False)
                 torch.testing.assert_close(probabilities, found.exp())
+        features, _ = model(tokens, features_only=True)
+        torch.testing.assert_close(output, model.decoder.output_projection.log_prob(features))
+        lengths = range(1, tokens.size(1) + 1)
+        steps = [model.decoder(tokens[:, :n], incremental_state=state, features_only=True)[0] for n in lengths]
+        torch.testing.assert_close(torch.cat(steps, 1), features, rtol=1e-4, atol=1e-5)
 
 
 def test_decoupled_greedy_search_by_hand(mt_data):
@@ -261,19 +249,3 @@ def test_decoupled_greedy_search_by_hand(mt_data):
         assert found == expected
         assert hypothesis["positional_scores"][: len(scores)].tolist() == pytest.approx(scores, abs=1e-4)
     assert differs, "the joint distribution would have gone another way"
-
-
-def test_scoring_is_joint_whatever_the_decoding(lm_data):
-    """Without an incremental state, in training and in evaluation; features are features with either."""
-    model = build(lm_data, "--criterion", "f2_softmax", "--f2-decoding", "greedy-class", base=F2_LM)[2].eval()
-    tokens, state = torch.randint(4, 60, (3, 7)), {}
-    with torch.no_grad():
-        features, _ = model(tokens, features_only=True)
-        expected = model.decoder.output_projection.log_prob(features)
-        torch.testing.assert_close(model(tokens)[0], expected)
-        normalized = model.get_normalized_probs(model(tokens), log_probs=True)
-        torch.testing.assert_close(normalized, expected, rtol=1e-5, atol=1e-5)
-        steps = [model.decoder(tokens[:, :n], incremental_state=state, features_only=True)[0] for n in range(1, 8)]
-        torch.testing.assert_close(torch.cat(steps, 1), features, rtol=1e-4, atol=1e-5)
-        model.train()
-        torch.testing.assert_close(model(tokens)[0], expected)  # dropout is 0

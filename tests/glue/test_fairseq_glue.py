@@ -6,63 +6,34 @@ import shutil
 import pytest
 import torch
 
+from agg_fairseq.data.binarized import count_tokens
+from agg_fairseq.fairseq_glue.training_counts import training_counts
 from tests.conftest import run_command
-from tests.small_trainings import batches, trainer_for
+from tests.small_trainings import LM, batches, build, one_line, trainer_for
 
-SNAPSHOT = """
+PROGRAM = """
 import inspect, json, sys
+import fairseq.distributed, fairseq.tasks, fairseq.trainer, fairseq_cli.eval_lm, fairseq_cli.generate, fairseq_cli.train
 
 def snapshot():
     # Every function and class that a module of fairseq, or torch's serialization, holds under a name; the methods too.
+    # Without the names of modules: several have a class under its name.
     found = {}
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] not in ("fairseq", "fairseq_cli") and name != "torch.serialization":
             continue
+        name = name.rpartition(".")[2]
         for key, value in vars(module).items():
             if callable(value):
-                found[f"{name}.{key}"] = value
+                found[name, key, module] = value
             if inspect.isclass(value) and value.__module__.startswith(("fairseq.", "fairseq_cli.")):
-                found |= {f"{name}.{key}.{part}": one for part, one in vars(value).items() if callable(one)}
+                found |= {(key, part, module): one for part, one in vars(value).items() if callable(one)}
     return found
 
-def replaced(before):
+def replaced():
     after = snapshot()
-    return sorted(name for name, value in before.items() if after.get(name) is not value)
-
-import fairseq.distributed, fairseq.tasks, fairseq.trainer, fairseq_cli.eval_lm, fairseq_cli.generate, fairseq_cli.train
-before = snapshot()
-"""
-
-
-def test_importing_registers_and_replaces_one_method():
-    """All other functions, classes and methods of fairseq are the same objects as before."""
-    program = """
-import agg_fairseq
-from fairseq.criterions import CRITERION_REGISTRY
-from fairseq.models import ARCH_MODEL_REGISTRY
-
-watched = [
-    "fairseq.checkpoint_utils.load_checkpoint", "fairseq.checkpoint_utils.PathManager", "fairseq_cli.train.main",
-    "fairseq.trainer.Trainer.train_step", "fairseq.distributed.fsdp_enable_wrap", "fairseq_cli.train.fsdp_enable_wrap",
-    "fairseq.tasks.fairseq_task.FairseqTask.train_step",
-]
-registered = "agg" in CRITERION_REGISTRY and "transformer_lm_f2" in ARCH_MODEL_REGISTRY
-print(json.dumps([registered, all(name in before for name in watched), replaced(before)]))
-"""
-    registered, complete, found = json.loads(run_command("python", "-c", SNAPSHOT + program).stdout)
-    assert registered and complete and methods(found) == {"Trainer._build_optimizer"}
-
-
-def methods(names):
-    """By class and method alone: several modules of fairseq have a class under its name."""
-    return {".".join(name.split(".")[-2:]) for name in names}
-
-
-@pytest.mark.slow
-def test_a_training_replaces_what_the_table_says_and_no_more(lm_data, tmp_path):
-    """Two names of `checkpoint_utils` and methods of two classes; attributes of the task and of the optimizer."""
-    program = """
-trainers, init = [], fairseq.trainer.Trainer.__init__
+    return sorted({f"{owner}.{name}" for (owner, name, module), value in before.items()
+                   if after.get((owner, name, module)) is not value})
 
 def __init__(trainer, *arguments, **options):
     init(trainer, *arguments, **options)
@@ -71,24 +42,31 @@ def __init__(trainer, *arguments, **options):
 def own_methods(instance):
     return sorted(name for name in vars(instance) if inspect.isfunction(vars(instance)[name]))
 
+trainers, init = [], fairseq.trainer.Trainer.__init__
 fairseq.trainer.Trainer.__init__ = __init__
 before = snapshot()
+import agg_fairseq
+imported = replaced()
 fairseq_cli.train.cli_main()
 task, optimizer = trainers[0].task, trainers[0].optimizer
-print("FOUND" + json.dumps([replaced(before), own_methods(task), own_methods(optimizer)]))
+print("FOUND" + json.dumps([imported, replaced(), own_methods(task), own_methods(optimizer)]))
 """
-    options = (
-        "--user-dir agg_fairseq --task language_modeling --arch transformer_lm --decoder-layers 1 "
-        "--decoder-embed-dim 16 --decoder-input-dim 16 --decoder-output-dim 16 --decoder-ffn-embed-dim 16 "
-        "--decoder-attention-heads 2 --tokens-per-sample 16 --max-tokens 64 --optimizer sgd --lr 0.1 --cpu "
-        "--num-workers 0 --max-update 2 --criterion agg"
-    ).split()
-    output = run_command("python", "-c", SNAPSHOT + program, lm_data, *options, "--save-dir", tmp_path).stdout
-    names, task, optimizer = json.loads(output.partition("FOUND")[2])
-    whole = [name for name in names if not name.startswith("fairseq.checkpoint_utils.PathManager.")]
+
+
+def test_what_is_replaced_is_what_the_table_says_and_no_more(lm_data, tmp_path):
+    """One method by the import; by a training two names of `checkpoint_utils`, methods of two classes, and attributes.
+
+    All other functions, classes and methods of fairseq are the same objects as before.
+    """
+    options = "--user-dir agg_fairseq --optimizer sgd --lr 0.1 --cpu --num-workers 0 --max-update 2 --criterion agg"
+    arguments = (lm_data, *LM, *options.split(), "--save-dir", tmp_path)
+    output = run_command("python", "-c", PROGRAM, *arguments).stdout
+    imported, trained, task, optimizer = json.loads(output.partition("FOUND")[2])
+    assert imported == ["Trainer._build_optimizer"]
     scheduler = {f"ReduceLROnPlateauLRSchedule.{name}" for name in ("state_dict", "load_state_dict")}
     functions = {"checkpoint_utils.PathManager", "checkpoint_utils.load_checkpoint"}
-    assert methods(whole) == {"Trainer._build_optimizer", *scheduler, *functions}
+    rest = {name for name in trained if not name.startswith("PathManager.")}
+    assert rest == {"Trainer._build_optimizer", *scheduler, *functions}
     hooks = ["get_batch_iterator", "get_checkpoint_dict", "optimizer_step", "set_checkpoint_dict", "train_step"]
     assert task == hooks and optimizer == ["zero_grad"]
 
@@ -160,9 +138,8 @@ def test_tokens_beyond_the_dictionary_are_one_line(lm_data, tmp_path, capsys):
     lines = (data / "dict.txt").read_text().splitlines(keepends=True)
     (data / "dict.txt").write_text("".join(lines[:-20]))
     trainer, _ = trainer_for(data, "--criterion", "agg")
-    with pytest.raises(SystemExit):
-        trainer.train_step(batches(trainer.cfg, trainer.task))
-    assert f"but the dictionary has {len(lines) - 16}" in capsys.readouterr().err
+    error = one_line(capsys, trainer.train_step, batches(trainer.cfg, trainer.task))
+    assert f"but the dictionary has {len(lines) - 16}" in error
 
 
 def test_the_patience_of_another_training_is_forgotten(lm_data, monkeypatch):
@@ -181,3 +158,22 @@ def test_the_patience_of_another_training_is_forgotten(lm_data, monkeypatch):
             assert hasattr(should_stop, "best") is (option is None)
     finally:
         vars(should_stop).pop("best", None)
+
+
+def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
+    data = shutil.copytree(lm_data, tmp_path / "bin")
+    _, task, *_ = build(data, "--criterion", "mle")
+    counts = training_counts(task, "train")
+    assert torch.equal(counts, count_tokens(data, task.dictionary))
+    for suffix in ("bin", "idx"):
+        shutil.copy(data / f"valid.{suffix}", data / f"train1.{suffix}")  # fairseq reads it as more of train
+    assert torch.equal(training_counts(task, "train"), counts + count_tokens(data, task.dictionary, "valid"))
+
+
+def test_counts_fold_what_is_not_predicted_into_the_unknown_word(lm_data):
+    """fairseq's language models may predict the head of their dictionary only."""
+    _, task, *_ = build(lm_data, "--criterion", "mle", "--output-dictionary-size", 30)
+    whole = count_tokens(lm_data, task.dictionary)
+    counts = training_counts(task, "train")
+    assert len(counts) == 30 and counts.sum() == whole.sum()
+    assert counts[task.dictionary.unk()] == whole[30:].sum() + whole[task.dictionary.unk()]

@@ -24,7 +24,18 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.fairseq_glue import output_layer as glue
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.conftest import ROOT, run_command, zipf_text
-from tests.small_trainings import FAMILIES, LM, MT, SMALL_MT, build, configuration, logged, trainer_for
+from tests.small_trainings import (
+    FAMILIES,
+    LM,
+    MT,
+    SMALL_MT,
+    batches,
+    build,
+    configuration,
+    logged,
+    one_line,
+    trainer_for,
+)
 
 EXAMPLES = next(path for path in (ROOT / ".venv").glob("lib/*/site-packages/fairseq/examples"))
 
@@ -53,63 +64,55 @@ def test_loss_gradients_and_log_are_those_of_fairseq(lm_data, mt_data, family):
     for module in model.modules():  # some options of dropout have no 0 in all of these families
         if isinstance(getattr(module, "p", None), float):
             module.p = 0.0
-    sample = next(task.get_batch_iterator(task.dataset("train"), max_tokens=64).next_epoch_itr(shuffle=False))
-    gradients, losses, logs = [], [], []
+    sample, results = batches(cfg, task)[0], []
     for objective in (ours, theirs):
-        model.zero_grad()
         loss, size, log = objective(model, sample)
-        loss.backward()
-        gradients.append({key: parameter.grad for key, parameter in model.named_parameters()})
-        losses.append((loss, size))
-        logs.append(logged(objective, [log]))
-    torch.testing.assert_close(*losses)
-    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
-    found, expected = logs
-    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
-    assert found["ppl"] == pytest.approx(expected["ppl"], rel=1e-4)
-    assert found["nll_loss"] == pytest.approx(expected.get("nll_loss", expected["loss"]), rel=1e-4)
+        results.append(((loss, size), torch.autograd.grad(loss, list(model.parameters())), logged(objective, [log])))
+    (found, gradients, log), (expected, expected_gradients, expected_log) = results
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-4)
+    expected_log.setdefault("nll_loss", expected_log["loss"])
+    for name in ("loss", "ppl", "nll_loss"):
+        assert log[name] == pytest.approx(expected_log[name], rel=1e-4)
     assert functional.linear is torch._C._nn.linear, "what was replaced has been put back"
 
 
 @pytest.mark.parametrize("family", ["fconv_lm", "fconv, tied"])
 def test_checkpoints_of_convolutional_models_are_measured(lm_data, mt_data, tmp_path, family):
     """Their output layer has weight normalization, unless it is tied."""
-    base = FAMILIES[family]
+    base, name = FAMILIES[family], "decoder.fc3.weight"
     cfg, _, model, _ = build(data_of(base, lm_data, mt_data), "--criterion", "mle", base=base)
+    layer = model.eval().decoder.fc3
     with torch.no_grad():
-        for parameter in model.decoder.fc3.parameters():
+        for parameter in layer.parameters():
             parameter.add_(torch.randn_like(parameter))  # g is no longer the length of v
     state = {"cfg": OmegaConf.to_container(cfg), "model": model.state_dict()}
     torch.save(state, tmp_path / "c.pt")
-    checkpoint = Checkpoint(tmp_path / "c.pt")
-    found = checkpoint.output_embedding
-    model.eval()
-    model.decoder.fc3(torch.zeros(1, model.decoder.fc3.in_features))  # forms the weight anew
-    torch.testing.assert_close(found.weight, model.decoder.fc3.weight.detach())
-    assert found.description == ("decoder.fc3.weight(tied)" if "tied" in family else "decoder.fc3.weight")
-    checkpoint.check_vocabulary(len(found.weight), "DATA")
-    with pytest.raises(UserError, match=f"found a vocabulary of {len(found.weight)} tokens"):
-        checkpoint.check_vocabulary(7, "DATA")
+    found = Checkpoint(tmp_path / "c.pt").output_embedding
+    layer(torch.zeros(1, layer.in_features))  # forms the weight anew
+    torch.testing.assert_close(found.weight, layer.weight.detach())
+    assert found.description == (f"{name}(tied)" if "tied" in family else name)
     if "tied" not in family:
-        state["model"]["decoder.fc3.weight_v"][3] = 0
+        state["model"][f"{name}_v"][3] = 0
         torch.save(state, tmp_path / "zero.pt")
-        with pytest.raises(UserError, match="found an infinity or NaN in decoder.fc3.weight"):
+        with pytest.raises(UserError, match=f"found an infinity or NaN in {name}"):
             Checkpoint(tmp_path / "zero.pt").output_embedding  # noqa: B018
 
 
-@pytest.mark.parametrize(("family", "options"), [("fconv_lm", ("mle", "--center-output")), ("fconv", ("freeze_rare",))])
-def test_rows_that_weight_normalization_makes_cannot_be_changed(lm_data, mt_data, family, options, capsys):
-    base = FAMILIES[family]
+@pytest.mark.parametrize(
+    ("family", "more", "options", "words"),
+    [
+        ("fconv_lm", (), ("mle", "--center-output"), "weight normalization"),
+        ("fconv", (), ("freeze_rare",), "weight normalization"),
+        ("transformer_lm", ("--adaptive-softmax-cutoff", "10,20"), ("agg",), "adaptive softmax"),
+        ("lightconv_lm", ("--adaptive-softmax-cutoff", "10,20"), ("agg",), "expected a model whose logits"),
+    ],
+)
+def test_models_that_are_refused(lm_data, mt_data, family, more, options, words, capsys):
+    """Rows that weight normalization makes cannot be changed, and an adaptive softmax has no single output layer."""
+    base = (*FAMILIES[family], *more)
     trainer, _ = trainer_for(data_of(base, lm_data, mt_data), "--criterion", *options, base=base)
-    assert "weight normalization" in refusal(capsys, lambda: trainer.train_step([first_batch(trainer)]))
-
-
-@pytest.mark.parametrize("family", ["transformer_lm", "lightconv_lm"])
-def test_an_adaptive_softmax_is_refused(lm_data, family, capsys):
-    base = (*FAMILIES[family], "--adaptive-softmax-cutoff", "10,20")
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg", base=base)
-    error = refusal(capsys, lambda: trainer.train_step([first_batch(trainer)]))
-    assert "adaptive softmax" in error and "expected a model whose logits" in error
+    assert words in one_line(capsys, trainer.train_step, [first_batch(trainer)])
 
 
 def multilingual(task, *options):
@@ -176,69 +179,44 @@ def trainer_of_task(task, request, *options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", TRAINED)
-def test_tasks_train_as_with_the_criterion_of_fairseq(task, request):
-    """Each language pair has its own model, or only its own encoder, or none; a batch is of one pair, or of all."""
+@pytest.mark.parametrize(("task", "name"), zip(TRAINED, ["agg", "face", "agg", "unlikelihood", "agg"], strict=True))
+def test_tasks_train_as_with_the_criterion_of_fairseq(task, name, request, mt_data):
+    """Each language pair has its own model, or only its own encoder, or none; a batch is of one pair, or of all.
+
+    Then another criterion, which counts the targets of all pairs of an update.
+    """
     losses, start = {}, None
-    for name in ("mle", "cross_entropy"):
-        trainer = trainer_of_task(task, request, "--criterion", name)
+    files = ("--source-dict", mt_data / "dict.en.txt", "--target-dict", mt_data / "dict.de.txt")
+    options = files if task == "translation_multi_simple_epoch" else ()  # one dictionary for all target languages
+    for objective in ("mle", "cross_entropy", name):
+        trainer = trainer_of_task(task, request, "--criterion", objective, *options)
         start = start or copy.deepcopy(trainer.model.state_dict())  # latent depth leaves its logits uninitialized
         trainer.model.load_state_dict(start)
         np.random.seed(1)
         sample = first_batch(trainer)
         torch.manual_seed(1)
-        losses[name] = [float(trainer.train_step([sample])["loss"]) for _ in range(3)]
+        losses[objective] = [float(trainer.train_step([sample])["loss"]) for _ in range(3)]
     assert losses["mle"] == pytest.approx(losses["cross_entropy"], rel=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("task", "name"), zip(TRAINED, ["agg", "face", "agg", "unlikelihood", "agg"], strict=True))
-def test_criterions_train_on_several_language_pairs(task, name, request):
-    trainer = trainer_of_task(task, request, "--criterion", name)
-    sample = first_batch(trainer)
-    for _ in range(3):
-        assert math.isfinite(trainer.train_step([sample])["loss"])
-    if name == "agg":  # the targets of all pairs of an update are counted
+    assert all(map(math.isfinite, losses[name]))
+    if name == "agg":
         pad, pairs = 1, sample.values() if "target" not in sample else [sample]
         tokens = sum(int((pair["target"] != pad).sum()) for pair in pairs)
         assert int(trainer.criterion.agg.counter.current.sum()) == tokens
 
 
 @pytest.mark.slow
-def test_one_dictionary_may_be_given_for_all_target_languages(mt_data, request):
-    files = ("--source-dict", mt_data / "dict.en.txt", "--target-dict", mt_data / "dict.de.txt")
-    trainer = trainer_of_task("translation_multi_simple_epoch", request, "--criterion", "agg", *files)
-    assert trainer.criterion.vocabularies == {len(trainer.task.target_dictionary)}
-    assert math.isfinite(trainer.train_step([first_batch(trainer)])["loss"])
-
-
-def refusal(capsys, call):
-    """The one line with which a call ends."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        call()
-    error = capsys.readouterr().err
-    assert stop.value.code == 2 and error.count("\n") == 1, error
-    return error
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", TRAINED)
-def test_counts_of_one_training_set_are_refused_by_the_name_of_the_task(task, request, capsys):
-    options = ("agps", "--agps-rare-rank", 10) if "latent" in task else ("freeze_rare",)
-    trainer = trainer_of_task(task, request, "--criterion", *options)
-    error = refusal(capsys, lambda: trainer.get_train_iterator(epoch=1))
-    assert f"the task {task.partition(',')[0]}," in error and "expected language_modeling or translation" in error
-
-
-@pytest.mark.slow
-def test_tasks_that_form_their_own_loss_are_refused(request, capsys):
-    trainer = trainer_of_task("translation_moe", request, "--criterion", "agg")
-    error = refusal(capsys, lambda: trainer.train_step([first_batch(trainer)]))
-    assert "the task translation_moe" in error and "fairseq's cross_entropy" in error
-    trainer = trainer_of_task("translation_lev", request, "--criterion", "agg")
-    error = refusal(capsys, lambda: trainer.train_step([first_batch(trainer)]))
-    assert "LevenshteinTransformerModel" in error and "tgt_tokens" in error
+def test_what_tasks_cannot_give_is_refused(request, capsys):
+    """The counts of one training set; and logits, where a task forms its own loss."""
+    trainer = trainer_of_task(TRAINED[1], request, "--criterion", "freeze_rare")
+    error = one_line(capsys, trainer.get_train_iterator, epoch=1)
+    assert "the task multilingual_translation," in error and "expected language_modeling or translation" in error
+    for task, *words in (
+        ("translation_moe", "the task translation_moe", "fairseq's cross_entropy"),
+        ("translation_lev", "LevenshteinTransformerModel", "tgt_tokens"),
+    ):
+        trainer = trainer_of_task(task, request, "--criterion", "agg")
+        error = one_line(capsys, trainer.train_step, [first_batch(trainer)])
+        assert all(word in error for word in words)
 
 
 @pytest.mark.slow
@@ -246,14 +224,12 @@ def test_tokens_are_counted_in_one_dictionary(tmp_path, capsys):
     """Token 7 is another word in another language; criterions that count nothing do not care."""
     for seed, side in enumerate(("en", "de")):
         (tmp_path / f"train.{side}").write_text("\n".join(zipf_text(40, words=20 + seed, prefix=side)) + "\n")
-    run_command(
-        "fairseq-preprocess", "-s", "en", "-t", "de", "--trainpref", tmp_path / "train", "--destdir", tmp_path / "bin"
-    )
-    base = TASKS["multilingual_translation"]
+    data, base = tmp_path / "bin", TASKS["multilingual_translation"]
+    run_command("fairseq-preprocess", "-s", "en", "-t", "de", "--trainpref", tmp_path / "train", "--destdir", data)
     for name in ("agg", "face", "agps", "freeze_rare"):
-        error = refusal(capsys, lambda name=name: trainer_for(tmp_path / "bin", "--criterion", name, base=base))
+        error = one_line(capsys, trainer_for, data, "--criterion", name, base=base)
         assert "the task multilingual_translation" in error and "--joined-dictionary" in error
-    trainer, _ = trainer_for(tmp_path / "bin", "--criterion", "cosreg", base=base)
+    trainer, _ = trainer_for(data, "--criterion", "cosreg", base=base)
     assert len(trainer.criterion.vocabularies) == 2
     assert math.isfinite(trainer.train_step([first_batch(trainer)])["loss"])
 
@@ -301,12 +277,16 @@ def test_logits_may_be_reshaped_and_cast(change):
         (lambda model, features, logits: logits.detach(), "one linear layer alone"),
         (lambda model, features, logits: logits.view(2, 8, 64), "cannot be left out"),
         (lambda model, features, logits: {"word_ins": logits}, "cannot be left out"),
+        (
+            lambda model, features, logits: model.decoder(features)[0] if model.training else logits,
+            "applied its output layer 2 times",
+        ),
     ],
 )
 def test_models_that_do_more_with_their_logits_are_refused(change, words, capsys):
     """Also where it makes no difference yet: a scale of 1 and a bias of 0 would be left untrained."""
     ours, _, model, sample = forward_of(change)
-    assert words in refusal(capsys, lambda: ours(model, sample))
+    assert words in one_line(capsys, ours, model, sample)
     assert functional.linear is torch._C._nn.linear
 
 
@@ -330,14 +310,6 @@ def test_looking_for_the_layer_disturbs_nothing():
     assert model.training and not model.decoder.training and torch.is_grad_enabled()
     assert layer.weight is model.decoder.output_projection.weight
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-def test_a_layer_that_is_applied_twice_in_training_is_refused(capsys):
-    def twice(model, features, logits):
-        return model.decoder(features)[0] if model.training else logits
-
-    ours, _, model, sample = forward_of(twice)
-    assert "applied its output layer 2 times" in refusal(capsys, lambda: ours(model, sample))
 
 
 @pytest.mark.parametrize("base", [LM, FAMILIES["lstm_lm, tied"]])

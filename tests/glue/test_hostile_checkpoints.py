@@ -14,6 +14,7 @@ from hypothesis import given
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
+from tests.commands import refused
 from tests.conftest import ROOT, SMALL_LM, call
 from tests.hostile import FEW, damaged, fuzzing, refusal
 
@@ -33,13 +34,6 @@ class Evil:
 
     def __reduce__(self):
         return os.system, (f"touch '{self.marker}'",)
-
-
-class EvilCode(Evil):
-    """Whoever unpickles it runs Python."""
-
-    def __reduce__(self):
-        return eval, (f"open({str(self.marker)!r}, 'w')",)
 
 
 def checkpoint(**parts):
@@ -126,23 +120,13 @@ def place(tmp_path, lm_data):
     }  # fmt: skip
 
 
-def said(capsys, command):
-    """The status of a command, and the one line that it says where that is 2."""
-    status = main([str(argument) for argument in command])
-    err = capsys.readouterr().err
-    assert status == 0 or (status == 2 and len(err.splitlines()) == 1 and "Traceback" not in err), err
-    return status, err
-
-
 def test_no_command_runs_what_a_checkpoint_says(place, tmp_path, capsys):
     """Every way to hold code is tried on one command, and one way on every command: all open a file in one place."""
     path, commands = place
     before = set(tmp_path.rglob("*")) | {path}
-    cases = [(kind, evil, "eval-lm") for kind in RUNNING_CODE for evil in (Evil, EvilCode)]
-    for kind, evil, name in [*cases, *(("key", Evil, name) for name in commands)]:
-        path.write_bytes(RUNNING_CODE[kind](evil(tmp_path / "marker")))
-        status, err = said(capsys, commands[name])
-        assert status == 2 and str(path) in err, (kind, name, err)
+    for kind, name in [*((kind, "eval-lm") for kind in RUNNING_CODE), *(("key", name) for name in commands)]:
+        path.write_bytes(RUNNING_CODE[kind](Evil(tmp_path / "marker")))
+        assert str(path) in refused(capsys, *commands[name]), (kind, name)
         assert set(tmp_path.rglob("*")) == before, (kind, name)
 
 
@@ -174,9 +158,11 @@ def test_what_is_no_model_is_refused_in_one_line(place, capsys):
         for place, (name, command) in enumerate(commands.items()):
             if name in ("isotropy", "eval-lm") or place % 5 == number % 5:
                 try:
-                    said(capsys, command)
+                    status = main([str(argument) for argument in command])
                 except Exception as error:
                     raise AssertionError(f"{kind}, {name}: {type(error).__name__}: {error}") from error
+                err = capsys.readouterr().err
+                assert status == 0 or (status == 2 and err.count("\n") == 1), (kind, name, err)
 
 
 def test_one_flipped_bit_of_the_numbers_is_seen(tmp_path):

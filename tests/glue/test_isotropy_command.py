@@ -11,7 +11,6 @@ from fairseq.data import Dictionary
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
-from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
 from tests.commands import refused, run, save_model
 from tests.isoscore import algorithm_1
@@ -66,39 +65,27 @@ def test_a_translation_model_is_grouped_by_the_target_side(translator, lm_runs, 
     assert expected in refused(capsys, "isotropy", *models, "--data", mt_data)
 
 
-@pytest.mark.parametrize(
-    ("weight", "words"),
-    [
-        (torch.zeros(3, 2), "found only zeros in decoder.output_projection.weight"),
+def test_what_is_no_embedding(lm_runs, tmp_path, capsys):
+    """The input embedding of a model with adaptive softmax is none, unless they are shared."""
+    name = "decoder.output_projection.weight"
+    for weight, words in (
+        (torch.zeros(3, 2), f"found only zeros in {name}"),
         (None, "found no output embedding"),
         (torch.zeros(5), "torch.float32 of shape (5,)"),
         (torch.ones(3, 2, dtype=torch.complex64), "torch.complex64"),
         (torch.full((3, 2), 1e200, dtype=torch.float64), "an infinity or NaN"),
-    ],
-)
-def test_what_is_no_embedding(lm_runs, tmp_path, capsys, weight, words):
-    state = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state
-    for name in ("decoder.output_projection.weight", "decoder.embed_tokens.weight"):
-        del state["model"][name]
-    if weight is not None:
-        state["model"]["decoder.output_projection.weight"] = weight
-    torch.save(state, tmp_path / "odd.pt")
-    assert words in refused(capsys, "isotropy", tmp_path / "odd.pt")
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_the_input_embedding_is_the_output_only_where_they_are_shared(lm_runs, tmp_path, shared):
-    """A model with adaptive softmax has an input embedding, too, and no output embedding of its own."""
-    state = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state
-    del state["model"]["decoder.output_projection.weight"]
-    state["cfg"]["model"]["share_decoder_input_output_embed"] = shared
-    torch.save(state, tmp_path / "c.pt")
-    if shared:
-        found = Checkpoint(tmp_path / "c.pt").output_embedding
-        assert found.description == "decoder.embed_tokens.weight(tied)"
-    else:
-        with pytest.raises(UserError, match="found no output embedding"):
-            Checkpoint(tmp_path / "c.pt").output_embedding  # noqa: B018
+    ):
+        state = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state
+        state["cfg"]["model"]["share_decoder_input_output_embed"] = False
+        state["model"][name] = weight
+        if weight is None:
+            del state["model"][name]
+        torch.save(state, tmp_path / "odd.pt")
+        assert words in refused(capsys, "isotropy", tmp_path / "odd.pt")
+    state["cfg"]["model"]["share_decoder_input_output_embed"] = True
+    del state["model"][name]
+    torch.save(state, tmp_path / "shared.pt")
+    assert Checkpoint(tmp_path / "shared.pt").output_embedding.description == "decoder.embed_tokens.weight(tied)"
 
 
 def test_fillers_of_a_dictionary_are_no_words():

@@ -13,20 +13,19 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import perplexity
+from agg_fairseq.evaluation.calibration import calibrate
 from agg_fairseq.evaluation.perplexity import COMPARED
 from agg_fairseq.models.from_checkpoint import build_model
-from tests.small_trainings import LM, MT, build
+from tests.conftest import ROOT, called
+from tests.small_trainings import F2_LM, LM, MT, build
 
 GROUPS = ("frequent", "medium", "rare")
 KINDS = {
     "softmax": (*LM, "--criterion", "mle"),
     "label-smoothed": (*LM, "--criterion", "mle", "--label-smoothing", "0.1"),
-    "adaptive": (
-        *(*LM, "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"),
-        *("--adaptive-softmax-cutoff", "20,40"),
-    ),
-    "bias": (*(part.replace("transformer_lm", "transformer_lm_unigram") for part in LM), "--criterion", "mle"),
-    "f2": (*(part.replace("transformer_lm", "transformer_lm_f2") for part in LM), "--criterion", "f2_softmax"),
+    "adaptive": (*LM, *"--criterion adaptive_loss --ddp-backend legacy_ddp --adaptive-softmax-cutoff 20,40".split()),
+    "bias": (*LM, "--arch", "transformer_lm_unigram", "--criterion", "mle"),
+    "f2": (*F2_LM, "--criterion", "f2_softmax"),
     "translation": (*MT, "--criterion", "mle"),
 }
 
@@ -119,9 +118,9 @@ def test_the_table(runs, lm_data):
 
 def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
     """No tensor of a batch is larger than a chunk of logits or than W, and the numbers are the same."""
-    whole = perplexity({"agg": runs["agg"]}, lm_data, split="valid", calibrate="test", device="cpu")
+    options = {"split": "valid", "calibrate": "test", "device": "cpu"}
+    whole, sizes = perplexity({"agg": runs["agg"]}, lm_data, **options), []
     monkeypatch.setattr(sys.modules["agg_fairseq.evaluation.scoring"], "CHUNK_ELEMENTS", 7 * 64)
-    sizes = []
 
     class Sizes(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, arguments=(), options=None):
@@ -130,26 +129,20 @@ def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
             return found
 
     with Sizes():
-        chunked = perplexity({"agg": runs["agg"]}, lm_data, split="valid", calibrate="test", device="cpu")
+        chunked = perplexity({"agg": runs["agg"]}, lm_data, **options)
     assert chunked["agg"] == pytest.approx(whole["agg"], rel=1e-6)
-    tokens, vocabulary = chunked.details["checkpoints"][0]["tokens"], 64
-    assert max(sizes) < tokens * vocabulary, "the logits of the whole batch"
+    assert max(sizes) < chunked.details["checkpoints"][0]["tokens"] * 64, "the logits of the whole batch"
 
 
 def test_refused(runs, lm_data, mt_data, lm_runs, tmp_path):
-    with pytest.raises(UserError, match="found 'human', a row of its own"):
-        perplexity({"human": runs["mle"]}, lm_data)
-    with pytest.raises(UserError, match="found no split 'dev'"):
-        perplexity(runs, lm_data, calibrate="dev")
     translation = {"mt": random_checkpoint(tmp_path / "mt.pt", mt_data, KINDS["translation"])}
-    with pytest.raises(UserError, match="with a translation model, which scores pairs of sentences; leave it out"):
-        perplexity(translation, mt_data, tokens_per_sample=16)
-    state = torch.load(lm_runs / "mle" / "checkpoint_last.pt", weights_only=True)
-    for name in ("decoder.output_projection.weight", "decoder.embed_tokens.weight"):
-        state["model"][name] = torch.zeros_like(state["model"][name])
-    torch.save(state, tmp_path / "zero.pt")
-    with pytest.raises(UserError, match="found only zeros"):
-        perplexity(open_checkpoints([tmp_path / "zero.pt"]), lm_data, device="cpu")
+    for checkpoints, data, options, message in (
+        ({"human": runs["mle"]}, lm_data, {}, "found 'human', a row of its own"),
+        (runs, lm_data, {"calibrate": "dev"}, "found no split 'dev'"),
+        (translation, mt_data, {"tokens_per_sample": 16}, "with a translation model, which scores pairs of sentences"),
+    ):
+        with pytest.raises(UserError, match=message):
+            perplexity(checkpoints, data, **options)
 
 
 def test_the_command(lm_runs, lm_data, tmp_path, capsys):
@@ -161,3 +154,59 @@ def test_the_command(lm_runs, lm_data, tmp_path, capsys):
     assert headers[0] == list(COMPARED[:6]) and headers[2] == list(COMPARED)
     assert {"PPL rare", "PPL group rare", "Uniq total", "I(W−μ)"} < set(headers[1])
     assert set(json.loads((tmp_path / "o.json").read_text())["checkpoints"][0]["offsets"]) == set(GROUPS)
+
+
+# `agg-fairseq calibrate`: a checkpoint with one offset per group, which every tool loads.
+
+UNIGRAM = [*LM, "--arch", "transformer_lm_unigram", "--criterion", "mle"]
+CALIBRATED = {
+    "no bias": (*LM, "--criterion", "mle"),
+    "tied": (*LM, "--criterion", "mle", "--share-decoder-input-output-embed"),
+    "fixed": (*UNIGRAM, "--unigram-bias", "fixed"),
+    "learned": (*UNIGRAM, "--unigram-bias", "learned"),
+}
+
+
+@pytest.mark.parametrize("kind", CALIBRATED)
+def test_the_checkpoint_is_the_calibrated_model(kind, lm_data, tmp_path, capsys):
+    """Its measures on any split are those that eval-lm --calibrate predicts; within the groups nothing changes."""
+    before = random_checkpoint(tmp_path / "before.pt", lm_data, CALIBRATED[kind])
+    arguments = ["calibrate", tmp_path / "before.pt", "--data", lm_data, "--output", tmp_path / "after.pt"]
+    assert main([*map(str, arguments), "--split", "test"]) == 0
+    assert "| as it was " in capsys.readouterr().out
+    after = Checkpoint(tmp_path / "after.pt")
+    expected, found = (
+        perplexity({"m": checkpoint}, lm_data, split="valid", calibrate="test", device="cpu")
+        for checkpoint in (before, after)
+    )
+    offsets = found.details["checkpoints"][0]["offsets"]
+    assert list(offsets.values()) == pytest.approx([0, 0, 0], abs=1e-4)  # those that are left
+    one, other = expected["m"], found["m"]
+    assert other["PPL total"] == pytest.approx(one["calibrated PPL total"], rel=1e-4)
+    assert other["E/O rare"] == pytest.approx(one["calibrated E/O rare"], rel=1e-4)
+    for group in ("frequent", "medium", "rare"):
+        assert other[f"PPL within {group}"] == pytest.approx(one[f"PPL within {group}"], rel=1e-4)
+
+
+def test_stock_tools_load_it(lm_runs, lm_data, tmp_path):
+    checkpoint = Checkpoint(lm_runs / "agg")
+    result = calibrate(checkpoint, lm_data, tmp_path / "after.pt", split="test", device="cpu")
+    assert result["calibrated"]["PPL total"] < result["as it was"]["PPL total"]
+    printed = called(
+        "eval_lm", lm_data, "--user-dir", ROOT / "agg_fairseq", "--path", tmp_path / "after.pt", "--cpu",
+        "--gen-subset", "test", "--tokens-per-sample", "16", "--max-tokens", "64", "--num-workers", "0",
+    )  # fmt: skip
+    loss = float(printed.split("Loss (base 2): ")[1].split(",")[0])
+    assert 2**loss == pytest.approx(result["calibrated"]["PPL total"], rel=1e-3)
+
+
+def test_what_cannot_be_calibrated(lm_data, mt_data, tmp_path):
+    f2 = random_checkpoint(tmp_path / "f2.pt", lm_data, KINDS["f2"])
+    with pytest.raises(UserError, match="found a model transformer_lm_f2; expected a transformer_lm or transformer"):
+        calibrate(f2, lm_data, tmp_path / "out.pt")
+    pairs = random_checkpoint(tmp_path / "mt.pt", mt_data, KINDS["translation"])
+    with pytest.raises(UserError, match="--split valid: found no rare targets"):  # its rare words are of the source
+        calibrate(pairs, mt_data, tmp_path / "out.pt")
+    with pytest.raises(UserError, match="--output: found the file of --path"):
+        calibrate(f2, lm_data, f2.path)
+    assert not (tmp_path / "out.pt").exists()

@@ -131,30 +131,6 @@ def test_refused(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
     assert "matplotlib is missing; pip install" in error and not (tmp_path / "x.svg").exists()
 
 
-LONG = [f"wikitext-2-transformer-lm-adaptive-gradient-gating-run-number-{number}-lr-0.0005" for number in range(6)]
-
-
-@pytest.mark.grid(2)
-@pytest.mark.parametrize(
-    ("picture", "rows"),
-    {"projection": 2, "inner-products": 2, "singular-values": 1, "learning-curves": 1}.items(),
-)
-def test_six_long_names(picture, rows, inputs, tmp_path):
-    """Three panels side by side, the legend below them all, and no text on another."""
-    words = list(map(str, inputs[picture]))
-    more = [] if "--data" not in words else words[words.index("--data") :]
-    figure = drawn(picture, *words[: len(words) - len(more)] * 3, *more, "--name", *LONG)
-    assert len({axis.get_subplotspec().rowspan.start for axis in figure.axes}) == rows
-    assert len(figure.axes) == {"singular-values": 2, "learning-curves": 3}.get(picture, rows * 3)
-    (legend,) = figure.legends
-    below, panels = legend.get_window_extent(), [axis.get_tightbbox() for axis in figure.axes]
-    assert all(below.y1 < panel.y0 for panel in panels) and below.y0 >= 0
-    assert 0 <= below.x0 and below.x1 <= figure.bbox.width
-    boxes = [*panels, *(text.get_window_extent() for text in legend.get_texts())]
-    assert not any(one.overlaps(other) for index, one in enumerate(boxes) for other in boxes[:index])
-    assert min(axis.get_window_extent().height / figure.dpi for axis in figure.axes) > 2, "the panels keep their size"
-
-
 @pytest.mark.parametrize(
     ("values", "labels"),
     [

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from agg_fairseq import __version__
+from agg_fairseq.data.binarized import load_dictionary
 from tests.commands import cells, refused, run
 
 REFERENCES = ["a b c", "a b", "a a b"]
@@ -16,10 +17,8 @@ CONTINUATIONS = ["a b", "a a", "b c a b c a b c"]
 
 def write_texts(path, continuations=CONTINUATIONS, references=REFERENCES):
     pairs = zip(continuations, references, strict=True)
-    records = [
-        {"prefix": "p", "continuation": continuation, "reference": reference} for continuation, reference in pairs
-    ]
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    lines = [json.dumps({"prefix": "p", "continuation": one, "reference": other}) for one, other in pairs]
+    path.write_text("".join(f"{line}\n" for line in lines))
     return path
 
 
@@ -35,16 +34,13 @@ def test_table(tmp_path, capsys):
     printed = run(capsys, "text-metrics", path)
     table = cells(printed)
     assert list(table) == ["model", "human"]
-    assert list(table["human"]) == [
-        "KLD", "MSJ-1", "MSJ-2", "MSJ-3", "SB-1", "SB-2", "SB-3", "Dist-1", "Dist-2", "Dist-3", "Rep (%)", "Uniq",
-    ]  # fmt: skip
+    columns = "KLD MSJ-1 MSJ-2 MSJ-3 SB-1 SB-2 SB-3 Dist-1 Dist-2 Dist-3 Rep (%) Uniq"
+    assert " ".join(table["human"]) == columns
     assert [table["human"][column] for column in ("KLD", "MSJ-1", "MSJ-3")] == ["—"] * 3
     expected = {"SB-1": "64.7", "SB-2": "58.7", "Dist-1": "88.9", "Rep (%)": "0.00", "Uniq": "3"}
     assert table["human"].items() >= expected.items()
-    assert (
-        table["model"].items()
-        >= {"KLD": "0.05", "MSJ-1": "66.7", "MSJ-2": "60.9", "Rep (%)": "33.33", "Uniq": "3"}.items()
-    )
+    expected = {"KLD": "0.05", "MSJ-1": "66.7", "MSJ-2": "60.9", "Rep (%)": "33.33", "Uniq": "3"}
+    assert table["model"].items() >= expected.items()
     signature = printed.splitlines()[-1].split("|")
     assert "ms-jaccard:counts-per-text,unpadded" in signature
     assert signature[:2] == ["texts:3", "tokens:8"] and signature[-1] == f"version:{__version__}"
@@ -98,17 +94,13 @@ def test_shares(lm_data, tmp_path, capsys):
 
 def test_a_word_never_seen_is_not_unk(lm_data, tmp_path, capsys, monkeypatch):
     """`<unk>` may be frequent in the training split; a word that the dictionary lacks is very rare."""
-
-    def mostly_unk(data, dictionary):
-        counts = torch.ones(len(dictionary), dtype=torch.int64)
-        counts[dictionary.unk()] = 1000
-        return counts
-
-    monkeypatch.setattr(sys.modules["agg_fairseq.evaluation.text_metrics"], "count_tokens", mostly_unk)
-    row = cells(
-        run(capsys, "text-metrics", write_texts(tmp_path / "m.jsonl", ["<unk> never"], ["a"]), "--data", lm_data)
-    )
-    assert (row["m"]["frequent (%)"], row["m"]["very rare (%)"]) == ("50.0", "50.0")
+    module = sys.modules["agg_fairseq.evaluation.text_metrics"]
+    counts = torch.ones(len(load_dictionary(lm_data)), dtype=torch.int64)
+    counts[load_dictionary(lm_data).unk()] = 1000
+    monkeypatch.setattr(module, "count_tokens", lambda data, dictionary: counts)
+    path = write_texts(tmp_path / "m.jsonl", ["<unk> never"], ["a"])
+    row = cells(run(capsys, "text-metrics", path, "--data", lm_data))["m"]
+    assert (row["frequent (%)"], row["very rare (%)"]) == ("50.0", "50.0")
 
 
 @pytest.mark.parametrize(
@@ -135,10 +127,7 @@ def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys, continuations, 
         (None, "No such file"),
         (b"", "found no text"),
         (b"\xff\xfe", "unreadable (UnicodeDecodeError"),
-        (
-            b"no JSON\n",
-            "line 1: found 'no JSON'; expected a JSON object with the strings prefix, con",
-        ),
+        (b"no JSON\n", "line 1: found 'no JSON'; expected a JSON object with the strings prefix, con"),
         (b"[1]\n", "line 1: found '[1]'"),
         (b'{"prefix": "", "continuation": "", "reference": 3}\n', "line 1: found "),
         (b'{"prefix": "", "continuation": "", "reference": ""}\n{}\n', "line 2: found '{}'"),
@@ -152,9 +141,9 @@ def test_bad_files(tmp_path, capsys, content, words):
     assert words in error and str(path) in error and not target.exists()
 
 
-@pytest.mark.parametrize("references", [["a b c", "a b", "x"], REFERENCES[:2]])
-def test_files_of_different_references(tmp_path, capsys, references):
-    first = write_texts(tmp_path / "first.jsonl")
-    second = write_texts(tmp_path / "second.jsonl", CONTINUATIONS[: len(references)], references)
-    expected = f"{second}: found another reference on line 3 than in {first}"
-    assert expected in refused(capsys, "text-metrics", first, second)
+def test_files_of_different_references(tmp_path, capsys):
+    first, second = write_texts(tmp_path / "first.jsonl"), tmp_path / "second.jsonl"
+    for references in (["a b c", "a b", "x"], REFERENCES[:2]):
+        write_texts(second, CONTINUATIONS[: len(references)], references)
+        error = refused(capsys, "text-metrics", first, second)
+        assert f"{second}: found another reference on line 3 than in {first}" in error

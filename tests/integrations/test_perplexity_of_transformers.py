@@ -1,7 +1,6 @@
-"""`eval-lm` for models of Hugging Face transformers: the loss is theirs, and the parts multiply to it."""
+"""`eval-lm` and the tokenizers of Hugging Face transformers; `test_train_and_measure.py` compares the loss."""
 
 import json
-import math
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import perplexity
 from tests.conftest import zipf_text
-from tests.small_transformers import VOCABULARY, gpt2, llama_like, save_word_tokenizer
+from tests.small_transformers import VOCABULARY, gpt2, save_word_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -31,37 +30,6 @@ def saved(folder, model, rows=VOCABULARY):
     model.save_pretrained(folder)
     save_word_tokenizer(folder, rows)
     return folder
-
-
-MODELS = {
-    "tied": gpt2,
-    "untied": lambda: llama_like("Llama", tie_word_embeddings=False),
-    "capped": lambda: llama_like("Gemma2"),
-}
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_the_total_is_the_loss_of_transformers(kind, texts, tmp_path):
-    model = MODELS[kind]()
-    models = open_models([saved(tmp_path / "model", model)])
-    options = {"text": texts["test"], "train_text": texts["train"], "device": "cpu"}
-    result = perplexity(models, calibrate=texts["valid"], tokens_per_sample=24, **options)
-    row, found = result["model"], result.details["checkpoints"][0]
-
-    tokens = [int(word[1:]) + 1 for word in texts["test"].read_text().split()]
-    model.eval()
-    losses, number = 0.0, 0
-    for start in range(0, len(tokens), 24):
-        block = torch.tensor([tokens[start : start + 24]])
-        if block.size(1) > 1:
-            losses += model(input_ids=block, labels=block).loss.item() * (block.size(1) - 1)
-            number += block.size(1) - 1
-    assert row["PPL total"] == pytest.approx(math.exp(losses / number), rel=1e-5) and found["tokens"] == number
-    for group in ("frequent", "medium", "rare", "total"):
-        assert row[f"PPL {group}"] == pytest.approx(row[f"PPL group {group}"] * row[f"PPL within {group}"], rel=1e-9)
-    assert found["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
-    assert found["calibrated_perplexity"]["total"] < row["PPL total"]
-    assert "split:test.txt|" in result.signature and "|counted-in:train.txt|" in result.signature
 
 
 def test_the_command(texts, tmp_path, capsys):
@@ -90,3 +58,25 @@ def test_refused(texts, lm_runs, lm_data, tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             perplexity(models, **options)
+
+
+@pytest.mark.slow
+def test_the_tokens_are_those_of_gpt2(tmp_path, shared_data):
+    """GPT-2's own tokenizer: ids and counts are those that fairseq's encoder finds in running text."""
+    from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+    from tokenizers import ByteLevelBPETokenizer
+
+    from agg_fairseq.data.subwords import Tokenizer
+    from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
+
+    files = [str(shared_data / "gpt2-bpe" / name) for name in ("encoder.json", "vocab.bpe")]
+    ByteLevelBPETokenizer(*files).save(str(tmp_path / "tokenizer.json"))
+    lines = (shared_data / "wikitext-2" / "wiki.valid.tokens").read_text(encoding="utf-8").splitlines(keepends=True)
+    text = "".join(lines[:40])
+    (tmp_path / "text").write_text(text, encoding="utf-8")
+    vocabulary = TokenizerVocabulary.load(tmp_path / "tokenizer.json", 50_257, tmp_path / "text")
+    encoder = get_encoder(*files)
+    assert torch.equal(vocabulary.counts, torch.tensor(encoder.encode(text)).bincount(minlength=50_257))
+    splitter = vocabulary.splitter(Tokenizer())
+    for word in ("river", "homepage", "naïve", "日本語", "x-ray", "Werewolf"):
+        assert splitter.indices(word) == encoder.encode(f" {word}")

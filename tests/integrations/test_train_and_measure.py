@@ -67,7 +67,10 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
         assert main([*map(str, arguments), "--text", str(text), "--json", str(tmp_path / "found.json")]) == 0
         return json.loads((tmp_path / "found.json").read_text())
 
-    found = measured("eval-lm", "--path", tmp_path / kind, "--tokens-per-sample", LENGTH)["checkpoints"][0]
+    arguments = ("eval-lm", "--path", tmp_path / kind, "--tokens-per-sample", LENGTH, "--calibrate", text)
+    (found,) = measured(*arguments)["checkpoints"]
+    assert found["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
+    assert found["calibrated_perplexity"]["total"] <= found["perplexity"]["total"]
     with torch.no_grad():
         parts = [part[None] for part in ids.split(LENGTH) if len(part) > 1]
         summed = sum(loaded(input_ids=part, labels=part).loss.item() * (part.numel() - 1) for part in parts)

@@ -1,4 +1,4 @@
-"""F²-Softmax as the output layer of a transformers model."""
+"""F²-Softmax, and a fixed log-unigram bias, as the output layer of a transformers model."""
 
 import pytest
 import torch
@@ -11,7 +11,8 @@ pytest.importorskip("transformers", reason="needs transformers 5: pip install '.
 from agg_fairseq.errors import UserError
 from agg_fairseq.f2 import mefmax
 from agg_fairseq.f2.transformers_head import factorize_head, load_factorized
-from agg_fairseq.integrations import label_counts
+from agg_fairseq.functional import log_unigram
+from agg_fairseq.integrations import label_counts, load_pretrained
 from agg_fairseq.integrations.transformers import GatedLoss
 
 
@@ -70,3 +71,46 @@ def test_refuses(tmp_path):
     factorize_head(model, classes())
     with pytest.raises(ValueError, match="is trained with method='mle'"):
         GatedLoss(model, agg_rare_fraction=0.2)
+
+
+@pytest.mark.parametrize("kind", ["GPT-2", "Phi"])
+def test_log_unigram_trained_saved_and_loaded(kind, tmp_path):
+    """The head of Phi has a bias, so that transformers loads it alone; that of GPT-2 has none."""
+    model = gpt2() if kind == "GPT-2" else llama_like("Phi", head_dim="default")
+    counts = label_counts(dataset(), VOCABULARY)
+    gated = GatedLoss(model, agg_rare_fraction=0.3, log_unigram=counts)
+    optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.1)
+    for seed in range(2):
+        model(**batch(seed=seed)).loss.backward()
+        optimizer.step()
+        gated.end_update()
+    bias = model.lm_head.bias
+    assert bias.equal(log_unigram(counts)) and bias.grad is None
+    model.eval()
+    given = batch()
+    features = model.base_model(input_ids=given["input_ids"]).last_hidden_state
+    logits = F.linear(features, model.lm_head.weight, bias)
+    expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), given["labels"][:, 1:].flatten())
+    for mode in (True, False):
+        torch.testing.assert_close(model.train(mode)(**given).loss, expected)
+    model.save_pretrained(tmp_path)
+    plain = type(model).from_pretrained(tmp_path)
+    assert (plain.lm_head.bias is not None) is (kind == "Phi")
+    loaded = load_pretrained(type(model), tmp_path)
+    assert loaded(**given).logits.equal(model(**given).logits)
+    assert not loaded.lm_head.bias.requires_grad or kind == "Phi"
+
+
+def test_log_unigram_refused():
+    for counts, found in ((torch.ones(3), "shape (3,)"), (-torch.ones(VOCABULARY), "-1 among them")):
+        with pytest.raises(ValueError) as error:
+            GatedLoss(gpt2(), log_unigram=counts)
+        assert str(error.value) == f"log_unigram: expected the counts of 61 tokens, got {found}"
+    model = llama_like("Granite", logits_scaling=4.0, head_dim="default")
+    GatedLoss(model, log_unigram=torch.ones(VOCABULARY))
+    with pytest.raises(UserError, match="GraniteForCausalLM scales or caps its logits, and a bias with them"):
+        model(**batch())
+    model = gpt2()
+    factorize_head(model, torch.arange(VOCABULARY) % 3)
+    with pytest.raises(ValueError, match="found log_unigram with a factorized output layer"):
+        GatedLoss(model, "mle", log_unigram=torch.ones(VOCABULARY))
