@@ -99,7 +99,7 @@ def test_other_models(mt_data, lm_data, links, tmp_path, capsys):
     separate = shutil.copytree(mt_data, tmp_path / "separate")
     with (separate / "dict.en.txt").open("a") as file:
         file.write("more 1\n")
-    error = refused(capsys, "align-sim", reverse, "--data", separate, "--alignments", links)
+    error = refused(capsys, "align-sim", model(tmp_path, mt_data), "--data", separate, "--alignments", links)
     assert "found separate dictionaries; AlignSim expects" in error and "--joined-dictionary" in error
     language = save_checkpoint(tmp_path / "lm" / "c.pt", torch.randn(len(load_dictionary(lm_data)), 4), LANGUAGE_MODEL)
     error = refused(capsys, "align-sim", language, "--data", lm_data, "--alignments", links)
@@ -122,49 +122,21 @@ def test_align(mt_data, tmp_path, capsys):
     assert len(linked) > 0.7 * sum(len(source) for source, _, _ in pairs)
 
 
-def fake_aligner(monkeypatch, align):
-    """A module `eflomal` whose `Aligner` calls `align(model, sources, targets, forward, reverse)`."""
+def install_failing_aligner(monkeypatch):
+    """As the module `eflomal`."""
 
-    def aligner(*, model):
-        def run_align(sources, targets, *, links_filename_fwd, links_filename_rev, quiet):
-            align(model, list(sources), list(targets), links_filename_fwd, links_filename_rev)
+    def align(*files, **options):
+        raise subprocess.CalledProcessError(1, ["eflomal"])
 
-        return SimpleNamespace(align=run_align)
-
-    monkeypatch.setitem(sys.modules, "eflomal", SimpleNamespace(Aligner=aligner))
+    fake = SimpleNamespace(Aligner=lambda model: SimpleNamespace(align=align))
+    monkeypatch.setitem(sys.modules, "eflomal", fake)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.0")
 
 
-def test_align_by_a_given_aligner(mt_data, tmp_path, capsys, monkeypatch):
-    """What it is given, the tokens' numbers without eos, and what becomes of its links."""
-    dictionary = load_dictionary(mt_data, "dict.de.txt")
-    given = {}
-
-    def align(model, sources, targets, forward, reverse):
-        given.update(model=model, en=sources, de=targets)
-        with open(forward, "w") as one, open(reverse, "w") as other:
-            for number in range(len(sources)):
-                print("0-0 1-1" if number else "", file=one)
-                print("0-0 1-0 2-1 2-2" if number else "", file=other)
-
-    fake_aligner(monkeypatch, align)
-    output = tmp_path / "o"
-    printed = run(capsys, "align", mt_data, "--output", output)
-    assert given["model"] == 3 and "aligner:eflomal-2.0,no-seed|model:3|" in printed
-    for language in ("en", "de"):
-        words = [[dictionary[int(token)] for token in line.split()] for line in given[language]]
-        assert words == sentences(mt_data, language)
-    # from 0-0: 1-0 and 1-1 give source 1 and target 1 a link, then 2-1 source 2, 2-2 target 2
-    assert output.read_text() == "\n" + "0-0 1-0 1-1 2-1 2-2\n" * 79
-
-
 def test_an_aligner_that_fails_or_is_missing(mt_data, tmp_path, capsys, monkeypatch):
-    def align(*_):
-        raise subprocess.CalledProcessError(1, ["eflomal"])
-
     output = tmp_path / "o"
     output.write_text("the old file")
-    fake_aligner(monkeypatch, align)
+    install_failing_aligner(monkeypatch)
     assert "eflomal failed (CalledProcessError" in refused(capsys, "align", mt_data, "--output", output)
     monkeypatch.setitem(sys.modules, "eflomal", None)
     error = refused(capsys, "align", mt_data, "--output", output)
@@ -174,7 +146,7 @@ def test_an_aligner_that_fails_or_is_missing(mt_data, tmp_path, capsys, monkeypa
 
 
 def test_bad_options_of_align(mt_data, tmp_path, capsys, monkeypatch):
-    fake_aligner(monkeypatch, None)
+    install_failing_aligner(monkeypatch)
     for data, arguments, words in (
         (mt_data, ("-s", "fr"), "found no train.fr-Y.fr.bin but en-de"),
         (mt_data, ("--output", "/dev/null/x"), "cannot write"),

@@ -199,13 +199,9 @@ def check_hypotheses(task, model, batch, max_len=8, **options):
 
 
 def test_probabilities_are_normalized_whatever_the_temperature(lm_data):
-    """fairseq's generator divides what the decoder returned, in place, and then asks for probabilities.
-
-    Without an incremental state they are joint, whatever the decoding; features are features with either.
-    """
-    options = ("--criterion", "f2_softmax", "--f2-decoding", "greedy-class")
-    cfg, task, model, _ = build(lm_data, *options, base=F2_LM)
-    tokens, state = batches(cfg, task)[0]["net_input"]["src_tokens"], {}
+    """fairseq's generator divides what the decoder returned, in place, and then asks for probabilities."""
+    cfg, task, model, _ = build(lm_data, "--criterion", "f2_softmax", base=F2_LM)
+    tokens = batches(cfg, task)[0]["net_input"]["src_tokens"]
     with torch.no_grad():
         output, extra = model.eval().decoder(tokens)
         for temperature in (1.0, 0.5, 2.0):
@@ -216,11 +212,6 @@ def test_probabilities_are_normalized_whatever_the_temperature(lm_data):
                 torch.testing.assert_close(found, expected[:, columns])
                 probabilities = model.get_normalized_probs((scaled, extra), log_probs=False)
                 torch.testing.assert_close(probabilities, found.exp())
-        features, _ = model(tokens, features_only=True)
-        torch.testing.assert_close(output, model.decoder.output_projection.log_prob(features))
-        lengths = range(1, tokens.size(1) + 1)
-        steps = [model.decoder(tokens[:, :n], incremental_state=state, features_only=True)[0] for n in lengths]
-        torch.testing.assert_close(torch.cat(steps, 1), features, rtol=1e-4, atol=1e-5)
 
 
 def test_decoupled_greedy_search_by_hand(mt_data):
@@ -249,3 +240,19 @@ def test_decoupled_greedy_search_by_hand(mt_data):
         assert found == expected
         assert hypothesis["positional_scores"][: len(scores)].tolist() == pytest.approx(scores, abs=1e-4)
     assert differs, "the joint distribution would have gone another way"
+
+
+def test_scoring_is_joint_whatever_the_decoding(lm_data):
+    """Without an incremental state, in training and in evaluation; features are features with either."""
+    model = build(lm_data, "--criterion", "f2_softmax", "--f2-decoding", "greedy-class", base=F2_LM)[2].eval()
+    tokens, state = torch.randint(4, 60, (3, 7)), {}
+    with torch.no_grad():
+        features, _ = model(tokens, features_only=True)
+        expected = model.decoder.output_projection.log_prob(features)
+        torch.testing.assert_close(model(tokens)[0], expected)
+        normalized = model.get_normalized_probs(model(tokens), log_probs=True)
+        torch.testing.assert_close(normalized, expected, rtol=1e-5, atol=1e-5)
+        steps = [model.decoder(tokens[:, :n], incremental_state=state, features_only=True)[0] for n in range(1, 8)]
+        torch.testing.assert_close(torch.cat(steps, 1), features, rtol=1e-4, atol=1e-5)
+        model.train()
+        torch.testing.assert_close(model(tokens)[0], expected)  # dropout is 0

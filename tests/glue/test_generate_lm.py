@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -79,7 +78,8 @@ def test_sampled_tokens_are_among_the_likeliest(lm_data):
 def test_draws_follow_the_renormalized_probabilities(normalized):
     """Of 0.4, 0.3, 0.2, 0.1 after any token: the 3 likeliest by 4/9, 3/9, 2/9; and none of probability 0."""
     logits = torch.tensor([0.2, 0.4, 0.1, 0.3, 0.0]).log().repeat(5, 1)
-    model = SimpleNamespace(decoder=Bigrams(logits, normalized))
+    model = torch.nn.Module()
+    model.decoder = Bigrams(logits, normalized)
     prefixes = torch.zeros(2000, 1, dtype=torch.int64)
     generator = torch.Generator().manual_seed(1)
     found = continuation(model, prefixes, 5, topk=3, generator=generator)

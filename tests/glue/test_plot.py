@@ -131,24 +131,6 @@ def test_refused(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
     assert "matplotlib is missing; pip install" in error and not (tmp_path / "x.svg").exists()
 
 
-@pytest.mark.parametrize(
-    ("values", "labels"),
-    [
-        ((20.0, 30000.0), ["100", "1,000", "10,000"]),
-        ((500.0, 30000.0), ["500", "1,000", "2,000", "5,000", "10,000", "20,000"]),
-        ((150.0, 380.0), ["150", "200", "250", "300", "350"]),
-    ],
-)
-def test_logarithmic_ticks_are_plain_numbers(values, labels):
-    figure, axes = style.new_figure()
-    style.line(axes[0][0], 0, [0, 1], values, "a")
-    style.finish(axes[0][0], yscale="log")
-    figure.draw_without_rendering()
-    low, high = axes[0][0].get_ylim()
-    shown = [label for label in axes[0][0].get_yticklabels() if low <= label.get_position()[1] <= high]
-    assert [label.get_text() for label in shown] == labels
-
-
 def test_learning_curves(lm_runs, tmp_path, capsys):
     """Differences at the updates at which both were validated, in percent of the first run, if that is not 0."""
     logs = {name: lm_runs / name / "train.log" for name in ("mle", "agg")}

@@ -13,13 +13,12 @@ from agg_fairseq.cli.main import main
 
 pytestmark = pytest.mark.slow
 
-NAMES = {
-    "wikitext-2-transformer-lm-adaptive-gradient-gating-run-number-1-lr-0.0005": "mle",
-    "wikitext_2_transformer_lm_adaptive_gradient_gating_run_number_2_lr_0.0005": "agg",
-    "wikitext2transformerlmadaptivegradientgatingrunnumber3lr0.0005": "agg",
-    "mle": "mle",
-}
-"""By the name of a run, the run that it is a copy of."""
+NAMES = [
+    "wikitext-2-transformer-lm-adaptive-gradient-gating-run-number-1-lr-0.0005",
+    "wikitext_2_transformer_lm_adaptive_gradient_gating_run_number_2_lr_0.0005",
+    "wikitext2transformerlmadaptivegradientgatingrunnumber3lr0.0005",
+    "mle",
+]
 PHONE, PAPER, DESK = 390, 718, 1200
 """Widths in CSS pixels; that of paper is of A4 within the margins of a browser."""
 PROBE = """<script>
@@ -27,16 +26,19 @@ window.addEventListener("load", () => {
   const found = [...document.querySelectorAll("iframe")].map((frame) => {
     const {innerWidth, document: page} = frame.contentWindow;
     const width = (element) => element.getBoundingClientRect().width;
-    const empty = ({children}) =>
-      ![...children].some((part) => part.tagName != "H2" && part.getBoundingClientRect().height > 15);
+    const tables = ":is(#runs, #language-model, #embeddings, #texts)";
     return {
       width: innerWidth,
       overflow: page.documentElement.scrollWidth - page.documentElement.clientWidth,
       images: page.images.length,
       broken: [...page.images].filter((image) => !image.naturalWidth).length,
-      empty: [...page.querySelectorAll("section")].filter(empty).map((section) => section.id),
-      columns: [...page.querySelectorAll(":is(#runs, #language-model, #embeddings, #texts) thead th")].map(width),
+      sections: [...page.querySelectorAll("section")].map((section) => section.id),
+      empty: [...page.querySelectorAll("section")].filter(({children}) =>
+        ![...children].some((part) => part.tagName != "H2" && part.getBoundingClientRect().height > 15)).length,
+      columns: [...page.querySelectorAll(`${tables} thead th`)].map(width),
       first: Math.max(...[...page.querySelectorAll("tr > :first-child")].map(width)),
+      scrolled: [...page.querySelectorAll(`${tables} .scroll`)]
+        .filter((box) => box.scrollWidth > box.clientWidth).length,
     };
   });
   document.body.textContent = JSON.stringify(found);
@@ -44,31 +46,75 @@ window.addEventListener("load", () => {
 </script>"""
 
 
-def test_the_page_fits(lm_runs, lm_data, tmp_path):
-    """All pictures drawn, no section empty, nothing wider than the window, for runs of long names.
+@pytest.fixture(scope="module")
+def page(lm_runs, lm_data, tmp_path_factory):
+    """A report of four runs, two of each of the objectives."""
+    folder = tmp_path_factory.mktemp("long")
+    runs = [folder / name for name in NAMES]
+    for run, of in zip(runs, ("mle", "agg", "agg", "mle"), strict=True):
+        shutil.copytree(lm_runs / of, run)
+    path = folder / "report.html"
+    options = ["--data", lm_data, "--gen-subset", "train", "--max-texts", "1", "--words", "w3", "--output", path]
+    assert main(["report", *map(str, [*runs, *options])]) == 0
+    return path
 
-    They are broken into lines: no column is wider than 12rem, and on a phone half of it is left for the numbers. Each
-    width is a frame: the window of a browser without a screen is never narrower than 500 pixels.
-    """
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """Calls chromium without a screen: a page and arguments to its output and errors."""
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
         pytest.skip("no chromium; install it to see the report in a browser")
-    runs = [shutil.copytree(lm_runs / of, tmp_path / name) for name, of in NAMES.items()]
-    report, frames = tmp_path / "report.html", tmp_path / "frames.html"
-    options = ["--data", lm_data, "--gen-subset", "train", "--max-texts", "1", "--words", "w3", "--output", report]
-    assert main(["report", *map(str, [*runs, *options])]) == 0
-    page = report.read_text()
-    contents = {PHONE: page, PAPER: page.replace("@media print", "@media all"), DESK: page}
-    style = '<iframe style="border: 0; width: {}px; height: 800px" srcdoc="{}"></iframe>'
-    of_each = "".join(style.format(width, html.escape(content)) for width, content in contents.items())
-    frames.write_text(f"<!DOCTYPE html><meta charset=utf-8>{PROBE}<body>{of_each}")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-    options += ["--disable-dev-shm-usage", "--hide-scrollbars", "--enable-logging=stderr", "--dump-dom"]
-    command = [program, *options, f"--user-data-dir={tmp_path}/profile", f"file://{urllib.parse.quote(str(frames))}"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=1800)
-    assert result.returncode == 0 and "CONSOLE" not in result.stderr, result.stderr[-2000:]
-    found = json.loads(html.unescape(re.search("<body>(.*)</body>", result.stdout, re.DOTALL)[1]))
-    for width, seen in zip(contents, found, strict=True):
-        assert (seen["width"], seen["overflow"], seen["broken"], seen["empty"]) == (width, 0, 0, [])
-        assert seen["images"] == page.count("<img ") >= 9
-        assert len(seen["columns"]) > 4 * 4 and max(seen["columns"]) <= 12 * 16 + 1 and seen["first"] <= width / 2
+    profile = tmp_path_factory.mktemp("chromium")
+
+    def call(path, *arguments):
+        command = [
+            program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            "--disable-dev-shm-usage", "--hide-scrollbars", "--enable-logging=stderr",
+            f"--user-data-dir={profile}", *arguments, f"file://{urllib.parse.quote(str(path))}",
+        ]  # fmt: skip
+        result = subprocess.run(command, capture_output=True, text=True, timeout=1800)
+        assert result.returncode == 0, result.stderr[-2000:]
+        return result.stdout, result.stderr
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def looked_at(page, browser, tmp_path_factory):
+    """What is seen of the page at each width, that of paper in the layout of print; and the browser's log.
+
+    Each is a frame: the window of a browser without a screen is never narrower than 500 pixels.
+    """
+    content = page.read_text()
+    contents = {PHONE: content, PAPER: content.replace("@media print", "@media all"), DESK: content}
+    frames = [
+        f'<iframe style="border: 0; width: {width}px; height: 800px" srcdoc="{html.escape(of_width)}"></iframe>'
+        for width, of_width in contents.items()
+    ]
+    path = tmp_path_factory.mktemp("frames") / "frames.html"
+    path.write_text(f"<!DOCTYPE html><meta charset=utf-8>{PROBE}<body>{''.join(frames)}")
+    dom, log = browser(path, "--dump-dom")
+    found = json.loads(html.unescape(re.search("<body>(.*)</body>", dom, re.DOTALL)[1]))
+    return {width: seen for width, seen in zip(contents, found, strict=True)}, log
+
+
+@pytest.mark.parametrize("width", [PHONE, PAPER, DESK])
+def test_the_page_fits(page, looked_at, width):
+    """All pictures drawn, no section empty, nothing wider than the window."""
+    seen, log = looked_at[0][width], looked_at[1]
+    assert seen["width"] == width
+    assert seen["overflow"] == 0
+    assert seen["images"] == page.read_text().count("<img ") >= 9 and seen["broken"] == 0
+    assert seen["sections"] == re.findall(r'<section id="([^"]+)"', page.read_text()) and seen["empty"] == 0
+    assert "CONSOLE" not in log, log
+
+
+@pytest.mark.parametrize("width", [PHONE, PAPER, DESK])
+def test_runs_are_seen_side_by_side(looked_at, width):
+    """Long names are broken into lines: no column wider than 12rem, on a phone half of it left for the numbers."""
+    seen = looked_at[0][width]
+    assert len(seen["columns"]) > 4 * 4 and max(seen["columns"]) <= 12 * 16 + 1
+    assert seen["first"] <= width / 2
+    assert width == PHONE or seen["scrolled"] == 0
