@@ -6,8 +6,7 @@ import shutil
 import pytest
 import torch
 
-from agg_fairseq.data.binarized import count_tokens
-from agg_fairseq.fairseq_glue.training_counts import training_counts
+from agg_fairseq.data.binarized import count_tokens, training_counts
 from tests.conftest import run_command
 from tests.small_trainings import LM, batches, build, one_line, trainer_for
 

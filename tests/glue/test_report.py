@@ -109,7 +109,7 @@ def test_an_error_in_a_section_does_not_cost_the_others(lm_runs, lm_data, tmp_pa
     assert found.path == tmp_path / "r.html" and found.sections == len(anchors(html)) - 1  # without the glossary
     assert set(found.left_out) == {"What came out", "Translations", "Word similarity", "Similarity of aligned words"}
     (error,) = found.errors
-    assert error.startswith(f"--datasets: found no file {missing}; expected files, folders, or names of MEN")
+    assert str(error).startswith(f"--datasets: found no file {missing}; expected files, folders, or names of MEN")
     assert found.left_out["Word similarity"] == f"error: {error}"
     assert "<b>" not in html and "&lt;b&gt;alert" in html and "not the same in all runs" not in html
 
