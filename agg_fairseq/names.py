@@ -21,8 +21,8 @@ def unique_names(paths: Sequence[str | Path], names: Sequence[str] | None, defau
     if names:
         found = list(names)
     else:
-        full = [Path(path).resolve() for path in paths]
-        found = [{"folder": path.parent.name, "name": path.name, "stem": path.stem}[default] for path in full]
+        full = [(path, path.resolve()) for path in map(Path, paths)]
+        found = [{"folder": real.parent.name, "name": real.name, "stem": path.stem}[default] for path, real in full]
         found = found if len(set(found)) == len(found) else [str(path) for path in paths]
     twice = next((name for index, name in enumerate(found) if name in found[:index]), None)
     if twice is not None:
