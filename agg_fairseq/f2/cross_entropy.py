@@ -86,6 +86,8 @@ def factorized_cross_entropy(
     check_classes(weight, class_weight, classes)
     shape = target.shape
     features, target = features.reshape(-1, features.size(-1)), target.reshape(-1)
+    # Half-precision features get the sum of both terms' gradients in float32, rounded once.
+    wide = features.to(working_dtype(features))
 
     # The positions of each class, without the ignored ones, which are sorted behind the last class. To learn how many
     # there are is the only time that a GPU is waited for; `bincount` would wait once more.
@@ -99,7 +101,7 @@ def factorized_cross_entropy(
     # `at_target` more.
     share = label_smoothing / max(classes.vocabulary - 1, 1)
     smoothing = Smoothing(1 - label_smoothing - share, share)
-    log_p1 = class_log_prob(features[kept], class_weight)  # n x C
+    log_p1 = class_log_prob(wide[kept], class_weight)  # n x C
     nll = -log_p1.gather(1, classes.of_token[target[kept]][:, None]).squeeze(1)  # n
     terms = nll
     if share:
@@ -110,7 +112,7 @@ def factorized_cross_entropy(
 
     wanted = (wants_gradient(features), wants_gradient(weight))
     token_loss, token_nll, token_terms = _TokenTerm.apply(
-        features, weight, target, rows_of_class, classes, smoothing, wanted, chunk_elements
+        wide, features.detach(), weight, target, rows_of_class, classes, smoothing, wanted, chunk_elements
     )
     loss = class_terms.sum() + token_loss
     class_nll, class_terms = class_nll.detach(), class_terms.detach()
@@ -143,6 +145,7 @@ class _TokenTerm(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        wide: Tensor,
         features: Tensor,
         weight: Tensor,
         target: Tensor,
@@ -152,8 +155,11 @@ class _TokenTerm(torch.autograd.Function):
         wanted: tuple[bool, bool],
         chunk_elements: int | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Of H (N, D), W (V, D) and y (N,): the loss, the NLL (N,) and the summands of the loss (N,)."""
-        dtype = working_dtype(features)
+        """Of H (N, D), W (V, D) and y (N,): the loss, the NLL (N,) and the summands of the loss (N,).
+
+        `wide` is H in the dtype of the sums, and gets its gradient; the products take H as it came.
+        """
+        dtype = wide.dtype
         nll = features.new_zeros(len(features), dtype=dtype)  # N
         terms = torch.zeros_like(nll)  # N
         grad_features = torch.zeros_like(features, dtype=dtype) if wanted[0] else None  # N x D
@@ -205,7 +211,7 @@ class _TokenTerm(torch.autograd.Function):
                 anywhere = torch.zeros_like(others)  # these positions have no target in the class: at_target is 0
                 run_class(number, of_class, others, anywhere, Smoothing(0.0, smoothing.share))
 
-        pairs = ((grad_features, features.dtype), (grad_weight, weight.dtype))
+        pairs = ((grad_features, dtype), (grad_weight, weight.dtype))
         ctx.gradients = [None if gradient is None else (gradient, dtype) for gradient, dtype in pairs]
         ctx.mark_non_differentiable(nll, terms)
         return terms.sum(), nll, terms
@@ -214,7 +220,8 @@ class _TokenTerm(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of H (N, D) and W (V, D) times `grad_loss`; may run once."""
-        return (*scaled_gradients(ctx, grad_loss, "factorized_cross_entropy"), *[None] * 6)
+        grad_features, grad_weight = scaled_gradients(ctx, grad_loss, "factorized_cross_entropy")
+        return (grad_features, None, grad_weight, *[None] * 6)
 
 
 def joint_log_prob(features: Tensor, weight: Tensor, class_weight: Tensor, classes: TokenClasses) -> Tensor:
