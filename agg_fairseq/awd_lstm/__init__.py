@@ -4,4 +4,4 @@
 register the architecture and the task with fairseq.
 """
 
-from .nt_asgd import NTASGD
+from .nt_asgd import NTASGD as NTASGD

@@ -3,15 +3,16 @@
 docs/evaluation.md has examples.
 """
 
-from ..result import Column, Result
-from .align_sim import align_sim
-from .bleu import bleu
-from .cache import Cache
-from .generate_texts import generate_texts
-from .group_shares import group_shares
-from .isotropy import isotropy
-from .neighbors import neighbors
-from .perplexity import perplexity
-from .text_metrics import text_metrics
-from .under_trained import under_trained
-from .word_similarity import word_similarity
+from ..result import Column as Column
+from ..result import Result as Result
+from .align_sim import align_sim as align_sim
+from .bleu import bleu as bleu
+from .cache import Cache as Cache
+from .generate_texts import generate_texts as generate_texts
+from .group_shares import group_shares as group_shares
+from .isotropy import isotropy as isotropy
+from .neighbors import neighbors as neighbors
+from .perplexity import perplexity as perplexity
+from .text_metrics import text_metrics as text_metrics
+from .under_trained import under_trained as under_trained
+from .word_similarity import word_similarity as word_similarity
