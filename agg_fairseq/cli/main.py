@@ -39,7 +39,11 @@ FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a sub-command. Exit status: 2 for an error to be mended, 1 if `doctor` finds that no training can start."""
+    """Runs a sub-command, and returns its exit status.
+
+    It is 0; 2 without a command and for errors that the user can correct; 1 if `doctor` finds that no training can
+    start.
+    """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # tokens are of any script, terminals are not

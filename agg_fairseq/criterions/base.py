@@ -202,7 +202,7 @@ class LikelihoodCriterion(FairseqCriterion):
         """
         sample_size = len(target) if self.cfg.sentence_avg else tokens
         loss = output.loss if reduce else output.terms
-        measures = self.measures(target, output) if measures is None else measures
+        measures = self.measures(target, output) if measures is None else dict(measures)
         for term in self.embedding_terms:
             if gamma := self.weights[term.option]:
                 value = term.value(weight, self.padding_idx)

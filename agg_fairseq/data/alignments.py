@@ -58,7 +58,7 @@ class ParallelSplit:
 
 
 def training_pair(data: str | Path, source: str | None = None, target: str | None = None) -> tuple[str, str]:
-    """The languages X and Y of the files train.X-Y.X.bin in a folder; None for one that may be any."""
+    """The languages X and Y of the files train.X-Y.X.bin in a folder; `source` or `target` is None if any will do."""
     names = (re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name) for path in sorted(Path(data).glob("*.bin")))
     found = [(match[1], match[2]) for match in names if match]
     asked = [pair for pair in found if source in (None, pair[0]) and target in (None, pair[1])]

@@ -64,8 +64,8 @@ class BinarizedVocabulary(Vocabulary):
     def load(cls, data: str | Path, languages: tuple[str | None, str | None] | None = None) -> BinarizedVocabulary:
         """That of a folder with the training split.
 
-        `languages` is None for a language model; of the source and target of a translation model, None stands for the
-        only pair in the folder.
+        `languages` is None for a language model, else source and target; one that is None is that of the only pair in
+        the folder.
         """
         if languages is None:
             dictionary = load_dictionary(data)

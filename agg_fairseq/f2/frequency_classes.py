@@ -55,7 +55,7 @@ def equal_frequency(counts: Tensor, number: int) -> Tensor:
         counts: as for `mefmax`, which says what is returned.
         number: C, from 1 to ⌊1 / p_max⌋; with more, one frequent token would have the mass of several classes.
 
-    ValueError also if the last class would be empty.
+    ValueError if the last class would be empty.
 
     Reference: Choi et al. (2020), Sec. 4.4.1, as for `equal_token`.
     """
@@ -78,7 +78,9 @@ def equal_frequency(counts: Tensor, number: int) -> Tensor:
 def equal_token(counts: Tensor, number: int) -> Tensor:
     """`fixed-eq-token`: a number of classes, 1 to V, each of the same number of tokens, the larger ones first.
 
-    Args: as those of `equal_frequency`.
+    Args:
+        counts: as for `mefmax`, which says what is returned.
+        number: C, from 1 to V.
     """
     ranked, _ = _ranked(counts)
     if not 1 <= number <= len(counts):

@@ -62,7 +62,7 @@ def output_layer(model: Any, net_input: dict[str, Any], vocabularies: set[int], 
         model: a fairseq model, as the trainer passes it, wrapped or not.
         net_input: the keyword arguments of its forward, from a batch.
         vocabularies: sizes of the target dictionaries of the task; the layer has as many rows as one of them.
-        criterion: its name.
+        criterion: name of the criterion that asks, for the error.
     """
     inner = unwrapped(model)
     if inner in _found:

@@ -1,6 +1,6 @@
 """Losses and gates as pure functions of tensors. Nothing here needs fairseq.
 
-An argument outside of the range that a docstring gives raises ValueError.
+Where a function checks the range of an argument, it raises ValueError.
 """
 
 from .agg import agg_gates as agg_gates

@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def mean_row_penalty(weight: Tensor) -> Tensor:
-    """`‖μ‖²` of the mean row `μ = Σ_k w_k / V`; its gradient is `2μ/V` for each row.
+    """`‖μ‖²`, a scalar, of the mean row `μ = Σ_k w_k / V` of W (V, D); its gradient is `2μ/V` for each row.
 
     Cost: one pass over W, and one that fills the gradient. Computed in float32 whatever the dtype (float64 stays).
 
@@ -27,7 +27,7 @@ def mean_row_penalty(weight: Tensor) -> Tensor:
 
 @torch.no_grad()
 def center_rows_(weight: Tensor, masters: Iterable[Tensor] = ()) -> None:
-    """`w_k ← w_k − μ` for all V rows, in place: to be called after each step of the optimizer.
+    """`w_k ← w_k − μ` for all rows of W (V, D), in place: to be called after each step of the optimizer.
 
     Cost: one pass over W that reads, and one that writes. With `masters`, float32 copies of W that an optimizer for
     half precision trains, these are centered, and W takes their rounded values, as after a step of such an optimizer.

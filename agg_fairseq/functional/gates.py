@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-PARTS = ("b", "c", "bc")  # the parts of Eq. 4 (Yu et al. 2022) that `freezing_gates` can freeze.
+PARTS = ("b", "c", "bc")  # the parts of Eq. 4 (Yu et al. 2022) that `freezing_gates` can freeze
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The papers' measures as pure functions of tensors and of texts. Nothing here needs fairseq.
 
-An argument outside of the range that a docstring gives raises ValueError.
+Where a function checks the range of an argument, it raises ValueError.
 """
 
 from .align_sim import LinkCounts as LinkCounts

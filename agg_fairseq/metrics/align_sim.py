@@ -84,6 +84,8 @@ def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = 10.0) -
 def orthogonal_align_sim(links: LinkCounts, vocabulary: int, *, temperature: float = 10.0) -> Tensor:
     """(V,) float64, `align_sim` of orthogonal embeddings, which carry no information: the baseline to compare with.
 
+    The links are between tokens below V = `vocabulary`, and τ > 0.
+
     It is high for words that are the same in both languages, since these are mostly aligned with themselves, whatever
     the embeddings. In closed form, with O(P) operations apart from sorting:
     `(e^−τ·Σ_j a(i, j) + (1 − e^−τ)·a(i, i)) / (‖a(i)‖·√(1 + (V − 1)·e^−2τ))`.

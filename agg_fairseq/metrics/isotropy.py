@@ -113,7 +113,7 @@ class Geometry(NamedTuple):
     isotropy_centered: float  # I(W − μ), in [0, 1]: `isotropy` after μ has been subtracted from each row
     mean_cosine: float  # S(W), in [−1, 1], as `mean_cosine`; not defined if all rows are zero
     mean_cosine_centered: float  # S(W − μ), in [−1, 1]; not defined if all rows are equal to μ
-    mean_share: float  # ‖μ‖ / mean_k ‖w_k‖, in [0, 1]: 1 if all rows are multiples of one direction
+    mean_share: float  # ‖μ‖ / mean_k ‖w_k‖, in [0, 1]: 1 if all rows are multiples of one direction; not for zeros
     isoscore: float  # IsoScore, in [0, 1], as `isoscore`; it is the same for W and for W − μ
 
 

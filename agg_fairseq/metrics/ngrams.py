@@ -1,6 +1,7 @@
 """n-grams of texts, and how close those of generated texts are to the references': KL divergence and MS-Jaccard.
 
-A text is a list of tokens. The measures raise TypeError for a string, and ValueError for no text or no token on a side.
+A text is a list of tokens. The measures raise TypeError for a string, and ValueError where a side has no text,
+or no token (`ms_jaccard`: where neither has one).
 """
 
 from __future__ import annotations

@@ -59,14 +59,14 @@ def architecture(checkpoint: Checkpoint, models: Collection[str], expected: str)
 def sibling_state(
     checkpoint: Checkpoint, model: str, sibling: str, parameters: Mapping[str, Tensor], **options: Any
 ) -> dict[str, Any]:
-    """The contents of a checkpoint whose model is that of another one with another output layer.
+    """The contents of a checkpoint like `checkpoint`, whose model has another output layer.
 
     Args:
-        checkpoint: of the parent.
-        model: its `architecture`; names of fairseq's architectures begin with it.
-        sibling: with what the sibling's begin instead.
-        parameters: of the sibling; so the state of the optimizer, which is of others, is left out.
-        options: of the output layer.
+        checkpoint: where everything else is taken from.
+        model: its `architecture`, with which the names of its architectures in fairseq begin.
+        sibling: what those of the new model begin with.
+        parameters: of the new model. The state of the optimizer, which is of the old ones, is left out.
+        options: of the new output layer.
     """
     state = {**checkpoint.state, "model": parameters, "last_optimizer_state": None}
     state |= {key: copy.deepcopy(state.get(key)) for key in ("cfg", "args")}

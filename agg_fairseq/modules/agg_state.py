@@ -29,7 +29,8 @@ class AggState(nn.Module):
     Args:
         vocabulary: V.
         alpha, rare_fraction, never_rare: as of `functional.rare_tokens`; by default, alpha is 0.03.
-        window, ignore_index: as of `TokenCounter`.
+        window: K >= 1, in updates.
+        ignore_index: target value that is not counted.
         gates: "both", "g1", "g2" or "faded", see `functional.agg_gates`.
     """
 

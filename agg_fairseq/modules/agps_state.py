@@ -17,7 +17,7 @@ class AgpsState(nn.Module):
 
     Args:
         vocabulary: V.
-        rare_rank, never_rare: as of `functional.tokens_from_rank`.
+        rare_rank, never_rare: `rank` and `never_rare` of `functional.tokens_from_rank`.
         mu1, mu2, variant: as of `functional.agps_gates`; the defaults are the paper's for WikiText-103.
         ignore_index: a target that is none.
     """

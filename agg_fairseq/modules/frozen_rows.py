@@ -17,12 +17,12 @@ class FrozenRows:
 
     Args:
         weight: (V, D), a leaf that requires a gradient.
-        rows: (V,) bool.
+        rows: (V,) bool, or their indices (R,) int64.
     """
 
     def __init__(self, weight: nn.Parameter, rows: Tensor) -> None:
         self.weight = weight
-        self.rows = rows.nonzero().squeeze(1)
+        self.rows = rows.nonzero().squeeze(1) if rows.dtype == torch.bool else rows
         self.values = weight.detach()[self.rows].clone()  # R x D
         self._hook = weight.register_hook(lambda gradient: gradient.index_fill(0, self.rows, 0.0))
 

@@ -161,7 +161,10 @@ class TokenCounter(nn.Module):
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restores what a counter, with a window if this one has one, returned; ValueError for another vocabulary."""
+        """Restores a state of `get_extra_state`, of a counter with a window if this one has one.
+
+        ValueError for another vocabulary, or for what is no such state.
+        """
         try:
             vocabulary, current, window = int(state["vocabulary"]), state["current"], state["window"]
             if window is None:

@@ -23,7 +23,7 @@ class UnigramLinear(nn.Linear):
 
     Args:
         weight: (V, D) W, an existing parameter: of its own, or that of the input embedding, to tie the two.
-        counts: (V,) how often each token is a target in the training data, as `checked_counts` takes them.
+        counts: (V,) how often each token is a target in the training data, not negative, at most 2^53.
         learned: False keeps the bias as it starts.
 
     Example:
@@ -55,6 +55,11 @@ class UnigramLinear(nn.Linear):
     def forward(self, features: Tensor) -> Tensor:
         """(…, D) to (…, V) logits."""
         return F.linear(features, self.weight, self.bias.to(features.dtype))
+
+    def extra_repr(self) -> str:
+        """For `print(model)`."""
+        kind = "fixed" if self.bias_shift is None else "learned"
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={kind}"
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
