@@ -38,11 +38,13 @@ def test_table_3_has_the_papers_numbers_beside_ours(table_3):
 
 @pytest.mark.slow
 def test_what_is_done_is_not_done_again_and_other_settings_are_refused(table_3, prepared_data, tmp_path):
-    """Neither trainings nor measures, for another table of the same models either, nor if the corpus has moved."""
+    """Neither trainings nor measures; of a corpus that has moved, and for another table, no trainings."""
     _, options, first = table_3
+    again = reproduce("agg-3", *options)
+    assert again.stdout == first.stdout and "training" not in again.stderr and "measuring" not in again.stderr
     moved = shutil.copytree(prepared_data, tmp_path / "moved")
     again = reproduce("agg-3", *options, "--data", moved)
-    assert again.stdout == first.stdout and "training" not in again.stderr and "measuring" not in again.stderr
+    assert again.stdout == first.stdout and "training" not in again.stderr
     table = rows(reproduce("agg-8", *options, "--show").stdout)
     assert table["no g1"][1] == "not run" and table["no g1"][0] == "15.48"
     assert table["AGG"][1] == rows(first.stdout)["PPL Total"][3]
