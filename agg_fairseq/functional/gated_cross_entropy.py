@@ -104,7 +104,7 @@ def gated_cross_entropy(
         adversarial: ε >= 0 of adversarial training (Wang, Gong & Liu 2019): the logit of the target is lowered by
             `ε ‖w_y‖ ‖h‖` where `w_y·h > 0`, which is what a perturbation of w_y of length `ε ‖w_y‖` can do at most. All
             terms are those of the lowered logits. The perturbation itself carries no gradient.
-        scale: s > 0, by which the logits are multiplied.
+        scale: s, by which the logits are multiplied, not 0.
         softcap: c > 0, the bound of the logits, as in Gemma 2; None is none. It cannot be combined with `adversarial`.
         ignore_index: target value of the positions that contribute nothing (padding).
         predict: also return the arg-max of P, of the logits as they are without `adversarial`.
@@ -131,8 +131,8 @@ def gated_cross_entropy(
     check_positions_and_tokens("gated_cross_entropy", target, weight.size(0), position_weight, bias, gates)
     for name, value in (("z_loss", z_loss), ("adversarial", adversarial)):
         check_weight(name, value)
-    if not 0 < scale < math.inf:
-        raise ValueError(f"expected a finite scale above 0, got {scale}")
+    if not math.isfinite(scale) or scale == 0:
+        raise ValueError(f"expected a finite scale that is not 0, got {scale}")
     if softcap is not None and not 0 < softcap < math.inf:
         raise ValueError(f"expected softcap above 0, got {softcap}")
     if softcap is not None and adversarial:

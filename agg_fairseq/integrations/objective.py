@@ -145,7 +145,7 @@ class GatedObjective:
             weight: (V, D), the output embedding.
             target: (B, T) int64 in [0, V), or −100 where there is no target.
             bias: (V,), of the output layer; its gradient is gated like that of `weight`.
-            scale: s > 0, by which the model multiplies its logits.
+            scale: s, by which the model multiplies its logits, not 0.
             softcap: c of logits that are bounded by `c tanh(logits / c)`, after the scale; None is none.
 
         Returns:

@@ -361,7 +361,7 @@ class GatedLoss(TrainerCallback):
                 f"GatedLoss: cannot restore the token counts from {path}: {error}".split("\n")[0]
             ) from error
         if found != (run, update):
-            whose = "another training than the checkpoint" if found[0] != run else f"update {found[1]} and not {update}"
+            whose = "another training than the checkpoint" if found[0] != run else f"update {found[1]}, not to {update}"
             raise UserError(f"GatedLoss: {path} belongs to {whose}; {remedy}")
 
 
@@ -407,14 +407,14 @@ def _no_targets(tokenizer: Any, rows: int) -> set[int]:
 
 @torch.compiler.disable  # which would warn of the numbers that it reads
 def _scale_and_cap(placeholder: Tensor, logits: Tensor) -> tuple[float, float | None] | None:
-    """The s > 0 and c, or None, with `logits = c tanh(s placeholder / c)`; None if the model did anything else."""
+    """The s and c, or None, with `logits = c tanh(s placeholder / c)`; None if the model did anything else."""
     x, z = placeholder.double().flatten(), logits.double().flatten()
     if x.shape != z.shape:
         return None
     scale, largest = z[0].item() / TINY, abs(z[1].item())
     softcap = largest if largest < 0.5 * abs(scale) * HUGE else None
     expected = scale * x if softcap is None else softcap * torch.tanh(scale * x / softcap)
-    return (scale, softcap) if scale > 0 and torch.allclose(z, expected, rtol=1e-5, atol=1e-6) else None
+    return (scale, softcap) if scale and torch.allclose(z, expected, rtol=1e-5, atol=1e-6) else None
 
 
 def _is_same(given: Tensor | None, expected: Tensor | None) -> bool:

@@ -342,7 +342,7 @@ def test_counts_of_other_checkpoints_are_not_taken(tmp_path):
     with pytest.raises(UserError, match="belongs to another training"):
         training.train(resume_from_checkpoint=str(tmp_path / "other" / "checkpoint-4"))
     gated.resume_from = tmp_path / "one" / "checkpoint-2"
-    with pytest.raises(UserError, match="to update 2 and not to 4"):
+    with pytest.raises(UserError, match="to update 2, not to 4"):
         training.train(resume_from_checkpoint=str(tmp_path / "one" / "checkpoint-4"))
 
 

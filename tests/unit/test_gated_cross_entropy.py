@@ -263,7 +263,7 @@ def test_weights_of_face_by_hand():
         ({"bias": torch.ones(3)}, ValueError, "bias of shape"),
         ({"gates": Gates(torch.ones(3, dtype=torch.bool))}, ValueError, "gates.rare"),
         ({"label_smoothing": 1.0}, ValueError, r"\[0, 1\)"),
-        ({"scale": 0.0}, ValueError, "finite scale above 0, got 0.0"),
+        ({"scale": 0.0}, ValueError, "finite scale that is not 0, got 0.0"),
         ({"z_loss": float("nan")}, ValueError, "z_loss of at least 0"),
         ({"adversarial": -1.0}, ValueError, "adversarial of at least 0"),
         ({"softcap": 0.0}, ValueError, "softcap above 0, got 0.0"),
