@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def run(name: str, main: Callable[[], object]) -> int:
-    """Runs a program, whose messages begin with its name; the exit status.
+    """Runs a program, whose messages begin with its name, and returns its exit status.
 
-    It is 2 for a UserError, wherever it was raised, and an error of the system: they are printed in one line.
+    It is 0; 2 for a UserError or an error of the system, printed in one line; 130 if the program was interrupted.
     """
     try:
         main()

@@ -38,7 +38,10 @@ class NotRun(Exception):
 
 
 def checkpoint(workspace: Workspace, model: Model) -> Checkpoint:
-    """The checkpoint that is measured: the best one, or the mean of the last ones of a translation model."""
+    """The checkpoint that is measured: the best one, or the mean of the last ones of a translation model.
+
+    Raises NotRun if the model is not trained.
+    """
     if not is_trained(workspace, model):
         raise NotRun(model.name)
     path = best_checkpoint(workspace, model)

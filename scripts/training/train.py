@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gpus = _number_of_gpus(options.gpus, config.common.cpu, options.dry_run or several_machines)
     batches = batches_of(config, gpus, given)
     print(f"train: {batches} (processes x tokens x batches)", file=sys.stderr)
-    others = [override for override in overrides if not override.lstrip("+").startswith(SIZES)]
+    others = [override for override in overrides if override.lstrip("+").partition("=")[0] not in SIZES]
     written = batches_of(composed(file, others), 1, SIZES).tokens
     if batches.tokens != written:
         print(

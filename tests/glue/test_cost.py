@@ -27,6 +27,12 @@ def test_cost_at_the_published_scale(name, millions, billions, hours, gigabytes,
     assert round(cost.disk / 1e9, 1) == gigabytes
 
 
+def test_what_the_command_line_changes(tmp_path):
+    overrides = ("optimization.max_update=10", "optimization.update_freq=[3]")
+    cost = cost_of(Workspace("paper", tmp_path, overrides=overrides), MODELS["agg-agg"], 2)
+    assert (cost.updates, cost.batches.tokens) == (10, 2 * 3 * 4096)
+
+
 def test_sum_of_a_table_without_what_is_trained(tmp_path):
     *lines, total = described("agg-3", EXPERIMENTS["agg-3"], [Workspace("paper", tmp_path)], 8)
     assert [line.partition(":")[0] for line in lines] == ["agg-mle", "agg-agg"]

@@ -210,9 +210,10 @@ def test_tasks_train_as_with_the_criterion_of_fairseq(task, name, request, mt_da
 @pytest.mark.slow
 def test_what_tasks_cannot_give_is_refused(request, capsys):
     """The counts of one training set; and logits, where a task forms its own loss."""
-    trainer = trainer_of_task(TRAINED[1], request, "--criterion", "freeze_rare")
-    error = one_line(capsys, trainer.get_train_iterator, epoch=1)
-    assert "the task multilingual_translation," in error and "expected language_modeling or translation" in error
+    for task in TRAINED:
+        trainer = trainer_of_task(task, request, "--criterion", "freeze_rare")
+        error = one_line(capsys, trainer.get_train_iterator, epoch=1)
+        assert f"the task {task.partition(',')[0]}," in error and "expected language_modeling or translation" in error
     for task, *words in (
         ("translation_moe", "the task translation_moe", "fairseq's cross_entropy"),
         ("translation_lev", "LevenshteinTransformerModel", "tgt_tokens"),

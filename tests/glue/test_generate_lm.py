@@ -87,6 +87,7 @@ def test_draws_follow_the_renormalized_probabilities(normalized):
     torch.testing.assert_close(shares, torch.tensor([2 / 9, 4 / 9, 0, 3 / 9, 0]), atol=0.02, rtol=0)  # 4 deviations
     assert continuation(model, prefixes, 5, topk=5, generator=generator).max() == 3
     assert (continuation(model, prefixes, 5) == 1).all()
+    assert (continuation(model, prefixes, 5, forbidden=(1,)) == 3).all()
 
 
 @pytest.fixture(scope="module")

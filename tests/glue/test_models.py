@@ -1,13 +1,15 @@
 """scripts/experiments: the models of all entries are configurations that fairseq takes."""
 
+import itertools
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from scripts.experiments.entries import EXPERIMENTS, OURS
 from scripts.experiments.experiment import Workspace
 from scripts.experiments.training import overrides_of
-from scripts.training.configuration import as_written, composed, locate, readable, with_plugin
+from scripts.training.configuration import as_written, composed, locate, quoted, readable, with_plugin
 
 
 def overrides(model, scale):
@@ -60,3 +62,12 @@ def test_the_demo_trains_the_files_of_configs_demo(tmp_path):
         written = composed(locate(f"configs/demo/{file}"), with_plugin([*given, *size]))
         for section in ("criterion", "model", "optimizer", "dataset", "optimization", "lr_scheduler"):
             assert written[section] == trained[section]
+
+
+def test_any_text_can_be_quoted():
+    """Backslashes, quotation marks, commas and spaces in every order, read by hydra's own parser."""
+    parser = OverridesParser.create()
+    for length in range(5):
+        for characters in itertools.product("a\\', ", repeat=length):
+            text = "".join(characters)
+            assert parser.parse_override(f"key={quoted(text)}").value() == text

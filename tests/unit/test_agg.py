@@ -33,7 +33,7 @@ def test_gates_by_hand():
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.25, 0.5, 0.99])
-@pytest.mark.parametrize("a", [torch.zeros(400).long(), torch.arange(400) // 100, torch.randperm(400)])
+@pytest.mark.parametrize("a", [torch.zeros(400).long(), torch.arange(400) // 100, torch.arange(400) * 7 % 400])
 def test_a_fraction_is_exact_whatever_the_ties(fraction, a):
     """Of equal tokens, the higher index is rarer."""
     v, never = len(a), torch.arange(len(a)) < 4
