@@ -48,7 +48,7 @@ class Cache:
             if kept["key"] == key:
                 return Result.from_dict(kept["result"])
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            pass
+            pass  # missing or damaged: it is evaluated again
         entry = json.dumps({"key": key, "result": function(*arguments, **options).to_dict()}, ensure_ascii=False)
         write_whole(path, lambda temporary: temporary.write_text(entry, "utf-8", "backslashreplace"))
         return Result.from_dict(json.loads(entry)["result"])  # as it will be read the next time

@@ -195,6 +195,7 @@ def fit_group_offsets(log_probs: Tensor, groups: Tensor, names: tuple[str, ...],
     offsets[free] = (start - start[0])[free]
 
     def value(offsets: Tensor) -> Tensor:
+        """The mean in nats, a scalar, at offsets δ (G,) or (G + 1,)."""
         return (log_probs + offsets).logsumexp(1).mean() - observed @ offsets
 
     for _ in range(steps):

@@ -52,6 +52,12 @@ def test_models_of_the_papers_that_override_their_configuration():
             assert has_one_threshold(cfg.criterion), (model.name, scale)
 
 
+def test_a_row_of_a_paper_has_no_more_numbers_than_columns():
+    for key, experiment in EXPERIMENTS.items():
+        for method in experiment.methods:
+            assert len(method.numbers) <= len(experiment.measures), (key, method.label)
+
+
 def test_the_demo_trains_the_files_of_configs_demo(tmp_path):
     """For fewer updates than the files say."""
     (experiment,) = OURS["demo"].build()

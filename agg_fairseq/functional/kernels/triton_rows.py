@@ -37,7 +37,8 @@ class Operands:
     ) -> None:
         self.vocabulary, self.width = vocabulary, -(-vocabulary // ALIGNMENT) * ALIGNMENT
 
-        def padded(vector: Tensor, value: float) -> Tensor:  # (V,) to (width,)
+        def padded(vector: Tensor, value: float) -> Tensor:
+            """A vector (V,), filled up with `value` to (width,)."""
             wide = vector.new_full((self.width,), value)
             wide[:vocabulary] = vector
             return wide
