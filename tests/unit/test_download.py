@@ -1,6 +1,8 @@
 import errno
 import hashlib
+import io
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -107,17 +109,18 @@ def test_a_full_disk_ends_it_and_the_next_run_goes_on(server, tmp_path, monkeypa
     assert (tmp_path / "file").read_bytes() == CONTENT and server.requests[1][1].startswith("bytes=")
 
 
-def test_of_two_that_want_a_file_one_downloads_it(server, tmp_path, capsys):
+def test_of_two_that_want_a_file_one_downloads_it(server, tmp_path, monkeypatch):
     """Two open files of one process are locked as those of two."""
     server.gate.clear()
+    told = io.StringIO()  # only read: what `capsys` empties while another thread writes may be lost
+    monkeypatch.setattr(sys, "stderr", told)
     with ThreadPoolExecutor() as pool:
-        first, told = pool.submit(fetch, tmp_path / "file", [server.url()], RIGHT), ""
+        first = pool.submit(fetch, tmp_path / "file", [server.url()], RIGHT)
         while not server.requests:
             assert not first.done()
         second = pool.submit(fetch, tmp_path / "file", [server.url()], RIGHT)
-        while "waiting for another download of file to end\n" not in told:
+        while "waiting for another download of file to end\n" not in told.getvalue():
             assert not second.done()
-            told += capsys.readouterr().err
         server.gate.set()
         assert first.result() == second.result() == tmp_path / "file"
     assert (tmp_path / "file").read_bytes() == CONTENT and len(server.requests) == 1
