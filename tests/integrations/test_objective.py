@@ -1,8 +1,5 @@
 """The objective by itself: without transformers, and without fairseq. `AggState` and `AgpsState` are tested apart."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -40,21 +37,6 @@ def embedding():
 def counts(*targets):
     tokens = torch.cat([target.flatten() for target in targets])
     return torch.bincount(tokens[tokens >= 0], minlength=V)
-
-
-def test_imports_without_fairseq_and_transformers():
-    program = """
-import sys
-for name in ("fairseq", "fairseq_cli", "hydra", "omegaconf", "transformers", "accelerate", "safetensors"):
-    sys.modules[name] = None
-from agg_fairseq.integrations import GatedObjective
-try:
-    import agg_fairseq.integrations.transformers
-except ImportError as error:
-    print(error)
-"""
-    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert "needs transformers 5" in found and ".[transformers]" in found
 
 
 @pytest.mark.parametrize("method", ["agg", "agps"])
@@ -144,7 +126,6 @@ def test_state_keeps_the_window_that_was_asked_for():
     [
         ({"method": "f2"}, "expected method to be one of"),
         ({"agg_alpha": 0.1, "agg_rare_fraction": 0.1}, "drop one of them"),
-        ({"agg_alpha": 1.5}, "between 0 and 1"),
         ({"method": "mle", "agg_gates": "both"}, "begin with agg_"),
         ({"agps_mu1": 3.0}, "begin with agps_"),
         ({"method": "agps", "agps_rare_rank": 3}, "needs agps_counts"),

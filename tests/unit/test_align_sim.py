@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agg_fairseq.metrics import FrequencyGroups, LinkCounts, align_sim, group_means, orthogonal_align_sim
@@ -33,7 +33,6 @@ def close(found, expected):
     return torch.allclose(found, expected, rtol=1e-10, atol=1e-12, equal_nan=True)
 
 
-@settings(max_examples=100, deadline=None)
 @given(PAIRS, st.floats(0.01, 50), st.integers(1, 4))
 def test_against_the_equations(pairs, temperature, dimensions):
     weight = torch.randn(V, dimensions)
@@ -64,7 +63,6 @@ def test_any_temperature(temperature):
     assert values.tolist() == pytest.approx(expected, abs=1e-5)
 
 
-@settings(max_examples=50, deadline=None)
 @given(PAIRS, st.one_of(st.floats(0.01, 1000), st.sampled_from([1e-300, 1e-9, 1e300])))
 def test_orthogonal(pairs, temperature):
     links = link_counts(*pairs)

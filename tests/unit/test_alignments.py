@@ -68,7 +68,7 @@ def grow_diag_final_and(forward, reverse, sources=6, targets=5):
     return aligned
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(LINKS, LINKS)
 def test_symmetrize_against_the_published_algorithm(forward, reverse):
     before = set(forward), set(reverse)

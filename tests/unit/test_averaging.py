@@ -1,5 +1,3 @@
-import io
-
 import pytest
 import torch
 from torch import nn
@@ -32,26 +30,11 @@ def tied(number):
     return {"in": weight, "out": weight, "bias": torch.zeros(2)}
 
 
-def untied(number):
-    return {name: value.clone() for name, value in tied(number).items()}
-
-
 def test_tied_parameters_stay_tied():
+    """Not those that only some of the models tie, nor views of one memory at different places."""
     averaged = average_parameters(named(tied(1), tied(3)))
     assert averaged["in"] is averaged["out"] and averaged["in"].unique().tolist() == [2]
-    sizes = []
-    for state in (averaged, average_parameters(named(untied(1), untied(3))), tied(1)):
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        sizes.append(buffer.tell())
-    assert sizes[0] == sizes[2] < sizes[1]
-
-
-def test_other_parameters_of_one_memory_are_not_tied():
-    """Those that only some of the models tie, and views of one memory at different places."""
-    other = untied(3)
-    other["out"] += 2
-    averaged = average_parameters(named(tied(1), other))
+    averaged = average_parameters(named(tied(1), {**tied(3), "out": torch.full((4, 2), 5.0)}))
     assert averaged["in"].unique().tolist() == [2] and averaged["out"].unique().tolist() == [3]
     memory = torch.arange(6.0)
     views = {"a": memory[:3], "b": memory[3:], "c": memory.view(2, 3)[0], "t": memory.view(2, 3).t()[:1]}
@@ -59,28 +42,16 @@ def test_other_parameters_of_one_memory_are_not_tied():
     assert all(torch.equal(averaged[name], value) for name, value in views.items())
 
 
-def test_classes_of_a_factorized_softmax():
-    classes = torch.tensor([0, 1, 1, 2])
-    first, second = (FactorizedSoftmax(classes, 3).state_dict() for _ in range(2))
-    assert first["class_of_token"].dtype == torch.float32  # else this test shows nothing
-    averaged = average_parameters(named(first, second))
-    assert averaged["class_of_token"].tolist() == [0, 1, 1, 2]
-    torch.testing.assert_close(averaged["class_weight"], (first["class_weight"] + second["class_weight"]) / 2)
-    FactorizedSoftmax(classes.flip(0), 3).load_state_dict(averaged)
-    prefix = "decoder.output_projection."
-    other = FactorizedSoftmax(torch.tensor([1, 0, 1, 2]), 3).state_dict()
-    models = named(*({f"{prefix}{name}": value for name, value in state.items()} for state in (first, other)))
-    with pytest.raises(ValueError, match=rf"1.pt: found another {prefix}class_of_token than in 0.pt"):
-        average_parameters(models)
-
-
 def test_what_is_no_weight_must_be_the_same():
-    """Counts of a log-unigram bias, and what is no floating-point number."""
+    """Classes, also of a layer within a model; counts of a log-unigram bias; and what is no floating-point number."""
+    layers = [FactorizedSoftmax(torch.tensor(classes), 3) for classes in ([0, 1, 1, 2], [1, 0, 1, 2])]
     weight = nn.Parameter(torch.zeros(3, 2))
-    states = [UnigramLinear(weight, torch.tensor(counts)).state_dict() for counts in ([4, 2, 0], [4, 2, 1])]
-    assert average_parameters(named(states[0], states[0]))["counts"].tolist() == [4, 2, 0]
-    with pytest.raises(ValueError, match="1.pt: found another counts than in 0.pt"):
-        average_parameters(named(*states))
+    biases = [UnigramLinear(weight, torch.tensor(counts)) for counts in ([4, 2, 0], [4, 2, 1])]
+    for modules, name in ((layers, "class_of_token"), (biases, "counts")):
+        states = [nn.ModuleDict({"out": module}).state_dict() for module in modules]
+        assert torch.equal(average_parameters(named(states[0], states[0]))[f"out.{name}"], states[0][f"out.{name}"])
+        with pytest.raises(ValueError, match=f"1.pt: found another out.{name} than in 0.pt"):
+            average_parameters(named(*states))
     for dtype in (torch.int64, torch.bool):
         assert average_parameters(models_of([1, 0], [1, 0], dtype=dtype))["w"].dtype == dtype
         with pytest.raises(ValueError, match="2.pt: found another w than in 0.pt"):

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agg_fairseq.f2 import equal_frequency, equal_token, mean_efficiency, mefmax
@@ -50,7 +50,6 @@ def zipf(size, scale=10_000):
     return [int(scale / (rank + 2)) for rank in range(size)]
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=40).filter(any))
 @example(zipf(300))
 @example([4096 >> rank for rank in range(13)])

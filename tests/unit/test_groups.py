@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agg_fairseq.metrics import frequency_groups, frequency_mass_groups, group_shares, relative_frequency_groups
@@ -13,7 +13,6 @@ def test_groups_by_hand():
     assert groups.sizes() == {"frequent": 2, "medium": 4, "rare": 1}
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60))
 def test_groups_are_a_partition_in_order(counts):
     counts = torch.tensor(counts)

@@ -104,11 +104,8 @@ def written_parquet():
     return file.getvalue()
 
 
-def prepare(path, name):
-    """A folder that is complete, or has been left in the middle, with these settings."""
-    for left in (path.parent / "manifest.json", path.parent / "settings.json"):
-        left.unlink(missing_ok=True)
-    path.rename(path.parent / name)
+def prepare(path):
+    path.rename(path.parent / "manifest.json")
     prepare_folder("prepare", path.parent, SETTINGS, {}, lambda: ({}, []))
     return SETTINGS
 
@@ -134,11 +131,7 @@ OF_SCRIPTS = {
         b"one\n\xc3\xbc \xe2\x80\xa8two\r\n\nend", lambda path: "".join("".join(Text(path).lines()).split()),
         lambda content: "".join(content.decode("utf-8-sig").split()),
     ),
-    "manifest": (
-        json.dumps(MANIFEST).encode(), lambda path: prepare(path, "manifest.json"),
-        lambda content: json.loads(content)["settings"],
-    ),
-    "settings": (json.dumps(SETTINGS).encode(), lambda path: prepare(path, "settings.json"), json.loads),
+    "manifest": (json.dumps(MANIFEST).encode(), prepare, lambda content: json.loads(content)["settings"]),
     "settings of a model": (json.dumps(settings_of_a_model()).encode(), trained, json.loads),
     "manifest of a model": (json.dumps(MANIFEST).encode(), prepared, json.loads),
     "parquet": (written_parquet(), lambda path: list(_rows(path)), lambda content: [row or EMPTY_LINE for row in ROWS]),

@@ -71,16 +71,22 @@ def test_imports_point_one_way():
     assert not wrong
 
 
-def test_imports_without_fairseq():
-    """With fairseq, hydra and omegaconf made impossible to import, in a process of its own; nor is Triton on a CPU."""
+def test_imports_without_fairseq_and_transformers():
+    """With all of both made impossible to import, in a process of its own; nor is Triton on a CPU."""
     program = f"""
 import importlib, sys, torch
-for name in ("fairseq", "fairseq_cli", "hydra", "omegaconf"):
+for name in ("fairseq", "fairseq_cli", "hydra", "omegaconf", "transformers", "accelerate", "safetensors"):
     sys.modules[name] = None
 from agg_fairseq.functional import gated_cross_entropy
 gated_cross_entropy(torch.ones(2, 3), torch.ones(4, 3, requires_grad=True), torch.tensor([1, 3])).loss.backward()
 assert not [name for name in sys.modules if name.endswith("kernels.fused") or name.split(".")[0] == "triton"]
 for module in {PURE}:
     importlib.import_module(f"agg_fairseq.{{module}}".rstrip("."))
+try:
+    import agg_fairseq.integrations.transformers
+except ImportError as error:
+    assert "needs transformers 5" in str(error) and ".[transformers]" in str(error)
+else:
+    raise AssertionError("transformers was imported")
 """
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,4 +1,4 @@
-import io
+import copy
 import math
 import random
 
@@ -25,7 +25,7 @@ def problem(updates):
 def test_equals_asgd_of_torch_after_the_trigger(before):
     """To the precision of the float32 in which torch keeps the weight of an iterate in the average."""
     parameters, gradients = problem(20)
-    copies = [torch.nn.Parameter(parameter.detach().clone()) for parameter in parameters]
+    copies = copy.deepcopy(parameters)
     ours = NTASGD(parameters, lr=0.25, weight_decay=0.01, patience=5 if before else 0)
     run(ours, parameters, gradients[:before])
     run(torch.optim.SGD(copies, lr=0.25, weight_decay=0.01), copies, gradients[:before])
@@ -79,9 +79,10 @@ def test_errors():
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_goes_on_bit_for_bit_from_its_state(swapped):
+@pytest.mark.parametrize("stop", [3, 9])  # averaging begins after the sixth update
+def test_goes_on_bit_for_bit_from_its_state(swapped, stop):
     parameters, gradients = problem(20)
-    losses = [5.0, 4.0, 4.5, 4.6, 4.7]  # averaging begins after the sixth update
+    losses = [5.0, 4.0, 4.5, 4.6, 4.7]
 
     def train(optimizer, parameters, start, end):
         for number in range(start, end):
@@ -89,28 +90,20 @@ def test_goes_on_bit_for_bit_from_its_state(swapped):
             if number % 2 and number // 2 < len(losses):
                 optimizer.observe(losses[number // 2], number)
 
-    copies = [torch.nn.Parameter(parameter.detach().clone()) for parameter in parameters]
-    whole = NTASGD(copies, lr=0.2, patience=1)
+    halves, copies = copy.deepcopy(parameters), copy.deepcopy(parameters)
+    whole, half = (NTASGD(one, lr=0.2, patience=1) for one in (copies, halves))
     train(whole, copies, 0, 20)
-    assert whole.averaging
-    for stop in (3, 9):  # before and after it begins
-        halves = [torch.nn.Parameter(parameter.detach().clone()) for parameter in parameters]
-        half = NTASGD(halves, lr=0.2, patience=1)
-        train(half, halves, 0, stop)
-        if swapped:
-            half.swap()
-        file = io.BytesIO()
-        torch.save((half.state_dict(), [h.detach() for h in halves]), file)
-        file.seek(0)
-        state, weights = torch.load(file)
-        resumed = [torch.nn.Parameter(weight) for weight in weights]
-        rest = NTASGD(resumed, lr=1.0)
-        rest.load_state_dict(state)
-        if rest.swapped:
-            rest.swap()
-        train(rest, resumed, stop, 20)
-        assert all(map(torch.equal, resumed, copies))
+    train(half, halves, 0, stop)
+    assert whole.averaging and half.averaging is (stop == 9)
+    if swapped:
+        half.swap()
+    resumed = copy.deepcopy(halves)
+    rest = NTASGD(resumed, lr=1.0)
+    rest.load_state_dict(copy.deepcopy(half.state_dict()))
+    if rest.swapped:
         rest.swap()
-        whole.swap()
-        assert all(map(torch.equal, resumed, copies))
-        whole.swap()
+    train(rest, resumed, stop, 20)
+    assert all(map(torch.equal, resumed, copies))
+    rest.swap()
+    whole.swap()
+    assert all(map(torch.equal, resumed, copies))

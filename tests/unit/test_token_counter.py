@@ -15,7 +15,7 @@ TOKENS = st.lists(st.integers(0, V - 1), max_size=6)
 UPDATES = st.lists(st.tuples(st.lists(TOKENS, max_size=3), st.sampled_from(["commit", "discard"])), max_size=20)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(updates=UPDATES, window=st.integers(1, 6), resized=st.none() | st.integers(1, 6))
 def test_equals_a_brute_force_window(updates, window, resized):
     counter, history = TokenCounter(V, window), []
@@ -26,10 +26,10 @@ def test_equals_a_brute_force_window(updates, window, resized):
             history = history[-window:]
         for tokens in micro_batches:
             counter.add(torch.tensor(tokens, dtype=torch.int64))
-        counter.close()
+        counter.close(lambda counts: counts.mul_(2))  # another worker has seen the same
         getattr(counter, end)()
         if end == "commit":
-            history = [*history, [token for tokens in micro_batches for token in tokens]][-window:]
+            history = [*history, [token for tokens in micro_batches * 2 for token in tokens]][-window:]
         expected = [sum(tokens.count(k) for tokens in history) for k in range(V)]
         assert counter.appearances.tolist() == expected
         assert counter.updates == len(history)
@@ -53,18 +53,6 @@ def test_what_is_counted(ignore_index, tokens, positions, expected):
         TokenCounter(V, 1, ignore_index=None).add(torch.tensor([-100]))
 
 
-def test_workers_are_summed():
-    """Two counters whose tokens are reduced hold what one holds that sees everything."""
-    counters = [TokenCounter(V, 3), TokenCounter(V, 3)]
-    for counter, tokens in zip(counters, ([0, 0], [0, 3]), strict=True):
-        counter.add(torch.tensor(tokens))
-    total = counters[0].current + counters[1].current
-    for counter in counters:
-        counter.close(lambda counts: counts.copy_(total))
-        counter.commit()
-        assert counter.appearances.tolist() == [3, 0, 0, 1, 0]
-
-
 @pytest.mark.parametrize("filled", [0, 1, 7])
 def test_state_survives_a_file(filled):
     first = TokenCounter(V, 4)
@@ -72,6 +60,8 @@ def test_state_survives_a_file(filled):
         first.add(torch.tensor([update % V, 0]))
         first.commit()
     first.add(torch.tensor([4]))
+    saved = first.get_extra_state()
+    assert len(saved["tokens"]) <= 2 * filled and saved["tokens"].dtype == torch.int32  # not in proportion to V
     file = io.BytesIO()
     torch.save(first.state_dict(), file)
     file.seek(0)
@@ -83,15 +73,6 @@ def test_state_survives_a_file(filled):
         counter.commit()
     assert torch.equal(first.appearances, second.appearances)
     assert (first.updates, first.window) == (second.updates, second.window)
-
-
-def test_memory_is_bounded_by_the_tokens_in_the_window():
-    counter = TokenCounter(50_000, 1000)
-    for _ in range(50):
-        counter.add(torch.randint(0, 50_000, (20,)))
-        counter.commit()
-    state = counter.get_extra_state()
-    assert len(state["tokens"]) <= 50 * 20 and state["tokens"].dtype == torch.int32
 
 
 def test_bad_sizes_and_states():
@@ -126,7 +107,6 @@ def test_copies_of_the_module():
     assert copied.appearances.tolist() == [1, 1, 0, 2, 0] and (copied.updates, counter.updates) == (2, 1)
 
 
-@settings(max_examples=100, deadline=None)
 @given(steps=st.lists(st.sampled_from([0, 1, -2]), max_size=12), window=st.none() | st.integers(1, 3))
 def test_a_higher_number_commits_and_any_other_discards(steps, window):
     """An attempt counts a token of its own. fairseq counts its updates from 0 again after --reset-optimizer."""
