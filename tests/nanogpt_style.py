@@ -44,7 +44,7 @@ generator = torch.Generator().manual_seed(1)
 tokens = torch.multinomial(1 / torch.arange(1, vocab_size + 1.0), 4000, replacement=True, generator=generator)
 
 
-def get_batch(split):
+def get_batch():
     ix = torch.randint(len(tokens) - block_size, (batch_size,))
     x = torch.stack([tokens[i : i + block_size] for i in ix])
     y = torch.stack([tokens[i + 1 : i + 1 + block_size] for i in ix])
@@ -66,31 +66,22 @@ if ddp:
 raw_model = model.module if ddp else model
 
 
-@torch.no_grad()
-def estimate_loss():
-    model.eval()
-    found = sum(model(*get_batch("val"))[1].item() for _ in range(4)) / 4
-    model.train()
-    return found
-
-
 while True:
     if iter_num % eval_interval == 0:
         torch.manual_seed(iter_num)  # not nanoGPT's: so that a resumed training sees the same data
-        val_loss = estimate_loss()
         checkpoint = {
             "model": raw_model.state_dict(),
             "optimizer": optimizer.state_dict(),
             "iter_num": iter_num,
         }
         torch.save(checkpoint, os.path.join(out_dir, "ckpt.pt"))
-        X, Y = get_batch("train")
+        X, Y = get_batch()
     for micro_step in range(gradient_accumulation_steps):
         if ddp:
             model.require_backward_grad_sync = micro_step == gradient_accumulation_steps - 1
         logits, loss = model(X, Y)
         loss = loss / gradient_accumulation_steps
-        X, Y = get_batch("train")
+        X, Y = get_batch()
         loss.backward()
     losses.append(loss.item())
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -41,13 +41,18 @@ def test_diffs(diff, tmp_path):
 
 
 def test_factorized_head(tmp_path):
-    from transformers import Trainer
-
+    """Loaded, it is tied as before, and has the same logits and texts."""
     model = gpt2()
     names = {"model": model, "train": dataset(), "vocabulary": VOCABULARY, "folder": tmp_path / "saved"}
-    names |= {"Trainer": Trainer, "args": trainer(model, tmp_path).args}
+    names["args"] = trainer(model, tmp_path).args
     exec(re.search(r"```python\n(.*?)```", PAGES[0].read_text(), re.DOTALL)[1], names)
-    assert names["model"] is not model
+    loaded = names["model"]
+    assert loaded is not model
+    for one in (model.eval(), loaded.eval()):
+        assert one.lm_head.weight is one.transformer.wte.weight
+    assert loaded(**batch()).logits.equal(model(**batch()).logits)
+    prompt, options = batch()["input_ids"][:, :3], {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    assert loaded.generate(prompt, **options).equal(model.generate(prompt, **options))
 
 
 def test_table_of_objectives():
@@ -63,27 +68,21 @@ def test_table_of_objectives():
         names["model"](**batch()).loss.backward()
 
 
-# examples/huggingface.py with a small text and few updates, and the commands on the folders that it leaves.
-
-
 def test_example_prints_a_row_for_each_model(tmp_path, capsys):
+    """With a small text and few updates; and the commands measure the folders that it leaves."""
     for split, lines in (("train", 300), ("test", 60)):
         (tmp_path / f"wiki.{split}.tokens").write_text("\n".join(zipf_text(lines)) + "\n")
     options = "--vocabulary 300 --updates 4 --block 16 --batch 4 --rare-fraction 0.3".split()
     runpy.run_path(str(ROOT / "examples" / "huggingface.py"))["main"](
         ["--data", str(tmp_path), "--output", str(tmp_path / "out"), *options]
     )
-    printed = [
-        line.split("|")
-        for line in capsys.readouterr().out.splitlines()
-        if line.startswith(("| mle", "| agg", "| bias"))
-    ]
-    assert [cells[1].strip() for cells in printed] == ["mle", "agg", "bias-fixed-agg"]
-    assert len({tuple(cells[2:]) for cells in printed}) == 3
+    lines = [[cell.strip() for cell in line.split("|")] for line in capsys.readouterr().out.splitlines()]
+    printed = {cells[1]: cells[2:] for cells in lines if cells[1:2] in (["mle"], ["agg"], ["bias-fixed-agg"])}
+    assert len(printed) == len(set(map(tuple, printed.values()))) == 3
     models = open_models([tmp_path / "out" / "mle", tmp_path / "out" / "agg"])
     rows = isotropy(models, text=tmp_path / "wiki.train.tokens")
-    for cells, name in zip(printed[:2], ("mle", "agg"), strict=True):
-        assert f"{rows[name]['IsoScore total']:.3f}" == cells[7].strip()
+    for name in ("mle", "agg"):
+        assert f"{rows[name]['IsoScore total']:.3f}" == printed[name][5]
     found = neighbors(models, None, text=tmp_path / "wiki.train.tokens", words=["w3"], topk=2)
     assert found.details["words"][0]["tokens"][0]["count"] > 0
 

@@ -1,10 +1,10 @@
-"""F²-Softmax, and a fixed log-unigram bias, as the output layer of a transformers model."""
+"""F²-Softmax and a fixed log-unigram bias as the output layer; `test_huggingface_page.py` saves and loads the first."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like, trainer
+from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 
@@ -39,22 +39,6 @@ def test_trains_with_the_gradients_of_the_joint_log_probabilities(make):
     assert layer.class_weight.grad.abs().sum() > 0
     model.eval()
     torch.testing.assert_close(model(**given).loss, expected)
-
-
-def test_trains_with_trainer_is_saved_and_loaded(tmp_path):
-    model = gpt2()
-    tied = model.transformer.wte.weight
-    factorize_head(model, classes())
-    assert model.lm_head.weight is tied
-    trainer(model, tmp_path / "run", GatedLoss(model, "mle"), num_train_epochs=1).train()
-    model.save_pretrained(tmp_path / "saved")
-    loaded = load_factorized(type(model), tmp_path / "saved")
-    assert loaded.lm_head.weight is loaded.transformer.wte.weight
-    model.eval(), loaded.eval()
-    assert loaded(**batch()).logits.equal(model(**batch()).logits)
-    prompt = batch()["input_ids"][:, :3]
-    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
-    assert loaded.generate(prompt, **options).equal(model.generate(prompt, **options))
 
 
 def test_refuses(tmp_path):

@@ -29,13 +29,15 @@ def test_equals_the_paper_without_padding_and_rows_of_zeros(padding):
     torch.testing.assert_close(torch.autograd.grad(found, w), torch.autograd.grad(expected, w))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_half_precision_is_computed_in_float32(dtype):
+    """Also of float32 under autocast, and the backward pass outside of it, as fairseq runs it."""
     w = embeddings(2000, 8).detach()
     truth = w.to(dtype).double().requires_grad_()
     (expected,) = torch.autograd.grad(cosine_regularizer(truth) * 1e6, truth)
     half = w.to(dtype).requires_grad_()
-    found = cosine_regularizer(half)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = cosine_regularizer(half)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), cosine_regularizer(truth), rtol=1e-5, atol=1e-7)
     (gradient,) = torch.autograd.grad(found * 1e6, half)

@@ -28,14 +28,12 @@ def fused(monkeypatch):
     use(FusedLoss, monkeypatch)
 
 
-def problem(n=23, v=37, d=8, pads=5, seed=0, dtype=torch.float32, scale=1.0):
-    """H, W, b, y with padding, ω."""
-    generator = torch.Generator().manual_seed(seed)
-    h, w, b = (torch.randn(*size, generator=generator) for size in ((n, d), (v, d), (v,)))
-    y = torch.randint(2, v, (n,), generator=generator)
-    y[torch.randperm(n, generator=generator)[:pads]] = PAD
-    h, w, b = ((t * scale).to(dtype).to(DEVICE).requires_grad_() for t in (h, w, b))
-    return h, w, b, y.to(DEVICE), torch.rand(n, generator=generator).to(DEVICE)
+def problem(n=23, v=37, d=8, pads=5, dtype=torch.float32, scale=1.0):
+    """H, W, and y with padding."""
+    h, w = ((scale * torch.randn(size, d)).to(DEVICE, dtype).requires_grad_() for size in (n, v))
+    y = torch.randint(2, v, (n,))
+    y[torch.randperm(n)[:pads]] = PAD
+    return h, w, y.to(DEVICE)
 
 
 def leaves(*tensors, dtype=None):
@@ -77,7 +75,7 @@ def rounding(monkeypatch):
 def test_half_precision_is_no_worse_than_fairseqs(rounding, dtype, spread, loss_scale):
     """The distance of both gradients from the float64 truth, for logits of up to about ±40."""
     v, n, d = 5003, 24, 16
-    h, w, _, y, _ = problem(n, v, d, pads=0, dtype=dtype, scale=(spread / d**0.5) ** 0.5)
+    h, w, y = problem(n, v, d, pads=0, dtype=dtype, scale=(spread / d**0.5) ** 0.5)
 
     def gradients(loss_of, dtype):
         tensors = leaves(h, w, dtype=dtype)
@@ -93,7 +91,7 @@ def test_half_precision_is_no_worse_than_fairseqs(rounding, dtype, spread, loss_
 
 def test_factorized_softmax_takes_it_too():
     """Class by class, with the value and gradients of the chunked form."""
-    h, w, _, y, _ = problem()
+    h, w, y = problem()
     u = torch.randn(3, 8, device=DEVICE)
     classes = TokenClasses.of(torch.arange(37, device=DEVICE) % 3)
     ours, truth = leaves(h, w), leaves(h, w, dtype=torch.float64)
@@ -109,17 +107,17 @@ def test_factorized_softmax_takes_it_too():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_large_weights_of_positions_do_not_overflow(dtype):
-    h, w, _, y, importance = problem(dtype=dtype)
-    ours, truth = leaves(h, w), leaves(h, w, dtype=torch.float64)
-    gated_cross_entropy(*ours, y, position_weight=1000 * importance, ignore_index=PAD).loss.backward()
-    naive_gated_cross_entropy(*truth, y, position_weight=1000 * importance.double(), ignore_index=PAD).backward()
+    h, w, y = problem(dtype=dtype)
+    weights, ours, truth = 1000 * torch.rand(y.shape, device=DEVICE), leaves(h, w), leaves(h, w, dtype=torch.float64)
+    gated_cross_entropy(*ours, y, position_weight=weights, ignore_index=PAD).loss.backward()
+    naive_gated_cross_entropy(*truth, y, position_weight=weights.double(), ignore_index=PAD).backward()
     for found, right in zip(ours, truth, strict=True):
         assert (found.grad.double() - right.grad).norm() <= 0.02 * right.grad.norm()
 
 
 def test_autocast_decides_the_products(monkeypatch):
     """As for a linear layer; the gradients come in the dtype of their tensors."""
-    h, w, _, y, _ = problem()
+    h, w, y = problem()
     monkeypatch.setattr("agg_fairseq.functional.kernels.fused.autocast_dtype", lambda: torch.bfloat16)
     gated_cross_entropy(h, w, y, ignore_index=PAD).loss.backward()
     halves = leaves(h.bfloat16(), w.bfloat16())
@@ -198,7 +196,7 @@ def test_compiles_for_gpus(dtype, capability, tmp_path):
 def test_on_a_gpu():
     """V = 44,256, in each dtype: close to float64, and without waiting for the device; and autocast's dtype."""
     for dtype, bound in ((torch.float32, 1e-4), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)):
-        h, w, _, y, _ = problem(512, 44_256, 256, dtype=dtype, scale=0.25)
+        h, w, y = problem(512, 44_256, 256, dtype=dtype, scale=0.25)
         rare, *gates = (torch.rand(44_256, device=DEVICE) for _ in range(3))
         ours, truth = leaves(h, w), leaves(h, w, dtype=torch.float64)
         torch.cuda.set_sync_debug_mode("error")

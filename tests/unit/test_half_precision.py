@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from agg_fairseq.f2 import TokenClasses, equal_frequency, factorized_cross_entropy, joint_log_prob
-from agg_fairseq.functional import Gates, cosine_regularizer, gate_gradient, gated_cross_entropy
+from agg_fairseq.functional import Gates, gate_gradient, gated_cross_entropy
 
 PAD, VOCABULARY, POSITIONS, DIMENSION = 1, 44_256, 256, 64
 
@@ -146,15 +146,3 @@ def test_under_autocast(features, largest):
         under_autocast(lambda h, w: fairseq_loss(F.linear(h, w), y)),
         (h, w), (features, torch.float32), (2.0**15,),
     )  # fmt: skip
-
-
-def test_cosine_regularizer_under_autocast():
-    """Computed in float32 under autocast too, as is the backward pass, which fairseq runs outside of autocast."""
-    weight = torch.randn(3000, 16) + 0.3
-    expected = weight.clone().requires_grad_()
-    cosine_regularizer(expected).backward()
-    found = weight.clone().requires_grad_()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = cosine_regularizer(found)
-    loss.backward()
-    torch.testing.assert_close(found.grad, expected.grad)

@@ -20,7 +20,6 @@ from agg_fairseq.evaluation.text_metrics import FIELDS, read_texts
 from scripts.data.files import Text
 from scripts.data.prepared_folder import prepare_folder
 from scripts.data.wikitext_source import EMPTY_LINE, _rows
-from scripts.experiments.corpora import _prepared
 from scripts.experiments.experiment import Corpus, Model, Workspace
 from scripts.experiments.training import check_settings, settings_of
 from tests.hostile import AMOUNTS, damaged, refusal, special_files
@@ -110,20 +109,15 @@ def prepare(path):
     return SETTINGS
 
 
+def settings_of_a_model():
+    return settings_of(Workspace("tiny", None, dry=True), MODEL)
+
+
 def trained(path):
     path.rename(path.parent / "settings.json")
     (path.parent / "done").touch()
     check_settings(Workspace("tiny", path.parents[1], dry=True), MODEL)
     return settings_of_a_model()
-
-
-def prepared(path):
-    path.rename(path.parent / "manifest.json")
-    return _prepared(Workspace("tiny", path.parent, train=False), MODEL.corpus, path.parent).manifest
-
-
-def settings_of_a_model():
-    return settings_of(Workspace("tiny", None, dry=True), MODEL)
 
 
 OF_SCRIPTS = {
@@ -133,7 +127,6 @@ OF_SCRIPTS = {
     ),
     "manifest": (json.dumps(MANIFEST).encode(), prepare, lambda content: json.loads(content)["settings"]),
     "settings of a model": (json.dumps(settings_of_a_model()).encode(), trained, json.loads),
-    "manifest of a model": (json.dumps(MANIFEST).encode(), prepared, json.loads),
     "parquet": (written_parquet(), lambda path: list(_rows(path)), lambda content: [row or EMPTY_LINE for row in ROWS]),
 }  # fmt: skip
 CASES = {**TEXT_FILES, **OF_SCRIPTS}

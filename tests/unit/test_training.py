@@ -1,14 +1,13 @@
 """Which model a folder holds: a model of other settings is never measured in place of the one that is asked for."""
 
 import json
-import os
 
 import pytest
 
 from agg_fairseq.errors import UserError
 from scripts.experiments import agg, cosreg, training
 from scripts.experiments.experiment import Corpus, Model, Workspace
-from scripts.experiments.training import check_settings, is_newer, overrides_of, settings_of
+from scripts.experiments.training import check_settings, overrides_of, settings_of
 
 MODEL = Model("m", "cures/mle", Corpus("c", ("p",), "words"), ("optimization.max_update=1",))
 OF_MULTI30K = Model("mle", "wmt14_en_de/mle", MODEL.corpus, ("a.b=1",))
@@ -90,15 +89,3 @@ def test_sizes_and_their_order(workspace):
     assert overrides_of(workspace("x=1", scale="small"), agg.STATIC) == ["size=small", *agg.STATIC.overrides, "x=1"]
     assert overrides_of(workspace(scale="paper"), agg.STATIC)[0] == "size=agg"
     assert [overrides_of(workspace(scale=scale), cosreg.AWD) for scale in ("small", "paper")] == [[], []]
-
-
-def test_what_is_made_from_an_older_file_is_not_new(tmp_path):
-    source, output = tmp_path / "source", tmp_path / "output"
-    source.touch()
-    assert not is_newer(output, source)
-    output.touch()
-    os.utime(output, (1e9, 1e9))
-    os.utime(source, (1e9, 1e9))
-    assert is_newer(output, source)
-    os.utime(source, (2e9, 2e9))
-    assert not is_newer(output, source)
