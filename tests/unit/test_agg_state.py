@@ -67,15 +67,6 @@ def test_warns_once_where_most_tokens_are_rare(caplog, gates, expected):
         assert sum("of the vocabulary is rare" in record.message for record in caplog.records) == told
 
 
-def test_a_restored_state_goes_on_as_the_whole():
-    whole, first, second = (AggState(V, alpha=0.6, window=2) for _ in range(3))
-    expected = trained(whole)[3:]
-    trained(first, UPDATES[:3])
-    second.load_checkpoint_state(first.checkpoint_state())
-    for found, gates in zip(trained(second, UPDATES[3:], 3), expected, strict=True):
-        assert all(torch.equal(getattr(found, name), vector) for name, vector in gates.vectors().items())
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

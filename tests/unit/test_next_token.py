@@ -94,16 +94,6 @@ def test_offsets_are_those_of_the_greatest_likelihood(groups, predictions):
         assert calibrated.calibrated_expected_over_observed()[name] == pytest.approx(1, abs=1e-6)
 
 
-def test_calibrated_measures_are_those_of_the_shifted_logits(groups, predictions):
-    log_probs, target = predictions
-    offsets = torch.tensor([0.0, -1.5, 2.5], dtype=torch.float64)
-    shifted = (log_probs + torch.cat([offsets, torch.zeros(1)])[groups.of_token]).log_softmax(1)
-    found, expected = added(groups, predictions, offsets=offsets), added(groups, (shifted, target))
-    assert found.calibrated_perplexity() == pytest.approx(expected.perplexity(), rel=1e-9)
-    assert found.calibrated_expected_over_observed() == pytest.approx(expected.expected_over_observed(), rel=1e-9)
-    assert found.perplexity() == added(groups, predictions).perplexity()
-
-
 def test_offsets_that_cannot_be_fitted(groups, predictions):
     log_probs, target = predictions
     with pytest.raises(ValueError, match="found no rare targets"):

@@ -15,16 +15,12 @@ def run(optimizer, parameters, gradients):
         optimizer.step()
 
 
-def problem(updates):
-    shapes = [(4, 3), (5,)]
-    parameters = [torch.nn.Parameter(torch.randn(shape, dtype=torch.float64)) for shape in shapes]
-    return parameters, [[torch.randn(shape, dtype=torch.float64) for shape in shapes] for _ in range(updates)]
-
-
 @pytest.mark.parametrize("before", [0, 7])
 def test_equals_asgd_of_torch_after_the_trigger(before):
     """To the precision of the float32 in which torch keeps the weight of an iterate in the average."""
-    parameters, gradients = problem(20)
+    shapes = [(4, 3), (5,)]
+    parameters = [torch.nn.Parameter(torch.randn(shape, dtype=torch.float64)) for shape in shapes]
+    gradients = [[torch.randn(shape, dtype=torch.float64) for shape in shapes] for _ in range(20)]
     copies = copy.deepcopy(parameters)
     ours = NTASGD(parameters, lr=0.25, weight_decay=0.01, patience=5 if before else 0)
     run(ours, parameters, gradients[:before])
@@ -76,34 +72,3 @@ def test_errors():
     for options in ({"lr": -1.0}, {"lr": 1.0, "patience": -1}, {"lr": math.nan}):
         with pytest.raises(ValueError, match="expected a finite value of at least 0, got (-1|nan)"):
             NTASGD([torch.nn.Parameter(torch.zeros(1))], **options)
-
-
-@pytest.mark.parametrize("swapped", [False, True])
-@pytest.mark.parametrize("stop", [3, 9])  # averaging begins after the sixth update
-def test_goes_on_bit_for_bit_from_its_state(swapped, stop):
-    parameters, gradients = problem(20)
-    losses = [5.0, 4.0, 4.5, 4.6, 4.7]
-
-    def train(optimizer, parameters, start, end):
-        for number in range(start, end):
-            run(optimizer, parameters, [gradients[number]])
-            if number % 2 and number // 2 < len(losses):
-                optimizer.observe(losses[number // 2], number)
-
-    halves, copies = copy.deepcopy(parameters), copy.deepcopy(parameters)
-    whole, half = (NTASGD(one, lr=0.2, patience=1) for one in (copies, halves))
-    train(whole, copies, 0, 20)
-    train(half, halves, 0, stop)
-    assert whole.averaging and half.averaging is (stop == 9)
-    if swapped:
-        half.swap()
-    resumed = copy.deepcopy(halves)
-    rest = NTASGD(resumed, lr=1.0)
-    rest.load_state_dict(copy.deepcopy(half.state_dict()))
-    if rest.swapped:
-        rest.swap()
-    train(rest, resumed, stop, 20)
-    assert all(map(torch.equal, resumed, copies))
-    rest.swap()
-    whole.swap()
-    assert all(map(torch.equal, resumed, copies))

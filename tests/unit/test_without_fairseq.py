@@ -100,8 +100,6 @@ def test_a_run_where_a_checkpoint_is_wanted_and_the_reverse(place, capsys):
     by_folder = capsys.readouterr().out
     assert run("isotropy {}/lm/checkpoint_best.pt", place) == 0
     assert capsys.readouterr().out == by_folder  # and the same name of the row
-    assert run("isotropy {}/data", place) == 2
-    assert "found neither checkpoint_best.pt nor checkpoint_last.pt in it" in capsys.readouterr().err
     for command in (
         "plot isotropy {}/lm/checkpoint_best.pt -o {}/out.png",
         "report {}/lm/checkpoint_best.pt -o {}/r.html",
