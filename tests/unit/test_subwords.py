@@ -1,7 +1,6 @@
 import io
 import json
 import sys
-from pathlib import Path
 
 import pytest
 from fairseq.data import Dictionary
@@ -92,13 +91,6 @@ def test_codes(tmp_path, kind):
     expected = {"low": ["low"], "slow": ["s@@", "low"], "lower": ["lower"], "los": ["lo@@", "s"], "s": ["s"]}
     assert {word: words.split(word) for word in expected} == expected
     assert words.indices("slow") == [6, 4] and words.indices("los") == []
-
-
-def test_files_that_are_missing():
-    with pytest.raises(UserError, match="--gpt2-encoder-json: found no file None; name the file"):
-        splitter("gpt2", Dictionary())
-    with pytest.raises(UserError, match="--bpe-codes: found no file nowhere"):
-        splitter("fastbpe", Dictionary(), bpe_codes=Path("nowhere"))
 
 
 @pytest.mark.parametrize("package", ["sentencepiece", "fastBPE", "subword_nmt"])

@@ -62,9 +62,7 @@ def test_of_two_values_the_last_one_counts(workspace):
     [
         (agg.STATIC, "paper", "wikitext103/agg-static", []),
         (agg.STUDY_MLE, "small", "wikitext103/agg-study-mle", ["size=small"]),
-        (agg.SWEEP[0.01], "paper", "wikitext103/agg-alpha", ["criterion.agg_alpha=0.01"]),
         (agg.EARLY, "tiny", "wikitext103/agg-study-mle", sorted([*agg.EARLY.scaled["tiny"], "size=tiny"])),
-        (cosreg.EXPERIMENTS["cosreg-2"].methods[4].model, "paper", "wmt14_en_de/cosreg-big-cosreg", []),
         (cosreg.EXPERIMENTS["cosreg-2"].methods[8].model, "paper", "wmt14_en_de/cosreg-de-en-base-mle", []),
         (OF_MULTI30K, "tiny", "wmt14_en_de/agg-base-mle", ["a.b=1", "size=tiny"]),
     ],
