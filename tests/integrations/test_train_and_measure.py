@@ -16,7 +16,7 @@ pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]
 from agg_fairseq.integrations import load_pretrained
 from agg_fairseq.integrations.transformers import GatedLoss
 
-WORDS, LENGTH = VOCABULARY - 4, 16
+WORDS, LENGTH = VOCABULARY - 4, 32  # the positions of the models
 SCALED = {"logits_scaling": 0.5, "head_dim": "default", "tie_word_embeddings": False}
 MODELS = {
     "gemma": lambda: llama_like("Gemma2", final_logit_softcapping=5.0),
@@ -67,8 +67,7 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
         assert main([*map(str, arguments), "--text", str(text), "--json", str(tmp_path / "found.json")]) == 0
         return json.loads((tmp_path / "found.json").read_text())
 
-    arguments = ("eval-lm", "--path", tmp_path / kind, "--tokens-per-sample", LENGTH, "--calibrate", text)
-    (found,) = measured(*arguments)["checkpoints"]
+    (found,) = measured("eval-lm", "--path", tmp_path / kind, "--calibrate", text)["checkpoints"]
     assert found["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
     assert found["calibrated_perplexity"]["total"] <= found["perplexity"]["total"]
     with torch.no_grad():
