@@ -1,12 +1,12 @@
 """The diffs of examples/nanogpt.md, applied to a script in the style of nanoGPT."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.conftest import ROOT
+
 PAGE, SCRIPT = ROOT / "examples" / "nanogpt.md", ROOT / "tests" / "nanogpt_style.py"
 
 
@@ -28,7 +28,7 @@ def train(source, folder, **overrides):
     return namespace
 
 
-def test_trains_with_gates(tmp_path):
+def test_trains_with_gates_also_distributed(tmp_path):
     own, gated = train(SCRIPT.read_text(), tmp_path), train(changed_script(), tmp_path)
     assert gated["losses"][0] == pytest.approx(own["losses"][0], rel=1e-5)  # the first update is not gated
     assert gated["losses"] == pytest.approx(own["losses"], rel=0.1)
@@ -36,6 +36,14 @@ def test_trains_with_gates(tmp_path):
     counter = gated["counter"]
     assert (counter.updates, int(counter.appearances.sum())) == (6, 6 * 2 * 3 * 8)
     assert gated["model"](torch.zeros(1, 4, dtype=torch.long))[0].shape == (1, 1, 40)
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        distributed = train(changed_script(), tmp_path, ddp=True)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert distributed["losses"] == pytest.approx(gated["losses"], rel=1e-5)
+    assert distributed["counter"].appearances.equal(counter.appearances)
 
 
 def test_resumes_bit_for_bit(tmp_path):
@@ -45,15 +53,3 @@ def test_resumes_bit_for_bit(tmp_path):
     assert resumed["losses"] == whole["losses"][3:]
     assert resumed["model"].lm_head.weight.equal(whole["model"].lm_head.weight)
     assert resumed["counter"].appearances.equal(whole["counter"].appearances)
-
-
-def test_trains_with_distributed_data_parallel(tmp_path):
-    alone = train(changed_script(), tmp_path)
-    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        distributed = train(changed_script(), tmp_path, ddp=True)
-    finally:
-        torch.distributed.destroy_process_group()
-    assert distributed["losses"] == pytest.approx(alone["losses"], rel=1e-5)
-    assert distributed["counter"].appearances.equal(alone["counter"].appearances)

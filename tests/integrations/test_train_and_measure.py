@@ -8,7 +8,7 @@ import torch
 
 from agg_fairseq.cli.main import main
 from tests.conftest import zipf_text
-from tests.small_transformers import VOCABULARY, gpt2, llama_like
+from tests.small_transformers import VOCABULARY, gpt2, llama_like, save_word_tokenizer
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
@@ -29,13 +29,10 @@ MODELS = {
 @pytest.mark.parametrize("kind", MODELS)
 def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
     """20 updates; transformers alone loads the same model, unless its class has no place for the log-unigram bias."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-    tokens = ["<unk>", *(f"w{index}" for index in range(WORDS)), "[unused0]", "[unused1]", "[unused2]"]
-    splitter = Tokenizer(models.WordLevel({token: row for row, token in enumerate(tokens)}, "<unk>"))
-    splitter.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=splitter, unk_token="<unk>")
+    save_word_tokenizer(tmp_path, WORDS + 1)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"), unk_token="<unk>")
     text = tmp_path / "text"
     text.write_text("\n".join(zipf_text(100, words=WORDS)) + "\n")
     ids = torch.tensor(tokenizer(text.read_text())["input_ids"])

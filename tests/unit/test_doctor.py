@@ -7,20 +7,15 @@ from agg_fairseq.cli import doctor
 from agg_fairseq.cli.main import main
 
 
-def test_content_here(capsys):
-    assert main(["doctor"]) == 0
-    printed = capsys.readouterr().out
-    assert "functional API: ready; training with fairseq: ready" in printed
-    assert all(name in printed for name in ("Python", "torch", "fairseq", "hydra", "omegaconf", "numpy", "GPU"))
-
-
 def test_what_it_finds(capsys, monkeypatch):
     versions = doctor.installed_versions()
     monkeypatch.setattr(doctor, "_gpus", lambda: ["a card"])
     found = doctor.importlib.util.find_spec
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None if name == "triton" else found(name))
     assert main(["doctor"]) == 0
-    assert "note: found a GPU but no Triton" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "functional API: ready; training with fairseq: ready" in printed
+    assert "note: found a GPU but no Triton" in printed
     monkeypatch.setattr(doctor, "installed_versions", lambda: versions | {"fairseq": None})
     assert main(["doctor"]) == 1
     printed = capsys.readouterr().out

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import grad
 
 from agg_fairseq.functional import Gates, face_weights, gated_cross_entropy, naive_gated_cross_entropy
 from tests.waiting import use
@@ -60,10 +61,6 @@ def problem(n=13, v=11, d=5, pads=3, rare=None, dtype=torch.float64, device="cpu
     return *(t.requires_grad_() for t in (h, w, b)), y.to(device), weights, Gates(rare, g1, g2)
 
 
-def gradients(loss, *tensors):
-    return torch.autograd.grad(loss, tensors)
-
-
 BOTH = ("gate_common", "gate_rare")
 
 
@@ -90,7 +87,7 @@ def test_equals_the_paper(form, sizes, given, shift, options):
     out = gated_cross_entropy(
         h, w, y, bias=b, gates=group, position_weight=weights, ignore_index=PAD, predict=True, **options
     )
-    found = [out.loss, out.terms.sum(), out.nll, *gradients(out.loss, h, w, b)]
+    found = [out.loss, out.terms.sum(), out.nll, *grad(out.loss, (h, w, b))]
 
     h, w, b, weights = (t.detach().double().requires_grad_() for t in (h, w, b, weights))
     gates = Gates(gates.rare, **{name: vector.double() for name, vector in vectors.items()})
@@ -103,7 +100,7 @@ def test_equals_the_paper(form, sizes, given, shift, options):
     plain, everything = paper_loss(h, w, b, y, weights, gates, smoothing or 0, change)
     logits = change(h @ w.t() + b)
     nll = F.cross_entropy(logits, y, ignore_index=PAD, reduction="none")
-    expected = [plain, plain, nll, *gradients(everything, h, w, b)]
+    expected = [plain, plain, nll, *grad(everything, (h, w, b))]
     tolerance = {} if form["dtype"] == torch.float64 else {"rtol": 1e-5, "atol": 1e-5}
     torch.testing.assert_close([t.double() for t in found], expected, **tolerance)
     predicted = logits[range(len(y)), out.prediction]
@@ -112,7 +109,7 @@ def test_equals_the_paper(form, sizes, given, shift, options):
     naive = naive_gated_cross_entropy(
         h, w, y, bias=b, gates=gates, position_weight=weights, ignore_index=PAD, **options
     )
-    torch.testing.assert_close([naive, *gradients(naive, h, w, b)], [plain, *expected[3:]])
+    torch.testing.assert_close([naive, *grad(naive, (h, w, b))], [plain, *expected[3:]])
 
 
 @pytest.mark.parametrize("wanted", [(True, False), (False, True), (False, False)])
@@ -140,7 +137,7 @@ def test_padding_adds_nothing(form):
     expected = gated_cross_entropy(clean, w, y[y != PAD], gates=gates).loss
     found = gated_cross_entropy(spoilt[None], w, y[None], gates=gates, ignore_index=PAD).loss
     torch.testing.assert_close(found, expected)
-    (into_h, into_w), (its_h, its_w) = gradients(found, spoilt, w), gradients(expected, clean, w)
+    (into_h, into_w), (its_h, its_w) = grad(found, (spoilt, w)), grad(expected, (clean, w))
     torch.testing.assert_close(into_w, its_w)
     torch.testing.assert_close(into_h[y != PAD], its_h)
     assert (into_h[y == PAD] == 0).all()
@@ -150,7 +147,7 @@ def test_nothing_but_padding_and_nothing_at_all(form):
     h, w, b, y, _, gates = problem(**form)
     for features, target in ((h, torch.full_like(y, PAD)), (h[:0], y[:0])):
         out = gated_cross_entropy(features, w, target, bias=b, gates=gates, ignore_index=PAD)
-        assert out.loss == 0 and not any(t.any() for t in gradients(out.loss, h, w, b))
+        assert out.loss == 0 and not any(t.any() for t in grad(out.loss, (h, w, b)))
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # of the interpreter
@@ -176,7 +173,7 @@ def test_operands_of_any_stride(form):
         group = Gates(change(gates.rare), change(gates.gate_common), zero)
         given = {"bias": change(b.detach()), "gates": group, "position_weight": change(weights)}
         loss = gated_cross_entropy(h, w, change(y), ignore_index=PAD, **given).loss
-        results.append([loss.detach(), *gradients(loss, h, w)])
+        results.append([loss.detach(), *grad(loss, (h, w))])
     assert all(map(torch.equal, *results))
 
 
@@ -213,7 +210,7 @@ def test_large_logits_stay_finite_and_small_losses_keep_their_digits():
     w = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]], requires_grad=True)
     out = gated_cross_entropy(h, w, torch.tensor([1]))
     assert out.loss.item() == pytest.approx(400.0)
-    assert all(gradient.isfinite().all() for gradient in gradients(out.loss, h, w))
+    assert all(gradient.isfinite().all() for gradient in grad(out.loss, (h, w)))
     # the target is the largest logit, at 8,000: −log P is log(1 + e^−2), not the difference of two large numbers
     loss = gated_cross_entropy(torch.tensor([[1.0]]), torch.tensor([[8000.0], [7998.0]]), torch.tensor([0])).loss
     assert loss.item() == pytest.approx(0.126928, abs=1e-6)
@@ -223,7 +220,7 @@ def test_gradients_come_in_the_dtype_of_their_tensors():
     h, w, _, y, *_ = problem(dtype=torch.float32)
     h16 = h.detach().half().requires_grad_()
     out = gated_cross_entropy(h16, w, y, ignore_index=PAD)
-    assert [gradient.dtype for gradient in gradients(out.loss, h16, w)] == [torch.float16, torch.float32]
+    assert [gradient.dtype for gradient in grad(out.loss, (h16, w))] == [torch.float16, torch.float32]
 
 
 def test_backward_runs_once():

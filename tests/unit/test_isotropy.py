@@ -1,6 +1,4 @@
-import doctest
 import math
-import re
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from agg_fairseq.metrics import (
     principal_projection,
     singular_values,
 )
-from tests.conftest import ROOT
 from tests.isoscore import algorithm_1
 
 
@@ -123,12 +120,3 @@ def test_geometry_where_a_measure_is_not_defined():
     ]  # fmt: skip
     assert [name for name, value in equal._asdict().items() if math.isnan(value)] == ["mean_cosine_centered"]
     assert equal.mean_share == pytest.approx(1) and equal.isotropy_centered == 1
-
-
-def test_the_examples_of_the_documentation():
-    """A shift of all rows moves I(W) to near 1; the output is what the page shows."""
-    text = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
-    [example] = re.findall(r"```python\n(>>> .*?)```", text, re.DOTALL)
-    runner = doctest.DocTestRunner()
-    runner.run(doctest.DocTestParser().get_doctest(example, {}, "evaluation.md", None, 0))
-    assert runner.tries == 9 and runner.failures == 0
