@@ -121,7 +121,7 @@ def word_starts(pieces: Collection[str]) -> tuple[str, ...]:
 
 
 def escaped(token: str, *, byte_level: bool) -> str:
-    """A token as text in quotes, with escapes for what cannot be read: bytes that are no whole character, spaces.
+    r"""A token as text in quotes, with escapes for what cannot be read: bytes that are no whole character, spaces.
 
     `byte_level`: do its characters stand for bytes, as those of GPT-2 do?
 

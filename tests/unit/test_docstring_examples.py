@@ -9,15 +9,13 @@ import torch
 
 from tests.conftest import ROOT
 
-EXAMPLES = """
-awd_lstm.nt_asgd f2.cross_entropy f2.factorized_softmax f2.frequency_classes functional.gated_cross_entropy
-functional.log_unigram integrations.objective modules.token_counter modules.unigram_linear optim.coupled_adam
-""".split()
+EXAMPLES = sorted(path for path in (ROOT / "agg_fairseq").rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_examples(name):
-    result = doctest.testmod(importlib.import_module(f"agg_fairseq.{name}"))
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples(path):
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    result = doctest.testmod(importlib.import_module(module))
     assert result.attempted > 0 and result.failed == 0
 
 
