@@ -154,6 +154,8 @@ def test_a_damaged_file_is_read_right_or_refused_in_one_line(amount, valid, read
 @pytest.mark.parametrize("name", TEXT_FILES)
 def test_what_is_no_file_is_refused_at_once(name, tmp_path):
     signal.alarm(60)  # ends the process of a reader that waits for what never comes
-    for path in special_files(tmp_path).values():
-        assert refusal(TEXT_FILES[name][1], path)[0] is not None
-    signal.alarm(0)
+    try:
+        for path in special_files(tmp_path).values():
+            assert refusal(TEXT_FILES[name][1], path)[0] is not None
+    finally:
+        signal.alarm(0)
