@@ -1,5 +1,6 @@
 """The commands of `agg-fairseq`, called in the process of the tests, and small checkpoints to measure."""
 
+import pytest
 import torch
 from fairseq.trainer import Trainer
 
@@ -23,6 +24,16 @@ def refused(capsys, *arguments):
     assert main(list(map(str, arguments))) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and error.startswith("agg-fairseq ") and ": error: " in error, error
+    return error
+
+
+def one_line(capsys, call, *arguments, **options):
+    """The line with which a call ends a training, with status 2."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        call(*arguments, **options)
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and error.count("\n") == 1, error
     return error
 
 
@@ -50,9 +61,11 @@ def save_checkpoint(path, weight, task):
     return path
 
 
-def save_model(path, data, *options, base=LM, updates=0):
-    """A checkpoint as fairseq-train saves it after a few updates."""
+def save_model(path, data, *options, base=LM, updates=0, std=None):
+    """A checkpoint as fairseq-train saves it after a few updates, or with parameters drawn with this deviation."""
     cfg, task, model, criterion = build(data, "--criterion", "mle", *options, base=base)
+    for parameter in model.parameters() if std else ():
+        torch.nn.init.normal_(parameter, std=std)
     trainer = Trainer(cfg, task, model, criterion)
     for _, batch in zip(range(updates), batches(cfg, task), strict=False):
         trainer.train_step([batch])
@@ -63,8 +76,11 @@ def save_model(path, data, *options, base=LM, updates=0):
 
 
 def changed(path, target, change):
-    """A copy of a checkpoint with something changed."""
     state = torch.load(path, weights_only=True)
     change(state)
     torch.save(state, target)
     return target
+
+
+def diverge(state):
+    state["model"]["decoder.output_projection.weight"][3, 0] = float("nan")

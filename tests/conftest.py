@@ -88,20 +88,21 @@ def run_command(*arguments, check=True, cwd=ROOT, env=None, timeout=1800):
 
 
 def call(program, *arguments):
-    """A command line of fairseq in this process: starting Python and torch anew would take most of the time.
+    """Exit status, output, logged lines and errors of a command line of fairseq in this process, with this package.
 
-    Returns:
-        Exit status; what it printed; its logged lines; its errors.
+    The arguments may name another plug-in.
     """
     from fairseq import checkpoint_utils
 
+    register()
     out, err, log = io.StringIO(), io.StringIO(), io.StringIO()
     root, level, before = logging.getLogger(), logging.root.level, sys.argv
     handlers = {logger: list(logger.handlers) for logger in _loggers()}
     root.addHandler(logging.StreamHandler(log))
     root.setLevel(logging.INFO)
     vars(checkpoint_utils.save_checkpoint).pop("best", None)  # of the last call in this process
-    sys.argv = [str(argument) for argument in (f"fairseq-{program}", *arguments)]
+    plugin = () if program == "preprocess" or "--user-dir" in arguments else ("--user-dir", ROOT / "agg_fairseq")
+    sys.argv = [str(argument) for argument in (f"fairseq-{program}", *arguments, *plugin)]
     status = 0
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -116,6 +117,15 @@ def call(program, *arguments):
     return status, out.getvalue(), log.getvalue(), err.getvalue()
 
 
+def register():
+    """What --user-dir does, also where the package was imported before fairseq."""
+    from agg_fairseq import criterions, models, tasks  # noqa: F401 — importing registers
+    from agg_fairseq.checkpoints.fairseq_checkpoint import allow_namespaces
+    from agg_fairseq.optim import fairseq_optimizers  # noqa: F401
+
+    allow_namespaces()
+
+
 def _loggers():
     return [logging.root, *(one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger))]
 
@@ -128,31 +138,13 @@ def called(program, *arguments):
 
 
 def options_of_workers(folder):
-    """For each of two workers of fairseq's over gloo, the options that make it one; they meet at a file in the folder.
-
-    A free port could be taken by another test before they meet.
-    """
+    """For each of two workers over gloo, the options that make it one. They meet at a file: a port could be taken."""
     shared = ("--distributed-backend", "gloo", "--distributed-no-spawn", "--distributed-world-size", "2")
     meeting = ("--distributed-init-method", f"file://{folder}/meeting-{next(MEETINGS)}")
     return [[*shared, *meeting, "--distributed-rank", str(rank)] for rank in range(2)]
 
 
 MEETINGS = itertools.count()
-
-
-def two_processes(folder, *command):
-    """A command as two processes: each gets the options that make it a worker; `folder` is theirs."""
-    workers = [
-        subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for options in options_of_workers(folder)
-    ]
-    try:
-        for worker in workers:
-            output, _ = worker.communicate(timeout=1800)
-            assert worker.returncode == 0, output[-3000:]
-    finally:
-        for worker in workers:
-            worker.kill()
 
 
 def zipf_text(lines, words=60, seed=0, prefix="w"):
@@ -201,23 +193,33 @@ def mt_data(tmp_path_factory):
     return preprocessed(tmp_path_factory.mktemp("mt"), texts, "-s", "en", "-t", "de", "--joined-dictionary")
 
 
-SMALL_LM = (
+TINY_LM = (
     "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 "
     "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --tokens-per-sample 16 "
-    "--max-tokens 64 --share-decoder-input-output-embed --optimizer adam --lr 0.01 --cpu --seed 3 --num-workers 0 "
-    "--log-format json --log-interval 1 --max-update 6 --save-interval-updates 2 --no-epoch-checkpoints"
+    "--max-tokens 64"
 ).split()
+SMALL_LM = [*TINY_LM, *(
+    "--share-decoder-input-output-embed --optimizer adam --lr 0.01 --cpu --seed 3 --num-workers 0 --log-format json "
+    "--log-interval 1 --max-update 6 --save-interval-updates 2 --no-epoch-checkpoints"
+).split()]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def translator(mt_data, tmp_path_factory):
+    """A checkpoint of a translation model with one embedding for all."""
+    from tests.commands import save_model
+    from tests.small_trainings import MT
+
+    return save_model(tmp_path_factory.mktemp("mt") / "checkpoint.pt", mt_data, "--share-all-embeddings", base=MT)
 
 
 @pytest.fixture(scope="session")
 def lm_runs(lm_data, tmp_path_factory):
     """A folder with the runs `mle` and `agg` of fairseq-train: a checkpoint every 2 of 6 updates, and `train.log`."""
-    import agg_fairseq.criterions  # noqa: F401 — registers them, also where the package was imported before fairseq
-
     folder = tmp_path_factory.mktemp("runs")
     for name, options in {"mle": (), "agg": ("--agg-rare-fraction", "0.3")}.items():
         run = folder / name
         run.mkdir()
         saved = ("--save-dir", run, "--log-file", run / "train.log")
-        called("train", lm_data, "--user-dir", ROOT / "agg_fairseq", *SMALL_LM, "--criterion", name, *options, *saved)
+        called("train", lm_data, *SMALL_LM, "--criterion", name, *options, *saved)
     return folder

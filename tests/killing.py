@@ -23,11 +23,7 @@ CHECKPOINT = re.compile(r"checkpoint.*\.pt")
 
 
 def train(arguments, log, moment=None, timeout=1800):
-    """One process of fairseq-train.
-
-    Returns:
-        Exit status; what it printed and logged is in `log`, and in `log`.targets the tokens of each update.
-    """
+    """The exit status of fairseq-train. What it printed is in `log`, and in `log`.targets the tokens of each update."""
     return _ended([_started(arguments, log, moment)], timeout)[0]
 
 

@@ -21,7 +21,6 @@ def binarize_here(text, folder, workers, options):
 
 
 def binarized(folder, split, dictionary="dict.txt"):
-    """The tokens of a file of data-bin, line by line."""
     symbols = Dictionary.load(str(folder / "data-bin" / dictionary))
     dataset = data_utils.load_indexed_dataset(str(folder / "data-bin" / split), symbols)
     return [[symbols[index] for index in line[:-1]] for line in dataset]

@@ -55,7 +55,6 @@ class ForkedTraining:
 
 
 def generate_forked(command, stdout, stderr, **options):
-    """fairseq-generate, as `measures.py` runs it."""
     result = run_forked([os.path.basename(command[0]), *command[1:]], cwd=os.getcwd(), env=os.environ, timeout=1800)
     stdout.write(result.stdout.encode())
     stderr.write(result.stderr.encode())
@@ -63,7 +62,6 @@ def generate_forked(command, stdout, stderr, **options):
 
 
 def reproduce(*arguments, check=True, cwd=ROOT):
-    """The status of reproduce.sh, and what it printed."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(cwd)
@@ -89,7 +87,6 @@ def rows(text):
 
 
 def head_of(source, target, names, lines):
-    """Copies the first lines of some files."""
     target.mkdir()
     for name in names:
         count = next(count for part, count in lines.items() if part in name)

@@ -78,13 +78,11 @@ def train(kind, wrap, updates=range(UPDATES), state=None):
 
 
 def whole(model):
-    """The parameters, gathered from the workers."""
     found = model.state_dict().items()
     return {name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor for name, tensor in found}
 
 
 def with_resume(kind, wrap):
-    """After all updates at once, and with a resume after half of them."""
     half = train(kind, wrap, range(UPDATES // 2))
     return {"whole": train(kind, wrap), "resumed": train(kind, wrap, range(UPDATES // 2, UPDATES), half)}
 

@@ -1,21 +1,17 @@
 """Small trainings inside fairseq's own task and trainer, without its command lines."""
 
-import pytest
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
-import agg_fairseq.criterions
-import agg_fairseq.models  # noqa: F401 — registers, as the line before
 from agg_fairseq.fairseq_glue.trainer import fill_placeholder
+from tests.conftest import TINY_LM, register
 
-LM = (
-    "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 "
-    "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --dropout 0 --tokens-per-sample 16 "
-    "--max-tokens 64"
-).split()
+register()
+
+LM = [*TINY_LM, "--dropout", "0"]
 MT = "--task translation --arch transformer_tiny --dropout 0 --max-tokens 64".split()
 F2_LM = [*LM, "--arch", "transformer_lm_f2"]
 F2_MT = [*MT, "--arch", "transformer_f2_tiny"]
@@ -28,10 +24,9 @@ COMMON = (
     "--num-workers 0"  # no processes that read ahead: starting them would take most of the time
 ).split()
 
-AGPS = ("--criterion", "agps", "--agps-rare-rank", 20, "--agps-mu1", 30, "--agps-mu2", 5)
 EVERY_CRITERION = {
     **{name: ("--criterion", name) for name in ("mle", "agg", "face", "cosreg", "unlikelihood")},
-    "agps": AGPS,
+    "agps": ("--criterion", "agps", "--agps-rare-rank", 20, "--agps-mu1", 30, "--agps-mu2", 5),
     "freeze_rare": ("--criterion", "freeze_rare"),
     "freeze_rare bc": ("--criterion", "freeze_rare", "--freeze-parts", "bc"),
     "unlikelihood_sequence": (
@@ -63,8 +58,7 @@ FAMILIES = {
     "transformer_lm, tied": (*LM, TIED),
     "transformer_lm, checkpointed": (*LM, "--checkpoint-activations"),
     "transformer_lm, adaptive input": (*LM, "--adaptive-input", "--adaptive-input-cutoff", "20,40"),
-    "transformer_lm_unigram": ("--arch", "transformer_lm_unigram", *(part for part in LM if part != "transformer_lm"
-                                                                     and part != "--arch")),
+    "transformer_lm_unigram": (*LM, "--arch", "transformer_lm_unigram"),
     "fconv_lm": lm("fconv_lm", "--decoder-layers", "[(16, 3)] * 2", "--decoder-embed-dim", "8"),
     "lightconv_lm": lm("lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]"),
     "lightconv_lm, tied": lm("lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]", TIED),
@@ -120,17 +114,14 @@ def batches(cfg, task, split="train"):
     return [batch for batch in iterator if "net_input" in batch]
 
 
-def trainer_for(data, *arguments, base=LM):
+def trainer_for(data, *arguments, base=LM, cpu=True):
     cfg, task, model, criterion = build(data, *arguments, base=base)
+    cfg.common.tpu = False  # fairseq-train takes --bf16 for a TPU; fairseq-hydra-train does not
+    cfg.common.cpu = cpu
     trainer = Trainer(cfg, task, model, criterion)
     iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
     trainer.begin_epoch(1)
     return trainer, iterator
-
-
-def first_batch(data, base):
-    cfg, task, *_ = build(data, "--criterion", "mle", base=base)
-    return batches(cfg, task)[0]
 
 
 def gradients(trainer, batch, update=0):
@@ -159,26 +150,11 @@ def logged(criterion, logs):
 
 
 def small_trainer(data, *options, save=None, cpu=True):
-    """A trainer in the mode and with the criterion that the options name, and its iterator."""
     base = F2_LM if "f2_softmax" in options else LM
     folder = ("--save-dir", save) if save else ()
-    cfg, task, model, criterion = build(data, TIED, *options, *folder, base=base)
-    cfg.common.tpu = False  # fairseq-train takes --bf16 for a TPU; fairseq-hydra-train does not
-    cfg.common.cpu = cpu
-    trainer = Trainer(cfg, task, model, criterion)
-    return trainer, trainer.get_train_iterator(epoch=1, load_dataset=True)
+    return trainer_for(data, TIED, *options, *folder, base=base, cpu=cpu)
 
 
 def rare_rows(trainer):
     weight = trainer.model.decoder.output_projection.weight
     return weight.detach()[trainer.criterion.rare].clone()
-
-
-def one_line(capsys, call, *arguments, **options):
-    """The line with which a call ends a training, with status 2."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        call(*arguments, **options)
-    error = capsys.readouterr().err
-    assert stop.value.code == 2 and error.count("\n") == 1, error
-    return error

@@ -65,7 +65,6 @@ def dataset(rows=22, length=12, seed=1):
 
 
 def trainer(model, folder, gated=None, examples=None, **options):
-    """A Trainer on the CPU, with little output."""
     from transformers import Trainer, TrainingArguments
 
     given = {

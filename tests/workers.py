@@ -1,25 +1,14 @@
-"""Trainings by two real processes and by one, side by side, with a record of every update.
-
-Starting fairseq takes seconds, so two processes run many command lines in turn:
-
-    python -m tests.workers FOLDER OPTIONS…
-
-runs each training of FOLDER/trainings.json as `fairseq-train` does, with OPTIONS (those that make it a worker) added,
-and leaves its record in FOLDER/<name>-<rank>.pt.
-"""
+"""Trainings by two real processes and by one, side by side, with a record of every update."""
 
 import contextlib
-import json
 import sys
 from collections import Counter
-from pathlib import Path
 from unittest.mock import patch
 
 import torch
 
-import agg_fairseq.criterions
-import agg_fairseq.models  # noqa: F401 — registers them, also where the package was imported before fairseq
-from tests.conftest import ROOT, called, two_processes
+from tests.conftest import ROOT, called, options_of_workers
+from tests.forking import processes
 
 PACKAGE = str(ROOT / "agg_fairseq")
 COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "reduce_scatter", "barrier", "all_gather_object")
@@ -105,41 +94,32 @@ def pytorch_ddp_on_a_cpu():
 
 
 def trained(*arguments, out_of_memory_at=None):
-    """The record of `fairseq-train` in this process.
-
-    Args:
-        arguments: of the command line.
-        out_of_memory_at: in which micro-batch, counted from 1, the model finds no memory.
-    """
+    """The record of `fairseq-train` in this process; in a micro-batch, counted from 1, the model may find no memory."""
     with recorded(out_of_memory_at) as record, pytorch_ddp_on_a_cpu():
         called("train", *arguments)
     return record
 
 
 def trained_by_two(trainings, folder):
-    """Records of two worker processes.
+    """The records of two worker processes, by the name of the training: they run all trainings in turn.
 
-    Args:
-        trainings: name → arguments of `fairseq-train`; a name that ends in "out of memory" says what happens to worker
-            1 in its sixth micro-batch.
-        folder: an empty one.
-
-    Returns:
-        name → the records of worker 0 and worker 1.
+    A name that ends in "out of memory" says what happens to worker 1 in its sixth micro-batch.
     """
-    lines = {name: [str(argument) for argument in arguments] for name, arguments in trainings.items()}
-    (folder / "trainings.json").write_text(json.dumps(lines))
-    two_processes(folder, sys.executable, "-m", "tests.workers", folder)
+    workers = [
+        processes.Process(target=_train_all, args=(trainings, folder, rank, options))
+        for rank, options in enumerate(options_of_workers(folder))
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(1800)
+        worker.kill()
+    assert [worker.exitcode for worker in workers] == [0, 0]
     return {name: [torch.load(folder / f"{name}-{rank}.pt") for rank in range(2)] for name in trainings}
 
 
-def main(folder, *options):
-    rank = int(options[options.index("--distributed-rank") + 1])
-    for name, arguments in json.loads((folder / "trainings.json").read_text()).items():
+def _train_all(trainings, folder, rank, options):
+    for name, arguments in trainings.items():
         fails = rank == 1 and name.endswith("out of memory")
         record = trained(*arguments, *options, out_of_memory_at=6 if fails else None)
         torch.save(record, folder / f"{name}-{rank}.pt")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])

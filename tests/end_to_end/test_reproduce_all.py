@@ -70,7 +70,6 @@ def pairs(shared_data, tmp_path_factory):
 
 
 def check(printed, keys):
-    """Every method and measure is in the tables, and every picture is a file."""
     lines = printed.stdout.splitlines()
     cells = {cell.strip() for line in lines if line.startswith("|") for cell in line.split("|")}
     drawn = [line for line in lines if line.endswith(".png")]

@@ -13,19 +13,14 @@ import pytest
 import torch
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SMALL_LM
 from tests.killing import KILLED, train, train_by_two
 
-LM = (
-    "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 "
-    "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --tokens-per-sample 16 "
-    "--max-tokens 128 --share-decoder-input-output-embed --dropout 0.1 --optimizer adam --lr 0.01 --cpu --seed 3 "
-    "--num-workers 0 --log-format json --log-interval 1 --no-epoch-checkpoints"
-).split()
+LM = [*SMALL_LM, "--max-tokens", "128", "--dropout", "0.1"]
 SAVED_EVERY_SECOND_UPDATE = ("--max-update", "13", "--save-interval-updates", "2", "--save-interval", "9")
 AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
 TIMES = {"previous_training_time", "wall", "wps", "ups", "train_wall"}
-MT = (*"--task translation --arch transformer_tiny --max-tokens 128".split(), *LM[LM.index("--dropout") :])
+MT = ("--task", "translation", "--arch", "transformer_tiny", *LM[LM.index("--optimizer") :])
 
 
 def options(data, save, *more, base=LM):
@@ -49,7 +44,6 @@ def logged(log):
 
 
 def differences(found, expected, path=""):
-    """Where two checkpoints differ."""
     if isinstance(expected, torch.Tensor):
         return [] if torch.equal(found, expected) and found.dtype == expected.dtype else [path]
     if isinstance(expected, dict):
@@ -118,7 +112,7 @@ def test_a_killed_training_goes_on_bit_for_bit(name, lm_data, whole, tmp_path):
 AWD = (
     *"--task language_modeling_streams --arch awd_lstm_lm --decoder-layers 2 --decoder-embed-dim 16".split(),
     *"--decoder-hidden-size 24 --tokens-per-sample 16 --max-tokens 96 --clip-norm 0.25 --weight-decay 0.001".split(),
-    *LM[LM.index("--cpu") :], *"--optimizer nt_asgd --lr 20".split(),
+    *SMALL_LM[SMALL_LM.index("--cpu") :], *"--optimizer nt_asgd --lr 20".split(),
 )  # fmt: skip
 F2 = ("--criterion", "f2_softmax", "--arch", "transformer_lm_f2")
 OF_AGG = "--criterion agg --agg-rare-fraction 0.3 "
@@ -216,7 +210,6 @@ def counts(folder):
 
 
 def started_from(run):
-    """The lines of the log that say what a training starts from."""
     said = ("to start from", "agg: restored", "agg: the window of token counts starts empty")
     return [line for line in open(f"{run}.log") if any(words in line for words in said)]
 
@@ -247,7 +240,6 @@ def test_a_start_says_what_it_goes_on_from(lm_data, whole, tmp_path):
 
 
 def refusal(log):
-    """The one line that a training says before it ends."""
     lines = [line for line in open(log) if "agg-fairseq: error" in line]
     assert len(lines) == 1 and "Traceback" not in log.read_text()
     return lines[0]

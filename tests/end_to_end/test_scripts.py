@@ -79,7 +79,6 @@ def test_work_begins_with_the_set_up_and_every_argument_is_handed_on_as_it_is(cl
 
 
 def test_scripts_are_clean():
-    """As shellcheck sees them."""
     scripts = sorted((ROOT / "scripts").rglob("*.sh"))
     assert len(scripts) == len(SCRIPTS) + 2
     run_command("shellcheck", "--shell=bash", "--external-sources", "--source-path=SCRIPTDIR", *scripts)

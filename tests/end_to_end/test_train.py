@@ -1,5 +1,6 @@
 """scripts/train.sh: what it starts, and what it says before."""
 
+import re
 import shlex
 import shutil
 
@@ -147,15 +148,22 @@ MISTAKES = [
     ("configs/wikitext103/face", ("checkpoint.finetune_from_model=x.pt",), "found no file x.pt; expected a checkpoint"),
     (AGG, ("optimization.update_freq=[4,2]",), "expected a number of tokens, and one of batches"),
     (AGG, ("--gpus", "x"), "--gpus: found 'x'; expected a whole number from 1"),
-    ("own", (), "own: while parsing"),
 ]
+BAD = (
+    "common: {cpu: true", "", "[1, 2]\n", CONFIG + f"x: {'[' * 2000}{']' * 2000}", CONFIG + "\udcff",
+    CONFIG.replace("no_epoch_checkpoints: true", "finetune_from_model: [-1]"),
+    CONFIG.replace("{max_tokens: 160, num_workers: 0}", "many"), re.sub("model: .*", "model: 1e999", CONFIG),
+)  # fmt: skip
+"""Configurations that are no YAML, no mapping, not UTF-8, or have a value of the wrong type."""
 
 
 def test_mistakes_are_one_line(launch, tmp_path):
-    (tmp_path / "own.yaml").write_text("common: {cpu: true")
-    for config, arguments, message in MISTAKES:
+    for config, arguments, message in (*MISTAKES, *((text, (), "") for text in BAD)):
+        if config in BAD:
+            (tmp_path / "own.yaml").write_bytes(config.encode("utf-8", "surrogateescape"))
+            config = "own"
         status, command, said = launch(config, *arguments)
         assert status == 2 and not command and message in said, said
-        assert said.count("\n") == 1 and said.startswith("train: error: ")
+        assert said.count("\n") == 1 and said.startswith("train: error: "), said
     _, _, said = launch(AGG, data=None, save=None)
     assert "found no checkpoint.save_dir, task.data; expected" in said

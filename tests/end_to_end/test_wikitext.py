@@ -23,17 +23,12 @@ TEXTS = sample_texts()
 
 @pytest.fixture
 def given(tmp_path):
-    """A folder whose name has spaces and letters that are not ASCII."""
     return write_files(tmp_path / "my files, é", TEXTS)
 
 
 @pytest.fixture
 def here(monkeypatch):
     monkeypatch.setattr(wikitext, "binarize", binarize_here)
-
-
-def visible(folder):
-    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def encoded(folder):
@@ -47,7 +42,8 @@ def test_the_script_from_its_first_line(given, tmp_path):
     options = ("--from", given.name, "--tokenizer=sentencepiece", "--vocabulary=150", "--output=-out ü", "--workers=2")
     first = run_command("bash", ROOT / "scripts" / "wikitext2" / "prepare.sh", *options, cwd=tmp_path)
     output = tmp_path / "-out ü"
-    assert visible(output) == ["data-bin", "encoded", "manifest.json", "settings.json", "text", "tokenizer"]
+    visible = {path.name for path in output.iterdir() if not path.name.startswith(".")}
+    assert visible == {"data-bin", "encoded", "manifest.json", "settings.json", "text", "tokenizer"}
     manifest = json.loads((output / "manifest.json").read_text())
     assert manifest["bpe"] == {"kind": "sentencepiece", "sentencepiece_model": "tokenizer/sentencepiece.model"}
     assert manifest["corpus"] == "wikitext2" and manifest["tokenizer"] == "sentencepiece" and not manifest["official"]

@@ -1,23 +1,17 @@
 """Two real workers over gloo: they train as one process with the joined batch, and stay the same bit by bit."""
 
-import contextlib
-import sys
-import types
 from typing import NamedTuple
 
 import pytest
 import torch
 
 from agg_fairseq.data.binarized import load_dictionary
-from tests.conftest import ROOT, call, called
+from tests.conftest import called
+from tests.small_trainings import LM
 from tests.workers import trained, trained_by_two
 
 pytestmark = pytest.mark.slow
 
-MODEL = (
-    "--task language_modeling --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 --decoder-output-dim 16 "
-    "--decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --tokens-per-sample 16 --dropout 0"
-).split()
 TRAINING = (
     "--cpu --seed 3 --num-workers 0 --disable-validation --optimizer sgd --momentum 0.9 --lr 0.5 --max-update 6 "
     "--required-batch-size-multiple 1 --curriculum 100 --no-epoch-checkpoints --load-checkpoint-on-all-dp-ranks"
@@ -59,11 +53,10 @@ class Case(NamedTuple):
         return "-".join(map(str, parts)) + self.event
 
     def options(self, checkpoint=None, joined=1):
-        """A command line, with so many of a worker's batches in each."""
         model = "transformer_lm_f2" if self.criterion.startswith("f2") else "transformer_lm"
         return [
-            "--user-dir", ROOT / "agg_fairseq", *MODEL, "--arch", model, *TRAINING,
-            *CRITERIONS[self.criterion].split(), *([checkpoint] if self.criterion == "f2-tuned" else []),
+            *LM, "--max-tokens", 4096, "--arch", model, *TRAINING, *CRITERIONS[self.criterion].split(),
+            *([checkpoint] if self.criterion == "f2-tuned" else []),
             *(["--share-decoder-input-output-embed"] if self.tied else []), "--update-freq", self.update_freq,
             "--batch-size", joined * SENTENCES[self.batches][self.update_freq],
         ]  # fmt: skip
@@ -178,15 +171,3 @@ def test_agps_survives_a_worker_without_memory(trainings):
     check_replicas((first, second))
     assert len(first["collectives"]) == len(second["collectives"]) == 16
     assert all(weight.isfinite().all() for weight in first["updates"][-1]["weights"].values())
-
-
-@pytest.mark.parametrize("backend", ["fully_sharded", "slowmo"])
-def test_workers_without_a_whole_model_are_refused(lm_data, monkeypatch, backend):
-    # Stands for fairscale as far as fairseq uses it before it builds the criterion.
-    nn = types.ModuleType("fairscale.nn")
-    nn.enable_wrap, nn.wrap = lambda **options: contextlib.nullcontext(), lambda module, **options: module
-    monkeypatch.setitem(sys.modules, "fairscale", types.ModuleType("fairscale"))
-    monkeypatch.setitem(sys.modules, "fairscale.nn", nn)
-    status, _, _, error = call("train", lm_data, *CASES[0].options(), "--no-save", "--ddp-backend", backend)
-    assert status == 2 and error.count("\n") == 1
-    assert f"found --ddp-backend {backend}" in error and "expected --ddp-backend pytorch_ddp or legacy_ddp" in error

@@ -68,14 +68,10 @@ def test_table(mt_data, links, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--name", "a", "b"], "2 names for 1"),
-        (["--temperature", "0"], "--temperature: expected a positive number, got 0.0"),
         (["--temperature", "nan"], "--temperature: expected a positive number, got nan"),
         (["--alignments", "nowhere"], "nowhere: unreadable"),
         (["--alignments", "long"], "found 81 lines; expected 80"),
         (["--alignments", "odd"], "odd, line 1: found 'x-"),
-        (["--data", "nowhere"], "found no such folder"),
-        (["--json", "/dev/null/x.json"], "cannot write"),
         (["--name", "labeled tokens"], "--name: found 'labeled tokens', a row of its own"),
     ],
 )
@@ -122,34 +118,24 @@ def test_align(mt_data, tmp_path, capsys):
     assert len(linked) > 0.7 * sum(len(source) for source, _, _ in pairs)
 
 
-def install_failing_aligner(monkeypatch):
-    """As the module `eflomal`."""
-
+def test_refusals_of_align(mt_data, tmp_path, capsys, monkeypatch):
     def align(*files, **options):
         raise subprocess.CalledProcessError(1, ["eflomal"])
 
     fake = SimpleNamespace(Aligner=lambda model: SimpleNamespace(align=align))
     monkeypatch.setitem(sys.modules, "eflomal", fake)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.0")
-
-
-def test_an_aligner_that_fails_or_is_missing(mt_data, tmp_path, capsys, monkeypatch):
     output = tmp_path / "o"
     output.write_text("the old file")
-    install_failing_aligner(monkeypatch)
+    for data, arguments, words in (
+        (mt_data, ("-s", "fr"), "found no train.fr-Y.fr.bin but en-de"),
+        (mt_data, ("--output", "/dev/null/x"), "cannot write"),
+        (tmp_path, (), "found no train.X-Y.X.bin"),
+    ):
+        assert words in refused(capsys, "align", data, "--output", output, *arguments)
     assert "eflomal failed (CalledProcessError" in refused(capsys, "align", mt_data, "--output", output)
     monkeypatch.setitem(sys.modules, "eflomal", None)
     error = refused(capsys, "align", mt_data, "--output", output)
     assert "align: eflomal is missing" in error and "pip install '.[align]'" in error
     assert "such as fast_align, in Pharaoh format to align-sim" in error
     assert output.read_text() == "the old file"
-
-
-def test_bad_options_of_align(mt_data, tmp_path, capsys, monkeypatch):
-    install_failing_aligner(monkeypatch)
-    for data, arguments, words in (
-        (mt_data, ("-s", "fr"), "found no train.fr-Y.fr.bin but en-de"),
-        (mt_data, ("--output", "/dev/null/x"), "cannot write"),
-        (tmp_path, (), "found no train.X-Y.X.bin"),
-    ):
-        assert words in refused(capsys, "align", data, "--output", tmp_path / "o", *arguments)

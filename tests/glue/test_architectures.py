@@ -4,16 +4,14 @@ import argparse
 
 import pytest
 import torch
-from fairseq import options as fairseq_options
 from fairseq import tasks
-from fairseq.benchmark import dummy_lm  # noqa: F401 — registers its task
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.trainer import Trainer
 
 from agg_fairseq.functional import log_unigram
 from agg_fairseq.modules import UnigramLinear
-from tests.small_trainings import F2_LM, F2_MT, LM, MT, batches, build, configuration, one_line, target_counts
+from tests.commands import one_line
+from tests.small_trainings import F2_LM, F2_MT, LM, MT, batches, build, configuration, target_counts, trainer_for
 
 UNIGRAM_LM, UNIGRAM_MT = [*LM, "--arch", "transformer_lm_unigram"], [*MT, "--arch", "transformer_unigram_tiny"]
 CRITERIONS = {"f2": "f2_softmax", "unigram": "agg"}
@@ -94,21 +92,6 @@ def test_the_training_data_are_counted_when_training_starts(lm_data, monkeypatch
     assert len(counted) == 1 and other.decoder.output_projection.weight.equal(model.decoder.output_projection.weight)
 
 
-@pytest.mark.parametrize(("name", "base"), [BASES[0], BASES[2]], ids=["f2", "unigram"])
-def test_without_training_data_a_model_is_evaluated_but_not_trained(lm_data, capsys, name, base):
-    """A task that names no data; its checkpoint brings what the model needs."""
-    arguments = [*base, "--task", "dummy_lm", "--dict-size", "60", "--criterion", CRITERIONS[name], "--cpu"]
-    parser = fairseq_options.get_training_parser(default_task="dummy_lm")
-    cfg = convert_namespace_to_omegaconf(fairseq_options.parse_args_and_arch(parser, arguments))
-    task = tasks.setup_task(cfg.task)
-    model = task.build_model(cfg.model)
-    error = one_line(capsys, Trainer(cfg, task, model, torch.nn.Module()).lr_step, 1)
-    assert error.startswith("agg-fairseq: error:") and "names no data" in error
-    other, tokens = build(lm_data, "--criterion", CRITERIONS[name], base=base)[2], torch.randint(4, 60, (2, 5))
-    model.load_state_dict(other.state_dict(), model_cfg=cfg.model)
-    torch.testing.assert_close(model.eval()(tokens)[0], other.eval()(tokens)[0])
-
-
 @pytest.mark.parametrize(
     ("base", "other", "options", "words"),
     [
@@ -123,6 +106,22 @@ def test_a_checkpoint_with_another_output_layer_is_one_line(lm_data, capsys, bas
     state = build(lm_data, *criterion, *options, base=other)[2].state_dict()
     cfg, _, model, _ = build(lm_data, *criterion, base=base)
     assert words in one_line(capsys, model.load_state_dict, state, model_cfg=cfg.model)
+
+
+def test_options_of_the_factorized_layer_that_do_not_fit(lm_data, capsys):
+    def train(*options):
+        trainer, _ = trainer_for(lm_data, "--criterion", "f2_softmax", *options, base=F2_LM)
+        trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
+
+    for *options, words in (
+        ("--f2-assignment", "equal-token", "--f2-classes", 1000, "equal-token"),
+        ("--f2-classes", 3, "no --f2-classes"),
+        ("--f2-assignment", "equal-token", "--f2-classes, the number of classes"),
+        ("--f2-decoding", "greedy", "--f2-decoding: expected joint, greedy-class, sample-class"),
+        ("--arch", "transformer_lm", "--arch transformer_lm_f2"),
+        ("--criterion", "agg", "--agg-rare-fraction", 0.3, "--criterion f2_softmax"),
+    ):
+        assert words in one_line(capsys, train, *options)
 
 
 @pytest.mark.parametrize(

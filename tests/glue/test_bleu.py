@@ -5,17 +5,15 @@ import json
 import pytest
 from fairseq.data import Dictionary
 from fairseq.scoring.bleu import BleuConfig, Scorer
-from fairseq.trainer import Trainer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacrebleu import corpus_bleu
 
-from agg_fairseq import __version__
 from agg_fairseq.metrics import split_compounds, tokenized_bleu
-from tests.commands import cells, refused, run
+from tests.commands import cells, refused, run, save_model
 from tests.conftest import called
 from tests.generate_logs import sentence, write
-from tests.small_trainings import MT, build
+from tests.small_trainings import MT
 
 REFERENCES = ["Ein Mann mit Hut .", "Text-zu-Text , sagte er .", "Ein Hund läuft über das Gras ."]
 HYPOTHESES = ["Ein Mann mit einem Hut .", "Text-zu-Bild , sagte er .", "Der Hund läuft über das Gras ."]
@@ -89,14 +87,11 @@ def test_table(tmp_path, capsys):
     printed = run(capsys, "bleu", first, second)
     table = cells(printed)
     assert list(table) == ["mle", "agg"]
-    columns = "BLEU, BP, ratio, sacreBLEU, sacreBLEU BP, sacreBLEU ratio, sentences"
-    assert ", ".join(table["mle"]) == columns
     scorer = scored_by_fairseq(HYPOTHESES, REFERENCES)
     assert table["mle"]["BLEU"] == f"{scorer.score():.2f}" and table["mle"]["BP"] == f"{scorer.brevity():.3f}"
     assert table["agg"].items() >= {"BLEU": "100.00", "ratio": "1.000", "sacreBLEU": "—", "sentences": "3"}.items()
     signature = printed.splitlines()[-1]
     assert signature.startswith(f"sentences:3|bleu:compounds-split,[{NONE}") and "sacrebleu:" not in signature
-    assert signature.endswith(f"|version:{__version__}")
 
 
 @pytest.mark.parametrize("case", ["plain", "moses", "decoded"])
@@ -122,9 +117,7 @@ def test_sacrebleu(tmp_path, capsys, case):
     result = json.loads((tmp_path / "a.json").read_text())
     assert result["signature"] == printed.splitlines()[-1] and result["reference"] == str(reference)
     (found,) = result["files"]
-    assert (found["name"], found["path"], found["sentences"]) == ("a", str(path), 3)
     assert found["sacrebleu"]["score"] == pytest.approx(expected.score, rel=1e-12)
-    assert found["sacrebleu"]["precisions"] == pytest.approx(expected.precisions)
     assert found["sacrebleu"]["signature"].startswith(SACREBLEU)
     assert (found["bleu"] is None) == (case == "decoded")
 
@@ -138,9 +131,6 @@ def test_sacrebleu(tmp_path, capsys, case):
         (None, ("--reference", "none.de"), "none.de: unreadable (FileNotFoundError"),
         (None, ("--reference", "short"), "found 2 lines; expected 3, one per sentence of"),
         (None, ("--reference", "gap"), "found nothing on line 3"),
-        (None, ("--name", "a", "b"), "2 names for 1"),
-        (None, ("--json", "/dev/null/x.json"), "cannot write"),
-        (None, ("--json", "a.log"), "--json: found a.log, a file that no"),
         (None, ("fewer.log",), "fewer.log: found another reference T-2 than in a.log"),
         (None, ("other.log",), "other.log: found another reference T-2 than in a.log"),
         (None, ("decoded.log",), "fairseq-generate has detokenized (D differs from H); expected --reference"),
@@ -159,15 +149,11 @@ def test_refusals(tmp_path, monkeypatch, capsys, hypotheses, options, words):
 
 def test_what_fairseq_generate_prints(mt_data, capsys, tmp_path):
     """For a model that has learned nothing; with several hypotheses for a sentence."""
-    trainer = Trainer(*build(mt_data, "--criterion", "cross_entropy", "-s", "en", "-t", "de", base=MT))
-    trainer.consolidate_optimizer()
-    trainer.save_checkpoint(str(tmp_path / "checkpoint.pt"), {"train_iterator": {"epoch": 1}})
-    options = ("--path", tmp_path / "checkpoint.pt", "--beam", "2", "--nbest", "2", "--max-len-b", "5", "--cpu")
+    languages = ("-s", "en", "-t", "de")
+    path = save_model(tmp_path / "checkpoint.pt", mt_data, *languages, base=MT)
+    options = ("--path", path, "--beam", "2", "--nbest", "2", "--max-len-b", "5", "--cpu")
     for multiple in ("1", "8"):
-        printed = called(
-            "generate", mt_data, "--user-dir", "agg_fairseq", "-s", "en", "-t", "de", *options,
-            "--required-batch-size-multiple", multiple,
-        )  # fmt: skip
+        printed = called("generate", mt_data, *languages, *options, "--required-batch-size-multiple", multiple)
         (tmp_path / f"{multiple}.log").write_text(printed)
     reference, log = mt_data.parent / "test.de", tmp_path / "1.log"
     run(capsys, "bleu", log, "--reference", reference, "--json", tmp_path / "a.json")

@@ -15,12 +15,12 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.files import write_json, write_whole
 from agg_fairseq.names import unique_names
 from agg_fairseq.result import format_table
-from tests.commands import changed, refused, run, save_model
+from tests.commands import changed, diverge, refused, run
 
 
-@pytest.fixture(scope="module")
-def good_checkpoint(lm_data, tmp_path_factory):
-    return save_model(tmp_path_factory.mktemp("good") / "checkpoint.pt", lm_data)
+@pytest.fixture
+def good_checkpoint(lm_runs):
+    return lm_runs / "mle" / "checkpoint_best.pt"
 
 
 BAD_CHECKPOINTS = {
@@ -34,7 +34,6 @@ BAD_CHECKPOINTS = {
 
 @pytest.mark.parametrize("name", BAD_CHECKPOINTS)
 def test_bad_checkpoints_are_one_line(good_checkpoint, lm_data, tmp_path, capsys, monkeypatch, name):
-    """Nothing is written."""
     monkeypatch.chdir(tmp_path)
     write, words = BAD_CHECKPOINTS[name]
     if name == "cut.pt":
@@ -48,10 +47,6 @@ def test_bad_checkpoints_are_one_line(good_checkpoint, lm_data, tmp_path, capsys
         error = refused(capsys, *command)
         assert words in error and name in error
     assert not {"new.json", "out.png"} & set(os.listdir())
-
-
-def diverge(state):
-    state["model"]["decoder.output_projection.weight"][3, 0] = float("nan")
 
 
 @pytest.mark.parametrize(
@@ -115,19 +110,14 @@ def test_mistakes_with_options(tmp_path, capsys):
 
 
 def test_options_are_the_parameters_of_a_function():
-    """Spelling, type, default and help of `generate_texts`, by hand; a parameter made of others has none."""
+    """Spelling, type, default and help, by hand; a parameter made of others has none, and each option has a help."""
     (commands,) = (one for one in build_parser(COMMANDS)._actions if isinstance(one, argparse._SubParsersAction))
     options = {action.dest: action for action in commands.choices["generate-lm"]._actions}
     assert options["split"].option_strings == ["--gen-subset"] and options["data"].option_strings == []
-    topk, seed, output = (options[name] for name in ("topk", "seed", "output"))
-    assert (topk.type, topk.default, topk.metavar) == (int, None, "N") and output.required and not seed.required
-    assert topk.help == "draw each token from the K of the highest probability; default: take the most probable one"
-    assert seed.help == "of the random numbers, 0 to 2⁶³ − 1 (default: %(default)s)" and seed.default == 1
+    topk, seed = options["topk"], options["seed"]
+    assert (topk.type, topk.default, topk.metavar) == (int, None, "N") and options["output"].required
+    assert seed.help.endswith("0 to 2⁶³ − 1 (default: %(default)s)") and seed.default == 1 and not seed.required
     assert "checkpoint" not in options and options["f2_decoding"].choices
-    words = {action.dest: action for action in commands.choices["word-similarity"]._actions}
-    assert (
-        words["datasets"].nargs == "+" and words["as_published"].default is False and words["kind"].default == "words"
-    )
     for command in commands.choices.values():
         assert all(action.help or action.nargs == argparse.PARSER for action in command._actions), command.prog
         assert command.format_help()
@@ -164,7 +154,6 @@ def test_names():
     assert unique_names(["a/x.pt", "b/x.pt"], None) == ["a", "b"]
     assert unique_names(["r/x.pt", "q/r/x.pt"], None) == ["r/x.pt", "q/r/x.pt"]
     assert unique_names(["a/x.json", "b/y.json"], None, "stem") == ["x", "y"]
-    assert unique_names(["a/x", "b/y"], None, "name") == ["x", "y"]
     with pytest.raises(UserError, match="found the name 'm' twice"):
         unique_names(["a", "b"], ["m", "m"])
     with pytest.raises(UserError, match="found a/x.pt twice"):

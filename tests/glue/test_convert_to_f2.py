@@ -9,10 +9,8 @@ import torch
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.evaluation import perplexity
 from tests.commands import refused, run, save_model, table
-from tests.conftest import ROOT, called
+from tests.conftest import called
 from tests.small_trainings import COMMON, F2_LM, MT, TIED
-
-PLUGIN = ("--user-dir", ROOT / "agg_fairseq")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +36,7 @@ def test_language_model(trained, lm_data, tmp_path, capsys):
     evaluated = perplexity(checkpoints, lm_data, split="valid", device="cpu")
     assert evaluated["before"]["PPL total"] == pytest.approx(softmax, rel=1e-2)
     assert evaluated["after"]["PPL total"] == pytest.approx(softmax, rel=0.05)
-    arguments = (*PLUGIN, *F2_LM, *COMMON, TIED, "--criterion", "f2_softmax", "--max-update", 2)
+    arguments = (*F2_LM, *COMMON, TIED, "--criterion", "f2_softmax", "--max-update", 2)
     assert "class_nll" in called("train", lm_data, *arguments, "--finetune-from-model", output)
 
 
@@ -49,7 +47,7 @@ def test_translation_model(mt_data, tmp_path, capsys):
     options = ("--f2-assignment", "equal-token", "--f2-classes", 3)
     softmax, _, fitted = convert(capsys, before, mt_data, output, *options)
     assert fitted == pytest.approx(softmax, rel=0.05)
-    generated = called("generate", mt_data, *PLUGIN, *languages, "--path", output, "--max-len-b", 8, "--cpu")
+    generated = called("generate", mt_data, *languages, "--path", output, "--max-len-b", 8, "--cpu")
     assert generated.count("H-") == generated.count("S-") > 0
 
 
@@ -65,7 +63,6 @@ def test_what_is_in_the_checkpoint(trained, lm_data, tmp_path, capsys):
 
 
 def test_refusals(trained, lm_data, mt_data, tmp_path, capsys):
-    """Nothing is written."""
     output, new, without_valid = tmp_path / "f2.pt", tmp_path / "new.pt", tmp_path / "no-valid"
     shutil.copytree(lm_data, without_valid, ignore=shutil.ignore_patterns("valid*"))
     convert(capsys, trained, lm_data, output)

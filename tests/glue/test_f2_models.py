@@ -7,18 +7,8 @@ import math
 import pytest
 import torch
 
-import agg_fairseq.models  # noqa: F401 — registers
 from agg_fairseq.f2 import choose_class, equal_frequency, equal_token, mefmax
-from tests.small_trainings import (
-    F2_LM,
-    F2_MT,
-    TIED,
-    batches,
-    build,
-    configuration,
-    logged,
-    target_counts,
-)
+from tests.small_trainings import F2_LM, F2_MT, TIED, batches, build, configuration, logged, target_counts
 
 PAD, BOS, EOS, UNK = 1, 0, 2, 3
 

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from agg_fairseq.data.binarized import count_tokens, training_counts
+from agg_fairseq.errors import UserError
+from tests.commands import one_line
 from tests.conftest import run_command
-from tests.small_trainings import LM, batches, build, one_line, trainer_for
+from tests.small_trainings import LM, batches, build, trainer_for
 
 PROGRAM = """
 import inspect, json, sys
@@ -167,6 +169,9 @@ def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
     for suffix in ("bin", "idx"):
         shutil.copy(data / f"valid.{suffix}", data / f"train1.{suffix}")  # fairseq reads it as more of train
     assert torch.equal(training_counts(task, "train"), counts + count_tokens(data, task.dictionary, "valid"))
+    task.cfg, task.args = None, None
+    with pytest.raises(UserError, match="the task language_modeling, which names no data"):
+        training_counts(task, "train")
 
 
 def test_counts_fold_what_is_not_predicted_into_the_unknown_word(lm_data):

@@ -1,7 +1,4 @@
-"""fairseq's families of models and its tasks: the same loss as with fairseq's criterion, or one line.
-
-`test_combinations.py` trains every family with every criterion.
-"""
+"""fairseq's families of models and its tasks: the same loss as with fairseq's criterion, or one line."""
 
 import copy
 import json
@@ -23,19 +20,9 @@ from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.errors import UserError
 from agg_fairseq.fairseq_glue import output_layer as glue
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
+from tests.commands import one_line
 from tests.conftest import ROOT, run_command, zipf_text
-from tests.small_trainings import (
-    FAMILIES,
-    LM,
-    MT,
-    SMALL_MT,
-    batches,
-    build,
-    configuration,
-    logged,
-    one_line,
-    trainer_for,
-)
+from tests.small_trainings import FAMILIES, LM, MT, SMALL_MT, batches, build, configuration, logged, trainer_for
 
 EXAMPLES = next(path for path in (ROOT / ".venv").glob("lib/*/site-packages/fairseq/examples"))
 

@@ -90,20 +90,18 @@ def test_draws_follow_the_renormalized_probabilities(normalized):
     assert (continuation(model, prefixes, 5, forbidden=(1,)) == 3).all()
 
 
-@pytest.fixture(scope="module")
-def checkpoint(lm_data, tmp_path_factory):
-    return save_model(tmp_path_factory.mktemp("model") / "checkpoint.pt", lm_data, updates=5)
+@pytest.fixture
+def checkpoint(lm_runs):
+    return lm_runs / "mle" / "checkpoint_best.pt"
 
 
 def generate(data, checkpoint, output, *arguments):
-    """The exit status and the texts that were written."""
     status = main(["generate-lm", str(data), "--path", str(checkpoint), "--output", str(output), *arguments])
     return status, [json.loads(line) for line in open(output, encoding="utf-8")] if output.exists() else None
 
 
 @pytest.fixture(scope="module")
 def stream(lm_data):
-    """The symbols of the test split, from its text."""
     known = {line.split()[0] for line in open(lm_data / "dict.txt")} | {"</s>"}
     lines = (lm_data.parent / "test").read_text().splitlines()
     return [word if word in known else "<unk>" for line in lines for word in [*line.split(), "</s>"]]
@@ -118,10 +116,8 @@ def test_blocks_are_the_stream_of_the_split(lm_data, stream, checkpoint, tmp_pat
     words = " ".join(f"{text['prefix']} {text['reference']}" for text in texts).split(" ")
     assert words == stream[: number * 14]
     signature = f"split:test|texts:{number}|prefix:5|length:9|decoding:greedy|seed:1|version:"
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[-1].startswith(signature)
+    assert f"\n{signature}" in capsys.readouterr().out
     found = json.loads((tmp_path / "j").read_text())
-    assert found["signature"] == printed[-1] and found["path"] == str(checkpoint)
     counts = (found["texts"], found["generated_tokens"], found["unused_tokens"])
     assert counts == (number, number * 9, len(stream) - number * 14)
 
@@ -159,9 +155,7 @@ def test_bos_before_the_prefix_where_the_model_had_it(lm_data, stream, tmp_path)
         (("--device", "foo"), "which this machine lacks"),
         (("--f2-decoding", "joint"), "found a model with an ordinary softmax"),
         (("--output", "run/checkpoint_best.pt"), "name another"),
-        (("--json", "bin/dict.txt"), "name another"),
         (("--output", "bin"), "cannot write bin"),
-        (("--json", "file/t.jsonl"), "cannot write file/t.jsonl"),
         (("larger",), "pass the data folder that the model was trained with"),
     ],
 )
@@ -173,7 +167,6 @@ def test_mistakes_are_one_line(lm_data, checkpoint, tmp_path, capsys, monkeypatc
     shutil.copy(checkpoint, tmp_path / "run" / "checkpoint_best.pt")
     for name in ("bin", "larger"):
         shutil.copytree(lm_data, tmp_path / name)
-    (tmp_path / "file").touch()
     with open(tmp_path / "larger" / "dict.txt", "a") as file:
         file.write("another 1\n")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

@@ -12,7 +12,6 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-import agg_fairseq.optim.fairseq_optimizers  # noqa: F401 — registers
 from agg_fairseq.fairseq_glue.output_layer import float32_copies
 from agg_fairseq.functional import agg_gates, rare_tokens
 from tests.small_trainings import EVERY_CRITERION, batches, rare_rows, small_trainer
@@ -52,7 +51,6 @@ def without_cuda(monkeypatch):
 
 
 def trained(trainer, updates):
-    """The losses of some updates on the same batches in turn."""
     data = batches(trainer.cfg, trainer.task)[:3]
     return [float(trainer.train_step([data[number % 3]])["loss"]) for number in range(updates)]
 
@@ -91,14 +89,10 @@ def spoiled(trainer, value):
 
 
 def attempts(trainer, mode, updates, spoil=None, frequency=1):
-    """Steps until so many updates have taken place; before the fifth, the gradient of an attempt is not finite.
+    """Steps until so many updates have taken place: the micro-batches of each attempt, and whether it was an update.
 
-    Args:
-        mode: of the trainer; where it has no scale of the loss, every attempt is an update.
-        spoil: what the features of that attempt are multiplied by; None makes the scale of the loss far too large.
-
-    Yields:
-        The micro-batches of each attempt, and whether it was an update.
+    In modes with a scale of the loss, the gradient of the fifth attempt is not finite: its features are multiplied by
+    `spoil`, or the scale is far too large.
     """
     data, handle = batches(trainer.cfg, trainer.task), None
     for number in range(60):

@@ -15,7 +15,7 @@ from hypothesis import given
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
 from tests.commands import refused
-from tests.conftest import ROOT, SMALL_LM, call
+from tests.conftest import SMALL_LM, call
 from tests.hostile import FEW, damaged, fuzzing, refusal
 
 WEIGHT, COUNTS = "decoder.output_projection.weight", "decoder.output_projection.counts"
@@ -56,17 +56,13 @@ def crafted_zip(pickled):
     return file.getvalue()
 
 
-def objects(evil):
-    return np.array([evil], dtype=object)
-
-
 RUNNING_CODE = {
     "zip": lambda evil: saved(checkpoint(cfg=evil)),
     "legacy": lambda evil: saved(checkpoint(cfg=evil), _use_new_zipfile_serialization=False),
     "pickle": lambda evil: pickle.dumps(checkpoint(model={}, cfg=evil)),
     "pickle alone": pickle.dumps,
     "crafted zip of a state": lambda evil: crafted_zip(pickle.dumps({"model": {}, "cfg": evil}, protocol=2)),
-    "numpy": lambda evil: saved(checkpoint(extra_state={"array": objects(evil)})),
+    "numpy": lambda evil: saved(checkpoint(extra_state={"array": np.array([evil], dtype=object)})),
     "namespace": lambda evil: saved(checkpoint(cfg=None, args=Namespace(criterion=evil))),
     "optimizer": lambda evil: saved(checkpoint(last_optimizer_state=[evil])),
     "key": lambda evil: saved(checkpoint(model={"weight": evil})),
@@ -133,19 +129,14 @@ def test_no_command_runs_what_a_checkpoint_says(place, tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--restore-file", "--finetune-from-model"])
 def test_no_training_starts_from_what_is_no_checkpoint(option, lm_data, tmp_path):
-    """Whether it would run code, or is damaged."""
-    import agg_fairseq.criterions  # noqa: F401 — registers them
-
     path = tmp_path / "hostile.pt"
     contents = {kind: make(Evil(tmp_path / "marker")) for kind, make in RUNNING_CODE.items()}
     for kind in ("no model", "a text for options", "a text for a history", "a text for the rest"):
         contents[kind] = saved(checkpoint(**NO_MODELS[kind]))
     for kind, content in contents.items():
         path.write_bytes(content)
-        status, _, _, err = call(
-            "train", lm_data, "--user-dir", ROOT / "agg_fairseq", *SMALL_LM, "--criterion", "agg", "--no-save", option,
-            path, "--save-dir", tmp_path / "run",
-        )  # fmt: skip
+        options = ("--criterion", "agg", "--no-save", option, path, "--save-dir", tmp_path / "run")
+        status, _, _, err = call("train", lm_data, *SMALL_LM, *options)
         assert status == 2 and err.count("\n") == 1 and str(path) in err, (kind, err)
         assert not (tmp_path / "marker").exists(), kind
 

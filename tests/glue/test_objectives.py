@@ -12,25 +12,12 @@ from agg_fairseq import decoding
 from agg_fairseq.criterions import agps as agps_module
 from agg_fairseq.criterions import freeze_rare as freeze_rare_module
 from agg_fairseq.functional import cosine_regularizer, repeated_ngrams
-from tests.small_trainings import (
-    AGPS,
-    EVERY_CRITERION,
-    LM,
-    MT,
-    TIED,
-    batches,
-    build,
-    first_batch,
-    gradients,
-    logged,
-    one_line,
-    rare_rows,
-    trainer_for,
-)
+from tests.commands import one_line
+from tests.small_trainings import EVERY_CRITERION, MT, TIED, batches, build, gradients, logged, rare_rows, trainer_for
 
 
 def test_agps_counts_the_target_side_and_sees_all_workers(mt_data, monkeypatch):
-    trainer, _ = trainer_for(mt_data, *AGPS, base=MT)
+    trainer, _ = trainer_for(mt_data, *EVERY_CRITERION["agps"], base=MT)
     criterion, dictionary = trainer.criterion, trainer.task.target_dictionary
     counts, rare = criterion.agps.counts, criterion.agps.rare
     words = (mt_data.parent / "train.de").read_text().split()
@@ -158,7 +145,7 @@ def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data, more):
     """Its log has the keys of the others, with values of their kind: fairseq adds up the logs of workers by key,
     tensors apart from numbers."""
     trainer, _ = trainer_for(lm_data, *SEQUENCE, *more, "--ul-sequence-rate", 1)
-    batch, kinds = first_batch(lm_data, LM), []
+    batch, kinds = batches(trainer.cfg, trainer.task)[0], []
     short = copy.deepcopy(batch)
     short["target"], short["ntokens"] = batch["target"][:, :4], 4 * len(batch["target"])
     short["net_input"]["src_tokens"] = batch["net_input"]["src_tokens"][:, :4]
@@ -172,7 +159,7 @@ def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data, more):
 def test_sequence_loss_equals_the_paper(lm_data):
     """−Σ log(1 − p(x_t)) over the tokens of the continuation that are in a repeated n-gram, in float64; and CosReg."""
     trainer, _ = trainer_for(lm_data, *SEQUENCE, "--ul-sequence-rate", 1, "--ul-alpha", 0.5, "--cosreg-gamma", 3)
-    batch, pad = first_batch(lm_data, LM), trainer.task.target_dictionary.pad()
+    batch, pad = batches(trainer.cfg, trainer.task)[0], trainer.task.target_dictionary.pad()
     model = trainer.model.double()
     found, log = gradients(trainer, batch)
     tokens = batch["net_input"]["src_tokens"]
@@ -197,5 +184,6 @@ def test_sequence_level_needs_a_language_model_with_positions_enough(lm_data, mt
     error = one_line(capsys, build, mt_data, "--criterion", "unlikelihood_sequence", base=MT)
     assert "expected language_modeling" in error
     options = ("--decoder-learned-pos", *SEQUENCE, "--ul-completion-length", 60, "--ul-sequence-rate", 1)
-    error = one_line(capsys, gradients, trainer_for(lm_data, *options)[0], first_batch(lm_data, LM))
+    trainer, _ = trainer_for(lm_data, *options)
+    error = one_line(capsys, gradients, trainer, batches(trainer.cfg, trainer.task)[0])
     assert "16 learned positions; expected at least 64" in error

@@ -4,14 +4,12 @@ import pytest
 import torch
 from fairseq.optim.adam import Adam
 
-import agg_fairseq.models
-import agg_fairseq.optim.fairseq_optimizers  # noqa: F401 — registers
 from agg_fairseq.optim import CoupledAdam
-from tests.conftest import ROOT, call
-from tests.small_trainings import F2_LM, LM, MT, batches, lm, one_line, small_trainer, trainer_for
+from tests.commands import one_line
+from tests.conftest import call
+from tests.small_trainings import F2_LM, FAMILIES, LM, MT, batches, small_trainer, trainer_for
 
 COUPLED = ("--optimizer", "coupled_adam", "--adam-betas", "(0.9, 0.98)", "--weight-decay", 0.1)
-LSTM = lm("lstm_lm", *"--decoder-embed-dim 8 --decoder-hidden-size 8 --decoder-out-embed-dim 8".split())
 
 
 @pytest.mark.grid(3)
@@ -21,8 +19,8 @@ LSTM = lm("lstm_lm", *"--decoder-embed-dim 8 --decoder-hidden-size 8 --decoder-o
         (LM, (), "decoder.output_projection.weight"),
         (LM, ("--share-decoder-input-output-embed",), "decoder.embed_tokens.weight"),
         (MT, ("--share-all-embeddings",), "encoder.embed_tokens.weight"),
-        (LSTM, (), "decoder.fc_out.weight"),
-        (LSTM, ("--share-decoder-input-output-embed",), "decoder.embed_tokens.weight"),
+        (FAMILIES["lstm_lm"], (), "decoder.fc_out.weight"),
+        (FAMILIES["lstm_lm, tied"], (), "decoder.embed_tokens.weight"),
         (F2_LM, ("--criterion", "f2_softmax"), "decoder.output_projection.weight"),
     ],
     ids=["untied", "tied", "translation", "lstm", "tied lstm", "f2"],
@@ -66,9 +64,8 @@ def test_everything_else_is_the_adam_of_fairseq_bit_for_bit(lm_data, clip):
 @pytest.mark.slow
 def test_an_adaptive_softmax_is_refused_in_one_line(lm_data, tmp_path):
     status, _, _, error = call(
-        "train", lm_data, "--user-dir", ROOT / "agg_fairseq", *LM, *COUPLED, "--lr", 0.01, "--cpu", "--max-update", 2,
-        "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp", "--adaptive-softmax-cutoff", "10,20",
-        "--save-dir", tmp_path,
+        "train", lm_data, *LM, *COUPLED, "--lr", 0.01, "--cpu", "--max-update", 2, "--criterion", "adaptive_loss",
+        "--ddp-backend", "legacy_ddp", "--adaptive-softmax-cutoff", "10,20", "--save-dir", tmp_path,
     )  # fmt: skip
     assert status == 2
     assert "coupled_adam: found TransformerLanguageModel without a single output embedding" in error
@@ -77,8 +74,8 @@ def test_an_adaptive_softmax_is_refused_in_one_line(lm_data, tmp_path):
 
 @pytest.mark.parametrize("name", ["adam_l2", "nt_asgd"])
 def test_half_precision_without_float32_copies_is_refused_in_one_line(lm_data, capsys, name):
-    trainer, _ = small_trainer(lm_data, "--criterion", "mle", "--optimizer", name, "--memory-efficient-bf16")
-    error = one_line(capsys, lambda: trainer.optimizer)
+    options = ("--criterion", "mle", "--optimizer", name, "--memory-efficient-bf16")
+    error = one_line(capsys, small_trainer, lm_data, *options)
     assert f"--optimizer {name}: found --memory-efficient-fp16 or -bf16" in error
 
 

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agg_fairseq.checkpoints import Checkpoint, open_checkpoints
@@ -16,8 +15,9 @@ from agg_fairseq.evaluation import perplexity
 from agg_fairseq.evaluation.calibration import calibrate
 from agg_fairseq.evaluation.perplexity import COMPARED
 from agg_fairseq.models.from_checkpoint import build_model
-from tests.conftest import ROOT, called
-from tests.small_trainings import F2_LM, LM, MT, build
+from tests.commands import save_model
+from tests.conftest import called
+from tests.small_trainings import F2_LM, LM, MT
 
 GROUPS = ("frequent", "medium", "rare")
 KINDS = {
@@ -32,18 +32,7 @@ KINDS = {
 
 def random_checkpoint(path, data, options):
     """A model with random weights, large enough that its predictions differ from position to position."""
-    cfg, _, model, _ = build(data, base=options)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    state = {
-        "model": model.state_dict(),
-        "cfg": OmegaConf.to_container(OmegaConf.create(cfg), resolve=True),
-        "args": None,
-        "optimizer_history": [{"num_updates": 1, "criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}}],
-        "extra_state": {"train_iterator": {"epoch": 1}},
-    }
-    torch.save(state, path)
-    return Checkpoint(path)
+    return Checkpoint(save_model(path, data, *options, base=(), std=0.5))
 
 
 @pytest.fixture
@@ -193,8 +182,8 @@ def test_stock_tools_load_it(lm_runs, lm_data, tmp_path):
     result = calibrate(checkpoint, lm_data, tmp_path / "after.pt", split="test", device="cpu")
     assert result["calibrated"]["PPL total"] < result["as it was"]["PPL total"]
     printed = called(
-        "eval_lm", lm_data, "--user-dir", ROOT / "agg_fairseq", "--path", tmp_path / "after.pt", "--cpu",
-        "--gen-subset", "test", "--tokens-per-sample", "16", "--max-tokens", "64", "--num-workers", "0",
+        "eval_lm", lm_data, "--path", tmp_path / "after.pt", "--cpu", "--gen-subset", "test", "--tokens-per-sample",
+        "16", "--max-tokens", "64", "--num-workers", "0",
     )  # fmt: skip
     loss = float(printed.split("Loss (base 2): ")[1].split(",")[0])
     assert 2**loss == pytest.approx(result["calibrated"]["PPL total"], rel=1e-3)

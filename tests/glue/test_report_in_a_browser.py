@@ -32,7 +32,6 @@ window.addEventListener("load", () => {
       overflow: page.documentElement.scrollWidth - page.documentElement.clientWidth,
       images: page.images.length,
       broken: [...page.images].filter((image) => !image.naturalWidth).length,
-      sections: [...page.querySelectorAll("section")].map((section) => section.id),
       empty: [...page.querySelectorAll("section")].filter(({children}) =>
         ![...children].some((part) => part.tagName != "H2" && part.getBoundingClientRect().height > 15)).length,
       columns: [...page.querySelectorAll(`${tables} thead th`)].map(width),
@@ -48,7 +47,6 @@ window.addEventListener("load", () => {
 
 @pytest.fixture(scope="module")
 def page(lm_runs, lm_data, tmp_path_factory):
-    """A report of four runs, two of each of the objectives."""
     folder = tmp_path_factory.mktemp("long")
     runs = [folder / name for name in NAMES]
     for run, of in zip(runs, ("mle", "agg", "agg", "mle"), strict=True):
@@ -106,15 +104,9 @@ def test_the_page_fits(page, looked_at, width):
     seen, log = looked_at[0][width], looked_at[1]
     assert seen["width"] == width
     assert seen["overflow"] == 0
-    assert seen["images"] == page.read_text().count("<img ") >= 9 and seen["broken"] == 0
-    assert seen["sections"] == re.findall(r'<section id="([^"]+)"', page.read_text()) and seen["empty"] == 0
+    assert seen["images"] == page.read_text().count("<img ") >= 9 and seen["broken"] == seen["empty"] == 0
     assert "CONSOLE" not in log, log
-
-
-@pytest.mark.parametrize("width", [PHONE, PAPER, DESK])
-def test_runs_are_seen_side_by_side(looked_at, width):
-    """Long names are broken into lines: no column wider than 12rem, on a phone half of it left for the numbers."""
-    seen = looked_at[0][width]
+    # Long names are broken into lines: no column wider than 12rem, on a phone half of it left for the numbers.
     assert len(seen["columns"]) > 4 * 4 and max(seen["columns"]) <= 12 * 16 + 1
     assert seen["first"] <= width / 2
     assert width == PHONE or seen["scrolled"] == 0

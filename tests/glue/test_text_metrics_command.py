@@ -54,14 +54,9 @@ def test_files_side_by_side(tmp_path, capsys):
     assert list(table) == ["one", "two", "human"]
     assert table["two"].items() >= {"KLD": "0.00", "MSJ-1": "100.0", "MSJ-2": "100.0", "MSJ-3": "100.0"}.items()
     assert all(table["two"][column] == table["human"][column] for column in ("SB-1", "SB-3", "Dist-2", "Uniq"))
-    assert list(cells(run(capsys, "text-metrics", first, second, "--name", "x", "y"))) == ["x", "y", "human"]
-    (tmp_path / "other").mkdir()
-    namesake = write_texts(tmp_path / "other" / "one.jsonl")
-    assert list(cells(run(capsys, "text-metrics", first, namesake))) == [str(first), str(namesake), "human"]
 
 
 def slow_groups(data):
-    """The group of each word of a binarized corpus, from its text."""
     text = (data.parent / "train").read_text().splitlines()
     counts = Counter([word for line in text for word in [*line.split(), "</s>"]])
     vocabulary = ["</s>", *(line.split()[0] for line in (data / "dict.txt").read_text().splitlines())]

@@ -49,7 +49,6 @@ def models(tmp_path):
 
 
 def words(capsys, *arguments):
-    """What `agg-fairseq tokens` printed, with single spaces."""
     return " ".join(run(capsys, "tokens", *arguments).split())
 
 
