@@ -3,13 +3,13 @@
 import contextlib
 import importlib
 import io
-import itertools
 import json
 import logging
 import os
 import random
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import hypothesis
@@ -140,11 +140,8 @@ def called(program, *arguments):
 def options_of_workers(folder):
     """For each of two workers over gloo, the options that make it one. They meet at a file: a port could be taken."""
     shared = ("--distributed-backend", "gloo", "--distributed-no-spawn", "--distributed-world-size", "2")
-    meeting = ("--distributed-init-method", f"file://{folder}/meeting-{next(MEETINGS)}")
+    meeting = ("--distributed-init-method", f"file://{folder}/meeting-{uuid.uuid4()}")
     return [[*shared, *meeting, "--distributed-rank", str(rank)] for rank in range(2)]
-
-
-MEETINGS = itertools.count()
 
 
 def zipf_text(lines, words=60, seed=0, prefix="w"):

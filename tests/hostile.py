@@ -22,11 +22,9 @@ def fuzzing(files):
 
 
 FEW = fuzzing(60)
-"""For every run of the tests."""
-MORE = fuzzing(1000)
-"""For the slow ones of readers that take milliseconds."""
-AMOUNTS = pytest.mark.parametrize("amount", [FEW, pytest.param(MORE, marks=pytest.mark.slow)], ids=["few", "more"])
-"""Runs a test with a few files in `make test`, and with more in `make test-slow`."""
+MORE = pytest.param(fuzzing(1000), marks=pytest.mark.slow)
+AMOUNTS = pytest.mark.parametrize("amount", [FEW, MORE], ids=["few", "more"])
+"""Runs a test with a few files in `make test`, and with more in `make test-slow`: of readers that take milliseconds."""
 
 PIECES = (
     b"\xef\xbb\xbf", b"\r", b"\r\n", b"\n", b"\n\n", b"\0", b"\t", b" ", b"\x0b", b"\x0c", b"\x1c", b"\x85", b"\xff",

@@ -62,9 +62,6 @@ FAMILIES = {
     "fconv_lm": lm("fconv_lm", "--decoder-layers", "[(16, 3)] * 2", "--decoder-embed-dim", "8"),
     "lightconv_lm": lm("lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]"),
     "lightconv_lm, tied": lm("lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]", TIED),
-    "lightconv_lm, dynamic": lm(
-        "lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]", "--decoder-conv-type", "dynamic"
-    ),
     "lstm_lm": lm("lstm_lm", "--decoder-embed-dim", "16", "--decoder-out-embed-dim", "16"),
     "lstm_lm, tied": lm("lstm_lm", "--decoder-embed-dim", "16", "--decoder-out-embed-dim", "16", TIED),
     "transformer": MT,

@@ -114,7 +114,6 @@ AWD = (
     *"--decoder-hidden-size 24 --tokens-per-sample 16 --max-tokens 96 --clip-norm 0.25 --weight-decay 0.001".split(),
     *SMALL_LM[SMALL_LM.index("--cpu") :], *"--optimizer nt_asgd --lr 20".split(),
 )  # fmt: skip
-F2 = ("--criterion", "f2_softmax", "--arch", "transformer_lm_f2")
 OF_AGG = "--criterion agg --agg-rare-fraction 0.3 "
 VARIANTS = {
     "face, two batches per update, seed of the epoch": "--criterion face --update-freq 2 --update-ordered-indices-seed",
@@ -275,5 +274,5 @@ def test_a_truncated_checkpoint_names_the_newest_whole_one(lm_data, whole, tmp_p
     assert differences(lasting(saved(run)), lasting(saved(whole))) == []
     for path in run.iterdir():
         path.write_bytes(b"")
-    assert train(options(lm_data, run, *F2), tmp_path / "none") == 2
+    assert train(options(lm_data, run, *AGG), tmp_path / "none") == 2
     assert "there is no whole one beside it: remove it to start from the beginning" in refusal(tmp_path / "none")

@@ -143,7 +143,6 @@ MISTAKES = [
     (AGG, ("optimization.max_update=many",), "'many' of type 'str' could not be converted to Integer"),
     (AGG, ("task.data=nowhere",), "task.data: found no folder nowhere; expected"),
     (AGG, ("task.data=a:b/data-bin",), "found no folder a of a:b/data-bin, which fairseq splits at ':'"),
-    (AGG, ("size=small,tiny",), "Could not find 'size/small,tiny'"),
     ("configs/wikitext103/face", (), "found no checkpoint.finetune_from_model; expected checkpoint.finetune_from_mo"),
     ("configs/wikitext103/face", ("checkpoint.finetune_from_model=x.pt",), "found no file x.pt; expected a checkpoint"),
     (AGG, ("optimization.update_freq=[4,2]",), "expected a number of tokens, and one of batches"),

@@ -12,7 +12,6 @@ import pytest
 from fairseq.data import Dictionary
 
 from agg_fairseq.cli.main import main as agg_fairseq
-from agg_fairseq.data.subwords import Tokenizer
 from scripts.command import run
 from scripts.data import translation
 from scripts.data.moses import tokenize
@@ -93,9 +92,7 @@ def test_manifest_and_dictionary(prepared):
     kept = manifest["files"]["text/train.de"]["lines"]
     assert manifest["pairs"]["train"] == {"found": SPLITS["train"], "kept": kept} and kept < SPLITS["train"]
     assert manifest["pairs"]["test"] == {"found": 80, "kept": 80}
-    assert manifest["versions"].keys() == {"sacremoses", "subword-nmt"}
-    split = Tokenizer(manifest["bpe"]["kind"], bpe_codes=prepared / manifest["bpe"]["bpe_codes"]).splitter(dictionary)
-    assert split.split("Mann") == ["Mann"]
+    assert (prepared / manifest["bpe"]["bpe_codes"]).is_file()
 
 
 def test_bleu_of_the_test_set(prepared, tmp_path):

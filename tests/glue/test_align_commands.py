@@ -108,9 +108,7 @@ def test_align(mt_data, tmp_path, capsys):
     output = tmp_path / "new" / "en-de.align"
     printed = run(capsys, "align", mt_data, "--output", output, "--model", "1")
     assert cells(printed) == {str(output): {"sentence pairs": "80"}}
-    signature = printed.splitlines()[-1].split("|")
-    assert signature[0].startswith("aligner:eflomal-") and signature[-1] == f"version:{__version__}"
-    assert signature[1:5] == ["model:1", "symmetrized:grow-diag-final-and", "languages:en-de", "sentence-pairs:80"]
+    assert "|model:1|symmetrized:grow-diag-final-and|languages:en-de|sentence-pairs:80|" in printed
     lines = output.read_text().splitlines()
     pairs = list(zip(sentences(mt_data, "en"), sentences(mt_data, "de"), lines, strict=True))
     linked = [(source[s], target[t]) for source, target, line in pairs for s, t in parse_links(line)]

@@ -1,4 +1,4 @@
-"""The files of checkpoints: whole or not there."""
+"""Checkpoints and what the commands write: whole or not there."""
 
 import os
 
@@ -6,9 +6,13 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
+from matplotlib.figure import Figure
 
 import agg_fairseq.criterions  # noqa: F401 — registers them
+from agg_fairseq.errors import UserError
 from agg_fairseq.fairseq_glue.atomic_saving import WholePathManager, write_checkpoints_whole
+from agg_fairseq.files import write_whole
+from agg_fairseq.plots.style import save
 from tests.hostile import on_a_full_disk
 
 
@@ -58,3 +62,26 @@ def test_contents_reach_the_disk_before_the_name(tmp_path, monkeypatch):
     write_checkpoints_whole()
     checkpoint_utils.torch_persistent_save({"model": 1}, str(tmp_path / "checkpoint_1_2.pt"))
     assert calls == ["fsync", "replace"]
+
+
+def picture(path):
+    figure = Figure()
+    figure.subplots().plot(range(3000), torch.rand(3000))
+    save(figure, path, "pdf")
+
+
+WRITERS = {
+    "text": lambda path: path.write_text("x" * 40_000),
+    "checkpoint": lambda path: torch.save({"a": torch.zeros(4_000)}, path),
+    "PDF": picture,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_a_command_cannot_write_is_one_line(name, tmp_path):
+    target = tmp_path / "file"
+    target.write_text("old")
+    expected = f"^cannot write {target}: [^\n]*; name a file[^\n]*$"
+    with on_a_full_disk(after=4_000), pytest.raises(UserError, match=expected):
+        write_whole(target, WRITERS[name])
+    assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]

@@ -20,7 +20,6 @@ HYPOTHESES = ["Ein Mann mit einem Hut .", "Text-zu-Bild , sagte er .", "Der Hund
 PLAIN_REFERENCES, PLAIN_HYPOTHESES = (
     [line.replace(" .", ".").replace(" ,", ",") for line in lines] for lines in (REFERENCES, HYPOTHESES)
 )
-NONE = "nrefs:1|case:mixed|eff:no|tok:none|smooth:none|version:"
 SACREBLEU = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
 
 
@@ -90,8 +89,8 @@ def test_table(tmp_path, capsys):
     scorer = scored_by_fairseq(HYPOTHESES, REFERENCES)
     assert table["mle"]["BLEU"] == f"{scorer.score():.2f}" and table["mle"]["BP"] == f"{scorer.brevity():.3f}"
     assert table["agg"].items() >= {"BLEU": "100.00", "ratio": "1.000", "sacreBLEU": "—", "sentences": "3"}.items()
-    signature = printed.splitlines()[-1]
-    assert signature.startswith(f"sentences:3|bleu:compounds-split,[{NONE}") and "sacrebleu:" not in signature
+    signature = "sentences:3|bleu:compounds-split,[nrefs:1|case:mixed|eff:no|tok:none|smooth:none|version:"
+    assert printed.splitlines()[-1].startswith(signature) and "sacrebleu:" not in printed
 
 
 @pytest.mark.parametrize("case", ["plain", "moses", "decoded"])
@@ -131,7 +130,6 @@ def test_sacrebleu(tmp_path, capsys, case):
         (None, ("--reference", "none.de"), "none.de: unreadable (FileNotFoundError"),
         (None, ("--reference", "short"), "found 2 lines; expected 3, one per sentence of"),
         (None, ("--reference", "gap"), "found nothing on line 3"),
-        (None, ("fewer.log",), "fewer.log: found another reference T-2 than in a.log"),
         (None, ("other.log",), "other.log: found another reference T-2 than in a.log"),
         (None, ("decoded.log",), "fairseq-generate has detokenized (D differs from H); expected --reference"),
     ],
@@ -139,7 +137,6 @@ def test_sacrebleu(tmp_path, capsys, case):
 def test_refusals(tmp_path, monkeypatch, capsys, hypotheses, options, words):
     monkeypatch.chdir(tmp_path)
     write_log(tmp_path / "a.log", hypotheses or HYPOTHESES)
-    write_log(tmp_path / "fewer.log", HYPOTHESES[:2], REFERENCES[:2])
     write_log(tmp_path / "other.log", HYPOTHESES, [*REFERENCES[:2], "x"])
     write_log(tmp_path / "decoded.log", decode=str.upper)  # lacks the tokens of the references
     write(tmp_path / "short", PLAIN_REFERENCES[:2])

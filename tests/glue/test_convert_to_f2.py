@@ -62,7 +62,7 @@ def test_what_is_in_the_checkpoint(trained, lm_data, tmp_path, capsys):
     assert before["cfg"]["model"]["_name"] == "transformer_lm"
 
 
-def test_refusals(trained, lm_data, mt_data, tmp_path, capsys):
+def test_refusals(trained, lm_data, tmp_path, capsys):
     output, new, without_valid = tmp_path / "f2.pt", tmp_path / "new.pt", tmp_path / "no-valid"
     shutil.copytree(lm_data, without_valid, ignore=shutil.ignore_patterns("valid*"))
     convert(capsys, trained, lm_data, output)
@@ -76,7 +76,6 @@ def test_refusals(trained, lm_data, mt_data, tmp_path, capsys):
         ((trained, lm_data, "--positions", 0), "expected at least 1"),
         ((trained, lm_data, "--max-tokens", 2), "raise --max-tokens"),
         ((trained, lm_data, "--json", new), "--json: found the file of --output"),
-        ((trained, mt_data), "fairseq cannot build its model"),
         ((trained, without_valid), "found no valid.bin"),
     ):
         arguments = ("--path", path, "--data", data, "--output", new, *options)

@@ -25,10 +25,7 @@ def test_cost_at_the_published_scale(name, millions, billions, hours, gigabytes,
     assert round(cost.parameters / 1e6) == millions and round(cost.tokens / 1e9, 2) == billions
     assert round(cost.gpu_hours, 1) == hours == round(cost.parameters * cost.tokens * 6 / 50e12 / 3600, 1)
     assert round(cost.disk / 1e9, 1) == gigabytes
-
-
-def test_what_the_command_line_changes(tmp_path):
-    overrides = ("optimization.max_update=10", "optimization.update_freq=[3]")
+    overrides = ("optimization.max_update=10", "optimization.update_freq=[3]")  # of the command line
     cost = cost_of(Workspace("paper", tmp_path, overrides=overrides), MODELS["agg-agg"], 2)
     assert (cost.updates, cost.batches.tokens) == (10, 2 * 3 * 4096)
 

@@ -14,7 +14,7 @@ from agg_fairseq.functional.terms import TERMS
 from agg_fairseq.functional.unlikelihood import Unlikelihood, previous_tokens
 from tests.commands import one_line
 from tests.conftest import ROOT, called
-from tests.small_trainings import EVERY_CRITERION, LM, MT, TIED, batches, build, gradients, logged, trainer_for
+from tests.small_trainings import EVERY_CRITERION, F2_LM, LM, MT, TIED, batches, build, gradients, logged, trainer_for
 
 # The terms, with every criterion.
 
@@ -79,12 +79,14 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
     assert log["adv_loss_number"] == 0, "adversarial training is no measure"
 
 
-@pytest.mark.parametrize(("name", "tied"), [("mle", (TIED,)), ("agg", ()), ("unlikelihood_sequence", (TIED,))])
-def test_the_output_embedding_is_centered_after_each_step(lm_data, name, tied):
+@pytest.mark.parametrize(
+    ("name", "base"), [("mle", (*LM, TIED)), ("agg", LM), ("unlikelihood_sequence", (*LM, TIED)), ("f2_softmax", F2_LM)]
+)
+def test_the_output_embedding_is_centered_after_each_step(lm_data, name, base):
     """All rows, padding too. The step itself is that of a training without it: the first update differs by μ alone."""
-    options = (*EVERY_CRITERION[name], *tied, "--weight-decay", 0.1)
-    plain, _ = trainer_for(lm_data, *options)
-    trainer, _ = trainer_for(lm_data, *options, "--center-output")
+    options = (*EVERY_CRITERION.get(name, ("--criterion", name)), "--weight-decay", 0.1)
+    plain, _ = trainer_for(lm_data, *options, base=base)
+    trainer, _ = trainer_for(lm_data, *options, "--center-output", base=base)
     first, *others = batches(trainer.cfg, trainer.task)[:3]
     for each in (trainer, plain):
         each.train_step([first, {}])
@@ -206,7 +208,6 @@ def test_the_criterion_follows_the_model_to_its_device(lm_data):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("agg", "--agg-alpha", 1.5), "alpha between 0 and 1, both excluded, got 1.5"),
         (("agg", "--agg-rare-fraction", 0.2, "--agg-alpha", 0.1), "both alpha 0.1 and rare_fraction 0.2; drop one"),
         (("agg", "--agg-window", -1), "--agg-window"),
         (("agg", "--agg-static-after-epoch", -2), "--agg-static-after-epoch"),

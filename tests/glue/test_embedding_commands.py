@@ -84,7 +84,7 @@ def test_word_similarity(data, checkpoint, turned, scored, tmp_path, capsys):
     assert agg["datasets"]["scored"]["covered"] == 5
 
 
-def test_word_similarity_of_named_data_sets(data, checkpoint, turned, scored, tmp_path, capsys, monkeypatch):
+def test_word_similarity_of_named_data_sets(data, checkpoint, scored, tmp_path, capsys, monkeypatch):
     """A folder, names, files, each once; two files of one name go by their paths; one row of pairs where it can be."""
     folder = tmp_path / "word-similarity"
     folder.mkdir()
@@ -102,8 +102,6 @@ def test_word_similarity_of_named_data_sets(data, checkpoint, turned, scored, tm
     header, body = table(run(capsys, *start, "MEN", namesake))
     assert header[1:] == [str(folder / "MEN.txt"), str(namesake)]
     assert [row[2] for row in body] == ["—", "0/1,234"]
-    printed = run(capsys, start[0], turned, *start[1:], "MEN", "--name", "x", "y")
-    assert [row[0] for row in table(printed)[1]] == ["x", "y", "pairs"]
 
 
 def test_subwords(tmp_path, capsys):

@@ -162,7 +162,13 @@ def test_the_patience_of_another_training_is_forgotten(lm_data, monkeypatch):
 
 
 def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
+    """What fairseq's language models do not predict, but for the head of their dictionary, is the unknown word."""
     data = shutil.copytree(lm_data, tmp_path / "bin")
+    _, task, *_ = build(data, "--criterion", "mle", "--output-dictionary-size", 30)
+    whole = count_tokens(data, task.dictionary)
+    head = training_counts(task, "train")
+    assert len(head) == 30 and head.sum() == whole.sum()
+    assert head[task.dictionary.unk()] == whole[30:].sum() + whole[task.dictionary.unk()]
     _, task, *_ = build(data, "--criterion", "mle")
     counts = training_counts(task, "train")
     assert torch.equal(counts, count_tokens(data, task.dictionary))
@@ -172,12 +178,3 @@ def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
     task.cfg, task.args = None, None
     with pytest.raises(UserError, match="the task language_modeling, which names no data"):
         training_counts(task, "train")
-
-
-def test_counts_fold_what_is_not_predicted_into_the_unknown_word(lm_data):
-    """fairseq's language models may predict the head of their dictionary only."""
-    _, task, *_ = build(lm_data, "--criterion", "mle", "--output-dictionary-size", 30)
-    whole = count_tokens(lm_data, task.dictionary)
-    counts = training_counts(task, "train")
-    assert len(counts) == 30 and counts.sum() == whole.sum()
-    assert counts[task.dictionary.unk()] == whole[30:].sum() + whole[task.dictionary.unk()]

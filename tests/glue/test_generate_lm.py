@@ -152,7 +152,6 @@ def test_bos_before_the_prefix_where_the_model_had_it(lm_data, stream, tmp_path)
         (("--topk", "65"), "--topk: expected 1 to 64 (the model's vocabulary), got 65"),
         (("--prefix-length", "0"), "--prefix-length: expected 1 to 2^31 - 1, got 0"),
         (("--seed", "-1"), "--seed: expected 0 to 2^63 - 1, got -1"),
-        (("--device", "foo"), "which this machine lacks"),
         (("--f2-decoding", "joint"), "found a model with an ordinary softmax"),
         (("--output", "run/checkpoint_best.pt"), "name another"),
         (("--output", "bin"), "cannot write bin"),

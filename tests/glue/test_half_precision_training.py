@@ -35,8 +35,7 @@ FP16 = {
     "memory-efficient fp16": ("--memory-efficient-fp16",),
 }
 BF16 = {"bf16": ("--bf16",), "memory-efficient bf16": ("--memory-efficient-bf16",)}
-AMP = {"amp": ("--amp", "--amp-batch-retries", 1)}
-MODES = FP16 | BF16 | AMP
+MODES = FP16 | BF16 | {"amp": ("--amp", "--amp-batch-retries", 1)}
 
 
 @pytest.fixture(autouse=True)

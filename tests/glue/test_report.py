@@ -132,9 +132,7 @@ def test_refused(lm_runs, lm_data, translator, tmp_path, capsys, monkeypatch):
         ((tmp_path,), "found neither checkpoint_best.pt nor"),
         (("mle", "--data", tmp_path / "none"), "no such folder"),
         (("mle", tmp_path / "mt"), "found the task translation; expected language_modeling"),
-        (("mle", "agg", "--name", "a"), "found 1 names for 2"),
         (("mle", "--name", "human"), "'human', a row"),
-        (("mle", "mle"), "found mle twice"),
         (("mle", "agg", "--baseline", "x"), "--baseline: found 'x'; expected the name of a run: mle, agg"),
         (("mle", "agg", "--translations", "x.log"), "found 1 logs for 2 runs"),
     ):

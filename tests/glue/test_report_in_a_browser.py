@@ -67,10 +67,9 @@ def browser(tmp_path_factory):
 
     def call(path, *arguments):
         command = [
-            program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            "--disable-dev-shm-usage", "--hide-scrollbars", "--enable-logging=stderr",
-            f"--user-data-dir={profile}", *arguments, f"file://{urllib.parse.quote(str(path))}",
+            program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+            "--disable-dev-shm-usage", "--hide-scrollbars", "--enable-logging=stderr", f"--user-data-dir={profile}",
+            *arguments, f"file://{urllib.parse.quote(str(path))}",
         ]  # fmt: skip
         result = subprocess.run(command, capture_output=True, text=True, timeout=1800)
         assert result.returncode == 0, result.stderr[-2000:]

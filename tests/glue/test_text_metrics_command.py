@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 import torch
 
-from agg_fairseq import __version__
 from agg_fairseq.data.binarized import load_dictionary
 from tests.commands import cells, refused, run
 
@@ -41,9 +40,7 @@ def test_table(tmp_path, capsys):
     assert table["human"].items() >= expected.items()
     expected = {"KLD": "0.05", "MSJ-1": "66.7", "MSJ-2": "60.9", "Rep (%)": "33.33", "Uniq": "3"}
     assert table["model"].items() >= expected.items()
-    signature = printed.splitlines()[-1].split("|")
-    assert "ms-jaccard:counts-per-text,unpadded" in signature
-    assert signature[:2] == ["texts:3", "tokens:8"] and signature[-1] == f"version:{__version__}"
+    assert "\ntexts:3|tokens:8|" in printed and "|ms-jaccard:counts-per-text,unpadded|" in printed
 
 
 def test_files_side_by_side(tmp_path, capsys):
@@ -123,7 +120,6 @@ def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys, continuations, 
         (b"", "found no text"),
         (b"\xff\xfe", "unreadable (UnicodeDecodeError"),
         (b"no JSON\n", "line 1: found 'no JSON'; expected a JSON object with the strings prefix, con"),
-        (b"[1]\n", "line 1: found '[1]'"),
         (b'{"prefix": "", "continuation": "", "reference": 3}\n', "line 1: found "),
         (b'{"prefix": "", "continuation": "", "reference": ""}\n{}\n', "line 2: found '{}'"),
     ],
