@@ -41,10 +41,7 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
     """
     check_output([checkpoint.path for checkpoint in checkpoints.values()], output)
     models = {str(checkpoint): checkpoint.parameters for checkpoint in checkpoints.values()}
-    try:
-        averaged = average_parameters(models)
-    except ValueError as error:
-        raise UserError(str(error)) from error
+    averaged = average_parameters(models)
     for path, parameters in models.items():
         check_finite(path, parameters)
     # Without the state of a criterion, in the task's part of `extra_state`: it is that of one run.
@@ -98,7 +95,7 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
     Summed in float64, one parameter after the other: beside the tensors that are given, which may be mapped from files,
     only the result and one parameter in float64 take memory. Parameters that share memory in all models do so in the
     result too. What is no floating-point number, and what is listed in `WITHOUT_MEAN`, must be the same in all, and so
-    must names and shapes; ValueError if they are not.
+    must names and shapes.
 
     Reference: Vaswani et al. (2017), Sec. 6.1.
     """
@@ -108,11 +105,11 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
         if parameters.keys() != first.keys():
             name = next(iter(parameters.keys() ^ first.keys()))
             here, there = (label, first_label) if name in parameters else (first_label, label)
-            raise ValueError(f"{here}: found {name}, which {there} does not have; {remedy}")
+            raise UserError(f"{here}: found {name}, which {there} does not have; {remedy}")
         for name, value in first.items():
             shape, expected = tuple(parameters[name].shape), tuple(value.shape)
             if shape != expected:
-                raise ValueError(f"{label}: found {name} of shape {shape}, but {expected} in {first_label}; {remedy}")
+                raise UserError(f"{label}: found {name} of shape {shape}, but {expected} in {first_label}; {remedy}")
     found: dict[Any, Tensor] = {}
     averaged = {}
     for name in tqdm(first, desc="averaging", unit="parameter", disable=None, leave=False):
@@ -128,7 +125,7 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
             else:
                 for label, tensor in tensors.items():
                     if not torch.equal(tensor.double(), first[name].double()):
-                        raise ValueError(
+                        raise UserError(
                             f"{label}: found another {name} than in {first_label}; expected checkpoints of one run: "
                             "what is no weight has no mean"
                         )

@@ -10,7 +10,7 @@ import argparse
 import inspect
 import pickle
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,6 @@ class Checkpoint:
 
     Raises:
         UnreadableCheckpoint: the file is truncated or damaged, or of another kind.
-        UserError: there is no such file; it is no checkpoint of fairseq; or it holds an object whose loading would run
-            code.
     """
 
     def __init__(self, path: str | Path, *, training_state: bool = True) -> None:
@@ -91,24 +89,17 @@ class Checkpoint:
     @property
     def task_options(self) -> dict[str, Any]:
         """The options of the task, its name as `_name`; empty where the checkpoint has none."""
-        return self._options("task")
+        return options_of(self.state, "task")
 
     @property
     def criterion_options(self) -> dict[str, Any]:
         """The options of the criterion, its name as `_name`; empty where the checkpoint has none."""
-        return self._options("criterion")
-
-    def _options(self, part: str) -> dict[str, Any]:
-        options = self.state.get("cfg") or vars(self.state["args"])
-        found = options.get(part)
-        if isinstance(found, argparse.Namespace):  # of a task or criterion that is not configured by a dataclass
-            return vars(found)
-        return {**options, "_name": found} if isinstance(found, str) else found or {}
+        return options_of(self.state, "criterion")
 
     @property
     def model_options(self) -> dict[str, Any]:
         """The options of the model, its architecture as `_name` or `arch`; UserError if there are none."""
-        options = self._options("model") if self.state.get("cfg") else vars(self.state["args"])
+        options = options_of(self.state, "model")
         if not options:
             raise UserError(f"{self.path}: found no options of its model; expected a checkpoint of fairseq-train")
         return options
@@ -182,6 +173,20 @@ class Checkpoint:
                     f"{self.path}: found a vocabulary of {rows} tokens, but {data} has {tokens}; pass the data folder "
                     "that the model was trained with"
                 )
+
+
+def options_of(state: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """The options of a section of fairseq's configuration, such as "task", its name as `_name`; empty if it has none.
+
+    In an older checkpoint, all options are together; as those of the model too.
+    """
+    options = state.get("cfg") or vars(state["args"])
+    found = options if section == "model" and not state.get("cfg") else options.get(section)
+    if isinstance(found, argparse.Namespace):  # of a task or criterion that is not configured by a dataclass
+        found = vars(found)
+    if isinstance(found, str):
+        return {**options, "_name": found}
+    return found if isinstance(found, dict) else {}
 
 
 def checkpoint_file(path: str | Path) -> Path:

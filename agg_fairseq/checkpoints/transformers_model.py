@@ -129,7 +129,6 @@ class PretrainedModel:
         return self.tensor(self._only(names, "input embedding"))
 
     def _only(self, names: list[str], kind: str) -> str:
-        """The only one of some parameters."""
         if len(names) != 1:
             found = ", ".join(names[:SHOWN]) or f"none of a known name among {len(self._file_of):,} parameters"
             size = self._option("vocab_size")

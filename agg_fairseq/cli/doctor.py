@@ -122,7 +122,6 @@ def _import_failure(*modules: str) -> str | None:
 
 
 def _gpus() -> list[str]:
-    """The names of the GPUs that torch finds."""
     if _import_failure("torch"):
         return []
     import torch

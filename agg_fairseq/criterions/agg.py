@@ -66,7 +66,6 @@ class AggCriterion(LikelihoodCriterion):
     all workers, and which updates take place.
     """
 
-    name: ClassVar[str] = "agg"
     counts_tokens: ClassVar[bool] = True
     logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {"rare_tokens": 1, "rare_share": 4}
 

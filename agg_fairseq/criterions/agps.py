@@ -43,7 +43,6 @@ class AgpsCriterion(LikelihoodCriterion):
     "In the batch" means in this micro-batch on any worker: one reduction of V bytes for each.
     """
 
-    name: ClassVar[str] = "agps"
     counts_tokens: ClassVar[bool] = True
 
     def __init__(self, cfg: AgpsCriterionConfig, task: Any) -> None:

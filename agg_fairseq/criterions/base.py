@@ -59,7 +59,7 @@ Measure = tuple[Any, Any]  # a sum, and the number of what it is summed over; th
 class LikelihoodCriterion(FairseqCriterion):
     """Softmax likelihood with the terms, and the methods in which a criterion adds to it."""
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # of --criterion; `register` sets it
     position_terms: ClassVar[tuple[PositionTerm, ...]] = POSITION_TERMS
     embedding_terms: ClassVar[tuple[EmbeddingTerm, ...]] = EMBEDDING_TERMS
     logged: ClassVar[dict[str, int]] = dict.fromkeys((*Geometry._fields, "activation_penalty"), 4)

@@ -1,7 +1,6 @@
 """`--criterion cosreg`: likelihood with cosine regularization (Gao et al. 2019, Eq. 6)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ..fairseq_glue.registries import option
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
@@ -17,5 +16,3 @@ class CosRegCriterionConfig(LikelihoodCriterionConfig):
 @register("cosreg", dataclass=CosRegCriterionConfig)
 class CosRegCriterion(LikelihoodCriterion):
     """`L = L_MLE + γ/V² (‖Σ_k ŵ_k‖² − V)`: `--criterion mle --cosreg-gamma 1` under the method's name."""
-
-    name: ClassVar[str] = "cosreg"

@@ -23,7 +23,6 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
     `--center-output` changes no probability here either: the logits inside a class all change by the same number.
     """
 
-    name: ClassVar[str] = "f2_softmax"
     position_terms: ClassVar[tuple[PositionTerm, ...]] = ()
     logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {"class_nll": 3, "token_nll": 3}
 

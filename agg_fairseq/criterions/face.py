@@ -18,7 +18,6 @@ class FaceCriterion(LikelihoodCriterion):
     every worker and micro-batch of an update. (The authors' code also counts the batch at hand, of one worker.)
     """
 
-    name: ClassVar[str] = "face"
     counts_tokens: ClassVar[bool] = True
     predicts: ClassVar[bool] = True
 

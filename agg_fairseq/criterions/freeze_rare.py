@@ -55,7 +55,6 @@ class FreezeRareCriterion(LikelihoodCriterion):
     momentum moves such a row: it stays the same bit by bit, also over a resume.
     """
 
-    name: ClassVar[str] = "freeze_rare"
     counts_tokens: ClassVar[bool] = True
 
     def __init__(self, cfg: FreezeRareCriterionConfig, task: Any) -> None:

@@ -1,12 +1,8 @@
 """`--criterion mle`: plain likelihood through the same operation as the other methods."""
 
-from typing import ClassVar
-
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
 @register("mle", dataclass=LikelihoodCriterionConfig)
 class MleCriterion(LikelihoodCriterion):
     """Maximum likelihood: every gate is 1. The baseline that costs and logs the same as the gated methods."""
-
-    name: ClassVar[str] = "mle"

@@ -1,7 +1,6 @@
 """`--criterion unlikelihood`: likelihood with token-level unlikelihood (Welleck et al. 2020)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ..fairseq_glue.registries import option
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
@@ -22,5 +21,3 @@ class UnlikelihoodCriterion(LikelihoodCriterion):
 
     The same as `--criterion mle --ul-alpha 1`, under the method's name.
     """
-
-    name: ClassVar[str] = "unlikelihood"

@@ -35,7 +35,6 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
     with the same `--ul-alpha` (0: plain likelihood) does. Both kinds alternate evenly, the same on every worker.
     """
 
-    name: ClassVar[str] = "unlikelihood_sequence"
     logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {"ul_sequence_loss": 3, "repeated": 4}
 
     def __init__(self, cfg: UnlikelihoodSequenceCriterionConfig, task: Any) -> None:

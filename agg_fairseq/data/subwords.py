@@ -88,7 +88,6 @@ class Tokenizer:
         return Splitter(self.kind, index, dictionary.unk(), lambda word: [pieces[number] for number in split(word)])
 
     def _encoder(self) -> Any:
-        """fairseq's encoder of this kind."""
         from fairseq.data.encoders import build_bpe
 
         files = {name: str(getattr(self, name)) for name in FILES[self.kind]}

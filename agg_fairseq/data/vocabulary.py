@@ -36,11 +36,7 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def splitter(self, tokenizer: Tokenizer) -> Splitter:
-        """Splits words into these tokens.
-
-        `tokenizer` says how the training text was split; a vocabulary that has a tokenizer of its own takes `WORDS`
-        alone.
-        """
+        """Splits words into these tokens; one that has a tokenizer of its own takes `WORDS` alone."""
 
     def groups(self, grouping: str) -> FrequencyGroups:
         """Frequent, medium and rare tokens, by one of `GROUPINGS`."""

@@ -13,8 +13,7 @@ from typing import Any
 
 from .. import __version__
 from ..checkpoints.opening import EmbeddingSource
-from ..errors import UserError
-from ..files import write_json, write_whole
+from ..files import fingerprint, write_json, write_whole
 from ..result import Result
 
 DATA_ENDINGS = (".bin", ".idx", ".txt")  # of the files in a folder of fairseq-preprocess
@@ -86,11 +85,7 @@ def _as_json(value: Any, files: list[Any]) -> Any:
     if isinstance(value, Path) or (isinstance(value, str) and os.path.exists(value)):
         value = Path(value)
         for path in sorted(one for one in value.iterdir() if one.suffix in DATA_ENDINGS) if value.is_dir() else [value]:
-            try:
-                status = path.stat()
-            except OSError as error:
-                raise UserError(f"{path}: {error.strerror}; expected a file to be measured") from error
-            files.append([str(path.resolve()), status.st_size, status.st_mtime_ns])
+            files.append(fingerprint(path))
         return str(value.resolve())
     if dataclasses.is_dataclass(value):
         return {field.name: _as_json(getattr(value, field.name), files) for field in dataclasses.fields(value)}

@@ -19,10 +19,7 @@ from ..errors import UserError
 
 
 def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> BinarizedVocabulary:
-    """The vocabulary of models of one task and languages, from the folder with the training split.
-
-    The embeddings that they hold are not looked at.
-    """
+    """The vocabulary of models of one task and languages, all over it, from the folder with the training split."""
     languages = []
     for checkpoint in checkpoints.values():
         found = checkpoint.languages
@@ -33,7 +30,10 @@ def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> 
             ]
             first = next(iter(checkpoints.values()))
             raise UserError(f"{checkpoint}: found {kinds[-1]}; expected {kinds[0]}, as {first}")
-    return BinarizedVocabulary.load(data, languages[0])
+    vocabulary = BinarizedVocabulary.load(data, languages[0])
+    for checkpoint in checkpoints.values():
+        checkpoint.check_vocabulary(len(vocabulary.tokens), data)
+    return vocabulary
 
 
 def load_embedding_vocabulary(
@@ -66,14 +66,10 @@ def load_embedding_vocabulary(
         raise UserError("--text: found it with a checkpoint of fairseq-train; its tokens are counted in --data")
     if data is None:
         raise UserError("--data: found none; expected the data folder that the model was trained with")
-    vocabulary = load_vocabulary(checkpoints, data)
-    for checkpoint in checkpoints.values():
-        checkpoint.check_vocabulary(len(vocabulary.tokens), data)
-    return vocabulary
+    return load_vocabulary(checkpoints, data)
 
 
 def _tokenizer_vocabulary(models: Sequence[PretrainedModel], text: str | Path | None) -> TokenizerVocabulary:
-    """The vocabulary of models with the same tokenizer."""
     first, *others = models
     for model in others:
         rows, expected = (len(one.output_embedding.saved) for one in (model, first))

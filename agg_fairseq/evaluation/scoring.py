@@ -50,8 +50,6 @@ class BinarizedText:
         if data is None:
             raise UserError("found no DATA; expected the folder that the models were trained on")
         vocabulary = load_vocabulary(checkpoints, data)
-        for checkpoint in checkpoints.values():
-            checkpoint.check_vocabulary(len(vocabulary.tokens), data)
         signature, pair = [], vocabulary.languages
         if pair is None:
             lengths = [one.task_options.get("tokens_per_sample") or 1024 for one in checkpoints.values()]

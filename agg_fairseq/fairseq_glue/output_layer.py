@@ -190,7 +190,6 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
 
 
 def _leaves(tensor: Tensor) -> list[Tensor]:
-    """The leaves of the autograd graph of a tensor."""
     nodes, seen, leaves = [tensor.grad_fn], {None}, []
     while nodes:
         node = nodes.pop()

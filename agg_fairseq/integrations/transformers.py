@@ -169,7 +169,6 @@ class GatedLoss(TrainerCallback):
     # A training step, in the order in which the methods are called
 
     def _before_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Notes the labels of a training step."""
         self._step = None
         if model is not self.model:  # a replica of nn.DataParallel, whose threads would share this object
             raise UserError(

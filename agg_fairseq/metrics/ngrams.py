@@ -80,7 +80,6 @@ def ms_jaccard(generated: Sequence[Text], references: Sequence[Text], max_order:
 
 
 def _frequencies(texts: Sequence[Text]) -> dict[tuple[str, ...], float]:
-    """The relative frequency of each unigram."""
     check_texts(texts)
     counts = count_ngrams(texts, 1)
     total = sum(counts.values())

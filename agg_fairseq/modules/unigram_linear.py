@@ -42,7 +42,8 @@ class UnigramLinear(nn.Linear):
         nn.Module.__init__(self)  # nn.Linear's own would make a weight, and a bias that is a parameter
         self.out_features, self.in_features = weight.shape
         self.weight = weight
-        self.register_buffer("counts", self._checked(counts).to(weight.device, copy=True))
+        counts = checked_counts("UnigramLinear", counts, len(weight))
+        self.register_buffer("counts", counts.to(weight.device, copy=True))
         shift = nn.Parameter(torch.zeros(len(weight), device=weight.device, dtype=weight.dtype)) if learned else None
         self.register_parameter("bias_shift", shift)
 
@@ -67,9 +68,5 @@ class UnigramLinear(nn.Linear):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         if (key := f"{prefix}counts") in state_dict:
-            state_dict[key] = self._checked(state_dict[key])
+            state_dict[key] = checked_counts("UnigramLinear", state_dict[key], self.out_features)
         super()._load_from_state_dict(state_dict, prefix, *rest)
-
-    def _checked(self, counts: Tensor) -> Tensor:
-        """The counts (V,) in whole numbers."""
-        return checked_counts("UnigramLinear", counts, self.out_features)

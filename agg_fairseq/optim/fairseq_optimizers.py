@@ -34,7 +34,7 @@ def refuse_memory_efficient_half_precision(cfg: Any, name: str) -> None:
 class AdamOptimizer(FairseqAdam):
     """An optimizer with the options of fairseq's `adam`, as fairseq reads them."""
 
-    name: str
+    name: str  # of --optimizer; `register` sets it
     optimizer_class: type[torch.optim.Optimizer]
 
     def __init__(self, cfg: Any, params: Any) -> None:
@@ -52,7 +52,6 @@ class FairseqCoupledAdam(AdamOptimizer):
     fairseq tells an optimizer nothing of the model, so that `attach` adds what it needs once the trainer has built it.
     """
 
-    name = "coupled_adam"
     optimizer_class = CoupledAdam
 
     def attach(self, trainer: Any) -> None:
@@ -97,7 +96,6 @@ class FairseqAdamL2(AdamOptimizer):
     a part of them moves a row to zero by up to the learning rate at each update; a decoupled one by a share of that.
     """
 
-    name = "adam_l2"
     optimizer_class = torch.optim.Adam
     supports_flat_params = True  # every number is updated by itself
 
@@ -127,11 +125,11 @@ class FairseqNTASGD(FairseqOptimizer):
 
     def __init__(self, cfg: Any, params: Any) -> None:
         super().__init__(cfg)
-        refuse_memory_efficient_half_precision(cfg, "nt_asgd")
+        refuse_memory_efficient_half_precision(cfg, self.name)
         try:
             self._optimizer = NTASGD(params, **self.optimizer_config)
         except ValueError as error:
-            fail(f"--optimizer nt_asgd: {error}")
+            fail(f"--optimizer {self.name}: {error}")
 
     @property
     def optimizer_config(self) -> dict[str, Any]:

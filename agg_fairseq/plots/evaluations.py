@@ -44,10 +44,6 @@ def alpha_sweep(evaluations: Evaluations) -> Figure:
         evaluations: of `perplexity`, of two or more models of AGG with different α and of any others. A model may be in
             several evaluations with the same numbers.
 
-    Raises:
-        UserError: there are fewer than two values of AGG's option; some have α and some the rare fraction; two
-            different models have the same name; or a number is missing.
-
     Reference: Yu et al. (2022), Fig. 5.
     """
     swept: dict[float, list[Row]] = {}  # by the value of the option
@@ -102,10 +98,6 @@ def class_sweep(evaluations: Evaluations) -> Figure:
         evaluations: of `text_metrics`, all of the same split. A model may be in several evaluations with the same
             numbers.
 
-    Raises:
-        UserError: a curve has fewer than two points; two different models have the same name, or the same number of
-            classes on one curve; the human texts are not the same; or a number is missing.
-
     Reference: Choi et al. (2020), Fig. 3.
     """
 
@@ -149,9 +141,6 @@ def token_shares(evaluations: Evaluations) -> Figure:
 
     Args:
         evaluations: of `text_metrics` with `data`, all of the same split.
-
-    Raises:
-        UserError: an evaluation has no shares; the name of a model occurs twice; the human texts are not the same.
 
     Reference: Choi et al. (2020), Fig. 2.
     """

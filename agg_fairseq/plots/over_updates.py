@@ -36,9 +36,6 @@ def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types"
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
         order: names of all runs of a page, so that each has the same color in all pictures.
 
-    Raises:
-        UserError: a run has fewer than two checkpoints; a checkpoint is not over the dictionary of `data`, or damaged.
-
     Reference: Yu et al. (2022), Fig. 2.
     """
     titles = ("I(W) frequent", "I(W) rare", "cosine of rare and frequent")
@@ -66,9 +63,6 @@ def inner_products_over_updates(runs: Runs, data: str | Path, *, groups: str = "
         runs: as of `isotropy_over_updates`.
         data: as of `isotropy_over_updates`.
         groups: as of `isotropy_over_updates`.
-
-    Raises:
-        UserError: as `isotropy_over_updates`.
 
     Reference: Yu et al. (2021), Fig. 2.
     """
@@ -111,9 +105,6 @@ def rare_tokens(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()) ->
         logs: what `fairseq-train --criterion agg --log-format json --log-file FILE` wrote, by the names of the curves.
         order: names of all runs of a page, so that each has the same color in all pictures.
 
-    Raises:
-        UserError: a log cannot be read, or has no sizes of the rare group.
-
     Reference: Yu et al. (2022), Fig. 4.
     """
     figure, ((axis,),) = style.new_figure()
@@ -146,9 +137,6 @@ def learning_curves(logs: Mapping[str, str | Path], *, valid_split: str = "valid
         logs: what `fairseq-train --log-format json --log-file FILE` wrote, by the names of the curves.
         valid_split: name of the validation split, as given to `--valid-subset` of fairseq-train.
         order: names of all runs of a page, so that each has the same color in all pictures.
-
-    Raises:
-        UserError: a log cannot be read, or has no perplexities of the training or of the split.
     """
     panels: dict[str, dict[str, dict[float, float]]] = {}  # by title and name: what is drawn by update
     for title, tag in (("training", "train_inner"), (valid_split, valid_split)):  # and what marks the lines of the log

@@ -68,11 +68,7 @@ class Comparison:
 
     @classmethod
     def of_runs(cls, runs: Sequence[Run], baseline: str | None = None) -> Comparison:
-        """Groups runs whose settings differ by the seed alone; `baseline` is the name of a run or model, or the first.
-
-        Raises:
-            UserError: there is no such run or model.
-        """
+        """Groups runs whose settings differ by the seed alone; `baseline` names a run or model; None: the first."""
         alike: dict[frozenset[tuple[str, str]], dict[str, str]] = {}  # by the other settings: run by seed
         for run in runs:
             settings = settings_of(run.checkpoint.state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checkpoints.fairseq_checkpoint import Checkpoint, check_run_folder, checkpoints_of_run
+from ..checkpoints.fairseq_checkpoint import Checkpoint, check_run_folder, checkpoints_of_run, options_of
 from ..errors import UserError
 from ..evaluation.fairseq_logs import read_entries
 from ..evaluation.inputs import check_row_names
@@ -88,7 +87,7 @@ def summary(runs: Sequence[Run]) -> list[list[str | None]]:
         extra = checkpoint.state.get("extra_state")
         best = extra.get("best") if isinstance(extra, dict) else None
         if isinstance(best, float | int):
-            metric = _section(checkpoint.state, "checkpoint").get("best_checkpoint_metric", "loss")
+            metric = options_of(checkpoint.state, "checkpoint").get("best_checkpoint_metric", "loss")
             best = f"{format_value(float(best), 3)} ({metric})"
         column = {
             "criterion": str(checkpoint.criterion_options.get("_name")),
@@ -116,13 +115,6 @@ def count_parameters(parameters: Mapping[str, Any]) -> int:
     return total
 
 
-def _section(state: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """A section of fairseq's configuration in a checkpoint; in an older one, all options are those of the model."""
-    options = (state.get("cfg") or {"model": state.get("args")}).get(section)
-    options = vars(options) if isinstance(options, argparse.Namespace) else options
-    return options if isinstance(options, dict) else {}
-
-
 def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
     """The options of fairseq-train that a checkpoint was trained with, in fairseq's order, and their values.
 
@@ -130,7 +122,7 @@ def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
     """
     settings: dict[str, str] = {}
     for section in SECTIONS:
-        options = _section(state, section)
+        options = options_of(state, section)
         for key, value in options.items():
             name = key if key != "_name" else "arch" if section == "model" else section
             is_default = (name, value) == ("restore_file", "checkpoint_last.pt")  # the run goes on from itself

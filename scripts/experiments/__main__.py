@@ -90,7 +90,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _plan(options: argparse.Namespace) -> list[Planned]:
-    """The experiments of all entries."""
     keys, overrides = _keys_and_overrides(options.words)
     data = options.data and options.data.absolute()
     if data is not None and not data.is_dir():
@@ -132,7 +131,6 @@ def _plan(options: argparse.Namespace) -> list[Planned]:
 
 
 def _keys_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The names of entries, and KEY=VALUE for every training."""
     keys, overrides = [word for word in words if "=" not in word], [word for word in words if "=" in word]
     if not keys:
         raise UserError("found no ENTRY; expected some of those that --list prints, such as agg-3")

@@ -110,7 +110,7 @@ SAMPLES_NOTE = (
 def _sample_table(title: str, count: int, mle: str, agg: str) -> Experiment:
     methods = [Method("MLE", MLE, mle), Method("AGG", AGG, agg)]
     title, note = f"Yu et al. 2022, {title} (WikiText-103, models of Table 3)", f"{SAMPLES_NOTE} {RARE_NOTE}"
-    return sample_table(title, methods, "uniq", "Uniq", topk=None, count=count, note=note)
+    return sample_table(title, methods, "Uniq", topk=None, count=count, note=note)
 
 
 EXPERIMENTS = {

@@ -132,15 +132,12 @@ class Measure:
 
     label: str  # its title in the table
     evaluate: Callable[[Workspace, Method], Result]  # that it is read from
-    column: str | Callable[[Result], Value]  # of the Result; or a function that reads the value from the Result
+    column: str  # of the Result
 
     def value(self, workspace: Workspace, method: Method) -> Value:
         """The value in the row of the model, or in that of the human text; None where there is none."""
-        result = self.evaluate(workspace, method)
-        if callable(self.column):
-            return self.column(result)
-        row = HUMAN if method.human else method.model.name
-        return result[row][self.column] if row in result.rows else None
+        result, row = self.evaluate(workspace, method), HUMAN if method.human else method.model.name
+        return result[row].get(self.column) if row in result.rows else None
 
 
 @dataclass(frozen=True)

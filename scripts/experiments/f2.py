@@ -178,7 +178,6 @@ def _sample_table(title: str, count: int, very_rare: dict[str, str]) -> Experime
     return sample_table(
         f"Choi et al. 2020, {title}, with the share of very rare tokens (WikiText-103)",
         [replace(METHODS[label], paper=numbers) for label, numbers in very_rare.items()],
-        "very_rare",
         "VR (%)",
         topk=TOPK,
         count=count,

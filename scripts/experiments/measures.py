@@ -20,7 +20,7 @@ from agg_fairseq.data.word_pairs import DATASETS, dataset_files
 from agg_fairseq.errors import UserError
 
 from .corpora import prepare
-from .experiment import BIN, Experiment, Measure, Method, Model, Value, Workspace, failed, say
+from .experiment import BIN, Experiment, Measure, Method, Model, Workspace, failed, say
 from .training import best_checkpoint, is_newer, is_trained
 
 if TYPE_CHECKING:
@@ -245,9 +245,9 @@ def text_file(workspace: Workspace, method: Method, *, topk: int | None, max_tex
 def samples(workspace: Workspace, method: Method, *, topk: int | None, count: int) -> Result:
     """The first continuations of the test split. They are chosen by their place alone, not by what is in them.
 
-    The details of the Result have `texts`, for each its `prefix` and `continuation` as people read them, `uniq`, the
-    number of distinct tokens of the continuation, and `very_rare`, the percentage of its tokens that are among the
-    rarest of the training text, which together make up 10% of it.
+    `Uniq` is the number of distinct tokens of a continuation, and `VR (%)` the percentage of its tokens that are among
+    the rarest of the training text, which together make up 10% of it. The details have `texts`, for each its `prefix`
+    and `continuation` as people read them.
 
     Reference: Yu et al. (2022), Tables 5 and 15; Choi et al. (2020), Table 4 and the appendix.
     """
@@ -260,19 +260,19 @@ def samples(workspace: Workspace, method: Method, *, topk: int | None, count: in
     corpus = prepare(workspace, method.model.corpus)
     dictionary = load_dictionary(corpus.binarized)
     of_token = frequency_mass_groups(count_tokens(corpus.binarized, dictionary)).of_token
-    read, found = reader(corpus.tokenizer()), []
-    for record in read_texts(text_file(workspace, method, topk=topk, max_texts=count))[:count]:
+    read, found, row = reader(corpus.tokenizer()), [], {}
+    records = read_texts(text_file(workspace, method, topk=topk, max_texts=count))[:count]
+    for number, record in enumerate(records, 1):
         tokens = record["continuation"].split()
         rarest = of_token[[dictionary.index(token) for token in tokens]] == MASS_GROUPS.index("very rare")
-        found.append(
-            {
-                "prefix": read(record["prefix"]),
-                "continuation": read(record["continuation"]),
-                "uniq": len(set(tokens)),
-                "very_rare": 100 * rarest.double().mean().item(),
-            }
-        )
-    return Result.of({method.model.name: {"texts": len(found)}}, "", {"texts": found})
+        row[_of_text("Uniq", number, count)] = len(set(tokens))
+        row[_of_text("VR (%)", number, count)] = 100 * rarest.double().mean().item()
+        found.append({part: read(record[part]) for part in ("prefix", "continuation")})
+    return Result.of({method.model.name: row}, "", {"texts": found})
+
+
+def _of_text(title: str, number: int, count: int) -> str:
+    return f"{title}, text {number}" if count > 1 else title
 
 
 def reader(tokenizer: Tokenizer) -> Callable[[str], str]:
@@ -294,17 +294,12 @@ def reader(tokenizer: Tokenizer) -> Callable[[str], str]:
 
 
 def sample_table(
-    title: str, methods: list[Method], key: str, label: str, *, topk: int | None, count: int, note: str
+    title: str, methods: list[Method], column: str, *, topk: int | None, count: int, note: str
 ) -> Experiment:
-    """The table of `samples`, with `uniq` or `very_rare` of each text."""
-
-    def value(number: int, result: Result) -> Value:
-        texts = result.details["texts"][number : number + 1]
-        return texts[0][key] if texts else None
-
+    """The table of `samples`, with `Uniq` or `VR (%)` of each text."""
     evaluate = partial(samples, topk=topk, count=count)
-    labels = [f"{label}, text {number + 1}" for number in range(count)] if count > 1 else [label]
-    measures = [Measure(text, evaluate, partial(value, number)) for number, text in enumerate(labels)]
+    columns = [_of_text(column, number, count) for number in range(1, count + 1)]
+    measures = [Measure(of_text, evaluate, of_text) for of_text in columns]
     return Experiment(title, methods, measures, samples=evaluate, note=note)
 
 
@@ -315,22 +310,20 @@ ISOTROPY = [Measure(f"I(W) {label}", perplexity_as_published, f"I(W) {group}") f
 BLEU = [Measure("BLEU", bleu, "BLEU"), Measure("sacreBLEU", bleu, "sacreBLEU")]
 
 
+def listed_neighbors(workspace: Workspace, method: Method, *, words: Sequence[str], groups: str) -> Result:
+    """The words of `neighbors` and their nearest tokens, as `neighbor_measures` reads them."""
+    from agg_fairseq.result import Result
+
+    row = {}  # of fewer words where a small corpus has fewer rare ones
+    for number, word in enumerate(neighbors(workspace, method, words=words, groups=groups).details["words"], 1):
+        near = [one["readable"] + "†" * (one["group"] == "rare") for one in word["checkpoints"][0]["neighbors"]]
+        row |= {f"word {number}": word["word"], **{f"{number}.{rank}": one for rank, one in enumerate(near, 1)}}
+    return Result.of({method.model.name: row}, "")
+
+
 def neighbor_measures(words: Sequence[str], *, groups: str = "types") -> list[Measure]:
     """Each word and its 5 nearest tokens, with † after those that are rare by `groups`."""
-
-    def word(number: int, result: Result) -> Value:
-        found = result.details["words"][number : number + 1]  # a small corpus may have fewer rare words
-        return found[0]["word"] if found else None
-
-    def neighbor(number: int, rank: int, result: Result) -> Value:
-        words = result.details["words"][number : number + 1]
-        found = words[0]["checkpoints"][0]["neighbors"][rank : rank + 1] if words else []
-        return found[0]["readable"] + "†" * (found[0]["group"] == "rare") if found else None
-
-    evaluate, measures = partial(neighbors, words=words, groups=groups), []
-    for number in range(len(words)):
-        measures.append(Measure(f"word {number + 1}", evaluate, partial(word, number)))
-        measures += [
-            Measure(f"{number + 1}.{rank + 1}", evaluate, partial(neighbor, number, rank)) for rank in range(5)
-        ]
-    return measures
+    evaluate = partial(listed_neighbors, words=words, groups=groups)
+    numbers = range(1, len(words) + 1)
+    columns = [column for n in numbers for column in (f"word {n}", *(f"{n}.{rank}" for rank in range(1, 6)))]
+    return [Measure(column, evaluate, column) for column in columns]

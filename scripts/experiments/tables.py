@@ -74,10 +74,8 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
 
 def measured(workspaces: Sequence[Workspace], experiment: Experiment) -> Result:
     """A row per method and a column per measure, with the values of all seeds."""
-    titles = [measure.column if isinstance(measure.column, str) else measure.label for measure in experiment.measures]
-    columns = [  # with the digits of what is measured, under the title that the table gives it
-        replace(column(title), title=measure.label) for title, measure in zip(titles, experiment.measures, strict=True)
-    ]
+    # With the digits of what is measured, under the title that the table gives it.
+    columns = [replace(column(measure.column), title=measure.label) for measure in experiment.measures]
     by_seed = {}
     for workspace in workspaces:
         rows = {

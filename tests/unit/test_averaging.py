@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from agg_fairseq.checkpoints.averaging import average_parameters
+from agg_fairseq.errors import UserError
 from agg_fairseq.f2 import FactorizedSoftmax
 from agg_fairseq.modules import UnigramLinear
 
@@ -50,11 +51,11 @@ def test_what_is_no_weight_must_be_the_same():
     for modules, name in ((layers, "class_of_token"), (biases, "counts")):
         states = [nn.ModuleDict({"out": module}).state_dict() for module in modules]
         assert torch.equal(average_parameters(named(states[0], states[0]))[f"out.{name}"], states[0][f"out.{name}"])
-        with pytest.raises(ValueError, match=f"1.pt: found another out.{name} than in 0.pt"):
+        with pytest.raises(UserError, match=f"1.pt: found another out.{name} than in 0.pt"):
             average_parameters(named(*states))
     for dtype in (torch.int64, torch.bool):
         assert average_parameters(models_of([1, 0], [1, 0], dtype=dtype))["w"].dtype == dtype
-        with pytest.raises(ValueError, match="2.pt: found another w than in 0.pt"):
+        with pytest.raises(UserError, match="2.pt: found another w than in 0.pt"):
             average_parameters(models_of([1, 0], [1, 0], [1, 1], dtype=dtype))
 
 
@@ -67,6 +68,6 @@ def test_what_is_no_weight_must_be_the_same():
     ],
 )
 def test_models_that_are_not_alike(second, words):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(UserError) as caught:
         average_parameters(named({"a": torch.zeros(2), "b": torch.zeros(3)}, second))
     assert words in str(caught.value)

@@ -70,8 +70,6 @@ def test_a_measure_reads_the_row_of_the_model_or_of_the_human_text():
     model, by_title = Model("mle", "c", TEXT), Measure("m", lambda workspace, method: result, "PPL")
     assert by_title.value(None, Method("", model)) == 2.0
     assert by_title.value(None, Method("", model, human=True)) is None
-    by_function = Measure("m", lambda workspace, method: result, lambda found: len(found.rows))
-    assert by_function.value(None, Method("", model)) == 2
 
 
 def test_texts_are_printed_under_the_table_and_numbers_are_written(tmp_path, capsys):
@@ -81,11 +79,11 @@ def test_texts_are_printed_under_the_table_and_numbers_are_written(tmp_path, cap
         if method.model.name == "missing":
             raise NotRun(method.model.name)
         name = method.model.name
-        texts = [{"prefix": "Once", "continuation": f"upon {number} {name}", "uniq": number} for number in (1, 2)]
-        return Result.of({name: {}}, "", {"texts": texts})
+        texts = [{"prefix": "Once", "continuation": f"upon {number} {name}"} for number in (1, 2)]
+        return Result.of({name: {"Uniq": 1}}, "", {"texts": texts})
 
     methods = [Method(name.upper(), Model(name, "c", TEXT), "15") for name in ("mle", "missing")]
-    measure = Measure("Uniq", samples, lambda result: result.details["texts"][0]["uniq"])
+    measure = Measure("Uniq", samples, "Uniq")
     show([Workspace("tiny", tmp_path)], "agg-5", Experiment("Title", methods, [measure], samples=samples))
     printed = capsys.readouterr().out
     assert "Text 1, prefix: Once\nMLE: upon 1 mle\n\nText 2, prefix: Once\nMLE: upon 2 mle\n" in printed
