@@ -1,7 +1,5 @@
 """Continuation of prefixes by a fairseq language model, greedily or by top-k sampling."""
 
-from __future__ import annotations
-
 import inspect
 
 import torch

@@ -1,7 +1,5 @@
 """The columns of all tables: unit, digits, meaning, and which direction is better, each declared once."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The continuous cache: words that followed similar features earlier in the text become more probable."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

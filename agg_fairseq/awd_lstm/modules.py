@@ -1,7 +1,5 @@
 """AWD-LSTM, the language model of Merity, Keskar & Socher (ICLR 2018), up to its output layer, in plain PyTorch."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

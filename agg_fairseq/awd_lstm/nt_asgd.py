@@ -1,7 +1,5 @@
 """SGD that begins to average its iterates once validation no longer improves (Merity, Keskar & Socher 2018)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """A text as streams side by side, for models that carry their state from one batch to the next."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

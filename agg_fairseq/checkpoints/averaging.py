@@ -1,7 +1,5 @@
 """The mean of checkpoints of one model."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ All that the package asks of a checkpoint is an attribute of `Checkpoint(path)`:
 tensors are mapped from the file where torch can do so, so that an optimizer's state takes no memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import pickle

@@ -1,7 +1,5 @@
 """Models whose embeddings are measured: checkpoints of fairseq-train, and models of Hugging Face transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The matrix that a model's logits are formed with, from whatever file it was read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Of a folder, the configuration, the headers of the weights and one matrix are re
 transformers is not needed. Of a model in several files, only those that hold the embeddings are opened.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from functools import cached_property

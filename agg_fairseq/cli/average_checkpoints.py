@@ -17,8 +17,6 @@ that were written before torch 1.6. These are read completely, one at a time, an
     agg-fairseq average-checkpoints a/checkpoint_best.pt b/checkpoint_best.pt --output average.pt
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

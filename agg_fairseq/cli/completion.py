@@ -5,8 +5,6 @@ Add this line to ~/.bashrc, or the same with zsh to ~/.zshrc:
     eval "$(agg-fairseq completion bash)"
 """
 
-from __future__ import annotations
-
 import argparse
 
 from ..errors import UserError

@@ -1,7 +1,5 @@
 """`agg-fairseq eval-lm`."""
 
-from __future__ import annotations
-
 import argparse
 
 from ..awd_lstm.continuous_cache import CacheOptions

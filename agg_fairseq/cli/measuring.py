@@ -1,7 +1,5 @@
 """The commands that call a function of the package, whose docstring is their help, and print the Result it returns."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Options of the commands: one for each parameter of the function behind a command, which its docstring explains."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import re

@@ -1,7 +1,5 @@
 """`agg-fairseq report`."""
 
-from __future__ import annotations
-
 import argparse
 
 from ..names import unique_names

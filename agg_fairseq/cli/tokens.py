@@ -13,8 +13,6 @@ character.
     agg-fairseq tokens runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
 """
 
-from __future__ import annotations
-
 import argparse
 
 from ..checkpoints.opening import open_models

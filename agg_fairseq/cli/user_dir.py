@@ -3,8 +3,6 @@
 fairseq-train --user-dir "$(agg-fairseq user-dir)" --criterion agg …
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

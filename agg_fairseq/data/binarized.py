@@ -1,7 +1,5 @@
 """Folders written by `fairseq-preprocess`: their dictionaries, their splits, and the token counts of a split."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import re

@@ -1,7 +1,5 @@
 """Results kept in a folder: an evaluation is made again only where its function, its options or a file has changed."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import inspect

@@ -1,7 +1,5 @@
 """Reading the logs of fairseq-train, and the translations in what fairseq-generate prints."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

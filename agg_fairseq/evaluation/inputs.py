@@ -1,7 +1,5 @@
 """What evaluations ask of their inputs: models of one vocabulary, a split that is there, a device that works."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

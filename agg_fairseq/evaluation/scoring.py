@@ -1,7 +1,5 @@
 """Log-probabilities of every token at each position of a text: teacher-forced, a chunk of positions at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

@@ -11,8 +11,6 @@ around the training frequencies f, log Σ_{k in c} exp(h·w_k) changes with h as
 class's rows of W weighted by f.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

@@ -13,8 +13,6 @@ class by class over the positions whose target is in the class, with its gradien
 gradients it holds one chunk of logits, and the rows of one class.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Decoupled decoding: the class is chosen first, and only its tokens can follow (Choi et al. 2020, Sec. 3.4)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

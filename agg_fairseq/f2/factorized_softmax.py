@@ -1,7 +1,5 @@
 """The factorized output layer as a module: W, U and the class of each token."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

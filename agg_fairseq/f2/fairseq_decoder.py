@@ -1,7 +1,5 @@
 """A transformer decoder of fairseq whose output layer is the factorized softmax."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

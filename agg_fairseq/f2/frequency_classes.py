@@ -5,8 +5,6 @@ of K comes after the first token at which the cumulative count exceeds k/K of th
 1 / p_max and keeps the one of the highest mean efficiency (Eq. 5).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """F²-Softmax as the output layer of a causal language model of Hugging Face transformers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TypeVar
 

@@ -6,8 +6,6 @@ fairseq writes a checkpoint beside its place (`checkpoint_1_100.pt.tmp`) and ren
 when its contents have reached the disk. The temporary files have fairseq's ending, which none of its patterns matches.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

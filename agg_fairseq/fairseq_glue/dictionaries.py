@@ -1,7 +1,5 @@
 """The target dictionaries of a task: how many there are, whether they are the same, and their special tokens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Several workers: reductions, the end of their process group, and kinds of training that are refused."""
 
-from __future__ import annotations
-
 import atexit
 
 import torch

@@ -10,8 +10,6 @@ and `load_checkpoint` hands it back to `set_checkpoint_dict()`. The state of the
 tools that read a model from a checkpoint never look at it.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -13,8 +13,6 @@ do). That function is replaced while the model's own forward runs:
   logits are computed, and the features, W and b are those that the model would have multiplied.
 """
 
-from __future__ import annotations
-
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator

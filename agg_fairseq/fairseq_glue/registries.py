@@ -1,7 +1,5 @@
 """What this package adds to fairseq's registries: criterions, optimizers, and options."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import field
 from typing import Any

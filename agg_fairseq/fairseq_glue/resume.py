@@ -6,8 +6,6 @@ options of the training that it came from, and resumes nothing. So `load_checkpo
 alone calls.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import shlex

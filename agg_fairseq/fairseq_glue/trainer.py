@@ -1,7 +1,5 @@
 """What models and optimizers of this package need of fairseq's trainer, which tells them nothing of each other."""
 
-from __future__ import annotations
-
 import functools
 import logging
 from typing import Any

@@ -1,7 +1,5 @@
 """Adaptive gradient gating: which tokens are rare at this update, and their gates (Yu et al. 2022, Sec. 4)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

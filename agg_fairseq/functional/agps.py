@@ -1,7 +1,5 @@
 """Adaptive gradient partial scaling: gates from a token's count in the training set (Yu et al. 2021, Sec. 3)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -6,8 +6,6 @@ changes. What does change is logsumexp, and with it the z-loss; functions of W a
 decay; and with tied embeddings the input of each token, by `−μ`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

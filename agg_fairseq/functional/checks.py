@@ -1,7 +1,5 @@
 """Checks of the arguments of the losses. Messages say what was expected and what was found."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Cosine regularization: a penalty on the mean cosine between the rows of an embedding (Gao et al. 2019)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

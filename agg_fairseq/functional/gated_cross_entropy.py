@@ -32,8 +32,6 @@ the backward pass. So the logits are computed only once, and half precision does
 loss scale is applied.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

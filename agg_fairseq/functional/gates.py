@@ -1,7 +1,5 @@
 """Gates: how much of the gradient of a softmax loss reaches each row of the output embedding."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

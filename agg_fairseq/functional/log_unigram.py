@@ -1,7 +1,5 @@
 """The starting bias of an output layer that takes frequency off the embeddings."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 

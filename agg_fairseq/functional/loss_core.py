@@ -5,8 +5,6 @@ rescales them in the backward pass. The forms of gated cross-entropy (`kernels/`
 (`f2/cross_entropy.py`) do this with the functions of this file.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """The gated loss as the papers write it, in plain autograd: to read, and to test the fast forms against."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

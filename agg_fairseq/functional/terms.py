@@ -12,8 +12,6 @@ A weight of 0 leaves a term out. To add a term, write the function that computes
 of `GatedObjective`, the gradient, and the column in the log. (The criterion f2_softmax takes the terms of W alone.)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

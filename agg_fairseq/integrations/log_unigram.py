@@ -5,8 +5,6 @@ of most models (GPT-2, Llama, …) build that layer without a bias: their `from_
 unexpected, and leaves it out. `load_pretrained` puts it back.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A gated training objective over the updates of any training loop: the loss, and the token counts behind its gates."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

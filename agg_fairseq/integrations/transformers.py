@@ -17,8 +17,6 @@ Any other change is refused.
 Outside of training steps, in `model.eval()`, under `torch.no_grad()` or without labels, nothing is changed.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 import math

@@ -1,7 +1,5 @@
 """AlignSim: do the embeddings of a joined vocabulary reflect which words of two languages were aligned?"""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

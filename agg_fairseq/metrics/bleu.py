@@ -1,7 +1,5 @@
 """BLEU of a corpus, by sacrebleu: of plain text, and of tokens with compounds split."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

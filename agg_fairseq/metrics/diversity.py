@@ -3,8 +3,6 @@
 A text is a list of tokens. The functions raise TypeError for a string, and ValueError where there is no text.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Groups of tokens by training frequency, as each paper defines them, and the share of each group in a text."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

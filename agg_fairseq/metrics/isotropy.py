@@ -3,8 +3,6 @@
 The functions raise ValueError if W is not a matrix, has no rows, or holds a value that is not finite.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import NamedTuple

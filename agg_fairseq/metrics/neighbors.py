@@ -1,7 +1,5 @@
 """Nearest neighbors of embeddings by cosine."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import torch

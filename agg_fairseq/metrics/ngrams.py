@@ -4,8 +4,6 @@ A text is a list of tokens. The measures raise TypeError for a string, and Value
 or no token (`ms_jaccard`: where neither has one).
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Which tokens a model has hardly learned, from its embeddings alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Word similarity: do embeddings find the same words similar as people do?"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Each has every architecture that fairseq knows of its parent, with the same size
 `transformer_lm_gpt2_small`, `transformer_unigram_wmt_en_de_big` is `transformer_wmt_en_de_big`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import make_dataclass
 from typing import Any

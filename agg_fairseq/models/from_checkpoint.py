@@ -1,7 +1,5 @@
 """The model of a checkpoint, built by fairseq; and the checkpoint of a sibling, a model with another output layer."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Collection, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Adaptive gradient gating over the updates of a training: counts, rare group and gates (Yu et al. 2022, Sec. 4)."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Adaptive gradient partial scaling over the batches of a training: training counts and gates (Yu et al. 2021)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rows of a parameter that training leaves exactly as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

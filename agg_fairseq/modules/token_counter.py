@@ -1,7 +1,5 @@
 """How often each token was seen during the last K updates, exactly."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """An output layer with a log-unigram bias, for any training loop."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

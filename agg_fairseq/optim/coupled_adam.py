@@ -1,7 +1,5 @@
 """Coupled Adam: the rows of an embedding matrix share one second moment (Stollenwerk & Stollenwerk, ACL 2025)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """The runs that a report compares: their checkpoints, opened once, their logs, and the settings that differ."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

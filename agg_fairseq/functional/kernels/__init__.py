@@ -10,8 +10,6 @@ these over. They compute the same numbers up to rounding, and `naive_gated_cross
 are tested against.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 

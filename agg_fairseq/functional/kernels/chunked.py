@@ -3,8 +3,6 @@
 It runs everywhere, and is the form for CPUs.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -16,8 +16,6 @@ Beyond inputs and gradients it holds two chunks of logits (one without gates), t
 autocast W in half precision. Importing this module needs Triton.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
