@@ -27,16 +27,12 @@ class Column:
 class Measure(NamedTuple):
     """A measure, which may have several columns, such as one for each frequency group."""
 
-    name: str
-    """Unique; where the columns have no other title, their title."""
-    titles: str
-    """Pattern of the titles of its columns."""
-    better: str = ""
-    """One of the directions above; empty if no direction is better."""
+    name: str  # unique; where the columns have no other title, their title
+    titles: str  # pattern of the titles of its columns
+    better: str = ""  # one of the directions above; empty if no direction is better
     digits: int = 2
     unit: str = ""
-    relative: bool = False
-    """Is a change given as a percentage of the other value?"""
+    relative: bool = False  # is a change given as a percentage of the other value?
     meaning: str = ""
 
     def distance(self, human: float | None = None) -> Callable[[float], float] | None:
@@ -54,8 +50,7 @@ class Measure(NamedTuple):
 
 
 _GROUP = "(frequent|medium|rare|total)"
-SPEARMAN = "Spearman × 100"
-"""The unit of columns of word similarity, whose titles are the names of data sets."""
+SPEARMAN = "Spearman × 100"  # the unit of columns of word similarity, whose titles are the names of data sets
 
 # fmt: off
 MEASURES = (

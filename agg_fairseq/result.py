@@ -11,10 +11,8 @@ from typing import Any
 from . import __version__
 from .measures import Column, column, measure_of
 
-Row = str | tuple[str, ...]
-"""The name of a row, or several names."""
-UNDEFINED = "—"
-"""What a table shows for None."""
+Row = str | tuple[str, ...]  # the name of a row, or several names
+UNDEFINED = "—"  # what a table shows for None
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,11 @@ from typing import Any, NoReturn
 
 from agg_fairseq.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[1]
-"""Folder of the repository."""
+ROOT = Path(__file__).resolve().parents[1]  # folder of the repository
 
 
 def run(name: str, main: Callable[[], object]) -> int:
-    """Runs a program, whose messages begin with its name, and returns its exit status.
-
-    It is 0; 2 for a UserError or an error of the system, printed in one line; 130 if the program was interrupted.
-    """
+    """Runs a program; returns 0, or 2 for an error, printed in one line after its name, or 130 if interrupted."""
     try:
         main()
     except UserError as error:

@@ -12,8 +12,7 @@ WIDTH = 30
 SHOWN = {"ppl": "ppl", "isotropy": "I(W)", "rare_tokens": "rare tokens"}
 LOGGED = re.compile(r"(?:\| |\[)(?:train_inner|valid)(?: \||\]\[INFO\] -) (\{.*\})")
 """A line of fairseq-train, and of fairseq-hydra-train."""
-LENGTH = re.compile(r"'max_update': (\d+)")
-"""In the settings, which are printed first."""
+LENGTH = re.compile(r"'max_update': (\d+)")  # in the settings, which are printed first
 
 
 def follow(name: str, lines: Iterable[bytes], screen: IO[str], copy: IO[bytes], *, redraw: bool = True) -> None:

@@ -229,10 +229,7 @@ def checkpoints_of_run(folder: str | Path, *, opened: Sequence[Checkpoint] = ())
 
 
 def open_checkpoints(paths: Sequence[str | Path], names: Sequence[str] | None = None) -> dict[str, Checkpoint]:
-    """Checkpoints, or those of the folders of runs, by the names of their rows in a table, as `open_models` names them.
-
-    They are opened without what only a training could go on from.
-    """
+    """As `open_models`, of fairseq-train alone: checkpoints, or those of folders of runs, without training state."""
     files = list(map(checkpoint_file, paths))
     names = unique_names(files, names)
     return {name: Checkpoint(file, training_state=False) for name, file in zip(names, files, strict=True)}

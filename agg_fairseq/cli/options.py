@@ -117,8 +117,7 @@ def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> d
     return options
 
 
-RESULT = b'{\n  "signature"'
-"""How a file begins that `print_result` wrote."""
+RESULT = b'{\n  "signature"'  # how a file begins that `print_result` wrote
 
 
 def check_json(json: str | None) -> None:

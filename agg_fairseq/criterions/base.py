@@ -33,19 +33,11 @@ from torch import Tensor, nn
 
 from ..data.binarized import task_name
 from ..errors import UserError, fail
+from ..fairseq_glue import output_layer as layers
 from ..fairseq_glue.atomic_saving import write_checkpoints_whole
 from ..fairseq_glue.dictionaries import check_one_dictionary, target_dictionaries
 from ..fairseq_glue.distributed import check_ddp_backend, close_process_group_at_exit
 from ..fairseq_glue.hooks import listen
-from ..fairseq_glue.output_layer import (
-    OutputLayer,
-    averages,
-    features_of,
-    float32_copies,
-    output_layer,
-    trained_embeddings,
-    unwrapped,
-)
 from ..fairseq_glue.registries import register_once
 from ..fairseq_glue.resume import check_resume, listen_to_restoring
 from ..functional import Gates, center_rows_, gated_cross_entropy
@@ -113,7 +105,7 @@ class LikelihoodCriterion(FairseqCriterion):
             if not self.is_dummy:
                 self.count_targets(target)
             gates, position_weight = self.gates(target), self.position_weight(target)
-        features, weight, bias = features_of(model, sample["net_input"], layer)  # B x T x D; V x D; V, or None
+        features, weight, bias = layers.features_of(model, sample["net_input"], layer)  # B x T x D; V x D; V, or None
         output = gated_cross_entropy(
             features,
             weight,
@@ -137,9 +129,9 @@ class LikelihoodCriterion(FairseqCriterion):
             "expected a task that passes the model and the batch; fairseq's cross_entropy trains this one"
         )
 
-    def output_layer(self, model: Any, net_input: dict[str, Any]) -> OutputLayer:
+    def output_layer(self, model: Any, net_input: dict[str, Any]) -> layers.OutputLayer:
         """The output layer of a model; refuses one that weight normalization makes, if its rows are to be changed."""
-        layer = output_layer(model, net_input, self.vocabularies, self.name)
+        layer = layers.output_layer(model, net_input, self.vocabularies, self.name)
         if self.changes_rows and not isinstance(layer.weight, nn.Parameter):
             fail(
                 f"--criterion {self.name}: found an output embedding with weight normalization, whose rows are no "
@@ -149,7 +141,7 @@ class LikelihoodCriterion(FairseqCriterion):
 
     def output_embeddings(self, model: Any) -> list[nn.Parameter]:
         """Each W (V, D) that is trained, of a model, wrapped or not; several where it consists of models."""
-        return trained_embeddings(model)
+        return layers.trained_embeddings(model)
 
     # What a criterion overrides.
 
@@ -209,7 +201,7 @@ class LikelihoodCriterion(FairseqCriterion):
                 measures[term.logged] = (value.detach(), 1)
                 if reduce:  # fairseq divides by sample_size, so that the term counts once per update
                     loss = loss + sample_size * (gamma * value)
-        penalty = getattr(getattr(unwrapped(model), "decoder", None), "penalty", None)
+        penalty = getattr(getattr(layers.unwrapped(model), "decoder", None), "penalty", None)
         if penalty is not None:
             measures["activation_penalty"] = (sample_size * penalty.detach(), sample_size)
             if reduce:
@@ -296,8 +288,8 @@ class LikelihoodCriterion(FairseqCriterion):
             if not weights:  # other workers may have found them, and would center theirs
                 fail("--center-output: found no memory for the first batch of this worker; lower --max-tokens")
             for weight in weights:
-                center_rows_(weight, float32_copies(optimizer, weight))
-                for average in averages(optimizer, weight):
+                center_rows_(weight, layers.float32_copies(optimizer, weight))
+                for average in layers.averages(optimizer, weight):
                     center_rows_(average)
 
     def checkpoint_state(self) -> dict[str, Any]:
@@ -311,7 +303,7 @@ class LikelihoodCriterion(FairseqCriterion):
         """fairseq-train is about to look for a checkpoint to go on from: refuses one that it cannot go on from."""
         try:
             check_resume(self.cfg, type(self).__name__)
-        except ValueError as error:
+        except UserError as error:
             fail(f"--criterion {self.name}: {error}")
         if not self.cfg.no_save:  # the folder may be that of another training
             write_checkpoints_whole()

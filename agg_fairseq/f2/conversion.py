@@ -124,11 +124,13 @@ def convert_to_f2(
         state["args"].criterion = "f2_softmax"
     write_whole(output, lambda temporary: torch.save(state, temporary))
 
-    titles = {"softmax": "none: the ordinary softmax"}
     return Result(
         columns=[Column("KL (nats)", "nats", 4), Column("PPL")],
         rows={
-            titles.get(name, name): [one["kl"], torch.tensor(one["nll"], dtype=torch.float64).exp().item()]
+            "none: the ordinary softmax" if name == "softmax" else name: [
+                one["kl"],
+                torch.tensor(one["nll"], dtype=torch.float64).exp().item(),
+            ]
             for name, one in measured.items()
         },
         signature=f"classes:{token_classes.number}|assignment:{assignment}|fitted-on:train,{fitted_on}|"

@@ -37,10 +37,7 @@ def start_of(options: Any) -> tuple[Path, bool]:
 
 
 def listen_to_restoring() -> None:
-    """Makes fairseq call `before_restoring()` of the criterion that it trains, if it has one, before it restores.
-
-    And makes it restore its learning rate scheduler completely.
-    """
+    """Makes fairseq call `before_restoring()` of a criterion that has it, and restore its scheduler completely."""
     original = checkpoint_utils.load_checkpoint
     if hasattr(original, "tells_criterion"):
         return
@@ -100,7 +97,7 @@ def save_bad_epochs() -> None:
 def check_resume(cfg: Any, name: str) -> None:
     """Looks at the checkpoint that fairseq will restore, if there is one, and logs what it is.
 
-    `cfg` has the options of a criterion, and `name` is that of its class, as fairseq saves it. ValueError: the file is
+    `cfg` has the options of a criterion, and `name` is that of its class, as fairseq saves it. UserError: the file is
     no checkpoint, is damaged, or is of another criterion and its optimizer is not reset.
     """
     path, tuned = start_of(cfg)
@@ -109,15 +106,13 @@ def check_resume(cfg: Any, name: str) -> None:
     try:
         state = Checkpoint(path).state
     except UnreadableCheckpoint as error:
-        raise ValueError(f"{error}; {_remedy(path)}") from error
-    except UserError as error:
-        raise ValueError(str(error)) from error
+        raise UserError(f"{error}; {_remedy(path)}") from error
 
     history = (state.get("optimizer_history") or [{}])[-1]
     found, extra = history.get("criterion_name"), state.get("extra_state") or {}
     restores_optimizer = state.get("last_optimizer_state") is not None and not (cfg.reset_optimizer or tuned)
     if restores_optimizer and found not in (None, name):
-        raise ValueError(
+        raise UserError(
             f"{path}: found a checkpoint trained with {found}, expected {name}; add --reset-optimizer (and "
             "--reset-dataloader --reset-meters --reset-lr-scheduler to start its schedule afresh), or choose another "
             "--save-dir"

@@ -8,15 +8,9 @@ from collections.abc import Callable
 from dataclasses import make_dataclass
 from typing import Any
 
+from fairseq import models
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import (
-    ARCH_CONFIG_REGISTRY,
-    ARCH_MODEL_INV_REGISTRY,
-    ARCH_MODEL_REGISTRY,
-    register_model,
-    register_model_architecture,
-)
 from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 from torch import nn
@@ -66,14 +60,14 @@ def register_transformers(
         f"{parent.__name__}{name.capitalize()}" for parent in (TransformerLanguageModel, TransformerModel)
     )
     config = make_dataclass(f"{LanguageModel.__name__}Config", [], bases=(TransformerLanguageModelConfig, options))
-    register_model(f"transformer_lm_{name}", dataclass=config)(LanguageModel)
-    register_model(f"transformer_{name}")(TranslationModel)
+    models.register_model(f"transformer_lm_{name}", dataclass=config)(LanguageModel)
+    models.register_model(f"transformer_{name}")(TranslationModel)
     for parent in ("transformer_lm", "transformer"):
-        for theirs in list(ARCH_MODEL_INV_REGISTRY[parent]):
+        for theirs in list(models.ARCH_MODEL_INV_REGISTRY[parent]):
             ours = f"{parent}_{name}{theirs.removeprefix(parent)}"
-            if theirs.startswith(parent) and ours not in ARCH_MODEL_REGISTRY:
-                configure = _without_adaptive_softmax(ARCH_CONFIG_REGISTRY[theirs])
-                register_model_architecture(f"{parent}_{name}", ours)(configure)
+            if theirs.startswith(parent) and ours not in models.ARCH_MODEL_REGISTRY:
+                configure = _without_adaptive_softmax(models.ARCH_CONFIG_REGISTRY[theirs])
+                models.register_model_architecture(f"{parent}_{name}", ours)(configure)
     hook_trainer()
 
 

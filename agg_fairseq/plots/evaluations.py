@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 T = TypeVar("T")
-Row = Mapping[str, Any]
-"""What was measured of one model, with its `name`."""
+Row = Mapping[str, Any]  # what was measured of one model, with its `name`
 Evaluations = Mapping[str, Result | Mapping[str, Any]]
 """Results of an evaluation, or the contents of its JSON files, by the names or paths that errors mention."""
 AGG_CURVE = "AGG"

@@ -26,22 +26,17 @@ if TYPE_CHECKING:
 
 COLORS = ("#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")
 """Of runs: the palette of Okabe and Ito, which color-blind people can tell apart."""
-RAMP = ("#2c1160", "#a52c60", "#f57d15", "#fbbf45")
-"""Of frequency groups, from the most frequent to the rarest."""
+RAMP = ("#2c1160", "#a52c60", "#f57d15", "#fbbf45")  # of frequency groups, from the most frequent to the rarest
 MARKERS = ("o", "^", "x", "s", "D", "v", "P")
 DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 HATCHES = ("///", "...", "xxx", "\\\\\\", "+++", "ooo", "---")
 """The numbers of markers, dashes and hatches have no divisor in common with the number of colors, so that 30 curves are
 drawn before two look alike."""
-MARKS_PER_CURVE = 8
-"""About as many markers are on a curve of many points."""
-REFERENCE = "0.25"
-"""Dark gray, for what the runs are compared with."""
+MARKS_PER_CURVE = 8  # about as many markers are on a curve of many points
+REFERENCE = "0.25"  # dark gray, for what the runs are compared with
 PANELS_PER_ROW = 3
-NAME_LENGTH = 28
-"""Characters of a name per line; longer names are broken into several lines."""
-MAX_POINTS = 2000
-"""Number of points of a group that are drawn at most."""
+NAME_LENGTH = 28  # characters of a name per line; longer names are broken into several lines
+MAX_POINTS = 2000  # number of points of a group that are drawn at most
 
 
 def new_figure(

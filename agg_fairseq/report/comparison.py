@@ -18,8 +18,7 @@ from .runs import Run, settings_of
 
 NEARLY = 0.01
 """A difference of less than this share of the baseline's value is not clear, if there is one seed of each model."""
-SEED = "--seed"
-"""The option in which the runs of one model differ."""
+SEED = "--seed"  # the option in which the runs of one model differ
 BETTER, WORSE, SAME = "better", "worse", "same"
 RULE = (
     f"A difference is clear if it is larger than {NEARLY:.0%} of the baseline's value (one seed of each model), or "
@@ -34,10 +33,8 @@ class Compared(NamedTuple):
 
     column: Column
     value: SeedValues
-    change: SeedValues | None = None
-    """From the baseline; None for the baseline itself."""
-    verdict: str = ""
-    """`BETTER`, `WORSE` or `SAME`; empty if no direction is better, or for the baseline."""
+    change: SeedValues | None = None  # from the baseline; None for the baseline itself
+    verdict: str = ""  # `BETTER`, `WORSE` or `SAME`; empty if no direction is better, or for the baseline
     is_best: bool = False
 
     @property
@@ -98,11 +95,7 @@ class Comparison:
         return f"{model} ({', '.join(notes)})" if notes else model
 
     def compare(self, result: Result) -> list[tuple[Column, Measure | None, dict[str, Compared]]]:
-        """Compares the models in each column of a result with a row per run.
-
-        Returns:
-            For each column the column, its measure if it is known, and the models that have a number, by their names.
-        """
+        """For each column of a result with a row per run: its measure if it is known, and the models with a number."""
         by_seed: dict[str, dict[str, Sequence[Value]]] = {}
         for model, runs in self.models.items():
             for seed, run in runs.items():
@@ -130,9 +123,8 @@ class Comparison:
     def table(self, result: Result, *, left_out: tuple[str, ...] = ()) -> Table:
         """A row per measure and a column per model, with its mean, deviation and difference to the baseline.
 
-        Args:
-            result: a row of it per run, and rows such as that of the human texts, which become columns too.
-            left_out: columns of the result whose titles begin in one of these ways are left out.
+        Other rows than those of runs, such as that of the human texts, become columns too. Columns of the result whose
+        titles begin in one of the ways `left_out` are left out.
         """
         runs = {run for of_seed in self.models.values() for run in of_seed.values()}
         others = {" ".join(names): cells for names, cells in result.formatted() if names[0] not in runs}

@@ -81,8 +81,7 @@ class Samples(NamedTuple):
     kind = "samples"
 
 
-Block = str | Table | Picture | Samples | Verdict
-"""A part of a section; a `str` is a paragraph."""
+Block = str | Table | Picture | Samples | Verdict  # a part of a section; a `str` is a paragraph
 
 
 class Section(NamedTuple):

@@ -133,10 +133,7 @@ def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
 
 
 def different_settings(states: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str | None]]]:
-    """The options of fairseq-train that are not the same in the states of all checkpoints, in fairseq's order.
-
-    Each with its value in each checkpoint; None where it has no such option.
-    """
+    """The options of fairseq-train that differ between checkpoints, in fairseq's order, each with values or None."""
     settings = [settings_of(state) for state in states]
     names = dict.fromkeys(name for of_state in settings for name in of_state)
     rows = [(name, [of_state.get(name) for of_state in settings]) for name in names]

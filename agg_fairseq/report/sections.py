@@ -13,24 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .. import plots
+from .. import evaluation, plots
 from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..data.subwords import WORDS, Tokenizer
 from ..data.vocabulary import GROUPINGS
 from ..data.word_pairs import dataset_files
 from ..errors import UserError
-from ..evaluation import (
-    Cache,
-    Result,
-    align_sim,
-    bleu,
-    generate_texts,
-    isotropy,
-    neighbors,
-    perplexity,
-    text_metrics,
-    word_similarity,
-)
+from ..evaluation import Cache, Result
 from ..evaluation.fairseq_logs import read_translations
 from ..evaluation.neighbors import NoWord
 from ..evaluation.perplexity import COMPARED
@@ -40,10 +29,8 @@ from .comparison import RULE, Comparison
 from .page import Block, Picture, Samples, Table
 from .runs import LOG, Run, different_settings, summary
 
-MIN_CHECKPOINTS = 3
-"""The least number of checkpoints of a run whose changes over the updates are shown."""
-MAX_SAMPLES = 3
-"""The number of texts that are shown side by side."""
+MIN_CHECKPOINTS = 3  # the least number of checkpoints of a run whose changes over the updates are shown
+MAX_SAMPLES = 3  # the number of texts that are shown side by side
 
 
 @dataclass(frozen=True)
@@ -94,14 +81,11 @@ class ReportOptions:
 class ReportInputs(NamedTuple):
     """What the sections are made from."""
 
-    runs: Sequence[Run]
-    """All of the same task."""
+    runs: Sequence[Run]  # all of the same task
     data: Path
     options: ReportOptions
-    cache: Cache
-    """Results and texts of earlier reports."""
-    comparison: Comparison
-    """Which runs are of the same model, and which one the others are compared with."""
+    cache: Cache  # results and texts of earlier reports
+    comparison: Comparison  # which runs are of the same model, and which one the others are compared with
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
@@ -204,17 +188,17 @@ def _perplexity(report: ReportInputs) -> Result:
     if not report.runs[0].checkpoint.is_language_model:
         raise NotShown("these are no language models")
     options = report.chosen("split", "tokens_per_sample", "device")
-    return report.kept(perplexity, report.checkpoints, report.data, **options)
+    return report.kept(evaluation.perplexity, report.checkpoints, report.data, **options)
 
 
 def _isotropy(report: ReportInputs) -> Result:
-    return report.kept(isotropy, report.checkpoints, report.data)
+    return report.kept(evaluation.isotropy, report.checkpoints, report.data)
 
 
 def _bleu(report: ReportInputs) -> Result:
     if report.options.translations is None:
         raise NotShown("no --translations, the outputs of fairseq-generate, were given")
-    return report.kept(bleu, _logs(report), **report.chosen("reference", "moses"))
+    return report.kept(evaluation.bleu, _logs(report), **report.chosen("reference", "moses"))
 
 
 def _logs(report: ReportInputs) -> dict[str, Path]:
@@ -290,7 +274,8 @@ def rare_group(report: ReportInputs) -> list[Block]:
 def nearest_neighbors(report: ReportInputs) -> list[Block]:
     """The nearest neighbors of some words, and their similarity to all other tokens."""
     try:
-        result = report.kept(neighbors, report.checkpoints, report.data, **report.chosen("words", "tokenizer"))
+        options = report.chosen("words", "tokenizer")
+        result = report.kept(evaluation.neighbors, report.checkpoints, report.data, **options)
     except NoWord as error:
         raise NotShown(str(error)) from error
     blocks: list[Block] = [*_groups(result), Table.of_result(result)]
@@ -307,14 +292,15 @@ def similar_words(report: ReportInputs) -> list[Block]:
     if report.options.datasets is None:
         raise NotShown("no --datasets were given")
     files, options = dataset_files(report.options.datasets), report.chosen("tokenizer")
-    return [report.comparison.table(report.kept(word_similarity, report.checkpoints, report.data, files, **options))]
+    result = report.kept(evaluation.word_similarity, report.checkpoints, report.data, files, **options)
+    return [report.comparison.table(result)]
 
 
 def aligned_words(report: ReportInputs) -> list[Block]:
     """How similar the embeddings of words are that are translations of each other."""
     if report.options.alignments is None:
         raise NotShown("no --alignments were given")
-    result = report.kept(align_sim, report.checkpoints, report.data, report.options.alignments)
+    result = report.kept(evaluation.align_sim, report.checkpoints, report.data, report.options.alignments)
     return [*_groups(result), report.comparison.table(result)]
 
 
@@ -323,11 +309,10 @@ def generated_texts(report: ReportInputs) -> list[Block]:
     if not report.runs[0].checkpoint.is_language_model:
         raise NotShown("these are no language models")
     options = report.chosen("split", "prefix_length", "length", "max_texts", "topk", "seed", "device")
-    files = {
-        run.name: report.cache.file(f"texts-{number}.jsonl", generate_texts, run.checkpoint, report.data, **options)
-        for number, run in enumerate(report.runs, 1)
-    }
-    result = report.kept(text_metrics, files, report.data)
+    files, write = {}, evaluation.generate_texts
+    for number, run in enumerate(report.runs, 1):
+        files[run.name] = report.cache.file(f"texts-{number}.jsonl", write, run.checkpoint, report.data, **options)
+    result = report.kept(evaluation.text_metrics, files, report.data)
     caption = "Share of tokens by their part of the training text: the top 40%, next 30%, next 20% and last 10%."
     shares = plots.token_shares({"the generated texts": result})
     blocks: list[Block] = [report.comparison.table(result), Picture.of_figure(shares, caption)]

@@ -26,18 +26,10 @@ class NoMirror(UserError):
 
 
 def fetch(target: Path, mirrors: Sequence[str], check: Check) -> Path:
-    """Downloads a file unless it exists. A second process that wants the same file waits for the first.
+    """Downloads a file from the first of its mirrors (URLs) that has it, unless it exists; returns its path, `target`.
 
-    What has arrived is in `.NAME.partial` beside the target, where the next call, or the next mirror, goes on.
-
-    Args:
-        target: where the file goes; it is returned.
-        mirrors: URLs of the file, tried in this order.
-        check: a file has to pass it, from a mirror or already there.
-
-    Raises:
-        NoMirror: with the reason for each mirror.
-        UserError: the file that is there does not pass the check.
+    The file has to pass the check, also if it exists. A second process that wants it waits for the first. What has
+    arrived is in `.NAME.partial` beside the target, where the next call, or the next mirror, goes on.
     """
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)

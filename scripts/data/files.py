@@ -35,10 +35,7 @@ Check = Callable[[Path], str | None]
 
 
 def sgm_segments(text: str) -> list[str]:
-    """The segments of an SGML file of the WMT shared tasks (`newstest2014-deen-src.en.sgm`), each in one line.
-
-    Entities are replaced by the characters that they stand for.
-    """
+    """The segments of an SGML file of the WMT shared tasks, each in one line, with characters in place of entities."""
     return [" ".join(ENTITY.sub(lambda one: html.unescape(one[0]), found).split()) for found in SEGMENT.findall(text)]
 
 
@@ -108,10 +105,7 @@ def count_lines(path: Path) -> int:
 def in_batches(
     work: Callable[[list[Item]], list[Done]], items: Iterable[Item], workers: int = 1, size: int = 1000
 ) -> Iterator[Done]:
-    """The results of `work` on batches of a stream, in the order of the stream, by a number of processes.
-
-    The stream is read as it is needed. With one worker, that is this process.
-    """
+    """The results of `work` on batches of a stream, in its order, by so many processes. It is read as it is needed."""
     import joblib
 
     stream = iter(items)
@@ -143,11 +137,8 @@ def published(*digests: str) -> Check:
 
 
 def lock(file: IO[Any], awaited: str) -> None:
-    """Takes the lock of an open file, which is held until the file is closed here and in all processes that inherit it.
-
-    On a network file system without locks, nothing is taken.
-    """
-    with contextlib.suppress(OSError):
+    """Takes the lock of an open file, held until the file is closed here and in all processes that inherit it."""
+    with contextlib.suppress(OSError):  # of a network file system without locks
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -15,8 +15,7 @@ from agg_fairseq.errors import UserError
 
 from .files import read_lines
 
-CACHED_WORDS = 1 << 20
-"""Words whose pieces subword-nmt remembers; it would keep all that it ever saw."""
+CACHED_WORDS = 1 << 20  # words whose pieces subword-nmt remembers; it would keep all that it ever saw
 
 
 def learn(paths: Iterable[Path], merges: int, codes: Path) -> None:

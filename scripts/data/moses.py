@@ -10,7 +10,7 @@ SHORTEST, LONGEST, RATIO = 1, 250, 1.5
 
 
 def tokenize(language: str, lines: list[str], normalize: bool = True) -> list[str]:
-    """Normalizes punctuation and tokenizes as Moses does, by sacremoses.
+    """Normalizes punctuation and tokenizes as Moses does for a language, `en` or `de`, by sacremoses.
 
     Without `normalize`, punctuation stays as it is, except that ’ becomes ': the test split of fairseq's script for WMT
     and of that of Yu et al. (2022). A normalized reference would be easier to match.
@@ -18,8 +18,6 @@ def tokenize(language: str, lines: list[str], normalize: bool = True) -> list[st
     Control and format characters become spaces, hyphens between letters or digits become tokens (`@-@`, as by
     `tokenizer.perl -a`), and characters with a meaning to Moses are escaped (`&quot;`), as in fairseq's script for WMT.
     `agg-fairseq bleu --moses de` undoes the last two.
-
-    The abbreviations and apostrophes of the language, `en` or `de`, are kept.
     """
     control, normalizer, tokenizer = _moses(language)
     texts = [normalizer.normalize(line) if normalize else line.replace("’", "'") for line in lines]
@@ -39,9 +37,6 @@ def _moses(language: str) -> tuple[Any, Any, Any]:
 
 
 def is_clean(source: str, target: str) -> bool:
-    """Whether both sentences have 1 to 250 tokens, and neither more than 1.5 times those of the other.
-
-    This is how Moses' clean-corpus-n.perl chooses the pairs that a translation model is trained on.
-    """
+    """Whether both sentences have 1 to 250 tokens, and neither more than 1.5 times those of the other."""
     shorter, longer = sorted((len(source.split()), len(target.split())))
     return shorter >= SHORTEST and longer <= LONGEST and longer <= RATIO * shorter

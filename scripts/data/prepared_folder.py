@@ -54,11 +54,8 @@ def prepare_folder(
             raise UserError(f"{folder}: found {made[0]}, which is not of this script; remove it or name another folder")
         else:
             found = wanted
-        if not isinstance(found, dict):
-            raise UserError(
-                f"{folder}: found the settings {found!r}; expected those of this script; name another folder"
-            )
         if found != wanted:
+            found = found if isinstance(found, dict) else {}  # of a manifest that something else wrote
             other = {key: found.get(key) for key in sorted({*found, *wanted}) if found.get(key) != wanted.get(key)}
             raise UserError(f"{folder} was prepared with other settings ({other}); remove it or name another folder")
         if is_complete:

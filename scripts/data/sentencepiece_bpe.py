@@ -11,8 +11,7 @@ from agg_fairseq.errors import UserError
 from .files import in_batches
 
 MODEL = "sentencepiece.model"
-UNKNOWN = "<unknown>"
-"""The piece of characters that do not occur in the training part."""
+UNKNOWN = "<unknown>"  # the piece of characters that do not occur in the training part
 LONGEST = 1 << 20
 """Bytes of the longest line that is learned from; sentencepiece's own limit, 4,192, would leave out long paragraphs."""
 

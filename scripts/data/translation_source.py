@@ -56,10 +56,8 @@ DIGESTS: Mapping[str, Sequence[str]] = {
     TEST: ["a8cd784e006feb32ac6f3d9ec7eb389a"],
 }
 
-ParallelText = tuple[Text, Text]
-"""A text in English and in German, with as many lines in each."""
-Texts = Mapping[str, Sequence[ParallelText]]
-"""By split."""
+ParallelText = tuple[Text, Text]  # a text in English and in German, with as many lines in each
+Texts = Mapping[str, Sequence[ParallelText]]  # by split
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ HUB = "https://huggingface.co/datasets/Salesforce/wikitext/resolve/b08601e04326c
 """The files of the Hugging Face hub, at one revision."""
 MARKS = {"<unk>": "version 1, not the raw one, where rare words are <unk>", " @-@ ": "text in WikiText's tokens"}
 """Strings that occur in the training part of every WikiText of version 1, and what a text that has them is."""
-EMPTY_LINE = " \n"
-"""What an empty row of the hub's files was before the hub's own script emptied it."""
+EMPTY_LINE = " \n"  # what an empty row of the hub's files was before the hub's own script emptied it
 
 
 def tokens_file(split: str) -> str:

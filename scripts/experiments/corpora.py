@@ -32,8 +32,7 @@ WMT14_AGG = replace(WMT14, name="wmt14_en_de-agg", program=(*WMT14.program, "--v
 """With the validation split of Yu et al. (2022), which is a part of the training pairs."""
 DOCUMENTATION = Corpus("demo", ("scripts.data.python_documentation",), "sentencepiece", options=())
 """The text of `tiny`, if there is no --data, and of the demo."""
-VOCABULARY, MERGES = 8000, 6000
-"""At tiny, the number of sub-words of a corpus, and of merges of a parallel one."""
+VOCABULARY, MERGES = 8000, 6000  # at tiny, the number of sub-words of a corpus, and of merges of a parallel one
 
 
 def translation_model(

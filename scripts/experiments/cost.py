@@ -13,8 +13,7 @@ from ..training.configuration import Batches, as_written, batches_of, readable
 from .experiment import Corpus, Experiment, Model, Workspace
 from .training import is_trained, overrides_of
 
-FLOPS = 50e12
-"""Floating-point operations per second that are assumed of a GPU in half precision, sustained."""
+FLOPS = 50e12  # floating-point operations per second that are assumed of a GPU in half precision, sustained
 NOT_RUN = (
     "The published scale has not been run with this package yet. Hours are estimates: 6 floating-point operations per "
     "parameter and token, at a sustained 50 TFLOP/s (half precision)."

@@ -19,8 +19,7 @@ if TYPE_CHECKING:  # --help and --list need the standard library alone
 BIN = Path(sys.executable).parent
 SCALES = ("paper", "small", "tiny")
 
-Value = float | int | str | None
-"""A measured number, or a word; None if it is not defined."""
+Value = float | int | str | None  # a measured number, or a word; None if it is not defined
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from agg_fairseq.result import Result
 
 TOPK = 3
-HEADING = re.compile(r" ?= [^=].* = ?")
-"""The first line of an article of WikiText."""
+HEADING = re.compile(r" ?= [^=].* = ?")  # the first line of an article of WikiText
 CLASSES = (2, 4, 8, 16)
 """Of the layers with fixed classes; the paper's figure goes past MefMax's choice without saying how far."""
 
@@ -142,10 +141,7 @@ def wins(first: Mapping[str, float], second: Mapping[str, float], human: Mapping
 
 
 def duel(workspace: Workspace, method: Method, *, opponent: Method) -> Result:
-    """The measures of greedy texts that a method wins and loses against another one, as `6-1`; some may be draws.
-
-    None against itself.
-    """
+    """The measures of greedy texts that a method wins and loses against another, as `6-1`; None against itself."""
     from agg_fairseq.result import Result
 
     found = []

@@ -38,10 +38,7 @@ class NotRun(Exception):
 
 
 def checkpoint(workspace: Workspace, model: Model) -> Checkpoint:
-    """The checkpoint that is measured: the best one, or the mean of the last ones of a translation model.
-
-    Raises NotRun if the model is not trained.
-    """
+    """The checkpoint that is measured: the best one, or the mean of the last ones of a translation model. Or NotRun."""
     if not is_trained(workspace, model):
         raise NotRun(model.name)
     path = best_checkpoint(workspace, model)
@@ -69,10 +66,7 @@ def _averaged(workspace: Workspace, model: Model, best: Path) -> Path:
 
 
 def _kept(workspace: Workspace, model: Model, name: str, *arguments: Any, file: str = "", **options: Any) -> Any:
-    """What a function of `agg_fairseq.evaluation` returns, kept or made now; with `file`, the path of what it writes.
-
-    The signature of a Result goes under the table.
-    """
+    """What a function of `agg_fairseq.evaluation` returns, kept or made now; with `file`, the path that it writes."""
     from agg_fairseq import evaluation
 
     evaluate: Callable[..., Result] = getattr(evaluation, name)
@@ -217,9 +211,7 @@ def bleu(workspace: Workspace, method: Method, *, generate: Sequence[str] = TRAN
 def texts(workspace: Workspace, method: Method, *, topk: int | None, max_texts: int | None = None) -> Result:
     """The measures of a model's continuations of the test split, and of the human text in their place.
 
-    Args:
-        topk: number of most probable tokens that each token is drawn from; None: always the most probable.
-        max_texts: number of prefixes that are continued; None: all.
+    They are drawn from the `topk` most probable tokens (None: greedy), for `max_texts` prefixes (None: all).
     """
     path, model = text_file(workspace, method, topk=topk, max_texts=max_texts), method.model
     data = prepare(workspace, model.corpus).binarized

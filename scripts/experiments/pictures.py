@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 def _picture(
     name: str, function: str, read: Callable[[Workspace, Method], Any], *, data: bool = False, **options: Any
 ) -> Picture:
-    """A picture by a function of `agg_fairseq.plots`, of what is read of each method, by the names of the models.
-
-    With `data`, the function also takes the binarized data of the models.
-    """
+    """A picture by a function of `agg_fairseq.plots`, of what is read of each method, and with `data` of their data."""
 
     def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure:
         from agg_fairseq import plots

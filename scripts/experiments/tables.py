@@ -23,8 +23,7 @@ from .training import is_trained
 NOT_RUN, QUOTED = "not run", "quoted"
 MOST_COLUMNS = 4
 """The largest number of measures that have columns. More have rows, and the methods columns."""
-WIDTH = 120
-"""Of the lines under a table."""
+WIDTH = 120  # of the lines under a table
 
 
 def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> None:

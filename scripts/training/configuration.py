@@ -197,9 +197,7 @@ class Batches:
 def batches_of(config: Any, processes: int, given: Container[str] = ()) -> Batches:
     """The tokens per update of a configuration for one process, divided among several.
 
-    Args:
-        processes: number of processes side by side.
-        given: options that the user gave. Those of `SIZES` apply to each process, and nothing is divided.
+    Options of `SIZES` that the user has `given` apply to each process, and nothing is divided.
     """
     tokens, frequencies = config.dataset.max_tokens, config.optimization.update_freq
     if tokens is None or len(frequencies) != 1:

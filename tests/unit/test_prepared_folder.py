@@ -65,7 +65,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     with pytest.raises(UserError, match="found first, which is not of this script; remove it or name another folder"):
         prepare(tmp_path)
     (tmp_path / "manifest.json").write_text('{"settings": 5}')
-    with pytest.raises(UserError, match="found the settings 5; expected those of this script"):
+    with pytest.raises(UserError, match="was prepared with other settings"):
         prepare(tmp_path)
 
 
