@@ -10,8 +10,7 @@ from ..evaluation.perplexity import COMPARED
 from ..evaluation.scoring import BREAK_MODES
 from .options import add_json, add_options, check_json, description, options_of, print_result
 
-CACHE = {"theta": 0.662, "lambda": 0.1279}
-"""What the authors of AWD-LSTM have for WikiText-2, with 3,785 positions."""
+CACHE = {"theta": 0.662, "lambda": 0.1279}  # of the authors of AWD-LSTM for WikiText-2, with 3,785 positions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import plots
 from ..checkpoints.fairseq_checkpoint import checkpoints_of_run
@@ -23,9 +23,6 @@ from ..errors import UserError
 from ..files import check_writable, read_json_object, write_whole
 from ..names import unique_names
 from .options import add_inputs, add_models, add_options, description, options_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ENDINGS = (".png", ".svg", ".pdf")
 INPUTS = {
@@ -82,7 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
     print(output)
 
 
-def draw(arguments: argparse.Namespace) -> Figure:
+def draw(arguments: argparse.Namespace) -> plots.style.Figure:
     """Draws the picture that the options ask for."""
     (function, kind), paths = PICTURES[arguments.picture], arguments.inputs
     if kind == "MODEL":

@@ -26,7 +26,6 @@ UNUSED = re.compile(r"[<\[].*(unused|reserved|placeholder|extra_\d+\|).*[>\]]", 
 NO_UTF8 = (0xC0, 0xC1, *range(0xF5, 0x100))  # bytes that occur in no text in UTF-8
 CONTEXT = "the"  # the word that precedes a word whose tokens are looked up
 
-
 EXPECTED = "expected the tokenizer of the model, as save_pretrained of transformers writes it"
 
 

@@ -15,10 +15,9 @@ from ..metrics.groups import GROUPS
 from ..names import HUMAN
 from ..result import Result, Row, Value, signature
 from .inputs import check_row_names, find_device, matrix_signature
-from .isotropy import geometry_by_group
+from .isotropy import COLUMNS, geometry_by_group
 from .scoring import BinarizedText, PlainText
 
-COLUMNS = (*GROUPS, "total")
 TOTALS = {
     "S(W)": "mean_cosine", "I(W−μ)": "isotropy_centered", "mean share": "mean_share", "IsoScore": "isoscore",
 }  # fmt: skip

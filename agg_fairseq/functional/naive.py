@@ -29,9 +29,7 @@ def naive_gated_cross_entropy(
     softcap: float | None = None,
     ignore_index: int = -100,
 ) -> Tensor:
-    """The loss of `gated_cross_entropy`, from the three logits of Eqs. 9–10. Holds several (N, V) tensors.
-
-    Args: as those of `gated_cross_entropy`.
+    """The loss of `gated_cross_entropy`, of its arguments, from the logits of Eqs. 9–10. Holds several (N, V) tensors.
 
     Returns:
         Scalar in nats: the value of the likelihood, with the gradients of the paper's sum. The paper's own value is

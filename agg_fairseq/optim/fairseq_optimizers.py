@@ -20,7 +20,6 @@ from .coupled_adam import CoupledAdam
 
 logger = logging.getLogger(__name__)
 
-
 register = partial(register_once, OPTIMIZER_REGISTRY, register_optimizer)
 """The decorator of each optimizer: `@register(name, dataclass=…)`."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,9 +17,6 @@ from ..evaluation.under_trained import under_trained as evaluate
 from ..metrics.groups import GROUPS
 from . import style
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 INTERVALS, WITHIN = 40, 0.99
 """Intervals of a histogram, and the share of the values that they cover; the last one takes all larger values."""
 
@@ -31,7 +27,7 @@ def projection(
     *,
     text: str | Path | None = None,
     groups: str = "types",
-) -> Figure:
+) -> style.Figure:
     """Draws the embeddings in the plane of their first two singular directions, colored by frequency group.
 
     A panel for each model, all on the same scale, which both axes share; at most 2,000 points of each group. The panels
@@ -77,7 +73,7 @@ def projection(
     return style.finish_figure(figure)
 
 
-def singular_values(checkpoints: Mapping[str, EmbeddingSource]) -> Figure:
+def singular_values(checkpoints: Mapping[str, EmbeddingSource]) -> style.Figure:
     """Draws the singular values of the embeddings, divided by the largest, on a logarithmic scale.
 
     A curve for each model; the slower it falls, the more isotropic are the embeddings. If there are several, a second
@@ -113,7 +109,7 @@ def similarity(
     text: str | Path | None = None,
     words: Sequence[str],
     groups: str = "types",
-) -> Figure:
+) -> style.Figure:
     """Draws the cosine of words with every other token, by the frequency rank of the token.
 
     A row of panels for each word, with a panel for each checkpoint in it, all on the same scale. Tokens are colored
@@ -163,7 +159,7 @@ def under_trained(
     text: str | Path | None = None,
     unused: Sequence[int] | None = None,
     groups: str = "types",
-) -> Figure:
+) -> style.Figure:
     """Draws how near the tokens of each frequency group are to tokens that no training text had.
 
     A panel for each model: the share of each group that is in each of 40 intervals of the indicator, which is the

@@ -9,16 +9,13 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ..errors import UserError
 from ..metrics.groups import MASS_GROUPS
 from ..names import HUMAN
 from ..result import Result, SeedValues
 from . import style
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 T = TypeVar("T")
 Row = Mapping[str, Any]  # what was measured of one model, with its `name`
@@ -32,7 +29,7 @@ CLASS_MODEL = re.compile(rf"({'|'.join(CLASS_CURVES)})-(\d+)\Z")
 """The end of the name of a model with fixed classes: how tokens are assigned to them, and their number."""
 
 
-def alpha_sweep(evaluations: Evaluations) -> Figure:
+def alpha_sweep(evaluations: Evaluations) -> style.Figure:
     """Draws perplexity, Uniq and isotropy against α, or the rare fraction, of adaptive gradient gating.
 
     A panel for each measure over all tokens and over the rare ones, with a curve of the models that were trained with
@@ -87,7 +84,7 @@ def alpha_sweep(evaluations: Evaluations) -> Figure:
     return style.finish_figure(figure)
 
 
-def class_sweep(evaluations: Evaluations) -> Figure:
+def class_sweep(evaluations: Evaluations) -> style.Figure:
     """Draws how similar generated texts are to human texts and to each other, by the number of frequency classes.
 
     Models whose names end in equal-frequency-N or equal-token-N, where N is the number of classes, are the points of
@@ -132,7 +129,7 @@ def class_sweep(evaluations: Evaluations) -> Figure:
     return style.finish_figure(figure)
 
 
-def token_shares(evaluations: Evaluations) -> Figure:
+def token_shares(evaluations: Evaluations) -> style.Figure:
     """Draws the share of frequent, medium, rare and very rare tokens in generated texts and in the human text.
 
     A bar for each model and group, and a dark gray one for the human text. The groups are of the tokens that make up

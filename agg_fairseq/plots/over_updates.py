@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 from tqdm import tqdm
@@ -18,14 +17,13 @@ from ..evaluation.inputs import load_vocabulary
 from ..metrics.groups import GROUPS
 from . import style
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 Runs = Mapping[str, Sequence[Checkpoint]]
 """The checkpoints of runs in the order of their updates, by the names of the runs."""
 
 
-def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types", order: Sequence[str] = ()) -> Figure:
+def isotropy_over_updates(
+    runs: Runs, data: str | Path, *, groups: str = "types", order: Sequence[str] = ()
+) -> style.Figure:
     """Draws the isotropy of frequent and of rare embeddings, and the mean cosine between the two, over the updates.
 
     A panel for each of the three, with a curve for each run. There is a gap where a group is empty.
@@ -54,15 +52,15 @@ def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types"
     return style.finish_figure(figure)
 
 
-def inner_products_over_updates(runs: Runs, data: str | Path, *, groups: str = "types") -> Figure:
+def inner_products_over_updates(runs: Runs, data: str | Path, *, groups: str = "types") -> style.Figure:
     """Draws the mean inner product between two embeddings of the same frequency group over the updates.
 
     A panel for each run, all on the same scale, with a curve for each group of two tokens or more.
 
     Args:
-        runs: as of `isotropy_over_updates`.
-        data: as of `isotropy_over_updates`.
-        groups: as of `isotropy_over_updates`.
+        runs: two or more checkpoints of each run, as `checkpoints_of_run` opens them.
+        data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
+        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Reference: Yu et al. (2021), Fig. 2.
     """
@@ -96,7 +94,7 @@ def _embeddings_by_group(runs: Runs, data: str | Path, groups: str) -> Iterator[
             yield name, {group: checkpoint.output_embedding.weight[tokens] for group, tokens in members.items()}
 
 
-def rare_tokens(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()) -> Figure:
+def rare_tokens(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()) -> style.Figure:
     """Draws the number of tokens in the rare group of adaptive gradient gating over the updates.
 
     A curve for each log. The right axis has their share of the vocabulary, if it is the same for all logs.
@@ -127,7 +125,9 @@ def rare_tokens(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()) ->
     return style.finish_figure(figure)
 
 
-def learning_curves(logs: Mapping[str, str | Path], *, valid_split: str = "valid", order: Sequence[str] = ()) -> Figure:
+def learning_curves(
+    logs: Mapping[str, str | Path], *, valid_split: str = "valid", order: Sequence[str] = ()
+) -> style.Figure:
     """Draws the perplexity of the training batches and of a validation split over the updates.
 
     A panel for each of the two, with a curve for each log. If there are several, a third panel has the difference to

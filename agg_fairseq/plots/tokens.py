@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -12,11 +11,8 @@ from ..data.binarized import count_tokens, load_dictionary
 from ..errors import UserError
 from . import style
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
-
-def frequencies(folders: Mapping[str, str | Path]) -> Figure:
+def frequencies(folders: Mapping[str, str | Path]) -> style.Figure:
     """Draws the number of occurrences of each token in the training split by its rank, on logarithmic scales.
 
     A curve for each folder, or for each language of a parallel corpus. Tokens without occurrences are left out.

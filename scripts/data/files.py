@@ -27,8 +27,7 @@ SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 ENTITY = re.compile("&(?:lt|gt|amp|quot|apos);")
 """Those of WMT's SGML. Any other entity, and a bare &, is left as it is."""
 
-ALGORITHMS = {32: "md5", 40: "sha1", 64: "sha256"}
-"""Of hashlib, by the number of hexadecimal digits of their digests."""
+ALGORITHMS = {32: "md5", 40: "sha1", 64: "sha256"}  # of hashlib, by the number of hexadecimal digits
 
 Check = Callable[[Path], str | None]
 """Returns what is wrong with a file, as "found …; expected …"; None if nothing is."""

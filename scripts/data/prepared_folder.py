@@ -77,10 +77,7 @@ def prepare_folder(
 
 
 def binarize(text: Path, folder: Path, workers: int, options: Sequence[str]) -> None:
-    """Runs the fairseq-preprocess that is installed beside this Python; it is quiet unless it fails.
-
-    `text` is the folder of the files of `SPLITS`, with the languages as suffixes if there are any.
-    """
+    """Runs the fairseq-preprocess beside this Python on the files of `SPLITS` in `text`; quiet unless it fails."""
     program = Path(sys.executable).with_name("fairseq-preprocess")
     # Relative paths, because it splits those of validation and test at commas.
     prefixes = [f"--{split}pref={text.name}/{split}" for split in SPLITS]

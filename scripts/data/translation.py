@@ -36,8 +36,7 @@ from .files import count_lines, in_batches, read_lines, write_lines
 from .prepared_folder import SPLITS, add_common_options, binarize, dictionary_size, prepare_folder
 from .translation_source import LANGUAGES, WMT14, ParallelText, Source, downloaded, given
 
-MERGES = 37_000
-"""Of the papers ("37K shared sub-words"), and of the script of Yu et al. (2022)."""
+MERGES = 37_000  # of the papers ("37K shared sub-words"), and of the script of Yu et al. (2022)
 DICTIONARY = 40_624
 """Entries of the dictionary of Yu et al. (2022), Table 12, whose validation split is taken from the training pairs."""
 HELD_OUT = 100

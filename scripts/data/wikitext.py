@@ -14,8 +14,7 @@ from .files import count_lines, read_lines, write_lines
 from .prepared_folder import SPLITS, add_common_options, binarize, dictionary_size, prepare_folder
 from .wikitext_source import CORPORA, tokens_file
 
-VOCABULARY = 30_000
-"""Sub-words of sentencepiece: Choi et al. (2020), Table 6."""
+VOCABULARY = 30_000  # sub-words of sentencepiece: Choi et al. (2020), Table 6
 BPE: Mapping[str, Mapping[str, str]] = {
     "words": {},
     "gpt2": {"gpt2_encoder_json": "tokenizer/encoder.json", "gpt2_vocab_bpe": "tokenizer/vocab.bpe"},

@@ -37,8 +37,7 @@ from .training import check_settings, train_all
 OWN = ("size", "task.data", "checkpoint.save_dir", "checkpoint.finetune_from_model")
 """What the command line sets by options of its own, or a table does."""
 
-Planned = tuple[str, Experiment, list[Workspace]]
-"""The name of an entry, an experiment of it, and a workspace per seed."""
+Planned = tuple[str, Experiment, list[Workspace]]  # the name of an entry, an experiment of it, a workspace per seed
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

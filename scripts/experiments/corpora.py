@@ -158,7 +158,6 @@ def _prepared(workspace: Workspace, corpus: Corpus, folder: Path) -> Prepared:
 
 
 def _program(workspace: Workspace, corpus: Corpus) -> list[str]:
-    """The program that prepares a corpus, with its options but --output."""
     if corpus.options is None and workspace.data is None and workspace.scale == "tiny":
         corpus = DOCUMENTATION
     if corpus.options is not None:

@@ -105,12 +105,8 @@ COMPARED = [
 ]  # fmt: skip
 """By what cures are compared; calibrated: with a constant per group on the logits, fitted on the validation split."""
 
-
 BLOCKS = {"paper": (512, 400), "small": (512, 400), "tiny": (128, 100)}
-"""Tokens of a block, its context included, and of the context, in the commands of Yu et al. (2022).
-
-At tiny, where models are trained on blocks of 128 tokens, the context is the same share of a block.
-"""
+"""Tokens of a block, its context included, and of the context, in the commands of Yu et al. (2022); fewer at tiny."""
 
 
 def perplexity_as_published(workspace: Workspace, method: Method, *, groups: str = "types") -> Result:

@@ -21,8 +21,7 @@ from .measures import NotRun
 from .training import is_trained
 
 NOT_RUN, QUOTED = "not run", "quoted"
-MOST_COLUMNS = 4
-"""The largest number of measures that have columns. More have rows, and the methods columns."""
+MOST_COLUMNS = 4  # the largest number of measures that have columns; more have rows, and the methods columns
 WIDTH = 120  # of the lines under a table
 
 
@@ -95,7 +94,6 @@ def _value(workspace: Workspace, method: Method, measure: Measure) -> Value:
 
 
 def _as_json(value: Value | SeedValues, seeds: Sequence[int | None]) -> object:
-    """The value of a single seed as it is; of several, by seed."""
     of_seed = value.of_seed if isinstance(value, SeedValues) else dict.fromkeys(seeds, value)
     return {str(seed): of_seed[seed] for seed in seeds} if len(seeds) > 1 else of_seed[seeds[0]]
 
