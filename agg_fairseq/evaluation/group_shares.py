@@ -31,9 +31,10 @@ def group_shares(
 
     A line per frequency group: its number of types, the fewest and the most occurrences of a type in the training text,
     and its share of the targets of each split. The last line has the types that `--criterion agg --agg-rare-fraction F`
-    treats as rare, if a window of its counts has the frequencies of the training text. With `tokens_per_update`, the
-    last column says in how many updates a type of the group occurs once, on average: in a window of K updates, it
-    occurs K divided by that many times.
+    treats as rare, if a window of its counts has the frequencies of the training text. With `tokens_per_update`, two
+    columns more: in how many updates N a type of the group occurs once, on average, so that it occurs K/N times in a
+    window of K updates; and 1 − 0.2/N, the least β₂ with which Adam does not push such a type away more than a tenth
+    too strongly (docs/which-cure.md).
 
         agg-fairseq groups data-bin/wikitext-2 --tokens-per-update 1024
         agg-fairseq groups --text train.txt --tokenizer models/gpt2 --tokens-per-update 500000
@@ -92,6 +93,7 @@ def group_shares(
         if tokens_per_update is not None:
             per_update = tokens_per_update * of_group.sum().item() / frequencies.sum().item() / max(1, len(tokens))
             row["updates per occurrence"] = 1 / per_update if per_update else None
+            row["least β₂ of Adam"] = max(0.0, 1 - 0.2 * per_update)
         rows[name] = row
     return Result.of(
         rows,

@@ -29,6 +29,7 @@ def test_of_binarized_text(lm_data):
             assert row[f"{split} (%)"] == pytest.approx(100 * one[tokens].sum().item() / one.sum().item())
         per_update = 64 * train[tokens].double().mean().item() / train.sum().item()
         assert row["updates per occurrence"] == pytest.approx(1 / per_update)
+        assert row["least β₂ of Adam"] == pytest.approx(max(0, 1 - 0.2 * per_update))
     assert result["total"]["types"] == len(dictionary) - 2 and result["total"]["train (%)"] == pytest.approx(100)
 
 
