@@ -83,7 +83,7 @@ def compare(options: argparse.Namespace) -> None:
         training = TrainingArguments(
             output_dir=str(options.output / name), max_steps=options.updates, seed=options.seed,
             per_device_train_batch_size=options.batch, learning_rate=0.003, lr_scheduler_type="inverse_sqrt",
-            warmup_steps=min(100, options.updates // 2), adam_beta2=0.98, weight_decay=0.01,
+            warmup_steps=min(100, options.updates // 2), weight_decay=0.01,
             logging_steps=max(1, options.updates // 10), save_strategy="no", report_to=[], disable_tqdm=True,
             dataloader_pin_memory=torch.cuda.is_available(),
         )  # fmt: skip

@@ -65,6 +65,8 @@ class Checkpoint:
 
     Raises:
         UnreadableCheckpoint: the file is truncated or damaged, or of another kind.
+        UserError: there is no such file; it is no checkpoint of fairseq; or it holds an object whose loading would run
+            code.
     """
 
     def __init__(self, path: str | Path, *, training_state: bool = True) -> None:

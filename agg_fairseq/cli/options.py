@@ -121,7 +121,11 @@ RESULT = b'{\n  "signature"'  # how a file begins that `print_result` wrote
 
 
 def check_json(json: str | None) -> None:
-    """Checks, before an evaluation starts, that the file of --json can be written, and is not a model or its data."""
+    """Checks, before an evaluation starts, that the file of --json can be written, and is not a model or its data.
+
+    Raises:
+        UserError: it cannot be written; or there is a file that no command wrote, such as a model or its data.
+    """
     if json is None:
         return
     check_writable(json)

@@ -52,6 +52,10 @@ def align_sim(
         group; and `checkpoints`, for each `name`, `path`, `matrix` and `align_sim` by group, None where no token of a
         group was aligned.
 
+    Raises:
+        UserError: the models have no joined dictionary; the name of a checkpoint is that of another row; an option is
+            out of its range; as `load_embedding_vocabulary`, `load_parallel` and `read_links`.
+
     Reference: Yu et al. (2021), Eqs. 16 and 17, Table 3.
     """
     check_row_names(checkpoints, ORTHOGONAL, LABELED)

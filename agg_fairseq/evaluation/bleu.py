@@ -48,6 +48,10 @@ def bleu(logs: Mapping[str, str | Path], *, reference: str | Path | None = None,
         hypotheses and references. Details: `reference`; and `files`, for each `name`, `path`, `sentences`, and `bleu`
         and `sacrebleu` with the attributes of `metrics.Bleu`, None where a score is undefined.
 
+    Raises:
+        UserError: a log or the reference cannot be read or lacks sentences; the logs are of different splits; the text
+            has sub-words; sacrebleu or sacremoses is missing.
+
     Reference: Vaswani et al. (2017); Post (2018).
     """
     if moses is not None and reference is None:

@@ -64,6 +64,11 @@ def generate_texts(
         Result: a single row, named by `output`. Details: `path` of the checkpoint, `texts`, `generated_tokens`, and
         `unused_tokens`, those of the split that are in no block.
 
+    Raises:
+        UserError: the checkpoint is no language model over the dictionary of `data`, is diverged, or has too few
+            learned positions; the split is damaged or too short; an option is out of its range; or `output` cannot be
+            written, is the checkpoint.
+
     Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
     """
     check_distinct(path=checkpoint.path, output=output)

@@ -51,6 +51,10 @@ def group_shares(
     Returns:
         Result: a row per group, for all tokens, and `rarest …`. Details: `groups`, their sizes.
 
+    Raises:
+        UserError: neither or both of `data` and `text` are given; `text` without `tokenizer`; a file is missing or
+            damaged; an option is out of its range.
+
     Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1.
     """
     if (data is None) == (text is None):

@@ -67,6 +67,10 @@ def isotropy(
         `singular_values` (D, largest first, divided by the largest). A number is None if it needs a group that is empty
         or not known.
 
+    Raises:
+        UserError: a model has no output embedding, or one of zeros; with `data` or `text`, as
+            `load_embedding_vocabulary`.
+
     Reference: Yu et al. (2022), Eq. 3, Tables 10 and 11; Gao et al. (2019), Fig. 2b; Rudman et al. (2022).
     """
     if data is None and text is None:

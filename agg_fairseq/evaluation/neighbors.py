@@ -65,6 +65,8 @@ def neighbors(
 
     Raises:
         NoWord: no words are given and there is none to choose.
+        UserError: a word is not in the dictionary, or its embedding is zeros; `topk` is out of its range; as
+            `load_embedding_vocabulary` and `Vocabulary.splitter`.
 
     Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12.
     """

@@ -96,6 +96,11 @@ def perplexity(
         was trained with), and with `calibrate` also `offsets` (nats), `calibrated_perplexity` and
         `calibrated_expected_over_observed` by group.
 
+    Raises:
+        UserError: a checkpoint is no model over the dictionary of `data`; the models were trained on blocks of
+            different lengths and no length is given; an option is out of its range; the offsets cannot be fitted; a
+            checkpoint is named `human`; the data is damaged.
+
     Reference: Yu et al. (2022), Tables 1–3.
     """
     check_row_names(checkpoints, HUMAN)

@@ -51,6 +51,10 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         `human`; and `files`, for each `name` and `path`. Both have `tokens`, `kld` in nats, `ms_jaccard`, `self_bleu`
         and `distinct` for n = 1, 2, 3, `repetition`, `uniq` and `shares`, not × 100; None where undefined.
 
+    Raises:
+        UserError: a file cannot be read, has no text or a line of another form; the references differ; a file is named
+            `human`; as `load_dictionary` and `count_tokens`.
+
     Reference: Choi et al. (2020), Sec. 4.1.5, Tables 1 to 3; Yu et al. (2022), Tables 5 and 15.
     """
     check_row_names(texts, HUMAN)

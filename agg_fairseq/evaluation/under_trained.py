@@ -62,6 +62,10 @@ def under_trained(
         `distance` (None without known unused tokens), `count`, `group` (None where they are not known), `unused` and
         `below`.
 
+    Raises:
+        UserError: as `load_embedding_vocabulary`; a row of `unused` is not there; or no unused token is known, and the
+            indicator is the distance.
+
     Reference: Land and Bartolo (2024).
     """
     is_one_file = [

@@ -58,6 +58,10 @@ def word_similarity(
         row for all checkpoints, or one for each if they differ. Details: `pairs`, the size of each data set; and
         `checkpoints`, for each `name`, `path` and for each of `datasets` `spearman` (−1 to 1) and `covered`.
 
+    Raises:
+        UserError: a data set is missing or damaged; scipy is missing; the name of a checkpoint is that of another row;
+            as `load_embedding_vocabulary` and `Vocabulary.splitter`.
+
     Reference: Yu et al. (2022), Table 6.
     """
     check_row_names(checkpoints, PAIRS, *(f"{PAIRS} of {name}" for name in checkpoints))

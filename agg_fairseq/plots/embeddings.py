@@ -41,6 +41,9 @@ def projection(
             either, all tokens have the same color.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
+    Raises:
+        UserError: as `load_embedding_vocabulary`.
+
     Reference: Yu et al. (2022), Figs. 1 and 3; Yu et al. (2021), Figs. 1, 3 and 4; Gao et al. (2019), Figs. 1a and 2a.
     """
     by_frequency = None
@@ -82,6 +85,9 @@ def singular_values(checkpoints: Mapping[str, EmbeddingSource]) -> style.Figure:
     Args:
         checkpoints: by the names of their curves; checkpoints of fairseq-train or models of transformers.
 
+    Raises:
+        UserError: a model has no output embedding, or is damaged.
+
     Reference: Yu et al. (2022), Fig. 3c; Gao et al. (2019), Fig. 2b.
     """
     values = {
@@ -122,6 +128,9 @@ def similarity(
         text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`.
         words: each a token, as dict.txt or tokenizer.json has it; for pieces that begin a word, without the mark.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+
+    Raises:
+        UserError: a word is no token of the dictionary; or as `projection`.
 
     Reference: Yu et al. (2021), Figs. 5 to 7.
     """
@@ -173,6 +182,9 @@ def under_trained(
             either, all tokens have the same color.
         unused: rows of tokens that are known to be unused; None: those that the vocabulary knows.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+
+    Raises:
+        UserError: as `evaluation.under_trained`.
 
     Reference: Land and Bartolo (2024), Fig. 1.
     """

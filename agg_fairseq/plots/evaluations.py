@@ -40,6 +40,10 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
         evaluations: of `perplexity`, of two or more models of AGG with different α and of any others. A model may be in
             several evaluations with the same numbers.
 
+    Raises:
+        UserError: there are fewer than two values of AGG's option; some have α and some the rare fraction; two
+            different models have the same name; or a number is missing.
+
     Reference: Yu et al. (2022), Fig. 5.
     """
     swept: dict[float, list[Row]] = {}  # by the value of the option
@@ -94,6 +98,10 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
         evaluations: of `text_metrics`, all of the same split. A model may be in several evaluations with the same
             numbers.
 
+    Raises:
+        UserError: a curve has fewer than two points; two different models have the same name, or the same number of
+            classes on one curve; the human texts are not the same; or a number is missing.
+
     Reference: Choi et al. (2020), Fig. 3.
     """
 
@@ -137,6 +145,9 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
 
     Args:
         evaluations: of `text_metrics` with `data`, all of the same split.
+
+    Raises:
+        UserError: an evaluation has no shares; the name of a model occurs twice; the human texts are not the same.
 
     Reference: Choi et al. (2020), Fig. 2.
     """

@@ -34,6 +34,9 @@ def isotropy_over_updates(
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
         order: names of all runs of a page, so that each has the same color in all pictures.
 
+    Raises:
+        UserError: a run has fewer than two checkpoints; a checkpoint is not over the dictionary of `data`, or damaged.
+
     Reference: Yu et al. (2022), Fig. 2.
     """
     titles = ("I(W) frequent", "I(W) rare", "cosine of rare and frequent")
@@ -61,6 +64,9 @@ def inner_products_over_updates(runs: Runs, data: str | Path, *, groups: str = "
         runs: two or more checkpoints of each run, as `checkpoints_of_run` opens them.
         data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+
+    Raises:
+        UserError: as `isotropy_over_updates`.
 
     Reference: Yu et al. (2021), Fig. 2.
     """
@@ -103,6 +109,9 @@ def rare_tokens(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()) ->
         logs: what `fairseq-train --criterion agg --log-format json --log-file FILE` wrote, by the names of the curves.
         order: names of all runs of a page, so that each has the same color in all pictures.
 
+    Raises:
+        UserError: a log cannot be read, or has no sizes of the rare group.
+
     Reference: Yu et al. (2022), Fig. 4.
     """
     figure, ((axis,),) = style.new_figure()
@@ -137,6 +146,9 @@ def learning_curves(
         logs: what `fairseq-train --log-format json --log-file FILE` wrote, by the names of the curves.
         valid_split: name of the validation split, as given to `--valid-subset` of fairseq-train.
         order: names of all runs of a page, so that each has the same color in all pictures.
+
+    Raises:
+        UserError: a log cannot be read, or has no perplexities of the training or of the split.
     """
     panels: dict[str, dict[str, dict[float, float]]] = {}  # by title and name: what is drawn by update
     for title, tag in (("training", "train_inner"), (valid_split, valid_split)):  # and what marks the lines of the log

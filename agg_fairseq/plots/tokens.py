@@ -20,6 +20,9 @@ def frequencies(folders: Mapping[str, str | Path]) -> style.Figure:
     Args:
         folders: written by `fairseq-preprocess`, with the training split, by the names of the curves.
 
+    Raises:
+        UserError: a folder has no training split, or a file in it is damaged.
+
     Reference: Gao et al. (2019), Fig. 3.
     """
     counts: list[tuple[str, Tensor]] = []

@@ -62,6 +62,11 @@ def write_report(
         data: folder written by `fairseq-preprocess` that the runs were trained on.
         output: page to write, .html.
         options: what is shown; None: the defaults of `ReportOptions`.
+
+    Raises:
+        UserError: `output` cannot be written; a run or the data is not there; the runs are of different tasks; there
+            is another number of translations than of runs; there is no run of the baseline's name; or Jinja2 is not
+            installed.
     """
     options, data, output = options or ReportOptions(), Path(data), Path(output)
     if output.suffix.lower() not in (".html", ".htm"):

@@ -65,7 +65,11 @@ class Comparison:
 
     @classmethod
     def of_runs(cls, runs: Sequence[Run], baseline: str | None = None) -> Comparison:
-        """Groups runs whose settings differ by the seed alone; `baseline` names a run or model; None: the first."""
+        """Groups runs whose settings differ by the seed alone; `baseline` names a run or model; None: the first.
+
+        Raises:
+            UserError: there is no such run or model.
+        """
         alike: dict[frozenset[tuple[str, str]], dict[str, str]] = {}  # by the other settings: run by seed
         for run in runs:
             settings = settings_of(run.checkpoint.state)

@@ -30,6 +30,10 @@ def fetch(target: Path, mirrors: Sequence[str], check: Check) -> Path:
 
     The file has to pass the check, also if it exists. A second process that wants it waits for the first. What has
     arrived is in `.NAME.partial` beside the target, where the next call, or the next mirror, goes on.
+
+    Raises:
+        NoMirror: with the reason for each mirror.
+        UserError: the file that is there does not pass the check.
     """
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -89,7 +89,7 @@ def test_the_demo_from_its_first_line(prepared_data, tmp_path):
     output = tmp_path / name
     assert list(tmp_path.iterdir()) == [output.parent] and list(output.parent.iterdir()) == [output]
     assert first.stdout.splitlines()[-1] == str(output / "report.html") and (output / "report.html").is_file()
-    assert {"mle", "agg", "bias-fixed-agg"} < rows(first.stdout).keys()
+    assert {"mle", "agg", "mle-beta2-0.999"} < rows(first.stdout).keys()
     for picture in ("projection.png", "singular-values.png", "rare-tokens.png"):
         assert (output / picture).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert len(list((output / "mle").glob("checkpoint_*_*.pt"))) == 1  # of which an interrupted training goes on

@@ -52,10 +52,10 @@ def test_models_of_the_papers_that_override_their_configuration():
 
 
 def test_the_demo_trains_the_files_of_configs_demo(tmp_path):
-    """For fewer updates than the files say."""
+    """For more and smaller updates than the files say."""
     (experiment,) = OURS["demo"].build()
     given = [f"task.data={tmp_path}", "checkpoint.save_dir=/run"]
-    size = ["++dataset.required_batch_size_multiple=8", "optimization.max_update=300"]
+    size = ["++dataset.required_batch_size_multiple=8", "optimization.max_update=1000", "dataset.max_tokens=512"]
     for model, file in zip(experiment.models()[:2], ("mle", "agg"), strict=True):
         trained = composed(locate(f"configs/{model.config}"), with_plugin([*overrides(model, "tiny"), *given]))
         written = composed(locate(f"configs/demo/{file}"), with_plugin([*given, *size]))
