@@ -59,14 +59,15 @@ def new_figure(
 def new_panels(
     count: int, *, width: float, height: float = 3.6, xlabel: str, ylabel: str, **options: Any
 ) -> tuple[Figure, list[Axes]]:
-    """As `new_figure`, of so many panels, at most three per row, with common labels of the axes."""
+    """As `new_figure`, of so many panels, at most three per row, with the label of x below each column."""
     columns = min(count, PANELS_PER_ROW)
     figure, grid = new_figure(-(-count // columns), columns, width=width, height=height, **options)
     for unused in grid.flat[count:]:
         unused.remove()
-    for axis in grid.flat[:count]:
+    for index, axis in enumerate(grid.flat[:count]):
         axis.tick_params(labelbottom=True)  # also above a place without a panel
-    figure.supxlabel(xlabel, fontsize="medium")
+        if index + columns >= count:
+            axis.set_xlabel(xlabel)  # the legend of the figure would cover a label of the figure
     figure.supylabel(ylabel, fontsize="medium")
     return figure, list(grid.flat[:count])
 
