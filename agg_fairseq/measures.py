@@ -96,7 +96,7 @@ MEASURES = (
         "Singular values of W divided by the largest: the second, the tenth, the median and the smallest."),
     Measure("least β₂", "least β₂ of Adam", digits=4, meaning=
         "1 − 0.2/N for types that occur once in N updates: from this β₂ on, Adam pushes them away from the contexts "
-        "of other tokens at most 1.1 times as strongly as it pulls them to their own."),
+        "of other tokens at most 1.11 times as strongly as it pulls them to their own."),
     Measure("KLD", "KLD", LOWER, unit="nats", meaning=
         "Kullback–Leibler divergence of the distribution of tokens in the texts from that in the human texts, in "
         "nats."),

@@ -1,11 +1,11 @@
-"""A small GPT-2 trained with the Trainer of Hugging Face transformers: with and without what keeps embeddings apart.
+"""A small GPT-2 trained with the Trainer of Hugging Face transformers: likelihood, a larger β₂, AGG, and a fixed bias.
 
     python examples/huggingface.py [--data DIR] [--updates 400] [--window 20] [--output runs/huggingface]
 
 Needs `pip install '.[transformers]'` and the `wiki.*.tokens` files of WikiText-2 (or WikiText-103) in DIR. Trains a
-byte-level BPE on the training text, then the same model four times with the same seed: with plain likelihood; with
-β₂ = 0.999, Trainer's default, in place of 0.98; with AGG; and with AGG and a fixed bias. It prints the columns of
-`agg-fairseq eval-lm` (WikiText-2, default options, torch 2.13.0 on a CPU, transformers 5.23.0):
+byte-level BPE on the training text, then the same model four times with the same seed: with plain likelihood and
+β₂ = 0.98; with β₂ = 0.999, Trainer's default; with AGG, and with AGG and a fixed bias (both 0.98). It prints the
+columns of `agg-fairseq eval-lm` (WikiText-2, seed 1, default options, torch 2.13.0 on a CPU, transformers 5.23.0):
 
     |                 | PPL total | PPL within frequent | PPL within medium | PPL within rare | E/O rare | IsoScore |
     |-----------------|----------:|--------------------:|------------------:|----------------:|---------:|---------:|
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Prepares the data, trains the model without and with AGG, and evaluates all as `agg-fairseq eval-lm` does."""
+    """Prepares the data, trains the model with each method, and evaluates all as `agg-fairseq eval-lm` does."""
     files = {split: options.data / f"wiki.{split}.tokens" for split in ("train", "test")}
     for path in files.values():
         if not path.is_file():

@@ -33,7 +33,7 @@ def group_shares(
     and its share of the targets of each split. The last line has the types that `--criterion agg --agg-rare-fraction F`
     treats as rare, if a window of its counts has the frequencies of the training text. With `tokens_per_update`, two
     columns more: in how many updates N a type of the group occurs once, on average, so that it occurs K/N times in a
-    window of K updates; and 1 − 0.2/N, the least β₂ with which Adam does not push such a type away more than a tenth
+    window of K updates; and 1 − 0.2/N, the least β₂ with which Adam does not push such a type away more than 11%
     too strongly (docs/which-cure.md).
 
         agg-fairseq groups data-bin/wikitext-2 --tokens-per-update 1024

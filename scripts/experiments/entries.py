@@ -272,7 +272,7 @@ class Entry:
 
 OURS: dict[str, Entry] = {
     "demo": Entry(
-        "plain likelihood, AGG, and AGG with a fixed bias on a small language model",
+        "plain likelihood, AGG, and plain likelihood with β₂ = 0.999 on a small language model",
         "runs/demo",
         demo,
         jobs=min(2, len(os.sched_getaffinity(0))),  # a core each is faster than both for one after the other

@@ -74,18 +74,24 @@ def test_loss_and_gradients_equal_those_of_fairseqs_criterion(lm_data, mt_data, 
 def test_embedding_statistics_and_the_largest_batch_of_padding(lm_data):
     """Where nothing but padding is a target, the loss is 0 and so are the gradients."""
     cfg, task, model, criterion = build(
-        lm_data, "--criterion", "f2_softmax", "--embedding-stats-interval", 2, "--mu-loss", 1, base=F2_LM
+        lm_data, "--criterion", "f2_softmax", "--embedding-stats-interval", 2, base=F2_LM
     )
     batch = batches(cfg, task)[0]
     criterion.begin_update(0)
     log = criterion(model, batch)[2]
-    weight = model.decoder.output_projection.weight
-    torch.testing.assert_close(log["mu_loss"], weight.mean(0).square().sum().detach())
     assert log["isotropy_number"] == 1 and 0 < log["isotropy"] <= 1
     batch["target"] = torch.full_like(batch["target"], PAD)
     loss, _, _ = criterion(model, batch)
     loss.backward()
     assert loss == 0 and all(p.grad is None or not p.grad.any() for p in model.parameters())
+
+
+def test_the_mean_row_is_penalized(lm_data):
+    cfg, task, model, criterion = build(lm_data, "--criterion", "f2_softmax", "--mu-loss", 3, base=F2_LM)
+    batch, weight = batches(cfg, task)[0], model.decoder.output_projection.weight
+    loss, size, log = criterion(model.eval(), batch)
+    assert log["mu_loss"] == weight.mean(0).square().sum() > 0
+    torch.testing.assert_close(loss, log["nll_loss"] + 3 * size * log["mu_loss"])
 
 
 GENERATORS = {

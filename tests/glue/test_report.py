@@ -9,11 +9,12 @@ import sys
 import pytest
 import torch
 
+from agg_fairseq import evaluation
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
 from agg_fairseq.f2 import FactorizedSoftmax
 from agg_fairseq.modules import UnigramLinear
-from agg_fairseq.report import ReportOptions, sections, write_report
+from agg_fairseq.report import ReportOptions, write_report
 from agg_fairseq.report.runs import count_parameters, different_settings
 from agg_fairseq.report.sections import SECTIONS
 from tests.commands import refused, run
@@ -80,7 +81,7 @@ def test_what_is_kept_is_not_measured_again(written, options, lm_runs, monkeypat
         return call
 
     for name in ("perplexity", "generate_texts", "word_similarity"):
-        monkeypatch.setattr(sections, name, counted(getattr(sections, name)))
+        monkeypatch.setattr(evaluation, name, counted(getattr(evaluation, name)))
     before = text_of(written)
     run(capsys, "report", *options, "--output", written)
     assert made == [] and text_of(written) == before
