@@ -158,8 +158,8 @@ def demo(*, data: Path | None = None, updates: int = 1000, vocabulary: int | Non
     models = _models(corpus, updates, {name: (tokens, *overrides) for name, overrides in cures.items()})
     where = "the documentation of Python" if data is None else data.name
     note = (
-        "mle: Adam's β₂ is 0.98, as in most recipes of fairseq. It forgets a gradient after 50 updates, and a rare "
-        "token appears once in 60: the embeddings degenerate. AGG repairs them; with β₂ = 0.999 nothing has to be "
+        "mle: Adam's β₂ is 0.98, as in many recipes of fairseq. It forgets a gradient after about 50 updates, before a "
+        "rare token appears again: the embeddings degenerate. AGG repairs them; with β₂ = 0.999, nothing has to be "
         "repaired (docs/which-cure.md)."
     )
     return [replace(_comparison(f"The demo's model on {where}", models), measures=COMPARED, changes=True, note=note)]
