@@ -10,6 +10,7 @@ import warnings
 
 import pytest
 import torch
+from matplotlib.text import Text
 
 from agg_fairseq import plots
 from agg_fairseq.cli.main import main
@@ -53,6 +54,17 @@ def texts_json(lm_data, tmp_path_factory):
     arguments = ["text-metrics", *texts, "--data", lm_data, "--json", folder / "metrics.json"]
     assert main([str(argument) for argument in arguments]) == 0
     return folder / "metrics.json"
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_the_legend_covers_no_label(count):
+    figure, axes = style.new_panels(count, width=5, xlabel="x", ylabel="y")
+    for axis in axes:
+        axis.plot([0, 1], label="a model")
+    style.finish_figure(figure).draw_without_rendering()
+    (legend,) = figure.legends
+    texts = [text for text in figure.findobj(Text) if text not in legend.findobj(Text) and text.get_text()]
+    assert not [text for text in texts if legend.get_window_extent().overlaps(text.get_window_extent())]
 
 
 @pytest.fixture
