@@ -93,7 +93,7 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
     Summed in float64, one parameter after the other: beside the tensors that are given, which may be mapped from files,
     only the result and one parameter in float64 take memory. Parameters that share memory in all models do so in the
     result too. What is no floating-point number, and what is listed in `WITHOUT_MEAN`, must be the same in all, and so
-    must names and shapes.
+    must names and shapes; UserError if they are not.
 
     Reference: Vaswani et al. (2017), Sec. 6.1.
     """
