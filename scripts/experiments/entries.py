@@ -37,6 +37,7 @@ CURES: Mapping[str, tuple[str, ...]] = {
     "agg": (*AGG, WINDOW),
     "agg-beta2-0.999": (*AGG, WINDOW, BETA2),
     "bias-fixed": FIXED_BIAS,
+    "bias-fixed-beta2-0.999": (*FIXED_BIAS, BETA2),
     "bias-fixed-agg": (*FIXED_BIAS, *AGG, WINDOW),
     "bias-agg": (*BIAS, *AGG, WINDOW),
     "agg-faded": (*FADED, WINDOW),

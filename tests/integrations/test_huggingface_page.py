@@ -77,9 +77,9 @@ def test_example_prints_a_row_for_each_model(tmp_path, capsys):
         ["--data", str(tmp_path), "--output", str(tmp_path / "out"), *options]
     )
     lines = [[cell.strip() for cell in line.split("|")] for line in capsys.readouterr().out.splitlines()]
-    names = ("mle", "mle-beta2-0.999", "agg", "bias-fixed-agg")
+    names = ("mle", "mle-beta2-0.999", "agg", "bias-fixed-agg", "bias-fixed-beta2-0.999")
     printed = {cells[1]: cells[2:] for cells in lines if len(cells) > 1 and cells[1] in names}
-    assert tuple(printed) == names and len(set(map(tuple, printed.values()))) == 4
+    assert tuple(printed) == names and len(set(map(tuple, printed.values()))) == 5
     models = open_models([tmp_path / "out" / "mle", tmp_path / "out" / "agg"])
     rows = isotropy(models, text=tmp_path / "wiki.train.tokens")
     for name in ("mle", "agg"):
