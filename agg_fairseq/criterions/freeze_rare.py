@@ -16,7 +16,6 @@ from ..fairseq_glue.registries import option
 from ..functional import Gates, freezing_gates, tokens_from_rank
 from ..functional.checks import check_open_interval
 from ..functional.gates import PARTS
-from ..modules import FrozenRows
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 from .options import check_at_least
 
@@ -76,7 +75,7 @@ class FreezeRareCriterion(LikelihoodCriterion):
         self.changes_rows = self.changes_rows or str(cfg.freeze_parts) == ALL
         self.register_buffer("rare", torch.zeros(self.vocabulary, dtype=torch.bool), persistent=False)
         self._is_frozen = False  # in this update
-        self._rows: FrozenRows | None = None
+        self._frozen: tuple[Tensor, Tensor, Tensor, Any] | None = None  # weight, rows, their values, hook
 
     def on_train_iterator(self, iterator: Any) -> None:
         """Counts the training split, once."""
@@ -102,14 +101,19 @@ class FreezeRareCriterion(LikelihoodCriterion):
         """Whether the rows are frozen in this update; releases them after the last in which they are."""
         super().begin_update(update_num)
         self._is_frozen = not self.cfg.freeze_until or update_num < self.cfg.freeze_until
-        if self._rows is not None and not self._is_frozen:
-            self._rows.release()
-            self._rows = None
+        if self._frozen is not None and not self._is_frozen:
+            self._frozen[-1].remove()
+            self._frozen = None
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """See `LikelihoodCriterion`. Takes hold of the rows before their first step, with a dummy batch too."""
-        if self.training and self._is_frozen and self._rows is None and str(self.cfg.freeze_parts) == ALL:
-            self._rows = FrozenRows(self.output_layer(model, sample["net_input"]).weight, self.rare)
+        """See `LikelihoodCriterion`. Freezes the rows before their first step, with a dummy batch too.
+
+        Their gradient is zero, so that they build up no momentum and do not enter the norm for gradient clipping.
+        """
+        if self.training and self._is_frozen and self._frozen is None and str(self.cfg.freeze_parts) == ALL:
+            weight, rows = self.output_layer(model, sample["net_input"]).weight, self.rare.nonzero().squeeze(1)
+            hook = weight.register_hook(lambda gradient: gradient.index_fill(0, rows, 0.0))
+            self._frozen = weight, rows, weight.detach()[rows], hook
         return super().forward(model, sample, reduce)
 
     def gates(self, target: Tensor) -> Gates | None:
@@ -117,9 +121,11 @@ class FreezeRareCriterion(LikelihoodCriterion):
         parts = str(self.cfg.freeze_parts)
         return freezing_gates(self.rare, parts) if self._is_frozen and parts != ALL else None
 
+    @torch.no_grad()
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:
-        """Puts the rows back, also in the float32 copies and the average that an optimizer keeps of them."""
+        """Puts the rows back, which weight decay moves, also in the float32 copies and the average of an optimizer."""
         super().on_weights_changed(optimizer, model)
-        if self._rows is not None:
-            weight = self._rows.weight
-            self._rows.restore([*float32_copies(optimizer, weight), *averages(optimizer, weight)])
+        if self._frozen is not None:
+            weight, rows, values, _ = self._frozen
+            for matrix in (weight, *float32_copies(optimizer, weight), *averages(optimizer, weight)):
+                matrix[rows] = values.to(matrix.dtype)

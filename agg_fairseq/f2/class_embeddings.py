@@ -41,16 +41,16 @@ def mean_class_embeddings(weight: Tensor, counts: Tensor, classes: TokenClasses)
     return weight.new_zeros(classes.number, weight.size(1)).index_add_(0, classes.of_token, share[:, None] * weight)
 
 
-def fit_class_embeddings(features: Tensor, log_mass: Tensor, start: Tensor, *, iterations: int = 200) -> Tensor:
+def fit_class_embeddings(features: Tensor, log_mass: Tensor, start: Tensor) -> Tensor:
     """Fits U (C, D) by L-BFGS, so that p1 is closest to the mass of the classes under the ordinary softmax.
 
     From H (N, D), N well above D, log q (N, C) of `class_log_mass`, and the U to start from, whose dtype the result
-    has. It stops before the maximum number of iterations once it has converged.
+    has.
     """
     dtype = working_dtype(features)
     features, log_q = features.to(dtype), log_mass.to(dtype)
     class_weight = start.to(dtype).clone().requires_grad_()
-    optimizer = torch.optim.LBFGS([class_weight], max_iter=iterations, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([class_weight], max_iter=200, line_search_fn="strong_wolfe")
 
     def evaluate() -> Tensor:
         optimizer.zero_grad()

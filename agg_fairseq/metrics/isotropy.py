@@ -152,8 +152,8 @@ def singular_values(weight: Tensor) -> Tensor:
     return values / values[0].clamp(min=torch.finfo(values.dtype).tiny)
 
 
-def principal_projection(weight: Tensor, dimensions: int = 2) -> Tensor:
-    """`weight` (V, D) in the coordinates of its leading right singular vectors: (V, dimensions).
+def principal_projection(weight: Tensor) -> Tensor:
+    """`weight` (V, D) in the coordinates of its first two right singular vectors: (V, 2).
 
     Not centered, so that a common direction of all embeddings is visible. The sign of each axis is chosen so that the
     mean of the rows is not negative on it.
@@ -161,7 +161,7 @@ def principal_projection(weight: Tensor, dimensions: int = 2) -> Tensor:
     Reference: Yu et al. (2022), Figs. 1 and 3.
     """
     w = check_embeddings(weight)
-    vectors = eigenvectors(w)[1].flip(1)[:, :dimensions]  # D x dimensions
+    vectors = eigenvectors(w)[1].flip(1)[:, :2]  # D x 2
     projected = torch.cat([rows @ vectors for rows in row_chunks(w)])
     return projected * torch.where(projected.mean(0) < 0, -1.0, 1.0)
 

@@ -2,6 +2,5 @@
 
 from .agg_state import AggState as AggState
 from .agps_state import AgpsState as AgpsState
-from .frozen_rows import FrozenRows as FrozenRows
 from .token_counter import TokenCounter as TokenCounter
 from .unigram_linear import UnigramLinear as UnigramLinear

@@ -136,11 +136,11 @@ def isotropy(workspace: Workspace, method: Method) -> Result:
     return _kept(workspace, model, "isotropy", {model.name: checkpoint(workspace, model)})
 
 
-def word_similarity(workspace: Workspace, method: Method, *, datasets: Sequence[str] = DATASETS) -> Result:
+def word_similarity(workspace: Workspace, method: Method) -> Result:
     """Spearman × 100 with human scores of pairs of words, by data set, as Yu et al. (2022) compute it."""
     models, data = _opened_and_data(workspace, method.model)
     options = {"tokenizer": prepare(workspace, method.model.corpus).tokenizer(), "as_published": True}
-    return _kept(workspace, method.model, "word_similarity", models, data, dataset_files(datasets), **options)
+    return _kept(workspace, method.model, "word_similarity", models, data, dataset_files(DATASETS), **options)
 
 
 def neighbors(workspace: Workspace, method: Method, *, words: Sequence[str], groups: str = "types") -> Result:
@@ -204,18 +204,18 @@ def bleu(workspace: Workspace, method: Method, *, generate: Sequence[str] = TRAN
     return _kept(workspace, model, "bleu", {model.name: log}, **options)
 
 
-def texts(workspace: Workspace, method: Method, *, topk: int | None, max_texts: int | None = None) -> Result:
+def texts(workspace: Workspace, method: Method, *, topk: int | None) -> Result:
     """The measures of a model's continuations of the test split, and of the human text in their place.
 
-    They are drawn from the `topk` most probable tokens (None: greedy), for `max_texts` prefixes (None: all).
+    They are drawn from the `topk` most probable tokens (None: greedy).
     """
-    path, model = text_file(workspace, method, topk=topk, max_texts=max_texts), method.model
+    path, model = text_file(workspace, method, topk=topk), method.model
     data = prepare(workspace, model.corpus).binarized
     return _kept(workspace, model, "text_metrics", {model.name: path}, data)
 
 
 def text_file(workspace: Workspace, method: Method, *, topk: int | None, max_texts: int | None = None) -> Path:
-    """The file of a model's continuations of the test split, kept or made now; the arguments are those of `texts`."""
+    """The file of a model's continuations of the test split, kept or made now; `max_texts` None: all."""
     topk = None if method.greedy else topk
     name, options = f"top{topk}" if topk else "greedy", {"topk": topk, "max_texts": max_texts}
     if workspace.seed is not None:
