@@ -94,7 +94,7 @@ MEASURES = (
         "different directions."),
     Measure("singular values", "σ2|σ10|median σ|smallest σ", HIGHER, digits=3, meaning=
         "Singular values of W divided by the largest: the second, the tenth, the median and the smallest."),
-    Measure("least β₂", "least β₂ of Adam", digits=4, meaning=
+    Measure("least β₂", "least β₂ of Adam", digits=6, meaning=
         "1 − 0.2/N for types that occur once in N updates: from this β₂ on, Adam pushes them away from the contexts "
         "of other tokens at most 1.11 times as strongly as it pulls them to their own."),
     Measure("KLD", "KLD", LOWER, unit="nats", meaning=

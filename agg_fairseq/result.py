@@ -145,21 +145,31 @@ class Result:
         """The results of several seeds in one, with mean ± standard deviation in its table.
 
         Args:
-            by_seed: results with the same columns. A row that some of them lack has the numbers of the others.
+            by_seed: results with the same columns. A row that some of them lack has the numbers of the others, and
+                their number of seeds.
 
         Returns:
             Result: the rows of all; each value that is a number is a `SeedValues`, whose `change` to that of another
             row is paired by seed. What is the same for all seeds and no number stays as it is. Signature: the distinct
             ones in a line each. Details: those of each result, by seed.
+
+        Raises:
+            ValueError: the columns differ.
         """
         first = next(iter(by_seed.values()))
+        titles = [[column.title for column in result.columns] for result in by_seed.values()]
+        if any(one != titles[0] for one in titles):
+            raise ValueError(f"expected results with the same columns, got {titles}")
         rows: dict[Row, list[Value]] = {}
         for name in dict.fromkeys(row for result in by_seed.values() for row in result.rows):
-            having = {seed: result.rows[name] for seed, result in by_seed.items() if name in result.rows}
             rows[name] = []
-            for values in zip(*having.values(), strict=True):
-                cell = SeedValues(dict(zip(having, values, strict=True)))
-                rows[name].append(cell if cell.numbers or len(set(values)) > 1 else values[0])
+            for position in range(len(first.columns)):
+                values = {
+                    seed: result.rows[name][position] if name in result.rows else None
+                    for seed, result in by_seed.items()
+                }
+                cell, texts = SeedValues(values), {value for value in values.values() if value is not None}
+                rows[name].append(cell if cell.numbers or len(texts) > 1 else next(iter(texts), None))
         signatures = dict.fromkeys(result.signature for result in by_seed.values())
         details = {str(seed): result.details for seed, result in by_seed.items()}
         return cls(first.columns, rows, "\n".join(signatures), details, first.labels)

@@ -7,7 +7,6 @@ from .. import evaluation
 from ..checkpoints.fairseq_checkpoint import Checkpoint, checkpoint_file
 from ..checkpoints.opening import open_models
 from ..data.alignments import MODELS, align_split
-from ..evaluation.calibration import calibrate
 from ..f2.conversion import convert_to_f2
 from ..f2.decoupled_decoding import DECODINGS
 from ..f2.frequency_classes import ASSIGNMENTS
@@ -25,7 +24,7 @@ FUNCTIONS = {
     "align-sim": evaluation.align_sim,
     "word-similarity": evaluation.word_similarity,
     "neighbors": evaluation.neighbors,
-    "calibrate": calibrate,
+    "calibrate": evaluation.calibrate,
     "convert-to-f2": convert_to_f2,
 }
 FILES = {

@@ -1,9 +1,9 @@
 """Folders written by `fairseq-preprocess`: their dictionaries, their splits, and the token counts of a split."""
 
-import itertools
 import logging
 import re
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +62,7 @@ def training_counts(task: Any, split: str) -> Tensor:
         )
     source, target = (getattr(options, f"{side}_lang", None) for side in ("source", "target"))
     suffixes = [f".{source}-{target}.{target}", f".{target}-{source}.{target}"] if target else [""]
-    found = []
-    for folder in utils.split_paths(data):
-        for number in itertools.count():
-            paths = [Path(folder) / f"{split}{number or ''}{suffix}" for suffix in suffixes]
-            path = next((path for path in paths if Path(f"{path}.bin").is_file()), None)
-            if path is None:
-                break
-            found.append(path)
+    found = [path for folder in utils.split_paths(data) for path in split_parts(folder, split, suffixes)]
     if not found:
         expected = " or ".join(f"{split}{suffix}.bin" for suffix in suffixes)
         raise UserError(f"{data}: found no {expected}; expected the training split of fairseq-preprocess")
@@ -81,6 +74,17 @@ def training_counts(task: Any, split: str) -> Tensor:
     counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
     logger.info(f"found {int(counts.sum()):,} target tokens")
     return counts
+
+
+def split_parts(folder: str | Path, split: str, suffixes: Sequence[str] = ("",)) -> list[Path]:
+    """A split and its continuations `split1`, `split2`, …, each with the first suffix that is there, without `.bin`."""
+    found: list[Path] = []
+    while True:
+        paths = [Path(folder) / f"{split}{len(found) or ''}{suffix}" for suffix in suffixes]
+        path = next((path for path in paths if Path(f"{path}.bin").is_file()), None)
+        if path is None:
+            return found
+        found.append(path)
 
 
 def task_name(task: Any) -> str:
@@ -129,6 +133,8 @@ def _tokens(path: Path, dictionary: Any) -> np.ndarray:
         zero, version, code, number = struct.unpack_from("<BQBQ", raw, len(MAGIC))
         if len(raw) != HEADER + 12 * number:
             raise ValueError(f"{len(raw)} bytes for {number} sentences")
+        if not contents.stat().st_size:
+            raise ValueError("no tokens")
         tokens = np.memmap(contents, _code_to_dtype[code], mode="r")
         sizes = np.frombuffer(raw, dtype="<i4", count=number, offset=HEADER).astype(np.int64)
         begins = np.frombuffer(raw, dtype="<i8", count=number, offset=HEADER + 4 * number)

@@ -85,7 +85,7 @@ class TokenizerVocabulary(Vocabulary):
         for rows in self.encode_file(text):
             counts += np.bincount(rows, minlength=self.rows)
         if not counts.any():
-            raise UserError(f"--text: {text}: found no tokens; expected text to count the tokens in")
+            raise UserError(f"{text}: found no tokens; expected text to count the tokens in")
         return torch.from_numpy(counts)
 
     def encode_file(self, text: str | Path) -> Iterator[np.ndarray]:
@@ -96,7 +96,7 @@ class TokenizerVocabulary(Vocabulary):
                     rows = np.array(self.encode("".join(lines)).ids, dtype=np.int64)
                     yield rows[rows < self.rows]
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"--text: {text}: unreadable ({first_line(error)}); expected text in UTF-8") from error
+            raise UserError(f"{text}: unreadable ({first_line(error)}); expected text in UTF-8") from error
 
     def encode(self, text: str) -> Any:
         """A text as a `tokenizers.Encoding`, without special tokens."""

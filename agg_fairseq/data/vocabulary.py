@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..errors import UserError
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
 from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES
 from .alignments import training_pair
-from .binarized import FILLER, count_tokens, load_dictionary
+from .binarized import FILLER, count_tokens, load_dictionary, split_parts
 from .subwords import SPACE, Splitter, Tokenizer, word_starts
 
 GROUPINGS = {
@@ -65,14 +66,14 @@ class BinarizedVocabulary(Vocabulary):
         """
         if languages is None:
             dictionary = load_dictionary(data)
-            return cls(dictionary, count_tokens(data, dictionary), None, joined=False, split=Path(data) / "train")
+            return cls(dictionary, _count(data, dictionary, ""), None, joined=False, split=Path(data) / "train")
         source, target = languages if all(languages) else training_pair(data, *languages)
         dictionary = load_dictionary(data, f"dict.{target}.txt")
-        splits = [f"train.{pair}.{target}" for pair in (f"{source}-{target}", f"{target}-{source}")]
-        split = next((split for split in splits if (Path(data) / f"{split}.bin").is_file()), splits[0])
+        suffixes = [f".{pair}.{target}" for pair in (f"{source}-{target}", f"{target}-{source}")]
+        suffix = next((suffix for suffix in suffixes if split_parts(data, "train", [suffix])), suffixes[0])
         joined = load_dictionary(data, f"dict.{source}.txt").symbols == dictionary.symbols
-        counts = count_tokens(data, dictionary, split)
-        return cls(dictionary, counts, (source, target), joined, Path(data) / split)
+        counts = _count(data, dictionary, suffix)
+        return cls(dictionary, counts, (source, target), joined, Path(data) / f"train{suffix}")
 
     @property
     def tokens(self) -> Sequence[str]:
@@ -104,3 +105,9 @@ class BinarizedVocabulary(Vocabulary):
     def splitter(self, tokenizer: Tokenizer) -> Splitter:
         """Splits words into these tokens, by the tokenizer that the data was encoded with."""
         return tokenizer.splitter(self.dictionary)
+
+
+def _count(data: str | Path, dictionary: Any, suffix: str) -> Tensor:
+    """The training split and its continuations, as fairseq-train joins them."""
+    parts = [path.name for path in split_parts(data, "train", [suffix])] or [f"train{suffix}"]
+    return torch.stack([count_tokens(data, dictionary, part) for part in parts]).sum(0)

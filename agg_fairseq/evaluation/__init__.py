@@ -8,6 +8,7 @@ from ..result import Result as Result
 from .align_sim import align_sim as align_sim
 from .bleu import bleu as bleu
 from .cache import Cache as Cache
+from .calibration import calibrate as calibrate
 from .generate_texts import generate_texts as generate_texts
 from .group_shares import group_shares as group_shares
 from .isotropy import isotropy as isotropy

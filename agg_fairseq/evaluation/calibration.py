@@ -49,7 +49,7 @@ def calibrate(
 
     Returns:
         Result: the perplexity of the split by group, in total, and E/O, of the model as it was and calibrated. Details:
-        `offsets` by group, in nats.
+        `offsets` by group, in nats; and `as it was` and `calibrated`, the values of these rows.
 
     Reference: none; a measure of our own (docs/which-cure.md).
     """
@@ -77,7 +77,7 @@ def calibrate(
     elif f"{LAYER}.bias_shift" in parameters:
         shift = shift + parameters[f"{LAYER}.bias_shift"]
     weight = checkpoint.output_embedding.saved
-    parameters |= {f"{LAYER}.weight": weight, f"{LAYER}.bias_shift": shift.to(weight.dtype)}
+    parameters |= {f"{LAYER}.weight": weight, f"{LAYER}.bias_shift": shift.float()}  # exact
     state = sibling_state(checkpoint, parent, WITH_BIAS.get(parent, parent), parameters, unigram_bias="learned")
     write_whole(output, lambda temporary: torch.save(state, temporary))
 
@@ -90,5 +90,5 @@ def calibrate(
     return Result.of(
         rows,
         signature(f"fitted-on:{split}", f"targets:{before.tokens}", *text.signature),
-        {"offsets": dict(zip(GROUPS, offsets.tolist(), strict=True))},
+        {"offsets": dict(zip(GROUPS, offsets.tolist(), strict=True)), **rows},
     )

@@ -14,6 +14,7 @@ from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
 from ..functional import rare_tokens
 from ..metrics.groups import GROUPS
+from ..names import unique_names
 from ..result import Result, Row, Value, signature
 
 
@@ -49,35 +50,33 @@ def group_shares(
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Returns:
-        Result: a row per group, for all tokens, and `rarest …`. Details: `groups`, their sizes.
+        Result: a row per group, for all tokens, and `rarest …`. Details: `groups`, their sizes; `rows`.
 
     Raises:
-        UserError: neither or both of `data` and `text` are given; `text` without `tokenizer`; a file is missing or
-            damaged; an option is out of its range.
+        UserError: neither or both of `data` and `text` are given; `text` without `tokenizer`, or the reverse; a file is
+            missing or damaged; an option is out of its range.
 
     Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1.
     """
-    if (data is None) == (text is None):
+    if (data is None) == (text is None) or (text is None) != (tokenizer is None):
         raise UserError("expected either DATA, a folder of fairseq-preprocess, or --text FILE with --tokenizer")
     if not 0 < rare_fraction < 1:
         raise UserError(f"--rare-fraction: expected a value in (0, 1), got {rare_fraction}")
     if tokens_per_update is not None and tokens_per_update < 1:
         raise UserError(f"--tokens-per-update: expected at least 1, got {tokens_per_update}")
     if data is not None:
-        is_text = (Path(data) / "dict.txt").is_file()
-        vocabulary: Vocabulary = BinarizedVocabulary.load(data, None if is_text else (None, None))
+        is_parallel = any(Path(data).glob("train.*-*.*.bin")) and not (Path(data) / "dict.txt").is_file()
+        vocabulary: Vocabulary = BinarizedVocabulary.load(data, (None, None) if is_parallel else None)
         counts = {"train": vocabulary.counts}
         for split in ("valid", "test") if others is None else map(str, others):
             file = vocabulary.split.name.replace("train", split, 1)
             if others is not None or (Path(data) / f"{file}.bin").is_file():
                 counts[split] = count_tokens(data, vocabulary.dictionary, file)
     else:
-        if tokenizer is None:
-            raise UserError("--text: found it without --tokenizer; expected tokenizer.json of a model of transformers")
         path = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
         vocabulary = TokenizerVocabulary.load(path, None, text)
-        counts = {Path(text).name: vocabulary.counts}
-        counts |= {Path(other).name: vocabulary.count(other) for other in others or ()}
+        names = unique_names([text, *(others or ())], None, "name")
+        counts = dict(zip(names, [vocabulary.counts, *map(vocabulary.count, others or ())], strict=True))
     frequencies = vocabulary.counts
     never_target, never_rare = torch.zeros(2, len(frequencies), dtype=torch.bool)
     never_target[list(vocabulary.never_targets)] = True
@@ -86,7 +85,7 @@ def group_shares(
     members: dict[str, Tensor] = {group: by_frequency.members(group) for group in GROUPS}
     members["total"] = (~never_target).nonzero().squeeze(1)
     rarest = rare_tokens(frequencies, 1, rare_fraction=rare_fraction, never_rare=never_rare).nonzero().squeeze(1)
-    members[f"rarest {rare_fraction:.0%}"] = rarest
+    members[f"rarest {100 * rare_fraction:g}%"] = rarest
 
     rows: dict[Row, dict[str, Value]] = {}
     for name, tokens in members.items():
@@ -97,7 +96,7 @@ def group_shares(
         if tokens_per_update is not None:
             per_update = tokens_per_update * of_group.sum().item() / frequencies.sum().item() / max(1, len(tokens))
             row["updates per occurrence"] = 1 / per_update if per_update else None
-            row["least β₂ of Adam"] = max(0.0, 1 - 0.2 * per_update)
+            row["least β₂ of Adam"] = max(0.0, 1 - 0.2 * per_update) if per_update else None
         rows[name] = row
     return Result.of(
         rows,
@@ -107,5 +106,5 @@ def group_shares(
             None if tokens_per_update is None else f"tokens-per-update:{tokens_per_update}",
             f"groups:{GROUPINGS[groups]}",
         ),
-        {"groups": {name: len(tokens) for name, tokens in members.items()}},
+        {"groups": {name: len(tokens) for name, tokens in members.items()}, "rows": rows},
     )

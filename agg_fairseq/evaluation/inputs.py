@@ -112,7 +112,7 @@ def check_split(data: str | Path, dictionary: Any, split: str) -> None:
     split is named with its side, such as `test.en-de.de`.
     """
     if not (Path(data) / f"{split}.bin").is_file():
-        raise UserError(f"--gen-subset: found no split {split!r} in {data}; expected {split}.bin there")
+        raise UserError(f"{data}: found no split {split!r}; expected {split}.bin there")
     count_tokens(data, dictionary, split)
 
 

@@ -105,6 +105,10 @@ def perplexity(
     """
     check_row_names(checkpoints, HUMAN)
     if text is None:
+        if train_text is not None:
+            raise UserError(
+                "--train-text: found it without --text; expected DATA alone, whose training split is counted"
+            )
         source = BinarizedText(
             checkpoints,
             data,
@@ -115,6 +119,17 @@ def perplexity(
             cache=None if cache is None else CacheOptions(*cache),
         )
     else:
+        if (
+            data is not None
+            or sample_break_mode != "none"
+            or context_window
+            or max_tokens is not None
+            or cache is not None
+        ):
+            raise UserError(
+                "DATA, --sample-break-mode, --context-window, --max-tokens, --cache-size: found one of them "
+                "with --text, which is scored block by block; leave it out"
+            )
         source = PlainText(checkpoints, text, train_text, tokens_per_sample)
         split = str(text)
     with_matrix = {  # an adaptive softmax has no single output embedding

@@ -47,6 +47,8 @@ class BinarizedText:
                 raise UserError(f"{checkpoint}: found a model of transformers; give the text to score by --text FILE")
         if data is None:
             raise UserError("found no DATA; expected the folder that the models were trained on")
+        if length is not None and length < 1:
+            raise UserError(f"--tokens-per-sample: expected at least 1, got {length}")
         vocabulary = load_vocabulary(checkpoints, data)
         signature, pair = [], vocabulary.languages
         if pair is None:

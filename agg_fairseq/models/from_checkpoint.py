@@ -63,11 +63,14 @@ def sibling_state(
         checkpoint: where everything else is taken from.
         model: its `architecture`, with which the names of its architectures in fairseq begin.
         sibling: what those of the new model begin with.
-        parameters: of the new model. The state of the optimizer, which is of the old ones, is left out.
+        parameters: of the new model. The state of the optimizer and the best validation are of the old one; both are
+            left out.
         options: of the new output layer.
     """
     state = {**checkpoint.state, "model": parameters, "last_optimizer_state": None}
     state |= {key: copy.deepcopy(state.get(key)) for key in ("cfg", "args")}
+    extra = state.get("extra_state") or {}
+    state["extra_state"] = {key: extra[key] for key in extra if key not in ("best", "val_loss")}
     of_model = state["cfg"]["model"] if state["cfg"] else state["args"]
     of_model = of_model if isinstance(of_model, dict) else vars(of_model)
     names = {key: sibling + of_model[key].removeprefix(model) for key in ("_name", "arch") if of_model.get(key)}

@@ -67,7 +67,7 @@ def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, ca
     ("arguments", "words"),
     [
         (["--device", "foo"], "which this machine lacks"),
-        (["--tokens-per-sample", "0"], "--tokens-per-sample: expected 1 to"),
+        (["--tokens-per-sample", "0"], "--tokens-per-sample: expected at least 1, got 0"),
         (["--context-window", "16"], "--context-window: expected 0 to 15"),
         (["--max-tokens", "4"], "--max-tokens: expected 16 (--tokens-per-sample) to 2^31 - 1"),
         (["--gen-subset", "dev"], "dev.bin"),

@@ -147,7 +147,7 @@ def test_bos_before_the_prefix_where_the_model_had_it(lm_data, stream, tmp_path)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--gen-subset", "dev"), "--gen-subset: found no split 'dev'"),
+        (("--gen-subset", "dev"), "found no split 'dev'"),
         (("--length", "5000"), "expected at least 5005, a prefix and its reference; lower --prefix-length"),
         (("--topk", "65"), "--topk: expected 1 to 64 (the model's vocabulary), got 65"),
         (("--prefix-length", "0"), "--prefix-length: expected 1 to 2^31 - 1, got 0"),

@@ -1,6 +1,8 @@
 """`agg-fairseq groups`: sizes and shares of the frequency groups, counted by hand in small texts."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -44,13 +46,30 @@ def test_of_pairs_and_of_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkey
     table = cells(run(capsys, "groups", *options))
     assert list(table["frequent"].values()) == ["2", "3", "4", "70.00", "25.00"]
     assert table["rare"]["fewest"] == table["rare"]["most"] == "0" and table["rare"]["test.txt (%)"] == "75.00"
-    assert json.loads((tmp_path / "o.json").read_text())["groups"]["total"] == 5
+    found = json.loads((tmp_path / "o.json").read_text())
+    assert found["groups"]["total"] == 5 and found["rows"]["rare"]["test.txt (%)"] == 75
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "train.txt").write_text("w4\n")
+    counted = group_shares(text="train.txt", tokenizer=".", others=["other/train.txt"], tokens_per_update=10)
+    assert counted["rare"]["train.txt (%)"] == 0 and counted["rare"]["other/train.txt (%)"] == 100
+    assert counted["rare"]["least β₂ of Adam"] is None  # of a type that never occurs
+
+
+def test_all_parts_of_the_training_split(lm_data, tmp_path):
+    for name, source in (("train", "valid"), ("train1", "test")):
+        for suffix in ("bin", "idx"):
+            shutil.copy(Path(lm_data) / f"{source}.{suffix}", tmp_path / f"{name}.{suffix}")
+    shutil.copy(Path(lm_data) / "dict.txt", tmp_path)
+    dictionary = load_dictionary(lm_data)
+    counts = count_tokens(lm_data, dictionary, "valid") + count_tokens(lm_data, dictionary, "test")
+    assert group_shares(tmp_path, others=[])["total"]["most"] == counts.max()
 
 
 def test_refused(lm_data, tmp_path):
     for options, message in (
         ({}, "expected either DATA"),
-        ({"text": tmp_path}, "found it without --tokenizer"),
+        ({"text": tmp_path}, "with --tokenizer"),
+        ({"data": tmp_path / "nowhere"}, "found no such folder"),
         ({"data": lm_data, "tokens_per_update": 0}, "--tokens-per-update: expected at least 1"),
         ({"data": lm_data, "rare_fraction": 1.0}, "--rare-fraction: expected a value in"),
     ):

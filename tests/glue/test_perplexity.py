@@ -11,11 +11,10 @@ from agg_fairseq.checkpoints import Checkpoint, open_checkpoints
 from agg_fairseq.cli.main import main
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
-from agg_fairseq.evaluation import perplexity
-from agg_fairseq.evaluation.calibration import calibrate
+from agg_fairseq.evaluation import calibrate, perplexity
 from agg_fairseq.evaluation.perplexity import COMPARED
 from agg_fairseq.models.from_checkpoint import build_model
-from tests.commands import save_model
+from tests.commands import changed, save_model
 from tests.conftest import called
 from tests.small_trainings import F2_LM, LM, MT
 
@@ -128,6 +127,8 @@ def test_refused(runs, lm_data, mt_data, lm_runs, tmp_path):
     for checkpoints, data, options, message in (
         ({"human": runs["mle"]}, lm_data, {}, "found 'human', a row of its own"),
         (runs, lm_data, {"calibrate": "dev"}, "found no split 'dev'"),
+        (runs, lm_data, {"train_text": "train.txt"}, "--train-text: found it without --text"),
+        (runs, None, {"text": "test.txt", "context_window": 8}, "found one of them with --text"),
         (translation, mt_data, {"tokens_per_sample": 16}, "with a translation model, which scores pairs of sentences"),
     ):
         with pytest.raises(UserError, match=message):
@@ -187,6 +188,21 @@ def test_stock_tools_load_it(lm_runs, lm_data, tmp_path):
     )  # fmt: skip
     loss = float(printed.split("Loss (base 2): ")[1].split(",")[0])
     assert 2**loss == pytest.approx(result["calibrated"]["PPL total"], rel=1e-3)
+
+
+def test_a_checkpoint_in_half_precision(lm_runs, lm_data, tmp_path):
+    """The saved model is the one that the table shows, without the best validation of the old one."""
+    half = changed(
+        lm_runs / "agg" / "checkpoint_best.pt",
+        tmp_path / "half.pt",
+        lambda state: state.update(model={name: one.bfloat16() for name, one in state["model"].items()}),
+    )
+    result = calibrate(Checkpoint(half), lm_data, tmp_path / "after.pt", split="test", device="cpu")
+    after = Checkpoint(tmp_path / "after.pt")
+    found = perplexity({"m": after}, lm_data, split="test", device="cpu")["m"]
+    for column in ("PPL rare", "PPL total", "E/O rare"):
+        assert found[column] == pytest.approx(result["calibrated"][column], rel=1e-5)
+    assert not {"best", "val_loss"} & set(after.state["extra_state"])
 
 
 def test_what_cannot_be_calibrated(lm_data, mt_data, tmp_path):

@@ -66,6 +66,10 @@ def test_aggregate():
     assert format_change(agg.change(mle, relative=True), found.columns[0]) == "-7.5% ± 3.5"
     assert agg.change(mle).format(2, sign="+") == "-10.00 ± 0.00"
     assert mle.change(SeedValues({1: 0.0, 4: 3.0}), relative=True).numbers == {}
+    other = Result.of({"agps": {"PPL total": 1.0}}, "s")
+    assert "1.00 (n = 1)" in Result.aggregate({1: other, 2: Result.of({"mle": {"PPL total": 2.0}}, "s")}).table()
+    with pytest.raises(ValueError, match="expected results with the same columns"):
+        Result.aggregate({1: other, 2: of_seed(100.0, 90.0)})
 
 
 @pytest.mark.parametrize(
