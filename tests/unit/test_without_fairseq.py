@@ -89,7 +89,7 @@ def test_commands_that_do_not(place, without_fairseq):
 
 
 def test_other_missing_packages_are_not_blamed_on_fairseq(place, monkeypatch):
-    monkeypatch.setitem(sys.modules, "agg_fairseq.evaluation.calibration", None)
+    monkeypatch.setitem(sys.modules, "agg_fairseq.f2.conversion", None)
     monkeypatch.delitem(sys.modules, "agg_fairseq.cli.measuring", raising=False)
     with pytest.raises(ModuleNotFoundError):
         run("isotropy {}/lm", place)
