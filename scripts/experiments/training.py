@@ -7,10 +7,9 @@ import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from agg_fairseq.errors import UserError
 from agg_fairseq.files import read_json_object, write_json
@@ -57,8 +56,9 @@ def overrides_of(workspace: Workspace, model: Model) -> list[str]:
 def settings_of(workspace: Workspace, model: Model) -> dict[str, object]:
     """Everything that the training depends on."""
     corpus = None if workspace.dry else prepare(workspace, model.corpus).identity
-    overrides = sorted(_last_values(overrides_of(workspace, model)))
-    return {"config": model.config, "overrides": overrides, "corpus": corpus}
+    # of several values of an option, the last one counts, as for fairseq-hydra-train
+    last = {override.partition("=")[0].lstrip("+"): override for override in overrides_of(workspace, model)}
+    return {"config": model.config, "overrides": sorted(last.values()), "corpus": corpus}
 
 
 def check_settings(workspace: Workspace, model: Model) -> None:
@@ -68,32 +68,9 @@ def check_settings(workspace: Workspace, model: Model) -> None:
         return
     wanted = settings_of(workspace, model)
     found = read_json_object(folder / SETTINGS, f"the settings of the model in this folder; remove {folder}")
-    if found != wanted and _as_written_now(found, model) != wanted:
+    if found != wanted:
         other = "; ".join(f"{key}: {found.get(key)}" for key in wanted if found.get(key) != wanted[key])
         raise UserError(f"{folder} holds a model of other settings ({other}); remove it or choose another --output")
-
-
-def _as_written_now(found: Mapping[str, Any], model: Model) -> dict[str, object]:
-    """Settings that an earlier version wrote.
-
-    Until version 0.2.0, all values of an option were listed. Until a later one, each row and size of a table had a
-    configuration of its own, of which the model has the name; what is an override now stood in it.
-    """
-    config, overrides = found.get("config"), found.get("overrides")
-    if not isinstance(overrides, list) or not all(isinstance(text, str) for text in (config, *overrides)):
-        return dict(found)
-    folder, _, name = config.partition("/")
-    files = {path.stem for path in (ROOT / "configs" / model.config).parent.glob("*.yaml")}
-    is_former = name not in files and folder == model.config.partition("/")[0]
-    if is_former and (model.name.startswith(name) or config == "wmt14_en_de/agg-base-mle"):  # the last: of multi30k
-        config = model.config
-        overrides = [*([f"size={model.size}"] if model.size else []), *model.overrides, *overrides]
-    return {**found, "config": config, "overrides": sorted(_last_values(overrides))}
-
-
-def _last_values(overrides: Iterable[str]) -> list[str]:
-    """Of several values of an option, the last one, as fairseq-hydra-train takes it."""
-    return list({override.partition("=")[0].lstrip("+"): override for override in overrides}.values())
 
 
 def train_all(trainings: Sequence[Training], jobs: int) -> None:

@@ -10,7 +10,6 @@ from scripts.experiments.experiment import Corpus, Model, Workspace
 from scripts.experiments.training import check_settings, overrides_of, settings_of
 
 MODEL = Model("m", "cures/mle", Corpus("c", ("p",), "words"), ("optimization.max_update=1",))
-OF_MULTI30K = Model("mle", "wmt14_en_de/mle", MODEL.corpus, ("a.b=1",))
 
 
 @pytest.fixture
@@ -49,36 +48,9 @@ def test_other_settings_are_refused_while_anything_of_the_training_is_left(works
 
 
 def test_of_two_values_the_last_one_counts(workspace):
-    """As for fairseq-hydra-train; the first ones were listed too in version 0.2.0."""
+    """As for fairseq-hydra-train."""
     asked = workspace("optimization.lr=[2]", "optimization.lr=[1]")
     assert settings_of(asked, MODEL) == settings_of(workspace("optimization.lr=[1]"), MODEL)
-    overrides = ["optimization.lr=[1]", "optimization.max_update=1", "optimization.max_update=2"]
-    hold(workspace(), MODEL, {**settings_of(asked, MODEL), "overrides": overrides})
-    check_settings(workspace("optimization.lr=[1]", "optimization.max_update=2"), MODEL)
-
-
-@pytest.mark.parametrize(
-    ("model", "scale", "config", "overrides"),
-    [
-        (agg.STATIC, "paper", "wikitext103/agg-static", []),
-        (agg.STUDY_MLE, "small", "wikitext103/agg-study-mle", ["size=small"]),
-        (agg.EARLY, "tiny", "wikitext103/agg-study-mle", sorted([*agg.EARLY.scaled["tiny"], "size=tiny"])),
-        (cosreg.EXPERIMENTS["cosreg-2"].methods[8].model, "paper", "wmt14_en_de/cosreg-de-en-base-mle", []),
-        (OF_MULTI30K, "tiny", "wmt14_en_de/agg-base-mle", ["a.b=1", "size=tiny"]),
-    ],
-)  # fmt: skip
-def test_settings_of_a_configuration_that_was_a_file_of_its_own(workspace, model, scale, config, overrides):
-    """As version 0.2.0 wrote them, for the same training; one of another training is still refused."""
-    found = {"config": config, "overrides": overrides, "corpus": "sha"}
-    hold(workspace(), model, found)
-    check_settings(workspace(scale=scale), model)
-    for other in (workspace("optimization.lr=[1]", scale=scale), workspace("criterion.agg_alpha=0.5", scale=scale)):
-        with pytest.raises(UserError, match="holds a model of other settings"):
-            check_settings(other, model)
-    hold(workspace(), model, {**found, "overrides": [*overrides, "optimization.lr=[1]"]})
-    check_settings(workspace("optimization.lr=[1]", scale=scale), model)
-    with pytest.raises(UserError, match="holds a model of other settings"):
-        check_settings(workspace(scale=scale), model)
 
 
 def test_sizes_and_their_order(workspace):
