@@ -16,7 +16,6 @@ character.
 import argparse
 
 from ..checkpoints.opening import open_models
-from ..errors import UserError
 from ..evaluation import under_trained
 from ..evaluation.under_trained import CAUTION, worst_tokens
 from ..files import write_json
@@ -34,8 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Ranks the tokens of every model, prints both tables and writes the JSON file."""
     check_json(arguments.json)
-    if arguments.worst < 0:
-        raise UserError(f"--worst: expected 0 or more, got {arguments.worst}")
     models = open_models(arguments.inputs, arguments.name, arguments.matrix)
     result = under_trained(models, **options_of(under_trained, arguments))
     print(f"{result.table()}\n\n{worst_tokens(result, arguments.worst).table()}\n\n{CAUTION}\n\n{result.signature}")

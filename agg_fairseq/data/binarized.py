@@ -76,7 +76,7 @@ def training_counts(task: Any, split: str) -> Tensor:
     return counts
 
 
-def split_parts(folder: str | Path, split: str, suffixes: Sequence[str] = ("",)) -> list[Path]:
+def split_parts(folder: str | Path, split: str, suffixes: Sequence[str]) -> list[Path]:
     """A split and its continuations `split1`, `split2`, …, each with the first suffix that is there, without `.bin`."""
     found: list[Path] = []
     while True:
@@ -133,8 +133,6 @@ def _tokens(path: Path, dictionary: Any) -> np.ndarray:
         zero, version, code, number = struct.unpack_from("<BQBQ", raw, len(MAGIC))
         if len(raw) != HEADER + 12 * number:
             raise ValueError(f"{len(raw)} bytes for {number} sentences")
-        if not contents.stat().st_size:
-            raise ValueError("no tokens")
         tokens = np.memmap(contents, _code_to_dtype[code], mode="r")
         sizes = np.frombuffer(raw, dtype="<i4", count=number, offset=HEADER).astype(np.int64)
         begins = np.frombuffer(raw, dtype="<i8", count=number, offset=HEADER + 4 * number)

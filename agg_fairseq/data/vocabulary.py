@@ -65,15 +65,15 @@ class BinarizedVocabulary(Vocabulary):
         the folder.
         """
         if languages is None:
-            dictionary = load_dictionary(data)
-            return cls(dictionary, _count(data, dictionary, ""), None, joined=False, split=Path(data) / "train")
-        source, target = languages if all(languages) else training_pair(data, *languages)
-        dictionary = load_dictionary(data, f"dict.{target}.txt")
-        suffixes = [f".{pair}.{target}" for pair in (f"{source}-{target}", f"{target}-{source}")]
-        suffix = next((suffix for suffix in suffixes if split_parts(data, "train", [suffix])), suffixes[0])
-        joined = load_dictionary(data, f"dict.{source}.txt").symbols == dictionary.symbols
-        counts = _count(data, dictionary, suffix)
-        return cls(dictionary, counts, (source, target), joined, Path(data) / f"train{suffix}")
+            dictionary, suffixes, joined = load_dictionary(data), [""], False
+        else:
+            source, target = languages = languages if all(languages) else training_pair(data, *languages)
+            dictionary = load_dictionary(data, f"dict.{target}.txt")
+            suffixes = [f".{pair}.{target}" for pair in (f"{source}-{target}", f"{target}-{source}")]
+            joined = load_dictionary(data, f"dict.{source}.txt").symbols == dictionary.symbols
+        parts = split_parts(data, "train", suffixes) or [Path(data) / f"train{suffixes[0]}"]  # which is then refused
+        counts = torch.stack([count_tokens(data, dictionary, part.name) for part in parts]).sum(0)
+        return cls(dictionary, counts, languages, joined, parts[0])
 
     @property
     def tokens(self) -> Sequence[str]:
@@ -105,9 +105,3 @@ class BinarizedVocabulary(Vocabulary):
     def splitter(self, tokenizer: Tokenizer) -> Splitter:
         """Splits words into these tokens, by the tokenizer that the data was encoded with."""
         return tokenizer.splitter(self.dictionary)
-
-
-def _count(data: str | Path, dictionary: Any, suffix: str) -> Tensor:
-    """The training split and its continuations, as fairseq-train joins them."""
-    parts = [path.name for path in split_parts(data, "train", [suffix])] or [f"train{suffix}"]
-    return torch.stack([count_tokens(data, dictionary, part) for part in parts]).sum(0)

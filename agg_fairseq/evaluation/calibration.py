@@ -77,7 +77,7 @@ def calibrate(
     elif f"{LAYER}.bias_shift" in parameters:
         shift = shift + parameters[f"{LAYER}.bias_shift"]
     weight = checkpoint.output_embedding.saved
-    parameters |= {f"{LAYER}.weight": weight, f"{LAYER}.bias_shift": shift.float()}  # exact
+    parameters |= {f"{LAYER}.weight": weight, f"{LAYER}.bias_shift": shift.float()}  # also in a half-precision model
     state = sibling_state(checkpoint, parent, WITH_BIAS.get(parent, parent), parameters, unigram_bias="learned")
     write_whole(output, lambda temporary: torch.save(state, temporary))
 

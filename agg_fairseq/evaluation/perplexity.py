@@ -119,13 +119,7 @@ def perplexity(
             cache=None if cache is None else CacheOptions(*cache),
         )
     else:
-        if (
-            data is not None
-            or sample_break_mode != "none"
-            or context_window
-            or max_tokens is not None
-            or cache is not None
-        ):
+        if data is not None or (sample_break_mode, context_window, max_tokens, cache) != ("none", 0, None, None):
             raise UserError(
                 "DATA, --sample-break-mode, --context-window, --max-tokens, --cache-size: found one of them "
                 "with --text, which is scored block by block; leave it out"
