@@ -1,4 +1,4 @@
-"""Reading files and nothing else; and writing them whole: beside the target, then renamed onto it."""
+"""Reads regular files, and writes files atomically: under a temporary name in the same folder, then renamed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_json_object(path: str | Path, expected: str) -> dict[str, Any]:
     return found
 
 
-def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
+def atomic_write(path: str | Path, write: Callable[[Path], object]) -> None:
     """Lets `write` fill a temporary file beside `path` and renames it; the old file stays until then."""
     target = Path(path)
     temporary = target.with_name(f".{os.getpid()}.{target.name}")  # keeps the suffix, which tells the format
@@ -92,7 +92,7 @@ def check_distinct(**paths: str | Path | None) -> None:
 
 
 def check_writable(path: str | Path) -> None:
-    """Sees, before hours of work, that `write_whole` will be able to write."""
+    """Sees, before hours of work, that `atomic_write` will be able to write."""
     target = Path(path)
     if not target.name:
         raise UserError(f"cannot write to {str(path)!r}: expected the name of a file")
@@ -112,7 +112,7 @@ def _unwritable(target: Path, error: OSError) -> str:
 def write_json(path: str | Path, value: Any) -> None:
     """Writes a value as indented JSON, whole or not at all; a number that is not finite becomes null."""
     text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_whole(path, lambda temporary: temporary.write_text(text, "utf-8", "backslashreplace"))
+    atomic_write(path, lambda temporary: temporary.write_text(text, "utf-8", "backslashreplace"))
 
 
 def _finite(value: Any) -> Any:

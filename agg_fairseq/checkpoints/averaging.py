@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from .. import __version__
 from ..errors import UserError
-from ..files import check_writable, write_whole
+from ..files import atomic_write, check_writable
 from ..result import Column, Result
 from .fairseq_checkpoint import STATE_KEY, Checkpoint
 from .output_embedding import check_finite
@@ -57,7 +57,7 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
         described.append(
             {"name": name, "path": str(checkpoint), "updates": checkpoint.updates, "validation_loss": loss}
         )
-    write_whole(output, lambda temporary: torch.save(state, temporary))
+    atomic_write(output, lambda temporary: torch.save(state, temporary))
     return Result(
         columns=[Column("updates", digits=0), Column("validation loss", "bits", 3)],
         rows={one["name"]: [one["updates"], one["validation_loss"]] for one in described},

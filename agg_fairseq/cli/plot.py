@@ -20,7 +20,7 @@ from .. import plots
 from ..checkpoints.fairseq_checkpoint import checkpoints_of_run
 from ..checkpoints.opening import open_models
 from ..errors import UserError
-from ..files import check_writable, read_json_object, write_whole
+from ..files import atomic_write, check_writable, read_json_object
 from ..names import unique_names
 from .options import add_inputs, add_models, add_options, description, options_of
 
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"--output: found {output.name!r}; expected a name ending in {', '.join(ENDINGS)}")
     check_writable(output)
     figure = draw(arguments)
-    write_whole(output, lambda temporary: plots.save(figure, temporary, output.suffix[1:].lower()))
+    atomic_write(output, lambda temporary: plots.save(figure, temporary, output.suffix[1:].lower()))
     print(output)
 
 

@@ -23,7 +23,7 @@ import torch
 from tqdm import tqdm
 
 from ..errors import UserError, first_line
-from ..files import check_writable, open_file, write_whole
+from ..files import atomic_write, check_writable, open_file
 from ..metrics import LinkCounts
 from ..result import Result, signature
 from .binarized import count_tokens, load_dictionary
@@ -258,7 +258,7 @@ def align_split(
                 for lines in tqdm(both, "symmetrizing", total=len(split), unit="pair", disable=None, leave=False):
                     file.write(format_links(symmetrize(*map(parse_links, lines))) + "\n")
 
-        write_whole(output, write)
+        atomic_write(output, write)
     settings = signature(
         f"aligner:eflomal-{importlib.metadata.version('eflomal')},no-seed",
         f"model:{model}",

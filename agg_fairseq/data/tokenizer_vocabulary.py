@@ -113,7 +113,7 @@ class TokenizerVocabulary(Vocabulary):
         return found
 
     @cached_property
-    def no_words(self) -> list[int]:
+    def special_ids(self) -> list[int]:
         """The special tokens, the token of unknown words, and the rows without a token."""
         known = self.tokenizer.get_vocab(with_added_tokens=True)
         added = self.tokenizer.get_added_tokens_decoder()
@@ -132,8 +132,8 @@ class TokenizerVocabulary(Vocabulary):
 
     @property
     def never_targets(self) -> tuple[int, ...]:
-        """As `no_words`: a text that is encoded without special tokens has none of these."""
-        return tuple(self.no_words)
+        """As `special_ids`: a text that is encoded without special tokens has none of these."""
+        return tuple(self.special_ids)
 
     def splitter(self, tokenizer: Tokenizer) -> Splitter:
         """Splits words as they are split in running text, after another word, by the tokenizer of the model.
@@ -144,8 +144,8 @@ class TokenizerVocabulary(Vocabulary):
             raise UserError(
                 f"--bpe: found {tokenizer.kind}; expected none, since the model has a tokenizer, {self.path}"
             )
-        no_words = set(self.no_words)
-        index = {token: row for row, token in enumerate(self.tokens) if row not in no_words}
+        special_ids = set(self.special_ids)
+        index = {token: row for row, token in enumerate(self.tokens) if row not in special_ids}
         context = f"{CONTEXT} " if tokenizer.after_space else ""
         before = self.encode(context.strip()).ids
 

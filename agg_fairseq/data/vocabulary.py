@@ -31,7 +31,7 @@ class Vocabulary(ABC):
     counts: Tensor | None  # (V,) int64 occurrences of each as a target in the training text, where they are known
     tokens: Sequence[str]  # V of them, as the dictionary or the tokenizer has them
     never_targets: tuple[int, ...]  # rows that are in no frequency group
-    no_words: list[int]  # rows of tokens that stand for no text; they are no neighbors of a word
+    special_ids: list[int]  # rows of tokens that stand for no text, which are never listed as neighbors
     unused: list[int]  # rows that were certainly in no training text
     byte_level: bool  # do the characters of tokens stand for bytes, as GPT-2's do?
 
@@ -86,7 +86,7 @@ class BinarizedVocabulary(Vocabulary):
         return self.dictionary.pad(), self.dictionary.bos()
 
     @property
-    def no_words(self) -> list[int]:
+    def special_ids(self) -> list[int]:
         """The special tokens, and the entries without occurrences that fairseq pads a dictionary with."""
         unseen = (self.counts == 0).nonzero().squeeze(1).tolist()
         padding = (index for index in unseen if FILLER.fullmatch(self.dictionary[index]))
@@ -95,7 +95,7 @@ class BinarizedVocabulary(Vocabulary):
     @property
     def unused(self) -> list[int]:
         """Special tokens and fillers without occurrences."""
-        return [row for row in self.no_words if self.counts[row] == 0]
+        return [row for row in self.special_ids if self.counts[row] == 0]
 
     @property
     def byte_level(self) -> bool:

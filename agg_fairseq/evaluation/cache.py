@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import __version__
 from ..checkpoints.opening import EmbeddingSource
-from ..files import fingerprint, write_json, write_whole
+from ..files import atomic_write, fingerprint, write_json
 from ..result import Result
 
 DATA_ENDINGS = (".bin", ".idx", ".txt")  # of the files in a folder of fairseq-preprocess
@@ -47,7 +47,7 @@ class Cache:
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             pass  # missing or damaged: it is evaluated again
         entry = json.dumps({"key": key, "result": function(*arguments, **options).to_dict()}, ensure_ascii=False)
-        write_whole(path, lambda temporary: temporary.write_text(entry, "utf-8", "backslashreplace"))
+        atomic_write(path, lambda temporary: temporary.write_text(entry, "utf-8", "backslashreplace"))
         return Result.from_dict(json.loads(entry)["result"])  # as it will be read the next time
 
     def file(self, name: str, function: Callable[..., Result], *arguments: Any, **options: Any) -> Path:

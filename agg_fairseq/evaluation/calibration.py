@@ -8,7 +8,7 @@ import torch
 
 from ..checkpoints import Checkpoint
 from ..errors import UserError
-from ..files import check_distinct, check_writable, write_whole
+from ..files import atomic_write, check_distinct, check_writable
 from ..functional import log_unigram
 from ..metrics import NextTokenStatistics
 from ..metrics.groups import GROUPS
@@ -79,7 +79,7 @@ def calibrate(
     weight = checkpoint.output_embedding.saved
     parameters |= {f"{LAYER}.weight": weight, f"{LAYER}.bias_shift": shift.float()}  # also in a half-precision model
     state = sibling_state(checkpoint, parent, WITH_BIAS.get(parent, parent), parameters, unigram_bias="learned")
-    write_whole(output, lambda temporary: torch.save(state, temporary))
+    atomic_write(output, lambda temporary: torch.save(state, temporary))
 
     rows: dict[Row, dict[str, Value]] = {}
     for name, perplexity, ratios in (

@@ -16,7 +16,7 @@ from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..checkpoints.output_embedding import check_finite
 from ..data.binarized import load_dictionary
 from ..errors import UserError, first_line
-from ..files import check_distinct, check_writable, write_whole
+from ..files import atomic_write, check_distinct, check_writable
 from ..result import Result, signature
 from .inputs import check_split, find_device
 
@@ -129,7 +129,7 @@ def generate_texts(
                     line = dict(zip(("prefix", "continuation", "reference"), words, strict=True))
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
-    write_whole(output, write)
+    atomic_write(output, write)
     generated, unused = len(blocks) * length, tokens - blocks.numel()
     used_decoding = f2_decoding or checkpoint.model_options.get("f2_decoding")
     return Result.of(

@@ -80,7 +80,7 @@ def group_shares(
     frequencies = vocabulary.counts
     never_target, never_rare = torch.zeros(2, len(frequencies), dtype=torch.bool)
     never_target[list(vocabulary.never_targets)] = True
-    never_rare[vocabulary.no_words] = True
+    never_rare[vocabulary.special_ids] = True
     by_frequency = vocabulary.groups(groups)
     members: dict[str, Tensor] = {group: by_frequency.members(group) for group in GROUPS}
     members["total"] = (~never_target).nonzero().squeeze(1)

@@ -97,7 +97,7 @@ def neighbors(
         return token["readable"] + MARK * (token["group"] == "rare")
 
     found = {}
-    excluded = [[*vocabulary.no_words, *tokens] for tokens in tokens_of.values()]
+    excluded = [[*vocabulary.special_ids, *tokens] for tokens in tokens_of.values()]
     for name, checkpoint in tqdm(checkpoints.items(), desc="neighbors", unit="checkpoint", disable=None, leave=False):
         weight = checkpoint.output_embedding.weight
         vectors = word_vectors(weight, list(tokens_of.values()))
@@ -139,10 +139,10 @@ def neighbors(
 
 def _look_up(words: Sequence[str], splitter: Splitter, vocabulary: Vocabulary) -> dict[str, list[int]]:
     """The tokens of the words that were asked for, as rows of the embedding."""
-    no_words = {vocabulary.tokens[index] for index in vocabulary.no_words}
+    special_tokens = {vocabulary.tokens[index] for index in vocabulary.special_ids}
     found = {word: splitter.indices(word) for word in words}
     for word, tokens in found.items():
-        if word in no_words:
+        if word in special_tokens:
             raise UserError(f"--words: found {word!r}, no word but a special token; leave it out")
         if not tokens:
             raise UserError(

@@ -16,7 +16,7 @@ from ..checkpoints.output_embedding import check_finite
 from ..data.binarized import training_counts
 from ..errors import UserError, first_line
 from ..evaluation.inputs import find_device
-from ..files import check_distinct, check_writable, write_whole
+from ..files import atomic_write, check_distinct, check_writable
 from ..functional.loss_core import CHUNK_ELEMENTS
 from ..result import Column, Result
 from .class_embeddings import (
@@ -122,7 +122,7 @@ def convert_to_f2(
         state["cfg"]["criterion"] = {"_name": "f2_softmax", "label_smoothing": smoothing}
     else:
         state["args"].criterion = "f2_softmax"
-    write_whole(output, lambda temporary: torch.save(state, temporary))
+    atomic_write(output, lambda temporary: torch.save(state, temporary))
 
     return Result(
         columns=[Column("KL (nats)", "nats", 4), Column("PPL")],

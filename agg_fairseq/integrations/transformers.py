@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
 from ..f2 import FactorizedSoftmax
-from ..files import write_whole
+from ..files import atomic_write
 from ..functional import center_rows_
 from .log_unigram import add_log_unigram
 from .objective import IGNORED, GatedObjective
@@ -339,7 +339,7 @@ class GatedLoss(TrainerCallback):
             logger.warning(f"GatedLoss: found no {folder}; the token counts are not saved")
             return
         saved = {"run": self._run, "update": state.global_step, "state": self.state_dict()}
-        write_whole(folder / STATE_FILE, lambda temporary: torch.save(saved, temporary))
+        atomic_write(folder / STATE_FILE, lambda temporary: torch.save(saved, temporary))
 
     def _restore(self, args: Any, update: int, run: str) -> None:
         """Loads the counts that belong to the checkpoint which Trainer has loaded."""
@@ -399,7 +399,7 @@ def _no_targets(tokenizer: Any, rows: int) -> set[int]:
     if not hasattr(backend, "to_str"):
         raise UserError(f"GatedLoss: expected a fast tokenizer of transformers, got {type(tokenizer).__name__}")
     vocabulary = TokenizerVocabulary.parse(backend.to_str(), Path("tokenizer"), rows)
-    return {*vocabulary.no_words, *vocabulary.unused}
+    return {*vocabulary.special_ids, *vocabulary.unused}
 
 
 @torch.compiler.disable  # which would warn of the numbers that it reads

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from .. import __version__
 from ..errors import UserError
 from ..evaluation import Cache
-from ..files import check_writable, write_whole
+from ..files import atomic_write, check_writable
 from .comparison import Comparison
 from .page import Section, Table, Term, load_template
 from .runs import open_runs
@@ -104,5 +104,5 @@ def write_report(
         footer=f"agg-fairseq {__version__} report, {time.strftime('%Y-%m-%d %H:%M')}; data: {data}; "
         f"split: {options.split}",
     )
-    write_whole(output, lambda temporary: temporary.write_text(html, "utf-8", "backslashreplace"))
+    atomic_write(output, lambda temporary: temporary.write_text(html, "utf-8", "backslashreplace"))
     return WrittenReport(output, len(sections), left_out, errors)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agg_fairseq import plots
-from agg_fairseq.files import write_json, write_whole
+from agg_fairseq.files import atomic_write, write_json
 from agg_fairseq.measures import Column, column
 from agg_fairseq.report import ReportOptions, write_report
 from agg_fairseq.result import Result, SeedValues, format_change, format_table, format_value, is_relative
@@ -56,7 +56,7 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
             facts["rows"].append({"method": label, **values})
         write_json(stem.with_name(f"{stem.name}.json"), facts)
     if is_kept and (experiment.measures or experiment.name is None):
-        write_whole(stem.with_name(f"{stem.name}.md"), lambda path: path.write_text(text + "\n", encoding="utf-8"))
+        atomic_write(stem.with_name(f"{stem.name}.md"), lambda path: path.write_text(text + "\n", encoding="utf-8"))
     if experiment.pictures:
         for workspace in workspaces:
             _draw(workspace, stem, experiment)
@@ -164,5 +164,5 @@ def _draw(workspace: Workspace, stem: Path, experiment: Experiment) -> None:
         of_seed = f"-{workspace.models}" if workspace.models else ""
         name = picture.name if experiment.name else f"{stem.name}-{picture.name}"
         path = stem.with_name(f"{name}{of_seed}.png")
-        write_whole(path, lambda temporary, figure=figure: plots.save(figure, temporary, "png"))
+        atomic_write(path, lambda temporary, figure=figure: plots.save(figure, temporary, "png"))
         print(path)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 import agg_fairseq.criterions  # noqa: F401 — registers them
 from agg_fairseq.errors import UserError
 from agg_fairseq.fairseq_glue.atomic_saving import WholePathManager, write_checkpoints_whole
-from agg_fairseq.files import write_whole
+from agg_fairseq.files import atomic_write
 from agg_fairseq.plots.style import save
 from tests.hostile import on_a_full_disk
 
@@ -83,5 +83,5 @@ def test_what_a_command_cannot_write_is_one_line(name, tmp_path):
     target.write_text("old")
     expected = f"^cannot write {target}: [^\n]*; name a file[^\n]*$"
     with on_a_full_disk(after=4_000), pytest.raises(UserError, match=expected):
-        write_whole(target, WRITERS[name])
+        atomic_write(target, WRITERS[name])
     assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]

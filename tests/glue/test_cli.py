@@ -12,7 +12,7 @@ import torch
 
 from agg_fairseq.cli.main import COMMANDS, build_parser, main
 from agg_fairseq.errors import UserError
-from agg_fairseq.files import write_json, write_whole
+from agg_fairseq.files import atomic_write, write_json
 from agg_fairseq.names import unique_names
 from agg_fairseq.result import format_table
 from tests.commands import changed, diverge, refused, run
@@ -131,7 +131,7 @@ def test_files_are_written_whole(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_whole(target, half_written)
+        atomic_write(target, half_written)
     assert json.loads(target.read_text()) == {"é": 1} and os.listdir(target.parent) == ["x.json"]
     with pytest.raises(UserError, match="cannot write"):
         write_json(target / "y.json", 1)

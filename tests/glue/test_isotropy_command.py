@@ -75,7 +75,7 @@ def test_what_is_no_embedding(lm_runs, tmp_path, capsys):
     assert Checkpoint(tmp_path / "shared.pt").output_embedding.description == "decoder.embed_tokens.weight(tied)"
 
 
-def test_fillers_of_a_dictionary_are_no_words():
+def test_fillers_of_a_dictionary_are_special_ids():
     """Four special tokens, two words, and two entries that make the length a multiple of 8; a seen one is a word."""
     dictionary = Dictionary()
     for word in ("sea", "madeupword0001"):
@@ -84,4 +84,4 @@ def test_fillers_of_a_dictionary_are_no_words():
     assert len(dictionary) == 8 and sorted(dictionary.symbols[4:6]) == ["madeupword0001", "sea"]
     counts = torch.tensor([0, 0, 5, 1, 9, 2, 0, 0])
     vocabulary = BinarizedVocabulary(dictionary, counts, None, joined=False, split=Path())
-    assert vocabulary.no_words == [0, 1, 2, 3, 6, 7]
+    assert vocabulary.special_ids == [0, 1, 2, 3, 6, 7]

@@ -192,7 +192,8 @@ def test_counts_are_those_of_the_text(tmp_path, text):
     expected = [TEXT.split().count(word) for word in WORDS]
     expected[1] = 1  # "unseen" is unknown
     assert vocabulary.counts.tolist() == [*expected, 0, 0]
-    assert vocabulary.no_words == [0, 1, 10, 11] and vocabulary.tokens[8:] == ["rome", "Athens", "<row 10>", "<row 11>"]
+    assert vocabulary.special_ids == [0, 1, 10, 11]
+    assert vocabulary.tokens[8:] == ["rome", "Athens", "<row 10>", "<row 11>"]
 
 
 def test_neighbors(tmp_path, text, capsys):
