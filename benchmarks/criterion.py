@@ -227,7 +227,7 @@ def peer_loss(peer: str) -> Loss:
 
 
 def literal(features: Tensor, weight: Tensor, target: Tensor) -> Tensor:
-    """The paper's own form of the loss, with the gates of `agg`."""
+    """The loss as the paper writes it, with the gates of `agg`."""
     from agg_fairseq.functional import agg_gates, naive_gated_cross_entropy, rare_tokens
 
     counts = torch.bincount(target, minlength=len(weight))

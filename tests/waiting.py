@@ -1,13 +1,13 @@
-"""Runs the GPU's form of the loss without a GPU, and finds where the host would have to wait for one."""
+"""Runs the GPU's implementation of the loss without a GPU, and finds where the host would have to wait for one."""
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-def use(form, patch):
-    """Makes every operation take one form of the forward pass, whatever the device."""
-    patch.setattr("agg_fairseq.functional.kernels.select", lambda features, options: form)
+def use(implementation, patch):
+    """Makes every operation take one implementation of the forward pass, whatever the device."""
+    patch.setattr("agg_fairseq.functional.kernels.select", lambda features, options: implementation)
 
 
 def leave_out_what_only_a_cpu_reads(patch):

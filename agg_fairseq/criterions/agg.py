@@ -11,7 +11,7 @@ from omegaconf import II
 from torch import Tensor
 
 from ..fairseq_glue.dictionaries import fillers, special_tokens
-from ..fairseq_glue.distributed import summed_over_workers
+from ..fairseq_glue.distributed import sum_over_workers
 from ..fairseq_glue.registries import option
 from ..functional import CrossEntropyOutput, Gates
 from ..functional.agg import DEFAULT_ALPHA, GATES
@@ -131,7 +131,7 @@ class AggCriterion(LikelihoodCriterion):
     def gates(self, target: Tensor) -> Gates | None:
         """The gates of this update; with --agg-count-current-batch those that include what it has counted so far."""
         if self.cfg.agg_count_current_batch:
-            self.agg.set_gates(summed_over_workers(self.agg.counter.current.clone()))
+            self.agg.set_gates(sum_over_workers(self.agg.counter.current.clone()))
         return self.agg.gates
 
     def measures(self, target: Tensor, output: CrossEntropyOutput) -> dict[str, Measure]:
@@ -147,7 +147,7 @@ class AggCriterion(LikelihoodCriterion):
 
     def on_optimizer_step(self) -> None:
         """The update's tokens are complete: sums them over the workers, the only reduction of an update."""
-        self.agg.counter.close(summed_over_workers)
+        self.agg.counter.close(sum_over_workers)
 
     def checkpoint_state(self) -> dict[str, Any]:
         """The window, the last update's tokens, and the fixed group if there is one."""

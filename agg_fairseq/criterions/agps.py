@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..data.binarized import training_counts
 from ..fairseq_glue.dictionaries import special_tokens
-from ..fairseq_glue.distributed import found_by_any_worker
+from ..fairseq_glue.distributed import max_over_workers
 from ..fairseq_glue.registries import option
 from ..functional import Gates
 from ..functional.agps import DEFAULT_MU1, DEFAULT_MU2, VARIANTS
@@ -65,4 +65,4 @@ class AgpsCriterion(LikelihoodCriterion):
 
     def gates(self, target: Tensor) -> Gates:
         """f1 and f2 on the rare tokens that no worker has as a target."""
-        return self.agps.gates(None if self.is_dummy else target, found_by_any_worker)
+        return self.agps.gates(None if self.is_dummy else target, max_over_workers)

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ..fairseq_glue.distributed import summed_over_workers
+from ..fairseq_glue.distributed import sum_over_workers
 from ..functional import face_weights
 from ..modules import TokenCounter
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
@@ -42,7 +42,7 @@ class FaceCriterion(LikelihoodCriterion):
 
     def on_optimizer_step(self) -> None:
         """The update's predictions are complete: sums them over the workers."""
-        self.counter.close(summed_over_workers)
+        self.counter.close(sum_over_workers)
 
     def checkpoint_state(self) -> dict[str, Any]:
         """How often each token was output (V,), by the updates that took place and by the last one."""

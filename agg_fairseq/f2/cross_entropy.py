@@ -180,8 +180,8 @@ class _TokenTerm(torch.autograd.Function):
                 chunk_elements=chunk_elements,
                 predict=False,
             )
-            form = kernels.select(features, options)
-            part = form(features[rows], of_class, None, place, options, Wanted(*wanted, False))
+            implementation = kernels.select(features, options)
+            part = implementation(features[rows], of_class, None, place, options, Wanted(*wanted, False))
             part.run()
             terms[rows] += part.outputs.terms
             if grad_features is not None:

@@ -22,12 +22,12 @@ def check_ddp_backend(backend: str) -> None:
         )
 
 
-def summed_over_workers(counts: Tensor) -> Tensor:
+def sum_over_workers(counts: Tensor) -> Tensor:
     """The counts, summed in place over all workers; every worker must call this equally often."""
     return _reduced(counts, "sum")
 
 
-def found_by_any_worker(present: Tensor) -> Tensor:
+def max_over_workers(present: Tensor) -> Tensor:
     """uint8, 1 where it is 1 on any worker, else 0, in place; every worker must call this equally often."""
     return _reduced(present, "max")
 

@@ -84,4 +84,4 @@ def agg_gates(
     if which != "g1":
         mean = a.mul(rare).sum() / rare.sum()  # NaN where R is empty, 0 where nothing in R has appeared
         g2 = torch.where(mean > 0, (a / mean).clamp(max=1), torch.ones_like(a)).float()
-    return Gates(rare=rare, gate_common=g1, gate_rare=g2)
+    return Gates(rare=rare, g1=g1, g2=g2)

@@ -53,11 +53,11 @@ def agps_gates(
     c = counts.double()
     f1 = (c / mu1).clamp(max=1)
     if variant == "eq15":
-        gate_rare = (c / mu2).clamp(max=1)
+        g2 = (c / mu2).clamp(max=1)
     else:  # Algorithm 1 computes f2 from counts that were clipped at μ1
-        gate_rare = f1 + (c.clamp(max=mu1) / mu2).clamp(max=1)
+        g2 = f1 + (c.clamp(max=mu1) / mu2).clamp(max=1)
     return Gates(
         rare=rare,
-        gate_common=f1.masked_fill(present, 1.0).float(),
-        gate_rare=gate_rare.masked_fill(present, 1.0).float(),
+        g1=f1.masked_fill(present, 1.0).float(),
+        g2=g2.masked_fill(present, 1.0).float(),
     )

@@ -7,9 +7,9 @@ freezing) changes is how much of the gradient reaches each row of the output emb
     dL/dH     = (P − Q) W                                                  never gated
     dL/dW[k]  = Σ_i G[i, k] (P − Q)[i, k] H[i]
     dL/db[k]  = Σ_i G[i, k] (P − Q)[i, k]
-    G[i, k]   = 1                if k = y_i
-              = gate_common[k]   if y_i is not rare
-              = gate_rare[k]     if y_i is rare
+    G[i, k]   = 1       if k = y_i
+              = g1[k]   if y_i is not rare
+              = g2[k]   if y_i is rare
 
 The papers' models have no bias. It is gated like the row because a rare token's whole logit has to be held back: with a
 bias that is not gated, every position pushes it down for all tokens but its target, and what degenerates is the bias
@@ -159,9 +159,9 @@ class _GatedCrossEntropy(torch.autograd.Function):
     """Forms the gradients in the forward pass and scales them in the backward pass (Eq. 23)."""
 
     @staticmethod
-    def forward(ctx: Any, form: type[kernels.ChunkedLoss], *inputs: Any) -> tuple[Tensor | None, ...]:
+    def forward(ctx: Any, implementation: type[kernels.ChunkedLoss], *inputs: Any) -> tuple[Tensor | None, ...]:
         """The loss of H (N, D), W (V, D), b (V,) or None and y (N,): a scalar, then the fields of `Outputs`."""
-        work = form(*inputs)
+        work = implementation(*inputs)
         work.run()
         ctx.gradients = work.gradients()
         ctx.mark_non_differentiable(*(output for output in work.outputs if output is not None))

@@ -14,13 +14,13 @@ class Gates:
 
     Args:
         rare: (V,) bool, the rare tokens R. Outside R every gate is 1, whatever the vectors below hold.
-        gate_common: (V,), not negative, gates at positions whose target is not rare; None means 1 everywhere.
-        gate_rare: (V,), not negative, gates at positions whose target is rare; None means 1 everywhere.
+        g1: (V,), not negative, gates at positions whose target is not rare; None means 1 everywhere.
+        g2: (V,), not negative, gates at positions whose target is rare; None means 1 everywhere.
     """
 
     rare: Tensor
-    gate_common: Tensor | None = None
-    gate_rare: Tensor | None = None
+    g1: Tensor | None = None
+    g2: Tensor | None = None
 
     def vectors(self) -> dict[str, Tensor]:
         """The vectors (V,) that are given, by name."""
@@ -28,11 +28,11 @@ class Gates:
 
     def at_common_targets(self, like: Tensor) -> Tensor | None:
         """(V,) in the dtype of `like`, or None where every gate is 1."""
-        return None if self.gate_common is None else self.gate_common.to(like).masked_fill(~self.rare, 1.0)
+        return None if self.g1 is None else self.g1.to(like).masked_fill(~self.rare, 1.0)
 
     def at_rare_targets(self, like: Tensor) -> Tensor | None:
         """The same at targets that are rare."""
-        return None if self.gate_rare is None else self.gate_rare.to(like).masked_fill(~self.rare, 1.0)
+        return None if self.g2 is None else self.g2.to(like).masked_fill(~self.rare, 1.0)
 
 
 def freezing_gates(rare: Tensor, parts: str) -> Gates:
@@ -47,4 +47,4 @@ def freezing_gates(rare: Tensor, parts: str) -> Gates:
     if parts not in PARTS:
         raise ValueError(f"expected parts to be one of {', '.join(PARTS)}, got {parts!r}")
     closed = torch.zeros_like(rare, dtype=torch.float32)
-    return Gates(rare=rare, gate_common=closed if "b" in parts else None, gate_rare=closed if "c" in parts else None)
+    return Gates(rare=rare, g1=closed if "b" in parts else None, g2=closed if "c" in parts else None)

@@ -1,7 +1,7 @@
 """What the losses of this package share: options, outputs, and gradients that are formed in the forward pass.
 
 A loss over a large vocabulary forms its gradients along with its values, so that the logits are computed only once, and
-rescales them in the backward pass. The forms of gated cross-entropy (`kernels/`) and the factorized cross-entropy
+rescales them in the backward pass. Gated cross-entropy (`kernels/`) and factorized cross-entropy
 (`f2/cross_entropy.py`) do this with the functions of this file.
 """
 
@@ -24,7 +24,7 @@ class Options(NamedTuple):
     position_weight: Tensor | None  # (N,)
     unlikelihood: Unlikelihood | None
     ignore_index: int
-    chunk_elements: int | None  # logits held at a time; None is the default of the form
+    chunk_elements: int | None  # logits held at a time; None is the default of the implementation
     predict: bool
     z_loss: float = 0.0
     adversarial: float = 0.0  # ε

@@ -1,4 +1,4 @@
-"""The gated loss as the papers write it, in plain autograd: to read, and to test the fast forms against."""
+"""The gated loss as the papers write it, in plain autograd: to read, and to test the fast implementations against."""
 
 import torch
 import torch.nn.functional as F
@@ -81,9 +81,9 @@ def _gate_matrix(gates: Gates | None, target: Tensor, weight: Tensor) -> Tensor:
     if gates is None:
         return matrix
     target_is_rare = gates.rare[target]
-    if gates.gate_common is not None:
-        matrix[~target_is_rare] = gates.gate_common.to(weight.dtype)
-    if gates.gate_rare is not None:
-        matrix[target_is_rare] = gates.gate_rare.to(weight.dtype)
+    if gates.g1 is not None:
+        matrix[~target_is_rare] = gates.g1.to(weight.dtype)
+    if gates.g2 is not None:
+        matrix[target_is_rare] = gates.g2.to(weight.dtype)
     matrix[:, ~gates.rare] = 1.0
     return matrix.scatter(1, target[:, None], 1.0)

@@ -32,7 +32,7 @@ CASES["unlikelihood_sequence"] = (LM, (TIED,))
 
 @pytest.mark.parametrize("name", EVERY_CRITERION)
 def test_every_criterion_takes_every_term(lm_data, mt_data, name):
-    """Every gradient is that of the naive form with the gates, position weights and terms of this criterion.
+    """Every gradient is that of the naive implementation with the gates, position weights and terms of this criterion.
 
     With a tied embedding too, whose input side is not gated. The terms are logged in columns of their own, and only
     where they have a weight; nll_loss and ppl are the model's.

@@ -159,8 +159,8 @@ def assert_gates(trainer, appearances, updates):
     rare = rare_tokens(appearances, updates, rare_fraction=0.4, never_rare=agg.never_rare)
     expected = agg_gates(appearances, updates, rare)
     assert torch.equal(agg.gates.rare, rare)
-    torch.testing.assert_close(agg.gates.gate_common, expected.gate_common)
-    torch.testing.assert_close(agg.gates.gate_rare, expected.gate_rare)
+    torch.testing.assert_close(agg.gates.g1, expected.g1)
+    torch.testing.assert_close(agg.gates.g2, expected.g2)
 
 
 @pytest.mark.grid(2)

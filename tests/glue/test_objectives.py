@@ -29,12 +29,12 @@ def test_agps_counts_the_target_side_and_sees_all_workers(mt_data, monkeypatch):
     assert not rare[dictionary.pad()] and not rare[dictionary.unk()]
 
     target = batches(trainer.cfg, trainer.task)[0]["target"]
-    assert criterion.gates(target).gate_common[elsewhere] == 0
+    assert criterion.gates(target).g1[elsewhere] == 0
     other_worker = torch.tensor([elsewhere])
-    monkeypatch.setattr(agps_module, "found_by_any_worker", lambda present: present.index_fill_(0, other_worker, 1))
-    assert criterion.gates(target).gate_common[elsewhere] == 1
+    monkeypatch.setattr(agps_module, "max_over_workers", lambda present: present.index_fill_(0, other_worker, 1))
+    assert criterion.gates(target).g1[elsewhere] == 1
     criterion.is_dummy = True
-    held_back = criterion.gates(target).gate_common[rare]
+    held_back = criterion.gates(target).g1[rare]
     expected = (counts / 30).clamp(max=1)[rare].float().masked_fill((rare.nonzero().flatten() == elsewhere), 1)
     torch.testing.assert_close(held_back, expected, msg="a dummy batch makes no token present")
 

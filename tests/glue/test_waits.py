@@ -28,7 +28,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch):
-    """The fused form, whose kernel does not wait and is left out; no check that a CPU alone makes."""
+    """The fused implementation, whose kernel does not wait and is left out; no check that a CPU alone makes."""
     fused = pytest.importorskip("agg_fairseq.functional.kernels.fused", exc_type=ImportError)
     monkeypatch.setattr(fused.triton_rows, "form_residuals_", lambda *arguments, **options: None)
     leave_out_what_only_a_cpu_reads(monkeypatch)

@@ -16,9 +16,9 @@ def test_the_threshold_is_strict_and_special_tokens_are_never_rare():
 def test_nothing_is_nan(rare):
     """Where no rare token has appeared, g2 is 1."""
     gates = agg_gates(A, 100, rare)
-    for gate in (gates.gate_common, gates.gate_rare):
+    for gate in (gates.g1, gates.g2):
         assert ((gate >= 0) & (gate <= 1)).all()
-    assert (gates.gate_rare == 1).all() or rare.all()
+    assert (gates.g2 == 1).all() or rare.all()
 
 
 def test_gates_by_hand():
@@ -26,10 +26,10 @@ def test_gates_by_hand():
     rare = rare_tokens(A, 100, alpha=0.1)
     gates = agg_gates(A, 100, rare)
     assert rare.tolist() == [False, False, True, True, True, True]
-    torch.testing.assert_close(gates.gate_common[2:], torch.tensor([0.06, 0.03, 0.01, 0.0]))
-    torch.testing.assert_close(gates.gate_rare[2:], torch.tensor([1.0, 1.0, 0.4, 0.0]))
-    assert agg_gates(A, 100, rare, which="g1").gate_rare is None
-    assert agg_gates(A, 100, rare, which="g2").gate_common is None
+    torch.testing.assert_close(gates.g1[2:], torch.tensor([0.06, 0.03, 0.01, 0.0]))
+    torch.testing.assert_close(gates.g2[2:], torch.tensor([1.0, 1.0, 0.4, 0.0]))
+    assert agg_gates(A, 100, rare, which="g1").g2 is None
+    assert agg_gates(A, 100, rare, which="g2").g1 is None
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.25, 0.5, 0.99])
@@ -48,14 +48,14 @@ def test_faded_meets_one_at_the_threshold():
     """α·updates = 10: a rare token with 9 appearances keeps 90%, where the paper's g1 keeps 9%."""
     rare = rare_tokens(A, 100, alpha=0.1)
     gates = agg_gates(A, 100, rare, which="faded", alpha=0.1)
-    torch.testing.assert_close(gates.gate_common, (A.double() / 10).clamp(max=1).float())
-    assert torch.equal(gates.gate_rare, agg_gates(A, 100, rare).gate_rare)
+    torch.testing.assert_close(gates.g1, (A.double() / 10).clamp(max=1).float())
+    assert torch.equal(gates.g2, agg_gates(A, 100, rare).g2)
 
 
 def test_faded_without_alpha_takes_the_highest_rate_of_the_group():
     rare = rare_tokens(A, 100, rare_fraction=0.5)
     highest = A[rare].max()
     gates = agg_gates(A, 100, rare, which="faded")
-    torch.testing.assert_close(gates.gate_common[rare], (A[rare] / highest).float())
+    torch.testing.assert_close(gates.g1[rare], (A[rare] / highest).float())
     unseen = agg_gates(torch.zeros_like(A), 100, rare, which="faded")
-    assert not unseen.gate_common[rare].any()
+    assert not unseen.g1[rare].any()

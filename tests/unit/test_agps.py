@@ -92,12 +92,12 @@ def test_the_batches_of_a_training():
     assert state.rare.nonzero().flatten().tolist() == [4, 5, 6]
     found = state.gates(torch.tensor([[0, 5], [-100, 5]]))
     expected = gates(torch.tensor([0, 5]))
-    assert torch.equal(found.gate_common[state.rare], expected.gate_common[state.rare])
-    assert torch.equal(found.gate_rare[state.rare], expected.gate_rare[state.rare])
-    assert found.gate_common[5] == 1 and (found.gate_common[[4, 6]] < 1).all()
-    assert (state.gates(None).gate_common[state.rare] < 1).all()
+    assert torch.equal(found.g1[state.rare], expected.g1[state.rare])
+    assert torch.equal(found.g2[state.rare], expected.g2[state.rare])
+    assert found.g1[5] == 1 and (found.g1[[4, 6]] < 1).all()
+    assert (state.gates(None).g1[state.rare] < 1).all()
     elsewhere = state.gates(None, lambda present: present.index_fill_(0, torch.tensor([6]), 1))
-    assert elsewhere.gate_common[6] == 1 and (elsewhere.gate_common[[4, 5]] < 1).all()
+    assert elsewhere.g1[6] == 1 and (elsewhere.g1[[4, 5]] < 1).all()
 
 
 @pytest.mark.parametrize(

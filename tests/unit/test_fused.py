@@ -1,4 +1,4 @@
-"""The fused form, beside what test_gated_cross_entropy.py asks of all forms; without a GPU, in the interpreter."""
+"""The fused implementation, beside test_gated_cross_entropy.py; without a GPU, in the interpreter."""
 
 import sys
 from types import SimpleNamespace
@@ -90,7 +90,7 @@ def test_half_precision_is_no_worse_than_fairseqs(rounding, dtype, spread, loss_
 
 
 def test_factorized_softmax_takes_it_too():
-    """Class by class, with the value and gradients of the chunked form."""
+    """Class by class, with the value and gradients of the chunked implementation."""
     h, w, y = problem()
     u = torch.randn(3, 8, device=DEVICE)
     classes = TokenClasses.of(torch.arange(37, device=DEVICE) % 3)
@@ -128,7 +128,7 @@ def test_autocast_decides_the_products(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "form"),
+    ("given", "implementation"),
     [
         ({"dtype": torch.bfloat16}, FusedLoss),
         ({}, FusedLoss),
@@ -139,11 +139,11 @@ def test_autocast_decides_the_products(monkeypatch):
         ({"is_cuda": False, "dtype": torch.bfloat16}, ChunkedLoss),
     ],
 )
-def test_which_form(given, form):
-    assert form_for(**given) is form
+def test_which_implementation(given, implementation):
+    assert implementation_for(**given) is implementation
 
 
-def form_for(is_cuda=True, dtype=torch.float32, **terms):
+def implementation_for(is_cuda=True, dtype=torch.float32, **terms):
     options = SimpleNamespace(**{"unlikelihood": None, "z_loss": 0.0, "adversarial": 0.0, **terms})
     return select(SimpleNamespace(is_cuda=is_cuda, dtype=dtype), options)
 
@@ -152,15 +152,15 @@ def test_where_triton_its_compiler_or_a_product_is_missing(monkeypatch):
     """Half precision needs products that end in float32: float16 would overflow at the 64th occurrence of a token."""
     with monkeypatch.context() as patch:
         patch.setenv("AGG_FAIRSEQ_TRITON", "0")
-        assert form_for() is ChunkedLoss
+        assert implementation_for() is ChunkedLoss
         patch.setenv("AGG_FAIRSEQ_TRITON", "1")
-        assert form_for() is FusedLoss
+        assert implementation_for() is FusedLoss
         patch.setattr("agg_fairseq.functional.kernels.importlib.util.find_spec", lambda name: None)
-        assert form_for() is ChunkedLoss
+        assert implementation_for() is ChunkedLoss
     for version, hip in (("2.9.1", None), ("1.13.0+cu117", None), ("2.13.0", "7.0")):
         monkeypatch.setattr(torch, "__version__", version)
         monkeypatch.setattr(torch.version, "hip", hip)
-        assert form_for(dtype=torch.float16) is ChunkedLoss and form_for() is FusedLoss
+        assert implementation_for(dtype=torch.float16) is ChunkedLoss and implementation_for() is FusedLoss
 
 
 COMPILE = """

@@ -1,4 +1,4 @@
-"""The forms of the gated loss against Eqs. 6–10 written out in float64; without a GPU, the fused one is interpreted."""
+"""Gated cross-entropy against Eqs. 6–10 written out in float64; without a GPU, the fused one is interpreted."""
 
 import pytest
 import torch
@@ -12,8 +12,8 @@ PAD = 1
 
 
 @pytest.fixture(params=["chunked", "fused, in blocks", "fused"])
-def form(request, monkeypatch):
-    """Makes every operation take a form; its dtype, and its device. Of several blocks, the last is not full."""
+def implementation(request, monkeypatch):
+    """Its dtype and device, after making every operation take it. Of several blocks, the last is not full."""
     if request.param == "chunked":
         return {"dtype": torch.float64, "device": "cpu"}
     pytest.importorskip("triton")
@@ -31,7 +31,7 @@ def paper_loss(h, w, b, y, weights, gates, smoothing, change):
     for i in range(len(y)):
         if y[i] == PAD:
             continue
-        gate = gates.gate_rare if gates.rare[y[i]] else gates.gate_common
+        gate = gates.g2 if gates.rare[y[i]] else gates.g1
         g = torch.ones_like(b) if gate is None else torch.where(gates.rare, gate, torch.ones_like(gate))
         g[y[i]] = 1
         zl = h[i].detach() @ w.t() + b
@@ -61,7 +61,7 @@ def problem(n=13, v=11, d=5, pads=3, rare=None, dtype=torch.float64, device="cpu
     return *(t.requires_grad_() for t in (h, w, b)), y.to(device), weights, Gates(rare, g1, g2)
 
 
-BOTH = ("gate_common", "gate_rare")
+BOTH = ("g1", "g2")
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ BOTH = ("gate_common", "gate_rare")
         ({"n": 257, "v": 101, "d": 17}, BOTH, -20, {"chunk_elements": 300}),
     ],
 )
-def test_equals_the_paper(form, sizes, given, shift, options):
-    """In value and gradients, as does the naive form; a gate that is not given is 1, and a bias as large as log P."""
-    h, w, b, y, weights, gates = problem(**sizes, **form)
+def test_equals_the_paper(implementation, sizes, given, shift, options):
+    """In value and gradients, as does the naive one; a gate that is not given is 1, and a bias as large as log P."""
+    h, w, b, y, weights, gates = problem(**sizes, **implementation)
     b = (b + shift * torch.rand_like(b)).detach().requires_grad_()
     vectors = {name: getattr(gates, name) for name in given or ()}
     group = None if given is None else Gates(gates.rare, **vectors)
@@ -101,7 +101,7 @@ def test_equals_the_paper(form, sizes, given, shift, options):
     logits = change(h @ w.t() + b)
     nll = F.cross_entropy(logits, y, ignore_index=PAD, reduction="none")
     expected = [plain, plain, nll, *grad(everything, (h, w, b))]
-    tolerance = {} if form["dtype"] == torch.float64 else {"rtol": 1e-5, "atol": 1e-5}
+    tolerance = {} if implementation["dtype"] == torch.float64 else {"rtol": 1e-5, "atol": 1e-5}
     torch.testing.assert_close([t.double() for t in found], expected, **tolerance)
     predicted = logits[range(len(y)), out.prediction]
     torch.testing.assert_close(predicted[y != PAD], logits.amax(1)[y != PAD], **tolerance)
@@ -113,24 +113,24 @@ def test_equals_the_paper(form, sizes, given, shift, options):
 
 
 @pytest.mark.parametrize("wanted", [(True, False), (False, True), (False, False)])
-def test_which_tensors_receive_a_gradient(form, wanted):
+def test_which_tensors_receive_a_gradient(implementation, wanted):
     """Of H and W, those that ask for it; gates and the other outputs never."""
-    h, w, _, y, _, gates = problem(**form)
+    h, w, _, y, _, gates = problem(**implementation)
     for tensor, is_wanted in zip((h, w), wanted, strict=True):
         tensor.requires_grad_(is_wanted)
-    gates.gate_common.requires_grad_()
+    gates.g1.requires_grad_()
     out = gated_cross_entropy(h, w, y, gates=gates, ignore_index=PAD)
     assert out.loss.requires_grad == any(wanted) and not out.nll.requires_grad and not out.terms.requires_grad
     if any(wanted):
         out.loss.backward()
-    assert (h.grad is not None, w.grad is not None) == wanted and gates.gate_common.grad is None
+    assert (h.grad is not None, w.grad is not None) == wanted and gates.g1.grad is None
     with torch.no_grad():
         assert not gated_cross_entropy(h, w, y, ignore_index=PAD).loss.requires_grad
 
 
-def test_padding_adds_nothing(form):
+def test_padding_adds_nothing(implementation):
     """Whatever its features: they may be NaN, for example where attention had no position to attend to."""
-    h, w, _, y, _, gates = problem(**form)
+    h, w, _, y, _, gates = problem(**implementation)
     clean, spoilt = h[y != PAD].detach().requires_grad_(), h.detach().clone()
     spoilt[y == PAD] = float("nan")
     spoilt.requires_grad_()
@@ -143,17 +143,17 @@ def test_padding_adds_nothing(form):
     assert (into_h[y == PAD] == 0).all()
 
 
-def test_nothing_but_padding_and_nothing_at_all(form):
-    h, w, b, y, _, gates = problem(**form)
+def test_nothing_but_padding_and_nothing_at_all(implementation):
+    h, w, b, y, _, gates = problem(**implementation)
     for features, target in ((h, torch.full_like(y, PAD)), (h[:0], y[:0])):
         out = gated_cross_entropy(features, w, target, bias=b, gates=gates, ignore_index=PAD)
         assert out.loss == 0 and not any(t.any() for t in grad(out.loss, (h, w, b)))
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # of the interpreter
-def test_a_bias_of_minus_infinity_excludes_tokens(form):
+def test_a_bias_of_minus_infinity_excludes_tokens(implementation):
     """A block of the kernel may have no finite logit."""
-    h, w, b, y, *_ = problem(v=37, pads=0, **form)
+    h, w, b, y, *_ = problem(v=37, pads=0, **implementation)
     with torch.no_grad():
         b[:20] = -float("inf")
     y = y.clamp(min=20)
@@ -161,16 +161,16 @@ def test_a_bias_of_minus_infinity_excludes_tokens(form):
     assert gated_cross_entropy(h, w, y, bias=b).loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_operands_of_any_stride(form):
+def test_operands_of_any_stride(implementation):
     """The kernel reads addresses, so views and numbers expanded to V are made contiguous first."""
-    h, w, b, y, weights, gates = problem(**form)
+    h, w, b, y, weights, gates = problem(**implementation)
 
     def strided(vector):
         return torch.stack([vector, torch.zeros_like(vector)], 1)[:, 0]
 
     results = []
     for change, zero in ((strided, b.new_zeros(1).expand(len(b))), (torch.clone, b.new_zeros(len(b)))):
-        group = Gates(change(gates.rare), change(gates.gate_common), zero)
+        group = Gates(change(gates.rare), change(gates.g1), zero)
         given = {"bias": change(b.detach()), "gates": group, "position_weight": change(weights)}
         loss = gated_cross_entropy(h, w, change(y), ignore_index=PAD, **given).loss
         results.append([loss.detach(), *grad(loss, (h, w))])
@@ -179,9 +179,9 @@ def test_operands_of_any_stride(form):
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # of the interpreter
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_nan_and_infinity_reach_the_loss(form, bad):
+def test_nan_and_infinity_reach_the_loss(implementation, bad):
     """In the loss and in the gradients of its position, as in a plain softmax."""
-    h, w, _, y, *_ = problem(pads=0, **form)
+    h, w, _, y, *_ = problem(pads=0, **implementation)
     with torch.no_grad():
         h[3, 0] = bad
     out = gated_cross_entropy(h, w, y)
@@ -191,14 +191,14 @@ def test_nan_and_infinity_reach_the_loss(form, bad):
     assert w.grad.isnan().any()
 
 
-def test_no_tensor_of_all_positions_by_vocabulary(form, monkeypatch):
+def test_no_tensor_of_all_positions_by_vocabulary(implementation, monkeypatch):
     """With eight chunks, no allocation reaches a quarter of N·V elements."""
-    if form["device"] == "cuda":
+    if implementation["device"] == "cuda":
         pytest.skip("the profiler counts the memory of a CPU")
-    if form["dtype"] == torch.float32:  # the interpreter would allocate
+    if implementation["dtype"] == torch.float32:  # the interpreter would allocate
         monkeypatch.setattr("agg_fairseq.functional.kernels.triton_rows.form_residuals_", lambda *_, **options: None)
     n, v = 64, 2048
-    h, w, _, y, _, gates = problem(n, v, 4, **form)
+    h, w, _, y, _, gates = problem(n, v, 4, **implementation)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         gated_cross_entropy(h, w, y, gates=gates, chunk_elements=n * v // 8).loss.backward()
     largest = max(event.self_cpu_memory_usage for event in profiler.events())

@@ -1,7 +1,4 @@
-"""The chunked form of gated cross-entropy: a chunk of logits at a time, with the gradients formed on the way.
-
-It runs everywhere, and is the form for CPUs.
-"""
+"""Chunked gated cross-entropy, which runs everywhere: the gradients of a chunk of logits are computed with its loss."""
 
 import torch
 from torch import Tensor
@@ -53,7 +50,7 @@ class ChunkedLoss:
         return working_dtype(features)
 
     def run(self) -> None:
-        """Fills outputs and gradients. Autocast is off in here: the form itself chooses its dtypes."""
+        """Fills outputs and gradients. Autocast is off, since the dtypes are chosen here."""
         with torch.autocast(self.features.device.type, enabled=False):
             self._run()
 

@@ -1,6 +1,6 @@
-"""The fused form of gated cross-entropy, for GPUs: half-precision products, and everything between them in one kernel.
+"""Fused gated cross-entropy, for GPUs: half-precision products, and everything between them in one kernel.
 
-It computes what the chunked form computes, and differs in how:
+It computes what the chunked implementation computes, and differs in how:
 
 - The three products take the dtype of the features (under autocast, autocast's) and sum in float32, since a GPU
   multiplies half precision fastest. Logits and residuals P − Q are rounded to that dtype between them, as fairseq's

@@ -1,4 +1,4 @@
-"""The element-wise part of the fused form as one Triton kernel: logits in, likelihood and both residuals out.
+"""The element-wise part of `fused.py` as one Triton kernel: logits in, likelihood and both residuals out.
 
 One program handles one position. Its first pass over the V logits finds their maximum and the sum of their
 exponentials; the second forms
