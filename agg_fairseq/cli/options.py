@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..data.subwords import FILES, Tokenizer
+from ..data.subwords import FILES, TokenizerOptions
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
 from ..files import check_writable, write_json
@@ -56,9 +56,9 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any], *
     known = {action.dest for action in parser._actions}
     for name, parameter in inspect.signature(function).parameters.items():
         kind = str(parameter.annotation)
-        if kind == "Tokenizer":
-            add_options(parser, Tokenizer)
-        if kind == "Tokenizer" or name in known or name in MADE:
+        if kind == "TokenizerOptions":
+            add_options(parser, TokenizerOptions)
+        if kind == "TokenizerOptions" or name in known or name in MADE:
             continue
         options: dict[str, Any] = {"help": texts.get(name, ""), **SHARED.get(name, {}), **changes.get(name, {})}
         flag = options.pop("flag", f"--{name.replace('_', '-')}")
@@ -113,7 +113,7 @@ def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> d
     parameters = inspect.signature(function).parameters
     options = {name: value for name, value in vars(arguments).items() if name in parameters}
     if "tokenizer" in parameters and "kind" in arguments:
-        options["tokenizer"] = Tokenizer(**options_of(Tokenizer, arguments))
+        options["tokenizer"] = TokenizerOptions(**options_of(TokenizerOptions, arguments))
     return options
 
 

@@ -25,12 +25,15 @@ FILES = {
 
 SPACE = "Ġ"  # how GPT-2 writes the space before a word
 WORD_STARTS = ("▁", SPACE)  # how sentencepiece and GPT-2 mark a piece that begins a word
-PIECES_SHARE = 0.2  # a dictionary is taken for one of pieces if they make up so much of it: few words look like pieces
-CODES_SHARE = 0.05  # the same of pieces that end in `@@`, as those of fastBPE and subword-nmt that do not end a word
+PIECES_SHARE = 0.2
+"""A dictionary is of pieces if more of its tokens begin so: 66% of GPT-2's do, and no word of WikiText-2."""
+CODES_SHARE = 0.05
+"""The same for pieces that end in `@@`, as those of fastBPE and subword-nmt that do not end a word: 41% of the pieces
+of 10,000 codes learned from the German side of Multi30k, and 0.004% of its words. The more codes, the fewer."""
 
 
 @dataclass(frozen=True)
-class Splitter:
+class WordTokenizer:
     """Splits words into tokens of a vocabulary."""
 
     kind: str  # of the tokenizer, as signatures say it
@@ -46,7 +49,7 @@ class Splitter:
 
 
 @dataclass(frozen=True)
-class Tokenizer:
+class TokenizerOptions:
     """How the words of running text were split into tokens when the data was encoded.
 
     Args:
@@ -66,7 +69,7 @@ class Tokenizer:
     bpe_codes: Path | None = None
     after_space: bool = True
 
-    def splitter(self, dictionary: Any) -> Splitter:
+    def word_tokenizer(self, dictionary: Any) -> WordTokenizer:
         """Splits words into tokens of fairseq's dictionary of the encoded data.
 
         The pieces of GPT-2 may be in it as ids (`15496`) or as strings (`Ġhomepage`).
@@ -74,27 +77,30 @@ class Tokenizer:
         index = {token: row for token, row in dictionary.indices.items() if row >= dictionary.nspecial}
         if self.kind == "words":
             starts = word_starts(index)
-            return Splitter("words", index, dictionary.unk(), lambda word: [token_of_word(word, index, starts)])
+            return WordTokenizer("words", index, dictionary.unk(), lambda word: [token_of_word(word, index, starts)])
         encoder, space = self._encoder(), " " if self.kind == "gpt2" and self.after_space else ""
 
         def split(word: str) -> list[str]:
             return encoder.encode(f"{space}{word}").split(" ")
 
         if self.kind != "gpt2":
-            return Splitter(self.kind, index, dictionary.unk(), split)
+            return WordTokenizer(self.kind, index, dictionary.unk(), split)
         pieces = {str(number): piece for number, piece in encoder.bpe.decoder.items()}
-        if sum(map(str.isdecimal, index)) >= PIECES_SHARE * len(index):  # ids; of strings, few are digits
-            return Splitter(self.kind, index, dictionary.unk(), split, lambda token: pieces.get(token, token))
-        return Splitter(self.kind, index, dictionary.unk(), lambda word: [pieces[number] for number in split(word)])
+        if sum(map(str.isdecimal, index)) >= PIECES_SHARE * len(index):  # ids; of WikiText-2's words, 3% are digits
+            return WordTokenizer(self.kind, index, dictionary.unk(), split, lambda token: pieces.get(token, token))
+        return WordTokenizer(
+            self.kind, index, dictionary.unk(), lambda word: [pieces[number] for number in split(word)]
+        )
 
     def _encoder(self) -> Any:
         from fairseq.data.encoders import build_bpe
 
+        for name in FILES[self.kind]:
+            path, option = getattr(self, name), f"--{name.replace('_', '-')}"
+            if path is None or not Path(path).is_file():
+                found = f"no file {path}" if path else "none"
+                raise UserError(f"{option}: found {found}; name the file that the data was encoded with")
         files = {name: str(getattr(self, name)) for name in FILES[self.kind]}
-        for name, path in files.items():
-            if not Path(path).is_file():
-                option = name.replace("_", "-")
-                raise UserError(f"--{option}: found no file {path}; name the file that the data was encoded with")
         try:
             if self.kind == "fastbpe":  # which would end the process over another file
                 with open(files["bpe_codes"], encoding="utf-8") as file:
@@ -110,7 +116,7 @@ class Tokenizer:
             ) from error
 
 
-WORDS = Tokenizer()  # each word of running text is a token of its own
+WORDS = TokenizerOptions()  # each word of running text is a token of its own
 
 
 def word_starts(pieces: Collection[str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..errors import UserError, first_line
 from ..files import open_file
-from .subwords import WORDS, Splitter, Tokenizer
+from .subwords import WORDS, TokenizerOptions, WordTokenizer
 from .vocabulary import Vocabulary
 
 BLOCK_CHARACTERS = 2**20  # how many characters of a text are encoded at a time
@@ -135,7 +135,7 @@ class TokenizerVocabulary(Vocabulary):
         """As `special_ids`: a text that is encoded without special tokens has none of these."""
         return tuple(self.special_ids)
 
-    def splitter(self, tokenizer: Tokenizer) -> Splitter:
+    def word_tokenizer(self, tokenizer: TokenizerOptions) -> WordTokenizer:
         """Splits words as they are split in running text, after another word, by the tokenizer of the model.
 
         If `tokenizer.after_space` is False, a word is split as at the beginning of a text.
@@ -159,7 +159,7 @@ class TokenizerVocabulary(Vocabulary):
                 return []
             return [self.tokens[row] for row in encoding.ids[start:] if row < self.rows]
 
-        return Splitter("tokenizer.json", index, self.unknown, split)
+        return WordTokenizer("tokenizer.json", index, self.unknown, split)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_grou
 from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES
 from .alignments import training_pair
 from .binarized import FILLER, count_tokens, load_dictionary, split_parts
-from .subwords import SPACE, Splitter, Tokenizer, word_starts
+from .subwords import SPACE, TokenizerOptions, WordTokenizer, word_starts
 
 GROUPINGS = {
     "types": f"{'/'.join(f'{share:.0%}' for share in AGG_SHARES)}-of-types",
@@ -36,7 +36,7 @@ class Vocabulary(ABC):
     byte_level: bool  # do the characters of tokens stand for bytes, as GPT-2's do?
 
     @abstractmethod
-    def splitter(self, tokenizer: Tokenizer) -> Splitter:
+    def word_tokenizer(self, tokenizer: TokenizerOptions) -> WordTokenizer:
         """Splits words into these tokens; one that has a tokenizer of its own takes `WORDS` alone."""
 
     def groups(self, grouping: str) -> FrequencyGroups:
@@ -102,6 +102,6 @@ class BinarizedVocabulary(Vocabulary):
         """Whether the tokens are GPT-2's pieces, and not their numbers."""
         return SPACE in word_starts(self.tokens)
 
-    def splitter(self, tokenizer: Tokenizer) -> Splitter:
+    def word_tokenizer(self, tokenizer: TokenizerOptions) -> WordTokenizer:
         """Splits words into these tokens, by the tokenizer that the data was encoded with."""
-        return tokenizer.splitter(self.dictionary)
+        return tokenizer.word_tokenizer(self.dictionary)

@@ -9,7 +9,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ..checkpoints.opening import EmbeddingSource
-from ..data.subwords import WORDS, Splitter, Tokenizer, word_starts
+from ..data.subwords import WORDS, TokenizerOptions, WordTokenizer, word_starts
 from ..data.vocabulary import Vocabulary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, nearest_neighbors, word_vectors
@@ -33,7 +33,7 @@ def neighbors(
     words: Sequence[str] | None = None,
     topk: int = 5,
     groups: str = "types",
-    tokenizer: Tokenizer = WORDS,
+    tokenizer: TokenizerOptions = WORDS,
 ) -> Result:
     """Finds the tokens whose output embeddings are nearest to that of a word, by cosine, in float64.
 
@@ -66,7 +66,7 @@ def neighbors(
     Raises:
         NoWord: no words are given and there is none to choose.
         UserError: a word is not in the dictionary, or its embedding is zeros; `topk` is out of its range; as
-            `load_embedding_vocabulary` and `Vocabulary.splitter`.
+            `load_embedding_vocabulary` and `Vocabulary.word_tokenizer`.
 
     Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12.
     """
@@ -77,17 +77,19 @@ def neighbors(
         raise UserError(
             f"--topk: found {topk}; expected at most {len(vocabulary.tokens)}, the tokens of the vocabulary"
         )
-    splitter = vocabulary.splitter(tokenizer)
+    word_tokenizer = vocabulary.word_tokenizer(tokenizer)
     if vocabulary.counts is None and not words:
         raise UserError("--words: found none, and no text to choose rare words by; give words, or --text FILE")
     members = None if vocabulary.counts is None else vocabulary.groups(groups)
-    tokens_of = _look_up(words, splitter, vocabulary) if words else _rare_words(splitter, vocabulary, members)
+    tokens_of = (
+        _look_up(words, word_tokenizer, vocabulary) if words else _rare_words(word_tokenizer, vocabulary, members)
+    )
 
     def describe(index: int) -> dict[str, Any]:
         group = -1 if members is None else int(members.of_token[index])
         return {
             "token": vocabulary.tokens[index],
-            "readable": splitter.readable(vocabulary.tokens[index]),
+            "readable": word_tokenizer.readable(vocabulary.tokens[index]),
             "index": index,
             "count": None if vocabulary.counts is None else int(vocabulary.counts[index]),
             "group": None if group < 0 else members.names[group],
@@ -125,7 +127,7 @@ def neighbors(
         rows,
         signature(
             f"matrix:{matrix_signature(checkpoints)}",
-            f"bpe:{splitter.kind}",
+            f"bpe:{word_tokenizer.kind}",
             "word:mean-of-tokens",
             "cosine",
             "neighbors:all-but-own,special-and-filling-tokens",
@@ -137,33 +139,35 @@ def neighbors(
     )
 
 
-def _look_up(words: Sequence[str], splitter: Splitter, vocabulary: Vocabulary) -> dict[str, list[int]]:
+def _look_up(words: Sequence[str], word_tokenizer: WordTokenizer, vocabulary: Vocabulary) -> dict[str, list[int]]:
     """The tokens of the words that were asked for, as rows of the embedding."""
     special_tokens = {vocabulary.tokens[index] for index in vocabulary.special_ids}
-    found = {word: splitter.indices(word) for word in words}
+    found = {word: word_tokenizer.indices(word) for word in words}
     for word, tokens in found.items():
         if word in special_tokens:
             raise UserError(f"--words: found {word!r}, no word but a special token; leave it out")
         if not tokens:
             raise UserError(
-                f"--words: found {word!r}, in tokens {splitter.split(word)}, not all in the vocabulary; expected a "
-                "word of it, and for a checkpoint of fairseq-train the --bpe that its data was encoded with"
+                f"--words: found {word!r}, in tokens {word_tokenizer.split(word)}, not all in the vocabulary; expected "
+                "a word of it, and for a checkpoint of fairseq-train the --bpe that its data was encoded with"
             )
     return found
 
 
-def _rare_words(splitter: Splitter, vocabulary: Vocabulary, members: FrequencyGroups) -> dict[str, list[int]]:
+def _rare_words(
+    word_tokenizer: WordTokenizer, vocabulary: Vocabulary, members: FrequencyGroups
+) -> dict[str, list[int]]:
     """The most frequent rare tokens that can be a word by themselves; of equally frequent ones, the first."""
     counts, rare = vocabulary.counts, members.members("rare")
-    starts = word_starts([splitter.readable(token) for token in splitter.index])
+    starts = word_starts([word_tokenizer.readable(token) for token in word_tokenizer.index])
     words: dict[str, list[int]] = {}
     for index in rare[counts[rare].argsort(descending=True, stable=True)].tolist():
         token = vocabulary.tokens[index]
-        piece = splitter.readable(token)
+        piece = word_tokenizer.readable(token)
         text = piece.lstrip("".join(starts))
         if len(text) < FEWEST_LETTERS or not text.isalpha() or not piece.startswith(starts or ""):
             continue
-        word = next((word for word in (text, token) if splitter.indices(word) == [index]), None)
+        word = next((word for word in (text, token) if word_tokenizer.indices(word) == [index]), None)
         if word is not None:
             words[word] = [index]
         if len(words) == CHOSEN:

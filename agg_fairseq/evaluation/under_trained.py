@@ -10,7 +10,7 @@ import torch
 from .. import metrics
 from ..checkpoints.opening import EmbeddingSource
 from ..checkpoints.transformers_model import PretrainedModel
-from ..data.subwords import WORDS, Tokenizer, escaped
+from ..data.subwords import WORDS, TokenizerOptions, escaped
 from ..errors import UserError
 from ..result import Result, signature
 from .inputs import frequencies_signature, load_embedding_vocabulary, matrix_signature
@@ -18,7 +18,8 @@ from .inputs import frequencies_signature, load_embedding_vocabulary, matrix_sig
 INDICATORS = DISTANCE, NORM = "distance", "norm"
 """What tells under-trained tokens: the distance of the row to those of unused tokens, or the norm of the input row."""
 ALIKE = 0.5
-"""Unused rows with a larger median distance to one another were not pushed the same way: they are where they began."""
+"""Unused rows with a larger median distance to one another were not pushed the same way: they are where they began.
+The expected distance is 1 for independent random directions, and 0 for equal ones; this is the middle."""
 FEWEST = 3  # unused tokens that must be known for them to set the threshold
 SHARE = 0.02  # the share of the vocabulary that is taken otherwise, as Land and Bartolo (2024) do
 CAUTION = (
@@ -36,7 +37,7 @@ def under_trained(
     indicator: str | None = None,
     threshold: float | None = None,
     groups: str = "types",
-    tokenizer: Tokenizer = WORDS,
+    tokenizer: TokenizerOptions = WORDS,
 ) -> Result:
     """Ranks the tokens of models by how much their embeddings are like those of tokens that no training text had.
 
@@ -74,7 +75,7 @@ def under_trained(
     vocabulary = members = None
     if data is not None or text is not None or not all(is_one_file):
         vocabulary = load_embedding_vocabulary(models, data, text)
-        readable = vocabulary.splitter(tokenizer).readable
+        readable = vocabulary.word_tokenizer(tokenizer).readable
         byte_level = vocabulary.byte_level or tokenizer.kind == "gpt2"
         members = None if vocabulary.counts is None else vocabulary.groups(groups)
 

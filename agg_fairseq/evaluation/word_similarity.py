@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from .. import metrics
 from ..checkpoints.opening import EmbeddingSource
-from ..data.subwords import WORDS, Tokenizer, has_pieces
+from ..data.subwords import WORDS, TokenizerOptions, has_pieces
 from ..data.word_pairs import dataset_files, read_word_pairs
 from ..errors import UserError
 from ..measures import SPEARMAN
@@ -27,7 +27,7 @@ def word_similarity(
     data: str | Path | None,
     datasets: Sequence[str | Path],
     *,
-    tokenizer: Tokenizer = WORDS,
+    tokenizer: TokenizerOptions = WORDS,
     as_published: bool = False,
 ) -> Result:
     """Compares the similarity of words in the output embeddings of models with human scores.
@@ -60,7 +60,7 @@ def word_similarity(
 
     Raises:
         UserError: a data set is missing or damaged; scipy is missing; the name of a checkpoint is that of another row;
-            as `load_embedding_vocabulary` and `Vocabulary.splitter`.
+            as `load_embedding_vocabulary` and `Vocabulary.word_tokenizer`.
 
     Reference: Yu et al. (2022), Table 6.
     """
@@ -74,16 +74,18 @@ def word_similarity(
     except ImportError as error:
         raise UserError("word-similarity: scipy is missing; pip install '.[eval]'") from error
     tokenizer = replace(tokenizer, after_space=not as_published)
-    splitter = load_embedding_vocabulary(checkpoints, data).splitter(tokenizer)
-    if splitter.kind == "words" and has_pieces(splitter.index):  # only those words are found that are one piece
+    word_tokenizer = load_embedding_vocabulary(checkpoints, data).word_tokenizer(tokenizer)
+    if word_tokenizer.kind == "words" and has_pieces(
+        word_tokenizer.index
+    ):  # only those words are found that are one piece
         raise UserError("--bpe words: found a dictionary of pieces of words; choose the --bpe that the data has")
 
     @cache
     def tokens(word: str) -> list[int]:
         if as_published:
-            found = [splitter.index.get(token, splitter.unknown) for token in splitter.split(word)]
+            found = [word_tokenizer.index.get(token, word_tokenizer.unknown) for token in word_tokenizer.split(word)]
             return [] if None in found else found
-        return splitter.indices(word) or splitter.indices(word.lower())
+        return word_tokenizer.indices(word) or word_tokenizer.indices(word.lower())
 
     tokens_of = {name: [[tokens(pair[side]) for pair in pairs] for side in (0, 1)] for name, pairs in pairs_of.items()}
     details, rows, covered = [], {}, {}
@@ -105,7 +107,7 @@ def word_similarity(
         signature(
             f"matrix:{matrix_signature(checkpoints)}",
             f"datasets:{','.join(names)}",
-            f"bpe:{splitter.kind}",
+            f"bpe:{word_tokenizer.kind}",
             "word:mean-of-tokens",
             *(
                 ["split:without-space", "case:as-written", "missing-tokens:<unk>"]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from .. import evaluation, plots
 from ..checkpoints.fairseq_checkpoint import Checkpoint
-from ..data.subwords import WORDS, Tokenizer
+from ..data.subwords import WORDS, TokenizerOptions
 from ..data.vocabulary import GROUPINGS
 from ..data.word_pairs import dataset_files
 from ..errors import UserError
@@ -64,7 +64,7 @@ class ReportOptions:
     tokens_per_sample: int | None = None
     words: Sequence[str] | None = None
     datasets: Sequence[str | Path] | None = None
-    tokenizer: Tokenizer = WORDS
+    tokenizer: TokenizerOptions = WORDS
     prefix_length: int = 50
     length: int = 100
     max_texts: int | None = None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agg_fairseq.data.subwords import Tokenizer
+from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.errors import UserError
 from agg_fairseq.files import read_json_object
 
@@ -74,10 +74,10 @@ class Prepared:
         """What fairseq-train reads."""
         return self.folder / "data-bin"
 
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> TokenizerOptions:
         """How words of this corpus are split into tokens."""
         files = dict(self.manifest["bpe"])
-        return Tokenizer(files.pop("kind"), **{name: self.folder / file for name, file in files.items()})
+        return TokenizerOptions(files.pop("kind"), **{name: self.folder / file for name, file in files.items()})
 
 
 def prepare(workspace: Workspace, corpus: Corpus) -> Prepared:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import agg_fairseq
-from agg_fairseq.data.subwords import Tokenizer
+from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.word_pairs import DATASETS, dataset_files
 from agg_fairseq.errors import UserError
 
@@ -263,7 +263,7 @@ def _of_text(title: str, number: int, count: int) -> str:
     return f"{title}, text {number}" if count > 1 else title
 
 
-def reader(tokenizer: Tokenizer) -> Callable[[str], str]:
+def reader(tokenizer: TokenizerOptions) -> Callable[[str], str]:
     """A function that joins tokens, separated by spaces, to text as people read it."""
     if tokenizer.kind == "sentencepiece":
         return lambda text: " ".join(text.replace(" ", "").replace("▁", " ").split())

@@ -5,7 +5,7 @@ import sys
 import pytest
 from fairseq.data import Dictionary
 
-from agg_fairseq.data.subwords import FILES, Tokenizer, has_pieces
+from agg_fairseq.data.subwords import FILES, TokenizerOptions, has_pieces
 from agg_fairseq.errors import UserError
 
 CODES = ["l o", "lo w</w>", "lo w", "e r</w>", "low er</w>", "s low"]
@@ -14,8 +14,8 @@ GPT2_MERGES = ["Ġ l", "o w", "Ġl ow", "e r", "Ġlow er"]
 KINDS = [kind for kind in FILES if kind != "words"]
 
 
-def splitter(kind, dictionary, **files):
-    return Tokenizer(kind, **files).splitter(dictionary)
+def word_tokenizer(kind, dictionary, **files):
+    return TokenizerOptions(kind, **files).word_tokenizer(dictionary)
 
 
 def dictionary_of(*tokens):
@@ -41,24 +41,24 @@ def gpt2_files(tmp_path):
 
 
 def test_words():
-    words = splitter("words", dictionary_of("low", "Slow"))
+    words = word_tokenizer("words", dictionary_of("low", "Slow"))
     assert words.split("lower") == ["lower"]
     assert [words.indices(word) for word in ("low", "Slow", "slow", "<unk>", "</s>")] == [[4], [5], [], [], []]
     assert words.readable("15496") == "15496"
-    pieces = splitter("words", dictionary_of("list", "▁list", "ed", "Ġsea"))
+    pieces = word_tokenizer("words", dictionary_of("list", "▁list", "ed", "Ġsea"))
     assert [pieces.split(word) for word in ("list", "▁list", "ed", "sea")] == [["▁list"], ["▁list"], ["ed"], ["Ġsea"]]
 
 
 def test_gpt2(gpt2_files):
     """`Ġlower`: Ġl, ow, Ġlow, er, Ġlower. `Ġslow`: only o and w are merged. As strings, and as ids from 100 on."""
-    strings = splitter("gpt2", dictionary_of(*GPT2_PIECES), **gpt2_files)
+    strings = word_tokenizer("gpt2", dictionary_of(*GPT2_PIECES), **gpt2_files)
     assert strings.split("lower") == ["Ġlower"] and strings.split("slow") == ["Ġ", "s", "l", "ow"]
     assert strings.indices("lower") == [4 + 11] and strings.readable("Ġlower") == "Ġlower"
-    ids = splitter("gpt2", dictionary_of(*map(str, range(100, 111)), "madeupword0000"), **gpt2_files)
+    ids = word_tokenizer("gpt2", dictionary_of(*map(str, range(100, 111)), "madeupword0000"), **gpt2_files)
     assert ids.split("lower") == ["111"] and ids.split("slow") == ["100", "106", "101", "108"]
     assert ids.indices("lower") == [] and ids.indices("slow") == [4, 10, 5, 12]
     assert ids.readable("111") == "Ġlower" and ids.readable("</s>") == "</s>"
-    first = Tokenizer("gpt2", **gpt2_files, after_space=False).splitter(dictionary_of(*GPT2_PIECES))
+    first = TokenizerOptions("gpt2", **gpt2_files, after_space=False).word_tokenizer(dictionary_of(*GPT2_PIECES))
     assert first.split("lower") == ["l", "ow", "er"]
 
 
@@ -73,7 +73,7 @@ def test_sentencepiece(tmp_path):
     (tmp_path / "model").write_bytes(model.getvalue())
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "model"))
     pieces = [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
-    words = splitter("sentencepiece", dictionary_of(*pieces), sentencepiece_model=tmp_path / "model")
+    words = word_tokenizer("sentencepiece", dictionary_of(*pieces), sentencepiece_model=tmp_path / "model")
     for word in ("low", "slower", "☃", "x-ray"):
         assert [*words.split("low"), *words.split(word)] == processor.encode(f"low {word}", out_type=str)
     assert len(words.indices("low")) == len(words.split("low")) and words.indices("☃") == []
@@ -87,7 +87,7 @@ def test_codes(tmp_path, kind):
         pytest.importorskip("fastBPE")
         lines = [f"{line} {9 - number}" for number, line in enumerate(CODES)]
     path = write(tmp_path / "codes", "".join(f"{line}\n" for line in lines))
-    words = splitter(kind, dictionary_of("low", "lower", "s@@"), bpe_codes=path)
+    words = word_tokenizer(kind, dictionary_of("low", "lower", "s@@"), bpe_codes=path)
     expected = {"low": ["low"], "slow": ["s@@", "low"], "lower": ["lower"], "los": ["lo@@", "s"], "s": ["s"]}
     assert {word: words.split(word) for word in expected} == expected
     assert words.indices("slow") == [6, 4] and words.indices("los") == []
@@ -101,7 +101,7 @@ def test_packages_that_are_missing(tmp_path, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     path = write(tmp_path / "codes", "l o 3\n")
     with pytest.raises(UserError, match=f"--bpe {kind}: ImportError: .*{package.replace('_', '.')}.*pip install"):
-        splitter(kind, Dictionary(), **dict.fromkeys(FILES[kind], path))
+        word_tokenizer(kind, Dictionary(), **dict.fromkeys(FILES[kind], path))
 
 
 @pytest.mark.parametrize("content", [b"", b"no such\nthing at all\n", b"\xff\xfe"])
@@ -114,7 +114,7 @@ def test_files_that_cannot_be_read(tmp_path, kind, content):
     if kind == "subword_nmt" and not content:  # codes without any
         return
     with pytest.raises(UserError, match=f"bad.*: unreadable .*; expected what --bpe {kind} reads"):
-        splitter(kind, Dictionary(), **dict.fromkeys(FILES[kind], tmp_path / "bad"))
+        word_tokenizer(kind, Dictionary(), **dict.fromkeys(FILES[kind], tmp_path / "bad"))
 
 
 OTHERS = [f"word{'a' * index}" for index in range(8)]

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 from tokenizers import ByteLevelBPETokenizer
 
-from agg_fairseq.data.subwords import Tokenizer
+from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.errors import UserError
 from agg_fairseq.names import HUMAN
 from agg_fairseq.report import WrittenReport
@@ -118,6 +118,8 @@ def test_tokens_are_joined_as_people_read_them(shared_data):
     files = {"gpt2_encoder_json": "encoder.json", "gpt2_vocab_bpe": "vocab.bpe"}
     paths = {option: shared_data / "gpt2-bpe" / name for option, name in files.items()}
     ids = ByteLevelBPETokenizer.from_file(*map(str, paths.values())).encode(" A naïve game").ids
-    assert reader(Tokenizer("gpt2", **paths))(f"{' '.join(map(str, ids))} </s> {ids[0]}") == "A naïve game </s> A"
-    assert reader(Tokenizer("sentencepiece"))("▁A ▁na ï ve ▁game </s>") == "A naïve game</s>"
-    assert reader(Tokenizer("words"))("a game @-@ <unk>") == "a game @-@ <unk>"
+    assert (
+        reader(TokenizerOptions("gpt2", **paths))(f"{' '.join(map(str, ids))} </s> {ids[0]}") == "A naïve game </s> A"
+    )
+    assert reader(TokenizerOptions("sentencepiece"))("▁A ▁na ï ve ▁game </s>") == "A naïve game</s>"
+    assert reader(TokenizerOptions("words"))("a game @-@ <unk>") == "a game @-@ <unk>"

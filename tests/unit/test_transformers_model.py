@@ -9,7 +9,7 @@ from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.checkpoints.opening import open_models
 from agg_fairseq.checkpoints.transformers_model import PretrainedModel
 from agg_fairseq.cli.main import main
-from agg_fairseq.data.subwords import Tokenizer
+from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
 from agg_fairseq.evaluation import Cache, isotropy, neighbors, word_similarity
 from tests.hostile import AMOUNTS, damaged, refusal, special_files
@@ -239,9 +239,9 @@ def test_words_follow_another_word(tmp_path):
     )
     for tokenizer, expected in ((byte_level, ["Ġs", "e"]), (metaspace, ["▁s", "e"]), (legacy, ["▁s", "e"])):
         tokenizer.save(str(tmp_path / "tokenizer.json"))
-        splitter = TokenizerVocabulary.load(tmp_path / "tokenizer.json", 9).splitter(Tokenizer())
-        assert splitter.split("se") == expected and len(splitter.indices("se")) == 2
-        assert splitter.indices("sX") == []  # no token spells X
+        word_tokenizer = TokenizerVocabulary.load(tmp_path / "tokenizer.json", 9).word_tokenizer(TokenizerOptions())
+        assert word_tokenizer.split("se") == expected and len(word_tokenizer.indices("se")) == 2
+        assert word_tokenizer.indices("sX") == []  # no token spells X
 
 
 def test_other_vocabularies_and_options(tmp_path, text):
@@ -251,7 +251,10 @@ def test_other_vocabularies_and_options(tmp_path, text):
     assert isotropy(models).rows.keys() == {"first", "second"}  # which needs no tokens
     assert "found another vocabulary (12 rows)" in refusal(lambda: isotropy(models, text=text))[0]
     only = open_models([first])
-    assert "--bpe: found gpt2" in refusal(lambda: neighbors(only, None, words=["sea"], tokenizer=Tokenizer("gpt2")))[0]
+    assert (
+        "--bpe: found gpt2"
+        in refusal(lambda: neighbors(only, None, words=["sea"], tokenizer=TokenizerOptions("gpt2")))[0]
+    )
     assert "give --text FILE" in refusal(lambda: isotropy(only, tmp_path))[0]
     assert "found 'nowhere'" in refusal(lambda: neighbors(only, None, words=["nowhere"]))[0]
     assert "no word but a special token" in refusal(lambda: neighbors(only, None, words=["<s>"]))[0]
@@ -316,7 +319,7 @@ def read_model(path):
 
 
 def read_tokenizer(path):
-    return TokenizerVocabulary.load(path, V).splitter(Tokenizer()).indices("sea lake")
+    return TokenizerVocabulary.load(path, V).word_tokenizer(TokenizerOptions()).indices("sea lake")
 
 
 INDEX = json.dumps({"weight_map": {"lm_head.weight": "a.safetensors", "wte.weight": "b.safetensors"}}).encode()
