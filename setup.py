@@ -8,7 +8,7 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 
 # Two packages continue fairseq. ve-fairseq has wheels for these systems and no source; fairseq-fixed is compiled on the
-# others. scripts/setup.sh and agg_fairseq/errors.py choose in the same way; docs/compatibility.md compares the two.
+# others. scripts/setup.sh chooses in the same way; docs/compatibility.md compares the two.
 HAS_WHEEL = (
     'sys_platform == "linux" and platform_machine == "x86_64" and python_version >= "3.11" and python_version < "3.13"'
 )

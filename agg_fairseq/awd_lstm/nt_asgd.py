@@ -60,7 +60,7 @@ class NTASGD(torch.optim.Optimizer):
         return self.param_groups[0]["swapped"]
 
     def observe(self, loss: float, updates: int) -> bool:
-        """Takes note of a loss in validation after so many updates, once; does averaging begin with the next one?"""
+        """Records the loss of the validation after `updates` updates, once; returns whether averaging now begins."""
         group = self.param_groups[0]
         if updates == group["last"]:
             return False
@@ -94,6 +94,7 @@ class NTASGD(torch.optim.Optimizer):
                     state["step"], state["average"] = 0, torch.empty_like(parameter)
                 state["step"] += 1
                 average = state["average"]
+                # torch.optim.ASGD is not used here: it would apply a changed learning rate one update late.
                 if state["step"] <= 2:
                     average.copy_(parameter)
                 else:

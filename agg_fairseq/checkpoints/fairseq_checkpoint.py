@@ -280,4 +280,6 @@ def _load(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: found {found}; expected a fairseq checkpoint, with its `model` and its `cfg`")
     if not all(isinstance(value, Tensor) for value in state["model"].values()):
         raise UserError(f"{path}: found something else than tensors in its `model`; expected a checkpoint of fairseq")
+    if not all(isinstance(entry, dict) for entry in state.get("optimizer_history") or ()):
+        raise UserError(f"{path}: found an `optimizer_history` that is no list of dictionaries; expected fairseq's")
     return state

@@ -171,6 +171,7 @@ def symmetrize(forward: set[Link], reverse: set[Link]) -> set[Link]:
 
     Reference: Koehn et al. (2003), Sec. 3.1; diag and final-and as in Koehn et al. (2005).
     """
+    # Not NLTK's grow_diag_final_and, whose tests for linked words never fail: it returns all of forward | reverse.
     links = forward & reverse
     sources, targets = {s for s, _ in links}, {t for _, t in links}
     union = forward | reverse

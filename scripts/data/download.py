@@ -1,4 +1,7 @@
-"""Downloads a file from the first mirror that has it: resumed after a break, checked, whole or not at all."""
+"""Downloads a file from the first mirror that has it: resumed after a break, checked, whole or not at all.
+
+The package pooch is not used because it starts an interrupted download, of up to 920 MB, from its first byte.
+"""
 
 from __future__ import annotations
 

@@ -74,10 +74,14 @@ def as_written(file: Path, overrides: Sequence[str] = ()) -> Any:
 
 def composed(file: Path, overrides: Sequence[str]) -> Any:
     """The whole configuration, as fairseq-hydra-train sees it, and checked."""
+    from omegaconf import OmegaConf
+
     with _errors_in_one_line(file.stem):
         config = as_written(file, overrides)
         _check_given(config)
-        return _with_defaults(config)
+        whole = _with_defaults(config)
+        OmegaConf.resolve(whole)  # here, where an interpolation that cannot be resolved becomes one line
+        return whole
 
 
 @contextlib.contextmanager

@@ -146,6 +146,7 @@ MISTAKES = [
     ("configs/wikitext103/face", (), "found no checkpoint.finetune_from_model; expected checkpoint.finetune_from_mo"),
     ("configs/wikitext103/face", ("checkpoint.finetune_from_model=x.pt",), "found no file x.pt; expected a checkpoint"),
     (AGG, ("optimization.update_freq=[4,2]",), "expected a number of tokens, and one of batches"),
+    (AGG, ("optimization.update_freq=-1${eval:1}",), "Unsupported interpolation type eval"),
     (AGG, ("--gpus", "x"), "--gpus: found 'x'; expected a whole number from 1"),
 ]
 BAD = (

@@ -82,6 +82,7 @@ NO_MODELS = {
     "other options": {"cfg": {"other": {}}},
     "nothing for a task": {"cfg": {"task": None, "model": None, "criterion": None}},
     "an unknown task": {"cfg": {**OPTIONS, "task": {"_name": "../../etc"}}},
+    "a text in a history": {"optimizer_history": ["long"]},  # this place deals it out to average-checkpoints
     "a dictionary for args": {"cfg": None, "args": {"task": "language_modeling"}},
     "a text for a history": {"optimizer_history": "long"},
     "a text for the rest": {"extra_state": "state"},
