@@ -1,3 +1,4 @@
 """Optimizers in plain PyTorch. `fairseq_optimizers.py` registers them with fairseq."""
 
-from .coupled_adam import CoupledAdam as CoupledAdam
+from .embedding_adam import EmbeddingAdam as EmbeddingAdam
+from .embedding_adam import appearance_rates as appearance_rates

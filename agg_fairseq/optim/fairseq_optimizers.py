@@ -1,22 +1,24 @@
-"""`--optimizer coupled_adam`, `adam_l2` and `nt_asgd`. Importing this module registers them with fairseq."""
+"""`--optimizer embedding_adam`, `coupled_adam`, `adam_l2`, `nt_asgd`: importing this module registers them with fairseq."""
 
 import logging
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, List
+from typing import Any, List, Optional
 
 import torch
-from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.optim import OPTIMIZER_REGISTRY, FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import II
+from torch import Tensor
 
 from ..awd_lstm.nt_asgd import NTASGD
+from ..data.binarized import training_counts
 from ..errors import fail, first_line
 from ..fairseq_glue.registries import option, register_once
 from ..fairseq_glue.trainer import hook_trainer, validate_and_save_average
-from .coupled_adam import CoupledAdam
+from .embedding_adam import EmbeddingAdam, appearance_rates
 
 logger = logging.getLogger(__name__)
 
@@ -44,17 +46,20 @@ class AdamOptimizer(FairseqAdam):
             fail(f"--optimizer {self.name}: {first_line(error)}; expected options such as --adam-betas '(0.9, 0.98)'")
 
 
-@register("coupled_adam", dataclass=FairseqAdamConfig)
-class FairseqCoupledAdam(AdamOptimizer):
-    """fairseq's `adam`, with one second moment for all rows of the output embedding.
+class AdamOfEmbedding(AdamOptimizer):
+    """An `EmbeddingAdam` whose output embedding, tied or not, is in a group of its own.
 
-    fairseq tells an optimizer nothing of the model, so that `attach` adds what it needs once the trainer has built it.
+    fairseq tells an optimizer nothing of the model, so that `attach` adds the group once the trainer has built it.
     """
 
-    optimizer_class = CoupledAdam
+    optimizer_class = EmbeddingAdam
+
+    def of_embedding(self, trainer: Any) -> dict[str, Any]:
+        """The entries of the group of the output embedding."""
+        raise NotImplementedError
 
     def attach(self, trainer: Any) -> None:
-        """Couples the rows of the output embedding, tied or not; one line and status 2 if there is no such matrix."""
+        """Gives the output embedding its group; one line and status 2 if there is no such matrix."""
         model, criterion = trainer.get_model(), trainer.get_criterion()
         decoder = getattr(model, "decoder", None)
         tied = decoder.embed_tokens if getattr(decoder, "share_input_output_embed", False) else None
@@ -62,7 +67,7 @@ class FairseqCoupledAdam(AdamOptimizer):
         weight = getattr(layer, "weight", None)
         if weight is None or getattr(decoder, "adaptive_softmax", None) is not None:
             fail(
-                f"--optimizer coupled_adam: found {type(model).__name__} without a single output embedding; expected a "
+                f"--optimizer {self.name}: found {type(model).__name__} without a single output embedding; expected a "
                 "decoder that ends in a linear layer over the target tokens (without --adaptive-softmax-cutoff)"
             )
         # fairseq's optimizers for half precision train float32 copies, in the order of the parameters.
@@ -70,12 +75,63 @@ class FairseqCoupledAdam(AdamOptimizer):
         group = self._optimizer.param_groups[0]
         position = next((number for number, parameter in enumerate(trained) if parameter is weight), None)
         if position is None:
-            logger.info("coupled_adam: the output embedding is not trained, so that no second moment is averaged")
+            logger.info(f"{self.name}: the output embedding is not trained")
             return
-        coupled = group["params"].pop(position)
-        self._optimizer.add_param_group({**group, "params": [coupled], "coupled": True})
-        rows, columns = coupled.shape
-        logger.info(f"coupled_adam: the {rows} rows of the output embedding share a second moment of {columns} numbers")
+        own = {"params": [group["params"].pop(position)], **self.of_embedding(trainer)}
+        self._optimizer.add_param_group({**group, **own})
+
+
+@register("coupled_adam", dataclass=FairseqAdamConfig)
+class FairseqCoupledAdam(AdamOfEmbedding):
+    """fairseq's `adam`, with one second moment for all rows of the output embedding."""
+
+    def of_embedding(self, trainer: Any) -> dict[str, Any]:
+        """Coupled rows."""
+        return {"coupled": True}
+
+
+@dataclass
+class EmbeddingAdamConfig(FairseqAdamConfig):
+    """Options of `--optimizer embedding_adam`."""
+
+    embedding_beta2: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
+        None, "beta2 of the output embedding, in [0, 1); by default that of --adam-betas"
+    )
+    embedding_memory: ChoiceEnum(("updates", "appearances")) = option(  # type: ignore[valid-type]
+        "updates",
+        "what the memory 1 / (1 - beta2) of the output embedding counts: updates, as Adam does, or the appearances of "
+        "each token as a target, at the rate of the training split",
+    )
+    train_subset: str = II("dataset.train_subset")
+    update_freq: List[int] = II("optimization.update_freq")
+
+
+@register("embedding_adam", dataclass=EmbeddingAdamConfig)
+class FairseqEmbeddingAdam(AdamOfEmbedding):
+    """fairseq's `adam`, with another second moment for the rows of the output embedding."""
+
+    counts: Tensor | None = None  # of the training split, until the first step knows how many updates it has
+
+    def of_embedding(self, trainer: Any) -> dict[str, Any]:
+        """Its β₂, and rates for a memory of appearances."""
+        if self.cfg.embedding_beta2 is not None and not 0 <= self.cfg.embedding_beta2 < 1:
+            fail(f"--embedding-beta2: found {self.cfg.embedding_beta2}; expected a number in [0, 1)")
+        rates = None
+        if str(self.cfg.embedding_memory) == "appearances":
+            self.task, self.counts = trainer.task, training_counts(trainer.task, self.cfg.train_subset)
+            rates = torch.zeros(len(self.counts), dtype=torch.float64)
+        return {"beta2": self.cfg.embedding_beta2, "rates": rates}
+
+    def step(self, *arguments: Any, **options: Any) -> None:
+        """As of fairseq's; before the first one, the rates follow from the length of an epoch."""
+        if self.counts is not None:
+            batches = self.task.dataset_to_epoch_iter.get(self.task.dataset(self.cfg.train_subset))
+            if batches is None:
+                fail("--embedding-memory appearances: found a task that forms its batches anew in each epoch; expected "
+                     "one whose number of updates is known")  # fmt: skip
+            rates = appearance_rates(self.counts, len(batches) / self.cfg.update_freq[0])
+            self._optimizer.param_groups[-1]["rates"], self.counts = rates, None
+        super().step(*arguments, **options)
 
 
 @dataclass

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.optim.adam import Adam
 
-from agg_fairseq.optim import CoupledAdam
+from agg_fairseq.optim import EmbeddingAdam
 from tests.commands import one_line
 from tests.conftest import call
 from tests.small_trainings import F2_LM, FAMILIES, LM, MT, batches, small_trainer, trainer_for
@@ -30,7 +30,7 @@ def test_couples_the_output_embedding_alone(lm_data, mt_data, base, options, nam
     trainer, _ = trainer_for(mt_data if base is MT else lm_data, *COUPLED, *criterion, *options, base=base)
     trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
     optimizer = trainer.optimizer.optimizer
-    assert isinstance(optimizer, CoupledAdam)
+    assert isinstance(optimizer, EmbeddingAdam)
     rest, coupled = optimizer.param_groups
     assert (rest["coupled"], coupled["coupled"]) == (False, True)
     [found] = coupled["params"]

@@ -3,7 +3,7 @@ import copy
 import pytest
 import torch
 
-from agg_fairseq.optim import CoupledAdam
+from agg_fairseq.optim import EmbeddingAdam
 
 OPTIONS = {"lr": 0.01, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.1}
 
@@ -23,7 +23,7 @@ def oracle(weight, gradients, coupled, *, lr, betas, eps, weight_decay):
 
 def trained(weight, gradients, coupled, **options):
     parameter = torch.nn.Parameter(weight.clone())
-    optimizer = CoupledAdam([{"params": [parameter], "coupled": coupled}], **options)
+    optimizer = EmbeddingAdam([{"params": [parameter], "coupled": coupled}], **options)
     for gradient in gradients:
         parameter.grad = gradient.clone()
         optimizer.step()
@@ -49,7 +49,7 @@ def test_weights_are_updated_in_float32_and_the_state_stays_float32(dtype):
     found, optimizer = trained(weight, [gradient], True, **OPTIONS)
     assert torch.equal(found, trained(weight.float(), [gradient.float()], True, **OPTIONS)[0].to(dtype))
     parameter, saved = torch.nn.Parameter(found), copy.deepcopy(optimizer.state_dict())
-    resumed = CoupledAdam([{"params": [parameter], "coupled": True}], lr=1.0)
+    resumed = EmbeddingAdam([{"params": [parameter], "coupled": True}], lr=1.0)
     resumed.load_state_dict(saved)
     assert saved["state"][0]["exp_avg"].dtype == saved["state"][0]["exp_avg_sq"].dtype == torch.float32
     for name, value in saved["state"][0].items():  # not rounded to the dtype of the weights, as torch would
@@ -60,7 +60,7 @@ def test_weights_are_updated_in_float32_and_the_state_stays_float32(dtype):
 def test_the_state_follows_its_parameter_to_another_device():
     """As fairseq restores the state with --memory-efficient-fp16: on the CPU, whatever the device of the model."""
     parameter = torch.nn.Parameter(torch.zeros(3, 2, device="meta"))
-    optimizer = CoupledAdam([{"params": [parameter], "coupled": True}])
+    optimizer = EmbeddingAdam([{"params": [parameter], "coupled": True}])
     optimizer.state[parameter] = {"step": 1, "exp_avg": torch.zeros(3, 2), "exp_avg_sq": torch.zeros(2)}
     parameter.grad = torch.ones_like(parameter)
     optimizer.step()
@@ -80,4 +80,4 @@ def test_the_state_follows_its_parameter_to_another_device():
 def test_errors(options, message):
     shape = options.pop("shape", (3, 2))
     with pytest.raises(ValueError, match=message):
-        CoupledAdam([{"params": [torch.nn.Parameter(torch.zeros(shape))], "coupled": True}], **options)
+        EmbeddingAdam([{"params": [torch.nn.Parameter(torch.zeros(shape))], "coupled": True}], **options)

@@ -1,0 +1,197 @@
+"""Adam with another second moment for embeddings: a β₂ of its own, a memory of appearances, or one for all rows."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+OF_CALLER = ("beta2", "rates", "coupled")  # keys of a group that a checkpoint does not replace
+
+
+def appearance_rates(counts: Tensor, updates: float) -> Tensor:
+    """The share of the updates in which each token appears, for `EmbeddingAdam`.
+
+    A token that occurs c times in the U updates of an epoch is in c/U of the places of an update on average. Spread at
+    random, it is absent from an update with probability exp(−c/U):
+
+    .. math:: r_k = 1 - e^{-c_k / U}
+
+    Args:
+        counts: (V,) occurrences of each token as a target in the training text.
+        updates: U, the updates of an epoch, above 0.
+
+    Returns:
+        Tensor: (V,) float64 in [0, 1).
+
+    Example:
+        >>> appearance_rates(torch.tensor([0, 10, 5000]), updates=1000)
+        tensor([0.0000, 0.0100, 0.9933], dtype=torch.float64)
+    """
+    return -torch.expm1(-counts.double() / updates)
+
+
+class EmbeddingAdam(torch.optim.Optimizer):
+    r"""AdamW in which embedding matrices, in groups of their own, have another second moment than other parameters.
+
+    Adam divides the step of each row w_k of the output embedding by √v_k, where v_k is a mean of its squared gradients
+    over about the last 1/(1 − β₂) updates. A rare token appears once in N updates. Where N is larger than that memory,
+    v_k decays between its appearances, and the gradients that push it away from the contexts of other tokens become
+    larger steps than the ones that pull it to its own (see `functional.adam_memory`). Three remedies, each an entry of
+    a group of parameters:
+
+    - ``beta2``: another β₂ for the matrix.
+    - ``rates``: a memory that counts appearances instead of updates. r (V,) has the share of the updates in which each
+      token appears. Row k forgets by (1 − β₂) r_k at each update, hence by about 1 − β₂ per appearance. A row of rate
+      0 takes no step:
+
+    .. math::
+        m_k &\leftarrow \beta_1 m_k + (1 - \beta_1) g_k, \qquad \phi_k = (1 - \beta_2) r_k \\
+        v_k &\leftarrow (1 - \phi_k) v_k + \phi_k g_k^2 \\
+        w_k &\leftarrow w_k - \mathrm{lr} \cdot \mathrm{weight\_decay} \cdot w_k
+            - \mathrm{lr} \frac{\hat m_k}{\sqrt{\hat v_k} + \epsilon},
+            \quad \hat m_k = \frac{m_k}{1 - \beta_1^t}, \quad \hat v_k = \frac{v_k}{1 - (1 - \phi_k)^t}
+
+      The rates may change between steps; (1 − φ)ᵗ is the product of 1 − φ over all steps.
+
+    - ``coupled``: one second moment for all rows, Coupled Adam (Stollenwerk & Stollenwerk, ACL 2025, Sec. 3). The
+      gradients of a softmax likelihood with respect to the rows of W sum to zero; divided by one √v, the steps do too,
+      so that the mean row stays where it is:
+
+    .. math::
+        \bar v \leftarrow \beta_2 \bar v + (1 - \beta_2) \frac{1}{V} \sum_j g_j^2
+
+      The paper averages the bias-corrected second moments of all V rows. All that is linear, so averaging the squared
+      gradients first gives the same numbers, with D numbers of state in place of V·D.
+
+    All other parameters are trained exactly as by fairseq's `adam`: decoupled weight decay, and epsilon added before
+    the bias correction, so that the denominator above is `sqrt(v) + ε` with a step size of
+    `lr · sqrt(1 − β₂ᵗ) / (1 − β₁ᵗ)`. It is `torch.optim.AdamW` but for that.
+
+    Args:
+        params: parameters, or groups of them. Groups with `beta2` (in [0, 1)), `rates` (V,) or `"coupled": True`
+            contain the embedding matrices, (V, D) each: the output embedding, tied or not.
+        lr: learning rate.
+        betas: decay rates of the first and the second moment, in [0, 1).
+        eps: added to the denominator.
+        weight_decay: decoupled, multiplied by the learning rate.
+
+    Half-precision parameters are updated in float32 and rounded; their state is float32.
+
+    Raises:
+        ValueError: an option is out of its range, or a parameter does not have the shape that its group needs.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 100, bias=False))
+        >>> hidden, output = model
+        >>> rates = appearance_rates(torch.arange(100), updates=1000)
+        >>> groups = [{"params": hidden.parameters()}, {"params": output.parameters(), "rates": rates}]
+        >>> optimizer = EmbeddingAdam(groups, lr=0.001, betas=(0.9, 0.98))
+        >>> model(torch.ones(2, 4)).logsumexp(1).sum().backward()
+        >>> optimizer.step()
+    """
+
+    supports_memory_efficient_fp16 = True  # asked by fairseq: half-precision parameters are updated in float32
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        if not (0 <= betas[0] < 1 and 0 <= betas[1] < 1):
+            raise ValueError(f"betas: expected two numbers in [0, 1), got {tuple(betas)}")
+        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name}: expected a finite value of at least 0, got {value}")
+        of_all = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, {**of_all, "beta2": None, "rates": None, "coupled": False})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As of `torch.optim.Optimizer`; checks what the group has for embeddings."""
+        super().add_param_group(param_group)
+        group = self.param_groups.pop()  # added again if nothing is wrong with it
+        beta2, rates, shapes = group["beta2"], group["rates"], [tuple(p.shape) for p in group["params"]]
+        if beta2 is not None and not 0 <= beta2 < 1:
+            raise ValueError(f"expected beta2 in [0, 1), got {beta2}")
+        if rates is not None and not ((rates >= 0) & (rates <= 1)).all():
+            raise ValueError("expected rates in [0, 1], got others")
+        for shape in shapes:
+            if rates is not None and (len(shape) != 2 or shape[:1] != rates.shape):
+                raise ValueError(f"expected parameters of shape ({len(rates)}, D), a row for each rate, got {shape}")
+            if group["coupled"] and len(shape) != 2:
+                raise ValueError(f"expected coupled parameters of shape (V, D), got {shape}")
+        self.param_groups.append(group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As of `torch.optim.Optimizer`, without what `load_state_dict` leaves as the caller has it."""
+        saved = super().state_dict()
+        groups = [{k: v for k, v in group.items() if k not in OF_CALLER} for group in saved["param_groups"]]
+        return {**saved, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As of `torch.optim.Optimizer`, but `beta2`, `rates` and `coupled` stay, and states stay in float32.
+
+        torch casts the state to the dtype of the parameter. In float16 most second moments would become 0, and the next
+        step would be as long as 1 / eps lets it be.
+        """
+        of_caller = [{key: group[key] for key in OF_CALLER} for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for group, own, saved in zip(self.param_groups, of_caller, state_dict["param_groups"], strict=True):
+            group.update(own)
+            for parameter, number in zip(group["params"], saved["params"], strict=True):
+                for name, value in state_dict["state"].get(number, {}).items():
+                    if isinstance(value, Tensor):
+                        self.state[parameter][name] = value.to(parameter.device, copy=True)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
+        """One update of all parameters that have a gradient; returns what `closure`, as of torch's, returned."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            beta2 = beta2 if group["beta2"] is None else group["beta2"]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                is_half = parameter.dtype in (torch.float16, torch.bfloat16)
+                weight = parameter.float() if is_half else parameter
+                gradient = parameter.grad.to(weight.dtype)
+
+                state = self.state[parameter]
+                if not state:
+                    state["step"] = 0
+                    state["exp_avg"] = torch.zeros_like(weight)
+                    state["exp_avg_sq"] = torch.zeros_like(weight[0] if group["coupled"] else weight)
+                for name in ("exp_avg", "exp_avg_sq"):  # fairseq's memory-efficient fp16 restores it on the CPU
+                    state[name] = state[name].to(weight)
+                state["step"] += 1
+                first, second = state["exp_avg"], state["exp_avg_sq"]
+
+                first.mul_(beta1).add_(gradient, alpha=1 - beta1)
+                correction1, correction2 = 1 - beta1 ** state["step"], 1 - beta2 ** state["step"]
+                if group["rates"] is not None:
+                    # In float64: φ of a token that occurs once may be 1e-8, and 1 − (1 − φ)ᵗ needs more digits.
+                    forgotten = (1 - beta2) * group["rates"].to(weight.device, torch.float64).unsqueeze(1)  # V x 1
+                    zeros = state.setdefault("share_of_zeros", torch.ones_like(forgotten))
+                    zeros.mul_(1 - forgotten)
+                    second.lerp_(gradient.square(), forgotten.to(weight))
+                    first, correction2 = first * (1 - zeros).sqrt().to(weight), 1.0
+                elif group["coupled"]:
+                    second.mul_(beta2).add_(gradient.square().mean(0), alpha=1 - beta2)
+                else:
+                    second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+                denominator = second.sqrt().add_(group["eps"])  # (D,) if coupled, for all rows
+
+                if group["weight_decay"] != 0:
+                    weight.add_(weight, alpha=-group["weight_decay"] * group["lr"])
+                weight.addcdiv_(first, denominator, value=-group["lr"] * math.sqrt(correction2) / correction1)
+                if is_half:
+                    parameter.copy_(weight)
+        return loss
