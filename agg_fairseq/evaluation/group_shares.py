@@ -12,7 +12,7 @@ from ..data.binarized import count_tokens
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
-from ..functional import rare_tokens
+from ..functional import least_beta2, rare_tokens
 from ..metrics.groups import GROUPS
 from ..names import unique_names
 from ..result import Result, Row, Value, signature
@@ -96,7 +96,7 @@ def group_shares(
         if tokens_per_update is not None:
             per_update = tokens_per_update * of_group.sum().item() / frequencies.sum().item() / max(1, len(tokens))
             row["updates per occurrence"] = 1 / per_update if per_update else None
-            row["least β₂ of Adam"] = max(0.0, 1 - 0.2 * per_update) if per_update else None
+            row["least β₂ of Adam"] = least_beta2(1 / per_update) if per_update else None
         rows[name] = row
     return Result.of(
         rows,

@@ -3,6 +3,8 @@
 Where a function checks the range of an argument, it raises ValueError.
 """
 
+from .adam_memory import least_beta2 as least_beta2
+from .adam_memory import push_to_pull as push_to_pull
 from .agg import agg_gates as agg_gates
 from .agg import rare_tokens as rare_tokens
 from .agps import agps_gates as agps_gates

@@ -1,4 +1,4 @@
-"""`--optimizer embedding_adam`, `coupled_adam`, `adam_l2`, `nt_asgd`: importing this module registers them with fairseq."""
+"""The optimizers of this package for fairseq's `--optimizer`. Importing this module registers them."""
 
 import logging
 from dataclasses import dataclass
@@ -127,8 +127,10 @@ class FairseqEmbeddingAdam(AdamOfEmbedding):
         if self.counts is not None:
             batches = self.task.dataset_to_epoch_iter.get(self.task.dataset(self.cfg.train_subset))
             if batches is None:
-                fail("--embedding-memory appearances: found a task that forms its batches anew in each epoch; expected "
-                     "one whose number of updates is known")  # fmt: skip
+                fail(
+                    "--embedding-memory appearances: found an epoch of unknown length (data in several folders, or "
+                    "batches that are formed anew in each epoch); expected one folder; or use --embedding-beta2"
+                )
             rates = appearance_rates(self.counts, len(batches) / self.cfg.update_freq[0])
             self._optimizer.param_groups[-1]["rates"], self.counts = rates, None
         super().step(*arguments, **options)

@@ -116,7 +116,10 @@ AWD = (
 )  # fmt: skip
 OF_AGG = "--criterion agg --agg-rare-fraction 0.3 "
 VARIANTS = {
-    "face, two batches per update, seed of the epoch": "--criterion face --update-freq 2 --update-ordered-indices-seed",
+    "face, memory of appearances, two batches per update, seed of the epoch": (
+        "--criterion face --optimizer embedding_adam --embedding-memory appearances --update-freq 2 "
+        "--update-ordered-indices-seed"
+    ),
     "f2_softmax, coupled adam, schedule, sparse log": (
         "--criterion f2_softmax --arch transformer_lm_f2 --optimizer coupled_adam --weight-decay 0.1 "
         "--lr-scheduler inverse_sqrt --warmup-updates 4 --log-interval 3"

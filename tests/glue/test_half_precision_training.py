@@ -25,8 +25,9 @@ OBJECTIVES = {
     ),
     "freeze_rare": ("--criterion", "freeze_rare", "--weight-decay", 0.1),
     "f2_softmax": ("--criterion", "f2_softmax"),
-    "agg, coupled adam": (
-        "--criterion", "agg", "--agg-rare-fraction", 0.4, "--agg-window", 3, "--optimizer", "coupled_adam",
+    "agg, embedding adam": (
+        "--criterion", "agg", "--agg-rare-fraction", 0.4, "--agg-window", 3, "--optimizer", "embedding_adam",
+        "--embedding-memory", "appearances",
     ),
 }  # fmt: skip
 FP16 = {
@@ -211,7 +212,7 @@ def test_nan_without_a_scale_ends_in_the_report_of_fairseq(lm_data, tmp_path, ca
 
 
 @pytest.mark.parametrize(
-    ("name", "mode"), [("agg", "memory-efficient fp16"), ("agg, coupled adam", "memory-efficient bf16")]
+    ("name", "mode"), [("agg", "memory-efficient fp16"), ("agg, embedding adam", "memory-efficient bf16")]
 )
 def test_a_resume_goes_on_bit_for_bit(lm_data, tmp_path, name, mode):
     """Where fairseq saves all that it trains: not the float32 copies of `--fp16`, nor the scaler of `--amp`."""

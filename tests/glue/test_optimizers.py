@@ -1,10 +1,11 @@
-"""`--optimizer coupled_adam` in fairseq's trainer: which matrix is coupled, and that all else is fairseq's Adam."""
+"""The optimizers in fairseq's trainer: which matrix has its own group, and that all else is fairseq's Adam."""
 
 import pytest
 import torch
 from fairseq.optim.adam import Adam
 
-from agg_fairseq.optim import EmbeddingAdam
+from agg_fairseq.data.binarized import count_tokens
+from agg_fairseq.optim import EmbeddingAdam, appearance_rates
 from tests.commands import one_line
 from tests.conftest import call
 from tests.small_trainings import F2_LM, FAMILIES, LM, MT, batches, small_trainer, trainer_for
@@ -39,6 +40,17 @@ def test_couples_the_output_embedding_alone(lm_data, mt_data, base, options, nam
     assert optimizer.state[found]["exp_avg_sq"].shape == weight.shape[1:]
     assert len(rest["params"]) + 1 == len(list(trainer.model.parameters()))
     assert rest["lr"] == coupled["lr"] == trainer.get_lr()
+
+
+def test_embedding_adam_has_the_rates_of_the_training_split(lm_data):
+    options = ("--optimizer", "embedding_adam", "--embedding-beta2", 0.9, "--embedding-memory", "appearances")
+    trainer, iterator = trainer_for(lm_data, *options, "--criterion", "cross_entropy", "--update-freq", 2)
+    trainer.train_step(batches(trainer.cfg, trainer.task)[:2])
+    rest, own = trainer.optimizer.optimizer.param_groups
+    counts = count_tokens(lm_data, trainer.task.target_dictionary)
+    assert (rest["rates"], rest["beta2"], own["beta2"]) == (None, None, 0.9)
+    assert torch.equal(own["rates"], appearance_rates(counts, updates=len(iterator) / 2))
+    assert (own["rates"] == 0).any()  # such as the row of padding
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.1])

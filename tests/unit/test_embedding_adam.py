@@ -3,53 +3,77 @@ import copy
 import pytest
 import torch
 
-from agg_fairseq.optim import EmbeddingAdam
+from agg_fairseq.optim import EmbeddingAdam, appearance_rates
 
 OPTIONS = {"lr": 0.01, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.1}
 
 
-def oracle(weight, gradients, coupled, *, lr, betas, eps, weight_decay):
-    """Adam with decoupled weight decay; the corrected second moments of all rows are replaced by their average."""
-    (beta1, beta2), m, v = betas, torch.zeros_like(weight), torch.zeros_like(weight)
+RATES = torch.tensor([1.0, 0.5, 0.1, 0.01, 1e-3, 1e-6, 0.0]).double()
+KINDS = {"own": {}, "beta2": {"beta2": 0.9995}, "rates": {"rates": RATES}, "coupled": {"coupled": True}}
+
+
+def oracle(weight, gradients, *, beta2=None, rates=None, coupled=False, lr, betas, eps, weight_decay):
+    """Adam with decoupled weight decay, row by row, from the equations of `EmbeddingAdam`."""
+    m, v, zeros = torch.zeros_like(weight), torch.zeros_like(weight), torch.ones(len(weight), 1).double()
+    forgotten = (1 - (betas[1] if beta2 is None else beta2)) * (zeros if rates is None else rates[:, None])
     for step, gradient in enumerate(gradients, start=1):
-        m = beta1 * m + (1 - beta1) * gradient
-        v = beta2 * v + (1 - beta2) * gradient**2
-        m_hat, v_hat = m / (1 - beta1**step), v / (1 - beta2**step)
+        m = betas[0] * m + (1 - betas[0]) * gradient
+        v = (1 - forgotten) * v + forgotten * gradient**2
+        zeros = zeros * (1 - forgotten)
+        m_hat, v_hat = m / (1 - betas[0] ** step), v / (1 - zeros)
         if coupled:
             v_hat = torch.stack([v_hat.sum(0) / len(v_hat)] * len(v_hat))
-        weight = weight - lr * weight_decay * weight - lr * m_hat / (v_hat.sqrt() + eps)
+        moved = lr * m_hat / (v_hat.sqrt() + eps)
+        moved[(forgotten == 0).squeeze(1)] = 0  # 0 / 0: a token that does not appear takes no step
+        weight = weight - lr * weight_decay * weight - moved
     return weight
 
 
-def trained(weight, gradients, coupled, **options):
+def trained(weight, gradients, group, **options):
     parameter = torch.nn.Parameter(weight.clone())
-    optimizer = EmbeddingAdam([{"params": [parameter], "coupled": coupled}], **options)
+    optimizer = EmbeddingAdam([{"params": [parameter], **group}], **options)
     for gradient in gradients:
         parameter.grad = gradient.clone()
         optimizer.step()
     return parameter.detach(), optimizer
 
 
-@pytest.mark.parametrize("coupled", [True, False])
-def test_equations(coupled):
+@pytest.mark.parametrize("kind", KINDS)
+def test_equations(kind):
     """With rows whose gradients have different sizes, and one that never gets a gradient."""
-    weight = torch.randn(7, 3, dtype=torch.float64)
-    sizes = torch.tensor([1, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 0]).double()[:, None]
+    weight, group = torch.randn(7, 3, dtype=torch.float64), KINDS[kind]
+    sizes = torch.tensor([1, 1e-1, 1e-2, 1e-3, 1e-4, 0, 1e-5]).double()[:, None]
     gradients = [torch.randn(7, 3, dtype=torch.float64) * sizes for _ in range(30)]
-    options = {**OPTIONS, "eps": 0} if coupled else {**OPTIONS, "eps": 1e-30}  # the row of zeros: 0/0
-    found, optimizer = trained(weight, gradients, coupled, **options)
-    torch.testing.assert_close(found, oracle(weight, gradients, coupled, **options), rtol=1e-12, atol=1e-12)
+    options = {**OPTIONS, "eps": 1e-30}  # the row of zeros: 0/0
+    result, optimizer = trained(weight, gradients, group, **options)
+    torch.testing.assert_close(result, oracle(weight, gradients, **group, **options), rtol=1e-12, atol=1e-12)
     [state] = optimizer.state.values()
-    assert state["exp_avg_sq"].shape == ((3,) if coupled else (7, 3))
+    assert state["exp_avg_sq"].shape == ((3,) if kind == "coupled" else (7, 3))
 
 
+def test_rows_of_an_equal_rate_of_1_are_adam_in_float32():
+    weight, gradients = torch.randn(7, 3), [torch.randn(7, 3) for _ in range(200)]
+    found = trained(weight, gradients, {"rates": torch.ones(7)}, **OPTIONS)[0]
+    torch.testing.assert_close(found, trained(weight, gradients, {}, **OPTIONS)[0])
+
+
+def test_appearance_rates_are_the_shares_of_updates_with_the_token():
+    """Of a text in random order: 400 tokens at a time, of 50 types."""
+    frequencies = torch.logspace(0, -4, 50, dtype=torch.float64)
+    text = torch.multinomial(frequencies, 400 * 2000, replacement=True, generator=torch.Generator().manual_seed(1))
+    seen = torch.zeros(2000, 50, dtype=torch.float64).scatter_(1, text.view(2000, 400), 1.0).mean(0)
+    rates = appearance_rates(text.bincount(minlength=50), updates=2000)
+    torch.testing.assert_close(rates, seen, rtol=0.02, atol=0.01)
+
+
+@pytest.mark.parametrize("kind", ["rates", "coupled"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_weights_are_updated_in_float32_and_the_state_stays_float32(dtype):
-    weight, gradient = torch.randn(8, 4).to(dtype), torch.randn(8, 4).to(dtype)
-    found, optimizer = trained(weight, [gradient], True, **OPTIONS)
-    assert torch.equal(found, trained(weight.float(), [gradient.float()], True, **OPTIONS)[0].to(dtype))
+def test_weights_are_updated_in_float32_and_the_state_stays_as_it_is(dtype, kind):
+    weight, gradient = torch.randn(7, 4).to(dtype), torch.randn(7, 4).to(dtype)
+    found, optimizer = trained(weight, [gradient], KINDS[kind], **OPTIONS)
+    assert torch.equal(found, trained(weight.float(), [gradient.float()], KINDS[kind], **OPTIONS)[0].to(dtype))
     parameter, saved = torch.nn.Parameter(found), copy.deepcopy(optimizer.state_dict())
-    resumed = EmbeddingAdam([{"params": [parameter], "coupled": True}], lr=1.0)
+    resumed = EmbeddingAdam([{"params": [parameter], **KINDS[kind]}], lr=1.0)
     resumed.load_state_dict(saved)
     assert saved["state"][0]["exp_avg"].dtype == saved["state"][0]["exp_avg_sq"].dtype == torch.float32
     for name, value in saved["state"][0].items():  # not rounded to the dtype of the weights, as torch would
@@ -75,9 +99,13 @@ def test_the_state_follows_its_parameter_to_another_device():
         ({"eps": float("nan")}, "eps: expected a finite value of at least 0, got nan"),
         ({"weight_decay": float("inf")}, "weight_decay: expected a finite value of at least 0, got inf"),
         ({"shape": (3,)}, r"expected coupled parameters of shape \(V, D\), got \(3,\)"),
+        ({"beta2": 1.0}, r"expected beta2 in \[0, 1\), got 1.0"),
+        ({"rates": torch.tensor([0, 2, 1])}, r"expected rates in \[0, 1\]"),
+        ({"rates": torch.zeros(4)}, r"expected parameters of shape \(4, D\), a row for each rate, got \(3, 2\)"),
     ],
 )
 def test_errors(options, message):
-    shape = options.pop("shape", (3, 2))
+    parameter = torch.nn.Parameter(torch.zeros(options.pop("shape", (3, 2))))
+    group = {"coupled": True} | {name: options.pop(name) for name in ("beta2", "rates") if name in options}
     with pytest.raises(ValueError, match=message):
-        EmbeddingAdam([{"params": [torch.nn.Parameter(torch.zeros(shape))], "coupled": True}], **options)
+        EmbeddingAdam([{"params": [parameter], **group}], **options)
