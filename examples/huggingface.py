@@ -23,7 +23,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.errors import UserError, fail
-from agg_fairseq.evaluation import perplexity
+from agg_fairseq.evaluation import PlainText, perplexity
 from agg_fairseq.evaluation.perplexity import COMPARED
 from agg_fairseq.integrations import label_counts
 from agg_fairseq.integrations.transformers import GatedLoss
@@ -88,10 +88,8 @@ def compare(options: argparse.Namespace) -> None:
         Trainer(model, training, train_dataset=train, callbacks=callbacks).train()
         model.save_pretrained(options.output / name)
         bpe.save(str(options.output / name / "tokenizer.json"))
-    result = perplexity(
-        open_models([options.output / name for name in methods]), text=files["test"], train_text=files["train"],
-        tokens_per_sample=options.block,
-    )  # fmt: skip
+    text = PlainText(files["test"], files["train"], tokens_per_sample=options.block)
+    result = perplexity(open_models([options.output / name for name in methods]), text)
     print(result.select(COMPARED).table())
 
 

@@ -1,44 +1,110 @@
-"""`agg-fairseq eval-lm`."""
+"""Evaluates language models or translation models of fairseq, or language models of transformers, side by side.
+
+Tokens are frequent, medium or rare by their frequency in the training text. The table shows what models are compared
+by:
+
+  PPL total     perplexity of all targets, that of fairseq-eval-lm with the same options
+  PPL within …  perplexity of the targets of a group among the tokens of that group: does the model know which rare
+                token comes? PPL = PPL group x PPL within, where PPL group says whether it expects the right group.
+                A constant that is added to the logits of all rare tokens changes PPL and PPL group, and not PPL
+                within
+  E/O rare      expected over observed: the sum of the probabilities of rare tokens, divided by the number of rare
+                targets. Above 1, rare tokens are expected too often. The row `human` has that of the training
+                frequencies, which need not be those of the text
+  IsoScore      the share of the dimensions that the output embeddings use evenly (1 is isotropic)
+
+--calibrate valid fits one constant per group to the logits on that split, and adds the perplexity and E/O with them.
+--full shows all columns: also PPL and PPL group, Uniq (the number of tokens that are the most probable one somewhere),
+and the isotropy I(W), mean cosine S(W), I(W−μ) and mean share of the output embedding, as `agg-fairseq isotropy --help`
+explains them. A translation model scores the target side, given the source and the tokens before. A model that was
+trained with --task language_modeling_streams reads the whole split as one text, and carries its state from block to
+block.
+
+    agg-fairseq eval-lm runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
+    agg-fairseq eval-lm runs/gpt2-mle runs/gpt2-agg --text test.txt --train-text train.txt
+
+Reference: Yu et al. (2022), Tables 1–3.
+"""
 
 import argparse
+from dataclasses import replace
 
 from ..awd_lstm.continuous_cache import CacheOptions
-from ..checkpoints import open_models
+from ..checkpoints.opening import open_models
 from ..errors import UserError
-from ..evaluation import perplexity
+from ..evaluation import BinarizedText, PlainText, perplexity
 from ..evaluation.perplexity import COMPARED
 from ..evaluation.scoring import BREAK_MODES
-from .options import add_json, add_options, check_json, description, options_of, print_result
+from .options import add_data, add_device, add_groups, add_inputs, add_json, add_max_tokens, add_split, print_result
 
-CACHE = {"theta": 0.662, "lambda": 0.1279}  # of the authors of AWD-LSTM for WikiText-2, with 3,785 positions
+THETA, LAMBDA = 0.662, 0.1279  # of the authors of AWD-LSTM for WikiText-2, with 3,785 positions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The models, the options of `perplexity`, and those of a continuous cache, which are one parameter there."""
-    parser.description = description(perplexity)
-    parser.add_argument("--path", nargs="+", required=True, metavar="CKPT", help="models, compared side by side")
-    parser.add_argument("--name", nargs="+", metavar="NAME", help="a name for each model (default: that of its folder)")
-    add_options(parser, perplexity, data={"flag": "data"}, sample_break_mode={"choices": BREAK_MODES})
-    cache_help = "mix the model with a continuous cache of the last N positions (Grave et al. 2017; default: no cache)"
-    parser.add_argument("--cache-size", type=int, metavar="N", help=cache_help)
-    for name, help_text in (
-        ("theta", "how sharply it compares features"),
-        ("lambda", "its share in the mixture, 0 to 1"),
-    ):
-        help_text += f" (default: {CACHE[name]})"
-        parser.add_argument(f"--cache-{name}", type=float, metavar="X", help=help_text)
-    parser.add_argument("--full", action="store_true", help="print all columns")
+    """The models, the text that they are scored on, how they read it, and what is shown."""
+    add_inputs(parser, "MODEL", "checkpoints of fairseq-train, or models of transformers")
+    add_data(parser)
+    add_split(parser, "split of DATA to score")
+    add = parser.add_argument
+    add("--text", metavar="FILE", help="text in UTF-8 to score, instead of DATA, for models of transformers")
+    add("--train-text", metavar="FILE", help="with --text, the text to count tokens in (default: that of --text)")
+    add("--calibrate", metavar="SPLIT", help="split, or with --text a file, to fit one offset per group on")
+    add_groups(parser)
+    block = "tokens per block with its context (default: as in training; with --text, the models' positions or 1,024)"
+    add("--tokens-per-sample", type=int, metavar="N", help=block)
+    break_help = "how DATA is cut into blocks; with none, across lines"
+    add("--sample-break-mode", choices=BREAK_MODES, default="none", help=break_help)
+    context = "tokens of context before each block of DATA, which are not scored"
+    add("--context-window", type=int, default=0, metavar="N", help=context)
+    cache = "mix the model with a continuous cache of the last N positions (Grave et al. 2017; default: no cache)"
+    add("--cache-size", type=int, metavar="N", help=cache)
+    add(
+        "--cache-theta",
+        type=float,
+        default=THETA,
+        metavar="X",
+        help="how sharply it compares features",
+    )
+    add(
+        "--cache-lambda",
+        type=float,
+        default=LAMBDA,
+        metavar="X",
+        help="its share in the mixture, 0 to 1",
+    )
+    add("--full", action="store_true", help="print all columns")
+    add_max_tokens(parser)
+    add_device(parser)
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Evaluates every checkpoint, prints the table and writes the JSON file."""
-    check_json(arguments.json)
-    given = {"theta": arguments.cache_theta, "lambda": arguments.cache_lambda}
-    given = {name: value for name, value in given.items() if value is not None}
-    if given and arguments.cache_size is None:
-        raise UserError(f"--cache-{min(given)}: found it without --cache-size; expected both, or neither")
-    cache = None if arguments.cache_size is None else CacheOptions(arguments.cache_size, *{**CACHE, **given}.values())
-    models = open_models(arguments.path, arguments.name)
-    result = perplexity(models, cache=cache, **options_of(perplexity, arguments))
+    """Evaluates every model, prints the table and writes the JSON file."""
+    text = _text(arguments)
+    field = "split" if isinstance(text, BinarizedText) else "text"
+    fitted_on = None if arguments.calibrate is None else replace(text, **{field: arguments.calibrate})
+    models = open_models(arguments.inputs, arguments.name)
+    result = perplexity(models, text, calibrate=fitted_on, groups=arguments.groups, device=arguments.device)
     print_result(result if arguments.full else result.select(COMPARED), arguments.json)
+
+
+def _text(arguments: argparse.Namespace) -> BinarizedText | PlainText:
+    """The text to score; options that are not for it are refused."""
+    options = {name: getattr(arguments, name) for name in ("sample_break_mode", "context_window", "max_tokens")}
+    if arguments.text is not None:
+        if arguments.data or arguments.cache_size or tuple(options.values()) != ("none", 0, None):
+            raise UserError(
+                "--data, --sample-break-mode, --context-window, --max-tokens, --cache-size: found one of them with "
+                "--text, which is scored block by block; leave it out"
+            )
+        return PlainText(arguments.text, arguments.train_text, arguments.tokens_per_sample)
+    if arguments.data is None:
+        raise UserError("--data: found none; expected the folder that the models were trained on, or --text FILE")
+    if arguments.train_text is not None:
+        raise UserError("--train-text: found it without --text; tokens are counted in the training split of --data")
+    cache = None
+    if arguments.cache_size is not None:
+        cache = CacheOptions(arguments.cache_size, arguments.cache_theta, arguments.cache_lambda)
+    elif (arguments.cache_theta, arguments.cache_lambda) != (THETA, LAMBDA):
+        raise UserError("--cache-theta, --cache-lambda: found one of them without --cache-size; expected it too")
+    return BinarizedText(arguments.data, arguments.split, arguments.tokens_per_sample, cache=cache, **options)

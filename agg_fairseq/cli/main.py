@@ -38,6 +38,13 @@ FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
 """The packages that the extra `fairseq` installs, of which some commands need all."""
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Descriptions keep their lines, and options tell their defaults, unless they are None or False."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default is None or action.default is False else super()._get_help_string(action)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a sub-command, and returns its exit status.
 
@@ -95,7 +102,7 @@ def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"agg-fairseq {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, (module_name, summary) in COMMANDS.items():
-        command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        command = commands.add_parser(name, help=summary, formatter_class=HelpFormatter)
         if name not in imported:
             continue
         module = importlib.import_module(f".{module_name}", __package__)

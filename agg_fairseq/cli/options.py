@@ -103,6 +103,40 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_data(parser: argparse.ArgumentParser, help_text: str = "", *, required: bool = False) -> None:
+    """`--data`."""
+    help_text = help_text or "folder of fairseq-preprocess, with the training split, in which tokens are counted"
+    parser.add_argument("--data", required=required, metavar="DATA", help=help_text)
+
+
+def add_split(parser: argparse.ArgumentParser, help_text: str, default: str = "test") -> None:
+    """`--split`."""
+    parser.add_argument("--split", default=default, metavar="SPLIT", help=help_text)
+
+
+def add_groups(parser: argparse.ArgumentParser, default: str = "types") -> None:
+    """`--groups`."""
+    parser.add_argument(
+        "--groups",
+        choices=GROUPINGS,
+        default=default,
+        help="which tokens are frequent, medium and rare: with types, the first 30%%, next 50%% and last 20%% of the "
+        "vocabulary; with frequency, those that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the "
+        "training text",
+    )
+
+
+def add_max_tokens(parser: argparse.ArgumentParser) -> None:
+    """`--max-tokens`."""
+    help_text = "tokens per batch (default: 2048, or a block where that is longer)"
+    parser.add_argument("--max-tokens", type=int, metavar="N", help=help_text)
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """`--device`."""
+    parser.add_argument("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, … (default: a GPU if there is one)")
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """`--json`."""
     parser.add_argument("--json", metavar="FILE", help="also write all numbers to FILE")

@@ -14,6 +14,8 @@ from .group_shares import group_shares as group_shares
 from .isotropy import isotropy as isotropy
 from .neighbors import neighbors as neighbors
 from .perplexity import perplexity as perplexity
+from .scoring import BinarizedText as BinarizedText
+from .scoring import PlainText as PlainText
 from .text_metrics import text_metrics as text_metrics
 from .under_trained import under_trained as under_trained
 from .word_similarity import word_similarity as word_similarity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -57,23 +58,26 @@ def calibrate(
 
     check_distinct(path=checkpoint.path, output=output)
     check_writable(output)
-    text = BinarizedText({"": checkpoint}, data, max_tokens=max_tokens)
+    text = BinarizedText(data, split, max_tokens=max_tokens)
+    models = {"calibrating": checkpoint}
+    vocabulary = text.load_vocabulary(models)
     expected = "a transformer_lm or transformer, with a log-unigram bias or without"
     parent = architecture(checkpoint, {*WITH_BIAS, *WITH_BIAS.values()}, expected)
-    text.check(split)
-    groups, place = text.vocabulary.groups("types"), find_device(device)
-    before = NextTokenStatistics.of(text.score(checkpoint, split, place, "fitting"), groups, keep_positions=True)
+    text.check(vocabulary)
+    groups, torch_device = vocabulary.groups("types"), find_device(device)
+    score = partial(text.score, models, "calibrating", vocabulary, torch_device)
+    before = NextTokenStatistics.of(score(), groups, keep_positions=True)
     try:
         offsets = before.fit_offsets()
     except ValueError as error:
         raise UserError(f"--split {split}: {error}") from error
-    after = NextTokenStatistics.of(text.score(checkpoint, split, place, "measuring"), groups, offsets=offsets)
+    after = NextTokenStatistics.of(score(), groups, offsets=offsets)
 
     parameters = dict(checkpoint.parameters)
     shift = torch.cat([offsets, offsets.new_zeros(1)])[groups.of_token]  # (V,); the last, of index −1, is of no group
     if f"{LAYER}.counts" not in parameters:
-        parameters[f"{LAYER}.counts"] = text.vocabulary.counts.double()  # as `UnigramLinear` saves them
-        shift = shift - log_unigram(text.vocabulary.counts)  # which that layer adds
+        parameters[f"{LAYER}.counts"] = vocabulary.counts.double()  # as `UnigramLinear` saves them
+        shift = shift - log_unigram(vocabulary.counts)  # which that layer adds
     elif f"{LAYER}.bias_shift" in parameters:
         shift = shift + parameters[f"{LAYER}.bias_shift"]
     weight = checkpoint.output_embedding.saved
@@ -89,6 +93,6 @@ def calibrate(
         rows[name] = {f"PPL {group}": perplexity[group] for group in (*GROUPS, "total")} | {"E/O rare": ratios["rare"]}
     return Result.of(
         rows,
-        signature(f"fitted-on:{split}", f"targets:{before.tokens}", *text.signature),
+        signature(f"fitted-on:{split}", f"targets:{before.tokens}", *text.signature(models, vocabulary)),
         {"offsets": dict(zip(GROUPS, offsets.tolist(), strict=True)), **rows},
     )

@@ -1,6 +1,7 @@
 """Log-probabilities of every token at each position of a text: teacher-forced, a chunk of positions at a time."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,98 +14,109 @@ from ..awd_lstm.continuous_cache import CacheOptions, ContinuousCache
 from ..checkpoints import Checkpoint, EmbeddingSource, PretrainedModel
 from ..checkpoints.fairseq_checkpoint import STREAMS
 from ..data.binarized import load_dictionary
+from ..data.tokenizer_vocabulary import TokenizerVocabulary
+from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError, first_line
 from ..functional.loss_core import CHUNK_ELEMENTS
 from ..integrations.log_unigram import load_pretrained
 from .inputs import check_split, load_embedding_vocabulary, load_vocabulary
 
 BREAK_MODES = ("none", "complete", "complete_doc", "eos")  # how fairseq cuts a split into blocks
-MOST_TOKENS = 1024  # of a block, where neither the user nor the positions of a model of transformers say less
+MAX_BLOCK = 1024  # tokens of a block, where neither the user nor the positions of a model of transformers say less
 Chunk = tuple[Tensor, Tensor]  # log P (n, V) in nats, and the targets (n,)
 
 
+@dataclass(frozen=True)
 class BinarizedText:
-    """Splits written by `fairseq-preprocess`, and how models read them: checked before any of them is built.
+    """A split written by `fairseq-preprocess`, which models of fairseq are scored on.
 
-    Attributes:
-        vocabulary: of the models.
-        signature: how the splits are read.
+    Args:
+        data: folder with the split, and with the training split, in which tokens are counted.
+        split: split to score; a translation model scores its target side.
+        tokens_per_sample: tokens per block, its context included; None: as in training. This, the next two and `cache`
+            are not for translation models.
+        sample_break_mode: how the split is cut into blocks, one of `BREAK_MODES`; with none, across lines.
+        context_window: tokens of context before each block, which are not scored.
+        max_tokens: tokens per batch; None: 2048, or a block where that is longer.
+        cache: options of a continuous cache, with which the text is read block by block in its order; None: no cache.
     """
 
-    def __init__(
-        self,
-        checkpoints: Mapping[str, EmbeddingSource],
-        data: str | Path | None,
-        *,
-        length: int | None = None,
-        break_mode: str = "none",
-        context: int = 0,
-        max_tokens: int | None = None,
-        cache: CacheOptions | None = None,
-    ) -> None:
-        for checkpoint in checkpoints.values():
-            if not isinstance(checkpoint, Checkpoint):
-                raise UserError(f"{checkpoint}: found a model of transformers; give the text to score by --text FILE")
-        if data is None:
-            raise UserError("found no DATA; expected the folder that the models were trained on")
-        if length is not None and length < 1:
-            raise UserError(f"--tokens-per-sample: expected at least 1, got {length}")
-        vocabulary = load_vocabulary(checkpoints, data)
-        signature, pair = [], vocabulary.languages
-        if pair is None:
-            lengths = [one.task_options.get("tokens_per_sample") or 1024 for one in checkpoints.values()]
-            if length is None and len(set(lengths)) > 1:
-                raise UserError(
-                    f"found models trained on {', '.join(map(str, lengths))} tokens per block; give "
-                    "--tokens-per-sample, since perplexities over blocks of different lengths do not compare"
-                )
-            length = lengths[0] if length is None else length
-            signature += [f"tokens-per-sample:{length}", f"break:{break_mode}", f"context:{context}"]
-        elif length is not None or break_mode != "none" or context or cache is not None:
+    data: str | Path
+    split: str = "test"
+    tokens_per_sample: int | None = None
+    sample_break_mode: str = "none"
+    context_window: int = 0
+    max_tokens: int | None = None
+    cache: CacheOptions | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the text, as signatures say it."""
+        return self.split
+
+    def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> BinarizedVocabulary:
+        """The vocabulary of models, which are checked: all of them can read this text, in the same way."""
+        for model in models.values():
+            if not isinstance(model, Checkpoint):
+                raise UserError(f"{model}: found a model of transformers; give the text to score by --text FILE")
+        vocabulary = load_vocabulary(models, self.data)
+        options = (self.tokens_per_sample, self.sample_break_mode, self.context_window, self.cache)
+        if vocabulary.languages is None:
+            self._length(models)
+        elif options != (None, "none", 0, None):
             raise UserError(
                 "--tokens-per-sample, --sample-break-mode, --context-window, --cache-size: found one of them with a "
                 "translation model, which scores pairs of sentences; leave it out"
             )
-        else:
-            signature.append(f"pairs:{'-'.join(pair)}")
-        carrying = [name for name, checkpoint in checkpoints.items() if checkpoint.task_options["_name"] == STREAMS]
-        if carrying and context:
+        streams = _carrying_state(models)
+        if streams and self.context_window:
             raise UserError(
-                f"--context-window: found {context} with {carrying[0]}, which carries its state from block to "
-                "block; expected 0"
+                f"--context-window: found {self.context_window} with {streams[0]}, which carries its state from block "
+                "to block; expected 0"
             )
-        if carrying:
-            signature.append(f"state:carried({','.join(carrying)})")
-        if cache is not None:
+        if self.cache is not None:
             try:
-                ContinuousCache(cache)
+                ContinuousCache(self.cache)
             except ValueError as error:
                 raise UserError(str(error)) from error
-            signature.append(f"cache:{cache.size},theta={cache.theta:g},lambda={cache.weight:g}")
-        self.data, self.vocabulary, self.signature = data, vocabulary, signature
-        self.length, self.break_mode, self.context = 1 if length is None else length, break_mode, context
-        self.max_tokens, self.cache = max_tokens, cache
+        return vocabulary
 
-    def check(self, split: str) -> None:
-        """Checks that a split is there, and can be read as it was written."""
-        file = self.vocabulary.split.name.replace("train", split, 1)  # of a parallel split with its side
-        check_split(self.data, self.vocabulary.dictionary, file)
-        if self.vocabulary.languages is not None:
-            source, target = self.vocabulary.languages
+    def check(self, vocabulary: BinarizedVocabulary) -> None:
+        """Checks that the split is there, and can be read as it was written."""
+        file = vocabulary.split.name.replace("train", self.split, 1)  # of a parallel split with its side
+        check_split(self.data, vocabulary.dictionary, file)
+        if vocabulary.languages is not None:
+            source, target = vocabulary.languages
             dictionary = load_dictionary(self.data, f"dict.{source}.txt")
             check_split(self.data, dictionary, f"{file.removesuffix(target)}{source}")
 
-    def score(self, checkpoint: Checkpoint, split: str, place: torch.device, name: str) -> Iterator[Chunk]:
+    def signature(self, models: Mapping[str, Checkpoint], vocabulary: BinarizedVocabulary) -> list[str]:
+        """How the models read the text."""
+        if vocabulary.languages is not None:
+            return [f"pairs:{'-'.join(vocabulary.languages)}"]
+        context, streams, cache = self.context_window, _carrying_state(models), self.cache
+        return [
+            *(f"tokens-per-sample:{self._length(models)}", f"break:{self.sample_break_mode}", f"context:{context}"),
+            *([f"state:carried({','.join(streams)})"] if streams else []),
+            *([] if cache is None else [f"cache:{cache.size},theta={cache.theta:g},lambda={cache.weight:g}"]),
+        ]
+
+    def score(
+        self, models: Mapping[str, Checkpoint], name: str, vocabulary: BinarizedVocabulary, device: torch.device
+    ) -> Iterator[Chunk]:
         """The positions that fairseq-eval-lm counts, or the target side of the pairs of a translation model."""
         from ..fairseq_glue.output_layer import factorized_layer
         from ..models.from_checkpoint import build_model
 
-        overrides = {"sample_break_mode": self.break_mode, "tokens_per_sample": self.length}
-        model, task = build_model(checkpoint, self.data, overrides if checkpoint.is_language_model else {})
-        model.to(place)
+        checkpoint, overrides = models[name], {}
         if checkpoint.is_language_model:
-            self._check_blocks(model.max_positions())
-            task.args.tokens_per_sample = self.length - self.context
+            length = self._length(models)
+            overrides = {"sample_break_mode": self.sample_break_mode, "tokens_per_sample": length}
+        model, task = build_model(checkpoint, self.data, overrides)
+        model.to(device)
+        if checkpoint.is_language_model:
+            self._check_blocks(length, model.max_positions())
+            task.args.tokens_per_sample = length - self.context_window
         cache = None if self.cache is None else ContinuousCache(self.cache)
         if cache is not None and (
             getattr(model.decoder, "adaptive_softmax", None) is not None or factorized_layer(model) is not None
@@ -114,11 +126,12 @@ class BinarizedText:
                 "all tokens"
             )
         try:
-            task.load_dataset(split)
+            task.load_dataset(self.split)
         except (ValueError, RuntimeError, AssertionError, OSError) as error:
-            where = f"{self.data}/{split}"
+            where = f"{self.data}/{self.split}"
             raise UserError(f"{where}: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
-        for sample in tqdm(self._batches(model, task, split), desc=name, unit="batch", disable=None, leave=False):
+        batches = self._batches(model, task, checkpoint.is_language_model)
+        for sample in tqdm(batches, desc=name, unit="batch", disable=None, leave=False):
             if "net_input" not in sample:
                 continue
             try:
@@ -129,27 +142,37 @@ class BinarizedText:
                     "choose --device cpu"
                 ) from error
 
-    def _check_blocks(self, positions: int) -> None:
+    def _length(self, models: Mapping[str, Checkpoint]) -> int:
+        """Tokens of a block."""
+        if self.tokens_per_sample is not None:
+            if self.tokens_per_sample < 1:
+                raise UserError(f"--tokens-per-sample: expected at least 1, got {self.tokens_per_sample}")
+            return self.tokens_per_sample
+        lengths = list(dict.fromkeys(model.task_options.get("tokens_per_sample") or 1024 for model in models.values()))
+        if len(lengths) > 1:
+            raise UserError(
+                f"found models trained on {', '.join(map(str, lengths))} tokens per block; give --tokens-per-sample, "
+                "since perplexities over blocks of different lengths do not compare"
+            )
+        return lengths[0]
+
+    def _check_blocks(self, length: int, positions: int) -> None:
         """Refuses lengths that do not go together, or exceed the positions of a model."""
-        if not 1 <= self.length <= positions:
+        if length > positions:
+            raise UserError(f"--tokens-per-sample: expected 1 to {positions} (the model's positions), got {length}")
+        if not 0 <= self.context_window < length:
             raise UserError(
-                f"--tokens-per-sample: expected 1 to {positions} (the model's positions), got {self.length}"
+                f"--context-window: expected 0 to {length - 1} (below --tokens-per-sample), got {self.context_window}"
             )
-        if not 0 <= self.context < self.length:
-            raise UserError(
-                f"--context-window: expected 0 to {self.length - 1} (below --tokens-per-sample), got {self.context}"
-            )
-        if self.max_tokens is not None and not self.length <= self.max_tokens < 2**31:
-            raise UserError(
-                f"--max-tokens: expected {self.length} (--tokens-per-sample) to 2^31 - 1, got {self.max_tokens}"
-            )
-        if self.break_mode == "eos" and not hasattr(np, "compat"):
+        if self.max_tokens is not None and not length <= self.max_tokens < 2**31:
+            raise UserError(f"--max-tokens: expected {length} (--tokens-per-sample) to 2^31 - 1, got {self.max_tokens}")
+        if self.sample_break_mode == "eos" and not hasattr(np, "compat"):
             raise UserError(f"--sample-break-mode eos: found numpy {np.__version__}; fairseq needs numpy<2 for it")
 
-    def _batches(self, model: Any, task: Any, split: str) -> Any:
+    def _batches(self, model: Any, task: Any, is_language_model: bool) -> Any:
         """The batches that fairseq-eval-lm would score; pairs of a translation model; or with a cache single blocks."""
-        dataset, positions = task.dataset(split), model.max_positions()
-        if self.vocabulary.languages is not None:
+        dataset, positions = task.dataset(self.split), model.max_positions()
+        if not is_language_model:
             return task.get_batch_iterator(
                 dataset, max_tokens=self.max_tokens or 2048, max_positions=positions, ignore_invalid_inputs=True
             ).next_epoch_itr(shuffle=False)
@@ -157,10 +180,10 @@ class BinarizedText:
             return self._blocks_in_order(task, dataset, positions)
         return task.eval_lm_dataloader(
             dataset=dataset,
-            max_tokens=self.max_tokens or max(2048, self.length),
+            max_tokens=self.max_tokens or max(2048, task.args.tokens_per_sample + self.context_window),
             max_positions=positions,
             num_workers=0,
-            context_window=self.context,
+            context_window=self.context_window,
         )
 
     def _blocks_in_order(self, task: Any, dataset: Any, positions: int) -> Iterator[dict[str, Any]]:
@@ -170,37 +193,60 @@ class BinarizedText:
         """
         from fairseq.data import LMContextWindowDataset
 
-        kept = np.flatnonzero(np.asarray(dataset.sizes) <= positions)
-        if self.context:
+        fitting = np.flatnonzero(np.asarray(dataset.sizes) <= positions)
+        if self.context_window:
             padding = task.source_dictionary.pad()
-            dataset = LMContextWindowDataset(dataset, task.args.tokens_per_sample, self.context, padding)
-        for number in kept:
+            dataset = LMContextWindowDataset(dataset, task.args.tokens_per_sample, self.context_window, padding)
+        for number in fitting:
             yield dataset.collater([dataset[number]])
 
 
+@dataclass(frozen=True)
 class PlainText:
-    """Files of text in UTF-8, for causal language models of transformers with one tokenizer; as `BinarizedText`."""
+    """A file of text in UTF-8, for causal language models of transformers with one tokenizer; as `BinarizedText`.
 
-    def __init__(
-        self, models: Mapping[str, EmbeddingSource], text: str | Path, train_text: str | Path | None, length: int | None
-    ) -> None:
-        counted_in = text if train_text is None else train_text
-        self.vocabulary = load_embedding_vocabulary(models, None, counted_in)
-        limits = [model.positions for model in models.values() if model.positions is not None]
-        positions = min(limits, default=MOST_TOKENS)
-        self.length = min(positions, MOST_TOKENS) if length is None else length
-        if self.length < 2 or (limits and self.length > positions):
-            raise UserError(f"--tokens-per-sample: expected 2 to {positions} (the model's positions), got {length}")
-        self.signature = [f"tokens-per-sample:{self.length}", f"counted-in:{Path(counted_in).name}"]
+    The text is encoded without special tokens and cut into blocks, of which the first token is not scored.
 
-    def check(self, text: str) -> None:
-        """Checks that a text can be read, and has a block with a target."""
-        if len(self._tokens(text)) < 2:
-            raise UserError(f"{text}: found fewer than 2 tokens; expected a text to score")
+    Args:
+        text: file to score.
+        train_text: file in which the tokens are counted; None: `text`.
+        tokens_per_sample: tokens per block; None: the positions of the models, at most 1,024.
+    """
+
+    text: str | Path
+    train_text: str | Path | None = None
+    tokens_per_sample: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the file, as signatures say it."""
+        return Path(self.text).name
+
+    @property
+    def _counted_in(self) -> str | Path:
+        return self.text if self.train_text is None else self.train_text
+
+    def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> TokenizerVocabulary:
+        """The vocabulary of models, which are checked: all of them can read this text, in the same way."""
+        vocabulary = load_embedding_vocabulary(models, None, self._counted_in)
+        self._length(models)
+        return vocabulary
+
+    def check(self, vocabulary: TokenizerVocabulary) -> None:
+        """Checks that the text can be read, and has a block with a target."""
+        if len(self._tokens(vocabulary)) < 2:
+            raise UserError(f"{self.text}: found fewer than 2 tokens; expected a text to score")
+
+    def signature(self, models: Mapping[str, PretrainedModel], vocabulary: TokenizerVocabulary) -> list[str]:
+        """How the models read the text."""
+        return [f"tokens-per-sample:{self._length(models)}", f"counted-in:{Path(self._counted_in).name}"]
 
     @torch.no_grad()
-    def score(self, model: PretrainedModel, text: str, place: torch.device, name: str) -> Iterator[Chunk]:
+    def score(
+        self, models: Mapping[str, PretrainedModel], name: str, vocabulary: TokenizerVocabulary, device: torch.device
+    ) -> Iterator[Chunk]:
         """All tokens but the first of each block; so their mean is the loss of transformers over the same blocks."""
+        model, length = models[name], self._length(models)
         try:
             from transformers import AutoModelForCausalLM
 
@@ -210,17 +256,36 @@ class PlainText:
                 f"{model}: transformers cannot load its model ({first_line(error)}); expected a causal language model, "
                 "and pip install '.[transformers]'"
             ) from error
-        network.to(place).eval()
-        blocks = [block for block in self._tokens(text).split(self.length) if len(block) > 1]
+        network.to(device).eval()
+        blocks = [block for block in self._tokens(vocabulary).split(length) if len(block) > 1]
         for block in tqdm(blocks, desc=name, unit="block", disable=None, leave=False):
-            logits = network(input_ids=block[None].to(place)).logits[0, :-1]  # (T − 1) x V
+            logits = network(input_ids=block[None].to(device)).logits[0, :-1]  # (T − 1) x V
             rows = max(1, CHUNK_ELEMENTS // logits.size(1))
-            for chunk, target in zip(logits.split(rows), block[1:].to(place).split(rows), strict=True):
+            for chunk, target in zip(logits.split(rows), block[1:].to(device).split(rows), strict=True):
                 yield chunk.float().log_softmax(1), target
 
-    def _tokens(self, text: str) -> Tensor:
-        """(N,) int64, the tokens of a file."""
-        return torch.cat([torch.zeros(0, dtype=torch.int64), *map(torch.from_numpy, self.vocabulary.encode_file(text))])
+    def _length(self, models: Mapping[str, PretrainedModel]) -> int:
+        """Tokens of a block."""
+        limits = [model.positions for model in models.values() if model.positions is not None]
+        positions = min(limits, default=MAX_BLOCK)
+        length = min(positions, MAX_BLOCK) if self.tokens_per_sample is None else self.tokens_per_sample
+        if length < 2 or (limits and length > positions):
+            raise UserError(f"--tokens-per-sample: expected 2 to {positions} (the model's positions), got {length}")
+        return length
+
+    def _tokens(self, vocabulary: TokenizerVocabulary) -> Tensor:
+        """(N,) int64, the tokens of the file."""
+        blocks = map(torch.from_numpy, vocabulary.encode_file(self.text))
+        return torch.cat([torch.zeros(0, dtype=torch.int64), *blocks])
+
+
+Text = BinarizedText | PlainText
+"""What models are scored on; both have the same methods."""
+
+
+def _carrying_state(models: Mapping[str, Checkpoint]) -> list[str]:
+    """The names of the models that read a split as one text, and carry their state from block to block."""
+    return [name for name, model in models.items() if model.task_options["_name"] == STREAMS]
 
 
 @torch.no_grad()
@@ -235,22 +300,22 @@ def _log_probs(model: Any, task: Any, sample: dict[str, Any], cache: ContinuousC
     device = next(model.parameters()).device
     sample = sample if device.type == "cpu" else utils.move_to_cuda(sample, device=device)
     target = sample["target"]  # B x T
-    kept = target != task.target_dictionary.pad()
+    is_scored = target != task.target_dictionary.pad()
     if getattr(getattr(task, "args", None), "add_bos_token", False):
-        kept &= target != task.target_dictionary.bos()
-    target = target[kept]  # N
+        is_scored &= target != task.target_dictionary.bos()
+    target = target[is_scored]  # N
     decoder, layer, is_called = model.decoder, getattr(model.decoder, "output_layer", None), []
     if layer is not None:  # for this call it returns what it is given
         decoder.output_layer = lambda features: is_called.append(True) or features
     try:
-        found = model(**sample["net_input"])[0][kept]  # N x D; or N x V, of a decoder that forms logits elsewhere
+        features = model(**sample["net_input"])[0][is_scored]  # N x D; or N x V, of a decoder with logits of its own
     finally:
         if layer is not None:
             del decoder.output_layer  # so that the method of the class is found again
     if cache is not None and not is_called:
         raise UserError(f"--cache-size: found {type(model).__name__}, whose logits do not come from `output_layer`")
     rows = max(1, CHUNK_ELEMENTS // len(task.target_dictionary))
-    for chunk, targets in zip(found.split(rows), target.split(rows), strict=True):
+    for chunk, targets in zip(features.split(rows), target.split(rows), strict=True):
         output = layer(chunk[None]) if is_called else chunk[None]  # 1 x n x V, or features for an adaptive softmax
         log_probs = model.get_normalized_probs((output, {}), log_probs=True)[0]  # n x V
         yield (log_probs if cache is None else cache.add(chunk, targets, log_probs)), targets

@@ -187,8 +187,8 @@ def _groups(result: Result) -> list[Block]:
 def _perplexity(report: ReportInputs) -> Result:
     if not report.runs[0].checkpoint.is_language_model:
         raise NotShown("these are no language models")
-    options = report.chosen("split", "tokens_per_sample", "device")
-    return report.kept(evaluation.perplexity, report.checkpoints, report.data, **options)
+    text = evaluation.BinarizedText(report.data, **report.chosen("split", "tokens_per_sample"))
+    return report.kept(evaluation.perplexity, report.checkpoints, text, **report.chosen("device"))
 
 
 def _isotropy(report: ReportInputs) -> Result:

@@ -10,6 +10,7 @@ import functools
 import itertools
 import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,13 +90,23 @@ def _opened_and_data(workspace: Workspace, model: Model) -> tuple[dict[str, Chec
 
 
 def perplexity(
-    workspace: Workspace, method: Method, *, split: str = "test", groups: str = "types", **options: Any
+    workspace: Workspace,
+    method: Method,
+    *,
+    split: str = "test",
+    calibrate: str | None = None,
+    groups: str = "types",
+    **options: Any,
 ) -> Result:
-    """Perplexity, Uniq and isotropy by frequency group: `evaluation.perplexity` with its options."""
+    """Perplexity, Uniq and isotropy by frequency group, of a split; with options of `evaluation.BinarizedText`."""
+    from agg_fairseq.awd_lstm.continuous_cache import CacheOptions
+    from agg_fairseq.evaluation import BinarizedText
+
     models, data = _opened_and_data(workspace, method.model)
-    if method.cache is not None:
-        options["cache"] = method.cache
-    return _kept(workspace, method.model, "perplexity", models, data, split=split, groups=groups, **options)
+    cache = None if method.cache is None else CacheOptions(*method.cache)
+    text = BinarizedText(data, split, cache=cache, **options)
+    fitted_on = None if calibrate is None else replace(text, split=calibrate)
+    return _kept(workspace, method.model, "perplexity", models, text, calibrate=fitted_on, groups=groups)
 
 
 COMPARED = [

@@ -34,7 +34,7 @@ def test_checkpoint_works_in_stock_eval_lm_and_ours_agrees(lm_data, lm_runs, tmp
     for options in ((), ("--sample-break-mode", "eos"), ("--context-window", "8")):
         arguments = (lm_data, "--path", checkpoint, "--gen-subset", "test", *options)
         (expected,) = perplexities(run_command("fairseq-eval-lm", *arguments, *BLOCKS))
-        run_command("agg-fairseq", "eval-lm", *arguments, *BLOCKS[:-1], "--json", output)
+        run_command("agg-fairseq", "eval-lm", checkpoint, "--data", lm_data, *options, *BLOCKS[:-1], "--json", output)
         found = json.loads(output.read_text())["checkpoints"][0]["perplexity"]["total"]
         assert found == pytest.approx(expected, abs=0.006)
 

@@ -74,10 +74,11 @@ def test_evaluation_is_that_of_the_log_and_needs_no_training_data(
     """The perplexity of fairseq-eval-lm and of our eval-lm, which alone counts tokens; texts; the name of W."""
     checkpoint, log = lm_runs_of_kinds[kind]
     expected = pytest.approx(float(re.findall(r'"valid_ppl": "([\d.]+)"', log)[-1]), abs=0.011)
-    split = ("--path", checkpoint, "--gen-subset", "valid", "--tokens-per-sample", 16, *SENTENCES)
-    printed = called("eval_lm", bare[0], *split, *EVALUATION, "--softmax-batch", 20)
+    blocks = ("--tokens-per-sample", 16, *SENTENCES)
+    split = ("--path", checkpoint, "--gen-subset", "valid")
+    printed = called("eval_lm", bare[0], *split, *blocks, *EVALUATION, "--softmax-batch", 20)
     assert float(re.search(r"Perplexity: ([\d.]+)", printed)[1]) == expected
-    run(capsys, "eval-lm", lm_data, *split, "--json", tmp_path / "eval.json")
+    run(capsys, "eval-lm", checkpoint, "--data", lm_data, "--split", "valid", *blocks, "--json", tmp_path / "eval.json")
     assert json.loads((tmp_path / "eval.json").read_text())["checkpoints"][0]["perplexity"]["total"] == expected
     name = f"{LAYER}.weight{'(tied)+log-unigram' if kind == 'unigram' else ''}|"
     assert name in run(capsys, "isotropy", checkpoint)

@@ -12,7 +12,7 @@ from agg_fairseq.awd_lstm.continuous_cache import CacheOptions
 from agg_fairseq.awd_lstm.streams import StreamDataset
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.decoding import continuation
-from agg_fairseq.evaluation import generate_texts, perplexity
+from agg_fairseq.evaluation import BinarizedText, generate_texts, perplexity
 from agg_fairseq.fairseq_glue.output_layer import float32_copies
 from agg_fairseq.models.from_checkpoint import build_model
 from tests.commands import one_line
@@ -240,7 +240,7 @@ def test_evaluation_carries_the_state_over_blocks(lm_data, awd_run):
     """As fairseq-eval-lm does; and texts are generated."""
     path = awd_run / "checkpoint_best.pt"
     for length in (None, 5, 200):
-        result = perplexity({"awd": Checkpoint(path)}, lm_data, tokens_per_sample=length)
+        result = perplexity({"awd": Checkpoint(path)}, BinarizedText(lm_data, tokens_per_sample=length))
         assert result["awd"]["PPL total"] == pytest.approx(reference(awd_run, lm_data), rel=1e-5)
         assert "|state:carried(awd)|" in result.signature
     options = ("--path", path, "--task", "language_modeling_streams", "--tokens-per-sample", 12, "--cpu")
@@ -255,13 +255,14 @@ def test_evaluation_with_a_cache(lm_data, awd_run, lm_runs):
     cache = CacheOptions(30, 0.5, 0.2)
     paths = {"awd": awd_run / "checkpoint_best.pt", "mle": lm_runs / "mle" / "checkpoint_best.pt"}
     checkpoints = {name: Checkpoint(path) for name, path in paths.items()}
-    result = perplexity(checkpoints, lm_data, tokens_per_sample=16, cache=cache)
+    result = perplexity(checkpoints, BinarizedText(lm_data, tokens_per_sample=16, cache=cache))
     assert result["awd"]["PPL total"] == pytest.approx(reference(awd_run, lm_data, cache), rel=1e-5)
     assert "|cache:30,theta=0.5,lambda=0.2|" in result.signature
     for evaluated in result.details["checkpoints"]:
         assert evaluated["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
-    without = perplexity(checkpoints, lm_data, tokens_per_sample=16)
-    none = perplexity(checkpoints, lm_data, tokens_per_sample=16, cache=CacheOptions(30, 0.5, 0.0))
+    without = perplexity(checkpoints, BinarizedText(lm_data, tokens_per_sample=16))
+    no_share = BinarizedText(lm_data, tokens_per_sample=16, cache=CacheOptions(30, 0.5, 0.0))
+    none = perplexity(checkpoints, no_share)
     for name in checkpoints:
         assert none[name]["PPL total"] == pytest.approx(without[name]["PPL total"], rel=1e-5)
         assert result[name]["PPL total"] != pytest.approx(without[name]["PPL total"], rel=1e-3)

@@ -41,7 +41,7 @@ def test_bad_checkpoints_are_one_line(good_checkpoint, lm_data, tmp_path, capsys
     if write is not None:
         write(tmp_path / name)
     for command in (
-        ("eval-lm", lm_data, "--path", name, "--json", "new.json"),
+        ("eval-lm", name, "--data", lm_data, "--json", "new.json"),
         ("plot", "singular-values", name, "--output", "out.png"),
     ):
         error = refused(capsys, *command)
@@ -60,7 +60,7 @@ def test_bad_checkpoints_are_one_line(good_checkpoint, lm_data, tmp_path, capsys
 )
 def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, capsys, change, words):
     path = changed(good_checkpoint, tmp_path / "changed.pt", change)
-    assert words in refused(capsys, "eval-lm", lm_data, "--path", path)
+    assert words in refused(capsys, "eval-lm", path, "--data", lm_data)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, ca
         (["--tokens-per-sample", "0"], "--tokens-per-sample: expected at least 1, got 0"),
         (["--context-window", "16"], "--context-window: expected 0 to 15"),
         (["--max-tokens", "4"], "--max-tokens: expected 16 (--tokens-per-sample) to 2^31 - 1"),
-        (["--gen-subset", "dev"], "dev.bin"),
-        (["--cache-theta", "0.5"], "--cache-theta: found it without --cache-size"),
+        (["--split", "dev"], "dev.bin"),
+        (["--cache-theta", "0.5"], "found one of them without --cache-size"),
         (["--name", "a", "b"], "2 names for 1"),
         (["nowhere"], "no such folder"),
         (["."], "found no dict.txt"),
@@ -81,12 +81,12 @@ def test_bad_values_of_eval_lm(lm_data, good_checkpoint, tmp_path, capsys, monke
     monkeypatch.chdir(tmp_path)
     shutil.copy(good_checkpoint, "c.pt")
     data, options = (lm_data, arguments) if arguments[0].startswith("--") else (arguments[0], ())
-    assert words in refused(capsys, "eval-lm", data, "--path", "c.pt", *options)
+    assert words in refused(capsys, "eval-lm", "c.pt", "--data", data, *options)
 
 
 def test_blocks_of_different_lengths_are_not_compared(lm_data, good_checkpoint, tmp_path, capsys):
     other = changed(good_checkpoint, tmp_path / "o.pt", lambda state: state["cfg"]["task"].update(tokens_per_sample=8))
-    error = refused(capsys, "eval-lm", lm_data, "--path", good_checkpoint, other)
+    error = refused(capsys, "eval-lm", good_checkpoint, other, "--data", lm_data)
     assert "trained on 16, 8 tokens per block" in error
 
 
@@ -94,12 +94,12 @@ def test_blocks_of_different_lengths_are_not_compared(lm_data, good_checkpoint, 
 def test_damaged_data(lm_data, good_checkpoint, tmp_path, capsys, damage):
     data = shutil.copytree(lm_data, tmp_path / "bin")
     (data / damage).write_bytes(b"" if damage != "dict.txt" else b"word without count\n")
-    refused(capsys, "eval-lm", data, "--path", good_checkpoint)
+    refused(capsys, "eval-lm", good_checkpoint, "--data", data)
 
 
 def test_mistakes_with_options(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
-        main(["eval-lm", "x", "--path", "y", "--sample-break-mode", "words"])
+        main(["eval-lm", "x", "--data", "y", "--sample-break-mode", "words"])
     assert stop.value.code == 2 and "'words'" in capsys.readouterr().err
     assert ".png, .svg, .pdf" in refused(capsys, "plot", "singular-values", "c.pt", "--output", tmp_path / "x.docx")
     assert "File name too long" in refused(capsys, "isotropy", "x\n" * 300)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from agg_fairseq.checkpoints import Checkpoint
-from agg_fairseq.evaluation import perplexity
+from agg_fairseq.evaluation import BinarizedText, perplexity
 from tests.commands import refused, run, save_model, table
 from tests.conftest import called
 from tests.small_trainings import COMMON, F2_LM, MT, TIED
@@ -33,7 +33,7 @@ def test_language_model(trained, lm_data, tmp_path, capsys):
     assert values["softmax"]["kl"] == 0 <= values["fitted"]["kl"] < values["mean"]["kl"]
     assert fitted == pytest.approx(softmax, rel=0.05)
     checkpoints = {"before": Checkpoint(trained), "after": Checkpoint(output)}
-    evaluated = perplexity(checkpoints, lm_data, split="valid", device="cpu")
+    evaluated = perplexity(checkpoints, BinarizedText(lm_data, "valid"), device="cpu")
     assert evaluated["before"]["PPL total"] == pytest.approx(softmax, rel=1e-2)
     assert evaluated["after"]["PPL total"] == pytest.approx(softmax, rel=0.05)
     arguments = (*F2_LM, *COMMON, TIED, "--criterion", "f2_softmax", "--max-update", 2)

@@ -25,7 +25,7 @@ def test_a_command_opens_each_checkpoint_once(lm_runs, lm_data, mt_data, tmp_pat
     (tmp_path / "pairs").write_text("w0\tw1\t3\nw2\tw3\t1\nw4\tw5\t2\n")
     data, output = ("--data", lm_data), ("--output", tmp_path / "output")
     for command, *arguments in (
-        ("eval-lm", lm_data, "--path", *paths),
+        ("eval-lm", *paths, *data),
         ("generate-lm", lm_data, "--path", paths[0], *output, "--prefix-length", 5, "--length", 9),
         ("isotropy", *paths, *data),
         ("neighbors", *paths, *data, "--words", "w1"),

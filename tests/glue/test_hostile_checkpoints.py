@@ -100,7 +100,7 @@ def place(tmp_path, lm_data):
     (tmp_path / "links").write_text("0-0\n")
     data = ("--data", lm_data)
     return path, {
-        "eval-lm": ("eval-lm", lm_data, "--path", path, "--json", output),
+        "eval-lm": ("eval-lm", path, *data, "--json", output),
         "generate-lm": ("generate-lm", lm_data, "--path", path, "--output", output),
         "isotropy": ("isotropy", path, "--json", output),
         "isotropy, groups": ("isotropy", path, *data, "--json", output),

@@ -11,10 +11,10 @@ from agg_fairseq.checkpoints import Checkpoint, open_checkpoints
 from agg_fairseq.cli.main import main
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
-from agg_fairseq.evaluation import calibrate, perplexity
+from agg_fairseq.evaluation import BinarizedText, PlainText, calibrate, perplexity
 from agg_fairseq.evaluation.perplexity import COMPARED
 from agg_fairseq.models.from_checkpoint import build_model
-from tests.commands import changed, save_model
+from tests.commands import changed, refused, run, save_model
 from tests.conftest import called
 from tests.small_trainings import F2_LM, LM, MT
 
@@ -60,7 +60,8 @@ def test_against_the_definition(kind, lm_data, mt_data, tmp_path):
     if kind == "translation":  # its rare words are all of the source
         data, pair, fitted_on = mt_data, ("en", "de"), None
     checkpoint = random_checkpoint(tmp_path / "model.pt", data, KINDS[kind])
-    result = perplexity({"model": checkpoint}, data, split="valid", calibrate=fitted_on, device="cpu")
+    fitted = fitted_on and BinarizedText(data, fitted_on)
+    result = perplexity({"model": checkpoint}, BinarizedText(data, "valid"), calibrate=fitted, device="cpu")
     row, found = result["model"], result.details["checkpoints"][0]
     assert (row["IsoScore"] is None) == (kind == "adaptive")
 
@@ -91,7 +92,7 @@ def test_against_the_definition(kind, lm_data, mt_data, tmp_path):
 
 
 def test_the_table(runs, lm_data):
-    result = perplexity(runs, lm_data, split="valid", device="cpu")
+    result = perplexity(runs, BinarizedText(lm_data, "valid"), device="cpu")
     assert list(result.rows) == ["mle", "agg", "human"]
     mle, human = result["mle"], result["human"]
     assert mle["PPL total"] == result.details["checkpoints"][0]["perplexity"]["total"]
@@ -106,8 +107,8 @@ def test_the_table(runs, lm_data):
 
 def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
     """No tensor of a batch is larger than a chunk of logits or than W, and the numbers are the same."""
-    options = {"split": "valid", "calibrate": "test", "device": "cpu"}
-    whole, sizes = perplexity({"agg": runs["agg"]}, lm_data, **options), []
+    text, options = BinarizedText(lm_data, "valid"), {"calibrate": BinarizedText(lm_data), "device": "cpu"}
+    whole, sizes = perplexity({"agg": runs["agg"]}, text, **options), []
     monkeypatch.setattr(sys.modules["agg_fairseq.evaluation.scoring"], "CHUNK_ELEMENTS", 7 * 64)
 
     class Sizes(TorchDispatchMode):
@@ -117,33 +118,39 @@ def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
             return found
 
     with Sizes():
-        chunked = perplexity({"agg": runs["agg"]}, lm_data, **options)
+        chunked = perplexity({"agg": runs["agg"]}, text, **options)
     assert chunked["agg"] == pytest.approx(whole["agg"], rel=1e-6)
     assert max(sizes) < chunked.details["checkpoints"][0]["tokens"] * 64, "the logits of the whole batch"
 
 
-def test_refused(runs, lm_data, mt_data, lm_runs, tmp_path):
+def test_refused(runs, lm_data, mt_data, tmp_path):
     translation = {"mt": random_checkpoint(tmp_path / "mt.pt", mt_data, KINDS["translation"])}
-    for checkpoints, data, options, message in (
-        ({"human": runs["mle"]}, lm_data, {}, "found 'human', a row of its own"),
-        (runs, lm_data, {"calibrate": "dev"}, "found no split 'dev'"),
-        (runs, lm_data, {"train_text": "train.txt"}, "--train-text: found it without --text"),
-        (runs, None, {"text": "test.txt", "context_window": 8}, "found one of them with --text"),
-        (translation, mt_data, {"tokens_per_sample": 16}, "with a translation model, which scores pairs of sentences"),
+    text, pairs = BinarizedText(lm_data), BinarizedText(mt_data, tokens_per_sample=16)
+    for models, scored, fitted_on, message in (
+        ({"human": runs["mle"]}, text, None, "found 'human', a row of its own"),
+        (runs, text, BinarizedText(lm_data, "dev"), "found no split 'dev'"),
+        (runs, PlainText("test.txt"), None, "--text: found it with a checkpoint of fairseq-train"),
+        (translation, pairs, None, "with a translation model, which scores pairs of sentences"),
     ):
         with pytest.raises(UserError, match=message):
-            perplexity(checkpoints, data, **options)
+            perplexity(models, scored, calibrate=fitted_on)
 
 
 def test_the_command(lm_runs, lm_data, tmp_path, capsys):
-    arguments = ["eval-lm", str(lm_data), "--path", str(lm_runs / "mle"), "--gen-subset", "valid"]
+    start = ("eval-lm", lm_runs / "mle", "--split", "valid")
     headers = []
-    for options in ((), ("--full",), ("--calibrate", "test", "--json", str(tmp_path / "o.json"))):
-        assert main([*arguments, *options]) == 0
-        headers.append([cell.strip() for cell in capsys.readouterr().out.splitlines()[0].split("|")[2:-1]])
+    for options in ((), ("--full",), ("--calibrate", "test", "--json", tmp_path / "o.json")):
+        printed = run(capsys, *start, "--data", lm_data, *options)
+        headers.append([cell.strip() for cell in printed.splitlines()[0].split("|")[2:-1]])
     assert headers[0] == list(COMPARED[:6]) and headers[2] == list(COMPARED)
     assert {"PPL rare", "PPL group rare", "Uniq total", "I(W−μ)"} < set(headers[1])
     assert set(json.loads((tmp_path / "o.json").read_text())["checkpoints"][0]["offsets"]) == set(GROUPS)
+    for options, message in (
+        ((), "--data: found none"),
+        (("--data", lm_data, "--train-text", "train.txt"), "--train-text: found it without --text"),
+        (("--text", "test.txt", "--context-window", 8), "found one of them with --text"),
+    ):
+        assert message in refused(capsys, *start, *options)
 
 
 # `agg-fairseq calibrate`: a checkpoint with one offset per group, which every tool loads.
@@ -166,8 +173,8 @@ def test_the_checkpoint_is_the_calibrated_model(kind, lm_data, tmp_path, capsys)
     assert "| as it was " in capsys.readouterr().out
     after = Checkpoint(tmp_path / "after.pt")
     expected, found = (
-        perplexity({"m": checkpoint}, lm_data, split="valid", calibrate="test", device="cpu")
-        for checkpoint in (before, after)
+        perplexity({"m": model}, BinarizedText(lm_data, "valid"), calibrate=BinarizedText(lm_data), device="cpu")
+        for model in (before, after)
     )
     offsets = found.details["checkpoints"][0]["offsets"]
     assert list(offsets.values()) == pytest.approx([0, 0, 0], abs=1e-4)  # those that are left
@@ -199,7 +206,7 @@ def test_a_checkpoint_in_half_precision(lm_runs, lm_data, tmp_path):
     )
     result = calibrate(Checkpoint(half), lm_data, tmp_path / "after.pt", split="test", device="cpu")
     after = Checkpoint(tmp_path / "after.pt")
-    found = perplexity({"m": after}, lm_data, split="test", device="cpu")["m"]
+    found = perplexity({"m": after}, BinarizedText(lm_data), device="cpu")["m"]
     for column in ("PPL rare", "PPL total", "E/O rare"):
         assert found[column] == pytest.approx(result["calibrated"][column], rel=1e-5)
     assert not {"best", "val_loss"} & set(after.state["extra_state"])

@@ -33,7 +33,7 @@ def eval_json(lm_runs, lm_data, tmp_path_factory):
     """What eval-lm says of both runs, and of a third with another rare fraction (the same weights)."""
     path = tmp_path_factory.mktemp("eval") / "eval.json"
     checkpoints = [lm_runs / name / "checkpoint_last.pt" for name in ("mle", "agg")]
-    assert main(["eval-lm", str(lm_data), "--path", *map(str, checkpoints), "--json", str(path)]) == 0
+    assert main(["eval-lm", *map(str, checkpoints), "--data", str(lm_data), "--json", str(path)]) == 0
     mle, agg = json.loads(path.read_text())["checkpoints"]
     other = agg | {"criterion": agg["criterion"] | {"agg_rare_fraction": 0.6}}
     return changed(path, path, ("checkpoints", [mle, agg, other]))

@@ -4,7 +4,7 @@ import pytest
 
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.errors import UserError
-from agg_fairseq.evaluation import perplexity
+from agg_fairseq.evaluation import BinarizedText, PlainText, perplexity
 from tests.small_transformers import VOCABULARY, gpt2, save_word_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -25,14 +25,13 @@ def test_refused(lm_runs, lm_data, tmp_path):
     text, empty = tmp_path / "text", tmp_path / "empty"
     text.write_text("w1 w2 w3\n")
     empty.write_text("w1\n")
-    for models, options, message in (
-        (good, {"data": lm_data}, "found a model of transformers; give the text to score by --text FILE"),
-        (of_fairseq, {"text": text}, "--text: found it with a checkpoint of fairseq-train"),
-        (of_fairseq, {}, "found no DATA"),
-        (good, {"text": text, "tokens_per_sample": 33}, "expected 2 to 32 .the model's positions., got 33"),
-        (good, {"text": empty, "train_text": text}, "found fewer than 2 tokens"),
-        (beyond, {"text": text}, "found 5 tokens beyond the 61 rows of the embedding"),
-        (broken, {"text": text}, "transformers cannot load its model"),
+    for models, scored, message in (
+        (good, BinarizedText(lm_data), "found a model of transformers; give the text to score by --text FILE"),
+        (of_fairseq, PlainText(text), "--text: found it with a checkpoint of fairseq-train"),
+        (good, PlainText(text, tokens_per_sample=33), "expected 2 to 32 .the model's positions., got 33"),
+        (good, PlainText(empty, text), "found fewer than 2 tokens"),
+        (beyond, PlainText(text), "found 5 tokens beyond the 61 rows of the embedding"),
+        (broken, PlainText(text), "transformers cannot load its model"),
     ):
         with pytest.raises(UserError, match=message):
-            perplexity(models, **options)
+            perplexity(models, scored)

@@ -64,7 +64,7 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
         assert main([*map(str, arguments), "--text", str(text), "--json", str(tmp_path / "found.json")]) == 0
         return json.loads((tmp_path / "found.json").read_text())
 
-    (found,) = measured("eval-lm", "--path", tmp_path / kind, "--calibrate", text)["checkpoints"]
+    (found,) = measured("eval-lm", tmp_path / kind, "--calibrate", text)["checkpoints"]
     assert found["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
     assert found["calibrated_perplexity"]["total"] <= found["perplexity"]["total"]
     with torch.no_grad():

@@ -44,7 +44,7 @@ def place(tmp_path):
 
 
 NEED_FAIRSEQ = (
-    "eval-lm {}/data --path {}/lm",
+    "eval-lm {}/lm --data {}/data",
     "generate-lm {}/data --path {}/lm --output {}/out",
     "isotropy {}/lm --data {}/data",
     "neighbors {}/lm --data {}/data --words a",
