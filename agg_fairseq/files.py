@@ -44,12 +44,12 @@ def read_json_object(path: str | Path, expected: str) -> dict[str, Any]:
     """Reads a file that holds a JSON object; `expected` says what it should be, for errors."""
     try:
         with open_file(path, encoding="utf-8") as file:
-            found = json.load(file)
+            value = json.load(file)
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: unreadable ({first_line(error)}); expected {expected}") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: found a JSON {type(found).__name__}; expected {expected}")
-    return found
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: found a JSON {type(value).__name__}; expected {expected}")
+    return value
 
 
 def atomic_write(path: str | Path, write: Callable[[Path], object]) -> None:

@@ -19,13 +19,13 @@ def unique_names(paths: Sequence[str | Path], names: Sequence[str] | None, defau
     if names and len(names) != len(paths):
         raise UserError(f"--name: found {len(names)} names for {len(paths)} files; give one name each")
     if names:
-        found = list(names)
+        chosen = list(names)
     else:
         full = [(path, path.resolve()) for path in map(Path, paths)]
-        found = [{"folder": real.parent.name, "name": real.name, "stem": path.stem}[default] for path, real in full]
-        found = found if len(set(found)) == len(found) else [str(path) for path in paths]
-    twice = next((name for index, name in enumerate(found) if name in found[:index]), None)
+        chosen = [{"folder": real.parent.name, "name": real.name, "stem": path.stem}[default] for path, real in full]
+        chosen = chosen if len(set(chosen)) == len(chosen) else [str(path) for path in paths]
+    twice = next((name for index, name in enumerate(chosen) if name in chosen[:index]), None)
     if twice is not None:
         what = f"--name: found the name {twice!r}" if names else f"found {twice}"
         raise UserError(f"{what} twice; expected each once")
-    return found
+    return chosen

@@ -51,9 +51,9 @@ def follow(name: str, lines: Iterable[bytes], screen: IO[str], copy: IO[bytes], 
 
 def _logged(text: str) -> dict[str, Any]:
     """The numbers of a line, those of validation under the same names; none where it has none."""
-    found = LOGGED.search(text)
+    match = LOGGED.search(text)
     try:
-        logged = json.loads(found[1]) if found else {}
+        logged = json.loads(match[1]) if match else {}
     except ValueError:  # text in braces
         return {}
     return {key.removeprefix("valid_"): value for key, value in logged.items()}

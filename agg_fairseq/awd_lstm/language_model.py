@@ -87,8 +87,8 @@ class AwdLSTMDecoder(FairseqIncrementalDecoder):
             self.carried.pop(True, None)
         self.penalty = None
         if self.training and (self.alpha or self.beta):
-            kept = tokens != self.dictionary.pad()
-            self.penalty = activation_penalty(features, raw, kept, alpha=self.alpha, beta=self.beta)
+            is_token = tokens != self.dictionary.pad()
+            self.penalty = activation_penalty(features, raw, is_token, alpha=self.alpha, beta=self.beta)
         return (features if features_only else self.output_layer(features)), {}
 
     def output_layer(self, features: Tensor) -> Tensor:

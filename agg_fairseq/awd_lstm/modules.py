@@ -85,7 +85,7 @@ class AwdLSTM(nn.Module):
         return x.transpose(0, 1), raw.transpose(0, 1), tuple(after)
 
 
-def activation_penalty(dropped: Tensor, raw: Tensor, kept: Tensor, *, alpha: float, beta: float) -> Tensor:
+def activation_penalty(dropped: Tensor, raw: Tensor, is_token: Tensor, *, alpha: float, beta: float) -> Tensor:
     r"""Activation and temporal activation regularization (Merity et al. 2018, Sec. 4.6).
 
     `α · mean (m ⊙ h_t)² + β · mean (h_{t+1} − h_t)²`, over positions and units: the paper writes L2 norms, and the
@@ -100,7 +100,7 @@ def activation_penalty(dropped: Tensor, raw: Tensor, kept: Tensor, *, alpha: flo
     Returns:
         A scalar, in nats per token.
     """
-    pairs = kept[:, 1:]
-    size = (dropped.float().square().mean(-1) * kept).sum() / kept.sum()
+    pairs = is_token[:, 1:]
+    size = (dropped.float().square().mean(-1) * is_token).sum() / is_token.sum()
     change = ((raw[:, 1:] - raw[:, :-1]).float().square().mean(-1) * pairs).sum() / pairs.sum().clamp(min=1)
     return alpha * size + beta * change

@@ -90,16 +90,16 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
         self._decoder = unwrapped(model).decoder
         saved, self._saved = self._saved, None
         if saved is not None and sample["net_input"]["continues"]:
-            workers, rows, place = self.args.distributed_world_size, len(sample["target"]), next(model.parameters())
+            workers, rows, parameter = self.args.distributed_world_size, len(sample["target"]), next(model.parameters())
             # Checkpoints of version 0.2.0 do not have the number of streams, which on one worker is that of the rows.
-            found = {len(part) for layer in saved["carried"] for part in layer} | {saved.get("streams", rows)}
-            if workers == 1 and found == {rows}:
-                state = tuple((h.to(place), c.to(place)) for h, c in saved["carried"])
+            streams = {len(part) for layer in saved["carried"] for part in layer} | {saved.get("streams", rows)}
+            if workers == 1 and streams == {rows}:
+                state = tuple((h.to(parameter), c.to(parameter)) for h, c in saved["carried"])
                 self._decoder.carried = {**self._decoder.carried, True: state}
             else:
                 logger.warning(
-                    f"{NAME}: the checkpoint has the states of {min(found)} of {max(found)} streams, and this training "
-                    f"has {workers * rows}: the states of all streams begin with zeros"
+                    f"{NAME}: the checkpoint has the states of {min(streams)} of {max(streams)} streams, and this "
+                    f"training has {workers * rows}: the states of all streams begin with zeros"
                 )
         if next(model.parameters()).grad is None:  # a new update, or a new attempt after an overflow
             self._lengths = []

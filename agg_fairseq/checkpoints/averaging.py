@@ -22,8 +22,7 @@ NAMES = {
 }
 """How fairseq names what it saves: as a pattern of which the group is the number to sort by, and as errors say it."""
 WITHOUT_MEAN = ("class_of_token", "counts")
-"""Entries of the output layers of this package that are saved as floating-point numbers and are no weights: the class
-of each token, and the counts that a log-unigram bias starts from."""
+"""Floating-point entries of our output layers that are not averaged: class of each token, counts of a unigram bias."""
 
 
 def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Path) -> Result:
@@ -60,7 +59,7 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
     atomic_write(output, lambda temporary: torch.save(state, temporary))
     return Result(
         columns=[Column("updates", digits=0), Column("validation loss", "bits", 3)],
-        rows={one["name"]: [one["updates"], one["validation_loss"]] for one in described},
+        rows={row["name"]: [row["updates"], row["validation_loss"]] for row in described},
         signature=f"checkpoints:{len(checkpoints)}|mean:float64|version:{__version__}",
         details={"checkpoints": described},
     )
@@ -92,8 +91,7 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
 
     Summed in float64, one parameter after the other: beside the tensors that are given, which may be mapped from files,
     only the result and one parameter in float64 take memory. Parameters that share memory in all models do so in the
-    result too. What is no floating-point number, and what is listed in `WITHOUT_MEAN`, must be the same in all, and so
-    must names and shapes; UserError if they are not.
+    result too. Names, shapes, integers and the entries `WITHOUT_MEAN` must be the same in all; else UserError.
 
     Reference: Vaswani et al. (2017), Sec. 6.1.
     """
@@ -108,25 +106,25 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
             shape, expected = tuple(parameters[name].shape), tuple(value.shape)
             if shape != expected:
                 raise UserError(f"{label}: found {name} of shape {shape}, but {expected} in {first_label}; {remedy}")
-    found: dict[Any, Tensor] = {}
+    mean_of: dict[Any, Tensor] = {}
     averaged = {}
     for name in tqdm(first, desc="averaging", unit="parameter", disable=None, leave=False):
         tensors = {label: parameters[name] for label, parameters in models.items()}
         # Parameters are tied if they lie in the same memory, in the same way, in every model.
-        place = tuple((one.data_ptr(), one.shape, one.stride(), one.dtype) for one in tensors.values())
-        if place not in found:
+        memory = tuple((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors.values())
+        if memory not in mean_of:
             if first[name].is_floating_point() and name.split(".")[-1] not in WITHOUT_MEAN:
                 total = torch.zeros_like(first[name], dtype=torch.float64)
                 for tensor in tensors.values():
                     total += tensor
-                found[place] = total.div_(len(tensors)).to(first[name].dtype)
+                mean_of[memory] = total.div_(len(tensors)).to(first[name].dtype)
             else:
                 for label, tensor in tensors.items():
                     if not torch.equal(tensor.double(), first[name].double()):
                         raise UserError(
-                            f"{label}: found another {name} than in {first_label}; expected checkpoints of one run: "
-                            "what is no weight has no mean"
+                            f"{label}: found another {name} than in {first_label}; expected checkpoints of one run, "
+                            "since this is not a weight that can be averaged"
                         )
-                found[place] = first[name].clone()
-        averaged[name] = found[place]
+                mean_of[memory] = first[name].clone()
+        averaged[name] = mean_of[memory]
     return averaged

@@ -115,15 +115,13 @@ class Checkpoint:
         options = self.task_options
         if self.is_language_model:
             return None
-        if (found := options.get("_name")) != "translation":
-            raise UserError(
-                f"{self.path}: found a model of the task {found}; expected language_modeling or translation"
-            )
+        if (task := options.get("_name")) != "translation":
+            raise UserError(f"{self.path}: found a model of the task {task}; expected language_modeling or translation")
         return options.get("source_lang"), options.get("target_lang")
 
     @property
     def updates(self) -> int:
-        """After how many updates it was saved; 0 where it does not say so."""
+        """The number of updates at which it was saved; 0 where it does not say."""
         return (self.state.get("optimizer_history") or [{}])[-1].get("num_updates", 0)
 
     @cached_property
@@ -133,7 +131,14 @@ class Checkpoint:
         Of a layer with weight normalization, which saves g (V, 1) and v (V, D), it is `w_k = g_k v_k / ‖v_k‖`.
         UserError if there is no embedding of a known name, or if it is no dense matrix of finite numbers.
         """
-        name = next((one for one in OUTPUT_NAMES if one in self.parameters or f"{one}_g" in self.parameters), None)
+        name = next(
+            (
+                weight_name
+                for weight_name in OUTPUT_NAMES
+                if weight_name in self.parameters or f"{weight_name}_g" in self.parameters
+            ),
+            None,
+        )
         if name is None and INPUT_NAME in self.parameters and any(map(self.model_options.get, TYING_OPTIONS)):
             name = INPUT_NAME
         if name is None:
@@ -165,7 +170,7 @@ class Checkpoint:
         return value
 
     def check_vocabulary(self, tokens: int, data: str | Path) -> None:
-        """Raises UserError for a model over another dictionary than that of the folder `data`, of so many tokens."""
+        """Raises UserError unless the embeddings have a row for each of the `tokens` of the dictionary in `data`."""
         for name in (INPUT_NAME, *OUTPUT_NAMES, *(f"{name}_v" for name in OUTPUT_NAMES)):
             rows = self.parameters[name].shape[:1].numel() if name in self.parameters else tokens
             if rows != tokens:
@@ -181,12 +186,12 @@ def options_of(state: Mapping[str, Any], section: str) -> dict[str, Any]:
     In an older checkpoint, all options are together; as those of the model too.
     """
     options = state.get("cfg") or vars(state["args"])
-    found = options if section == "model" and not state.get("cfg") else options.get(section)
-    if isinstance(found, argparse.Namespace):  # of a task or criterion that is not configured by a dataclass
-        found = vars(found)
-    if isinstance(found, str):
-        return {**options, "_name": found}
-    return found if isinstance(found, dict) else {}
+    section_options = options if section == "model" and not state.get("cfg") else options.get(section)
+    if isinstance(section_options, argparse.Namespace):  # of a task or criterion that is not configured by a dataclass
+        section_options = vars(section_options)
+    if isinstance(section_options, str):
+        return {**options, "_name": section_options}
+    return section_options if isinstance(section_options, dict) else {}
 
 
 def checkpoint_file(path: str | Path) -> Path:
@@ -199,10 +204,10 @@ def checkpoint_file(path: str | Path) -> Path:
         )
     if not path.is_dir():
         return path
-    found = next((path / name for name in (BEST, LAST) if (path / name).is_file()), None)
-    if found is None:
+    file = next((path / name for name in (BEST, LAST) if (path / name).is_file()), None)
+    if file is None:
         raise UserError(f"{path}: found neither {BEST} nor {LAST} in it; expected a checkpoint or the folder of a run")
-    return found
+    return file
 
 
 def check_run_folder(folder: Path) -> None:
@@ -223,10 +228,10 @@ def checkpoints_of_run(folder: str | Path, *, opened: Sequence[Checkpoint] = ())
     check_run_folder(folder)
     known = {checkpoint.path: checkpoint for checkpoint in opened}
     paths = sorted(folder.glob("checkpoint*.pt"))
-    found = [known.get(path) or Checkpoint(path, training_state=False) for path in paths]
-    if not found:
+    checkpoints = [known.get(path) or Checkpoint(path, training_state=False) for path in paths]
+    if not checkpoints:
         raise UserError(f"{folder}: found no checkpoint*.pt in it; expected the --save-dir of fairseq-train")
-    by_updates = {checkpoint.updates: checkpoint for checkpoint in found}
+    by_updates = {checkpoint.updates: checkpoint for checkpoint in checkpoints}
     return [by_updates[updates] for updates in sorted(by_updates)]
 
 
@@ -276,8 +281,8 @@ def _load(path: Path) -> dict[str, Any]:
         raise UnreadableCheckpoint(unreadable) from error
     is_checkpoint = isinstance(state, dict) and all(isinstance(state.get(part), kind) for part, kind in PARTS.items())
     if not is_checkpoint or not (state.get("cfg") or state.get("args")):
-        found = ", ".join(map(str, list(state)[:5])) if isinstance(state, dict) else type(state).__name__
-        raise UserError(f"{path}: found {found}; expected a fairseq checkpoint, with its `model` and its `cfg`")
+        contents = ", ".join(map(str, list(state)[:5])) if isinstance(state, dict) else type(state).__name__
+        raise UserError(f"{path}: found {contents}; expected a fairseq checkpoint, with its `model` and its `cfg`")
     if not all(isinstance(value, Tensor) for value in state["model"].values()):
         raise UserError(f"{path}: found something else than tensors in its `model`; expected a checkpoint of fairseq")
     if not all(isinstance(entry, dict) for entry in state.get("optimizer_history") or ()):

@@ -50,10 +50,10 @@ def weights_file(path: Path) -> Path:
     for name in (WEIGHTS, INDEX):
         if (path / name).is_file():
             return path / name
-    others = sorted(one.name for one in path.iterdir() if one.name.endswith((TENSORS_ENDING, INDEX_ENDING, ".bin")))
-    found = f", but {', '.join(others[:SHOWN])}" if others else ""
+    others = sorted(file.name for file in path.iterdir() if file.name.endswith((TENSORS_ENDING, INDEX_ENDING, ".bin")))
+    listed = f", but {', '.join(others[:SHOWN])}" if others else ""
     remedy = "name one of the files" if any(map(is_pretrained, map(Path, others))) else "save it by save_pretrained"
-    raise UserError(f"{path}: found neither {WEIGHTS} nor {INDEX} in it{found}; {remedy}")
+    raise UserError(f"{path}: found neither {WEIGHTS} nor {INDEX} in it{listed}; {remedy}")
 
 
 class PretrainedModel:
@@ -94,7 +94,7 @@ class PretrainedModel:
     @property
     def positions(self) -> int | None:
         """The longest input that the configuration names, in tokens; None if it names none."""
-        return next((found for name in POSITIONS if isinstance(found := self._option(name), int)), None)
+        return next((positions for name in POSITIONS if isinstance(positions := self._option(name), int)), None)
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
@@ -128,10 +128,10 @@ class PretrainedModel:
 
     def _only(self, names: list[str], kind: str) -> str:
         if len(names) != 1:
-            found = ", ".join(names[:SHOWN]) or f"none of a known name among {len(self._file_of):,} parameters"
+            listed = ", ".join(names[:SHOWN]) or f"none of a known name among {len(self._file_of):,} parameters"
             size = self._option("vocab_size")
             rows = f" of {size} rows, the vocab_size of its config.json" if type(size) is int else ""
-            raise UserError(f"{self.path}: found as {kind}{rows}: {found}; expected one; choose it by --matrix NAME")
+            raise UserError(f"{self.path}: found as {kind}{rows}: {listed}; expected one; choose it by --matrix NAME")
         return names[0]
 
     def _candidates(self, names: re.Pattern[str]) -> list[str]:
@@ -150,7 +150,7 @@ class PretrainedModel:
     def _find(self) -> tuple[str, bool]:
         """The name of the output embedding, and whether it is tied."""
         ties, classes = self._option("tie_word_embeddings"), self.configuration.get("architectures")
-        has_output = isinstance(classes, list) and any(str(one).endswith(LANGUAGE_MODELS) for one in classes)
+        has_output = isinstance(classes, list) and any(str(name).endswith(LANGUAGE_MODELS) for name in classes)
         outputs, inputs = next(filter(None, map(self._candidates, OUTPUTS)), []), self._candidates(INPUTS)
         name = self._only(outputs or inputs, "output embedding")
         if not outputs:
@@ -162,7 +162,7 @@ class PretrainedModel:
             )
         if ties is False or not inputs:  # an input embedding with other rows, such as those of prompts, is another one
             return name, bool(ties) and not any(map(INPUTS.fullmatch, self._file_of))
-        same = any(torch.equal(self.tensor(one), self.tensor(name)) for one in inputs)
+        same = any(torch.equal(self.tensor(name), self.tensor(name)) for name in inputs)
         if ties and not same:
             raise UserError(
                 f"{self.path}: found {name} and {inputs[0]}, which differ, but a config.json that says that they are "

@@ -60,13 +60,13 @@ class ParallelSplit:
 def training_pair(data: str | Path, source: str | None = None, target: str | None = None) -> tuple[str, str]:
     """The languages X and Y of the files train.X-Y.X.bin in a folder; `source` or `target` is None if any will do."""
     names = (re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name) for path in sorted(Path(data).glob("*.bin")))
-    found = [(match[1], match[2]) for match in names if match]
-    asked = [pair for pair in found if source in (None, pair[0]) and target in (None, pair[1])]
+    pairs = [(match[1], match[2]) for match in names if match]
+    asked = [pair for pair in pairs if source in (None, pair[0]) and target in (None, pair[1])]
     if len(asked) == 1:
         return asked[0]
     expected = f"train.{source or 'X'}-{target or 'Y'}.{source or 'X'}.bin"
     if not asked:
-        others = f" but {', '.join(map('-'.join, found))}" if found else ""
+        others = f" but {', '.join(map('-'.join, pairs))}" if pairs else ""
         raise UserError(f"{data}: found no {expected}{others}; expected a parallel split of fairseq-preprocess")
     raise UserError(
         f"{data}: found the language pairs {', '.join(map('-'.join, asked))}; choose by --source-lang and --target-lang"
@@ -84,7 +84,7 @@ def load_parallel(data: str | Path, languages: tuple[str, str]) -> ParallelSplit
         count_tokens(data, dictionary, f"{path.name}.{language}")  # refuses damaged files
         sides.append(data_utils.load_indexed_dataset(f"{path}.{language}", dictionary))
     if len(sides[0]) != len(sides[1]):
-        lengths = " and ".join(f"{len(side)} of {one}" for side, one in zip(sides, languages, strict=True))
+        lengths = " and ".join(f"{len(side)} of {language}" for side, language in zip(sides, languages, strict=True))
         raise UserError(f"{path}: found {lengths}; expected as many sentences on both sides; run fairseq-preprocess")
     return ParallelSplit(path, languages, *sides, tuple(map(len, dictionaries)), dictionaries[0].eos())
 
@@ -110,9 +110,9 @@ def read_links(path: str | Path, split: ParallelSplit) -> LinkCounts:
     with open_file(path, "rb") as file, progress as bar:
         for first in range(0, len(split), BLOCK_LINES):
             lines = list(itertools.islice(file, BLOCK_LINES))
-            found, times = np.unique(_codes(lines, split, first, path), return_counts=True)
-            codes, place = np.unique(np.concatenate([codes, found]), return_inverse=True)
-            counts = np.bincount(place, np.concatenate([counts, times]), len(codes)).astype(np.int64)
+            linked, times = np.unique(_codes(lines, split, first, path), return_counts=True)
+            codes, index = np.unique(np.concatenate([codes, linked]), return_inverse=True)
+            counts = np.bincount(index, np.concatenate([counts, times]), len(codes)).astype(np.int64)
             bar.update(len(lines))
     if not len(codes):
         raise UserError(f"{path}: found no link; expected some, as 0-0 1-2")

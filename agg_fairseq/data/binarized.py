@@ -62,14 +62,14 @@ def training_counts(task: Any, split: str) -> Tensor:
         )
     source, target = (getattr(options, f"{side}_lang", None) for side in ("source", "target"))
     suffixes = [f".{source}-{target}.{target}", f".{target}-{source}.{target}"] if target else [""]
-    found = [path for folder in utils.split_paths(data) for path in split_parts(folder, split, suffixes)]
-    if not found:
+    parts = [path for folder in utils.split_paths(data) for path in split_parts(folder, split, suffixes)]
+    if not parts:
         expected = " or ".join(f"{split}{suffix}.bin" for suffix in suffixes)
         raise UserError(f"{data}: found no {expected}; expected the training split of fairseq-preprocess")
-    logger.info(f"counting the target tokens of {len(found)} file(s): {found[0]}.bin …")
+    logger.info(f"counting the target tokens of {len(parts)} file(s): {parts[0]}.bin …")
     dictionary = task.target_dictionary
     whole = getattr(task, "dictionary", None) or dictionary  # that of --output-dictionary-size is its head
-    occurrences = sum(count_tokens(path.parent, whole, path.name) for path in found)
+    occurrences = sum(count_tokens(path.parent, whole, path.name) for path in parts)
     counts = occurrences[: len(dictionary)].clone()
     counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
     logger.info(f"found {int(counts.sum()):,} target tokens")
@@ -78,13 +78,13 @@ def training_counts(task: Any, split: str) -> Tensor:
 
 def split_parts(folder: str | Path, split: str, suffixes: Sequence[str]) -> list[Path]:
     """A split and its continuations `split1`, `split2`, …, each with the first suffix that is there, without `.bin`."""
-    found: list[Path] = []
+    parts: list[Path] = []
     while True:
-        paths = [Path(folder) / f"{split}{len(found) or ''}{suffix}" for suffix in suffixes]
+        paths = [Path(folder) / f"{split}{len(parts) or ''}{suffix}" for suffix in suffixes]
         path = next((path for path in paths if Path(f"{path}.bin").is_file()), None)
         if path is None:
-            return found
-        found.append(path)
+            return parts
+        parts.append(path)
 
 
 def task_name(task: Any) -> str:

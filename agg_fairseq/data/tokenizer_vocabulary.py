@@ -106,11 +106,11 @@ class TokenizerVocabulary(Vocabulary):
     @cached_property
     def tokens(self) -> list[str]:
         """As the tokenizer writes them; a row without a token is named by its number."""
-        found = [f"<row {row}>" for row in range(self.rows)]
+        tokens = [f"<row {row}>" for row in range(self.rows)]
         for token, row in self.tokenizer.get_vocab(with_added_tokens=True).items():
             if row < self.rows:
-                found[row] = token
-        return found
+                tokens[row] = token
+        return tokens
 
     @cached_property
     def special_ids(self) -> list[int]:
@@ -153,7 +153,7 @@ class TokenizerVocabulary(Vocabulary):
             """No tokens if they cannot be told from those of the word before, or leave out a character."""
             encoding = self.encode(context + word)
             start = len(before)
-            covered = {place for begin, end in encoding.offsets[start:] for place in range(begin, end)}
+            covered = {position for begin, end in encoding.offsets[start:] for position in range(begin, end)}
             wanted = range(len(context), len(context) + len(word))
             if encoding.ids[:start] != before or not covered.issuperset(wanted):
                 return []

@@ -17,11 +17,12 @@ LINES = "lines of word<TAB>word<TAB>score"
 def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
     """The files of data sets, each once.
 
-    Asked may be for files; folders with MEN.txt, WS353.txt, RG65.txt, RW.txt or some of them; and these names without
-    `.txt`, also several separated by commas, which are looked for in $AGG_DATA/word-similarity.
+    Args:
+        asked: files; folders with some of MEN.txt, WS353.txt, RG65.txt and RW.txt; or these names without `.txt`, one
+            or several separated by commas, which are looked for in $AGG_DATA/word-similarity.
     """
-    found: list[Path] = []
-    for part in (part for one in map(str, asked) for part in ([one] if os.path.exists(one) else one.split(","))):
+    files: list[Path] = []
+    for part in (part for name in map(str, asked) for part in ([name] if os.path.exists(name) else name.split(","))):
         if part in DATASETS:
             root = os.environ.get("AGG_DATA")
             path = Path(root or "$AGG_DATA") / "word-similarity" / f"{part}.txt"
@@ -30,18 +31,18 @@ def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
                 raise UserError(
                     f"--datasets {part}: found {missing}; put the data set in {path} ({LINES}), or name its file"
                 )
-            found.append(path)
+            files.append(path)
         elif os.path.isdir(part):  # unlike Path.is_dir, False for a name too long for a file
-            files = [path for name in DATASETS if (path := Path(part, f"{name}.txt")).is_file()]
-            if not files:
+            of_folder = [path for name in DATASETS if (path := Path(part, f"{name}.txt")).is_file()]
+            if not of_folder:
                 raise UserError(f"{part}: found none of {', '.join(DATASETS)}, each with .txt; name the files")
-            found += files
+            files += of_folder
         elif os.path.isfile(part):
-            found.append(Path(part))
+            files.append(Path(part))
         else:
             expected = f"expected files, folders, or names of {', '.join(DATASETS)}"
             raise UserError(f"--datasets: found no file {part}; {expected}")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(files))
 
 
 def read_word_pairs(path: str | Path) -> list[tuple[str, str, float]]:

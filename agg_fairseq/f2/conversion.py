@@ -79,9 +79,9 @@ def convert_to_f2(
         raise UserError("--positions, --max-tokens: expected at least 1")
     check_distinct(path=checkpoint.path, output=output)
     parent = architecture(checkpoint, FACTORIZED, "transformer_lm or transformer with the ordinary softmax")
-    place = find_device(device)
+    torch_device = find_device(device)
     model, task = build_model(checkpoint, data)
-    model.to(place)
+    model.to(torch_device)
     try:
         counts = training_counts(task, "train")
         of_token = assign_classes(assignment, classes, counts)
@@ -92,14 +92,14 @@ def convert_to_f2(
     weight = model.decoder.output_projection.weight.detach()
     check_finite(checkpoint.path, {"the output embedding": weight})
 
-    token_classes = TokenClasses.of(of_token.to(place))
+    token_classes = TokenClasses.of(of_token.to(torch_device))
     with torch.no_grad():
         batches = _batches(model, task, "train", positions, max_tokens)
-        found = [features for features, _ in batches]
-    if not found:
+        feature_batches = [features for features, _ in batches]
+    if not feature_batches:
         raise UserError(f"{data}: found no example of train that fits the model; expected some; raise --max-tokens")
-    features = torch.cat(found)[:positions]  # N x D
-    start = mean_class_embeddings(weight, counts.to(place), token_classes)
+    features = torch.cat(feature_batches)[:positions]  # N x D
+    start = mean_class_embeddings(weight, counts.to(torch_device), token_classes)
     fitted = fit_class_embeddings(features, class_log_mass(features, weight, token_classes), start)
     fitted_on = len(features)
     del features
@@ -128,10 +128,10 @@ def convert_to_f2(
         columns=[Column("KL (nats)", "nats", 4), Column("PPL")],
         rows={
             "none: the ordinary softmax" if name == "softmax" else name: [
-                one["kl"],
-                torch.tensor(one["nll"], dtype=torch.float64).exp().item(),
+                losses["kl"],
+                torch.tensor(losses["nll"], dtype=torch.float64).exp().item(),
             ]
-            for name, one in measured.items()
+            for name, losses in measured.items()
         },
         signature=f"classes:{token_classes.number}|assignment:{assignment}|fitted-on:train,{fitted_on}|"
         f"measured-on:valid,{measured_on}|version:{__version__}",
@@ -166,10 +166,10 @@ def _batches(
         for sample in batches:
             sample = utils.move_to_cuda(sample, device=device) if device.type == "cuda" else sample
             features = model(**sample["net_input"], features_only=True)[0]  # B x T x D
-            kept = sample["target"] != pad  # B x T
-            yield features[kept], sample["target"][kept]
-            seen += int(kept.sum())
-            bar.update(int(kept.sum()))
+            is_target = sample["target"] != pad  # B x T
+            yield features[is_target], sample["target"][is_target]
+            seen += int(is_target.sum())
+            bar.update(int(is_target.sum()))
             if seen >= positions:
                 return
 

@@ -93,20 +93,20 @@ def factorized_cross_entropy(
     target_class = classes.of_token[target.masked_fill(ignored, 0)].masked_fill(ignored, classes.number)  # N
     numbers = _class_sizes(target_class, classes.number + 1).tolist()
     rows_of_class = list(torch.argsort(target_class, stable=True).split(numbers))[: classes.number]
-    kept = torch.cat(rows_of_class)  # n <= N
+    rows = torch.cat(rows_of_class)  # n <= N
 
     # The class term. Of the target distribution Q a class holds `share` for each of its tokens, and the target's class
     # `at_target` more.
     share = label_smoothing / max(classes.vocabulary - 1, 1)
     smoothing = Smoothing(1 - label_smoothing - share, share)
-    log_p1 = class_log_prob(wide[kept], class_weight)  # n x C
-    nll = -log_p1.gather(1, classes.of_token[target[kept]][:, None]).squeeze(1)  # n
+    log_p1 = class_log_prob(wide[rows], class_weight)  # n x C
+    nll = -log_p1.gather(1, classes.of_token[target[rows]][:, None]).squeeze(1)  # n
     terms = nll
     if share:
         sizes = _class_sizes(classes.of_token, classes.number)  # C, tokens
         terms = smoothing.at_target * nll - share * (log_p1 * sizes).sum(1)
     zeros = log_p1.new_zeros(len(target))
-    class_nll, class_terms = zeros.index_add(0, kept, nll), zeros.index_add(0, kept, terms)
+    class_nll, class_terms = zeros.index_add(0, rows, nll), zeros.index_add(0, rows, terms)
 
     wanted = (wants_gradient(features), wants_gradient(weight))
     token_loss, token_nll, token_terms = _TokenTerm.apply(
@@ -163,8 +163,8 @@ class _TokenTerm(torch.autograd.Function):
         grad_features = torch.zeros_like(features, dtype=dtype) if wanted[0] else None  # N x D
         grad_weight = torch.zeros_like(weight, dtype=dtype) if wanted[1] else None  # V x D
 
-        def run_class(number: int, of_class: Tensor, rows: Tensor, place: Tensor, smoothing: Smoothing) -> Tensor:
-            """Adds the positions `rows` (n,) in one class, with its rows of W; returns −log p2 at `place`, (n,).
+        def run_class(number: int, of_class: Tensor, rows: Tensor, target: Tensor, smoothing: Smoothing) -> Tensor:
+            """Adds the positions `rows` (n,) in one class, with its rows of W; returns −log p2 of `target`, (n,).
 
             Inside the class Q sums to ω = at_target + share·size. So the loss is ω times a cross-entropy whose label
             smoothing leaves share/ω to each token.
@@ -181,7 +181,7 @@ class _TokenTerm(torch.autograd.Function):
                 predict=False,
             )
             implementation = kernels.select(features, options)
-            part = implementation(features[rows], of_class, None, place, options, Wanted(*wanted, False))
+            part = implementation(features[rows], of_class, None, target, options, Wanted(*wanted, False))
             part.run()
             terms[rows] += part.outputs.terms
             if grad_features is not None:
@@ -203,7 +203,7 @@ class _TokenTerm(torch.autograd.Function):
                 continue
             of_class = classes.rows(weight.detach(), number)  # size x D
             if len(rows):
-                nll[rows] = run_class(number, of_class, rows, classes.place[target[rows]], smoothing)
+                nll[rows] = run_class(number, of_class, rows, classes.position[target[rows]], smoothing)
             if smoothing.share and len(rows) < kept:
                 others = torch.cat([other for i, other in enumerate(rows_of_class) if i != number])
                 anywhere = torch.zeros_like(others)  # these positions have no target in the class: at_target is 0

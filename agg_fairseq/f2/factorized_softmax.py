@@ -102,9 +102,9 @@ class FactorizedSoftmax(nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         """Loads the classes before the weights, whose number of rows depends on them."""
         key = f"{prefix}class_of_token"
-        found = state_dict.get(key)
-        if found is not None and found.shape == self.class_of_token.shape:
-            state_dict[key] = found.double().round().long().to(self.class_of_token.device)
+        saved = state_dict.get(key)
+        if saved is not None and saved.shape == self.class_of_token.shape:
+            state_dict[key] = saved.double().round().long().to(self.class_of_token.device)
             if not torch.equal(state_dict[key], self.class_of_token):
                 self.assign(state_dict[key])
         super()._load_from_state_dict(state_dict, prefix, *rest)

@@ -59,10 +59,10 @@ class F2TransformerDecoder(TransformerDecoderBase):
 
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
         """The output itself, unless it was scaled since: fairseq's generator divides by its temperature, in place."""
-        found, mark = net_output[0], (net_output[1] or {}).get(MARK)
-        if mark is None or not torch.equal(mark[:, -found.size(1) :], found[..., :1]):
+        output, mark = net_output[0], (net_output[1] or {}).get(MARK)
+        if mark is None or not torch.equal(mark[:, -output.size(1) :], output[..., :1]):
             return super().get_normalized_probs(net_output, log_probs, sample)
-        return found if log_probs else found.exp()
+        return output if log_probs else output.exp()
 
     def fill(self, counts: Tensor) -> None:
         """Makes the frequency classes from training counts (V,), and draws U."""

@@ -1,4 +1,4 @@
-"""A partition of the vocabulary into classes, and the places of the tokens of each class in the dictionary."""
+"""A partition of the vocabulary into classes, and the positions of the tokens of each class in the dictionary."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class TokenClasses:
     """Each token's class, for any order of the dictionary."""
 
     of_token: Tensor  # (V,) int64 in [0, C), the class of each token
-    place: Tensor  # (V,) int64, the place of each token among those of its class
+    position: Tensor  # (V,) int64, the position of each token in its class
     sizes: tuple[int, ...]  # C numbers, the tokens of each class
-    # For each class, its tokens in the order of their places, in pieces: a slice of the dictionary, or indices (n,). A
-    # dictionary sorted by frequency gives slices, but for a few special tokens.
+    # For each class, its tokens in the order of their positions, in pieces: a slice of the dictionary, or indices (n,).
+    # A dictionary sorted by frequency gives slices, but for a few special tokens.
     blocks: tuple[tuple[Block, ...], ...]
 
     @classmethod
@@ -35,11 +35,11 @@ class TokenClasses:
         classes = class_of_token.cpu().numpy()
         sizes = np.bincount(classes) if classes.min() >= 0 else np.zeros(1)
         if sizes.min() == 0:
-            found = f"none in class {int(sizes.argmin())}" if classes.min() >= 0 else f"the class {classes.min()}"
-            raise ValueError(f"TokenClasses: expected classes from 0 on, each with a token, got {found}")
+            problem = f"none in class {int(sizes.argmin())}" if classes.min() >= 0 else f"the class {classes.min()}"
+            raise ValueError(f"TokenClasses: expected classes from 0 on, each with a token, got {problem}")
         device = class_of_token.device
         members = np.split(np.argsort(classes, kind="stable"), np.cumsum(sizes)[:-1])
-        place, blocks = torch.empty(len(classes), dtype=torch.int64), []
+        position, blocks = torch.empty(len(classes), dtype=torch.int64), []
         for tokens in members:  # ascending
             # Long runs of consecutive tokens become slices; all others follow them in one piece of indices.
             runs = np.split(tokens, np.nonzero(np.diff(tokens) != 1)[0] + 1)
@@ -49,8 +49,8 @@ class TokenClasses:
             if rest:
                 pieces.append(torch.from_numpy(np.concatenate(rest)).to(device))
             blocks.append(tuple(pieces))
-            place[torch.cat([indices(piece, "cpu") for piece in pieces])] = torch.arange(len(tokens))
-        return cls(class_of_token, place.to(device), tuple(map(int, sizes)), tuple(blocks))
+            position[torch.cat([indices(piece, "cpu") for piece in pieces])] = torch.arange(len(tokens))
+        return cls(class_of_token, position.to(device), tuple(map(int, sizes)), tuple(blocks))
 
     @property
     def number(self) -> int:
@@ -63,7 +63,7 @@ class TokenClasses:
         return len(self.of_token)
 
     def rows(self, weight: Tensor, number: int) -> Tensor:
-        """The rows of a (V, D) tensor that belong to a class, in the order of their places: (n, D).
+        """The rows of a (V, D) tensor that belong to a class, in the order of their positions: (n, D).
 
         A view where the class is one slice of the dictionary, else a copy.
         """

@@ -39,10 +39,10 @@ class WholePathManager(PathManager):
         """Copies a file, also onto the target of a link; the old file stays until the new one is complete."""
         if not PathManager.supports_rename(src_path) or not PathManager.supports_rename(dst_path):
             return PathManager.copy(src_path, dst_path, overwrite=overwrite)
-        place = os.path.realpath(dst_path)
-        with _removed_if_unfinished(place + ENDING):
-            shutil.copyfile(src_path, place + ENDING)
-            WholePathManager.rename(place + ENDING, place)
+        target = os.path.realpath(dst_path)
+        with _removed_if_unfinished(target + ENDING):
+            shutil.copyfile(src_path, target + ENDING)
+            WholePathManager.rename(target + ENDING, target)
         return True
 
     @staticmethod

@@ -160,9 +160,9 @@ def _hook_checkpoints(task: Any, listener: Any) -> None:
         if STATE_KEY not in state:
             return
         try:
-            found = state[STATE_KEY]
-            listener.load_checkpoint_state(found)
-            _patience().update({theirs: found[ours] for ours, theirs in PATIENCE.items() if ours in found})
+            saved = state[STATE_KEY]
+            listener.load_checkpoint_state(saved)
+            _patience().update({theirs: saved[ours] for ours, theirs in PATIENCE.items() if ours in saved})
         except Exception as error:  # whatever the parts of a damaged state make torch and Python raise
             fail(
                 f"the state that the checkpoint holds of the criterion is damaged or of another vocabulary "

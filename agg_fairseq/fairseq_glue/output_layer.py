@@ -114,7 +114,7 @@ def output_layer(model: Any, net_input: dict[str, Any], vocabularies: set[int], 
             layers = [OutputLayer(module, key) for module, held in places for key in held if held[key] is weight]
             if not layers:
                 refuse(f"{name}, which computes the weight of its output layer anew in each call")
-            layer = next((one for one in layers if isinstance(one.module, UnigramLinear)), layers[0])
+            layer = next((layer for layer in layers if isinstance(layer.module, UnigramLinear)), layers[0])
         with _undisturbed(inner):
             shape = features_of(inner, net_input, layer).features.shape
             if shape != (*net_output[0].shape[:-1], weight.size(1)):
@@ -176,13 +176,13 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
     """
     devices = {parameter.get_device() for parameter in model.parameters() if parameter.is_cuda}
     attributes = [(vars(module), *vars(module).values()) for module in model.modules()]
-    kept = [(held, held.copy()) for values in attributes for held in values if type(held) in (dict, list)]
+    contents_before = [(held, held.copy()) for values in attributes for held in values if type(held) in (dict, list)]
     with torch.random.fork_rng(devices), torch.no_grad():
         try:
             model.eval()
             yield
         finally:
-            for held, contents in kept:
+            for held, contents in contents_before:
                 held.clear()
                 held.update(contents) if isinstance(held, dict) else held.extend(contents)
 
@@ -242,4 +242,4 @@ def averages(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:
         pairs = zip(optimizer.fp16_params, optimizer.fp32_params, strict=True)
         trained += [copy for parameter, copy in pairs if parameter is weight]
     state = getattr(getattr(optimizer, "optimizer", None), "state", {})
-    yield from (state[one]["average"] for one in trained if "average" in state.get(one, {}))
+    yield from (state[parameter]["average"] for parameter in trained if "average" in state.get(parameter, {}))

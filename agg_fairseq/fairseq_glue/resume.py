@@ -109,11 +109,11 @@ def check_resume(cfg: Any, name: str) -> None:
         raise UserError(f"{error}; {_remedy(path)}") from error
 
     history = (state.get("optimizer_history") or [{}])[-1]
-    found, extra = history.get("criterion_name"), state.get("extra_state") or {}
+    criterion, extra = history.get("criterion_name"), state.get("extra_state") or {}
     restores_optimizer = state.get("last_optimizer_state") is not None and not (cfg.reset_optimizer or tuned)
-    if restores_optimizer and found not in (None, name):
+    if restores_optimizer and criterion not in (None, name):
         raise UserError(
-            f"{path}: found a checkpoint trained with {found}, expected {name}; add --reset-optimizer (and "
+            f"{path}: found a checkpoint trained with {criterion}, expected {name}; add --reset-optimizer (and "
             "--reset-dataloader --reset-meters --reset-lr-scheduler to start its schedule afresh), or choose another "
             "--save-dir"
         )
@@ -125,7 +125,7 @@ def check_resume(cfg: Any, name: str) -> None:
         left_out = "; it holds no state of a criterion of agg-fairseq: what this one counts starts empty"
     logger.info(
         f"found {path} to start from: update {history.get('num_updates')}, epoch "
-        f"{(extra.get('train_iterator') or {}).get('epoch')}, trained with {found}{left_out}"
+        f"{(extra.get('train_iterator') or {}).get('epoch')}, trained with {criterion}{left_out}"
     )
 
 

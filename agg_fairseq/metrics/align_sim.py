@@ -100,4 +100,6 @@ def orthogonal_align_sim(links: LinkCounts, vocabulary: int, *, temperature: flo
 def group_means(values: Tensor, groups: FrequencyGroups) -> dict[str, float | None]:
     """The mean of the values (V,) that are not NaN, in each group and over all tokens as `total`; None without such."""
     of_group = {name: values[groups.members(name)] for name in groups.names} | {"total": values}
-    return {name: found.nanmean().item() if not found.isnan().all() else None for name, found in of_group.items()}
+    return {
+        name: selected.nanmean().item() if not selected.isnan().all() else None for name, selected in of_group.items()
+    }

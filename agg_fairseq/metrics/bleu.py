@@ -35,14 +35,14 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], **options:
     from sacrebleu.metrics.bleu import BLEU
 
     metric = BLEU(**options)
-    found = metric.corpus_score(hypotheses, [references])
+    bleu = metric.corpus_score(hypotheses, [references])
     return Bleu(
-        score=found.score,
-        precisions=found.precisions,
-        brevity_penalty=found.bp,
-        ratio=found.ratio,
-        hypothesis_length=found.sys_len,
-        reference_length=found.ref_len,
+        score=bleu.score,
+        precisions=bleu.precisions,
+        brevity_penalty=bleu.bp,
+        ratio=bleu.ratio,
+        hypothesis_length=bleu.sys_len,
+        reference_length=bleu.ref_len,
         signature=str(metric.get_signature()),
     )
 

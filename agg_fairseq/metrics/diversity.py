@@ -82,7 +82,7 @@ def self_bleu(texts: Sequence[Text], max_order: int = 3) -> list[float]:
     scores = []
     for order in range(1, max_order + 1):
         of_text = zip(lengths, *matches[:order], strict=True)
-        scores.append(math.fsum(_bleu(found, h, closest[h]) for h, *found in of_text) / len(texts))
+        scores.append(math.fsum(_bleu(counts, h, closest[h]) for h, *counts in of_text) / len(texts))
     return scores
 
 
@@ -121,6 +121,6 @@ def _bleu(matches: Sequence[int], length: int, reference_length: int) -> float:
     """BLEU of one text from its matches of orders 1, …, n."""
     if matches[0] == 0:
         return 0.0
-    precisions = [(found or SMOOTHING) / max(1, length - shorter) for shorter, found in enumerate(matches)]
+    precisions = [(count or SMOOTHING) / max(1, length - shorter) for shorter, count in enumerate(matches)]
     brevity = min(1.0, math.exp(1 - reference_length / length))
     return brevity * math.exp(math.fsum(map(math.log, precisions)) / len(precisions))

@@ -55,8 +55,8 @@ def mean_cosine_between(first: Tensor, second: Tensor) -> float:
 
     Reference: Yu et al. (2022), Fig. 2 (rare against frequent embeddings).
     """
-    (one, ones), (other, others) = (_sum_of_directions(weight.detach()) for weight in (first, second))
-    return (one @ other / (ones * others)).item() if ones and others else math.nan
+    (sum1, count1), (sum2, count2) = (_sum_of_directions(weight.detach()) for weight in (first, second))
+    return (sum1 @ sum2 / (count1 * count2)).item() if count1 and count2 else math.nan
 
 
 def mean_inner_product(weight: Tensor) -> float:
@@ -211,9 +211,9 @@ def _sum_of_directions(w: Tensor, center: Tensor | None = None) -> tuple[Tensor,
     total, count = torch.zeros(w.shape[1], dtype=torch.float64, device=w.device), 0
     for rows in row_chunks(w, center):
         norms = rows.norm(dim=1, keepdim=True)
-        kept = norms.squeeze(1) > 0
-        total += (rows[kept] / norms[kept]).sum(0)
-        count += int(kept.sum())
+        is_nonzero = norms.squeeze(1) > 0
+        total += (rows[is_nonzero] / norms[is_nonzero]).sum(0)
+        count += int(is_nonzero.sum())
     return total, count
 
 

@@ -52,10 +52,10 @@ class NextTokenStatistics:
     @classmethod
     def of(cls, chunks: Iterable[tuple[Tensor, Tensor]], *arguments: Any, **options: Any) -> NextTokenStatistics:
         """Those of all chunks of a text, each as `add` takes it; the other arguments are those of the class."""
-        found = cls(*arguments, **options)
+        statistics = cls(*arguments, **options)
         for log_probs, target in chunks:
-            found.add(log_probs, target)
-        return found
+            statistics.add(log_probs, target)
+        return statistics
 
     def add(self, log_probs: Tensor, target: Tensor) -> None:
         """Adds positions, of log P (N, V), normalized, in nats, and targets y (N,) int64."""
@@ -178,7 +178,7 @@ def fit_group_offsets(log_probs: Tensor, groups: Tensor, names: tuple[str, ...],
             keeps its logits.
         groups: (N,) int64 g_i.
         names: of the G groups; ValueError if one has no targets, so that its offset would be −∞.
-        steps: at most so many; ValueError if they do not suffice.
+        steps: of Newton's method, at most; ValueError if it has not converged then.
 
     Example: a model that gives rare tokens half of the probability that they deserve
         >>> log_probs = torch.tensor([[0.9, 0.1]]).double().log().expand(10, 2)

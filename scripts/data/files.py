@@ -35,7 +35,8 @@ Check = Callable[[Path], str | None]
 
 def sgm_segments(text: str) -> list[str]:
     """The segments of an SGML file of the WMT shared tasks, each in one line, with characters in place of entities."""
-    return [" ".join(ENTITY.sub(lambda one: html.unescape(one[0]), found).split()) for found in SEGMENT.findall(text)]
+    segments = (ENTITY.sub(lambda entity: html.unescape(entity[0]), segment) for segment in SEGMENT.findall(text))
+    return [" ".join(segment.split()) for segment in segments]
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def count_lines(path: Path) -> int:
 def in_batches(
     work: Callable[[list[Item]], list[Done]], items: Iterable[Item], workers: int = 1, size: int = 1000
 ) -> Iterator[Done]:
-    """The results of `work` on batches of a stream, in its order, by so many processes. It is read as it is needed."""
+    """The results of `work` on batches of `size` items, in order, by `workers` processes; `items` is read lazily."""
     import joblib
 
     stream = iter(items)
@@ -116,21 +117,21 @@ def in_batches(
 
 def digest(path: Path, algorithm: str = "sha256") -> str:
     """The digest of a file in hexadecimal."""
-    found = hashlib.new(algorithm, usedforsecurity=False)
+    hasher = hashlib.new(algorithm, usedforsecurity=False)
     with open(path, "rb") as file:
         while chunk := file.read(1 << 20):
-            found.update(chunk)
-    return found.hexdigest()
+            hasher.update(chunk)
+    return hasher.hexdigest()
 
 
 def published(*digests: str) -> Check:
     """A check that a file has one of the digests (MD5, SHA-1, SHA-256) that were published of its versions."""
 
     def wrong(path: Path) -> str | None:
-        found = [digest(path, ALGORITHMS[len(one)]) for one in digests]
-        if any(one == own for one, own in zip(digests, found, strict=True)):
-            return None
-        return f"found the digest {' or '.join(dict.fromkeys(found))}; expected {' or '.join(digests)}"
+        own = dict.fromkeys(digest(path, ALGORITHMS[len(expected)]) for expected in digests)
+        return (
+            None if own.keys() & {*digests} else f"found the digest {' or '.join(own)}; expected {' or '.join(digests)}"
+        )
 
     return wrong
 

@@ -47,16 +47,18 @@ def prepare_folder(
     with only_run_in(folder):
         made, is_complete = [name for name in stages if (folder / name).exists()], (folder / MANIFEST).exists()
         if is_complete:
-            found = read_json_object(folder / MANIFEST, "the manifest of a prepared corpus").get("settings")
+            recorded = read_json_object(folder / MANIFEST, "the manifest of a prepared corpus").get("settings")
         elif (folder / SETTINGS).exists():
-            found = read_json_object(folder / SETTINGS, "the settings of a prepared corpus")
+            recorded = read_json_object(folder / SETTINGS, "the settings of a prepared corpus")
         elif made:
             raise UserError(f"{folder}: found {made[0]}, which is not of this script; remove it or name another folder")
         else:
-            found = wanted
-        if found != wanted:
-            found = found if isinstance(found, dict) else {}  # of a manifest that something else wrote
-            other = {key: found.get(key) for key in sorted({*found, *wanted}) if found.get(key) != wanted.get(key)}
+            recorded = wanted
+        if recorded != wanted:
+            recorded = recorded if isinstance(recorded, dict) else {}  # of a manifest that something else wrote
+            other = {
+                key: recorded.get(key) for key in sorted({*recorded, *wanted}) if recorded.get(key) != wanted.get(key)
+            }
             raise UserError(f"{folder} was prepared with other settings ({other}); remove it or name another folder")
         if is_complete:
             print(f"{program}: {folder} is complete")

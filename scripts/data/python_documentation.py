@@ -57,8 +57,8 @@ def docstrings(path: Path) -> Iterator[str]:
 
 def paragraphs(text: str) -> list[str]:
     """The paragraphs of a text that are not code, each on one line and without mark-up."""
-    kept = (re.sub(r"\s+", " ", block).strip() for block in re.split(r"\n\s*\n", text) if not looks_like_code(block))
-    cleaned = (re.sub(r"[`*]|:[a-z]+:(?=`)|={3,}|-{3,}|\.\. ", "", paragraph).strip() for paragraph in kept)
+    prose = (re.sub(r"\s+", " ", block).strip() for block in re.split(r"\n\s*\n", text) if not looks_like_code(block))
+    cleaned = (re.sub(r"[`*]|:[a-z]+:(?=`)|={3,}|-{3,}|\.\. ", "", paragraph).strip() for paragraph in prose)
     return [paragraph for paragraph in cleaned if len(re.findall(r"[A-Za-z]{2,}", paragraph)) >= MIN_WORDS]
 
 

@@ -110,7 +110,7 @@ def texts_of_archives(folder: Path) -> Texts:
     """
 
     def pair(archive: str, *members: str) -> ParallelText:
-        names = ([one.format(*side) for one in members] for side in zip(LANGUAGES, ("src", "ref"), strict=True))
+        names = ([member.format(*side) for member in members] for side in zip(LANGUAGES, ("src", "ref"), strict=True))
         source, target = (Text(folder / archive, tuple(of_side)) for of_side in names)
         return source, target
 

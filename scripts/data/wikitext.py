@@ -73,8 +73,8 @@ def prepare(
             write_lines(folder / split, encode(output / "tokenizer", lines) if encode else lines)
 
     def data_bin(folder: Path) -> None:
-        kept = [f"--nwordssrc={size}"] if tokenizer == "words" and size else []
-        binarize(output / "encoded", folder, workers, ["--only-source", *kept])
+        limit = [f"--nwordssrc={size}"] if tokenizer == "words" and size else []
+        binarize(output / "encoded", folder, workers, ["--only-source", *limit])
 
     def finish() -> tuple[dict[str, object], list[str]]:
         dictionary = dictionary_size(output / "data-bin" / "dict.txt")

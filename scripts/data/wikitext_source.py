@@ -155,10 +155,10 @@ def unpack(archive: Path, folder: Path) -> None:
         with zipfile.ZipFile(archive) as members:
             for split in SPLITS:
                 name = tokens_file(split)
-                found = [one for one in members.infolist() if PurePosixPath(one.filename).name == name]
-                if len(found) != 1:
-                    raise UserError(f"{archive}: found {len(found)} files named {name}; expected one")
-                with members.open(found[0]) as source, open(folder / name, "wb") as target:
+                matching = [member for member in members.infolist() if PurePosixPath(member.filename).name == name]
+                if len(matching) != 1:
+                    raise UserError(f"{archive}: found {len(matching)} files named {name}; expected one")
+                with members.open(matching[0]) as source, open(folder / name, "wb") as target:
                     shutil.copyfileobj(source, target)
     except UserError:
         raise
