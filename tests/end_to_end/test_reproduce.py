@@ -113,7 +113,7 @@ def test_the_factorized_layer_on_text(shared_data, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_multi30k(shared_data, tmp_path, monkeypatch):
+def test_multi30k_from_text_to_bleu(shared_data, tmp_path, monkeypatch):
     """A model with options of its own, and both ways to decode the factorized layer, from raw text to BLEU."""
     models, entry = ("bias-agg-0.3", "f2", "f2-greedy-class"), OURS["multi30k"]
 

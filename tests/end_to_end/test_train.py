@@ -101,7 +101,7 @@ def test_tokens_that_cannot_be_kept_and_those_that_the_user_sets(launch):
     assert "warning: that is 0.5 times the configured 32,768" in said
 
 
-def test_gpus(launch):
+def test_the_number_of_gpus_is_given_or_counted(launch):
     """Those that are visible; a dry run needs none; those of several machines are fairseq's to find."""
     assert "= 4 x " in launch(AGG, gpus=4)[2] and "= 2 x " in launch(AGG, "--gpus", "2", gpus=4)[2]
     assert "= 1 x " in launch(AGG, gpus=0)[2] and "= 8 x " in launch(AGG, "--gpus", "8", gpus=0)[2]
@@ -157,7 +157,7 @@ BAD = (
 """Configurations that are no YAML, no mapping, not UTF-8, or have a value of the wrong type."""
 
 
-def test_mistakes_are_one_line(launch, tmp_path):
+def test_configurations_and_options_that_are_refused(launch, tmp_path):
     for config, arguments, message in (*MISTAKES, *((text, (), "") for text in BAD)):
         if config in BAD:
             (tmp_path / "own.yaml").write_bytes(config.encode("utf-8", "surrogateescape"))

@@ -135,7 +135,7 @@ def test_validation_from_the_training_pairs(corpus, tmp_path, here, capsys):
     assert prepare(*options) == 2 and "other settings ({'validation'" in capsys.readouterr().err
 
 
-def test_sentencepiece(corpus, tmp_path, here):
+def test_preparation_with_sentencepiece(corpus, tmp_path, here):
     """On plain text, and all pairs are kept."""
     options = ("--tokenizer", "sentencepiece", "--vocabulary", 300)
     assert prepare("--from", corpus, "--output", tmp_path / "out", *options) == 0

@@ -37,7 +37,7 @@ def model(folder, data, seed=0, task=TRANSLATION):
     return save_checkpoint(folder / "checkpoint_best.pt", weight, task)
 
 
-def test_table(mt_data, links, tmp_path, capsys):
+def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
     """The mean over each group, over the words that the training text has; those of the source alone are rare."""
     paths = [model(tmp_path / name, mt_data, seed) for seed, name in enumerate(("mle", "agps"))]
     printed = run(capsys, "align-sim", *paths, "--data", mt_data, "--alignments", links)
@@ -75,7 +75,7 @@ def test_table(mt_data, links, tmp_path, capsys):
         (["--name", "labeled tokens"], "--name: found 'labeled tokens', a row of its own"),
     ],
 )
-def test_bad_options(mt_data, links, tmp_path, capsys, monkeypatch, arguments, words):
+def test_align_sim_refuses_options_and_links(mt_data, links, tmp_path, capsys, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "long").write_text(links.read_text() + "0-0\n")
     (tmp_path / "odd").write_text(links.read_text().replace("0-", "x-", 1))
@@ -83,7 +83,7 @@ def test_bad_options(mt_data, links, tmp_path, capsys, monkeypatch, arguments, w
     assert words in refused(capsys, "align-sim", path, "--data", mt_data, "--alignments", links, *arguments)
 
 
-def test_other_models(mt_data, lm_data, links, tmp_path, capsys):
+def test_align_sim_of_the_other_direction(mt_data, lm_data, links, tmp_path, capsys):
     """Of the other direction: the links are those of the files, en-de, the frequencies those of its target, English."""
     reverse = model(tmp_path / "m", mt_data, task={**TRANSLATION, "source_lang": "de", "target_lang": "en"})
     found = cells(run(capsys, "align-sim", reverse, "--data", mt_data, "--alignments", links))
@@ -102,7 +102,7 @@ def test_other_models(mt_data, lm_data, links, tmp_path, capsys):
     assert "found a language model; AlignSim expects" in error
 
 
-def test_align(mt_data, tmp_path, capsys):
+def test_align_with_eflomal(mt_data, tmp_path, capsys):
     """With eflomal itself; it draws, but 80 sentences of words said backwards leave it little doubt."""
     pytest.importorskip("eflomal")
     output = tmp_path / "new" / "en-de.align"

@@ -100,7 +100,7 @@ def test_checkpoints_that_cannot_be_averaged(trained, tmp_path, capsys, change, 
     assert output.read_text() == "the old file" and not list(tmp_path.glob(".*"))
 
 
-def test_bad_arguments(trained, tmp_path, capsys):
+def test_average_checkpoints_refuses_arguments(trained, tmp_path, capsys):
     a, b, new, linked = trained / "checkpoint8.pt", trained / "checkpoint9.pt", tmp_path / "new.pt", tmp_path / "l.pt"
     linked.symlink_to(a)
     for arguments, words in (

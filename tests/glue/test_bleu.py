@@ -41,12 +41,12 @@ def write_log(path, hypotheses=HYPOTHESES, references=REFERENCES, decode=str):
         ("x\u00a0-y", "x\u00a0 ##AT##-##AT## y"),
     ],
 )
-def test_compounds(line, expected):
+def test_split_compounds_as_perl(line, expected):
     """Printed by perl 5.36: perl -ple 's{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g'."""
     assert split_compounds(line) == expected
 
 
-def test_bleu_by_hand():
+def test_tokenized_bleu_by_hand():
     """`x a-b` for `a-b`: 4 tokens for 3, no penalty; of 1- to 4-grams match 3/4, 2/3, 1/2 and 0/1: 0 without smoothing.
 
     `a b-c d` for `a b-c e`: 5 tokens; 4/5, 3/4, 2/3, 1/2: the product is 1/5.
@@ -81,7 +81,7 @@ def test_against_fairseq(pairs):
     assert found.brevity_penalty == pytest.approx(scorer.brevity())
 
 
-def test_table(tmp_path, capsys):
+def test_bleu_of_two_logs(tmp_path, capsys):
     first, second = write_log(tmp_path / "mle.log"), write_log(tmp_path / "agg.log", REFERENCES)
     printed = run(capsys, "bleu", first, second)
     table = cells(printed)
@@ -94,7 +94,7 @@ def test_table(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("case", ["plain", "moses", "decoded"])
-def test_sacrebleu(tmp_path, capsys, case):
+def test_sacrebleu_of_plain_and_tokenized_text(tmp_path, capsys, case):
     """The same whether the text was never tokenized, or is detokenized here or by fairseq-generate."""
     reference = tmp_path / "test.de"
     reference.write_text("\ufeff" + "".join(f"{line}\n" for line in PLAIN_REFERENCES), encoding="utf-8")
@@ -134,7 +134,7 @@ def test_sacrebleu(tmp_path, capsys, case):
         (None, ("decoded.log",), "fairseq-generate has detokenized (D differs from H); expected --reference"),
     ],
 )
-def test_refusals(tmp_path, monkeypatch, capsys, hypotheses, options, words):
+def test_bleu_refuses_logs_and_references(tmp_path, monkeypatch, capsys, hypotheses, options, words):
     monkeypatch.chdir(tmp_path)
     write_log(tmp_path / "a.log", hypotheses or HYPOTHESES)
     write_log(tmp_path / "other.log", HYPOTHESES, [*REFERENCES[:2], "x"])

@@ -91,7 +91,7 @@ def test_blocks_of_different_lengths_are_not_compared(lm_data, good_checkpoint, 
 
 
 @pytest.mark.parametrize("damage", ["test.bin", "train.idx", "dict.txt"])
-def test_damaged_data(lm_data, good_checkpoint, tmp_path, capsys, damage):
+def test_eval_lm_refuses_damaged_data(lm_data, good_checkpoint, tmp_path, capsys, damage):
     data = shutil.copytree(lm_data, tmp_path / "bin")
     (data / damage).write_bytes(b"" if damage != "dict.txt" else b"word without count\n")
     refused(capsys, "eval-lm", good_checkpoint, "--data", data)
@@ -148,7 +148,7 @@ def test_only_an_earlier_result_is_written_over(good_checkpoint, tmp_path, capsy
         run(capsys, *start, tmp_path / "i.json")
 
 
-def test_names():
+def test_unique_names():
     assert unique_names(["a/x.pt", "b/x.pt"], None) == ["a", "b"]
     assert unique_names(["r/x.pt", "q/r/x.pt"], None) == ["r/x.pt", "q/r/x.pt"]
     assert unique_names(["a/x.json", "b/y.json"], None, "stem") == ["x", "y"]

@@ -144,7 +144,7 @@ def losses(data, base, criterion, row):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("criterion", OWN)
-def test_each_trains(criterion, lm_data, mt_data):
+def test_every_pair_of_options_trains(criterion, lm_data, mt_data):
     for row in TRAININGS[criterion]:
         base = MODELS[row["model"]]
         try:

@@ -111,7 +111,7 @@ def test_every_file_is_checked():
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_sizes(folder):
+def test_sizes_of_the_papers(folder):
     for size, (dimensions, tokens, (rate, updates, clipping, warmup), optimizer) in SIZES[folder].items():
         cfg = configured(folder, "mle", f"size={size}")
         for side in ("encoder", "decoder") if folder == "wmt14_en_de" else ("decoder",):
@@ -137,7 +137,7 @@ def test_sizes(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_files(folder):
+def test_criterions_of_the_papers(folder):
     """The criterion as its paper has it, which the sizes of no paper may adapt; all else is that of `mle`."""
     for name, expected in CRITERIONS[folder].items():
         header, _, _ = (ROOT / "configs" / folder / f"{name}.yaml").read_text().partition("\ndefaults:")

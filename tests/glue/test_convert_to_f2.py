@@ -62,7 +62,7 @@ def test_what_is_in_the_checkpoint(trained, lm_data, tmp_path, capsys):
     assert before["cfg"]["model"]["_name"] == "transformer_lm"
 
 
-def test_refusals(trained, lm_data, tmp_path, capsys):
+def test_convert_to_f2_refuses(trained, lm_data, tmp_path, capsys):
     output, new, without_valid = tmp_path / "f2.pt", tmp_path / "new.pt", tmp_path / "no-valid"
     shutil.copytree(lm_data, without_valid, ignore=shutil.ignore_patterns("valid*"))
     convert(capsys, trained, lm_data, output)

@@ -65,7 +65,7 @@ def scored(tmp_path):
     return path
 
 
-def test_word_similarity(data, checkpoint, turned, scored, tmp_path, capsys):
+def test_word_similarity_by_hand(data, checkpoint, turned, scored, tmp_path, capsys):
     """`Sea` and `paris` are found in lower case and not at all, `Pool` is zeros in one model, `car` is no word.
 
     Scores 8, 9, 9.5, 7 and cosines 3/√10, 2/√5, 7/√50, 3/√10: ranks 2, 3, 4, 1 and 2.5, 1, 4, 2.5. Less their mean:
@@ -104,7 +104,7 @@ def test_word_similarity_of_named_data_sets(data, checkpoint, scored, tmp_path, 
     assert [row[2] for row in body] == ["—", "0/1,234"]
 
 
-def test_subwords(tmp_path, capsys):
+def test_word_similarity_of_words_in_pieces(tmp_path, capsys):
     """`sear` is sea@@ r, `lake` and `sea` are whole; the vectors are those of `sea@@ r` (½, 1), `lake` and `sea`."""
     dictionary = write_data(tmp_path, {"train": "sea@@ r lake sea"})
     vectors = {"sea@@": [0.0, 2], "r": [1, 0], "lake": [1, 0], "sea": [0, 1]}
@@ -182,7 +182,7 @@ def test_data_sets_that_are_bad_or_not_there(data, checkpoint, scored, tmp_path,
     assert "scipy is missing; pip install '.[eval]'" in error(scored)
 
 
-def test_neighbors(data, checkpoint, turned, tmp_path, capsys):
+def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
     """`lake` (1, 3) and `river` (1, 2): 7/√50; `sea` 3/√10 and 2/√5; `pool` is zeros, and `</s>` special."""
     start, target = ("neighbors", checkpoint, "--data", data, "--words"), tmp_path / "out.json"
     printed = run(capsys, start[0], turned, *start[1:], "lake", "Rome", "lake", "--topk", "3", "--json", target)
@@ -259,7 +259,7 @@ SIMILARITY, NEIGHBORS = ("word-similarity", "--datasets", "scored.txt"), ("neigh
         (NEIGHBORS, ["--topk", "13"], "--topk: found 13; expected at most 12, the tokens of"),
     ],
 )
-def test_mistakes(data, checkpoint, scored, tmp_path, capsys, monkeypatch, command, arguments, words):
+def test_embedding_commands_refuse(data, checkpoint, scored, tmp_path, capsys, monkeypatch, command, arguments, words):
     monkeypatch.chdir(tmp_path)
     save_checkpoint(tmp_path / "small" / "c.pt", torch.ones(7, 2), LANGUAGE_MODEL)
     path = arguments.pop(0) if arguments[0].endswith(".pt") else checkpoint

@@ -158,7 +158,7 @@ def test_bos_before_the_prefix_where_the_model_had_it(lm_data, stream, tmp_path)
         (("larger",), "pass the data folder that the model was trained with"),
     ],
 )
-def test_mistakes_are_one_line(lm_data, checkpoint, tmp_path, capsys, monkeypatch, arguments, words):
+def test_generate_lm_refuses(lm_data, checkpoint, tmp_path, capsys, monkeypatch, arguments, words):
     """Found before the first text is continued, and nothing is written."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(MODULE.decoding, "continuation", None)

@@ -65,7 +65,7 @@ def test_all_parts_of_the_training_split(lm_data, tmp_path):
     assert group_shares(tmp_path, others=[])["total"]["most"] == counts.max()
 
 
-def test_refused(lm_data, tmp_path):
+def test_group_shares_refuses_options(lm_data, tmp_path):
     for options, message in (
         ({}, "expected either DATA"),
         ({"text": tmp_path}, "with --tokenizer"),

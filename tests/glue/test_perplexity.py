@@ -91,7 +91,7 @@ def test_against_the_definition(kind, lm_data, mt_data, tmp_path):
             assert f"|calibrated-on:{fitted_on}|" in result.signature and found["offsets"]["frequent"] == 0
 
 
-def test_the_table(runs, lm_data):
+def test_perplexity_table_and_details_agree(runs, lm_data):
     result = perplexity(runs, BinarizedText(lm_data, "valid"), device="cpu")
     assert list(result.rows) == ["mle", "agg", "human"]
     mle, human = result["mle"], result["human"]
@@ -123,7 +123,7 @@ def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
     assert max(sizes) < chunked.details["checkpoints"][0]["tokens"] * 64, "the logits of the whole batch"
 
 
-def test_refused(runs, lm_data, mt_data, tmp_path):
+def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
     translation = {"mt": random_checkpoint(tmp_path / "mt.pt", mt_data, KINDS["translation"])}
     text, pairs = BinarizedText(lm_data), BinarizedText(mt_data, tokens_per_sample=16)
     for models, scored, fitted_on, message in (

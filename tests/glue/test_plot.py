@@ -106,7 +106,7 @@ WORDS = {
 
 @pytest.mark.grid(4)
 @pytest.mark.parametrize("picture", PICTURES)
-def test_every_picture(picture, inputs, tmp_path, capsys):
+def test_every_picture_is_drawn(picture, inputs, tmp_path, capsys):
     """Its words are in the SVG; drawn again it is the same file; PNG works too."""
     svg, png = tmp_path / "a.svg", tmp_path / "a.png"
     run(capsys, "plot", picture, *inputs[picture], "-o", svg)
@@ -120,7 +120,7 @@ def test_every_picture(picture, inputs, tmp_path, capsys):
         assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-def test_refused(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
+def test_plot_refuses(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
     checkpoint, log = lm_runs / "mle" / "checkpoint_last.pt", lm_runs / "mle" / "train.log"
     (tmp_path / "alone").mkdir()
     shutil.copy(checkpoint, tmp_path / "alone")

@@ -44,7 +44,7 @@ def written(options, tmp_path_factory):
     return path
 
 
-def test_every_section(written):
+def test_every_section_of_the_report(written):
     html = written.read_text()
     assert anchors(html) == set(SECTIONS) - TRANSLATION_ONLY | ADDED
     for words in (
@@ -122,7 +122,7 @@ def test_translation_runs(translator, mt_data, tmp_path, capsys):
     assert "t1 t2 t3 t4 b" in html and "AlignSim" in html and "All settings are the same" in html
 
 
-def test_refused(lm_runs, lm_data, translator, tmp_path, capsys, monkeypatch):
+def test_report_refuses(lm_runs, lm_data, translator, tmp_path, capsys, monkeypatch):
     (tmp_path / "mt").mkdir()
     shutil.copy(translator, tmp_path / "mt" / "checkpoint_last.pt")
     monkeypatch.chdir(lm_runs)

@@ -21,7 +21,7 @@ def write_texts(path, continuations=CONTINUATIONS, references=REFERENCES):
     return path
 
 
-def test_table(tmp_path, capsys):
+def test_text_metrics_of_several_files(tmp_path, capsys):
     """`human` is worked in test_self_bleu_by_hand: Self-BLEU-1 (2/3 + 0.60653 + 2/3) / 3, -2 (2 · 0.57735 + …) / 3.
 
     References: a 4, b 3, c 1 of 8 tokens. Continuations: a 5, b 4, c 3 of 12; one of the three ends in `a b c` twice.
@@ -124,7 +124,7 @@ def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys, continuations, 
         (b'{"prefix": "", "continuation": "", "reference": ""}\n{}\n', "line 2: found '{}'"),
     ],
 )
-def test_bad_files(tmp_path, capsys, content, words):
+def test_text_metrics_refuses_files(tmp_path, capsys, content, words):
     path, target = tmp_path / "bad.jsonl", tmp_path / "out.json"
     if content is not None:
         path.write_bytes(content)

@@ -107,7 +107,7 @@ def test_a_checkpoint_of_fairseq(lm_runs, lm_data, tmp_path, capsys):
     assert "found no input embedding" in refused(capsys, "tokens", without, "--data", lm_data)
 
 
-def test_mistakes(models, tmp_path, capsys):
+def test_tokens_refuses(models, tmp_path, capsys):
     tied, separate = models
     for name, files in (("bare", ("config.json", "tokenizer.json")), ("unknown", ("tokenizer.json",))):
         shutil.copytree(tied, tmp_path / name)

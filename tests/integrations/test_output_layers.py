@@ -41,7 +41,7 @@ def test_trains_with_the_gradients_of_the_joint_log_probabilities(make):
     torch.testing.assert_close(model(**given).loss, expected)
 
 
-def test_refuses(tmp_path):
+def test_output_layers_that_are_refused(tmp_path):
     with pytest.raises(UserError, match="the classes of 61 tokens, got those of 3"):
         factorize_head(gpt2(), torch.tensor([0, 1, 1]))
     with pytest.raises(UserError, match="found one with a bias"):

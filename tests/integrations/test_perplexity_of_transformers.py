@@ -17,7 +17,7 @@ def saved(folder, rows=VOCABULARY):
     return folder
 
 
-def test_refused(lm_runs, lm_data, tmp_path):
+def test_perplexity_of_transformers_refuses(lm_runs, lm_data, tmp_path):
     good, of_fairseq = open_models([saved(tmp_path / "good")]), open_models([lm_runs / "mle"])
     beyond = open_models([saved(tmp_path / "other", rows=VOCABULARY + 5)])
     broken = open_models([saved(tmp_path / "broken")])

@@ -144,7 +144,7 @@ def test_everything_but_training_steps_is_untouched():
     assert loss.requires_grad and rest[0] is None
 
 
-def test_remove():
+def test_remove_restores_the_model():
     """Also after a failure, in making one or in a training step."""
     model, given = gpt2(), batch()
     expected = gradients(model, model(**given).loss)

@@ -49,7 +49,7 @@ def test_missing_words_are_found(text, tied, decay, has_agg, indicator, monkeypa
     assert found["indicator"] == indicator and found["recall"] >= 0.8 and found["precision"] >= 0.9, found
 
 
-def test_the_benchmark(tmp_path, capsys):
+def test_benchmark_of_under_trained_tokens(tmp_path, capsys):
     (tmp_path / "wiki.train.tokens").write_text("the sea , a lake and rivers\nsome words of a text\n" * 500)
     options = ["--data", tmp_path, "--vocabulary", 280, "--planted", 3, "--updates", 2, "--seeds", 1, 2]
     under_trained.main([*map(str, options), "--json", str(tmp_path / "numbers.json")])

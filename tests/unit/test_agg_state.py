@@ -78,6 +78,6 @@ def test_warns_once_where_most_tokens_are_rare(caplog, gates, expected):
         ({"window": 0}, "at least 1 update"),
     ],
 )
-def test_options_out_of_range(options, words):
+def test_agg_options_out_of_range(options, words):
     with pytest.raises(ValueError, match=words):
         AggState(V, **options)

@@ -108,7 +108,7 @@ def test_the_batches_of_a_training():
         ({"variant": "eq16"}, "eq15, algorithm1"),
     ],
 )
-def test_options_out_of_range(options, words):
+def test_agps_options_out_of_range(options, words):
     with pytest.raises(ValueError, match=words):
         AgpsState(64, **{"rare_rank": 5} | options)
     with pytest.raises(ValueError, match=r"counts of shape \(64,\)"):

@@ -64,13 +64,13 @@ def test_any_temperature(temperature):
 
 
 @given(PAIRS, st.one_of(st.floats(0.01, 1000), st.sampled_from([1e-300, 1e-9, 1e300])))
-def test_orthogonal(pairs, temperature):
+def test_align_sim_of_orthogonal_embeddings(pairs, temperature):
     links = link_counts(*pairs)
     expected = align_sim(torch.eye(V), links, temperature=temperature)
     assert close(orthogonal_align_sim(links, V, temperature=temperature), expected)
 
 
-def test_group_means():
+def test_group_means_leave_out_nan():
     groups = FrequencyGroups(torch.tensor([0, 0, 1, 2, -1]))
     values = torch.tensor([0.25, math.nan, math.nan, 0.5, 1.5]).double()
     assert group_means(values, groups) == {"frequent": 0.25, "medium": None, "rare": 0.5, "total": 0.75}

@@ -115,14 +115,14 @@ def test_only_an_eos_at_the_end_is_left_out(tmp_path):
         (b"\xff\xfe\n\n\n", "line 1: found '\ufffd\ufffd'"),
     ],
 )
-def test_bad_files(tmp_path, text, words):
+def test_read_links_refuses_files(tmp_path, text, words):
     write_data(tmp_path)
     with pytest.raises(UserError) as error:
         links_of(tmp_path, text)
     assert words in str(error.value) and str(tmp_path / "links") in str(error.value)
 
 
-def test_training_pair(tmp_path):
+def test_training_pair_by_the_names_of_files(tmp_path):
     assert training_pair(write_data(tmp_path)) == training_pair(tmp_path, "en", "de") == ("en", "de")
     for languages in (("de", "en"), ("en", "fr"), ("zh-Hans", "zh-Hant")):  # a hyphen within a language
         write_data(tmp_path, languages=languages)
@@ -138,7 +138,7 @@ def test_training_pair(tmp_path):
         training_pair(tmp_path / "nowhere")
 
 
-def test_bad_splits(tmp_path):
+def test_load_parallel_refuses_splits(tmp_path):
     with pytest.raises(UserError, match="dict.en.txt"):
         load_parallel(tmp_path, ("en", "de"))
     write_data(tmp_path)

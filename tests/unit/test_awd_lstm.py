@@ -80,7 +80,7 @@ def test_every_dropout_acts_in_training_alone(name):
     torch.testing.assert_close(lstm.eval()(tokens, embedding)[0], expected)
 
 
-def test_penalty():
+def test_activation_penalty_by_hand():
     """Means of squares, over the positions that are not padding."""
     dropped, raw = torch.randn(3, 6, 4).double(), torch.randn(3, 6, 4).double()
     kept = torch.ones(3, 6, dtype=torch.bool)

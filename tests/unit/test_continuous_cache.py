@@ -54,6 +54,6 @@ def test_large_scores_do_not_overflow():
         ((5, 1.0, 1.5), r"cache lambda: expected a share in \[0, 1\], got 1.5"),
     ],
 )
-def test_errors(options, message):
+def test_cache_options_out_of_range(options, message):
     with pytest.raises(ValueError, match=message):
         ContinuousCache(CacheOptions(*options))

@@ -13,7 +13,7 @@ EXAMPLES = sorted(path for path in (ROOT / "agg_fairseq").rglob("*.py") if ">>> 
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_examples(path):
+def test_examples_in_docstrings(path):
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     result = doctest.testmod(importlib.import_module(module))
     assert result.attempted > 0 and result.failed == 0

@@ -7,7 +7,7 @@ from agg_fairseq.cli import doctor
 from agg_fairseq.cli.main import main
 
 
-def test_what_it_finds(capsys, monkeypatch):
+def test_doctor_reports_incompatible_versions(capsys, monkeypatch):
     versions = doctor.installed_versions()
     monkeypatch.setattr(doctor, "_gpus", lambda: ["a card"])
     found = doctor.importlib.util.find_spec

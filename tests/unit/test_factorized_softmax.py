@@ -178,7 +178,7 @@ def test_classes_are_chosen_by_p1():
     torch.testing.assert_close(drawn, torch.tensor([0.1, 0.6, 0.3]), atol=0.03, rtol=0)
 
 
-def test_errors():
+def test_factorized_softmax_refuses_shapes_and_classes():
     h, w, u, y = problem(LAYOUTS["sorted"])
     classes = TokenClasses.of(LAYOUTS["sorted"])
     cases = [

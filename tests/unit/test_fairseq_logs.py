@@ -21,7 +21,7 @@ def without(start):
     return [line for line in TWO if not line.startswith(start)]
 
 
-def test_any_order(tmp_path):
+def test_sentences_in_any_order(tmp_path):
     blocks = [sentence(i, f"reference {i}", [(-i, f"hypothesis {i}")], str.upper) for i in range(12)]
     lines = [line for block in blocks for line in block] + NOISE
     for _ in range(5):
@@ -46,7 +46,7 @@ def test_best_of_several_hypotheses(tmp_path, scores, best):
 
 
 @pytest.mark.parametrize("text", ["", "T-0", "a\u2028b", "a\u0085b", "Translated 5 sentences", "日本", "\\", '"'])
-def test_texts(tmp_path, text):
+def test_characters_of_texts_are_kept(tmp_path, text):
     """A byte-order mark is none."""
     lines = sentence(0, text, [(-1, text)])
     log = read(tmp_path, [f"\ufeff{lines[0]}", *lines[1:]])

@@ -8,7 +8,7 @@ from scripts.data.files import Text, in_batches, read_lines, sgm_segments, write
 from tests.wmt_archives import write_archive
 
 
-def test_plain_text(tmp_path):
+def test_lines_of_plain_text(tmp_path):
     """A line stays a line, whatever is in it; a mark before the text and spaces around lines are not of it."""
     path = tmp_path / "text"
     path.write_bytes("\ufeffone\r\n\n two\u2028three\x0bfour\rfive \nnaïve\u00a0x\nend".encode())
@@ -63,7 +63,7 @@ def test_written_and_read_again(tmp_path):
         ('<seg id="1">never closed', []),
     ],
 )
-def test_segments(text, expected):
+def test_sgm_segments(text, expected):
     """In order, one to a line, the empty one kept; entities are characters, and those of text are kept."""
     assert sgm_segments(text) == expected
 

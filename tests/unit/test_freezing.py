@@ -20,6 +20,6 @@ def test_parts_of_equation_4(parts):
     torch.testing.assert_close(torch.autograd.grad(out.loss, w)[0], expected)
 
 
-def test_unknown_parts():
+def test_freezing_gates_refuse_unknown_parts():
     with pytest.raises(ValueError, match="b, c, bc"):
         freezing_gates(torch.zeros(3, dtype=torch.bool), "a")

@@ -97,6 +97,6 @@ def test_equal_token_has_equal_sizes(number, sizes):
         (lambda: equal_frequency(torch.tensor([5, 5, 5]), 3), "leave the last of them empty"),
     ],
 )
-def test_refuses(call, text):
+def test_frequency_classes_refuse_counts_and_numbers(call, text):
     with pytest.raises(ValueError, match=text):
         call()

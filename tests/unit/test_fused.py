@@ -193,7 +193,7 @@ def test_compiles_for_gpus(dtype, capability, tmp_path):
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="there is no GPU")
-def test_on_a_gpu():
+def test_gradients_on_a_gpu():
     """V = 44,256, in each dtype: close to float64, and without waiting for the device; and autocast's dtype."""
     for dtype, bound in ((torch.float32, 1e-4), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)):
         h, w, y = problem(512, 44_256, 256, dtype=dtype, scale=0.25)

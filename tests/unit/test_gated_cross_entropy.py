@@ -255,7 +255,7 @@ def test_weights_of_face_by_hand():
         ({"softcap": 3.0, "adversarial": 0.1}, ValueError, "expected at most one"),
     ],
 )
-def test_bad_arguments(change, error, words):
+def test_gated_cross_entropy_refuses_arguments(change, error, words):
     arguments = {"features": torch.ones(2, 3), "weight": torch.ones(4, 3), "target": torch.tensor([0, 1])} | change
     with pytest.raises(error, match=words):
         gated_cross_entropy(**arguments)

@@ -94,7 +94,7 @@ def test_gated_cross_entropy(dtype, largest, scales):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_gates(dtype):
+def test_gated_gradients_in_half_precision(dtype):
     """The error of each entry is that of rounding the result once."""
     h, w, y = problem(10)
     gates = Gates(torch.arange(VOCABULARY) > 200, *torch.rand(2, VOCABULARY))

@@ -10,7 +10,7 @@ from agg_fairseq.modules import UnigramLinear
 COUNTS = torch.tensor([50, 30, 0, 15, 5, 0])
 
 
-def test_by_hand():
+def test_log_unigram_by_hand():
     """One occurrence is added to each of the 6 tokens; 100 were counted."""
     expected = [math.log(smoothed / 106) for smoothed in (51, 31, 1, 16, 6, 1)]
     assert log_unigram(COUNTS).tolist() == pytest.approx(expected)

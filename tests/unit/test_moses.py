@@ -26,7 +26,7 @@ def test_punctuation_of_the_test_split_is_not_normalized():
     assert tokenize("de", [text]) == ["Das ist &quot; gut &quot; - wie geht &apos; s ?"]
 
 
-def test_clean_pairs():
+def test_lengths_of_clean_pairs():
     """From 1 to 250 tokens, and at most one and a half times those of the other side, both ends included."""
     clean = [(1, 1), (250, 250), (2, 3), (100, 150), (167, 250)]
     unclean = [(0, 1), (0, 0), (250, 251), (2, 4), (100, 151), (166, 250)]

@@ -48,7 +48,7 @@ def triggered(losses, n):
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
-def test_trigger(n):
+def test_averaging_begins_as_in_algorithm_1(n):
     for seed in range(50):
         generator = random.Random(seed)
         losses = [round(10 / (t + 1) + generator.random(), 1) for t in range(15)]
@@ -62,7 +62,7 @@ def test_trigger(n):
         assert optimizer.averaging == (expected is not None)
 
 
-def test_errors():
+def test_nt_asgd_refuses_options_and_a_step_of_the_average():
     optimizer = NTASGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0, patience=0)
     optimizer.param_groups[0]["params"][0].grad = torch.ones(1)
     optimizer.step()

@@ -15,7 +15,7 @@ RESULT = Result(
 TWO_LABELS = Result([Column("1")], {("sea", "mle"): ["lake (0.90)"]}, "s", labels=("", "checkpoint"))
 
 
-def test_table():
+def test_result_as_a_table():
     """A float has the decimals of its column, a count none; what is undefined is a dash."""
     assert RESULT.table().splitlines() == [
         "|       |     PPL |  Uniq | note |",
@@ -42,7 +42,7 @@ def test_it_survives_json(result):
     assert found.table() == result.table() and found.json() == result.json() and found.rows == result.rows
 
 
-def test_rows_by_title():
+def test_result_from_rows_by_title():
     """The columns are the titles of all rows, as they are declared; what a row lacks is None."""
     result = Result.of({"mle": {"Uniq total": 5, "MEN": 1.0}, "human": {"Uniq total": 7}}, "s", units={"MEN": "x"})
     assert result.columns == [Column("Uniq total", "tokens", 0), Column("MEN", "x")]
@@ -54,7 +54,7 @@ def of_seed(mle, agg):
     return Result([Column("PPL total", digits=1), Column("note")], rows, f"seed:{mle}")
 
 
-def test_aggregate():
+def test_aggregate_of_seeds():
     """Mean ± standard deviation; what is the same for all seeds once; changes are of the same seed."""
     found = Result.aggregate({1: of_seed(100.0, 90.0), 2: of_seed(200.0, 190.0), 3: of_seed(300.0, "not run")})
     cells = [cells for _, cells in found.formatted()]

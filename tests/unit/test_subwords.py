@@ -40,7 +40,7 @@ def gpt2_files(tmp_path):
     }
 
 
-def test_words():
+def test_words_are_tokens():
     words = word_tokenizer("words", dictionary_of("low", "Slow"))
     assert words.split("lower") == ["lower"]
     assert [words.indices(word) for word in ("low", "Slow", "slow", "<unk>", "</s>")] == [[4], [5], [], [], []]
@@ -49,7 +49,7 @@ def test_words():
     assert [pieces.split(word) for word in ("list", "▁list", "ed", "sea")] == [["▁list"], ["▁list"], ["ed"], ["Ġsea"]]
 
 
-def test_gpt2(gpt2_files):
+def test_pieces_of_gpt2(gpt2_files):
     """`Ġlower`: Ġl, ow, Ġlow, er, Ġlower. `Ġslow`: only o and w are merged. As strings, and as ids from 100 on."""
     strings = word_tokenizer("gpt2", dictionary_of(*GPT2_PIECES), **gpt2_files)
     assert strings.split("lower") == ["Ġlower"] and strings.split("slow") == ["Ġ", "s", "l", "ow"]
@@ -62,7 +62,7 @@ def test_gpt2(gpt2_files):
     assert first.split("lower") == ["l", "ow", "er"]
 
 
-def test_sentencepiece(tmp_path):
+def test_pieces_of_sentencepiece(tmp_path):
     """As in running text, where the pieces of `low` come before those of the word."""
     import sentencepiece
 
@@ -80,7 +80,7 @@ def test_sentencepiece(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["fastbpe", "subword_nmt"])
-def test_codes(tmp_path, kind):
+def test_pieces_of_byte_pair_codes(tmp_path, kind):
     """`slow`: lo is merged first, then low at the end of a word, for which `s low` was not learned; so s@@ and low."""
     lines = ["#version: 0.2", *CODES]
     if kind == "fastbpe":

@@ -69,7 +69,7 @@ def test_self_bleu_against_nltk(texts):
 
 
 @given(TEXTS.filter(any), TEXTS.filter(any))
-def test_ranges(texts, references):
+def test_ranges_of_text_metrics(texts, references):
     likeness = ms_jaccard(texts, references)
     assert all(0 <= score <= 1 + 1e-12 for score in likeness if score is not None)
     assert likeness == ms_jaccard(references, texts)
@@ -101,7 +101,7 @@ def test_likeness_to_empty_texts():
             measure(*pair)
 
 
-def test_bad_texts():
+def test_text_metrics_refuse_strings_and_empty_texts():
     for measure in OF_TEXTS:
         with pytest.raises(ValueError, match="at least one text, got none"):
             measure([])

@@ -174,7 +174,7 @@ def test_folders_that_are_no_model(tmp_path):
         assert "expected that of transformers" in refusal(open_models, [tmp_path / "m"])[0]
 
 
-def test_isotropy(tmp_path, text, capsys):
+def test_isotropy_of_a_transformers_model(tmp_path, text, capsys):
     path = folder(tmp_path / "m")
     assert main(["isotropy", str(path), "--text", str(text), "--json", str(tmp_path / "i.json")]) == 0
     printed = capsys.readouterr().out
@@ -196,7 +196,7 @@ def test_counts_are_those_of_the_text(tmp_path, text):
     assert vocabulary.tokens[8:] == ["rome", "Athens", "<row 10>", "<row 11>"]
 
 
-def test_neighbors(tmp_path, text, capsys):
+def test_neighbors_of_a_transformers_model(tmp_path, text, capsys):
     path = folder(tmp_path / "m")
     found = neighbors(open_models([path]), None, words=["sea", "rome"], topk=3).details
     near = [[token["index"] for token in word["checkpoints"][0]["neighbors"]] for word in found["words"]]
@@ -213,7 +213,7 @@ def test_neighbors(tmp_path, text, capsys):
     assert "give words, or --text FILE" in capsys.readouterr().err
 
 
-def test_word_similarity(tmp_path):
+def test_word_similarity_of_a_transformers_model(tmp_path):
     pytest.importorskip("scipy", reason="needs scipy: pip install '.[eval]'")
     (tmp_path / "pairs.txt").write_text("sea\tlake\t9\nriver\tpool\t5\nParis\tRome\t7\nthe\tunseen\t1\nthe\t<s>\t1\n")
     result = word_similarity(open_models([folder(tmp_path / "m")]), None, [tmp_path / "pairs.txt"])
@@ -271,7 +271,7 @@ def test_other_vocabularies_and_options(tmp_path, text):
     assert "found a model of transformers; expected a checkpoint" in refusal(Checkpoint, first)[0]
 
 
-def test_bad_texts(tmp_path):
+def test_unreadable_texts_to_count(tmp_path):
     model = open_models([folder(tmp_path / "m")])
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     (tmp_path / "empty").touch()
@@ -333,7 +333,7 @@ DAMAGED = (
 
 @AMOUNTS
 @pytest.mark.parametrize(("file", "valid", "read"), DAMAGED, ids=[file for file, *_ in DAMAGED])
-def test_damaged_files(amount, file, valid, read, tmp_path):
+def test_damaged_files_of_a_transformers_model(amount, file, valid, read, tmp_path):
     """Refused in one line, or read as what was meant. (The format has no checksum: other numbers are just that.)"""
     sharded(tmp_path, {"a.safetensors": {"lm_head.weight": HEAD}, "b.safetensors": {"wte.weight": INPUT}})
     header = len(valid) - 4 * HEAD.numel()

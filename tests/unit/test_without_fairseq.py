@@ -108,7 +108,7 @@ def test_a_run_where_a_checkpoint_is_wanted_and_the_reverse(place, capsys):
         assert f"found a file; expected the folder of a run, such as {place}/lm" in capsys.readouterr().err
 
 
-def test_completion(capsys, monkeypatch):
+def test_shell_completion(capsys, monkeypatch):
     """shtab completes; without it, a hint."""
     pytest.importorskip("shtab", reason="needs shtab: pip install '.[eval]'")
     for shell in ("bash", "zsh"):
