@@ -150,7 +150,7 @@ class PretrainedModel:
     def _find(self) -> tuple[str, bool]:
         """The name of the output embedding, and whether it is tied."""
         ties, classes = self._option("tie_word_embeddings"), self.configuration.get("architectures")
-        has_output = isinstance(classes, list) and any(str(name).endswith(LANGUAGE_MODELS) for name in classes)
+        has_output = isinstance(classes, list) and any(str(kind).endswith(LANGUAGE_MODELS) for kind in classes)
         outputs, inputs = next(filter(None, map(self._candidates, OUTPUTS)), []), self._candidates(INPUTS)
         name = self._only(outputs or inputs, "output embedding")
         if not outputs:
@@ -162,7 +162,7 @@ class PretrainedModel:
             )
         if ties is False or not inputs:  # an input embedding with other rows, such as those of prompts, is another one
             return name, bool(ties) and not any(map(INPUTS.fullmatch, self._file_of))
-        same = any(torch.equal(self.tensor(name), self.tensor(name)) for name in inputs)
+        same = any(torch.equal(self.tensor(input_name), self.tensor(name)) for input_name in inputs)
         if ties and not same:
             raise UserError(
                 f"{self.path}: found {name} and {inputs[0]}, which differ, but a config.json that says that they are "

@@ -4,19 +4,17 @@ import io
 import os
 import pickle
 import warnings
-import zipfile
 from argparse import Namespace
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
 from tests.commands import refused
 from tests.conftest import SMALL_LM, call
-from tests.hostile import FEW, damaged, fuzzing, refusal
+from tests.hostile import AMOUNTS, fuzz, refusal
 
 WEIGHT, COUNTS = "decoder.output_projection.weight", "decoder.output_projection.counts"
 SIZES = ("layers", "embed_dim", "input_dim", "output_dim", "ffn_embed_dim", "attention_heads")
@@ -46,22 +44,11 @@ def saved(state, **options):
     return file.getvalue()
 
 
-def crafted_zip(pickled):
-    """What torch takes for its own format, around any pickle."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("archive/data.pkl", pickled)
-        archive.writestr("archive/version", "3\n")
-        archive.writestr("archive/byteorder", "little")
-    return file.getvalue()
-
-
 RUNNING_CODE = {
     "zip": lambda evil: saved(checkpoint(cfg=evil)),
     "legacy": lambda evil: saved(checkpoint(cfg=evil), _use_new_zipfile_serialization=False),
     "pickle": lambda evil: pickle.dumps(checkpoint(model={}, cfg=evil)),
     "pickle alone": pickle.dumps,
-    "crafted zip of a state": lambda evil: crafted_zip(pickle.dumps({"model": {}, "cfg": evil}, protocol=2)),
     "numpy": lambda evil: saved(checkpoint(extra_state={"array": np.array([evil], dtype=object)})),
     "namespace": lambda evil: saved(checkpoint(cfg=None, args=Namespace(criterion=evil))),
     "optimizer": lambda evil: saved(checkpoint(last_optimizer_state=[evil])),
@@ -167,9 +154,9 @@ def test_one_flipped_bit_of_the_numbers_is_seen(tmp_path):
     assert said.startswith(f"{path}: found no readable checkpoint (damaged")
 
 
-@pytest.mark.parametrize("amount", [FEW, pytest.param(fuzzing(300), marks=pytest.mark.slow)], ids=["few", "more"])
+@AMOUNTS
 @pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}], ids=["zip", "legacy"])
-def test_a_damaged_checkpoint_is_read_or_refused_in_one_line(amount, options, tmp_path):
+def test_a_damaged_checkpoint_is_read_or_refused_in_one_line(files, options, tmp_path):
     """What is read of a zip is what was saved. The older format has no checksums: what torch reads of it is read."""
     valid, path = saved(checkpoint(), **options), tmp_path / "checkpoint.pt"
     weights = torch.load(io.BytesIO(valid))["model"]
@@ -183,4 +170,4 @@ def test_a_damaged_checkpoint_is_read_or_refused_in_one_line(amount, options, tm
                 expected = torch.load(io.BytesIO(content), weights_only=True)["model"] if options else weights
                 torch.testing.assert_close(found.parameters, expected, rtol=0, atol=0, equal_nan=True)
 
-    amount(given(content=damaged(valid))(check))()
+    fuzz(check, valid, files)

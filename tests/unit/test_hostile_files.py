@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import signal
 from collections import Counter
 from types import SimpleNamespace
@@ -9,7 +10,6 @@ from types import SimpleNamespace
 import pyarrow
 import pytest
 import torch
-from hypothesis import given
 from pyarrow import parquet
 
 from agg_fairseq.data.alignments import ParallelSplit, read_links
@@ -22,7 +22,7 @@ from scripts.data.prepared_folder import prepare_folder
 from scripts.data.wikitext_source import EMPTY_LINE, _rows
 from scripts.experiments.experiment import Corpus, Model, Workspace
 from scripts.experiments.training import check_settings, settings_of
-from tests.hostile import AMOUNTS, damaged, refusal, special_files
+from tests.hostile import AMOUNTS, fuzz, refusal
 
 LOG = (
     b"S-1\tein haus\nT-1\ta house\nH-1\t-0.5\ta house\nD-1\t-0.5\ta house\n"
@@ -134,7 +134,7 @@ CASES = {**TEXT_FILES, **OF_SCRIPTS}
 
 @AMOUNTS
 @pytest.mark.parametrize(("valid", "read", "oracle"), CASES.values(), ids=CASES)
-def test_a_damaged_file_is_read_right_or_refused_in_one_line(amount, valid, read, oracle, tmp_path):
+def test_a_damaged_file_is_read_right_or_refused_in_one_line(files, valid, read, oracle, tmp_path):
     path = tmp_path / "m" / "file"
     path.parent.mkdir()
 
@@ -148,14 +148,17 @@ def test_a_damaged_file_is_read_right_or_refused_in_one_line(amount, valid, read
     path.write_bytes(valid)
     assert refusal(read, path)[0] is None
     check(valid)
-    amount(given(damaged(valid))(check))()
+    fuzz(check, valid, files)
 
 
 @pytest.mark.parametrize("name", TEXT_FILES)
 def test_what_is_no_file_is_refused_at_once(name, tmp_path):
+    """A pipe that nobody writes to, a device without an end, a folder, a link to nowhere."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "not there")
     signal.alarm(60)  # ends the process of a reader that waits for what never comes
     try:
-        for path in special_files(tmp_path).values():
+        for path in (tmp_path / "pipe", "/dev/zero", tmp_path, tmp_path / "link"):
             assert refusal(TEXT_FILES[name][1], path)[0] is not None
     finally:
         signal.alarm(0)

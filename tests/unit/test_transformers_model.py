@@ -1,9 +1,9 @@
 import json
+import os
 import sys
 
 import pytest
 import torch
-from hypothesis import given
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.checkpoints.opening import open_models
@@ -12,7 +12,7 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
 from agg_fairseq.evaluation import Cache, isotropy, neighbors, word_similarity
-from tests.hostile import AMOUNTS, damaged, refusal, special_files
+from tests.hostile import AMOUNTS, fuzz, refusal
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs safetensors, which transformers brings")
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
@@ -156,7 +156,8 @@ def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
 
 
 def test_what_is_no_file(tmp_path):
-    for number, target in enumerate(("/dev/zero", special_files(tmp_path)["pipe"], tmp_path / "missing")):
+    os.mkfifo(tmp_path / "pipe")
+    for number, target in enumerate(("/dev/zero", tmp_path / "pipe", tmp_path / "missing")):
         path = tmp_path / f"{number}.safetensors"
         path.symlink_to(target)
         assert "expected a whole file of safetensors" in refusal(PretrainedModel, path)[0]
@@ -333,7 +334,7 @@ DAMAGED = (
 
 @AMOUNTS
 @pytest.mark.parametrize(("file", "valid", "read"), DAMAGED, ids=[file for file, *_ in DAMAGED])
-def test_damaged_files_of_a_transformers_model(amount, file, valid, read, tmp_path):
+def test_damaged_files_of_a_transformers_model(files, file, valid, read, tmp_path):
     """Refused in one line, or read as what was meant. (The format has no checksum: other numbers are just that.)"""
     sharded(tmp_path, {"a.safetensors": {"lm_head.weight": HEAD}, "b.safetensors": {"wte.weight": INPUT}})
     header = len(valid) - 4 * HEAD.numel()
@@ -344,4 +345,4 @@ def test_damaged_files_of_a_transformers_model(amount, file, valid, read, tmp_pa
         other_numbers = file == "a.safetensors" and content[:header] == valid[:header]
         assert said is not None or isinstance(found, list) or other_numbers or torch.equal(found, HEAD)
 
-    amount(given(content=damaged(valid))(check))()
+    fuzz(check, valid, files)
