@@ -27,9 +27,7 @@ class AwdLSTMLanguageModelConfig(FairseqDataclass):
     dropout_output: float = option(0.4, "locked dropout of the output of the last layer")
     dropout_weight: float = option(0.5, "dropout of entries of the recurrent matrices")
     activation_penalty: float = option(2.0, "weight of the mean square of the activations of the last layer (AR)")
-    temporal_penalty: float = option(
-        1.0, "weight of the mean square of the difference between adjacent activations (TAR)"
-    )
+    temporal_penalty: float = option(1.0, "weight of the mean square of differences of adjacent activations (TAR)")
 
 
 class AwdLSTMDecoder(FairseqIncrementalDecoder):

@@ -131,14 +131,7 @@ class Checkpoint:
         Of a layer with weight normalization, which saves g (V, 1) and v (V, D), it is `w_k = g_k v_k / ‖v_k‖`.
         UserError if there is no embedding of a known name, or if it is no dense matrix of finite numbers.
         """
-        name = next(
-            (
-                weight_name
-                for weight_name in OUTPUT_NAMES
-                if weight_name in self.parameters or f"{weight_name}_g" in self.parameters
-            ),
-            None,
-        )
+        name = next((name for name in OUTPUT_NAMES if {name, f"{name}_g"} & self.parameters.keys()), None)
         if name is None and INPUT_NAME in self.parameters and any(map(self.model_options.get, TYING_OPTIONS)):
             name = INPUT_NAME
         if name is None:
@@ -162,10 +155,8 @@ class Checkpoint:
     def _matrix(self, name: str) -> Tensor:
         value = self.parameters[name]
         if not value.is_floating_point() or value.dim() != 2:
-            raise UserError(
-                f"{self.path}: found {value.dtype} of shape {tuple(value.shape)} as {name}; expected a matrix of "
-                "floating-point numbers"
-            )
+            found = f"{value.dtype} of shape {tuple(value.shape)}"
+            raise UserError(f"{self.path}: found {found} as {name}; expected a matrix of floating-point numbers")
         check_finite(self.path, {name: value.float()})  # as it is used: a large float64 is infinite there
         return value
 
@@ -256,10 +247,7 @@ def _load(path: Path) -> dict[str, Any]:
     """The contents of the file: tensors, numbers, strings and containers of them; with a model and options."""
     if not path.is_file():
         raise UserError(f"{path}: found no such file; expected a checkpoint, such as checkpoint_best.pt of a run")
-    unreadable = (
-        f"{path}: found no readable checkpoint (damaged, truncated, or another kind of file); expected one that "
-        "fairseq wrote"
-    )
+    unreadable = f"{path}: found no readable checkpoint (damaged, truncated, or another file); expected one of fairseq"
     allow_namespaces()
     try:
         is_zip = zipfile.is_zipfile(path)

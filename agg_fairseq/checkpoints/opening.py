@@ -23,10 +23,7 @@ def open_models(
         matrix: the parameter that is measured instead of the output embedding; for models of transformers alone.
     """
     kinds = [is_pretrained(Path(path)) for path in paths]
-    files = [
-        weights_file(Path(path)) if pretrained else checkpoint_file(path)
-        for path, pretrained in zip(paths, kinds, strict=True)
-    ]
+    files = [(weights_file if kind else checkpoint_file)(Path(path)) for path, kind in zip(paths, kinds, strict=True)]
     names = unique_names(files, names)
     if matrix is not None and not all(kinds):
         raise UserError(

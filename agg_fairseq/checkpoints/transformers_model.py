@@ -139,7 +139,7 @@ class PretrainedModel:
         size = self._option("vocab_size")
         shapes = {name: self._shape(name) for name in self._file_of if names.fullmatch(name)}
         return [
-            name for name, shape in shapes.items() if len(shape) == 2 and (type(size) is not int or shape[0] == size)
+            name for name, shape in shapes.items() if len(shape) == 2 and (type(size) is not int or size == shape[0])
         ]
 
     def _option(self, name: str) -> Any:

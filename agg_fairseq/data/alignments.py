@@ -68,9 +68,8 @@ def training_pair(data: str | Path, source: str | None = None, target: str | Non
     if not asked:
         others = f" but {', '.join(map('-'.join, pairs))}" if pairs else ""
         raise UserError(f"{data}: found no {expected}{others}; expected a parallel split of fairseq-preprocess")
-    raise UserError(
-        f"{data}: found the language pairs {', '.join(map('-'.join, asked))}; choose by --source-lang and --target-lang"
-    )
+    listed = ", ".join(map("-".join, asked))
+    raise UserError(f"{data}: found the language pairs {listed}; choose by --source-lang and --target-lang")
 
 
 def load_parallel(data: str | Path, languages: tuple[str, str]) -> ParallelSplit:
@@ -128,10 +127,7 @@ def _codes(lines: list[bytes], split: ParallelSplit, first: int, path: str | Pat
     for number, line in enumerate(lines, first + 1):
         if not LINE.fullmatch(line.strip()):
             word = next(word for word in line.split() if not LINE.fullmatch(word)).decode(errors="replace")[:40]
-            raise UserError(
-                f"{path}, line {number}: found {word!r}; expected links in Pharaoh format, source-target, all of them "
-                "sure, as 0-0 1-2"
-            )
+            raise UserError(f"{path}, line {number}: found {word!r}; expected sure links in Pharaoh format, as 0-0")
     numbers = map(int, b" ".join(lines).replace(b"-", b" ").split())
     positions = np.fromiter(numbers, dtype=np.int64).reshape(-1, 2).T  # 2 x L
     pair = np.repeat(np.arange(len(lines)), [line.count(b"-") for line in lines])  # L, the line of each link

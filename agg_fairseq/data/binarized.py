@@ -56,10 +56,7 @@ def training_counts(task: Any, split: str) -> Tensor:
     data = getattr(options, "data", None)
     if data is None or hasattr(task, "lang_pairs"):
         problem = "names no data" if data is None else "has several training sets"
-        raise UserError(
-            f"token counts: found the task {task_name(task)}, which {problem}; expected language_modeling or "
-            "translation"
-        )
+        raise UserError(f"found the task {task_name(task)}, which {problem}; expected language_modeling or translation")
     source, target = (getattr(options, f"{side}_lang", None) for side in ("source", "target"))
     suffixes = [f".{source}-{target}.{target}", f".{target}-{source}.{target}"] if target else [""]
     parts = [path for folder in utils.split_paths(data) for path in split_parts(folder, split, suffixes)]

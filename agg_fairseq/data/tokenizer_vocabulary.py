@@ -141,9 +141,7 @@ class TokenizerVocabulary(Vocabulary):
         If `tokenizer.after_space` is False, a word is split as at the beginning of a text.
         """
         if replace(tokenizer, after_space=True) != WORDS:
-            raise UserError(
-                f"--bpe: found {tokenizer.kind}; expected none, since the model has a tokenizer, {self.path}"
-            )
+            raise UserError(f"--bpe: found {tokenizer.kind}; expected none, since the model has {self.path}")
         special_ids = set(self.special_ids)
         index = {token: row for row, token in enumerate(self.tokens) if row not in special_ids}
         context = f"{CONTEXT} " if tokenizer.after_space else ""

@@ -28,9 +28,7 @@ def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
             path = Path(root or "$AGG_DATA") / "word-similarity" / f"{part}.txt"
             if not path.is_file():
                 missing = "AGG_DATA not set" if root is None else f"no {path}"
-                raise UserError(
-                    f"--datasets {part}: found {missing}; put the data set in {path} ({LINES}), or name its file"
-                )
+                raise UserError(f"--datasets {part}: found {missing}; put {LINES} in {path}, or name a file of them")
             files.append(path)
         elif os.path.isdir(part):  # unlike Path.is_dir, False for a name too long for a file
             of_folder = [path for name in DATASETS if (path := Path(part, f"{name}.txt")).is_file()]

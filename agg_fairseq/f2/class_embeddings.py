@@ -20,14 +20,12 @@ from .cross_entropy import class_log_prob, linear, log_sum_exp
 from .token_classes import TokenClasses
 
 
-def class_log_mass(
-    features: Tensor, weight: Tensor, classes: TokenClasses, *, chunk_elements: int = CHUNK_ELEMENTS
-) -> Tensor:
+def class_log_mass(features: Tensor, weight: Tensor, classes: TokenClasses) -> Tensor:
     """log q (N, C), the probability that an ordinary softmax gives to each class, from H (N, D) and W (V, D).
 
-    It is normalized, at least float32, and takes the memory of `chunk_elements` logits, at least one row of V.
+    It is normalized, at least float32, and takes the memory of `CHUNK_ELEMENTS` logits, at least one row of V.
     """
-    rows = max(1, chunk_elements // classes.vocabulary)
+    rows = max(1, CHUNK_ELEMENTS // classes.vocabulary)
     logits = (linear(chunk, weight).to(working_dtype(features)) for chunk in features.split(rows))  # n x V each
     return torch.cat([log_mass_of_logits(chunk, classes) for chunk in logits])
 

@@ -39,9 +39,8 @@ def decoupled_log_prob(
     """
     check_classes(weight, class_weight, classes)
     if chosen.shape != features.shape[:-1]:
-        raise ValueError(
-            f"decoupled_log_prob: expected chosen of shape {tuple(features.shape[:-1])}, got {tuple(chosen.shape)}"
-        )
+        expected = tuple(features.shape[:-1])
+        raise ValueError(f"decoupled_log_prob: expected chosen of shape {expected}, got {tuple(chosen.shape)}")
     with torch.no_grad():
         shape = (*features.shape[:-1], classes.vocabulary)
         features, chosen = features.reshape(-1, features.size(-1)), chosen.reshape(-1)

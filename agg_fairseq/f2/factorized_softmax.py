@@ -90,10 +90,6 @@ class FactorizedSoftmax(nn.Module):
             fresh = _normal(classes.number, self.class_weight.size(1))
             self.class_weight = nn.Parameter(fresh.to(self.class_weight))
 
-    def extra_repr(self) -> str:
-        """For `print(model)`."""
-        return f"tokens={len(self.class_of_token)}, classes={len(self.class_weight)}, dimension={self.weight.size(1)}"
-
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         """Saves the classes as float32 (exact up to 2^24 classes): tools that average states average every entry."""
         super()._save_to_state_dict(destination, prefix, keep_vars)

@@ -142,9 +142,8 @@ def _mean_efficiency(ends: np.ndarray, p: np.ndarray, p_log_p: np.ndarray) -> fl
 def _checked(counts: Tensor) -> Tensor:
     """The counts (V,) as int64 on the CPU, after their checks."""
     if counts.dim() != 1 or counts.is_floating_point():
-        raise ValueError(
-            f"frequency classes: expected whole counts of shape (V,), got {counts.dtype} of shape {tuple(counts.shape)}"
-        )
+        shape = tuple(counts.shape)
+        raise ValueError(f"frequency classes: expected whole counts of shape (V,), got {counts.dtype} of shape {shape}")
     if len(counts) == 0 or counts.min() < 0 or counts.sum() == 0:
         raise ValueError(
             f"frequency classes: expected counts of at least one token, none negative and not all zero, got "

@@ -28,10 +28,8 @@ class TokenClasses:
     def of(cls, class_of_token: Tensor) -> TokenClasses:
         """The partition that a map (V,) int64 describes; ValueError if it is none, or if a class is empty."""
         if class_of_token.dim() != 1 or class_of_token.dtype != torch.int64 or not len(class_of_token):
-            raise ValueError(
-                f"TokenClasses: expected the class of each token, (V,) int64, got {tuple(class_of_token.shape)} "
-                f"{class_of_token.dtype}"
-            )
+            found = f"{tuple(class_of_token.shape)} {class_of_token.dtype}"
+            raise ValueError(f"TokenClasses: expected the class of each token, (V,) int64, got {found}")
         classes = class_of_token.cpu().numpy()
         sizes = np.bincount(classes) if classes.min() >= 0 else np.zeros(1)
         if sizes.min() == 0:

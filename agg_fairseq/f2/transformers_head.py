@@ -28,12 +28,10 @@ def factorize_head(model: PreTrainedModel, class_of_token: Tensor) -> Factorized
     head = model.get_output_embeddings()
     if type(head) is not nn.Linear or head.bias is not None:
         head_type = "one with a bias" if type(head) is nn.Linear else type(head).__name__
-        raise UserError(
-            f"factorize_head: expected {type(model).__name__} to end in a plain nn.Linear, found {head_type}"
-        )
+        raise UserError(f"factorize_head: found {head_type} in {type(model).__name__}; expected a plain nn.Linear")
     if len(class_of_token) != head.weight.size(0):
         raise UserError(
-            f"factorize_head: expected the classes of {head.weight.size(0)} tokens, got those of {len(class_of_token)}"
+            f"factorize_head: found the classes of {len(class_of_token)} tokens; expected {len(head.weight)}"
         )
     layer = FactorizedSoftmax(class_of_token.to(head.weight.device), head.weight.size(1), weight=head.weight)
     model.set_output_embeddings(layer.to(head.weight))

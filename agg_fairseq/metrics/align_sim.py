@@ -100,6 +100,5 @@ def orthogonal_align_sim(links: LinkCounts, vocabulary: int, *, temperature: flo
 def group_means(values: Tensor, groups: FrequencyGroups) -> dict[str, float | None]:
     """The mean of the values (V,) that are not NaN, in each group and over all tokens as `total`; None without such."""
     of_group = {name: values[groups.members(name)] for name in groups.names} | {"total": values}
-    return {
-        name: selected.nanmean().item() if not selected.isnan().all() else None for name, selected in of_group.items()
-    }
+    means = {name: selected.nanmean().item() for name, selected in of_group.items()}  # NaN of nothing but NaN
+    return {name: None if math.isnan(mean) else mean for name, mean in means.items()}

@@ -67,9 +67,7 @@ def ms_jaccard(generated: Sequence[Text], references: Sequence[Text], max_order:
     for order in range(1, max_order + 1):
         c_gen, c_ref = (count_ngrams(texts, order) for texts in (generated, references))
         # Both fractions C times the number of texts of both sides are whole numbers.
-        pairs = [
-            (c_gen.get(g, 0) * len(references), c_ref.get(g, 0) * len(generated)) for g in c_gen.keys() | c_ref.keys()
-        ]
+        pairs = [(c_gen[g] * len(references), c_ref[g] * len(generated)) for g in c_gen.keys() | c_ref.keys()]
         if not pairs:  # all texts are shorter than this order, and than all higher ones
             break
         scores.append(sum(map(min, pairs)) / sum(map(max, pairs)))

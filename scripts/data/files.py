@@ -61,9 +61,7 @@ class Text:
         except UnicodeDecodeError as error:
             raise UserError(f"{self.path}: found bytes that are not UTF-8; convert the file") from error
         except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-            raise UserError(
-                f"{self.path}: unreadable ({first_line(error)}); remove it, get it anew and run this again"
-            ) from error
+            raise UserError(f"{self.path}: unreadable ({first_line(error)}); get it anew and run this again") from error
 
     def _member(self, archive: tarfile.TarFile) -> tuple[str, IO[bytes]]:
         """The first of the members that is in the archive. Nothing is extracted to a disk."""
@@ -129,9 +127,9 @@ def published(*digests: str) -> Check:
 
     def wrong(path: Path) -> str | None:
         own = dict.fromkeys(digest(path, ALGORITHMS[len(expected)]) for expected in digests)
-        return (
-            None if own.keys() & {*digests} else f"found the digest {' or '.join(own)}; expected {' or '.join(digests)}"
-        )
+        if own.keys() & {*digests}:
+            return None
+        return f"found the digest {' or '.join(own)}; expected {' or '.join(digests)}"
 
     return wrong
 

@@ -72,9 +72,8 @@ def prepare_folder(
             stages[name](partial)
             partial.replace(folder / name)
         facts, files = finish()
-        described = {
-            name: {"lines": count_lines(folder / name), "sha256": digest(folder / name)} for name in sorted(files)
-        }
+        paths = {name: folder / name for name in sorted(files)}
+        described = {name: {"lines": count_lines(path), "sha256": digest(path)} for name, path in paths.items()}
         write_json(folder / MANIFEST, {**facts, "settings": settings, "files": described})
 
 

@@ -65,10 +65,8 @@ def paragraphs(text: str) -> list[str]:
 def looks_like_code(block: str) -> bool:
     """Whether a block is a doctest, a grammar rule, an indented statement, or mostly symbols."""
     letters = sum(character.isalpha() or character.isspace() for character in block)
-    is_statement = re.match(
-        r"\s{3,}(if|for|while|def|class|with|try|import|from|return|raise)\b.*[:)]\s*$", block, re.M
-    )
-    return ">>>" in block or "::=" in block or is_statement is not None or letters < 0.75 * len(block)
+    statement = re.match(r"\s{3,}(if|for|while|def|class|with|try|import|from|return|raise)\b.*[:)]\s*$", block, re.M)
+    return ">>>" in block or "::=" in block or statement is not None or letters < 0.75 * len(block)
 
 
 def split(everything: Iterator[list[str]]) -> dict[str, list[str]]:

@@ -188,12 +188,8 @@ def _write_pairs(folder: Path, split: str, pairs: Iterable[Pair]) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = Parser("wmt14_en_de/prepare.sh", __doc__)
-    parser.add_argument(
-        "--tokenizer", choices=("moses", "sentencepiece"), default="moses", help="(default: %(default)s)"
-    )
-    parser.add_argument(
-        "--merges", type=whole_number, metavar="N", help=f"merges of the sub-words of Moses tokens (default: {MERGES})"
-    )
+    parser.add_argument("--tokenizer", choices=("moses", "sentencepiece"), default="moses", help="default: moses")
+    parser.add_argument("--merges", type=whole_number, metavar="N", help=f"of --tokenizer moses (default: {MERGES})")
     parser.add_argument(
         "--validation", choices=("given", "train"), default="given",
         help="given: the validation split of the corpus (default); train: every 100th training pair, which is left out "
@@ -209,9 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     for option, tokenizer in {"merges": "moses", "vocabulary": "sentencepiece"}.items():
         if getattr(options, option) is not None and options.tokenizer != tokenizer:
-            raise UserError(
-                f"--{option}: found it with --tokenizer {options.tokenizer}; expected --tokenizer {tokenizer}"
-            )
+            raise UserError(f"--{option}: found --tokenizer {options.tokenizer}; expected --tokenizer {tokenizer}")
     if options.tokenizer == "sentencepiece" and options.vocabulary is None:
         raise UserError("--tokenizer sentencepiece: found no --vocabulary; expected the number of sub-words")
     held_out = options.validation == "train"

@@ -81,10 +81,8 @@ def prepare(
         is_official = not wikitext_source.differences(corpus, output / "text")
         tokens = {split: _tokens(output / "encoded" / split) for split in SPLITS}
         if is_official and tokenizer == "gpt2" and corpus.gpt2_dictionary not in (None, dictionary):
-            print(
-                f"wikitext: warning: found a dictionary of {dictionary:,}; the paper's has {corpus.gpt2_dictionary:,}",
-                file=sys.stderr,
-            )
+            said = f"found a dictionary of {dictionary:,}; the paper's has {corpus.gpt2_dictionary:,}"
+            print(f"wikitext: warning: {said}", file=sys.stderr)
         listed = ", ".join(f"{split} {count:,}" for split, count in tokens.items())
         print(f"wikitext: {output}: {dictionary:,} entries in the dictionary; tokens with ends of lines: {listed}")
         facts = {

@@ -205,10 +205,8 @@ def batches_of(config: Any, processes: int, given: Container[str] = ()) -> Batch
     """
     tokens, frequencies = config.dataset.max_tokens, config.optimization.update_freq
     if tokens is None or len(frequencies) != 1:
-        raise UserError(
-            f"found dataset.max_tokens={tokens}, optimization.update_freq={frequencies}; expected a number of tokens, "
-            "and one of batches"
-        )
+        found = f"dataset.max_tokens={tokens}, optimization.update_freq={frequencies}"
+        raise UserError(f"found {found}; expected a number of tokens, and one of batches")
     if any(size in given for size in SIZES):
         return Batches(processes, tokens, frequencies[0])
     return split(tokens * frequencies[0], processes, tokens, config.task.get("tokens_per_sample") or 1)

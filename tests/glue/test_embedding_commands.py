@@ -160,7 +160,7 @@ def test_data_sets_that_are_bad_or_not_there(data, checkpoint, scored, tmp_path,
         return refused(capsys, "word-similarity", checkpoint, "--data", data, "--datasets", *asked)
 
     monkeypatch.delenv("AGG_DATA", raising=False)
-    assert "found AGG_DATA not set; put the data set in $AGG_DATA/word-similarity/MEN.txt (lines of wo" in error("MEN")
+    assert "found AGG_DATA not set; put lines of word<TAB>word<TAB>score in $AGG_DATA/word-sim" in error("MEN")
     monkeypatch.setenv("AGG_DATA", str(tmp_path))
     for asked, words in (
         ("RW,MEN", f"found no {tmp_path}/word-similarity/RW.txt; put"),
