@@ -51,10 +51,7 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
         """Builds the model, and checks that it can carry a state."""
         model = super().build_model(args, from_checkpoint)
         if not hasattr(model.decoder, "carried"):
-            fail(
-                f"--task {NAME}: found {type(model).__name__}, which carries no state from batch to batch; expected "
-                "--arch awd_lstm_lm, or --task language_modeling"
-            )
+            fail(f"--task {NAME}: found {type(model).__name__}, which carries no state; expected --arch awd_lstm_lm")
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> StreamDataset:

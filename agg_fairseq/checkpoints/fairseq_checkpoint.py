@@ -165,10 +165,7 @@ class Checkpoint:
         for name in (INPUT_NAME, *OUTPUT_NAMES, *(f"{name}_v" for name in OUTPUT_NAMES)):
             rows = self.parameters[name].shape[:1].numel() if name in self.parameters else tokens
             if rows != tokens:
-                raise UserError(
-                    f"{self.path}: found a vocabulary of {rows} tokens, but {data} has {tokens}; pass the data folder "
-                    "that the model was trained with"
-                )
+                raise UserError(f"{self.path}: found {rows} tokens, but {data} has {tokens}; pass the model's own data")
 
 
 def options_of(state: Mapping[str, Any], section: str) -> dict[str, Any]:

@@ -26,10 +26,7 @@ def open_models(
     files = [(weights_file if kind else checkpoint_file)(Path(path)) for path, kind in zip(paths, kinds, strict=True)]
     names = unique_names(files, names)
     if matrix is not None and not all(kinds):
-        raise UserError(
-            f"--matrix: found it with {files[kinds.index(False)]}, a checkpoint of fairseq-train, of which the output "
-            "embedding is measured; leave it out"
-        )
+        raise UserError(f"--matrix: found {files[kinds.index(False)]}, of fairseq-train; expected transformers models")
     return {
         name: PretrainedModel(file, matrix) if pretrained else Checkpoint(file, training_state=False)
         for name, file, pretrained in zip(names, files, kinds, strict=True)

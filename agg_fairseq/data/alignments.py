@@ -100,10 +100,7 @@ def read_links(path: str | Path, split: ParallelSplit) -> LinkCounts:
     except OSError as error:
         raise UserError(f"{path}: unreadable ({first_line(error)}); expected alignments in Pharaoh format") from error
     if count != len(split):
-        raise UserError(
-            f"{path}: found {count} lines; expected {len(split)}, one per sentence pair of {split.path}; align the "
-            "split as fairseq-preprocess wrote it"
-        )
+        raise UserError(f"{path}: found {count} lines; expected {len(split)}, one per sentence pair of {split.path}")
     codes = counts = np.zeros(0, dtype=np.int64)
     progress = tqdm(total=len(split), desc="links", unit="pair", disable=None, leave=False)
     with open_file(path, "rb") as file, progress as bar:

@@ -106,8 +106,7 @@ def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Ten
         beyond = next((int(token) for token in (block.min(), block.max()) if not 0 <= token < len(counts)), None)
         if beyond is not None:
             raise UserError(
-                f"{path}: found token {beyond}, but the dictionary has {len(counts)}; expected both to come "
-                "from the same fairseq-preprocess"
+                f"{path}: found token {beyond}, but the dictionary has {len(counts)}; run fairseq-preprocess again"
             )
         counts += np.bincount(block, minlength=len(counts))
     return torch.from_numpy(counts)

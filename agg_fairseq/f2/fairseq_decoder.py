@@ -77,10 +77,7 @@ class F2TransformerDecoder(TransformerDecoderBase):
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> dict[str, Any]:
         """Called by fairseq before it loads a checkpoint's state."""
         if f"{name}.output_projection.class_of_token" not in state_dict:
-            fail(
-                "found a checkpoint of a model with an ordinary softmax; expected one with the factorized output "
-                "layer; make one of it: agg-fairseq convert-to-f2"
-            )
+            fail("found a checkpoint with an ordinary softmax; make one of it by agg-fairseq convert-to-f2")
         self.is_placeholder = False
         return super().upgrade_state_dict_named(state_dict, name)
 

@@ -111,10 +111,7 @@ def _hook_updates(task: Any, listener: Any) -> None:
         except (IndexError, ValueError):
             largest, tokens = int(sample["target"].max()), len(task.target_dictionary)
             if largest >= tokens:
-                fail(
-                    f"found token {largest} among the targets, but the dictionary has {tokens}; expected both to come "
-                    "from the same fairseq-preprocess"
-                )
+                fail(f"found token {largest}, but the dictionary has {tokens}; run fairseq-preprocess again")
             raise
 
     def optimizer_step(optimizer: Any, model: Any, update_num: int, **kwargs: Any) -> Any:

@@ -158,20 +158,14 @@ def _pairs(texts: Iterable[ParallelText], held: bool | None) -> Iterator[Pair]:
         before = number
         for pair in itertools.zip_longest(source.lines(), target.lines()):
             if None in pair:
-                raise UserError(
-                    f"{target.path}: found another number of lines than in {source.path}; expected as many, each the "
-                    "translation of the other"
-                )
+                raise UserError(f"{target.path}: found another number of lines than in {source.path}; expected as many")
             number += 1
             if held is None or held == (number % HELD_OUT == 0):
                 yield pair
         if number == before:
             raise UserError(f"{source.path}: found no sentences; expected one per line")
     if held and number < HELD_OUT:
-        raise UserError(
-            f"--validation train: found {number} training pairs; expected at least {HELD_OUT}, since every "
-            f"{HELD_OUT}th is for validation"
-        )
+        raise UserError(f"--validation train: found {number} training pairs; expected at least {HELD_OUT}")
 
 
 def _write_pairs(folder: Path, split: str, pairs: Iterable[Pair]) -> None:
