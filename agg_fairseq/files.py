@@ -16,7 +16,7 @@ from .errors import UserError, first_line
 
 
 def open_file(path: str | Path, mode: str = "r", **options: Any) -> IO[Any]:
-    """Opens a file to read it, as `open` does, but no pipe or device, which may never come to an end: OSError."""
+    """Opens a regular file for reading, as `open` does; OSError for a pipe or a device, which may never end."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "expected a file, found a folder, a pipe or a device", str(path))
     return open(path, mode, **options)
@@ -80,7 +80,7 @@ def atomic_write(path: str | Path, write: Callable[[Path], object]) -> None:
 
 
 def check_distinct(**paths: str | Path | None) -> None:
-    """Sees that a command writes no file twice, nor over one that it reads: paths by the option that names them."""
+    """Raises UserError if two options, by name, have the same path: no file is written twice, nor over an input."""
     seen: dict[Path, str] = {}
     for option, path in paths.items():
         if path is None:
@@ -92,7 +92,7 @@ def check_distinct(**paths: str | Path | None) -> None:
 
 
 def check_writable(path: str | Path) -> None:
-    """Sees, before hours of work, that `atomic_write` will be able to write."""
+    """Raises UserError, before hours of work, if `atomic_write` could not write the file."""
     target = Path(path)
     if not target.name:
         raise UserError(f"cannot write to {str(path)!r}: expected the name of a file")
@@ -110,13 +110,12 @@ def _unwritable(target: Path, error: OSError) -> str:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Writes a value as indented JSON, whole or not at all; a number that is not finite becomes null."""
+    """Writes a value as indented JSON, atomically; a number that is not finite becomes null."""
     text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     atomic_write(path, lambda temporary: temporary.write_text(text, "utf-8", "backslashreplace"))
 
 
 def _finite(value: Any) -> Any:
-    """The value as JSON can say it."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -11,7 +11,7 @@ HUMAN = "human"  # the row of the human texts
 
 
 def unique_names(paths: Sequence[str | Path], names: Sequence[str] | None, default: str = "folder") -> list[str]:
-    """A name for each file or folder, each once: those that the user gave, if any.
+    """Unique names of files or folders: those that the user gave, if any.
 
     By default a path is named after the "folder" that it lies in, its own "name", or its "stem", that without the
     ending. Where two would be the same, all are named by their paths.

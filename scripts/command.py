@@ -23,7 +23,7 @@ def run(name: str, main: Callable[[], object]) -> int:
     except OSError as error:  # a full disk, a folder that may not be written to
         path = error.filename2 or error.filename  # the second is the target of a copy
         what = f"{path}: " if path else ""
-        print(f"{name}: error: {what}{error.strerror or error}; mend that and run it again", file=sys.stderr)
+        print(f"{name}: error: {what}{error.strerror or error}; correct that and run it again", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run it again to go on", file=sys.stderr)

@@ -20,7 +20,7 @@ def run(capsys, *arguments):
 
 
 def refused(capsys, *arguments):
-    """The line in which a command said what to mend."""
+    """The one-line error of a command, which has to fail."""
     assert main(list(map(str, arguments))) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and error.startswith("agg-fairseq ") and ": error: " in error, error

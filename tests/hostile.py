@@ -1,4 +1,4 @@
-"""Files that nobody meant well: how they are made, and what every reader has to do about them.
+"""Damaged files, and what every reader has to do with them.
 
 A reader gives what the format says, or raises `UserError` in one line. Nothing else may come out of it.
 """

@@ -31,7 +31,7 @@ LANGUAGE_MODELING = ("language_modeling", STREAMS)
 TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
 """The options of models whose output embedding is the input embedding."""
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
-"""The checkpoints of a run that stand for it: the first of them that there is."""
+"""The checkpoint that stands for a run: the first of these that exists."""
 STATE_KEY = "agg_fairseq"
 """Where the state of a criterion of this package is kept, in the task's part of a checkpoint's `extra_state`."""
 PARTS = {
@@ -106,7 +106,7 @@ class Checkpoint:
 
     @property
     def is_language_model(self) -> bool:
-        """Of a task of language modeling?"""
+        """Whether its task is language modeling."""
         return self.task_options.get("_name") in LANGUAGE_MODELING
 
     @property

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of fairseq's use of torch: nothing a user here could mend
+            warnings.simplefilter("ignore")  # of fairseq's use of torch: nothing that a user could change
             return chosen.run(chosen) or 0
     except UserError as error:
         print(f"agg-fairseq {command}: error: {' '.join(str(error).split())}", file=sys.stderr)

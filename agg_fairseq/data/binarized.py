@@ -46,7 +46,7 @@ def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
 def training_counts(task: Any, split: str) -> Tensor:
     """The occurrences of each token as a target in a binarized split: (V,) int64 over the target dictionary.
 
-    Counted are all folders of a sharded data set, and in each folder `split` with its continuations `split1`, `split2`,
+    All folders of a sharded data set are counted, and in each folder `split` and its continuations `split1`, `split2`,
     …, as fairseq reads them; for a translation task, the files of the target side. If a language model predicts only a
     part of its dictionary, the other tokens count as the unknown word, as they do in training.
     """
@@ -134,8 +134,7 @@ def _tokens(path: Path, dictionary: Any) -> np.ndarray:
         begins = np.frombuffer(raw, dtype="<i8", count=number, offset=HEADER + 4 * number)
     except UNREADABLE as error:
         raise UserError(f"{path}: unreadable .idx or .bin ({first_line(error)}); {again}") from error
-    # fairseq trusts the index: of a file that was cut off or mixed with another, it would read other tokens than were
-    # written, without a word.
+    # fairseq trusts the index: from a truncated file, or that of another split, it would silently read wrong tokens.
     matching = np.array_equal(begins, (np.cumsum(sizes) - sizes) * tokens.itemsize) and not (sizes < 0).any()
     if (zero, version) != (0, 1) or tokens.dtype.kind not in "iu" or not matching or len(tokens) != sizes.sum():
         raise UserError(

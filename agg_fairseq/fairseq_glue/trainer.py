@@ -1,4 +1,4 @@
-"""What models and optimizers of this package need of fairseq's trainer, which tells them nothing of each other."""
+"""Connects models and optimizers of this package to fairseq's trainer."""
 
 import functools
 import logging
@@ -18,9 +18,9 @@ logger = logging.getLogger(__name__)
 def hook_trainer() -> None:
     """Makes fairseq's trainer complete a model of this package before it builds an optimizer, and attach one after it.
 
-    An output layer of this package needs counts of the training data, which fairseq builds a model without. It builds
-    the optimizer after it has loaded the checkpoint, if there is one: what that has not brought is filled then. So
-    nothing is counted where models are evaluated.
+    Some output layers of this package need counts of the training data, which fairseq's model builders do not have.
+    fairseq builds the optimizer after it has loaded a checkpoint; what the checkpoint lacks is filled in then. So
+    nothing is counted where models are only evaluated.
 
     `attach(trainer)` of an optimizer that has it is called each time that the trainer has built one. The float32 copies
     of such an optimizer are kept apart, as --fp16-no-flatten-grads does.

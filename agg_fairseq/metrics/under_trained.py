@@ -12,9 +12,9 @@ from .isotropy import check_embeddings, row_chunks
 def unused_distance(weight: Tensor, unused: Sequence[int]) -> Tensor:
     """1 − cos(w_k, Σ_u w_u) over the unused tokens u ≠ k: (V,) float64 in [0, 2]; 0 for a row of zeros.
 
-    The nearer to 0, the more alike to unused tokens. The softmax pushes the rows of all tokens that are never a target
-    the same way, away from the features, so that they end up side by side. A row that has moved elsewhere belongs to a
-    token that the model has learned.
+    A small distance means similar to the unused tokens. The softmax pushes the rows of all tokens that are never a
+    target the same way, away from the features, so that they end up side by side. A row that has moved elsewhere
+    belongs to a token that the model has learned.
 
     Land and Bartolo also remove the first principal direction of all rows, in case they share a constant part. Where
     many tokens are rare, that is the very direction in which unused rows lie: without it, unused and seen tokens are

@@ -1,4 +1,4 @@
-"""Downloads a file from the first mirror that has it: resumed after a break, checked, whole or not at all.
+"""Downloads a file from the first mirror that has it: resumes after an interruption, and checks the digest.
 
 The package pooch is not used because it starts an interrupted download, of up to 920 MB, from its first byte.
 """
@@ -58,7 +58,7 @@ def fetch(target: Path, mirrors: Sequence[str], check: Check) -> Path:
 
 
 def _fetched(url: str, file: BinaryIO, partial: Path, check: Check, failures: list[str]) -> bool:
-    """Downloads from one mirror, again for as long as that may bring something; otherwise adds to the failures why."""
+    """Downloads from one mirror, with retries; False, and the reason in `failures`, if it does not succeed."""
     fruitless = 0
     while True:
         before = _size(file)

@@ -47,7 +47,7 @@ class Text:
     members: tuple[str, ...] = ()  # names of which the archive has one; those that end in `.sgm` are in WMT's SGML
 
     def lines(self) -> Iterator[str]:
-        """The sentences, each on one line, whatever else its characters would break lines at, without its end."""
+        """The sentences, one per line feed, without line ends; other line breaks within a sentence become spaces."""
         try:
             if not self.members:
                 with open(self.path, "rb") as file:

@@ -89,7 +89,9 @@ def binarize(text: Path, folder: Path, workers: int, options: Sequence[str]) -> 
     )
     if result.returncode:
         said = (result.stderr or result.stdout).strip().splitlines() or [f"status {result.returncode}"]
-        raise UserError(f"fairseq-preprocess failed, writing {folder} ({said[-1].strip()}); mend that and run it again")
+        raise UserError(
+            f"fairseq-preprocess failed, writing {folder} ({said[-1].strip()}); correct that and run it again"
+        )
 
 
 def dictionary_size(path: Path) -> int:

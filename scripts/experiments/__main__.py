@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"reproduce: {key}: error: {' '.join(str(error).split())}", file=sys.stderr)  # the others are shown
             failed.append(key)
     if failed:
-        raise UserError(f"found errors in {', '.join(failed)}, see above; mend them and run it again")
+        raise UserError(f"found errors in {', '.join(failed)}, see above; correct them and run it again")
 
 
 def _plan(options: argparse.Namespace) -> list[Planned]:
@@ -212,5 +212,5 @@ if __name__ == "__main__":
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # tokens are of any script, terminals are not
     logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
-    warnings.simplefilter("ignore")  # of fairseq's use of torch: nothing that a user could mend
+    warnings.simplefilter("ignore")  # of fairseq's use of torch: nothing that a user could change
     sys.exit(run("reproduce", main))

@@ -115,7 +115,7 @@ def test_the_text_is_known_by_its_content(given, tmp_path, monkeypatch, capsys):
         (("--from", "/nowhere"), None, "--from: found neither a zip at /nowhere nor wiki.train.tokens"),
         (("--workers", "0"), None, "--workers: found '0'; expected a whole number from 1"),
         (("--output", "file"), None, "file: File exists"),
-        (("--from", "my files, é"), 1000, "File too large; mend that and run it again"),
+        (("--from", "my files, é"), 1000, "File too large; correct that and run it again"),
     ],
 )
 def test_errors_are_one_line(arguments, room, said, given, here, tmp_path, monkeypatch, capsys):
