@@ -29,9 +29,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from agg_fairseq.functional import agg_gates, gated_cross_entropy, rare_tokens
 from agg_fairseq.metrics import NextTokenStatistics, frequency_groups, isoscore
-from agg_fairseq.modules import TokenCounter
+from agg_fairseq.objective import AggObjective, Objective
 
 V, D, T, B = 6000, 64, 32, 16  # vocabulary, dimension, tokens per sequence, sequences per batch
 
@@ -61,31 +60,24 @@ groups, log_unigram = frequency_groups(counts), (counts.clamp(min=1) / len(train
 print(f"{len(train):,} training tokens, vocabulary of {len(known):,}, {options.updates} updates")
 
 
-def train_and_measure(name: str, gated: bool, bias: torch.Tensor | None = None) -> list[float]:
+def train_and_measure(name: str, objective: Objective, bias: torch.Tensor | None = None) -> list[float]:
     """Trains a model; its total perplexity, those within the groups, E/O of rare tokens, and IsoScore."""
     torch.manual_seed(0)
     embedding, rnn = nn.Embedding(len(known), D), nn.GRU(D, D, batch_first=True)
     nn.init.normal_(embedding.weight, std=D**-0.5)
     optimizer = torch.optim.Adam([*embedding.parameters(), *rnn.parameters()], lr=0.003)
-    counter = TokenCounter(vocabulary=len(known), window=options.window)
 
     for update in range(options.updates):
         starts = torch.randint(len(train) - T, (B,))
         batch = torch.stack([train[start : start + T + 1] for start in starts])  # B x (T + 1)
         inputs, target = batch[:, :-1], batch[:, 1:]
-
-        gates = None
-        if gated and counter.updates:  # the first update, before anything is counted, is not gated
-            rare = rare_tokens(counter.appearances, counter.updates, rare_fraction=options.rare_fraction)
-            gates = agg_gates(counter.appearances, counter.updates, rare)
         features, _ = rnn(embedding(inputs))  # B x T x D
-        loss = gated_cross_entropy(features, embedding.weight, target, bias=bias, gates=gates).loss / target.numel()
+        loss = objective(features, embedding.weight, target, bias).loss / target.numel()
 
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        counter.add(target)
-        counter.commit()  # the update ends here: its targets enter the window
+        objective.end_update()  # its targets enter the window
         if (update + 1) % max(1, options.updates // 3) == 0:
             print(f"{name}: update {update + 1}, loss {loss.item():.3f} nats")
 
@@ -104,10 +96,15 @@ def train_and_measure(name: str, gated: bool, bias: torch.Tensor | None = None) 
     ]
 
 
+def agg() -> AggObjective:
+    """With nothing counted yet."""
+    return AggObjective(len(known), rare_fraction=options.rare_fraction, window=options.window)
+
+
 rows = {
-    "MLE": train_and_measure("MLE", gated=False),
-    "AGG": train_and_measure("AGG", gated=True),
-    "AGG, fixed bias": train_and_measure("AGG, fixed bias", gated=True, bias=log_unigram),
+    "MLE": train_and_measure("MLE", Objective(len(known))),
+    "AGG": train_and_measure("AGG", agg()),
+    "AGG, fixed bias": train_and_measure("AGG, fixed bias", agg(), bias=log_unigram),
 }
 titles = ("PPL total", "within frequent", "within medium", "within rare", "E/O rare", "IsoScore")
 print(f"\n| | {' | '.join(titles)} |\n|:--|{'--:|' * len(titles)}")

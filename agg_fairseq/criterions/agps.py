@@ -4,15 +4,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fairseq.dataclass import ChoiceEnum
-from torch import Tensor
 
 from ..data.binarized import training_counts
 from ..fairseq_glue.dictionaries import special_tokens
-from ..fairseq_glue.distributed import max_over_workers
 from ..fairseq_glue.registries import option
-from ..functional import Gates
 from ..functional.agps import DEFAULT_MU1, DEFAULT_MU2, VARIANTS
-from ..modules import AgpsState
+from ..objective import AgpsObjective
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
@@ -38,31 +35,24 @@ class AgpsCriterionConfig(LikelihoodCriterionConfig):
 
 @register("agps", dataclass=AgpsCriterionConfig)
 class AgpsCriterion(LikelihoodCriterion):
-    """Likelihood with the gradient into rare tokens that are no target of the batch scaled by their training counts.
-
-    "In the batch" means in this micro-batch on any worker: one reduction of V bytes for each.
-    """
+    """See `AgpsObjective`."""
 
     counts_tokens: ClassVar[bool] = True
+    objective: AgpsObjective
 
-    def __init__(self, cfg: AgpsCriterionConfig, task: Any) -> None:
-        super().__init__(cfg, task)
-        self.agps = AgpsState(
-            self.vocabulary,
-            rare_rank=cfg.agps_rare_rank,
-            mu1=cfg.agps_mu1,
-            mu2=cfg.agps_mu2,
-            variant=str(cfg.agps_variant),
-            never_rare=special_tokens(task.target_dictionary),
-            ignore_index=self.padding_idx,
+    def make_objective(self, **options: Any) -> AgpsObjective:
+        """With the options of the configuration; the counts follow when the training split is loaded."""
+        return AgpsObjective(
+            rare_rank=self.cfg.agps_rare_rank,
+            mu1=self.cfg.agps_mu1,
+            mu2=self.cfg.agps_mu2,
+            variant=str(self.cfg.agps_variant),
+            never_rare=special_tokens(self.task.target_dictionary),
+            **options,
         )
 
     def on_train_iterator(self, iterator: Any) -> None:
         """Counts the training split, once."""
         if self.train_iterator is None:
-            self.agps.set_counts(training_counts(self.task, self.cfg.train_subset))
+            self.objective.set_counts(training_counts(self.task, self.cfg.train_subset))
         super().on_train_iterator(iterator)
-
-    def gates(self, target: Tensor) -> Gates:
-        """f1 and f2 on the rare tokens that no worker has as a target."""
-        return self.agps.gates(None if self.is_dummy else target, max_over_workers)

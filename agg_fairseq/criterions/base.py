@@ -1,6 +1,6 @@
 """The base of every criterion here: likelihood through the gated operation, the terms, and what all of them log.
 
-A criterion is likelihood with something added. The table says which method of `LikelihoodCriterion` each overrides:
+A criterion has an `Objective`, which is plain PyTorch, and tells it what fairseq knows. What each adds to likelihood:
 
     criterion              gates     position_weight   counts        beyond the loss
     mle
@@ -36,47 +36,53 @@ from ..errors import UserError, fail
 from ..fairseq_glue import output_layer as layers
 from ..fairseq_glue.atomic_saving import write_checkpoints_whole
 from ..fairseq_glue.dictionaries import check_one_dictionary, target_dictionaries
-from ..fairseq_glue.distributed import check_ddp_backend, close_process_group_at_exit
+from ..fairseq_glue.distributed import all_reduce, check_ddp_backend, close_process_group_at_exit
 from ..fairseq_glue.hooks import listen
 from ..fairseq_glue.registries import register_once
 from ..fairseq_glue.resume import check_resume, listen_to_restoring
-from ..functional import Gates, center_rows_, gated_cross_entropy
-from ..functional.terms import EMBEDDING_TERMS, POSITION_TERMS, EmbeddingTerm, PositionTerm, formed
+from ..functional import center_rows_
+from ..functional.terms import TERMS
 from ..metrics import Geometry, geometry
+from ..objective import Measure, Objective, ObjectiveOutput
 from .options import CriterionConfig, LikelihoodCriterionConfig, check_options  # noqa: F401 — for each criterion
-
-Measure = tuple[Any, Any]  # a sum, and the number of what it is summed over; their quotient is logged
 
 
 class LikelihoodCriterion(FairseqCriterion):
-    """Softmax likelihood with the terms, and the methods in which a criterion adds to it."""
+    """Tells an `Objective` what fairseq knows: micro-batches, updates, and checkpoints; and logs what it returns."""
 
-    name: ClassVar[str]  # of --criterion; `register` sets it
-    position_terms: ClassVar[tuple[PositionTerm, ...]] = POSITION_TERMS
-    embedding_terms: ClassVar[tuple[EmbeddingTerm, ...]] = EMBEDDING_TERMS
+    name: ClassVar[str]
+    """Of `--criterion`; `register` sets it."""
     logged: ClassVar[dict[str, int]] = dict.fromkeys((*Geometry._fields, "activation_penalty"), 4)
     """What is logged beside loss, nll_loss, ppl and the terms, with its decimals."""
     counts_tokens: ClassVar[bool] = False
     """Does the criterion keep a number for each token? Then all target languages must have the same dictionary."""
-    predicts: ClassVar[bool] = False  # does `count_predictions` need the arg-max predictions?
 
     def __init__(self, cfg: CriterionConfig, task: Any) -> None:
         super().__init__(task)
-        terms = (*self.position_terms, *self.embedding_terms)
-        self.weights = {term.option: getattr(cfg, term.option) for term in terms}
-        check_options(cfg, self.weights)
+        check_options(cfg)
         check_ddp_backend(cfg.ddp_backend)
         if self.counts_tokens:
             check_one_dictionary(task)
         self.cfg = cfg
-        self.vocabulary = len(task.target_dictionary)
         self.vocabularies = {len(dictionary) for dictionary in target_dictionaries(task)}
+        self.objective = self.make_objective(
+            vocabulary=len(task.target_dictionary),
+            label_smoothing=cfg.label_smoothing,
+            ignore_index=self.padding_idx,
+            padding_row=self.padding_idx,
+            all_reduce=all_reduce,
+            **{term.option: getattr(cfg, term.option) for term in TERMS if hasattr(cfg, term.option)},
+        )
         self.changes_rows = cfg.center_output  # are rows of W changed beside the optimizer?
         self.train_iterator: Any = None
         self.is_dummy = False  # is this micro-batch one that a worker repeats because it has run out of data?
         self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
         listen(task, self, cfg.train_subset, seed_has_epoch=cfg.update_ordered_indices_seed)
         listen_to_restoring()
+
+    def make_objective(self, **options: Any) -> Objective:
+        """The objective; a criterion overrides this where it has one of its own. `options` are those of `Objective`."""
+        return Objective(**options)
 
     @classmethod
     def build_criterion(cls, cfg: CriterionConfig, task: Any) -> "LikelihoodCriterion":
@@ -96,31 +102,13 @@ class LikelihoodCriterion(FairseqCriterion):
             sample: a batch of the task; `target` (B, T).
             reduce: sum over positions; without it the loss is per position and carries no gradient.
         """
-        target = sample["target"]  # B x T
+        target, tokens = sample["target"], sample["ntokens"]
         layer = self.output_layer(model, sample["net_input"])
-        gates = position_weight = None
-        if self.training:
-            # Before the forward pass: a worker that runs out of memory there has already joined the reductions of
-            # `gates`, so that the workers stay in step.
-            if not self.is_dummy:
-                self.count_targets(target)
-            gates, position_weight = self.gates(target), self.position_weight(target)
+        micro_batch = self.objective.micro_batch(target, self.is_dummy)
         features, weight, bias = layers.features_of(model, sample["net_input"], layer)  # B x T x D; V x D; V, or None
-        output = gated_cross_entropy(
-            features,
-            weight,
-            target,
-            bias=bias,
-            gates=gates,
-            position_weight=position_weight,
-            label_smoothing=self.cfg.label_smoothing,
-            ignore_index=self.padding_idx,
-            predict=self.predicts and self.training,
-            **{t.argument: t.value(self.weights[t.option], target, self.padding_idx) for t in self.formed_terms()},
-        )
-        if self.predicts and self.training and not self.is_dummy:
-            self.count_predictions(output.prediction, target)
-        return self.result(model, weight, target, output, tokens=sample["ntokens"], reduce=reduce)
+        size = self.sample_size(target, tokens)
+        output = self.objective(features, weight, target, bias, micro_batch=micro_batch, denominator=size)
+        return self.result(model, weight, output, size, tokens=tokens, sentences=len(target), reduce=reduce)
 
     def compute_loss(self, model: Any, net_output: Any, sample: dict[str, Any], reduce: bool = True) -> None:
         """Called by tasks that run the model themselves (translation_moe): they have logits, and no features."""
@@ -143,64 +131,31 @@ class LikelihoodCriterion(FairseqCriterion):
         """Each W (V, D) that is trained, of a model, wrapped or not; several where it consists of models."""
         return layers.trained_embeddings(model)
 
-    # What a criterion overrides.
-
-    def count_targets(self, target: Tensor) -> None:
-        """Called with the targets (B, T) of each training micro-batch that is not a dummy one, before `gates`."""
-
-    def gates(self, target: Tensor) -> Gates | None:
-        """The gates of a training micro-batch with targets (B, T); None is plain likelihood."""
-        return None
-
-    def position_weight(self, target: Tensor) -> Tensor | None:
-        """Weights (B, T) of the likelihood at each position of a training micro-batch; None is 1."""
-        return None
-
-    def count_predictions(self, prediction: Tensor, target: Tensor) -> None:
-        """Called, if `predicts`, with the arg-max tokens (B, T) of each training micro-batch that is no dummy one."""
-
-    def measures(self, target: Tensor, output: Any) -> dict[str, Measure]:
-        """What is logged of a micro-batch beside loss, likelihood and terms of the embedding, from the `output`."""
-        terms = self.formed_terms()
-        tokens = (target != self.padding_idx).sum() if terms else 0
-        return {term.logged: (getattr(output, term.argument).sum() / term.unit, tokens) for term in terms}
-
-    def formed_terms(self) -> list[PositionTerm]:
-        """The terms of positions that are formed now."""
-        return formed(self.position_terms, self.weights, training=self.training)
-
-    # The terms of the embedding, and the log.
+    def sample_size(self, target: Tensor, tokens: int) -> int:
+        """What fairseq divides the loss of an update by, for a batch with targets (B, T)."""
+        return len(target) if self.cfg.sentence_avg else tokens
 
     def result(
         self,
         model: Any,
         weight: Tensor,
-        target: Tensor,
-        output: Any,
+        output: ObjectiveOutput,
+        sample_size: int,
         *,
         tokens: int,
-        measures: dict[str, Measure] | None = None,
+        sentences: int,
         likelihood: bool = True,
         reduce: bool = True,
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """What `forward` returns, from the output of the operation: adds the terms of the embedding, and the log.
+        """What `forward` returns, from the output of the objective.
 
         An AWD-LSTM has left a penalty in the forward pass of the model, a scalar in nats per token.
 
         Args:
             tokens: of the batch, without padding.
-            measures: what to log of this micro-batch; None: `self.measures`.
             likelihood: do these positions count in `nll_loss` and `ppl`? Not if the model has made the targets up.
         """
-        sample_size = len(target) if self.cfg.sentence_avg else tokens
-        loss = output.loss if reduce else output.terms
-        measures = self.measures(target, output) if measures is None else dict(measures)
-        for term in self.embedding_terms:
-            if gamma := self.weights[term.option]:
-                value = term.value(weight, self.padding_idx)
-                measures[term.logged] = (value.detach(), 1)
-                if reduce:  # fairseq divides by sample_size, so that the term counts once per update
-                    loss = loss + sample_size * (gamma * value)
+        loss, measures = output.loss if reduce else output.output.losses, output.measures
         penalty = getattr(getattr(layers.unwrapped(model), "decoder", None), "penalty", None)
         if penalty is not None:
             measures["activation_penalty"] = (sample_size * penalty.detach(), sample_size)
@@ -209,10 +164,10 @@ class LikelihoodCriterion(FairseqCriterion):
         measures |= self.statistics.of(weight, self.training)
         logging_output = {
             "loss": loss.detach().sum(),
-            "nll_loss": output.nll.sum() * likelihood,
+            "nll_loss": output.output.nll.sum() * likelihood,
             "nll_tokens": tokens * likelihood,
             "ntokens": tokens,
-            "nsentences": len(target),
+            "nsentences": sentences,
             "sample_size": sample_size,
         }
         for name in self._all_logged():  # always all of them: fairseq adds the logs of workers up by key
@@ -222,7 +177,7 @@ class LikelihoodCriterion(FairseqCriterion):
     @classmethod
     def _all_logged(cls) -> dict[str, int]:
         """Decimals of everything that may be logged as an average, by name."""
-        return cls.logged | {term.logged: term.digits for term in (*cls.position_terms, *cls.embedding_terms)}
+        return cls.logged | {term.logged: term.digits for term in TERMS}
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
@@ -273,6 +228,11 @@ class LikelihoodCriterion(FairseqCriterion):
         memory), and that nothing of it remains.
         """
         self.statistics.begin_update(update_num)
+        self.objective.begin_update(update_num, **self.update_options())
+
+    def update_options(self) -> dict[str, Any]:
+        """Further arguments of `begin_update` of this criterion's objective."""
+        return {}
 
     def on_micro_batch(self, is_dummy: bool) -> None:
         """Notes whether the next micro-batch is a dummy one, whose gradient is multiplied by 0."""
@@ -280,6 +240,7 @@ class LikelihoodCriterion(FairseqCriterion):
 
     def on_optimizer_step(self) -> None:
         """All workers have seen all micro-batches of the update. (With --amp the gradient may still overflow.)"""
+        self.objective.close_update()
 
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:
         """After the optimizer's step: subtracts the mean row of W, also in the copies that an optimizer keeps of it."""
@@ -294,10 +255,11 @@ class LikelihoodCriterion(FairseqCriterion):
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Tensors and plain values to be saved; the same on every worker."""
-        return {}
+        return self.objective.checkpoint_state()
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         """Restores what `checkpoint_state` of this criterion, or of another one of this package, returned."""
+        self.objective.load_checkpoint_state(state)
 
     def before_restoring(self) -> None:
         """fairseq-train is about to look for a checkpoint to go on from: refuses one that it cannot go on from."""

@@ -6,10 +6,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from ..errors import fail
-from ..f2 import FactorizedOutput
 from ..fairseq_glue.output_layer import factorized_layer, unwrapped
-from ..functional.terms import PositionTerm
-from .base import CriterionConfig, LikelihoodCriterion, Measure, register
+from .base import CriterionConfig, LikelihoodCriterion, register
 
 
 @register("f2_softmax", dataclass=CriterionConfig)
@@ -23,7 +21,6 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
     `--center-output` changes no probability here either: the logits inside a class all change by the same number.
     """
 
-    position_terms: ClassVar[tuple[PositionTerm, ...]] = ()
     logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {"class_nll": 3, "token_nll": 3}
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
@@ -39,13 +36,14 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
         output = layer.loss(
             net_output[0], target, label_smoothing=self.cfg.label_smoothing, ignore_index=self.padding_idx
         )
-        return self.result(model, layer.weight, target, output, tokens=sample["ntokens"], reduce=reduce)
+        size, positions = self.sample_size(target, sample["ntokens"]), (target != self.padding_idx).sum()
+        # Bits per token, whose sum is `nll_loss`.
+        bits = {name: (getattr(output, name).sum() / math.log(2), positions) for name in ("class_nll", "token_nll")}
+        output = self.objective.complete(output, layer.weight, size, bits)
+        return self.result(
+            model, layer.weight, output, size, tokens=sample["ntokens"], sentences=len(target), reduce=reduce
+        )
 
     def output_embeddings(self, model: Any) -> list[nn.Parameter]:
         """W (V, D). The class embeddings have no part in it: the rows of a class are compared with each other only."""
         return [factorized_layer(unwrapped(model)).weight]
-
-    def measures(self, target: Tensor, output: FactorizedOutput) -> dict[str, Measure]:
-        """`class_nll` and `token_nll`, bits per token: they sum to `nll_loss`."""
-        tokens = (target != self.padding_idx).sum()
-        return {name: (getattr(output, name).sum() / math.log(2), tokens) for name in ("class_nll", "token_nll")}

@@ -16,6 +16,7 @@ from ..fairseq_glue.registries import option
 from ..functional import Gates, freezing_gates, tokens_from_rank
 from ..functional.checks import check_open_interval
 from ..functional.gates import PARTS
+from ..objective import Objective
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 from .options import check_at_least
 
@@ -35,8 +36,9 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
         "gradient (Eq. 4) that come from targets that are not rare, from other rare targets, or both, are set to zero "
         "(Table 2)",
     )
-    freeze_fraction: float = option(
-        DEFAULT_FRACTION, "the fraction of the vocabulary, by training frequency, that is rare, in (0, 1)"
+    freeze_fraction: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
+        None,
+        f"the fraction of the vocabulary, by training frequency, that is rare, in (0, 1); default: {DEFAULT_FRACTION}",
     )
     freeze_below: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
         None,
@@ -44,6 +46,33 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
         "below this number, in (0, 1); Yu et al. (2021) use 1e-6",
     )
     freeze_until: int = option(0, "freeze only during this many updates (Fig. 2); 0: to the end")
+
+
+class FreezingObjective(Objective):
+    """Likelihood with parts of the gradient into rare tokens set to zero.
+
+    Args:
+        vocabulary: V.
+        parts: as of `functional.freezing_gates`; "all" sets no gates.
+        until: number of updates in which parts are frozen; 0: all.
+        **options: as of `Objective`.
+    """
+
+    rare: Tensor  # (V,) bool, R, to be set before training
+
+    def __init__(self, vocabulary: int, *, parts: str, until: int, **options: Any) -> None:
+        super().__init__(vocabulary, **options)
+        self.parts, self.until, self.is_frozen = parts, until, False
+        self.register_buffer("rare", torch.zeros(vocabulary, dtype=torch.bool), persistent=False)
+
+    def begin_update(self, number: int) -> None:
+        """See `Objective`; decides whether anything is frozen in this update."""
+        super().begin_update(number)
+        self.is_frozen = not self.until or number < self.until
+
+    def gates(self, target: Tensor | None) -> Gates | None:
+        """Closed gates for the parts that are frozen."""
+        return freezing_gates(self.rare, self.parts) if self.is_frozen and self.parts != ALL else None
 
 
 @register("freeze_rare", dataclass=FreezeRareCriterionConfig)
@@ -56,52 +85,61 @@ class FreezeRareCriterion(LikelihoodCriterion):
 
     counts_tokens: ClassVar[bool] = True
 
+    objective: FreezingObjective
+
     def __init__(self, cfg: FreezeRareCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
-        check_open_interval("--freeze-fraction", cfg.freeze_fraction)
-        if cfg.freeze_below is not None:
-            check_open_interval("--freeze-below", cfg.freeze_below)
-            if cfg.freeze_fraction != DEFAULT_FRACTION:
-                raise ValueError(
-                    f"found both --freeze-below {cfg.freeze_below} and --freeze-fraction {cfg.freeze_fraction}; drop "
-                    "one of them"
-                )
+        self.freezes_rows = str(cfg.freeze_parts) == ALL
         check_at_least(0, cfg, "freeze_until", "a number of updates or 0 (to the end)")
-        if cfg.center_output and str(cfg.freeze_parts) == ALL:
+        if cfg.center_output and self.freezes_rows:
             raise ValueError(
                 "found --center-output, which moves all rows of the output embedding, and --freeze-parts all, which "
                 "holds some of them; drop --center-output, or freeze parts of the gradient (b, c, bc)"
             )
-        self.changes_rows = self.changes_rows or str(cfg.freeze_parts) == ALL
-        self.register_buffer("rare", torch.zeros(self.vocabulary, dtype=torch.bool), persistent=False)
-        self._is_frozen = False  # in this update
+        self.changes_rows = self.changes_rows or self.freezes_rows
+        # A checkpoint of version 0.2.0 has the default of --freeze-fraction beside --freeze-below.
+        self.below, self.fraction = cfg.freeze_below, cfg.freeze_fraction
+        if self.below is None:
+            self.fraction = DEFAULT_FRACTION if self.fraction is None else self.fraction
+            check_open_interval("--freeze-fraction", self.fraction)
+        else:
+            check_open_interval("--freeze-below", self.below)
+            if self.fraction not in (None, DEFAULT_FRACTION):
+                raise ValueError(
+                    f"found both --freeze-below {self.below} and --freeze-fraction {self.fraction}; drop one of them"
+                )
         self._frozen: tuple[Tensor, Tensor, Tensor, Any] | None = None  # weight, rows, their values, hook
+
+    def make_objective(self, **options: Any) -> FreezingObjective:
+        """See `LikelihoodCriterion`."""
+        return FreezingObjective(parts=str(self.cfg.freeze_parts), until=self.cfg.freeze_until, **options)
 
     def on_train_iterator(self, iterator: Any) -> None:
         """Counts the training split, once."""
         if self.train_iterator is None:
             counts = training_counts(self.task, self.cfg.train_subset)
-            special = special_tokens(self.task.target_dictionary)
-            if self.cfg.freeze_below is not None:
-                self.rare = (counts.double() < self.cfg.freeze_below * counts.sum()) & ~special
-                if not self.rare.any():
-                    fail(
-                        f"--freeze-below: found no token whose share is below {self.cfg.freeze_below} of the "
-                        f"{int(counts.sum()):,} target tokens; expected some to freeze; raise it, or use "
-                        "--freeze-fraction"
-                    )
-            else:
-                tokens = self.vocabulary - int((special & (counts == 0)).sum())
-                rank = min(round((1 - self.cfg.freeze_fraction) * tokens), self.vocabulary - 1)
-                self.rare = tokens_from_rank(counts, rank, special)
-            logger.info(f"freeze_rare: {int(self.rare.sum()):,} of {self.vocabulary:,} tokens are rare")
+            self.objective.rare = rare = self._rare(counts, special_tokens(self.task.target_dictionary))
+            logger.info(f"freeze_rare: {int(rare.sum()):,} of {len(rare):,} tokens are rare")
         super().on_train_iterator(iterator)
 
+    def _rare(self, counts: Tensor, special: Tensor) -> Tensor:
+        """(V,) bool, the rare tokens by training counts (V,); `special` (V,) bool are none."""
+        if self.below is None:
+            tokens = len(counts) - int((special & (counts == 0)).sum())
+            rank = min(round((1 - self.fraction) * tokens), len(counts) - 1)
+            return tokens_from_rank(counts, rank, special)
+        rare = (counts.double() < self.below * counts.sum()) & ~special
+        if not rare.any():
+            fail(
+                f"--freeze-below: found no token whose share is below {self.below} of the {int(counts.sum()):,} target "
+                "tokens; expected some to freeze; raise it, or use --freeze-fraction"
+            )
+        return rare
+
     def begin_update(self, update_num: int) -> None:
-        """Whether the rows are frozen in this update; releases them after the last in which they are."""
+        """Releases the rows after the last update in which they are frozen."""
         super().begin_update(update_num)
-        self._is_frozen = not self.cfg.freeze_until or update_num < self.cfg.freeze_until
-        if self._frozen is not None and not self._is_frozen:
+        if self._frozen is not None and not self.objective.is_frozen:
             self._frozen[-1].remove()
             self._frozen = None
 
@@ -110,16 +148,14 @@ class FreezeRareCriterion(LikelihoodCriterion):
 
         Their gradient is zero, so that they build up no momentum and do not enter the norm for gradient clipping.
         """
-        if self.training and self._is_frozen and self._frozen is None and str(self.cfg.freeze_parts) == ALL:
-            weight, rows = self.output_layer(model, sample["net_input"]).weight, self.rare.nonzero().squeeze(1)
+        if self.training and self.freezes_rows and self.objective.is_frozen and self._frozen is None:
+            weight, rows = (
+                self.output_layer(model, sample["net_input"]).weight,
+                self.objective.rare.nonzero().squeeze(1),
+            )
             hook = weight.register_hook(lambda gradient: gradient.index_fill(0, rows, 0.0))
             self._frozen = weight, rows, weight.detach()[rows], hook
         return super().forward(model, sample, reduce)
-
-    def gates(self, target: Tensor) -> Gates | None:
-        """Closed gates for the parts that are frozen; None where whole rows are frozen, or nothing."""
-        parts = str(self.cfg.freeze_parts)
-        return freezing_gates(self.rare, parts) if self._is_frozen and parts != ALL else None
 
     @torch.no_grad()
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:

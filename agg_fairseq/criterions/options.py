@@ -1,7 +1,6 @@
 """The options of every criterion. Those of the terms follow from the table in `functional/terms.py`."""
 
 import argparse
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, make_dataclass
 from typing import Any, Optional
@@ -61,14 +60,9 @@ class LikelihoodCriterionConfig(PositionTermWeights, CriterionConfig):  # type: 
     """Options of every criterion that works on one softmax over all tokens."""
 
 
-def check_options(cfg: CriterionConfig, weights: Mapping[str, float]) -> None:
-    """Raises ValueError if an option, or a weight of the terms that the criterion takes, is out of its range."""
-    if not 0 <= cfg.label_smoothing < 1:
-        raise ValueError(f"--label-smoothing: expected a value in [0, 1), got {cfg.label_smoothing}")
+def check_options(cfg: CriterionConfig) -> None:
+    """Raises ValueError if an option that the objective does not check is out of its range."""
     check_at_least(0, cfg, "embedding_stats_interval", "a number of updates or 0 (only at validation)")
-    for name, weight in weights.items():
-        if not 0 <= weight < math.inf:
-            raise ValueError(f"{flag(name)}: expected a weight of at least 0, got {weight}")
     for name in REMOVED:
         if getattr(cfg, name):
             raise ValueError(f"found {flag(name)} {getattr(cfg, name)}, which version 0.2.0 had; drop it")

@@ -12,7 +12,8 @@ from ..errors import fail
 from ..fairseq_glue.output_layer import features_of, unwrapped
 from ..fairseq_glue.registries import option
 from ..functional import Unlikelihood, gated_cross_entropy, given_tokens, repeated_ngrams
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, Measure, register
+from ..objective import ObjectiveOutput
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 from .options import check_at_least
 
 
@@ -71,15 +72,17 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
                 return self._on_continuations(model, prefixes, reduce)
         return super().forward(model, sample, reduce)
 
-    def measures(self, target: Tensor, output: Any) -> dict[str, Measure]:
-        """See `LikelihoodCriterion`. In an update on continuations, those that other workers have are 0 here.
+    def result(self, model: Any, weight: Tensor, output: ObjectiveOutput, *sizes: int, **options: Any) -> Any:
+        """See `LikelihoodCriterion`. In an update on continuations, what other workers measure is 0 here.
 
         fairseq adds up the logs of workers by key, tensors apart from numbers, so that all need the same of both kinds.
         """
-        found = super().measures(target, output)
         if self.training and self._continues:
-            found |= dict.fromkeys(("ul_sequence_loss", "repeated"), (output.nll.new_zeros(()), 0))
-        return found
+            zero = output.output.nll.new_zeros(())
+            nothing = {term.logged: (zero, zero) for term in self.objective.position_terms()}
+            nothing |= dict.fromkeys(("ul_sequence_loss", "repeated"), (zero, 0))
+            output = output._replace(measures=nothing | output.measures)
+        return super().result(model, weight, output, *sizes, **options)
 
     def _on_continuations(self, model: Any, prefixes: Tensor, reduce: bool) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss of the model's own continuations of prefixes (B', P). No term of positions is added to it."""
@@ -106,12 +109,12 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
             ignore_index=self.padding_idx,
         )
         number = repeated.numel()
-        zero = output.nll.new_zeros(())
+        size = self.sample_size(continuation, number)
         measures = {
-            **{term.logged: (zero, zero) for term in self.formed_terms()},
             "ul_sequence_loss": (output.unlikelihood.sum() / math.log(2), number),
             "repeated": (repeated.sum(), number),
         }
+        output = self.objective.complete(output, weight, size, measures)
         return self.result(
-            model, weight, continuation, output, tokens=number, measures=measures, likelihood=False, reduce=reduce
+            model, weight, output, size, tokens=number, sentences=len(continuation), likelihood=False, reduce=reduce
         )

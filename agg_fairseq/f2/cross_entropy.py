@@ -36,7 +36,7 @@ class FactorizedOutput(NamedTuple):
     loss: Tensor  # scalar, summed over positions; the only field that carries a gradient
     # The others are shaped like `target`.
     nll: Tensor  # −log p(y_i), the sum of the two that follow
-    terms: Tensor  # the summands of `loss`; equal to `nll` without label smoothing
+    losses: Tensor  # the summands of `loss`; equal to `nll` without label smoothing
     class_nll: Tensor  # −log p1 of the target's class
     token_nll: Tensor  # −log p2 of the target inside its class
 
@@ -101,20 +101,20 @@ def factorized_cross_entropy(
     smoothing = Smoothing(1 - label_smoothing - share, share)
     log_p1 = class_log_prob(wide[rows], class_weight)  # n x C
     nll = -log_p1.gather(1, classes.of_token[target[rows]][:, None]).squeeze(1)  # n
-    terms = nll
+    losses = nll
     if share:
         sizes = _class_sizes(classes.of_token, classes.number)  # C, tokens
-        terms = smoothing.at_target * nll - share * (log_p1 * sizes).sum(1)
+        losses = smoothing.at_target * nll - share * (log_p1 * sizes).sum(1)
     zeros = log_p1.new_zeros(len(target))
-    class_nll, class_terms = zeros.index_add(0, rows, nll), zeros.index_add(0, rows, terms)
+    class_nll, class_losses = zeros.index_add(0, rows, nll), zeros.index_add(0, rows, losses)
 
     wanted = (wants_gradient(features), wants_gradient(weight))
-    token_loss, token_nll, token_terms = _TokenTerm.apply(
+    token_loss, token_nll, token_losses = _TokenTerm.apply(
         wide, features.detach(), weight, target, rows_of_class, classes, smoothing, wanted, chunk_elements
     )
-    loss = class_terms.sum() + token_loss
-    class_nll, class_terms = class_nll.detach(), class_terms.detach()
-    values = (class_nll + token_nll, class_terms + token_terms, class_nll, token_nll)
+    loss = class_losses.sum() + token_loss
+    class_nll, class_losses = class_nll.detach(), class_losses.detach()
+    values = (class_nll + token_nll, class_losses + token_losses, class_nll, token_nll)
     return FactorizedOutput(loss, *(value.view(shape) for value in values))
 
 
@@ -159,7 +159,7 @@ class _TokenTerm(torch.autograd.Function):
         """
         dtype = wide.dtype
         nll = features.new_zeros(len(features), dtype=dtype)  # N
-        terms = torch.zeros_like(nll)  # N
+        losses = torch.zeros_like(nll)  # N
         grad_features = torch.zeros_like(features, dtype=dtype) if wanted[0] else None  # N x D
         grad_weight = torch.zeros_like(weight, dtype=dtype) if wanted[1] else None  # V x D
 
@@ -174,7 +174,7 @@ class _TokenTerm(torch.autograd.Function):
             options = Options(
                 gates=None,
                 label_smoothing=smoothing.share / omega * (size - 1),
-                position_weight=terms.new_full((len(rows),), omega) if smoothing.share else None,
+                position_weight=losses.new_full((len(rows),), omega) if smoothing.share else None,
                 unlikelihood=None,
                 ignore_index=-1,
                 chunk_elements=chunk_elements,
@@ -183,7 +183,7 @@ class _TokenTerm(torch.autograd.Function):
             implementation = kernels.select(features, options)
             part = implementation(features[rows], of_class, None, target, options, Wanted(*wanted, False))
             part.run()
-            terms[rows] += part.outputs.terms
+            losses[rows] += part.outputs.losses
             if grad_features is not None:
                 grad_features[rows] += part.grad_features
             start = 0
@@ -211,8 +211,8 @@ class _TokenTerm(torch.autograd.Function):
 
         pairs = ((grad_features, dtype), (grad_weight, weight.dtype))
         ctx.gradients = [None if gradient is None else (gradient, dtype) for gradient, dtype in pairs]
-        ctx.mark_non_differentiable(nll, terms)
-        return terms.sum(), nll, terms
+        ctx.mark_non_differentiable(nll, losses)
+        return losses.sum(), nll, losses
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -22,20 +22,10 @@ def check_ddp_backend(backend: str) -> None:
         )
 
 
-def sum_over_workers(counts: Tensor) -> Tensor:
-    """The counts, summed in place over all workers; every worker must call this equally often."""
-    return _reduced(counts, "sum")
-
-
-def max_over_workers(present: Tensor) -> Tensor:
-    """uint8, 1 where it is 1 on any worker, else 0, in place; every worker must call this equally often."""
-    return _reduced(present, "max")
-
-
-def _reduced(tensor: Tensor, operation: str) -> Tensor:
+def all_reduce(tensor: Tensor, operation: str) -> None:
+    """Replaces a tensor by its "sum" or "max" over all workers, each of which must call this equally often."""
     if distributed.get_data_parallel_world_size() > 1:
         distributed.all_reduce(tensor, group=distributed.get_data_parallel_group(), op=operation)
-    return tensor
 
 
 def close_process_group_at_exit() -> None:

@@ -51,10 +51,10 @@ class CrossEntropyOutput(NamedTuple):
     loss: Tensor  # scalar, summed over positions; the only field that carries a gradient
     # The others are shaped like `target`.
     nll: Tensor  # −log P[i, y_i]
-    terms: Tensor  # the summands of `loss`, that is `nll` with label smoothing, weight and penalties, if any
+    losses: Tensor  # the summands of `loss`, that is `nll` with label smoothing, weight and penalties, if any
     unlikelihood: Tensor  # the penalty before its weight; zero without one
     z_loss: Tensor  # (log Σ_k exp z[k])² before its weight, in nats²; zero without a z-loss
-    adversarial: Tensor  # −log P' of the perturbed logits, which `terms` has in place of `nll`; zero without ε
+    adversarial: Tensor  # −log P' of the perturbed logits, which `losses` has in place of `nll`; zero without ε
     prediction: Tensor | None = None  # the arg-max of P, int64; None without `predict`
 
 
@@ -165,7 +165,7 @@ class _GatedCrossEntropy(torch.autograd.Function):
         work.run()
         ctx.gradients = work.gradients()
         ctx.mark_non_differentiable(*(output for output in work.outputs if output is not None))
-        return work.outputs.terms.sum(), *work.outputs
+        return work.outputs.losses.sum(), *work.outputs
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -43,7 +43,7 @@ class Outputs(NamedTuple):
     """Values at each position, zero at the ignored ones."""
 
     nll: Tensor  # (N,) −log P[i, y_i]
-    terms: Tensor  # (N,) the summands of the loss
+    losses: Tensor  # (N,) the summands of the loss
     unlikelihood: Tensor  # (N,) before its weight
     z_loss: Tensor  # (N,) before its weight
     adversarial: Tensor  # (N,) −log P'[i, y_i], of the perturbed logits

@@ -49,16 +49,16 @@ def naive_gated_cross_entropy(
         log_probs = F.log_softmax(logits, dim=1)  # n x V
         nll = -log_probs.gather(1, target[:, None]).squeeze(1)
         share = label_smoothing / max(log_probs.size(1) - 1, 1)
-        terms = importance * ((1 - label_smoothing - share) * nll - share * log_probs.sum(1))
+        losses = importance * ((1 - label_smoothing - share) * nll - share * log_probs.sum(1))
         if unlikelihood is not None:  # the token-level objective of Welleck et al. (2020)
             tokens, is_candidate = unlikelihood.candidates.at(position)  # n x U
             if unlikelihood.spare_target:
                 is_candidate = is_candidate & (tokens != target[:, None])
             penalty = -torch.log1p(-log_probs.exp().gather(1, tokens))
-            terms = terms + unlikelihood.weight * penalty.masked_fill(~is_candidate, 0.0).sum(1)
+            losses = losses + unlikelihood.weight * penalty.masked_fill(~is_candidate, 0.0).sum(1)
         if z_loss:  # Chowdhery et al. (2022), Sec. 5
-            terms = terms + z_loss * logits.logsumexp(1).square()
-        return terms
+            losses = losses + z_loss * logits.logsumexp(1).square()
+        return losses
 
     # Eq. 9: z⁰ carries the gradient into the features; z¹ and z² the gradient into W and b, where the gates hold back
     # the entries of H Wᵀ + b.

@@ -9,11 +9,11 @@
 
 A weight of 0 leaves a term out. To add a term, write the function that computes it, and an entry of `POSITION_TERMS` or
 `EMBEDDING_TERMS`. From the entry follow the option of every fairseq criterion with its help and its range, the argument
-of `GatedObjective`, the gradient, and the column in the log. (The criterion f2_softmax takes the terms of W alone.)
+of `Objective`, the gradient, and the column in the log. (The criterion f2_softmax takes the terms of W alone.)
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -92,8 +92,3 @@ EMBEDDING_TERMS = (
     ),
 )
 TERMS = (*POSITION_TERMS, *EMBEDDING_TERMS)
-
-
-def formed(terms: tuple[PositionTerm, ...], weights: Mapping[str, float], *, training: bool) -> list[PositionTerm]:
-    """The terms of positions whose weight, by the name of its option, is not 0; in validation without ways to train."""
-    return [term for term in terms if weights[term.option] and (training or term.in_validation)]

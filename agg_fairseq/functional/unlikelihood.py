@@ -44,7 +44,7 @@ class Unlikelihood:
     candidates: Candidates
     spare_target: bool = True  # at the token level, the target is no candidate; at the sequence level it is
 
-    def terms(self, positions: Tensor, target: Tensor, probabilities: Tensor) -> PenaltyTerms:
+    def penalty(self, positions: Tensor, target: Tensor, probabilities: Tensor) -> Penalty:
         """Value and gradient at C `positions` (C,) of the flattened (B, T) with `target` (C,).
 
         The probabilities P (C, V) are changed temporarily, and restored.
@@ -61,7 +61,7 @@ class Unlikelihood:
         is_likeliest = tokens == likeliest.indices
         complement = torch.where(is_likeliest, others, 1 - p).clamp_(min=SMALLEST_COMPLEMENT)
         odds = (p / complement).masked_fill_(~is_candidate, 0.0)  # w
-        return PenaltyTerms(
+        return Penalty(
             value=-(complement.log() * is_candidate).sum(1),
             tokens=tokens,
             odds=odds,
@@ -71,7 +71,7 @@ class Unlikelihood:
         )
 
 
-class PenaltyTerms(NamedTuple):
+class Penalty(NamedTuple):
     """The penalty at C positions, before its weight."""
 
     value: Tensor  # (C,) nats

@@ -8,24 +8,9 @@ unexpected, and leaves it out. `load_pretrained` puts it back.
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from ..checkpoints.transformers_model import PretrainedModel
-from ..functional.log_unigram import checked_counts, log_unigram
-
-
-def add_log_unigram(model: Any, counts: Tensor) -> None:
-    """Gives the output layer of a model a bias that is the log of the training frequencies, and does not train.
-
-    A bias that the layer has already is replaced.
-
-    Args:
-        model: of transformers; it ends in an `nn.Linear`.
-        counts: (V,) how often each token is a target in the training data, see `label_counts`.
-    """
-    head = model.get_output_embeddings()
-    counts = checked_counts("log_unigram", counts, head.weight.size(0))
-    head.bias = nn.Parameter(log_unigram(counts).to(head.weight), requires_grad=False)
 
 
 def load_pretrained(model_class: Any, folder: str | Path, **options: Any) -> Any:

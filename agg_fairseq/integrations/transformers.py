@@ -21,6 +21,7 @@ import inspect
 import logging
 import math
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,10 @@ from ..errors import UserError
 from ..f2 import FactorizedSoftmax
 from ..files import atomic_write
 from ..functional import center_rows_
-from .log_unigram import add_log_unigram
-from .objective import IGNORED, GatedObjective
+from ..functional.log_unigram import checked_counts
+from ..functional.log_unigram import log_unigram as log_of_frequencies
+from ..objective import AggObjective, AgpsObjective, Objective
+from .label_counts import IGNORED
 
 try:
     from transformers import PreTrainedModel, TrainerCallback
@@ -48,6 +51,7 @@ except ImportError as error:
 
 logger = logging.getLogger(__name__)
 
+METHODS: dict[str, type[Objective]] = {"agg": AggObjective, "agps": AgpsObjective, "mle": Objective}
 LOSS = inspect.signature(ForCausalLMLoss)
 
 STATE_FILE = "agg_fairseq.pt"  # the token counts, in the folder of each checkpoint of Trainer
@@ -93,13 +97,15 @@ class GatedLoss(TrainerCallback):
             checkpoint outside of its `output_dir`.
         tokenizer: that of the model, a fast one. Its special tokens, the tokens that it holds in reserve, and the rows
             beyond its vocabulary are then never rare either; they are no targets, and would fill the rare group.
-        **options: as those of `GatedObjective`. `never_rare` is by default the special tokens of the model's
-            configuration (padding, begin and end of a sequence).
+        **options: those of `AggObjective` and `AgpsObjective` with the prefix `agg_` or `agps_`, such as
+            `agg_rare_fraction=0.3`; those of `Objective`, such as `label_smoothing` and `cosreg_gamma`; and
+            `never_rare`, tokens that are never rare, by default the special tokens of the model's configuration
+            (padding, begin and end of a sequence).
 
     Raises:
         UserError: the model is of a kind for which the gated loss would not be right. Some kinds are recognized in the
             first training step.
-        ValueError: as `GatedObjective`.
+        ValueError: an option is out of its range, missing, or belongs to another method.
     """
 
     def __init__(
@@ -120,10 +126,10 @@ class GatedLoss(TrainerCallback):
         never_rare = {*options.pop("never_rare", _special_tokens(model, vocabulary))}
         if tokenizer is not None:
             never_rare |= _no_targets(tokenizer, vocabulary)
-        self.objective = GatedObjective(vocabulary, method, never_rare=never_rare, **options)
-        if isinstance(self.head, FactorizedSoftmax) and (method != "mle" or any(self.objective.terms.values())):
+        self.method, self.objective = method, _objective(method, vocabulary, never_rare, options)
+        if isinstance(self.head, FactorizedSoftmax) and (method != "mle" or any(self.objective.weights.values())):
             raise ValueError(
-                f"a factorized output layer is trained with method='mle', without {', '.join(self.objective.terms)}"
+                f"a factorized output layer is trained with method='mle', without {', '.join(self.objective.weights)}"
             )
         self.has_log_unigram = log_unigram is not None
         if self.has_log_unigram:
@@ -131,12 +137,14 @@ class GatedLoss(TrainerCallback):
                 raise ValueError(
                     "found log_unigram with a factorized output layer, which has no bias; drop one of them"
                 )
-            add_log_unigram(model, log_unigram)
+            counts = checked_counts("log_unigram", log_unigram, vocabulary)
+            self.head.bias = nn.Parameter(log_of_frequencies(counts).to(self.head.weight), requires_grad=False)
         self.center_output = center_output
         self.resume_from = resume_from
         self._window_is_given = options.get("agg_window") is not None
         self._run = uuid.uuid4().hex
         self._step: _Step | None = None
+        self._has_loss = False  # has a loss been computed in the update under way?
         self._scale_and_cap: tuple[float, float | None] | None = None  # found in the first training step
         self._signature = inspect.signature(type(model).forward)
         # Attributes of the instances, which hide those of their classes.
@@ -191,13 +199,13 @@ class GatedLoss(TrainerCallback):
             scale, softcap = self._scale_and_cap
             target = step.target.to(step.features.device)
             if isinstance(self.head, FactorizedSoftmax):
-                self.objective.micro_batches += 1
                 smoothing = self.objective.label_smoothing
                 step.loss = self.head.loss(step.features, target, label_smoothing=smoothing).loss
             else:
-                step.loss = self.objective.loss(
+                step.loss = self.objective(
                     step.features, self.head.weight, target, self.head.bias, scale=scale, softcap=softcap
-                )
+                ).loss
+            self._has_loss = True
             return step.loss
         name, weight = type(self.model).__name__, self.head.weight
         expected = (self.objective.vocabulary, features.size(-1))
@@ -208,7 +216,7 @@ class GatedLoss(TrainerCallback):
                 f"GatedLoss: expected an output embedding of shape {expected}, got {tuple(weight.shape)}; resize the "
                 "vocabulary before GatedLoss is made, and do not shard this layer"
             )
-        if self.objective.method != "mle" and not weight.requires_grad:
+        if self.method != "mle" and not weight.requires_grad:
             raise UserError(
                 "GatedLoss: the output embedding does not train (requires_grad is False), so that there is no gradient "
                 "to gate; unfreeze it, or use method='mle'"
@@ -275,7 +283,8 @@ class GatedLoss(TrainerCallback):
     # The updates of a training
 
     def end_update(self, skipped: bool = False) -> None:
-        """Ends an update in a loop of your own, as `GatedObjective.end_update`; Trainer needs no such call."""
+        """Ends an update in a loop of your own, as `Objective.end_update`; Trainer needs no such call."""
+        self._has_loss = False
         self.objective.end_update(skipped)
         if self.center_output and self.head.weight.dim() != 2:
             raise UserError(
@@ -287,11 +296,21 @@ class GatedLoss(TrainerCallback):
 
     def state_dict(self) -> dict[str, Any]:
         """The counts, for the checkpoint of a loop of your own: tensors and numbers only."""
-        return self.objective.state_dict()
+        described = {"method": self.method, "vocabulary": self.objective.vocabulary, "counter": None}
+        return described | self.objective.checkpoint_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores what `state_dict` returned; ValueError as `GatedObjective.load_state_dict`."""
-        self.objective.load_state_dict(state)
+        """Restores what `state_dict` returned, but for the window, which is as the options say.
+
+        The state of a method without counts leaves the window empty. ValueError for a state of another vocabulary, or
+        none that was saved here.
+        """
+        if not isinstance(state, dict) or "counter" not in state:
+            raise ValueError("GatedLoss: expected a state that it has saved")
+        if (counter := self.objective.counter) is not None:
+            window = counter.window
+            self.objective.load_checkpoint_state(state)
+            counter.resize(window)
 
     # The events of Trainer
 
@@ -319,11 +338,12 @@ class GatedLoss(TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begins an update."""
+        self._has_loss = False
         self.objective.discard_update()
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Ends an update."""
-        if self.objective.micro_batches == 0:
+        if not self._has_loss:
             raise UserError(
                 "GatedLoss: Trainer computes the loss outside of the model; leave out compute_loss_func, an overridden "
                 "compute_loss, and label_smoothing_factor, in place of which GatedLoss takes label_smoothing"
@@ -381,6 +401,24 @@ def _check_model(model: Any) -> None:
         raise UserError(f"GatedLoss: expected {name} to end in an nn.Linear, found {type(head).__name__}")
     if (getattr(model, "tp_size", None) or 1) > 1:
         raise UserError("GatedLoss: tensor parallelism is not supported; load the model without tp_plan")
+
+
+def _objective(method: str, vocabulary: int, never_rare: Iterable[int], options: dict[str, Any]) -> Objective:
+    """The objective of a method; `options` may begin with its name, and those that are None are left out."""
+    if method not in METHODS:
+        raise ValueError(f"expected method to be one of {', '.join(METHODS)}, got {method!r}")
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        if name.startswith(tuple(f"{other}_" for other in METHODS if other != method)):
+            raise ValueError(f"found {name}, but method is {method!r}; drop one of them")
+    given = {name.removeprefix(f"{method}_"): value for name, value in given.items()}
+    if method != "mle":
+        given["never_rare"] = mask = torch.zeros(vocabulary, dtype=torch.bool)
+        for token in never_rare:
+            if not 0 <= token < vocabulary:
+                raise ValueError(f"expected never_rare tokens in [0, {vocabulary}), got {token}")
+            mask[token] = True
+    return METHODS[method](vocabulary, ignore_index=IGNORED, **given)
 
 
 def _special_tokens(model: PreTrainedModel, vocabulary: int) -> list[int]:

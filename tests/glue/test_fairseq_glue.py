@@ -78,7 +78,7 @@ def test_what_is_counted_goes_when_the_gradient_goes(lm_data, name):
     trainer, _ = trainer_for(lm_data, "--criterion", name)
     data = batches(trainer.cfg, trainer.task)
     trainer.train_step([data[0]])
-    counter, task = getattr(trainer.criterion, "agg", trainer.criterion).counter, trainer.task
+    counter, task = trainer.criterion.objective.counter, trainer.task
     settled = counter.current.clone()
 
     def micro_batch(batch):
@@ -125,7 +125,7 @@ def test_states_of_earlier_versions_go_on(lm_data):
     ):
         trainer, _ = trainer_for(lm_data, "--criterion", *options)
         trainer.task.set_checkpoint_dict({"agg_fairseq": state})
-        found = getattr(trainer.criterion, "agg", trainer.criterion).counter
+        found = trainer.criterion.objective.counter
         assert found.appearances[5] == 6 and found.open_update == 1
         saved = trainer.criterion.checkpoint_state()
         assert saved.keys() == state.keys() and saved["open_update"] == 1

@@ -191,7 +191,7 @@ def test_tasks_train_as_with_the_criterion_of_fairseq(task, name, request, mt_da
     if name == "agg":
         pad, pairs = 1, sample.values() if "target" not in sample else [sample]
         tokens = sum(int((pair["target"] != pad).sum()) for pair in pairs)
-        assert int(trainer.criterion.agg.counter.current.sum()) == tokens
+        assert int(trainer.criterion.objective.counter.current.sum()) == tokens
 
 
 @pytest.mark.slow

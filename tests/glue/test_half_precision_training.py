@@ -138,7 +138,7 @@ def test_skipped_updates_are_not_counted(lm_data, mode, frequency, current, spoi
     With `--amp`, fairseq tries a batch with an overflow again before it is skipped.
     """
     trainer, _ = small_trainer(lm_data, *OBJECTIVES["agg"], *MODES[mode], "--update-freq", frequency, *current)
-    agg, done, skipped = trainer.criterion.agg, [], 0
+    agg, done, skipped = trainer.criterion.objective, [], 0
     for samples, happened in attempts(trainer, mode, 7, spoil, frequency):
         window = done[-3:]
         if not current or window:
@@ -153,15 +153,15 @@ def test_skipped_updates_are_not_counted(lm_data, mode, frequency, current, spoi
 
 
 def assert_gates(trainer, appearances, updates):
-    agg = trainer.criterion.agg
+    agg = trainer.criterion.objective
     if not updates:
-        assert agg.gates is None
+        assert agg.current_gates is None
         return
     rare = rare_tokens(appearances, updates, rare_fraction=0.4, never_rare=agg.never_rare)
     expected = agg_gates(appearances, updates, rare)
-    assert torch.equal(agg.gates.rare, rare)
-    torch.testing.assert_close(agg.gates.g1, expected.g1)
-    torch.testing.assert_close(agg.gates.g2, expected.g2)
+    assert torch.equal(agg.current_gates.rare, rare)
+    torch.testing.assert_close(agg.current_gates.g1, expected.g1)
+    torch.testing.assert_close(agg.current_gates.g2, expected.g2)
 
 
 @pytest.mark.grid(2)
@@ -183,7 +183,7 @@ def test_rows_that_are_centered_or_frozen(lm_data, name, mode):
         for masters in masters_of_weight if happened else ():
             assert torch.equal(masters.to(weight.dtype), weight)
             if frozen is not None:
-                assert torch.equal(masters[trainer.criterion.rare], frozen.float())
+                assert torch.equal(masters[trainer.criterion.objective.rare], frozen.float())
             else:
                 assert masters.mean(0).abs().max() < 1e-7
 
@@ -208,7 +208,7 @@ def test_nan_without_a_scale_ends_in_the_report_of_fairseq(lm_data, tmp_path, ca
         trainer.train_step([data[1]])
     report = [record.getMessage() for record in caplog.records if record.name == "fairseq.nan_detector"]
     assert "detected in output of decoder.layers.0" in report[0]
-    assert torch.equal(trainer.criterion.agg.counter.appearances, counts_of(trainer, [[data[0]]]))
+    assert torch.equal(trainer.criterion.objective.counter.appearances, counts_of(trainer, [[data[0]]]))
 
 
 @pytest.mark.parametrize(
@@ -228,4 +228,4 @@ def test_a_resume_goes_on_bit_for_bit(lm_data, tmp_path, name, mode):
     assert trained(resumed, 6) == trained(whole, 6)
     found, expected = (list(trainer.model.parameters()) for trainer in (resumed, whole))
     assert all(map(torch.equal, found, expected))
-    assert torch.equal(resumed.criterion.agg.counter.appearances, whole.criterion.agg.counter.appearances)
+    assert torch.equal(resumed.criterion.objective.counter.appearances, whole.criterion.objective.counter.appearances)

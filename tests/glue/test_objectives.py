@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from agg_fairseq import decoding
-from agg_fairseq.criterions import agps as agps_module
 from agg_fairseq.criterions import freeze_rare as freeze_rare_module
 from agg_fairseq.functional import cosine_regularizer, repeated_ngrams
 from tests.commands import one_line
@@ -19,7 +18,7 @@ from tests.small_trainings import EVERY_CRITERION, MT, TIED, batches, build, gra
 def test_agps_counts_the_target_side_and_sees_all_workers(mt_data, monkeypatch):
     trainer, _ = trainer_for(mt_data, *EVERY_CRITERION["agps"], base=MT)
     criterion, dictionary = trainer.criterion, trainer.task.target_dictionary
-    counts, rare = criterion.agps.counts, criterion.agps.rare
+    counts, rare = criterion.objective.counts, criterion.objective.rare
     words = (mt_data.parent / "train.de").read_text().split()
     for token in ("t0", "t7", "w0", "w7"):
         assert counts[dictionary.index(token)] == words.count(token)
@@ -29,12 +28,13 @@ def test_agps_counts_the_target_side_and_sees_all_workers(mt_data, monkeypatch):
     assert not rare[dictionary.pad()] and not rare[dictionary.unk()]
 
     target = batches(trainer.cfg, trainer.task)[0]["target"]
-    assert criterion.gates(target).g1[elsewhere] == 0
+    assert criterion.objective.gates(target).g1[elsewhere] == 0
     other_worker = torch.tensor([elsewhere])
-    monkeypatch.setattr(agps_module, "max_over_workers", lambda present: present.index_fill_(0, other_worker, 1))
-    assert criterion.gates(target).g1[elsewhere] == 1
-    criterion.is_dummy = True
-    held_back = criterion.gates(target).g1[rare]
+    monkeypatch.setattr(
+        criterion.objective, "all_reduce", lambda present, operation: present.index_fill_(0, other_worker, 1)
+    )
+    assert criterion.objective.gates(target).g1[elsewhere] == 1
+    held_back = criterion.objective.micro_batch(target, is_dummy=True).gates.g1[rare]
     expected = (counts / 30).clamp(max=1)[rare].float().masked_fill((rare.nonzero().flatten() == elsewhere), 1)
     torch.testing.assert_close(held_back, expected, msg="a dummy batch makes no token present")
 
@@ -75,15 +75,15 @@ def test_frozen_rows_stay_bit_identical(lm_data, options):
     trainer, _ = trainer_for(lm_data, "--criterion", "freeze_rare", "--freeze-fraction", 0.3, *options)
     before = rare_rows(trainer)
     weight = trainer.model.decoder.output_projection.weight
-    others = weight.detach()[~trainer.criterion.rare].clone()
+    others = weight.detach()[~trainer.criterion.objective.rare].clone()
     data = batches(trainer.cfg, trainer.task)
     trainer._dummy_batch = data[0]
     for group in ([{}], *(data[start : start + 2] for start in range(0, 8, 2))):
         trainer.train_step(group)
     assert torch.equal(rare_rows(trainer), before) and before.abs().sum() > 0
-    assert not torch.equal(weight.detach()[~trainer.criterion.rare], others)
+    assert not torch.equal(weight.detach()[~trainer.criterion.objective.rare], others)
     moment = trainer.optimizer.optimizer.state[weight].get("exp_avg")
-    assert moment is None or not moment[trainer.criterion.rare].any(), "no momentum builds up meanwhile"
+    assert moment is None or not moment[trainer.criterion.objective.rare].any(), "no momentum builds up meanwhile"
 
 
 def test_rare_by_relative_frequency(mt_data):
@@ -94,7 +94,7 @@ def test_rare_by_relative_frequency(mt_data):
     special = {dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()}
     total = sum(counts.values())
     expected = [counts[token] / total < 0.03 and token not in special for token in range(len(dictionary))]
-    assert trainer.criterion.rare.tolist() == expected and 0 < sum(expected) < len(dictionary) - len(special)
+    assert trainer.criterion.objective.rare.tolist() == expected and 0 < sum(expected) < len(dictionary) - len(special)
 
 
 # FACE.
@@ -108,12 +108,12 @@ def test_face_counts_its_own_predictions(lm_data, capsys):
     with torch.no_grad():
         predicted = trainer.model(**data[0]["net_input"])[0].argmax(-1)
     trainer.train_step([data[0], {}])
-    assert not criterion.counter.appearances.any()
+    assert not criterion.objective.counter.appearances.any()
     trainer.train_step([data[1]])
-    expected = torch.bincount(predicted[data[0]["target"] != pad], minlength=criterion.vocabulary)
-    assert torch.equal(criterion.counter.appearances, expected)
+    expected = torch.bincount(predicted[data[0]["target"] != pad], minlength=criterion.objective.vocabulary)
+    assert torch.equal(criterion.objective.counter.appearances, expected)
     weights = 1 - expected / expected.max()
-    torch.testing.assert_close(criterion._weights, weights * len(weights) / weights.sum())
+    torch.testing.assert_close(criterion.objective.weight_of_token, weights * len(weights) / weights.sum())
 
     saved = copy.deepcopy(trainer.task.get_checkpoint_dict()["LanguageModelingTask"])
     for damaged in ({"frequency": torch.zeros(3)}, {"current": None}):

@@ -33,7 +33,7 @@ def test_trains_with_gates_also_distributed(tmp_path):
     assert gated["losses"][0] == pytest.approx(own["losses"][0], rel=1e-5)  # the first update is not gated
     assert gated["losses"] == pytest.approx(own["losses"], rel=0.1)
     assert not torch.allclose(gated["model"].lm_head.weight, own["model"].lm_head.weight, atol=1e-4)
-    counter = gated["counter"]
+    counter = gated["objective"].counter
     assert (counter.updates, int(counter.appearances.sum())) == (6, 6 * 2 * 3 * 8)
     assert gated["model"](torch.zeros(1, 4, dtype=torch.long))[0].shape == (1, 1, 40)
     store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
@@ -43,7 +43,7 @@ def test_trains_with_gates_also_distributed(tmp_path):
     finally:
         torch.distributed.destroy_process_group()
     assert distributed["losses"] == pytest.approx(gated["losses"], rel=1e-5)
-    assert distributed["counter"].appearances.equal(counter.appearances)
+    assert distributed["objective"].counter.appearances.equal(counter.appearances)
 
 
 def test_resumes_bit_for_bit(tmp_path):
@@ -52,4 +52,4 @@ def test_resumes_bit_for_bit(tmp_path):
     resumed = train(changed_script(), tmp_path, init_from="resume")
     assert resumed["losses"] == whole["losses"][3:]
     assert resumed["model"].lm_head.weight.equal(whole["model"].lm_head.weight)
-    assert resumed["counter"].appearances.equal(whole["counter"].appearances)
+    assert resumed["objective"].counter.appearances.equal(whole["objective"].counter.appearances)

@@ -63,7 +63,7 @@ def test_plain_likelihood_is_that_of_transformers(kind, items):
     found = model(**given, **more).loss
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
     assert_close(gradients(model, found), expected_gradients, 1e-6)
-    assert gated.objective.micro_batches == 1
+    assert gated._has_loss
 
 
 @pytest.mark.parametrize("kind", ["tied", "untied", "bias", "scaled", "capped"])
@@ -81,7 +81,7 @@ def test_agg_has_the_gradients_of_the_three_logits(kind):
     never_rare = torch.zeros(VOCABULARY, dtype=torch.bool)
     never_rare[[0, 2]] = True
     rare = rare_tokens(appearances, 1, rare_fraction=0.3, never_rare=never_rare)
-    assert gated.objective.agg.gates.rare.equal(rare)
+    assert gated.objective.current_gates.rare.equal(rare)
     head, target = model.get_output_embeddings(), shifted(second["labels"])
     features = model.base_model(input_ids=second["input_ids"]).last_hidden_state
     gates = agg_gates(appearances, 1, rare)
@@ -137,7 +137,7 @@ def test_everything_but_training_steps_is_untouched():
     assert model(input_ids=given["input_ids"]).logits.equal(expected[0].logits)  # no labels
     with torch.no_grad():
         assert model(**given).loss.equal(expected[0].loss)
-    assert gated.objective.micro_batches == 0
+    assert not gated._has_loss and not gated.objective.is_open
     assert list(model.state_dict()) == keys
     assert model(**given).logits is None  # nothing that would pass for logits
     loss, *rest = model(**given, return_dict=False)
@@ -176,9 +176,9 @@ def test_a_tokenizer_says_what_is_never_rare():
     given = {"tokenizer_object": words, "bos_token": "<s>", "unk_token": "<unk>", "extra_special_tokens": ["<mine>"]}
     tokenizer = transformers.PreTrainedTokenizerFast(**given)
     gated = GatedLoss(gpt2(), agg_rare_fraction=0.3, tokenizer=tokenizer)
-    assert (~gated.objective.agg.never_rare).nonzero().flatten().tolist() == [1, 3]
+    assert (~gated.objective.never_rare).nonzero().flatten().tolist() == [1, 3]
     gated = GatedLoss(gpt2(), agg_rare_fraction=0.3, tokenizer=tokenizer, never_rare=[3])
-    assert (~gated.objective.agg.never_rare).nonzero().flatten().tolist() == [1]
+    assert (~gated.objective.never_rare).nonzero().flatten().tolist() == [1]
     with pytest.raises(UserError, match="found 1 tokens beyond the 7 rows of the embedding, such as '<mine>'"):
         GatedLoss(gpt2(vocab_size=7), tokenizer=tokenizer)
     with pytest.raises(UserError, match="expected a fast tokenizer of transformers, got str"):
@@ -260,6 +260,47 @@ def test_refuses_in_a_training_step(monkeypatch):
         own_loss(**batch())
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "f2"}, "expected method to be one of agg, agps, mle, got 'f2'"),
+        ({"method": "mle", "agg_gates": "both"}, "found agg_gates, but method is 'mle'; drop one of them"),
+        ({"agps_mu1": 3.0}, "found agps_mu1, but method is 'agg'"),
+        ({"never_rare": [VOCABULARY]}, r"never_rare tokens in \[0, 61\), got 61"),
+    ],
+)
+def test_refuses_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        GatedLoss(gpt2(), **options)
+
+
+def test_a_state_is_restored_but_for_the_window():
+    """Also one of version 0.2.0, which had another entry; that of a method without counts leaves the window empty."""
+    first = GatedLoss(gpt2(), agg_window=5)
+    for seed in range(4):
+        first.model(**batch(seed=seed))
+        first.end_update()
+    state = first.state_dict()
+    second, likelihood = GatedLoss(gpt2(), agg_window=2), GatedLoss(gpt2(), "mle")
+    for saved in (state, {name: state[name] for name in ("method", "vocabulary", "counter")} | {"updates": 4}):
+        second.load_state_dict(saved)
+        counter = second.objective.counter
+        expected = sum(torch.bincount(batch(seed=s)["labels"][:, 1:].flatten(), minlength=VOCABULARY) for s in (2, 3))
+        assert (counter.window, counter.updates) == (2, 2) and counter.appearances.equal(expected)
+    likelihood.load_state_dict(state)  # needs no counts
+    third = GatedLoss(gpt2())
+    third.load_state_dict(likelihood.state_dict())
+    assert third.objective.counter.updates == 0
+    for wrong, message in ((None, "a state that it has saved"), ({"counter": {"vocabulary": 7}}, "got one without")):
+        with pytest.raises(ValueError, match=message):
+            third.load_state_dict(wrong)
+
+
+def test_label_counts_refuses_tokens_outside_the_vocabulary():
+    with pytest.raises(ValueError, match=r"expected tokens in \[0, 4\), got 9"):
+        label_counts([{"input_ids": [0, 9]}], 4)
+
+
 # With Trainer
 
 
@@ -273,7 +314,7 @@ def test_trainer_counts_one_slot_per_update(tmp_path):
     assert (counter.window, counter.updates) == (4, 4)
     assert counter.appearances.equal(label_counts(dataset(), VOCABULARY))
     training.evaluate()
-    assert (counter.updates, gated.objective.micro_batches) == (4, 0)
+    assert counter.updates == 4 and not gated.objective.is_open
 
 
 def test_trainer_trains_as_with_its_own_loss(tmp_path):

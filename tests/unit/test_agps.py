@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from agg_fairseq.functional import agps_gates, gated_cross_entropy, tokens_from_rank
-from agg_fairseq.modules import AgpsState
+from agg_fairseq.objective import AgpsObjective
 
 COUNTS = torch.tensor([90, 60, 40, 25, 9, 4, 3, 1])  # sorted, as the paper's vocabulary is
 RANK, MU1, MU2 = 4, 10.0, 4.0
@@ -87,29 +87,15 @@ def test_rank_of_an_unsorted_vocabulary():
 
 def test_the_batches_of_a_training():
     """Targets of the batch are not held back; padding is no target, nor are those of a dummy batch; workers add up."""
-    state = AgpsState(8, rare_rank=RANK, mu1=MU1, mu2=MU2, never_rare=torch.arange(8) == 7, ignore_index=-100)
-    state.set_counts(COUNTS)
-    assert state.rare.nonzero().flatten().tolist() == [4, 5, 6]
-    found = state.gates(torch.tensor([[0, 5], [-100, 5]]))
+    objective = AgpsObjective(8, rare_rank=RANK, mu1=MU1, mu2=MU2, never_rare=torch.arange(8) == 7, counts=COUNTS)
+    rare = objective.rare
+    assert rare.nonzero().flatten().tolist() == [4, 5, 6]
+    found = objective.gates(torch.tensor([[0, 5], [-100, 5]]))
     expected = gates(torch.tensor([0, 5]))
-    assert torch.equal(found.g1[state.rare], expected.g1[state.rare])
-    assert torch.equal(found.g2[state.rare], expected.g2[state.rare])
+    assert torch.equal(found.g1[rare], expected.g1[rare])
+    assert torch.equal(found.g2[rare], expected.g2[rare])
     assert found.g1[5] == 1 and (found.g1[[4, 6]] < 1).all()
-    assert (state.gates(None).g1[state.rare] < 1).all()
-    elsewhere = state.gates(None, lambda present: present.index_fill_(0, torch.tensor([6]), 1))
+    assert (objective.gates(None).g1[rare] < 1).all()
+    objective.all_reduce = lambda present, operation: present.index_fill_(0, torch.tensor([6]), operation == "max")
+    elsewhere = objective.gates(None)
     assert elsewhere.g1[6] == 1 and (elsewhere.g1[[4, 5]] < 1).all()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"rare_rank": 64}, r"rare_rank in \[0, 64\).*27,000 of 40,624 sub-words \(WMT14\) are in proportion 43"),
-        ({"mu1": 0.0}, "mu1 above 0, got 0"),
-        ({"variant": "eq16"}, "eq15, algorithm1"),
-    ],
-)
-def test_agps_options_out_of_range(options, words):
-    with pytest.raises(ValueError, match=words):
-        AgpsState(64, **{"rare_rank": 5} | options)
-    with pytest.raises(ValueError, match=r"counts of shape \(64,\)"):
-        AgpsState(64, rare_rank=5).set_counts(COUNTS)

@@ -73,7 +73,7 @@ def test_loss_and_gradients_are_those_of_the_naive_joint(name, epsilon, chunk_el
         label_smoothing=epsilon, ignore_index=PAD, chunk_elements=chunk_elements,
     )  # fmt: skip
     assert out.loss.item() == pytest.approx(expected.item(), rel=1e-12)
-    assert out.terms.sum().item() == pytest.approx(expected.item(), rel=1e-12)
+    assert out.losses.sum().item() == pytest.approx(expected.item(), rel=1e-12)
     nll = -paper_log_prob(h, w, u, LAYOUTS[name]).gather(1, y[:, None]).squeeze(1) * (y != PAD)
     torch.testing.assert_close(out.nll, nll.detach())
     p1 = F.log_softmax(h @ u.t(), 1).gather(1, LAYOUTS[name][y][:, None]).squeeze(1)

@@ -87,7 +87,7 @@ def test_equals_the_paper(implementation, sizes, given, shift, options):
     out = gated_cross_entropy(
         h, w, y, bias=b, gates=group, position_weight=weights, ignore_index=PAD, predict=True, **options
     )
-    found = [out.loss, out.terms.sum(), out.nll, *grad(out.loss, (h, w, b))]
+    found = [out.loss, out.losses.sum(), out.nll, *grad(out.loss, (h, w, b))]
 
     h, w, b, weights = (t.detach().double().requires_grad_() for t in (h, w, b, weights))
     gates = Gates(gates.rare, **{name: vector.double() for name, vector in vectors.items()})
@@ -120,7 +120,7 @@ def test_which_tensors_receive_a_gradient(implementation, wanted):
         tensor.requires_grad_(is_wanted)
     gates.g1.requires_grad_()
     out = gated_cross_entropy(h, w, y, gates=gates, ignore_index=PAD)
-    assert out.loss.requires_grad == any(wanted) and not out.nll.requires_grad and not out.terms.requires_grad
+    assert out.loss.requires_grad == any(wanted) and not out.nll.requires_grad and not out.losses.requires_grad
     if any(wanted):
         out.loss.backward()
     assert (h.grad is not None, w.grad is not None) == wanted and gates.g1.grad is None

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from agg_fairseq.functional import Gates, gated_cross_entropy, naive_gated_cross_entropy
-from agg_fairseq.functional.terms import POSITION_TERMS, formed
+from agg_fairseq.functional.terms import POSITION_TERMS
 
 PAD = 1
 
@@ -43,8 +43,7 @@ def paper_loss(h, w, b, y, weights, ul_alpha=0.0, z_loss=0.0, adv_epsilon=0.0):
 
 def arguments_of(terms, y):
     """The keyword arguments of the operation for some terms, by their weights."""
-    weights = dict.fromkeys((term.option for term in POSITION_TERMS), 0.0) | terms
-    return {t.argument: t.value(weights[t.option], y, PAD) for t in formed(POSITION_TERMS, weights, training=True)}
+    return {t.argument: t.value(terms[t.option], y, PAD) for t in POSITION_TERMS if terms.get(t.option)}
 
 
 @pytest.mark.parametrize("chunk_elements", [1, 30, 2**20])
@@ -56,7 +55,7 @@ def test_equals_its_definition(term, weight, chunk_elements):
     expected = paper_loss(h, w, b, y, weights, **{term: weight})
     given = {"bias": b, "position_weight": weights, "ignore_index": PAD, **arguments_of({term: weight}, y)}
     out = gated_cross_entropy(h, w, y, chunk_elements=chunk_elements, predict=True, **given)
-    for found in (out.loss, out.terms.sum(), naive_gated_cross_entropy(h, w, y, **given)):
+    for found in (out.loss, out.losses.sum(), naive_gated_cross_entropy(h, w, y, **given)):
         torch.testing.assert_close(found, expected)
     torch.testing.assert_close(*(torch.autograd.grad(loss, (h, w, b)) for loss in (out.loss, expected)))
     plain = gated_cross_entropy(h, w, y, bias=b, ignore_index=PAD)

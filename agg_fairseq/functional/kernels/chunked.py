@@ -34,7 +34,7 @@ class ChunkedLoss:
         self.dtypes = (features.dtype, weight.dtype, None if bias is None else bias.dtype)  # as they were given
         self.outputs = Outputs(
             nll=zeros,
-            terms=zeros.clone(),
+            losses=zeros.clone(),
             unlikelihood=values(options.unlikelihood is not None),
             z_loss=values(options.z_loss > 0),
             adversarial=values(options.adversarial > 0),
@@ -136,7 +136,7 @@ class ChunkedLoss:
             z-loss          γ log²Z,  log Z = logsumexp z    2γ log Z · P      (d log Z / dz = P)
 
         with ω the weight of the position and Q the label-smoothed target. So with m the sum of the multiples, the
-        gradient is formed as m P − ω Q + α w in the memory of P. A further term adds its value to `outputs.terms` and
+        gradient is formed as m P − ω Q + α w in the memory of P. A further term adds its value to `outputs.losses` and
         its multiple to m.
 
         With a `margin` (C,), adversarial training, z is first lowered by it at the target, and all terms are those of
@@ -167,24 +167,24 @@ class ChunkedLoss:
             outputs.adversarial[rows] = nll
             others = (-torch.expm1(-nll)).log()  # log(1 − P'[y]), −∞ where P'[y] is 1
             outputs.nll[rows] = nll - margin + torch.logaddexp(others, margin - nll)
-        terms = nll
+        losses = nll
         if logits_sum is not None:
             share = epsilon / (vocabulary - 1)  # Q at every token but the target, as in fairseq
             uniform = vocabulary * logsumexp - logits_sum  # −Σ_k log P[k]
-            terms = (1 - epsilon - share) * nll + share * uniform
-        outputs.terms[rows] = terms if omega is None else terms * omega
+            losses = (1 - epsilon - share) * nll + share * uniform
+        outputs.losses[rows] = losses if omega is None else losses * omega
 
         multiple = penalty = at_z = None  # m (C,), where another term than the likelihood has a part in it
         weight = torch.ones_like(nll) if omega is None else omega  # C
         if options.unlikelihood is not None:
-            penalty = options.unlikelihood.terms(rows, target, probabilities)
+            penalty = options.unlikelihood.penalty(rows, target, probabilities)
             outputs.unlikelihood[rows] = penalty.value
-            outputs.terms[rows] += options.unlikelihood.weight * penalty.value
+            outputs.losses[rows] += options.unlikelihood.weight * penalty.value
             multiple = weight - options.unlikelihood.weight * penalty.odds.sum(1)  # ω − α s
         if options.z_loss:
             squared = logsumexp.square()
             outputs.z_loss[rows] = squared
-            outputs.terms[rows] += options.z_loss * squared
+            outputs.losses[rows] += options.z_loss * squared
             at_z = 2 * options.z_loss * logsumexp  # C
             multiple = (weight if multiple is None else multiple) + at_z
 
@@ -195,7 +195,7 @@ class ChunkedLoss:
             return residual if omega is None else residual.mul_(omega[:, None])
         if penalty is not None:
             # At the likeliest token −α s P and α w may be huge and cancel, so this entry is formed separately. The part
-            # of the other terms is read here, while the memory still holds P; the penalty's is in `PenaltyTerms`.
+            # of the other terms is read here, while the memory still holds P; the penalty's is in `Penalty`.
             elsewhere = probabilities.new_tensor(epsilon / max(vocabulary - 1, 1))
             q = torch.where(penalty.likeliest == target[:, None], 1 - epsilon, elsewhere)  # C x 1
             p = probabilities.gather(1, penalty.likeliest)  # C x 1

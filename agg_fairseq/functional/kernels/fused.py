@@ -41,7 +41,7 @@ class FusedLoss(ChunkedLoss):
         gates, weights, largest = self.options.gates, self.options.position_weight, None
         if weights is not None and len(weights):
             # Residuals have little room above 1 in float16, so no position weighs more than 1 until the very end.
-            largest = weights.amax().clamp(min=1).to(self.outputs.terms.dtype)  # a scalar, which stays on the device
+            largest = weights.amax().clamp(min=1).to(self.outputs.losses.dtype)  # a scalar, which stays on the device
             weights = weights / largest
         operands = triton_rows.Operands(self.target, self.bias, weights, gates, len(self.weight))
 
@@ -55,7 +55,7 @@ class FusedLoss(ChunkedLoss):
             self._run_positions(start, operands, logits[:size], None if gated is None else gated[:size])
 
         if largest is not None:
-            for tensor in (self.outputs.terms, self.grad_features, self.grad_weight, self.grad_bias):
+            for tensor in (self.outputs.losses, self.grad_features, self.grad_weight, self.grad_bias):
                 if tensor is not None:
                     tensor.mul_(largest)
 

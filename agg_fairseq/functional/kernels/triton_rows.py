@@ -89,7 +89,7 @@ def form_residuals_(
             anything if gated is None else operands.rare,
             anything if gated is None else operands.gates,
             outputs.nll,
-            outputs.terms,
+            outputs.losses,
             anything if outputs.prediction is None else outputs.prediction,
             start,
             operands.vocabulary,
@@ -120,7 +120,7 @@ def _form_residuals(
     rare,
     gates,
     nll,
-    terms,
+    losses,
     prediction,
     start,
     vocabulary,
@@ -164,7 +164,7 @@ def _form_residuals(
     uniform = vocabulary * (largest + tl.log(total)) - logits_sum  # −Σ_k log P[k]
     smoothed = (1 - epsilon - share) * value + share * uniform
     tl.store(nll + position, tl.where(counts, value, 0.0))
-    tl.store(terms + position, tl.where(counts, weight * tl.where(epsilon > 0, smoothed, value), 0.0))
+    tl.store(losses + position, tl.where(counts, weight * tl.where(epsilon > 0, smoothed, value), 0.0))
     if PREDICT:
         tl.store(prediction + position, tl.where(counts, best, 0))
 

@@ -1,0 +1,156 @@
+"""Adaptive gradient gating over the updates of a training: counts, rare group and gates (Yu et al. 2022, Sec. 4)."""
+
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..functional import CrossEntropyOutput, Gates, agg_gates, checks, rare_tokens
+from ..functional.agg import DEFAULT_ALPHA
+from ..modules import TokenCounter
+from .likelihood import Measure, Objective
+
+logger = logging.getLogger(__name__)
+
+
+class AggObjective(Objective):
+    """Likelihood with the gradient into the embeddings of rare tokens gated by their recent appearances.
+
+    The gates of an update are computed from the updates before it, so that they are the same for each of its
+    micro-batches and on each worker. The first update, with nothing in memory, is not gated. The counts are summed over
+    the workers once per update. A warning is logged, once, if most of the vocabulary is rare when the window is full.
+
+    Args:
+        vocabulary: V.
+        alpha, rare_fraction: as of `functional.rare_tokens`, at most one of them; by default, alpha is 0.03.
+        never_rare: (V,) bool, tokens that are never rare: special ones, and those that cannot be a target at all, such
+            as rows that only pad the vocabulary.
+        window: K >= 1, the number of updates over which appearances are counted.
+        gates: "both", "g1", "g2" or "faded", see `functional.agg_gates`.
+        count_current_batch: also count the micro-batch at hand and the earlier ones of the update, which needs a
+            reduction over the workers for each; the first update is then gated too.
+        **options: as of `Objective`.
+
+    Example:
+        >>> objective = AggObjective(vocabulary=50, rare_fraction=0.2)
+        >>> features, weight = torch.randn(2, 3, 8), torch.randn(50, 8, requires_grad=True)
+        >>> target = torch.randint(50, (2, 3))
+        >>> loss = objective(features, weight, target).loss / target.numel()
+        >>> loss.backward(); objective.end_update()
+        >>> objective.counter.updates
+        1
+    """
+
+    counter: TokenCounter
+    current_gates: Gates | None  # of the update under way; None if it is not gated
+    never_rare: Tensor | None  # (V,) bool
+    static_rare: Tensor | None  # (V,) bool, the group that was fixed; None if none was
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        alpha: float | None = None,
+        rare_fraction: float | None = None,
+        never_rare: Tensor | None = None,
+        window: int = 1000,
+        gates: str = "both",
+        count_current_batch: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(vocabulary, **options)
+        if alpha is not None and rare_fraction is not None:
+            raise ValueError(f"found both alpha {alpha} and rare_fraction {rare_fraction}; drop one of them")
+        by_rate = {"alpha": DEFAULT_ALPHA if alpha is None else alpha}
+        self.threshold = by_rate if rare_fraction is None else {"rare_fraction": rare_fraction}
+        self.which, self.count_current_batch = gates, count_current_batch
+        self.counter = TokenCounter(vocabulary, window, self.ignore_index)
+        self.register_buffer("never_rare", never_rare, persistent=False)
+        self.register_buffer("static_rare", None, persistent=False)
+        self._has_warned = False
+        self._gates_from(self.counter.appearances, 1)  # raises where an option is out of its range
+        self.current_gates = None
+
+    def begin_update(self, number: int | None = None, *, window: int | None = None, fixes_group: bool = False) -> None:
+        """See `Objective`; sets the gates of the update.
+
+        Args:
+            number: of the update, or None.
+            window: K from here on; None: as before.
+            fixes_group: keep the group of rare tokens from here on, if the window is full (Table 9). Before that, most
+                tokens had no time to appear.
+        """
+        super().begin_update(number)
+        if window is not None:
+            self.counter.resize(window)
+        has_full_window = self.counter.updates >= self.counter.window
+        if fixes_group and has_full_window and self.static_rare is None:
+            self.static_rare = self._rare(self.counter.appearances, self.counter.updates)
+            logger.info(f"agg: the {int(self.static_rare.sum())} rare tokens are fixed from here on")
+        updates = self.counter.updates
+        self.current_gates = self._gates_from(self.counter.appearances, updates) if updates else None
+        if has_full_window and not self._has_warned:
+            self._has_warned = True
+            share = int(self.current_gates.rare.sum()) / self.vocabulary  # waits for a GPU, once per training
+            if share > 0.5 and self.which != "faded":  # those hold back only the rarest of the group
+                logger.warning(
+                    f"agg: {share:.0%} of the vocabulary is rare, which costs the other tokens perplexity; lower "
+                    "agg_alpha, or set agg_rare_fraction (0.05 to 0.3)"
+                )
+
+    def count(self, target: Tensor) -> None:
+        """Adds the targets to the update under way."""
+        checks.check_targets("agg", target, self.vocabulary, self.ignore_index)
+        self.counter.add(target)
+
+    def gates(self, target: Tensor | None) -> Gates | None:
+        """The gates of this update, or those that include what it has counted so far, as one update more."""
+        if self.count_current_batch:
+            current = self.counter.current.clone()
+            self.all_reduce(current, "sum")
+            self.current_gates = self._gates_from(self.counter.appearances + current, self.counter.updates + 1)
+        return self.current_gates
+
+    def measures(self, target: Tensor, output: CrossEntropyOutput) -> dict[str, Measure]:
+        """`rare_tokens`, the size of R, and `rare_share`, the same as a share of the vocabulary.
+
+        The first update, before which nothing is counted, has no group: a size of 0 would be averaged in with others.
+        """
+        measures = super().measures(target, output)
+        if self.is_training and self.current_gates is not None:
+            rare = self.current_gates.rare.sum()
+            measures |= {"rare_tokens": (rare, 1), "rare_share": (rare / self.vocabulary, 1)}
+        return measures
+
+    def _rare(self, appearances: Tensor, updates: int) -> Tensor:
+        """(V,) bool, R."""
+        if self.static_rare is not None:
+            return self.static_rare
+        return rare_tokens(appearances, updates, never_rare=self.never_rare, **self.threshold)
+
+    def _gates_from(self, appearances: Tensor, updates: int) -> Gates:
+        """The gates from the appearances (V,) in so many updates, at least 1."""
+        rare = self._rare(appearances, updates)
+        return agg_gates(appearances, updates, rare, which=self.which, alpha=self.threshold.get("alpha"))
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """The window, the tokens of the update under way, and the fixed group if there is one; on the CPU."""
+        static = None if self.static_rare is None else self.static_rare.nonzero().squeeze(1).cpu()
+        counter = self.counter
+        return {"counter": counter.get_extra_state(), "open_update": counter.open_update, "static_rare": static}
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+        """Restores the state, its window included; one of a method without this counter leaves the window empty.
+
+        Whether the update under way took place shows in the next `begin_update`.
+        """
+        if state.get("counter") is None:
+            return
+        self.is_open = False
+        self.counter.set_extra_state(state["counter"])
+        self.counter.open_update, static = state.get("open_update"), state.get("static_rare")
+        self.static_rare = None
+        if static is not None:
+            self.static_rare = torch.zeros_like(self.counter.appearances, dtype=torch.bool)
+            self.static_rare[static.to(self.static_rare.device)] = True

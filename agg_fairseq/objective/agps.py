@@ -1,0 +1,73 @@
+"""Adaptive gradient partial scaling over the batches of a training: training counts and gates (Yu et al. 2021)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..functional import Gates, agps_gates, tokens_from_rank
+from ..functional.agps import DEFAULT_MU1, DEFAULT_MU2
+from .likelihood import Objective
+
+
+class AgpsObjective(Objective):
+    """Likelihood with the gradient into rare tokens that are no target of the batch scaled by their training counts.
+
+    "In the batch" means in this micro-batch on any worker: one reduction of V bytes for each.
+
+    Args:
+        vocabulary: V.
+        rare_rank, never_rare: `rank` and `never_rare` of `functional.tokens_from_rank`.
+        counts: (V,) occurrences of each token as a target in the training set; None: `set_counts` follows.
+        mu1, mu2, variant: as of `functional.agps_gates`; the defaults are the paper's for WikiText-103.
+        **options: as of `Objective`.
+    """
+
+    counts: Tensor | None  # (V,) int64
+    rare: Tensor | None  # (V,) bool, R
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        rare_rank: int,
+        counts: Tensor | None = None,
+        mu1: float = DEFAULT_MU1,
+        mu2: float = DEFAULT_MU2,
+        variant: str = "eq15",
+        never_rare: Tensor | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(vocabulary, **options)
+        if not 0 <= rare_rank < vocabulary:
+            raise ValueError(
+                f"expected rare_rank in [0, {vocabulary}), the size of the vocabulary, got {rare_rank}; the paper's "
+                f"27,000 of 40,624 sub-words (WMT14) are in proportion {round(27_000 / 40_624 * vocabulary)}"
+            )
+        self.rare_rank = rare_rank
+        self.scaling: dict[str, Any] = {"mu1": mu1, "mu2": mu2, "variant": variant}
+        self.register_buffer("never_rare", never_rare, persistent=False)
+        self.register_buffer("counts", None, persistent=False)
+        self.register_buffer("rare", None, persistent=False)
+        none = torch.zeros(vocabulary, dtype=torch.bool)
+        agps_gates(none, none, none, **self.scaling)  # raises where an option is out of its range
+        if counts is not None:
+            self.set_counts(counts)
+
+    def set_counts(self, counts: Tensor) -> None:
+        """Takes the training counts (V,), and chooses the rare group by them."""
+        if counts.shape != (self.vocabulary,):
+            raise ValueError(f"expected counts of shape ({self.vocabulary},), got {tuple(counts.shape)}")
+        self.counts = counts.long()
+        self.rare = tokens_from_rank(self.counts, self.rare_rank, self.never_rare)
+
+    def gates(self, target: Tensor | None) -> Gates:
+        """f1 and f2 on the rare tokens that no worker has as a target. ValueError without counts."""
+        if self.counts is None:
+            raise ValueError("found no training counts; expected them as `counts`, or by `set_counts`")
+        present = torch.zeros(self.vocabulary + 1, dtype=torch.uint8, device=self.counts.device)
+        if target is not None:  # what is ignored marks the last entry: to select the others would wait for a GPU
+            present.index_fill_(0, target.masked_fill(target == self.ignore_index, self.vocabulary).flatten(), 1)
+        present = present[: self.vocabulary]
+        self.all_reduce(present, "max")
+        return agps_gates(self.counts, present.bool(), self.rare, **self.scaling)
