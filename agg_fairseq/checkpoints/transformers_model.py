@@ -4,8 +4,11 @@ Of a folder, the configuration, the headers of the weights and one matrix are re
 transformers is not needed. Of a model in several files, only those that hold the embeddings are opened.
 """
 
+import contextlib
 import difflib
+import logging
 import re
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -213,3 +216,30 @@ class PretrainedModel:
         if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
             raise UserError(f"{self.path}: found no weight_map with the file of each parameter; expected {expected}")
         return {name: self.path.parent / file for name, file in files.items()}
+
+
+@contextlib.contextmanager
+def report_without(names: Collection[str]) -> Iterator[None]:
+    """Within, what transformers reports of a model that it loads leaves out parameters that the caller loads itself.
+
+    The report is logged at the end, where it has other rows; so `names` may be filled within.
+    """
+    logger, reports = logging.getLogger("transformers.modeling_utils"), []
+
+    def hold_back(record: logging.LogRecord) -> bool:
+        is_report = "LOAD REPORT" in record.getMessage()
+        if is_report:
+            reports.append(record)
+        return not is_report
+
+    logger.addFilter(hold_back)
+    try:
+        yield
+    finally:
+        logger.removeFilter(hold_back)
+        for record in reports:
+            lines = record.getMessage().split("\n")  # a table of parameters: Key | Status | …
+            lines = [line for line in lines if line.split("|")[0].strip() not in names]
+            if any("|" in line and not line.startswith("Key") for line in lines):
+                record.msg, record.args = "\n".join(lines), None
+                logger.handle(record)

@@ -96,7 +96,7 @@ class AggCriterion(LikelihoodCriterion):
     def _warn(self) -> None:
         """Warns of a group that is chosen arbitrarily, and of a window that is long compared with the training."""
         cfg, dictionary, window = self.cfg, self.task.target_dictionary, self._window()
-        counts = dictionary.count[dictionary.nspecial :]
+        counts = dictionary.count[dictionary.nspecial : len(dictionary)]
         if cfg.agg_rare_fraction is not None and any(map(operator.lt, counts, counts[1:])):
             logger.warning(
                 "agg: the dictionary is not sorted by frequency, so that --agg-rare-fraction chooses arbitrarily "

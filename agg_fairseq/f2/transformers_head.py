@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from ..checkpoints.transformers_model import report_without
 from ..errors import UserError
 from .factorized_softmax import FactorizedSoftmax
 
@@ -52,7 +53,9 @@ def load_factorized(model_class: type[Model], folder: str | Path) -> Model:
     classes = [name for name in state if name.endswith(".class_of_token")]
     if len(classes) != 1:
         raise UserError(f"load_factorized: found no factorized output layer in {path}; use from_pretrained")
-    model = model_class.from_pretrained(folder)
-    factorize_head(model, state[classes[0]].round().long())
-    model.load_state_dict(state, strict=False)  # tied weights are in the file once
+    loaded = set(state)
+    with report_without(loaded):
+        model = model_class.from_pretrained(folder)
+        factorize_head(model, state[classes[0]].round().long())
+        loaded -= {*model.load_state_dict(state, strict=False).unexpected_keys}  # tied weights are in the file once
     return model

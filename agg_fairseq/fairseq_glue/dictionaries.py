@@ -35,6 +35,9 @@ def special_tokens(dictionary: Any) -> Tensor:
 
 
 def fillers(dictionary: Any) -> Tensor:
-    """(V,) bool, the entries that only fill the dictionary. In a group of a given size they displace rare tokens."""
-    entries = zip(dictionary.symbols, dictionary.count, strict=True)
+    """(V,) bool, the entries that only fill the dictionary. In a group of a given size they displace rare tokens.
+
+    A dictionary that --output-dictionary-size truncates keeps all symbols; V is the number of those in use.
+    """
+    entries = list(zip(dictionary.symbols, dictionary.count, strict=True))[: len(dictionary)]
     return torch.tensor([not count and FILLER.fullmatch(token) is not None for token, count in entries])

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from ..checkpoints.transformers_model import PretrainedModel
+from ..checkpoints.transformers_model import PretrainedModel, report_without
 
 
 def load_pretrained(model_class: Any, folder: str | Path, **options: Any) -> Any:
@@ -18,10 +18,13 @@ def load_pretrained(model_class: Any, folder: str | Path, **options: Any) -> Any
 
     `model_class` is that of the model, or `AutoModelForCausalLM`.
     """
-    model, found = model_class.from_pretrained(folder, output_loading_info=True, **options)
-    head = model.get_output_embeddings()
-    name = next((f"{name}.bias" for name, module in model.named_modules() if module is head), None)
-    if name in found["unexpected_keys"]:
-        bias = PretrainedModel(folder).tensor(name)
-        head.bias = nn.Parameter(bias.to(head.weight), requires_grad=False)
+    loaded: set[str] = set()
+    with report_without(loaded):
+        model, report = model_class.from_pretrained(folder, output_loading_info=True, **options)
+        head = model.get_output_embeddings()
+        name = next((f"{name}.bias" for name, module in model.named_modules() if module is head), None)
+        if name in report["unexpected_keys"]:
+            bias = PretrainedModel(folder).tensor(name)
+            head.bias = nn.Parameter(bias.to(head.weight), requires_grad=False)
+            loaded.add(name)
     return model

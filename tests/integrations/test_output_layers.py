@@ -1,5 +1,8 @@
 """F²-Softmax and a fixed log-unigram bias as the output layer; `test_huggingface_page.py` saves and loads the first."""
 
+import io
+import logging
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -42,7 +45,7 @@ def test_trains_with_the_gradients_of_the_joint_log_probabilities(make):
 
 
 def test_output_layers_that_are_refused(tmp_path):
-    with pytest.raises(UserError, match="the classes of 61 tokens, got those of 3"):
+    with pytest.raises(UserError, match="found the classes of 3 tokens; expected 61"):
         factorize_head(gpt2(), torch.tensor([0, 1, 1]))
     with pytest.raises(UserError, match="found one with a bias"):
         factorize_head(llama_like("Phi", head_dim="default"), classes())
@@ -55,6 +58,30 @@ def test_output_layers_that_are_refused(tmp_path):
     factorize_head(model, classes())
     with pytest.raises(ValueError, match="is trained with method='mle'"):
         GatedLoss(model, agg_rare_fraction=0.2)
+
+
+def reported(load, *arguments):
+    """The model, and what transformers logs meanwhile."""
+    logger, stream = logging.getLogger("transformers"), io.StringIO()
+    handler = logging.StreamHandler(stream)
+    logger.addHandler(handler)
+    try:
+        return load(*arguments), stream.getvalue()
+    finally:
+        logger.removeHandler(handler)
+
+
+def test_what_is_loaded_is_not_reported_and_all_else_is(tmp_path):
+    model = gpt2()
+    factorize_head(model, classes())
+    model.save_pretrained(tmp_path / "factorized")
+    assert reported(load_factorized, type(model), tmp_path / "factorized")[1] == ""
+    model = gpt2()
+    model.lm_head.bias = torch.nn.Parameter(torch.zeros(VOCABULARY))
+    model.transformer.extra = torch.nn.Linear(2, 2, bias=False)
+    model.save_pretrained(tmp_path / "bias")
+    report = reported(load_pretrained, type(model), tmp_path / "bias")[1]
+    assert "transformer.extra.weight | UNEXPECTED" in report and "lm_head.bias" not in report
 
 
 @pytest.mark.parametrize("kind", ["GPT-2", "Phi"])
@@ -80,7 +107,8 @@ def test_log_unigram_trained_saved_and_loaded(kind, tmp_path):
     model.save_pretrained(tmp_path)
     plain = type(model).from_pretrained(tmp_path)
     assert (plain.lm_head.bias is not None) is (kind == "Phi")
-    loaded = load_pretrained(type(model), tmp_path)
+    loaded, report = reported(load_pretrained, type(model), tmp_path)
+    assert report == ""
     assert loaded(**given).logits.equal(model(**given).logits)
     assert not loaded.lm_head.bias.requires_grad or kind == "Phi"
 
