@@ -79,23 +79,13 @@ def atomic_write(path: str | Path, write: Callable[[Path], object]) -> None:
             temporary.unlink()
 
 
-def check_distinct(**paths: str | Path | None) -> None:
-    """Raises UserError if two options, by name, have the same path: no file is written twice, nor over an input."""
-    seen: dict[Path, str] = {}
-    for option, path in paths.items():
-        if path is None:
-            continue
-        resolved = Path(path).resolve()
-        if resolved in seen:
-            raise UserError(f"--{option}: found the file of --{seen[resolved]}, {path}; name another")
-        seen[resolved] = option
-
-
-def check_writable(path: str | Path) -> None:
-    """Raises UserError, before hours of work, if `atomic_write` could not write the file."""
+def check_writable(path: str | Path, *inputs: str | Path) -> None:
+    """Raises UserError, before hours of work, if `atomic_write` could not write the file, or over one of the inputs."""
     target = Path(path)
     if not target.name:
         raise UserError(f"cannot write to {str(path)!r}: expected the name of a file")
+    if target.resolve() in [Path(name).resolve() for name in inputs]:
+        raise UserError(f"{path}: found an input, which would be written over; name another file to write")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=target.parent).close()

@@ -1,7 +1,7 @@
 """The mean of checkpoints of one model."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
         Result: a row per checkpoint, with its updates and its validation loss (in bits, as fairseq reports it; None
         where it does not say). Details: `checkpoints`, for each `name`, `path`, `updates` and `validation_loss`.
     """
-    check_output([checkpoint.path for checkpoint in checkpoints.values()], output)
+    check_writable(output, *(checkpoint.path for checkpoint in checkpoints.values()))
     models = {str(checkpoint): checkpoint.parameters for checkpoint in checkpoints.values()}
     averaged = average_parameters(models)
     for path, parameters in models.items():
@@ -77,13 +77,6 @@ def last_checkpoints(folder: str | Path, last: int, by: str = "epoch") -> list[P
             f"{' or '.join(other for other in NAMES if other != by)}, or train without deleting them"
         )
     return sorted(numbers, key=lambda path: -numbers[path])[:last]
-
-
-def check_output(paths: Sequence[Path], output: str | Path) -> None:
-    """Raises UserError, before checkpoints are opened, if `output` is one of them or cannot be written."""
-    if Path(output).resolve() in [path.resolve() for path in paths]:
-        raise UserError(f"--output: found {output}, which is averaged; name another file")
-    check_writable(output)
 
 
 def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:

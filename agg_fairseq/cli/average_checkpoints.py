@@ -12,17 +12,19 @@ factorized softmax, and all values that are not floating-point numbers, must be 
 Memory: about twice the model, for any number of checkpoints, if torch can memory-map the files. It cannot map files
 that were written before torch 1.6. These are read completely, one at a time, and the weights of all are kept in memory.
 
-    agg-fairseq average-checkpoints runs/agg --last 5 --output runs/agg/average.pt
-    agg-fairseq average-checkpoints runs/agg --last 20 --by update --output runs/agg/average.pt
-    agg-fairseq average-checkpoints a/checkpoint_best.pt b/checkpoint_best.pt --output average.pt
+    agg-fairseq average-checkpoints runs/agg --last 5 -o runs/agg/average.pt
+    agg-fairseq average-checkpoints runs/agg --last 20 --by update -o runs/agg/average.pt
+    agg-fairseq average-checkpoints a/checkpoint_best.pt b/checkpoint_best.pt -o average.pt
 """
 
 import argparse
 from pathlib import Path
 
-from ..checkpoints.averaging import NAMES, average_checkpoints, check_output, last_checkpoints
+from ..checkpoints.averaging import NAMES, average_checkpoints, last_checkpoints
 from ..checkpoints.fairseq_checkpoint import open_checkpoints
 from ..errors import UserError
+from ..files import check_writable
+from .outputs import add_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="the folder of a run, or checkpoints")
     parser.add_argument("--last", type=int, metavar="N", help="average the last N checkpoints of the folder")
     parser.add_argument("--by", choices=tuple(NAMES), help="which checkpoints of the folder are used (default: epoch)")
-    parser.add_argument("--output", required=True, metavar="FILE", help="checkpoint to write")
+    add_output(parser, "checkpoint")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -45,6 +47,6 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"--last, --by: found no folder {paths[0]}; expected that of a run as the only INPUT")
     elif len(paths) < 2:
         raise UserError(f"INPUT: found one checkpoint, {paths[0]}; expected at least two, or a folder and --last N")
-    check_output(paths, arguments.output)
+    check_writable(arguments.output, *paths)
     result = average_checkpoints(open_checkpoints(paths, list(map(str, paths))), arguments.output)
     print(f"{result.table()}\n\n{arguments.output}: the mean of {len(paths)} checkpoints")

@@ -35,7 +35,8 @@ from ..errors import UserError
 from ..evaluation import BinarizedText, PlainText, perplexity
 from ..evaluation.perplexity import COMPARED
 from ..evaluation.scoring import BREAK_MODES
-from .options import add_data, add_device, add_groups, add_inputs, add_json, add_max_tokens, add_split, print_result
+from .options import add_data, add_device, add_groups, add_inputs, add_max_tokens, add_split, select
+from .outputs import add_json, print_result
 
 THETA, LAMBDA = 0.662, 0.1279  # of the authors of AWD-LSTM for WikiText-2, with 3,785 positions
 
@@ -90,7 +91,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _text(arguments: argparse.Namespace) -> BinarizedText | PlainText:
     """The text to score; options that are not for it are refused."""
-    options = {name: getattr(arguments, name) for name in ("sample_break_mode", "context_window", "max_tokens")}
+    options = select(arguments, "sample_break_mode", "context_window", "max_tokens")
     if arguments.text is not None:
         if arguments.data or arguments.cache_size or tuple(options.values()) != ("none", 0, None):
             raise UserError(

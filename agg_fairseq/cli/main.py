@@ -12,28 +12,30 @@ from collections.abc import Collection, Sequence
 
 from .. import __version__
 from ..errors import FAIRSEQ_REMEDY, UserError
+from .outputs import check_outputs
 
 COMMANDS = {
-    "groups": ("measuring", "how much of a text is rare: sizes and shares of its frequency groups, before training"),
-    "eval-lm": ("eval_lm", "perplexity, distinct predictions and isotropy of language models, by frequency group"),
-    "generate-lm": ("measuring", "continuations of a split's prefixes by a language model, greedy or sampled"),
-    "text-metrics": ("measuring", "how close generated texts are to the references, how similar and how varied"),
-    "bleu": ("measuring", "tokenized BLEU and sacreBLEU of what fairseq-generate printed"),
-    "isotropy": ("measuring", "isotropy, mean cosines and singular values of output embeddings, by frequency group"),
-    "align": ("measuring", "word alignments of a parallel training split, by eflomal"),
-    "align-sim": ("measuring", "similarity of the embeddings of aligned words in translation models, by group"),
-    "word-similarity": ("measuring", "agreement of output embeddings with human scores of pairs of words"),
-    "neighbors": ("measuring", "the tokens whose output embeddings are nearest to those of given words"),
-    "calibrate": ("measuring", "rare tokens expected as often as they appear: one offset per group, as a bias"),
-    "tokens": ("tokens", "under-trained tokens (glitch tokens), found from the weights of models alone"),
-    "convert-to-f2": ("measuring", "a model with the ordinary softmax becomes one with the factorized output layer"),
-    "average-checkpoints": ("average_checkpoints", "the mean of the last checkpoints of a run, as a checkpoint"),
-    "report": ("report", "one HTML page that compares runs: settings, curves, all measures and pictures, texts"),
-    "plot": ("plot", "the papers' pictures: embeddings, singular values, isotropy and rare group over the updates, …"),
-    "completion": ("completion", "print a script that completes commands and options in bash and zsh"),
-    "doctor": ("doctor", "versions found and known incompatibilities, each with its remedy"),
-    "user-dir": ("user_dir", "print the folder to pass to fairseq's --user-dir"),
+    "groups": "how much of a text is rare: sizes and shares of its frequency groups, before training",
+    "eval-lm": "perplexity, distinct predictions and isotropy of language models, by frequency group",
+    "generate-lm": "continuations of a split's prefixes by a language model, greedy or sampled",
+    "text-metrics": "how close generated texts are to the references, how similar and how varied",
+    "bleu": "tokenized BLEU and sacreBLEU of what fairseq-generate printed",
+    "isotropy": "isotropy, mean cosines and singular values of output embeddings, by frequency group",
+    "align": "word alignments of a parallel training split, by eflomal",
+    "align-sim": "similarity of the embeddings of aligned words in translation models, by group",
+    "word-similarity": "agreement of output embeddings with human scores of pairs of words",
+    "neighbors": "the tokens whose output embeddings are nearest to those of given words",
+    "calibrate": "rare tokens expected as often as they appear: one offset per group, as a bias",
+    "tokens": "under-trained tokens (glitch tokens), found from the weights of models alone",
+    "convert-to-f2": "a model with the ordinary softmax becomes one with the factorized output layer",
+    "average-checkpoints": "the mean of the last checkpoints of a run, as a checkpoint",
+    "report": "one HTML page that compares runs: settings, curves, all measures and pictures, texts",
+    "plot": "the papers' pictures: embeddings, singular values, isotropy and rare group over the updates, …",
+    "completion": "print a script that completes commands and options in bash and zsh",
+    "doctor": "versions found and known incompatibilities, each with its remedy",
+    "user-dir": "print the folder to pass to fairseq's --user-dir",
 }
+"""A line about each command; its module has the same name, with underscores."""
 FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
 """The packages that the extra `fairseq` installs, of which some commands need all."""
 
@@ -64,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of fairseq's use of torch: nothing that a user could change
+            check_outputs(chosen)
             return chosen.run(chosen) or 0
     except UserError as error:
         print(f"agg-fairseq {command}: error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -101,11 +104,11 @@ def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"agg-fairseq {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for name, (module_name, summary) in COMMANDS.items():
+    for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, formatter_class=HelpFormatter)
         if name not in imported:
             continue
-        module = importlib.import_module(f".{module_name}", __package__)
+        module = importlib.import_module(f".{name.replace('-', '_')}", __package__)
         command.description = module.__doc__
         module.add_arguments(command)
         command.set_defaults(run=module.run)

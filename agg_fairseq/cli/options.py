@@ -1,85 +1,20 @@
-"""Options of the commands: one for each parameter of the function behind a command, which its docstring explains."""
+"""Arguments that several commands have: models, data, how tokens are grouped and split."""
 
 import argparse
-import inspect
-import re
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..checkpoints import Checkpoint, EmbeddingSource
+from ..checkpoints.fairseq_checkpoint import checkpoint_file
+from ..checkpoints.opening import open_models
 from ..data.subwords import FILES, TokenizerOptions
-from ..data.vocabulary import GROUPINGS
-from ..errors import UserError
-from ..files import check_writable, write_json
-from ..result import Result
-
-MADE = {*"cache checkpoint checkpoints models logs texts runs folders options evaluations after_space order".split()}
-"""Parameters that are no options: a command makes them of several, or of its inputs."""
-SHARED: dict[str, dict[str, Any]] = {
-    "output": {"flag": "-o --output"},
-    "split": {"flag": "--gen-subset"},
-    "valid_split": {"flag": "--valid-subset"},
-    "indicator": {"choices": ("distance", "norm")},
-    "kind": {"flag": "--bpe", "choices": FILES},
-    "groups": {
-        "choices": GROUPINGS,
-        "help": "which tokens are frequent, medium and rare: with types, the first 30%, next 50% and last 20% of the "
-        "vocabulary; with frequency, those that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the "
-        "training text",
-    },
-}
-"""How options are spelled whose names are not those of their parameters, and what is the same for all commands."""
+from ..data.vocabulary import GROUP_MEANINGS, GROUPINGS
+from ..names import unique_names
 
 
-def description(function: Callable[..., Any]) -> str:
-    """What a docstring says of a function: what precedes the arguments, and the reference."""
-    about, _, sections = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:")
-    reference = re.search(r"\n\nReference: .*?(?=\n\n|\Z)", sections, re.DOTALL)
-    return about + (reference[0] if reference else "")
-
-
-def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any], **changes: Mapping[str, Any]) -> None:
-    """Adds an option for each parameter of a function, or field of a dataclass, that the parser has none for yet.
-
-    Type and default are those of the parameter, and the help is its entry in the docstring, where "None: …" says what
-    the default is.
-
-    Args:
-        parser: of the command.
-        function: whose docstring has a section `Args`.
-        changes: by parameter, arguments of `add_argument` that differ, and as `flag` other names of the option,
-            separated by spaces; one without dashes is an argument that is given without an option.
-    """
-    section = inspect.cleandoc(function.__doc__ or "").partition("Args:\n")[2].partition("\n\n")[0]
-    entries = re.split(r"^    (\w+): ", section, flags=re.MULTILINE)
-    texts = {name: " ".join(text.split()).rstrip(".") for name, text in zip(entries[1::2], entries[2::2], strict=True)}
-    known = {action.dest for action in parser._actions}
-    for name, parameter in inspect.signature(function).parameters.items():
-        kind = str(parameter.annotation)
-        if kind == "TokenizerOptions":
-            add_options(parser, TokenizerOptions)
-        if kind == "TokenizerOptions" or name in known or name in MADE:
-            continue
-        options: dict[str, Any] = {"help": texts.get(name, ""), **SHARED.get(name, {}), **changes.get(name, {})}
-        flag = options.pop("flag", f"--{name.replace('_', '-')}")
-        is_required = parameter.default is parameter.empty and "None" not in kind
-        default = None if parameter.default is parameter.empty else parameter.default
-        options["help"] = options["help"].replace("None: ", "default: ").replace("`", "").replace("%", "%%")
-        if default:
-            options["help"] += " (default: %(default)s)"
-        if kind == "bool":
-            parser.add_argument(*flag.split(), dest=name, action="store_true", help=options["help"])
-            continue
-        options["type"] = int if "int" in kind else float if "float" in kind else str
-        if "Sequence" in kind:
-            options["nargs"] = "+"
-        if not flag.startswith("-"):
-            options["nargs"] = None if is_required else "?"
-        else:
-            options |= {"dest": name, "required": is_required}
-        if "choices" not in options:
-            options.setdefault("metavar", {int: "N", float: "X", str: name.upper().removesuffix("S")}[options["type"]])
-        parser.add_argument(*flag.split(), default=default, **options)
+def select(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Some of the arguments, as options of a function whose parameters have the same names."""
+    return {name: getattr(arguments, name) for name in names}
 
 
 def add_inputs(parser: argparse.ArgumentParser, metavar: str, help_text: str, name: str = "that of its folder") -> None:
@@ -88,25 +23,48 @@ def add_inputs(parser: argparse.ArgumentParser, metavar: str, help_text: str, na
     parser.add_argument("--name", nargs="+", metavar="NAME", help=f"a name for each {metavar} (default: {name})")
 
 
+def files_by_name(arguments: argparse.Namespace, part: str) -> dict[str, Path]:
+    """The inputs by their names, which are by default this part of their paths (`names.unique_names`)."""
+    names = unique_names(arguments.inputs, arguments.name, part)
+    return dict(zip(names, map(Path, arguments.inputs), strict=True))
+
+
 def add_models(parser: argparse.ArgumentParser) -> None:
     """The models whose embeddings are measured, and `--matrix`."""
-    add_inputs(
-        parser,
-        "MODEL",
+    models = (
         "checkpoints of fairseq-train or folders of runs, or models of transformers: folders that save_pretrained "
-        "wrote, .safetensors files, or an index of several such files",
+        "wrote, .safetensors files, or an index of several such files"
     )
-    parser.add_argument(
-        "--matrix",
-        metavar="PARAMETER",
-        help="measure this parameter of the models of transformers (default: the output embedding)",
-    )
+    add_inputs(parser, "MODEL", models)
+    matrix = "measure this parameter of the models of transformers (default: the output embedding)"
+    parser.add_argument("--matrix", metavar="PARAMETER", help=matrix)
 
 
-def add_data(parser: argparse.ArgumentParser, help_text: str = "", *, required: bool = False) -> None:
+def models_by_name(arguments: argparse.Namespace) -> dict[str, EmbeddingSource]:
+    """The models of `add_models`, opened."""
+    return open_models(arguments.inputs, arguments.name, arguments.matrix)
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """A single model of fairseq."""
+    parser.add_argument("model", metavar="MODEL", help="checkpoint of fairseq-train, or the folder of a run")
+
+
+def open_model(arguments: argparse.Namespace) -> Checkpoint:
+    """The model of `add_model`, opened."""
+    return Checkpoint(checkpoint_file(arguments.model), training_state=False)
+
+
+def add_data(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
     """`--data`."""
-    help_text = help_text or "folder of fairseq-preprocess, with the training split, in which tokens are counted"
-    parser.add_argument("--data", required=required, metavar="DATA", help=help_text)
+    data = "folder of fairseq-preprocess, with the training split, in which tokens are counted"
+    parser.add_argument("--data", required=required, metavar="DATA", help=data)
+
+
+def add_train_text(parser: argparse.ArgumentParser) -> None:
+    """`--train-text`, which models of transformers have instead of `--data`."""
+    text = "for models of transformers, text in UTF-8 to count tokens in, instead of DATA"
+    parser.add_argument("--train-text", metavar="FILE", help=text)
 
 
 def add_split(parser: argparse.ArgumentParser, help_text: str, default: str = "test") -> None:
@@ -114,64 +72,82 @@ def add_split(parser: argparse.ArgumentParser, help_text: str, default: str = "t
     parser.add_argument("--split", default=default, metavar="SPLIT", help=help_text)
 
 
-def add_groups(parser: argparse.ArgumentParser, default: str = "types") -> None:
+def add_valid_split(parser: argparse.ArgumentParser) -> None:
+    """`--valid-split`."""
+    valid_split = "split whose loss the learning curves show"
+    parser.add_argument("--valid-split", default="valid", metavar="SPLIT", help=valid_split)
+
+
+def add_groups(parser: argparse.ArgumentParser, default: str | None = "types") -> None:
     """`--groups`."""
-    parser.add_argument(
-        "--groups",
-        choices=GROUPINGS,
-        default=default,
-        help="which tokens are frequent, medium and rare: with types, the first 30%%, next 50%% and last 20%% of the "
-        "vocabulary; with frequency, those that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the "
-        "training text",
+    meanings = "; ".join(f"with {name}, {meaning}" for name, meaning in GROUP_MEANINGS.items()).replace("%", "%%")
+    groups = f"which tokens are frequent, medium and rare: {meanings}"
+    parser.add_argument("--groups", choices=GROUPINGS, default=default, help=groups)
+
+
+def add_tokenizer(parser: argparse.ArgumentParser) -> None:
+    """`--bpe`, and the files of each kind of tokenizer."""
+    add = parser.add_argument
+    bpe = "how words are split into tokens of the dictionary; with words, each word is one token"
+    add("--bpe", choices=FILES, default="words", help=bpe)
+    add("--gpt2-encoder-json", metavar="FILE", help="encoder.json of gpt2")
+    add("--gpt2-vocab-bpe", metavar="FILE", help="vocab.bpe of gpt2")
+    add("--sentencepiece-model", metavar="FILE", help="model of sentencepiece")
+    add("--bpe-codes", metavar="FILE", help="codes of fastbpe and of subword_nmt")
+
+
+def tokenizer_options(arguments: argparse.Namespace) -> TokenizerOptions:
+    """The options of `add_tokenizer`."""
+    files = select(arguments, "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model", "bpe_codes")
+    return TokenizerOptions(arguments.bpe, **files)
+
+
+def add_words(parser: argparse.ArgumentParser) -> None:
+    """`--words`."""
+    words = "words whose neighbors are shown (default: the three most frequent of the rare tokens that can be words)"
+    parser.add_argument("--words", nargs="+", metavar="WORD", help=words)
+
+
+def add_unused(parser: argparse.ArgumentParser) -> None:
+    """`--unused`."""
+    unused = "rows of tokens that are known to be unused (default: those that the vocabulary knows)"
+    parser.add_argument("--unused", type=int, nargs="+", metavar="ROW", help=unused)
+
+
+def add_datasets(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """`--datasets`."""
+    datasets = (
+        "files with a line `word<TAB>word<TAB>score` for each pair; folders of such files; and names, MEN, WS353, "
+        "RG65, RW, which are looked for as NAME.txt in $AGG_DATA/word-similarity"
     )
+    parser.add_argument("--datasets", nargs="+", required=required, metavar="DATASET", help=datasets)
+
+
+def add_translations(parser: argparse.ArgumentParser) -> None:
+    """`--reference` and `--moses`, of logs of fairseq-generate."""
+    add = parser.add_argument
+    add("--reference", metavar="FILE", help="untokenized target side of the split, for sacreBLEU (default: none)")
+    moses = "language of Moses tokens in the translations, such as de, to detokenize (default: they are as they are)"
+    add("--moses", metavar="LANG", help=moses)
+
+
+def add_generation(parser: argparse.ArgumentParser) -> None:
+    """How prefixes are continued."""
+    add = parser.add_argument
+    add("--prefix-length", type=int, default=50, metavar="N", help="tokens that the model is given")
+    add("--length", type=int, default=100, metavar="N", help="tokens of a continuation and of a reference")
+    add("--max-texts", type=int, metavar="N", help="continue only the first N prefixes (default: all)")
+    topk = "draw each token from the K of the highest probability (default: take the most probable one)"
+    add("--topk", type=int, metavar="K", help=topk)
+    add("--seed", type=int, default=1, metavar="N", help="of the random numbers, 0 to 2⁶³ − 1")
 
 
 def add_max_tokens(parser: argparse.ArgumentParser) -> None:
     """`--max-tokens`."""
-    help_text = "tokens per batch (default: 2048, or a block where that is longer)"
-    parser.add_argument("--max-tokens", type=int, metavar="N", help=help_text)
+    max_tokens = "tokens per batch (default: 2048, or a block where that is longer)"
+    parser.add_argument("--max-tokens", type=int, metavar="N", help=max_tokens)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
     """`--device`."""
     parser.add_argument("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, … (default: a GPU if there is one)")
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """`--json`."""
-    parser.add_argument("--json", metavar="FILE", help="also write all numbers to FILE")
-
-
-def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options that `add_options` added for a function, by the names of its parameters."""
-    parameters = inspect.signature(function).parameters
-    options = {name: value for name, value in vars(arguments).items() if name in parameters}
-    if "tokenizer" in parameters and "kind" in arguments:
-        options["tokenizer"] = TokenizerOptions(**options_of(TokenizerOptions, arguments))
-    return options
-
-
-RESULT = b'{\n  "signature"'  # how a file begins that `print_result` wrote
-
-
-def check_json(json: str | None) -> None:
-    """Checks, before an evaluation starts, that the file of --json can be written, and is not a model or its data.
-
-    Raises:
-        UserError: it cannot be written; or there is a file that no command wrote, such as a model or its data.
-    """
-    if json is None:
-        return
-    check_writable(json)
-    if Path(json).is_file():
-        with open(json, "rb") as file:
-            start = file.read(len(RESULT))
-        if start not in (b"", RESULT):
-            raise UserError(f"--json: found {json}, a file that no command here wrote; name another")
-
-
-def print_result(result: Result, json: str | None, *, transposed: bool = False) -> None:
-    """Prints the table and the signature, and writes the numbers to the file `json`, if one is given."""
-    print(f"{result.table(transposed=transposed)}\n\n{result.signature}")
-    if json is not None:
-        write_json(json, result.json())

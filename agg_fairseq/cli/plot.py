@@ -1,4 +1,4 @@
-"""Draws the papers' pictures; the ending of --output chooses PNG, SVG or PDF.
+"""Draws the papers' pictures; the ending of -o chooses PNG, SVG or PDF.
 
 agg-fairseq plot projection runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin -o svd.png
 agg-fairseq plot singular-values runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt -o values.svg
@@ -13,16 +13,35 @@ Every picture is readable in black and white, and has its own --help: agg-fairse
 from __future__ import annotations
 
 import argparse
+import inspect
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .. import plots
 from ..checkpoints.fairseq_checkpoint import checkpoints_of_run
-from ..checkpoints.opening import open_models
 from ..errors import UserError
-from ..files import atomic_write, check_writable, read_json_object
-from ..names import unique_names
-from .options import add_inputs, add_models, add_options, description, options_of
+from ..files import atomic_write, read_json_object
+from .options import (
+    add_data,
+    add_groups,
+    add_inputs,
+    add_models,
+    add_train_text,
+    add_unused,
+    add_valid_split,
+    files_by_name,
+    models_by_name,
+    select,
+)
+from .outputs import add_output
+
+
+def add_tokens(parser: argparse.ArgumentParser) -> None:
+    """`--words` of `similarity`, each a single token."""
+    words = "each a token, as dict.txt or tokenizer.json has it; for pieces that begin a word, without the mark"
+    parser.add_argument("--words", nargs="+", required=True, metavar="WORD", help=words)
+
 
 ENDINGS = (".png", ".svg", ".pdf")
 INPUTS = {
@@ -35,37 +54,41 @@ INPUTS = {
 """The kinds of inputs except MODEL, and their help."""
 NAMES = {"RUN": "that of its folder", "LOG": "that of its folder", "DATA": "its own"}
 """The default of --name, for inputs that have names; EVAL.json and METRICS.json contain names."""
+OF_GROUPS = (add_data, add_train_text, add_groups)
+OVER_UPDATES = (partial(add_data, required=True), add_groups)
 PICTURES = {
-    "projection": (plots.projection, "MODEL"),
-    "singular-values": (plots.singular_values, "MODEL"),
-    "isotropy": (plots.isotropy_over_updates, "RUN"),
-    "inner-products": (plots.inner_products_over_updates, "RUN"),
-    "rare-tokens": (plots.rare_tokens, "LOG"),
-    "learning-curves": (plots.learning_curves, "LOG"),
-    "alpha-sweep": (plots.alpha_sweep, "EVAL.json"),
-    "similarity": (plots.similarity, "MODEL"),
-    "under-trained": (plots.under_trained, "MODEL"),
-    "frequencies": (plots.frequencies, "DATA"),
-    "token-shares": (plots.token_shares, "METRICS.json"),
-    "class-sweep": (plots.class_sweep, "METRICS.json"),
+    "projection": (plots.projection, "MODEL", OF_GROUPS),
+    "singular-values": (plots.singular_values, "MODEL", ()),
+    "isotropy": (plots.isotropy_over_updates, "RUN", OVER_UPDATES),
+    "inner-products": (plots.inner_products_over_updates, "RUN", OVER_UPDATES),
+    "rare-tokens": (plots.rare_tokens, "LOG", ()),
+    "learning-curves": (plots.learning_curves, "LOG", (add_valid_split,)),
+    "alpha-sweep": (plots.alpha_sweep, "EVAL.json", ()),
+    "similarity": (plots.similarity, "MODEL", (*OF_GROUPS, add_tokens)),
+    "under-trained": (plots.under_trained, "MODEL", (*OF_GROUPS, add_unused)),
+    "frequencies": (plots.frequencies, "DATA", ()),
+    "token-shares": (plots.token_shares, "METRICS.json", ()),
+    "class-sweep": (plots.class_sweep, "METRICS.json", ()),
 }
-"""The function that draws each picture, and what it is drawn from."""
+"""The function that draws each picture, what it is drawn from, and what adds its options."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds a sub-command for each picture, described by the docstring of the function that draws it."""
     pictures = parser.add_subparsers(dest="picture", required=True, metavar="PICTURE")
-    for name, (function, metavar) in PICTURES.items():
-        about = description(function)
-        one = pictures.add_parser(name, help=about.partition("\n")[0], description=about)
+    for name, (function, metavar, adders) in PICTURES.items():
+        about = inspect.getdoc(function).partition("\n\nArgs:")[0]
+        summary = about.partition("\n")[0]
+        picture = pictures.add_parser(name, help=summary, description=about, formatter_class=parser.formatter_class)
         if metavar == "MODEL":
-            add_models(one)
+            add_models(picture)
         elif metavar in NAMES:
-            add_inputs(one, metavar, INPUTS[metavar], NAMES[metavar])
+            add_inputs(picture, metavar, INPUTS[metavar], NAMES[metavar])
         else:
-            one.add_argument("inputs", nargs="+", metavar=metavar, help=INPUTS[metavar])
-        add_options(one, function)
-        one.add_argument("-o", "--output", required=True, metavar="FILE", help=f"picture: {', '.join(ENDINGS)}")
+            picture.add_argument("inputs", nargs="+", metavar=metavar, help=INPUTS[metavar])
+        for add in adders:
+            add(picture)
+        add_output(picture, "picture", f"picture to write: {', '.join(ENDINGS)}")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -73,7 +96,6 @@ def run(arguments: argparse.Namespace) -> None:
     output = Path(arguments.output)
     if output.suffix.lower() not in ENDINGS:
         raise UserError(f"--output: found {output.name!r}; expected a name ending in {', '.join(ENDINGS)}")
-    check_writable(output)
     figure = draw(arguments)
     atomic_write(output, lambda temporary: plots.save(figure, temporary, output.suffix[1:].lower()))
     print(output)
@@ -81,13 +103,15 @@ def run(arguments: argparse.Namespace) -> None:
 
 def draw(arguments: argparse.Namespace) -> plots.style.Figure:
     """Draws the picture that the options ask for."""
-    (function, kind), paths = PICTURES[arguments.picture], arguments.inputs
+    function, kind, _ = PICTURES[arguments.picture]
     if kind == "MODEL":
-        inputs: dict[str, Any] = open_models(paths, arguments.name, arguments.matrix)
+        inputs: dict[str, Any] = models_by_name(arguments)
     elif kind in NAMES:
-        names = unique_names(paths, arguments.name, "folder" if kind == "LOG" else "name")
-        inputs = dict(zip(names, map(checkpoints_of_run if kind == "RUN" else Path, paths), strict=True))
+        inputs = files_by_name(arguments, "folder" if kind == "LOG" else "name")
+        if kind == "RUN":
+            inputs = {name: checkpoints_of_run(folder) for name, folder in inputs.items()}
     else:
-        command = "eval-lm" if kind == "EVAL.json" else "text-metrics"
-        inputs = {path: read_json_object(path, f"a file of agg-fairseq {command} --json") for path in paths}
-    return function(inputs, **options_of(function, arguments))
+        expected = f"a file of agg-fairseq {'eval-lm' if kind == 'EVAL.json' else 'text-metrics'} --json"
+        inputs = {path: read_json_object(path, expected) for path in arguments.inputs}
+    names = ("data", "train_text", "groups", "words", "unused", "valid_split")
+    return function(inputs, **select(arguments, *(name for name in names if name in arguments)))

@@ -192,24 +192,21 @@ def symmetrize(forward: set[Link], reverse: set[Link]) -> set[Link]:
 
 
 def align_split(
-    data: str | Path, output: str | Path, *, source: str | None = None, target: str | None = None, model: int = 3
+    data: str | Path,
+    output: str | Path,
+    *,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    aligner_model: int = 3,
 ) -> Result:
-    """Aligns the words of a parallel training split, as `align-sim` needs them.
-
-    The binarized split is aligned, so the positions are those of the model's sub-words. The aligner is eflomal, which
-    `pip install '.[align]'` installs. It aligns both directions, and the links of the two are combined by
-    grow-diag-final-and. The file has a line for each sentence pair, `0-0 1-2 …`, with the positions, from 0, of a
-    source and a target token for each link. Sentences of more than 1023 tokens have no links. eflomal cannot be seeded:
-    a second run finds slightly different links.
-
-        agg-fairseq align data-bin/wmt14.en-de --output wmt14.en-de.align
+    """Aligns the words of a parallel training split by eflomal, in both directions, combined by grow-diag-final-and.
 
     Args:
         data: folder written by `fairseq-preprocess`, with train.X-Y.X.bin.
         output: alignments to write.
-        source: source language X; None: as the files are named.
-        target: target language Y; None: as the files are named.
-        model: of eflomal: 1 (IBM model 1), 2 (HMM) or 3 (HMM with fertility).
+        source_lang: source language X; None: as the files are named.
+        target_lang: target language Y; None: as the files are named.
+        aligner_model: of eflomal: 1 (IBM model 1), 2 (HMM) or 3 (HMM with fertility).
 
     Returns:
         Result: a single row, named by `output`, with the number of sentence pairs; the signature has all settings that
@@ -224,7 +221,7 @@ def align_split(
             f"align: eflomal is missing ({first_line(error)}); pip install '.[align]', or give alignments of "
             "another aligner, such as fast_align, in Pharaoh format to align-sim"
         ) from error
-    split = load_parallel(data, training_pair(data, source, target))
+    split = load_parallel(data, training_pair(data, source_lang, target_lang))
     check_writable(output)
 
     def text(side: Any, language: str) -> Iterator[str]:
@@ -237,7 +234,7 @@ def align_split(
         texts = map(text, (split.source, split.target), split.languages)
         quiet = not sys.stderr.isatty()
         try:  # both files then have links as source-target
-            eflomal.Aligner(model=model).align(
+            eflomal.Aligner(model=aligner_model).align(
                 *texts, links_filename_fwd=str(forward), links_filename_rev=str(reverse), quiet=quiet
             )
         except (subprocess.CalledProcessError, OSError) as error:
@@ -255,7 +252,7 @@ def align_split(
         atomic_write(output, write)
     settings = signature(
         f"aligner:eflomal-{importlib.metadata.version('eflomal')},no-seed",
-        f"model:{model}",
+        f"model:{aligner_model}",
         "symmetrized:grow-diag-final-and",
         f"languages:{'-'.join(split.languages)}",
         f"sentence-pairs:{len(split)}",

@@ -23,6 +23,11 @@ GROUPINGS = {
     "frequency": f"{'/'.join(f'{frequency:.0e}' for frequency in AGPS_FREQUENCIES)}-of-tokens",
 }
 """The ways to group tokens by frequency, as signatures say them."""
+GROUP_MEANINGS = {
+    "types": "the first 30%, the next 50% and the last 20% of the vocabulary, ordered by training frequency",
+    "frequency": "the tokens that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the training text",
+}
+"""What frequent, medium and rare tokens are in each of them."""
 
 
 class Vocabulary(ABC):
@@ -42,7 +47,9 @@ class Vocabulary(ABC):
     def groups(self, grouping: str) -> FrequencyGroups:
         """Frequent, medium and rare tokens, by one of `GROUPINGS`."""
         if self.counts is None:
-            raise UserError("--text: found no text to count the tokens in; give --text FILE for the frequency groups")
+            raise UserError(
+                "--train-text: found none; give --train-text FILE, to count tokens in for the frequency groups"
+            )
         of_counts = frequency_groups if grouping == "types" else relative_frequency_groups
         return of_counts(self.counts, excluded=self.never_targets)
 

@@ -14,11 +14,11 @@ from ..errors import UserError
 from ..result import Result, signature
 from .inputs import check_row_names, load_embedding_vocabulary, matrix_signature
 
-ORTHOGONAL, LABELED = "orthogonal", "labeled tokens"  # the rows that are of no checkpoint
+ORTHOGONAL, LABELED = "orthogonal", "labeled tokens"  # the rows that are of no model
 
 
 def align_sim(
-    checkpoints: Mapping[str, Checkpoint],
+    models: Mapping[str, Checkpoint],
     data: str | Path,
     alignments: str | Path,
     *,
@@ -28,45 +28,38 @@ def align_sim(
     """Measures whether embeddings of translation models are similar for words of the two languages that were aligned.
 
     AlignSim (0 to 1) of a token is the cosine of two vectors over the joined vocabulary: how often it was aligned with
-    each other token, and the softmax of the cosines of its embedding with all embeddings × the temperature. The table
-    has the mean over the tokens that were aligned at least once ("labeled tokens"), for each frequency group and for
-    all. The row `orthogonal` has the values of embeddings that are all orthogonal to each other and contain no
-    information. It is far from 0 if many words are the same in both languages, and are therefore aligned with
-    themselves: only the difference from this row is due to what a model has learned. Frequencies are those of the
-    target side.
-
-        agg-fairseq align-sim runs/mle/checkpoint_best.pt runs/agps/checkpoint_best.pt --data data-bin/wmt14.en-de \\
-            --alignments wmt14.en-de.align
+    each other token, and the softmax of the cosines of its embedding with all embeddings × the temperature. The result
+    has the mean over the tokens that were aligned at least once, for each frequency group and for all.
 
     Args:
-        checkpoints: translation models over one joined dictionary, by the names of their rows.
+        models: translation models over one joined dictionary, by the names of their rows.
         data: folder written by `fairseq-preprocess`, with the training split.
-        alignments: word alignments of that split in Pharaoh format, a line `0-0 1-2 …` per sentence pair, as written
-            by agg-fairseq align and fast_align: positions, from 0, of a source and a target token for each link.
+        alignments: word alignments of that split in Pharaoh format, a line `0-0 1-2 …` per sentence pair: positions,
+            from 0, of a source and a target token for each link.
         groups: frequent, medium and rare tokens of the target side by one of `data.vocabulary.GROUPINGS`.
         temperature: τ > 0, the factor of the cosines.
 
     Returns:
-        Result: a row per checkpoint; the row `orthogonal`, of embeddings that are all at right angles; and the row
-        `labeled tokens`, their number. Details: `groups`, their sizes; `labelled` and `orthogonal`, these two rows by
-        group; and `checkpoints`, for each `name`, `path`, `matrix` and `align_sim` by group, None where no token of a
-        group was aligned.
+        Result: a row per model; the row `orthogonal`, of embeddings that are all at right angles and know nothing; and
+        the row `labeled tokens`, their number. Details: `groups`, their sizes; `labelled` and `orthogonal`, these two
+        rows by group; and `checkpoints`, for each `name`, `path`, `matrix` and `align_sim` by group, None where no
+        token of a group was aligned.
 
     Raises:
-        UserError: the models have no joined dictionary; the name of a checkpoint is that of another row; an option is
-            out of its range; as `load_embedding_vocabulary`, `load_parallel` and `read_links`.
+        UserError: the models have no joined dictionary; the name of a model is that of another row; an option is out of
+            its range; as `load_embedding_vocabulary`, `load_parallel` and `read_links`.
 
     Reference: Yu et al. (2021), Eqs. 16 and 17, Table 3.
     """
-    check_row_names(checkpoints, ORTHOGONAL, LABELED)
+    check_row_names(models, ORTHOGONAL, LABELED)
     if not 0 < temperature < math.inf:
         raise UserError(f"--temperature: expected a positive number, got {temperature}")
-    vocabulary = load_embedding_vocabulary(checkpoints, data)
+    vocabulary = load_embedding_vocabulary(models, data)
     members = vocabulary.groups(groups)
     if not vocabulary.joined or vocabulary.languages is None:
         found = "separate dictionaries" if vocabulary.languages else "a language model"
         raise UserError(
-            f"{next(iter(checkpoints.values()))}: found {found}; AlignSim expects a translation model over a "
+            f"{next(iter(models.values()))}: found {found}; AlignSim expects a translation model over a "
             "dictionary that fairseq-preprocess --joined-dictionary made"
         )
     # The positions of the links are in the order of the files, which a model from Y to X may have been trained on too.
@@ -76,12 +69,12 @@ def align_sim(
     links = read_links(alignments, load_parallel(data, (source, target)))
 
     details, rows = [], {}
-    for name, checkpoint in checkpoints.items():
-        embedding = checkpoint.output_embedding
+    for name, model in models.items():
+        embedding = model.output_embedding
         values = metrics.align_sim(embedding.weight, links, temperature=temperature)
         rows[name] = metrics.group_means(values, members)
         matrix = embedding.description
-        details.append({"name": name, "path": str(checkpoint), "matrix": matrix, "align_sim": rows[name]})
+        details.append({"name": name, "path": str(model), "matrix": matrix, "align_sim": rows[name]})
     unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.tokens), temperature=temperature)
     rows[ORTHOGONAL] = metrics.group_means(unrelated, members)
     group_of_labeled = members.of_token[links.tokens()]
@@ -90,7 +83,7 @@ def align_sim(
     return Result.of(
         {row: {f"AlignSim {group}": value for group, value in values.items()} for row, values in rows.items()},
         signature(
-            f"matrix:{matrix_signature(checkpoints)}",
+            f"matrix:{matrix_signature(models)}",
             f"groups:{GROUPINGS[groups]},target-side",
             f"temperature:{temperature:g}",
             f"links:{int(links.count.sum())}",

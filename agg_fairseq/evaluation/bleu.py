@@ -22,23 +22,11 @@ SUBWORD_SHARE = 0.05  # text is taken for sub-words if more than this share of i
 
 
 def bleu(logs: Mapping[str, str | Path], *, reference: str | Path | None = None, moses: str | None = None) -> Result:
-    """Scores translations of one split that fairseq-generate printed, side by side.
-
-    BLEU is the tokenized BLEU of Vaswani et al. (2017), as fairseq's compound_split_bleu.sh computes it: compounds in
-    the hypotheses (H) and the references (T) of the log are split at their hyphens, and the tokens are compared as they
-    are. It is comparable only between models whose text was tokenized in the same way. sacreBLEU, the score to report,
-    compares plain text (D) with the untokenized target side of the split. BP is the brevity penalty, and ratio that of
-    the lengths of hypotheses and references. Of several hypotheses for a sentence, the one with the best score counts.
-
-    fairseq-generate must have joined the sub-words (--remove-bpe, or --remove-bpe sentencepiece). If the text then
-    consists of Moses tokens, as in the usual WMT data, `moses` turns them into plain text; do not use it for text that
-    was never tokenized, such as that of a sentencepiece model. sacrebleu warns of hypotheses that look tokenized.
-
-        fairseq-generate data-bin/wmt14 --path c.pt --remove-bpe --required-batch-size-multiple 1 … > mle.log
-        agg-fairseq bleu mle.log agg.log --reference newstest2014.de --moses de
+    """Tokenized BLEU (Vaswani et al. 2017) and sacreBLEU of translations of one split that fairseq-generate printed.
 
     Args:
-        logs: outputs of `fairseq-generate`, by the names of their rows.
+        logs: outputs of `fairseq-generate`, with joined sub-words, by the names of their rows. Of several hypotheses
+            for a sentence, the one with the best score counts.
         reference: the untokenized target side of the split, a sentence per line; None: no sacreBLEU.
         moses: language of Moses tokens in the hypotheses, such as de, which are then detokenized; None: they are taken
             as they are.

@@ -9,7 +9,7 @@ import torch
 
 from ..checkpoints import Checkpoint
 from ..errors import UserError
-from ..files import atomic_write, check_distinct, check_writable
+from ..files import atomic_write, check_writable
 from ..functional import log_unigram
 from ..metrics import NextTokenStatistics
 from ..metrics.groups import GROUPS
@@ -22,7 +22,7 @@ LAYER = "decoder.output_projection"
 
 
 def calibrate(
-    checkpoint: Checkpoint,
+    model: Checkpoint,
     data: str | Path,
     output: str | Path,
     *,
@@ -32,18 +32,13 @@ def calibrate(
 ) -> Result:
     """Calibrates the frequency groups of a trained model: rare tokens are then expected as often as they appear.
 
-    One offset per group (frequent, medium, rare) is fitted on a split and added to the logits of its tokens. It is
-    saved as the bias of the output layer, on top of an old bias: the result is a checkpoint of a model with a
-    log-unigram bias, which fairseq-eval-lm and fairseq-generate load with --user-dir. The table shows the split before
-    and after. Only two numbers are fitted, so the gain carries over to other text; nothing changes within a group. AGG
-    needs this most: it holds back the gradient that says that a token is rare.
-
-        agg-fairseq calibrate runs/agg/checkpoint_best.pt --data data-bin/wikitext-2 --output runs/agg/calibrated.pt
+    One offset per group (frequent, medium, rare) is fitted on a split, added to the logits of its tokens, and saved as
+    the bias of the output layer, on top of an old bias.
 
     Args:
-        checkpoint: a `transformer_lm` or `transformer`, with a log-unigram bias or without.
+        model: a `transformer_lm` or `transformer`, with a log-unigram bias or without.
         data: folder written by `fairseq-preprocess`, with the training split, which the groups are formed by.
-        output: checkpoint to write.
+        output: model to write, of a model with a log-unigram bias.
         split: the split to fit on; not the one that the model is compared on.
         max_tokens: tokens per batch; None: 2048, or a block where that is longer.
         device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
@@ -56,13 +51,12 @@ def calibrate(
     """
     from ..models.from_checkpoint import architecture, sibling_state  # imports fairseq
 
-    check_distinct(path=checkpoint.path, output=output)
-    check_writable(output)
+    check_writable(output, model.path)
     text = BinarizedText(data, split, max_tokens=max_tokens)
-    models = {"calibrating": checkpoint}
+    models = {"calibrating": model}
     vocabulary = text.load_vocabulary(models)
     expected = "a transformer_lm or transformer, with a log-unigram bias or without"
-    parent = architecture(checkpoint, {*WITH_BIAS, *WITH_BIAS.values()}, expected)
+    parent = architecture(model, {*WITH_BIAS, *WITH_BIAS.values()}, expected)
     text.check(vocabulary)
     groups, torch_device = vocabulary.groups("types"), find_device(device)
     score = partial(text.score, models, "calibrating", vocabulary, torch_device)
@@ -73,16 +67,16 @@ def calibrate(
         raise UserError(f"--split {split}: {error}") from error
     after = NextTokenStatistics.of(score(), groups, offsets=offsets)
 
-    parameters = dict(checkpoint.parameters)
+    parameters = dict(model.parameters)
     shift = torch.cat([offsets, offsets.new_zeros(1)])[groups.of_token]  # (V,); the last, of index −1, is of no group
     if f"{LAYER}.counts" not in parameters:
         parameters[f"{LAYER}.counts"] = vocabulary.counts.double()  # as `UnigramLinear` saves them
         shift = shift - log_unigram(vocabulary.counts)  # which that layer adds
     elif f"{LAYER}.bias_shift" in parameters:
         shift = shift + parameters[f"{LAYER}.bias_shift"]
-    weight = checkpoint.output_embedding.saved
+    weight = model.output_embedding.saved
     parameters |= {f"{LAYER}.weight": weight, f"{LAYER}.bias_shift": shift.float()}  # also in a half-precision model
-    state = sibling_state(checkpoint, parent, WITH_BIAS.get(parent, parent), parameters, unigram_bias="learned")
+    state = sibling_state(model, parent, WITH_BIAS.get(parent, parent), parameters, unigram_bias="learned")
     atomic_write(output, lambda temporary: torch.save(state, temporary))
 
     rows: dict[Row, dict[str, Value]] = {}

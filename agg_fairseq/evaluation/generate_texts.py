@@ -16,13 +16,13 @@ from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..checkpoints.output_embedding import check_finite
 from ..data.binarized import load_dictionary
 from ..errors import UserError, first_line
-from ..files import atomic_write, check_distinct, check_writable
+from ..files import atomic_write, check_writable
 from ..result import Result, signature
 from .inputs import check_split, find_device
 
 
 def generate_texts(
-    checkpoint: Checkpoint,
+    model: Checkpoint,
     data: str | Path,
     output: str | Path,
     *,
@@ -40,14 +40,10 @@ def generate_texts(
 
     The split is read as one stream of tokens, including its line ends, and cut into blocks of a prefix and its
     reference; an incomplete block at the end is dropped. Each prefix is continued by as many tokens as its reference
-    has. `prefix`, `continuation` and `reference` contain tokens of the dictionary, separated by spaces. The defaults
-    are the setting of F²-Softmax (EMNLP 2020, Sec. 4.1.5) with greedy decoding.
-
-        agg-fairseq generate-lm data-bin/wikitext-103 --path runs/mle/checkpoint_best.pt --output mle.jsonl
-        agg-fairseq generate-lm data-bin/wikitext-103 --path runs/mle/checkpoint_best.pt --output top10.jsonl --topk 10
+    has. `prefix`, `continuation` and `reference` contain tokens of the dictionary, separated by spaces.
 
     Args:
-        checkpoint: a language model over the dictionary of `data`.
+        model: a language model over the dictionary of `data`.
         data: folder written by `fairseq-preprocess`.
         output: texts to write.
         split: split to continue.
@@ -67,11 +63,11 @@ def generate_texts(
     Raises:
         UserError: the checkpoint is no language model over the dictionary of `data`, is diverged, or has too few
             learned positions; the split is damaged or too short; an option is out of its range; or `output` cannot be
-            written, is the checkpoint.
+            written, or is the checkpoint.
 
     Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
     """
-    check_distinct(path=checkpoint.path, output=output)
+    check_writable(output, model.path)
     for name, value in {
         "prefix_length": prefix_length, "length": length, "max_texts": max_texts, "topk": topk, "batch_size": batch_size
     }.items():  # fmt: skip
@@ -79,36 +75,35 @@ def generate_texts(
             raise UserError(f"--{name.replace('_', '-')}: expected 1 to 2^31 - 1, got {value}")
     if not 0 <= seed < 2**63:
         raise UserError(f"--seed: expected 0 to 2^63 - 1, got {seed}")
-    if not checkpoint.is_language_model:
-        found = checkpoint.task_options.get("_name")
-        raise UserError(f"{checkpoint}: found a model of the task {found}; expected language_modeling")
-    checkpoint.check_vocabulary(len(load_dictionary(data)), data)
-    if f2_decoding and "f2_decoding" not in checkpoint.model_options:
+    if not model.is_language_model:
+        found = model.task_options.get("_name")
+        raise UserError(f"{model}: found a model of the task {found}; expected language_modeling")
+    model.check_vocabulary(len(load_dictionary(data)), data)
+    if f2_decoding and "f2_decoding" not in model.model_options:
         raise UserError(
-            f"--f2-decoding: found a model with an ordinary softmax in {checkpoint}; expected one of a factorized "
+            f"--f2-decoding: found a model with an ordinary softmax in {model}; expected one of a factorized "
             "output layer, transformer_lm_f2…; leave the option out"
         )
-    place = find_device(device)
+    torch_device = find_device(device)
     overrides = {"sample_break_mode": "none", **({"f2_decoding": f2_decoding} if f2_decoding else {})}
     from ..models.from_checkpoint import build_model  # imports fairseq
 
-    model, task = build_model(checkpoint, data, overrides)
+    network, task = build_model(model, data, overrides)
     dictionary = task.source_dictionary
     adds_bos = bool(getattr(task.args, "add_bos_token", False))
     needed = prefix_length + length - 1 + adds_bos
-    positions = decoding.learned_positions(model.decoder)
+    positions = decoding.learned_positions(network.decoder)
     if positions is not None and needed > positions:
         raise UserError(
-            f"{checkpoint}: found a model with {positions} learned positions; expected at least {needed}, a prefix and "
+            f"{model}: found a model with {positions} learned positions; expected at least {needed}, a prefix and "
             "its continuation; lower --prefix-length or --length"
         )
     if topk is not None and topk > len(task.target_dictionary):
         raise UserError(f"--topk: expected 1 to {len(task.target_dictionary)} (the model's vocabulary), got {topk}")
-    check_finite(checkpoint.path, dict(model.named_parameters()))
+    check_finite(model.path, dict(network.named_parameters()))
     blocks, tokens = _blocks(task, data, split, prefix_length + length, max_texts)
-    check_writable(output)
 
-    model.to(place)
+    network.to(torch_device)
     torch.manual_seed(seed)  # for models that draw by themselves
     options = {"topk": topk, "generator": torch.Generator().manual_seed(seed)}
     options["forbidden"] = (dictionary.pad(), dictionary.bos())
@@ -119,7 +114,7 @@ def generate_texts(
                 prefixes, references = batch[:, :prefix_length], batch[:, prefix_length:]
                 known = pad(prefixes, (1, 0), value=dictionary.bos()) if adds_bos else prefixes
                 try:
-                    continued = decoding.continuation(model, known.to(place), length, **options)
+                    continued = decoding.continuation(network, known.to(torch_device), length, **options)
                 except torch.cuda.OutOfMemoryError as error:
                     raise UserError(
                         f"--batch-size: found {len(batch)} texts too many for the GPU's memory; lower it"
@@ -131,7 +126,7 @@ def generate_texts(
 
     atomic_write(output, write)
     generated, unused = len(blocks) * length, tokens - blocks.numel()
-    used_decoding = f2_decoding or checkpoint.model_options.get("f2_decoding")
+    used_decoding = f2_decoding or model.model_options.get("f2_decoding")
     return Result.of(
         {str(output): {"texts": len(blocks), "generated": generated, "unused": unused}},
         signature(
@@ -144,7 +139,7 @@ def generate_texts(
             f"seed:{seed}",
             f"batch-size:{batch_size}" if used_decoding == "sample-class" else None,  # drawn by the model
         ),
-        {"path": str(checkpoint), "texts": len(blocks), "generated_tokens": generated, "unused_tokens": unused},
+        {"path": str(model), "texts": len(blocks), "generated_tokens": generated, "unused_tokens": unused},
     )
 
 
@@ -162,7 +157,7 @@ def _blocks(task: Any, data: str | Path, split: str, size: int, max_texts: int |
         raise UserError(f"{data}/{split}: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
     if not cut:
         raise UserError(
-            f"--gen-subset: found {tokens} tokens in {split!r}; expected at least {size}, a prefix and its reference; "
+            f"--split: found {tokens} tokens in {split!r}; expected at least {size}, a prefix and its reference; "
             "lower --prefix-length or --length"
         )
     return torch.stack(cut), tokens

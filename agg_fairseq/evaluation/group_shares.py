@@ -19,9 +19,8 @@ from ..result import Result, Row, Value, signature
 
 
 def group_shares(
-    data: str | Path | None = None,
+    data: str | Path,
     *,
-    text: str | Path | None = None,
     tokenizer: str | Path | None = None,
     others: Sequence[str | Path] | None = None,
     tokens_per_update: int | None = None,
@@ -30,41 +29,34 @@ def group_shares(
 ) -> Result:
     """Shows how much of a text is rare, before anything is trained.
 
-    A line per frequency group: its number of types, the fewest and the most occurrences of a type in the training text,
-    and its share of the targets of each split. The last line has the types that `--criterion agg --agg-rare-fraction F`
-    treats as rare, if a window of its counts has the frequencies of the training text. With `tokens_per_update`, two
-    columns more: in how many updates N a type of the group occurs once, on average, so that it occurs K/N times in a
-    window of K updates; and 1 − 0.2/N, the least β₂ with which Adam does not push such a type away more than 11%
-    too strongly (docs/which-cure.md).
-
-        agg-fairseq groups data-bin/wikitext-2 --tokens-per-update 1024
-        agg-fairseq groups --text train.txt --tokenizer models/gpt2 --tokens-per-update 500000
-
     Args:
-        data: folder written by `fairseq-preprocess`, with the training split; of a parallel one, the target side.
-        text: instead of `data`, the training text in UTF-8.
-        tokenizer: with `text`, tokenizer.json of Hugging Face, or the folder that it is in.
-        others: further splits of `data`, or further files of text; None: valid and test, where they are there.
-        tokens_per_update: target tokens of an update, on all workers.
-        rare_fraction: --agg-rare-fraction of the last line, the share of the vocabulary that `agg` treats as rare.
+        data: folder written by `fairseq-preprocess`, with the training split; of a parallel one, the target side. With
+            `tokenizer`, a training text in UTF-8.
+        tokenizer: tokenizer.json of Hugging Face that encodes the text, or the folder that it is in.
+        others: further splits of the folder (None: valid and test, where they are there), or further files of text.
+        tokens_per_update: target tokens of an update, on all workers; None: without the two columns that need it.
+        rare_fraction: of the last row, the share of the vocabulary that AGG treats as rare.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Returns:
-        Result: a row per group, for all tokens, and `rarest …`. Details: `groups`, their sizes; `rows`.
+        Result: a row per group, for all tokens, and `rarest …`: its types, the fewest and the most occurrences of one,
+        its share of the tokens of each text, and with `tokens_per_update` in how many updates a type occurs once, and
+        the least β₂ (`least_beta2`). Details: `groups`, their sizes; `rows`.
 
     Raises:
-        UserError: neither or both of `data` and `text` are given; `text` without `tokenizer`, or the reverse; a file is
-            missing or damaged; an option is out of its range.
+        UserError: `data` is a text and there is no tokenizer, or the reverse; a file is missing or damaged; an option
+            is out of its range.
 
     Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1.
     """
-    if (data is None) == (text is None) or (text is None) != (tokenizer is None):
-        raise UserError("expected either DATA, a folder of fairseq-preprocess, or --text FILE with --tokenizer")
+    if Path(data).is_dir() != (tokenizer is None):
+        found = "a folder, and --tokenizer" if tokenizer else "no folder, and no --tokenizer"
+        raise UserError(f"{data}: found {found}; expected a folder of fairseq-preprocess, or a text with --tokenizer")
     if not 0 < rare_fraction < 1:
         raise UserError(f"--rare-fraction: expected a value in (0, 1), got {rare_fraction}")
     if tokens_per_update is not None and tokens_per_update < 1:
         raise UserError(f"--tokens-per-update: expected at least 1, got {tokens_per_update}")
-    if data is not None:
+    if tokenizer is None:
         is_parallel = any(Path(data).glob("train.*-*.*.bin")) and not (Path(data) / "dict.txt").is_file()
         vocabulary: Vocabulary = BinarizedVocabulary.load(data, (None, None) if is_parallel else None)
         counts = {"train": vocabulary.counts}
@@ -74,8 +66,8 @@ def group_shares(
                 counts[split] = count_tokens(data, vocabulary.dictionary, file)
     else:
         path = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
-        vocabulary = TokenizerVocabulary.load(path, None, text)
-        names = unique_names([text, *(others or ())], None, "name")
+        vocabulary = TokenizerVocabulary.load(path, None, data)
+        names = unique_names([data, *(others or ())], None, "name")
         counts = dict(zip(names, [vocabulary.counts, *map(vocabulary.count, others or ())], strict=True))
     frequencies = vocabulary.counts
     never_target, never_rare = torch.zeros(2, len(frequencies), dtype=torch.bool)
@@ -101,7 +93,7 @@ def group_shares(
     return Result.of(
         rows,
         signature(
-            f"counted-in:{'train' if text is None else Path(text).name}",
+            f"counted-in:{'train' if tokenizer is None else Path(data).name}",
             f"tokens:{int(frequencies.sum())}",
             None if tokens_per_update is None else f"tokens-per-update:{tokens_per_update}",
             f"groups:{GROUPINGS[groups]}",

@@ -35,14 +35,14 @@ def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> 
 
 
 def load_embedding_vocabulary(
-    models: Mapping[str, EmbeddingSource], data: str | Path | None, text: str | Path | None = None
+    models: Mapping[str, EmbeddingSource], data: str | Path | None, train_text: str | Path | None = None
 ) -> Vocabulary:
     """The vocabulary of models whose output embeddings are all over it.
 
     Args:
         models: checkpoints of fairseq-train, of the same task and languages; or of transformers, with one tokenizer.
         data: for checkpoints of fairseq-train, the folder written by `fairseq-preprocess`, with the training split.
-        text: for models of transformers, a text in which their tokens are counted; None: the counts are not known.
+        train_text: for models of transformers, a text in which tokens are counted; None: the counts are not known.
     """
     for model in models.values():
         model.output_embedding  # noqa: B018 — a file that is no model is refused before the data is counted
@@ -57,17 +57,18 @@ def load_embedding_vocabulary(
     if pretrained:
         if data is not None:
             raise UserError(
-                "--data: found it with a model of transformers; give --text FILE, in which its tokenizer counts tokens"
+                "--data: found it with a model of transformers; give --train-text FILE, in which its tokens are counted"
             )
-        return _tokenizer_vocabulary(list(pretrained.values()), text)
-    if text is not None:
-        raise UserError("--text: found it with a checkpoint of fairseq-train; its tokens are counted in --data")
+        return _tokenizer_vocabulary(list(pretrained.values()), train_text)
+    if train_text is not None:
+        model = next(iter(checkpoints.values()))
+        raise UserError(f"{model}: found a checkpoint of fairseq-train; its tokens are counted in --data, in no text")
     if data is None:
         raise UserError("--data: found none; expected the data folder that the model was trained with")
     return load_vocabulary(checkpoints, data)
 
 
-def _tokenizer_vocabulary(models: Sequence[PretrainedModel], text: str | Path | None) -> TokenizerVocabulary:
+def _tokenizer_vocabulary(models: Sequence[PretrainedModel], train_text: str | Path | None) -> TokenizerVocabulary:
     first, *others = models
     for model in others:
         rows, expected = (len(one.output_embedding.saved) for one in (model, first))
@@ -77,7 +78,7 @@ def _tokenizer_vocabulary(models: Sequence[PretrainedModel], text: str | Path | 
                 f"{model}: found another vocabulary ({rows:,} rows) than in {first} ({expected:,} rows); measure them "
                 "one at a time"
             )
-    return TokenizerVocabulary.load(first.tokenizer_file, len(first.output_embedding.saved), text)
+    return TokenizerVocabulary.load(first.tokenizer_file, len(first.output_embedding.saved), train_text)
 
 
 def check_row_names(names: Iterable[str], *taken: str) -> None:
@@ -88,9 +89,9 @@ def check_row_names(names: Iterable[str], *taken: str) -> None:
 
 
 def first_difference(ones: Sequence[Any], others: Sequence[Any]) -> int:
-    """The first place at which two sequences differ."""
+    """The first index at which two sequences differ."""
     pairs = enumerate(zip(ones, others, strict=False))
-    return next((place for place, (one, other) in pairs if one != other), min(len(ones), len(others)))
+    return next((index for index, (one, other) in pairs if one != other), min(len(ones), len(others)))
 
 
 def matrix_signature(models: Mapping[str, EmbeddingSource]) -> str:
@@ -98,11 +99,11 @@ def matrix_signature(models: Mapping[str, EmbeddingSource]) -> str:
     return ",".join(dict.fromkeys(model.output_embedding.description for model in models.values()))
 
 
-def frequencies_signature(data: str | Path | None, text: str | Path | None, groups: str) -> list[str]:
+def frequencies_signature(data: str | Path | None, train_text: str | Path | None, groups: str) -> list[str]:
     """How groups were formed, as a part of a signature; nothing where there are none."""
-    if data is None and text is None:
+    if data is None and train_text is None:
         return []
-    return [f"groups:{GROUPINGS[groups]}", *([] if text is None else [f"counted-in:{Path(text).name}"])]
+    return [f"groups:{GROUPINGS[groups]}", *([] if train_text is None else [f"counted-in:{Path(train_text).name}"])]
 
 
 def check_split(data: str | Path, dictionary: Any, split: str) -> None:

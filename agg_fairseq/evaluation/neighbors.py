@@ -26,10 +26,10 @@ class NoWord(UserError):
 
 
 def neighbors(
-    checkpoints: Mapping[str, EmbeddingSource],
+    models: Mapping[str, EmbeddingSource],
     data: str | Path | None,
     *,
-    text: str | Path | None = None,
+    train_text: str | Path | None = None,
     words: Sequence[str] | None = None,
     topk: int = 5,
     groups: str = "types",
@@ -37,28 +37,22 @@ def neighbors(
 ) -> Result:
     """Finds the tokens whose output embeddings are nearest to that of a word, by cosine, in float64.
 
-    The table has a row for each word and model, with the nearest tokens in order and the cosine of each; † marks tokens
-    that are rare in the training text. The vector of a word of several tokens is the mean of their embeddings. The
-    tokens of the word itself, special tokens and the entries by which fairseq pads a dictionary are left out. The
-    dictionary of a translation model is that of the target side. A model of transformers splits words by its own
-    tokenizer.json; it needs `words` or `text`.
-
-        agg-fairseq neighbors runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2 \\
-            --words homepage Werewolf policymakers
-        agg-fairseq neighbors models/gpt2 --words homepage Werewolf policymakers
+    The vector of a word of several tokens is the mean of their embeddings. The tokens of the word itself, special
+    tokens and the entries by which fairseq pads a dictionary are left out. The dictionary of a translation model is
+    that of the target side.
 
     Args:
-        checkpoints: models over one vocabulary.
+        models: models over one vocabulary, by their names.
         data: folder written by `fairseq-preprocess`, with the training split; not for models of transformers.
-        text: for models of transformers, a text in UTF-8, in which their tokens are counted.
+        train_text: for models of transformers, a text in UTF-8, in which their tokens are counted.
         words: words whose neighbors are shown; None: the three most frequent of the rare tokens of at least four
             letters that can be words.
         topk: neighbors of each word, 1 to V.
         groups: which tokens are rare, by one of `data.vocabulary.GROUPINGS`.
-        tokenizer: how words are split into tokens of the dictionary.
+        tokenizer: how words are split into tokens of the dictionary; models of transformers have one of their own.
 
     Returns:
-        Result: a row per word and checkpoint, with the neighbors and their cosines as texts; † marks rare tokens.
+        Result: a row per word and model, with the neighbors and their cosines as texts; † marks rare tokens.
         Details: `groups`, their sizes or None; and `words`, for each `word`, its `tokens`, and for each of
         `checkpoints` its `name`, `path` and `neighbors`. A token has `token`, `readable`, `index`, `count` (in the
         training text) and `group`, None where they are not known; a neighbor has its `cosine` too.
@@ -72,14 +66,14 @@ def neighbors(
     """
     if topk < 1:
         raise UserError(f"--topk: expected at least 1, got {topk}")
-    vocabulary = load_embedding_vocabulary(checkpoints, data, text)
+    vocabulary = load_embedding_vocabulary(models, data, train_text)
     if topk > len(vocabulary.tokens):
         raise UserError(
             f"--topk: found {topk}; expected at most {len(vocabulary.tokens)}, the tokens of the vocabulary"
         )
     word_tokenizer = vocabulary.word_tokenizer(tokenizer)
     if vocabulary.counts is None and not words:
-        raise UserError("--words: found none, and no text to choose rare words by; give words, or --text FILE")
+        raise UserError("--words: found none, and no text to choose rare words by; give words, or --train-text FILE")
     members = None if vocabulary.counts is None else vocabulary.groups(groups)
     tokens_of = (
         _look_up(words, word_tokenizer, vocabulary) if words else _rare_words(word_tokenizer, vocabulary, members)
@@ -100,12 +94,12 @@ def neighbors(
 
     found = {}
     excluded = [[*vocabulary.special_ids, *tokens] for tokens in tokens_of.values()]
-    for name, checkpoint in tqdm(checkpoints.items(), desc="neighbors", unit="checkpoint", disable=None, leave=False):
-        weight = checkpoint.output_embedding.weight
+    for name, model in tqdm(models.items(), desc="neighbors", unit="checkpoint", disable=None, leave=False):
+        weight = model.output_embedding.weight
         vectors = word_vectors(weight, list(tokens_of.values()))
         for word, vector in zip(tokens_of, vectors, strict=True):
             if not vector.any():
-                raise UserError(f"{checkpoint}: found only zeros as an embedding of {word!r}; leave it out")
+                raise UserError(f"{model}: found only zeros as an embedding of {word!r}; leave it out")
         found[name] = nearest_neighbors(weight, vectors, topk, excluded)
 
     details, rows = [], {}
@@ -117,21 +111,21 @@ def neighbors(
         elif any(title == row[0] for row in rows):  # two words that the tokenizer makes the same token of
             title = f"{word} ({title})"
         of_checkpoints = []
-        for name, checkpoint in checkpoints.items():
+        for name, model in models.items():
             near = [{"cosine": cosine, **describe(index)} for index, cosine in found[name][number]]
-            of_checkpoints.append({"name": name, "path": str(checkpoint), "neighbors": near})
+            of_checkpoints.append({"name": name, "path": str(model), "neighbors": near})
             cells = [f"{show(token)} ({token['cosine']:.2f})" for token in near]
             rows[title, name] = {str(rank): dict(enumerate(cells, 1)).get(rank) for rank in range(1, topk + 1)}
         details.append({"word": word, "tokens": described, "checkpoints": of_checkpoints})
     return Result.of(
         rows,
         signature(
-            f"matrix:{matrix_signature(checkpoints)}",
+            f"matrix:{matrix_signature(models)}",
             f"bpe:{word_tokenizer.kind}",
             "word:mean-of-tokens",
             "cosine",
             "neighbors:all-but-own,special-and-filling-tokens",
-            *frequencies_signature(data, text, groups),
+            *frequencies_signature(data, train_text, groups),
             None if members is None else f"{MARK}:rare",
         ),
         {"groups": members and members.sizes(), "words": details},
@@ -149,7 +143,7 @@ def _look_up(words: Sequence[str], word_tokenizer: WordTokenizer, vocabulary: Vo
         if not tokens:
             raise UserError(
                 f"--words: found {word!r}, in tokens {word_tokenizer.split(word)}, not all in the vocabulary; expected "
-                "a word of it, and for a checkpoint of fairseq-train the --bpe that its data was encoded with"
+                "a word of it, and for a model of fairseq-train the --bpe that its data was encoded with"
             )
     return found
 

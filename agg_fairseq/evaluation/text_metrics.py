@@ -31,20 +31,11 @@ Texts = list[list[str]]  # the tokens of each text
 def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None) -> Result:
     """Compares generated texts with the human texts that follow the same prefixes.
 
-    The table has the measures of the F²-Softmax paper for the continuations of each file, and for the references as
-    `human`. KLD (in nats) and MS-Jaccard (MSJ) measure how close the continuations are to the references, and Self-BLEU
-    (SB) how similar they are to each other. Three measures tell how varied they are: Distinct (Dist), the share of
-    distinct n-grams within a text; Rep, the share of texts that end in a repeated phrase; and Uniq, the number of
-    distinct tokens. With `data`, the table also has the shares of frequent, medium, rare and very rare tokens, which
-    make up the top 40%, next 30%, next 20% and last 10% of the training split. All but KLD and Uniq are multiplied by
-    100 in the table, but not in --json. An undefined measure, such as the Self-BLEU of a single text, is a dash.
-
-        agg-fairseq text-metrics mle.jsonl agg.jsonl --data data-bin/wikitext-2
-
     Args:
         texts: files of JSON Lines as `generate_texts` writes them, by the names of their rows; all with the same
             references in the same order.
-        data: folder written by `fairseq-preprocess`, with the training split; None: no shares.
+        data: folder written by `fairseq-preprocess`, with the training split, for the shares of frequent, medium, rare
+            and very rare tokens; None: no shares.
 
     Returns:
         Result: a row per file, and the row `human`; all but KLD and Uniq × 100. Details: `groups`, their sizes or None;

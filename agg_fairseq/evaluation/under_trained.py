@@ -32,7 +32,7 @@ def under_trained(
     models: Mapping[str, EmbeddingSource],
     data: str | Path | None = None,
     *,
-    text: str | Path | None = None,
+    train_text: str | Path | None = None,
     unused: Sequence[int] | None = None,
     indicator: str | None = None,
     threshold: float | None = None,
@@ -44,7 +44,7 @@ def under_trained(
     Args:
         models: checkpoints of fairseq-train, or models of transformers, of one vocabulary.
         data: for checkpoints of fairseq-train, the folder written by `fairseq-preprocess`, with the training split.
-        text: for models of transformers, a text in UTF-8, in which their tokens are counted.
+        train_text: for models of transformers, a text in UTF-8, in which their tokens are counted.
         unused: rows of tokens that are known to be unused; None: those that the vocabulary knows (`Vocabulary.unused`).
         indicator: "distance" to the sum of the rows of unused tokens (`metrics.unused_distance`), or "norm" of the row
             of the input embedding. None: the distance if the input embedding is the output layer too, whose softmax
@@ -73,8 +73,8 @@ def under_trained(
         isinstance(model, PretrainedModel) and not model.tokenizer_file.exists() for model in models.values()
     ]
     vocabulary = members = None
-    if data is not None or text is not None or not all(is_one_file):
-        vocabulary = load_embedding_vocabulary(models, data, text)
+    if data is not None or train_text is not None or not all(is_one_file):
+        vocabulary = load_embedding_vocabulary(models, data, train_text)
         readable = vocabulary.word_tokenizer(tokenizer).readable
         byte_level = vocabulary.byte_level or tokenizer.kind == "gpt2"
         members = None if vocabulary.counts is None else vocabulary.groups(groups)
@@ -141,7 +141,7 @@ def under_trained(
         signature(
             f"matrix:{matrix_signature(models)}",
             f"unused:{'of-the-vocabulary' if unused is None else 'given'}",
-            *frequencies_signature(data, text, groups),
+            *frequencies_signature(data, train_text, groups),
         ),
         {"groups": members and members.sizes(), "models": details},
     )

@@ -23,7 +23,7 @@ PAIRS = "pairs"  # the row with the numbers of covered pairs
 
 
 def word_similarity(
-    checkpoints: Mapping[str, EmbeddingSource],
+    models: Mapping[str, EmbeddingSource],
     data: str | Path | None,
     datasets: Sequence[str | Path],
     *,
@@ -32,39 +32,33 @@ def word_similarity(
 ) -> Result:
     """Compares the similarity of words in the output embeddings of models with human scores.
 
-    The table has Spearman's rank correlation × 100 between human scores and the cosine of the two words' vectors, for
-    each data set. The vector of a word is the mean of the embeddings of its tokens. A word is looked up as it is
-    written and, if the dictionary lacks one of its tokens, in lower case. Pairs with a word that is found in neither
-    form, or with a token whose embedding is all zeros, are left out; the last row has the number of remaining pairs. A
-    model of transformers splits words by its own tokenizer.json.
-
-        agg-fairseq word-similarity runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt \\
-            --data data-bin/wikitext-2 --datasets MEN WS353 RG65 RW
-        agg-fairseq word-similarity models/gpt2 --datasets MEN WS353 RG65 RW
+    The vector of a word is the mean of the embeddings of its tokens. A word is looked up as it is written and, if the
+    dictionary lacks one of its tokens, in lower case. Pairs with a word that is found in neither form, or with a token
+    whose embedding is all zeros, are left out.
 
     Args:
-        checkpoints: models over one vocabulary, by the names of their rows.
+        models: models over one vocabulary, by the names of their rows.
         data: folder written by `fairseq-preprocess`, with the training split; not for models of transformers.
         datasets: files with a line `word<TAB>word<TAB>score` for each pair; folders of such files; and names, MEN,
             WS353, RG65, RW, which are looked for as NAME.txt in $AGG_DATA/word-similarity.
-        tokenizer: how words are split into tokens of the dictionary.
-        as_published: follow the released code of Yu et al. (2022), `eval_emb.py`: split words without the space before
-            them (--bpe gpt2), replace tokens that the dictionary lacks by <unk>, do not look words up in lower case,
-            and keep all pairs whose cosine is defined.
+        tokenizer: how words are split into tokens of the dictionary; models of transformers have one of their own.
+        as_published: follow the released code of Yu et al. (2022), `eval_emb.py`: GPT-2's pieces of a word without the
+            space before it, `<unk>` for tokens that the dictionary lacks, no lower case, and all pairs whose cosine is
+            defined.
 
     Returns:
-        Result: a row per checkpoint with the correlation × 100 for each data set, None where fewer than two pairs are
+        Result: a row per model with the correlation × 100 for each data set, None where fewer than two pairs are
         covered or all cosines or scores are the same; then the row `pairs`, how many are covered, as texts `4/7`: one
-        row for all checkpoints, or one for each if they differ. Details: `pairs`, the size of each data set; and
+        row for all models, or one for each if they differ. Details: `pairs`, the size of each data set; and
         `checkpoints`, for each `name`, `path` and for each of `datasets` `spearman` (−1 to 1) and `covered`.
 
     Raises:
-        UserError: a data set is missing or damaged; scipy is missing; the name of a checkpoint is that of another row;
-            as `load_embedding_vocabulary` and `Vocabulary.word_tokenizer`.
+        UserError: a data set is missing or damaged; scipy is missing; the name of a model is that of another row; as
+            `load_embedding_vocabulary` and `Vocabulary.word_tokenizer`.
 
     Reference: Yu et al. (2022), Table 6.
     """
-    check_row_names(checkpoints, PAIRS, *(f"{PAIRS} of {name}" for name in checkpoints))
+    check_row_names(models, PAIRS, *(f"{PAIRS} of {name}" for name in models))
     datasets = dataset_files(datasets)
     names = unique_names(datasets, None, "stem")
     pairs_of = {name: read_word_pairs(path) for name, path in zip(names, datasets, strict=True)}
@@ -74,7 +68,7 @@ def word_similarity(
     except ImportError as error:
         raise UserError("word-similarity: scipy is missing; pip install '.[eval]'") from error
     tokenizer = replace(tokenizer, after_space=not as_published)
-    word_tokenizer = load_embedding_vocabulary(checkpoints, data).word_tokenizer(tokenizer)
+    word_tokenizer = load_embedding_vocabulary(models, data).word_tokenizer(tokenizer)
     if word_tokenizer.kind == "words" and has_pieces(
         word_tokenizer.index
     ):  # only those words are found that are one piece
@@ -89,23 +83,23 @@ def word_similarity(
 
     tokens_of = {name: [[tokens(pair[side]) for pair in pairs] for side in (0, 1)] for name, pairs in pairs_of.items()}
     details, rows, covered = [], {}, {}
-    progress = tqdm(checkpoints.items(), desc="word similarity", unit="checkpoint", disable=None, leave=False)
-    for name, checkpoint in progress:
-        weight = checkpoint.output_embedding.weight
+    progress = tqdm(models.items(), desc="word similarity", unit="checkpoint", disable=None, leave=False)
+    for name, model in progress:
+        weight = model.output_embedding.weight
         found = {key: metrics.word_similarity(weight, *tokens_of[key], scores_of[key]) for key in names}
         of_datasets = {key: asdict(one) for key, one in found.items()}
-        details.append({"name": name, "path": str(checkpoint), "datasets": of_datasets})
+        details.append({"name": name, "path": str(model), "datasets": of_datasets})
         rows[name] = {key: None if one.spearman is None else 100 * one.spearman for key, one in found.items()}
         covered[name] = {key: f"{one.covered:,}/{len(pairs_of[key]):,}" for key, one in found.items()}
     first = next(iter(covered.values()))
     if all(row == first for row in covered.values()):
         rows[PAIRS] = first
-    else:  # embeddings of zeros set the checkpoints apart
+    else:  # embeddings of zeros set the models apart
         rows.update({f"{PAIRS} of {name}": row for name, row in covered.items()})
     return Result.of(
         rows,
         signature(
-            f"matrix:{matrix_signature(checkpoints)}",
+            f"matrix:{matrix_signature(models)}",
             f"datasets:{','.join(names)}",
             f"bpe:{word_tokenizer.kind}",
             "word:mean-of-tokens",

@@ -16,7 +16,7 @@ from ..checkpoints.output_embedding import check_finite
 from ..data.binarized import training_counts
 from ..errors import UserError, first_line
 from ..evaluation.inputs import find_device
-from ..files import atomic_write, check_distinct, check_writable
+from ..files import atomic_write, check_writable
 from ..functional.loss_core import CHUNK_ELEMENTS
 from ..result import Column, Result
 from .class_embeddings import (
@@ -34,12 +34,12 @@ FACTORIZED = {"transformer_lm": "transformer_lm_f2", "transformer": "transformer
 
 
 def convert_to_f2(
-    checkpoint: Checkpoint,
+    model: Checkpoint,
     data: str | Path,
     output: str | Path,
     *,
-    assignment: str = "mefmax",
-    classes: int = 0,
+    f2_assignment: str = "mefmax",
+    f2_classes: int = 0,
     positions: int = 50_000,
     max_tokens: int = 4096,
     device: str | None = None,
@@ -49,19 +49,14 @@ def convert_to_f2(
     The embeddings of the tokens are kept, so that inside each frequency class the new model predicts the same
     probabilities as the old one. The embeddings of the classes are fitted on the training split, so that the joint
     distribution is as close to the softmax as possible in KL divergence (a convex problem, see `f2.class_embeddings`).
-    The table shows how close it is on the validation split; the row `mean`, with the mean of each class's tokens, is
-    the starting point of the fit. To convert a model and continue training it, run
-
-        agg-fairseq convert-to-f2 --path runs/mle/checkpoint_best.pt --data data-bin/wikitext-2 --output f2.pt
-        fairseq-train data-bin/wikitext-2 --user-dir "$(agg-fairseq user-dir)" --finetune-from-model f2.pt \\
-          --arch transformer_lm_f2 --criterion f2_softmax …  (with the sizes and the tying of the old model)
 
     Args:
-        checkpoint: a `transformer` or `transformer_lm` with the ordinary softmax.
+        model: a `transformer` or `transformer_lm` with the ordinary softmax.
         data: folder written by `fairseq-preprocess`, with the training and the validation split.
         output: checkpoint to write.
-        assignment: how tokens are assigned to frequency classes; mefmax chooses the number of classes.
-        classes: number of classes; 0 with mefmax, required by the others.
+        f2_assignment: how tokens are assigned to frequency classes, one of `ASSIGNMENTS`; mefmax chooses
+            the number of classes.
+        f2_classes: number of classes; 0 with mefmax, required by the others.
         positions: target positions to fit on; at least as many, in whole batches, are measured on.
         max_tokens: tokens per batch.
         device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
@@ -77,24 +72,23 @@ def convert_to_f2(
 
     if positions < 1 or max_tokens < 1:
         raise UserError("--positions, --max-tokens: expected at least 1")
-    check_distinct(path=checkpoint.path, output=output)
-    parent = architecture(checkpoint, FACTORIZED, "transformer_lm or transformer with the ordinary softmax")
+    check_writable(output, model.path)
+    parent = architecture(model, FACTORIZED, "transformer_lm or transformer with the ordinary softmax")
     torch_device = find_device(device)
-    model, task = build_model(checkpoint, data)
-    model.to(torch_device)
+    network, task = build_model(model, data)
+    network.to(torch_device)
     try:
         counts = training_counts(task, "train")
-        of_token = assign_classes(assignment, classes, counts)
+        of_token = assign_classes(f2_assignment, f2_classes, counts)
     except ValueError as error:
         raise UserError(str(error)) from error
     training_counts(task, "valid")  # a missing or damaged split is found before the work starts
-    check_writable(output)
-    weight = model.decoder.output_projection.weight.detach()
-    check_finite(checkpoint.path, {"the output embedding": weight})
+    weight = network.decoder.output_projection.weight.detach()
+    check_finite(model.path, {"the output embedding": weight})
 
     token_classes = TokenClasses.of(of_token.to(torch_device))
     with torch.no_grad():
-        batches = _batches(model, task, "train", positions, max_tokens)
+        batches = _batches(network, task, "train", positions, max_tokens)
         feature_batches = [features for features, _ in batches]
     if not feature_batches:
         raise UserError(f"{data}: found no example of train that fits the model; expected some; raise --max-tokens")
@@ -104,21 +98,21 @@ def convert_to_f2(
     fitted_on = len(features)
     del features
     candidates = {"mean": start, "fitted": fitted}
-    batches = _batches(model, task, "valid", positions, max_tokens)
+    batches = _batches(network, task, "valid", positions, max_tokens)
     measured_on, measured = _measure(batches, weight, token_classes, candidates)
     layer = "decoder.output_projection"
-    saved = checkpoint.parameters.get(f"{layer}.weight", weight)
+    saved = model.parameters.get(f"{layer}.weight", weight)
     parameters = {
-        **checkpoint.parameters,
+        **model.parameters,
         f"{layer}.weight": saved,
         f"{layer}.class_weight": fitted.cpu().to(saved.dtype),
         f"{layer}.class_of_token": of_token.float(),  # as the module saves them
     }
-    options = {"f2_assignment": assignment, "f2_classes": classes, "f2_decoding": "joint"}
-    state = sibling_state(checkpoint, parent, FACTORIZED[parent], parameters, **options)
+    options = {"f2_assignment": f2_assignment, "f2_classes": f2_classes, "f2_decoding": "joint"}
+    state = sibling_state(model, parent, FACTORIZED[parent], parameters, **options)
     # A criterion that such a model can be trained and validated with.
     if state["cfg"]:
-        smoothing = checkpoint.criterion_options.get("label_smoothing", 0.0)
+        smoothing = model.criterion_options.get("label_smoothing", 0.0)
         state["cfg"]["criterion"] = {"_name": "f2_softmax", "label_smoothing": smoothing}
     else:
         state["args"].criterion = "f2_softmax"
@@ -133,7 +127,7 @@ def convert_to_f2(
             ]
             for name, losses in measured.items()
         },
-        signature=f"classes:{token_classes.number}|assignment:{assignment}|fitted-on:train,{fitted_on}|"
+        signature=f"classes:{token_classes.number}|assignment:{f2_assignment}|fitted-on:train,{fitted_on}|"
         f"measured-on:valid,{measured_on}|version:{__version__}",
         details={"sizes": list(token_classes.sizes), "positions": measured_on, "valid": measured},
         labels=("class embeddings",),

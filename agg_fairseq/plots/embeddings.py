@@ -25,7 +25,7 @@ def projection(
     checkpoints: Mapping[str, EmbeddingSource],
     data: str | Path | None = None,
     *,
-    text: str | Path | None = None,
+    train_text: str | Path | None = None,
     groups: str = "types",
 ) -> style.Figure:
     """Draws the embeddings in the plane of their first two singular directions, colored by frequency group.
@@ -37,8 +37,8 @@ def projection(
         checkpoints: by the titles of their panels; language models or translation models over one dictionary, or models
             of transformers.
         data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
-        text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`. Without
-            either, all tokens have the same color.
+        train_text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`.
+            Without either, all tokens have the same color.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Raises:
@@ -47,8 +47,8 @@ def projection(
     Reference: Yu et al. (2022), Figs. 1 and 3; Yu et al. (2021), Figs. 1, 3 and 4; Gao et al. (2019), Figs. 1a and 2a.
     """
     by_frequency = None
-    if data is not None or text is not None:
-        by_frequency = load_embedding_vocabulary(checkpoints, data, text).groups(groups)
+    if data is not None or train_text is not None:
+        by_frequency = load_embedding_vocabulary(checkpoints, data, train_text).groups(groups)
     projected = {  # V x 2 of each
         name: metrics.principal_projection(checkpoint.output_embedding.weight)
         for name, checkpoint in checkpoints.items()
@@ -112,7 +112,7 @@ def similarity(
     checkpoints: Mapping[str, EmbeddingSource],
     data: str | Path | None = None,
     *,
-    text: str | Path | None = None,
+    train_text: str | Path | None = None,
     words: Sequence[str],
     groups: str = "types",
 ) -> style.Figure:
@@ -125,7 +125,7 @@ def similarity(
         checkpoints: by their names; language models or translation models over one dictionary, or models of
             transformers with the same tokenizer.
         data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
-        text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`.
+        train_text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`.
         words: each a token, as dict.txt or tokenizer.json has it; for pieces that begin a word, without the mark.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
@@ -134,7 +134,7 @@ def similarity(
 
     Reference: Yu et al. (2021), Figs. 5 to 7.
     """
-    vocabulary = load_embedding_vocabulary(checkpoints, data, text)
+    vocabulary = load_embedding_vocabulary(checkpoints, data, train_text)
     members = vocabulary.groups(groups)
     rank = vocabulary.counts.argsort(descending=True, stable=True).argsort() + 1  # V
     row_of = {token: row for row, token in enumerate(vocabulary.tokens)}
@@ -165,7 +165,7 @@ def under_trained(
     checkpoints: Mapping[str, EmbeddingSource],
     data: str | Path | None = None,
     *,
-    text: str | Path | None = None,
+    train_text: str | Path | None = None,
     unused: Sequence[int] | None = None,
     groups: str = "types",
 ) -> style.Figure:
@@ -178,8 +178,8 @@ def under_trained(
     Args:
         checkpoints: by the titles of their panels; checkpoints of fairseq-train, or models of transformers.
         data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
-        text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`. Without
-            either, all tokens have the same color.
+        train_text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`.
+            Without either, all tokens have the same color.
         unused: rows of tokens that are known to be unused; None: those that the vocabulary knows.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
@@ -188,7 +188,7 @@ def under_trained(
 
     Reference: Land and Bartolo (2024), Fig. 1.
     """
-    result = evaluate(checkpoints, data, text=text, unused=unused, groups=groups)
+    result = evaluate(checkpoints, data, train_text=train_text, unused=unused, groups=groups)
     models, names = result.details["models"], ("tokens",) if result.details["groups"] is None else GROUPS
     figure, panels = style.new_panels(len(models), width=4.2, xlabel="indicator", ylabel="% of the tokens")
     ends: dict[str, float] = {}  # by indicator

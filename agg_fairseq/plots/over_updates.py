@@ -144,7 +144,7 @@ def learning_curves(
 
     Args:
         logs: what `fairseq-train --log-format json --log-file FILE` wrote, by the names of the curves.
-        valid_split: name of the validation split, as given to `--valid-subset` of fairseq-train.
+        valid_split: name of the validation split, `valid` if fairseq-train was told no other.
         order: names of all runs of a page, so that each has the same color in all pictures.
 
     Raises:

@@ -43,19 +43,8 @@ def write_report(
 ) -> WrittenReport:
     """Compares runs of fairseq-train on one page: settings, learning curves, measures, pictures, samples of text.
 
-    The best checkpoint of each run is measured, or the last one where it has no best; and its `train.log` is read, that
-    `fairseq-train --log-format json --log-file RUN/train.log` writes. For language models, the page has perplexity,
-    isotropy, neighbors, continuations of the split's prefixes and their measures. For translation models, it has BLEU
-    of logs of fairseq-generate and the similarity of aligned words, if these files are given. At the top, the page says
-    what is better and what is worse in each model than in the baseline. Runs that differ by their seed alone are one
-    model, with mean and standard deviation. What cannot be shown is listed at the end, with the reason. If the reason
-    is an error, the page is written nevertheless, and the exit status is 2.
-
-    The HTML page contains all pictures. It needs no network, can be read on a phone, and can be printed. Results and
-    generated texts are stored in the folder `{output}-files`, and are computed again only if a checkpoint, the data or
-    an option has changed.
-
-        agg-fairseq report runs/mle runs/agg --data data-bin/wikitext-2 --output report.html
+    What cannot be shown is listed at the end, with the reason. Results and generated texts are stored in the folder
+    `OUTPUT-files`, and are computed again only if a checkpoint, the data or an option has changed.
 
     Args:
         runs: folders of runs, all of the same task, by the names that the page shows.

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from .. import evaluation, plots
 from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..data.subwords import WORDS, TokenizerOptions
-from ..data.vocabulary import GROUPINGS
+from ..data.vocabulary import GROUP_MEANINGS, GROUPINGS
 from ..data.word_pairs import dataset_files
 from ..errors import UserError
 from ..evaluation import Cache, Result
@@ -176,12 +176,8 @@ def learning_curves(report: ReportInputs) -> list[Block]:
 
 def _groups(result: Result) -> list[Block]:
     """What "frequent", "medium" and "rare" mean in the table of a result."""
-    meanings = {
-        "types": "the first 30%, the next 50% and the last 20% of the vocabulary, ordered by training frequency",
-        "frequency": "the tokens that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the training text",
-    }
-    found = [meanings[name] for name, signature in GROUPINGS.items() if f"|groups:{signature}" in result.signature]
-    return [f"Here, frequent, medium and rare tokens are {meaning}." for meaning in found]
+    names = [name for name, signature in GROUPINGS.items() if f"|groups:{signature}" in result.signature]
+    return [f"Here, frequent, medium and rare tokens are {GROUP_MEANINGS[name]}." for name in names]
 
 
 def _perplexity(report: ReportInputs) -> Result:

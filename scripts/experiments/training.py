@@ -146,7 +146,7 @@ def _command(workspace: Workspace, model: Model) -> list[str]:
         if model.convert:
             converted = folder / "converted.pt"
             if workspace.dry:
-                options = ["--path", checkpoint, "--data", data, "--output", converted]
+                options = [checkpoint, "--data", data, "-o", converted]
                 command = ROOT / ".venv" / "bin" / "agg-fairseq"
                 print(shlex.join(map(str, [command, "convert-to-f2", *options])))
             elif not is_newer(converted, checkpoint):

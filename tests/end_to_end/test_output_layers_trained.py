@@ -83,7 +83,7 @@ def test_evaluation_is_that_of_the_log_and_needs_no_training_data(
     name = f"{LAYER}.weight{'(tied)+log-unigram' if kind == 'unigram' else ''}|"
     assert name in run(capsys, "isotropy", checkpoint)
     output = tmp_path / "texts.jsonl"
-    texts = ("generate-lm", bare[0], "--path", checkpoint, "--output", output, "--prefix-length", 5, "--length", 9)
+    texts = ("generate-lm", checkpoint, "--data", bare[0], "--output", output, "--prefix-length", 5, "--length", 9)
     for more in [("--f2-decoding", one) for one in ("greedy-class", "sample-class")] if kind == "f2" else [()]:
         run(capsys, *texts, *more)
         words = [json.loads(line)["continuation"].split(" ") for line in output.read_text().splitlines()]

@@ -106,7 +106,7 @@ def test_align_with_eflomal(mt_data, tmp_path, capsys):
     """With eflomal itself; it draws, but 80 sentences of words said backwards leave it little doubt."""
     pytest.importorskip("eflomal")
     output = tmp_path / "new" / "en-de.align"
-    printed = run(capsys, "align", mt_data, "--output", output, "--model", "1")
+    printed = run(capsys, "align", mt_data, "--output", output, "--aligner-model", "1")
     assert cells(printed) == {str(output): {"sentence pairs": "80"}}
     assert "|model:1|symmetrized:grow-diag-final-and|languages:en-de|sentence-pairs:80|" in printed
     lines = output.read_text().splitlines()
@@ -124,7 +124,7 @@ def test_refusals_of_align(mt_data, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "eflomal", fake)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.0")
     output = tmp_path / "o"
-    output.write_text("the old file")
+    output.write_text("0-0 1-1\n")
     for data, arguments, words in (
         (mt_data, ("-s", "fr"), "found no train.fr-Y.fr.bin but en-de"),
         (mt_data, ("--output", "/dev/null/x"), "cannot write"),
@@ -136,4 +136,4 @@ def test_refusals_of_align(mt_data, tmp_path, capsys, monkeypatch):
     error = refused(capsys, "align", mt_data, "--output", output)
     assert "align: eflomal is missing" in error and "pip install '.[align]'" in error
     assert "such as fast_align, in Pharaoh format to align-sim" in error
-    assert output.read_text() == "the old file"
+    assert output.read_text() == "0-0 1-1\n"

@@ -1,16 +1,16 @@
 """The `agg-fairseq` command, called in this process: errors, files, help."""
 
-import argparse
 import json
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from agg_fairseq.cli.main import COMMANDS, build_parser, main
+from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
 from agg_fairseq.files import atomic_write, write_json
 from agg_fairseq.names import unique_names
@@ -107,20 +107,6 @@ def test_mistakes_with_options(tmp_path, capsys):
     assert "COMMAND" in capsys.readouterr().err
 
 
-def test_options_are_the_parameters_of_a_function():
-    """Spelling, type, default and help, by hand; a parameter made of others has none, and each option has a help."""
-    (commands,) = (one for one in build_parser(COMMANDS)._actions if isinstance(one, argparse._SubParsersAction))
-    options = {action.dest: action for action in commands.choices["generate-lm"]._actions}
-    assert options["split"].option_strings == ["--gen-subset"] and options["data"].option_strings == []
-    topk, seed = options["topk"], options["seed"]
-    assert (topk.type, topk.default, topk.metavar) == (int, None, "N") and options["output"].required
-    assert seed.help.endswith("0 to 2⁶³ − 1 (default: %(default)s)") and seed.default == 1 and not seed.required
-    assert "checkpoint" not in options and options["f2_decoding"].choices
-    for command in commands.choices.values():
-        assert all(action.help or action.nargs == argparse.PARSER for action in command._actions), command.prog
-        assert command.format_help()
-
-
 def test_files_are_written_whole(tmp_path):
     target = tmp_path / "a" / "x.json"
     write_json(target, {"é": 1})
@@ -138,14 +124,25 @@ def test_files_are_written_whole(tmp_path):
     assert "| a\\|b c |" in format_table(["", "a"], [["a|b\nc", "1"]])
 
 
-def test_only_an_earlier_result_is_written_over(good_checkpoint, tmp_path, capsys):
-    start = ("isotropy", good_checkpoint, "--json")
-    for content in ("data", '{"model_type": "gpt2"}'):
-        (tmp_path / "config.json").write_text(content)
-        assert "a file that no command here wrote" in refused(capsys, *start, tmp_path / "config.json")
-        assert (tmp_path / "config.json").read_text() == content
-    for _ in range(2):
-        run(capsys, *start, tmp_path / "i.json")
+def test_only_what_a_command_wrote_is_written_over(good_checkpoint, lm_data, tmp_path, capsys, monkeypatch):
+    """Of every kind of file; a checkpoint only over a checkpoint, and so on."""
+    monkeypatch.chdir(tmp_path)
+    texts = ("generate-lm", good_checkpoint, "--data", lm_data, "--prefix-length", 5, "--length", 5, "--max-texts", 1)
+    writing = {
+        "numbers": ("isotropy", good_checkpoint, "--json"),
+        "checkpoint": ("calibrate", good_checkpoint, "--data", lm_data, "--split", "test", "-o"),
+        "texts": (*texts, "-o"),
+        **{f"p.{kind}": ("plot", "singular-values", good_checkpoint, "-o") for kind in ("png", "svg", "pdf")},
+    }
+    for name, command in writing.items():
+        Path(name).write_text('{"model_type": "gpt2"}')
+        assert f"found {name}, a file that no command here wrote; name another" in refused(capsys, *command, name)
+        assert Path(name).read_text() == '{"model_type": "gpt2"}'
+        Path(name).write_bytes(b"")
+        for _ in range(2):
+            run(capsys, *command, name)
+    assert "--output: found numbers, a file" in refused(capsys, *writing["checkpoint"], "numbers")
+    assert "--json: found the file of --output" in refused(capsys, *texts, "-o", "texts", "--json", "./texts")
 
 
 def test_unique_names():

@@ -20,7 +20,7 @@ def trained(lm_data, tmp_path_factory):
 
 def convert(capsys, checkpoint, data, output, *options):
     """The perplexities that are printed: of the softmax, of mean class embeddings, and of fitted ones."""
-    printed = run(capsys, "convert-to-f2", "--path", checkpoint, "--data", data, "--output", output, *options)
+    printed = run(capsys, "convert-to-f2", checkpoint, "--data", data, "--output", output, *options)
     return [float(row[2]) for row in table(printed)[1]]
 
 
@@ -78,6 +78,6 @@ def test_convert_to_f2_refuses(trained, lm_data, tmp_path, capsys):
         ((trained, lm_data, "--json", new), "--json: found the file of --output"),
         ((trained, without_valid), "found no valid.bin"),
     ):
-        arguments = ("--path", path, "--data", data, "--output", new, *options)
+        arguments = (path, "--data", data, "--output", new, *options)
         assert text in refused(capsys, "convert-to-f2", *arguments)
         assert not new.exists()

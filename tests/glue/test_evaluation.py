@@ -26,12 +26,12 @@ def test_a_command_opens_each_checkpoint_once(lm_runs, lm_data, mt_data, tmp_pat
     data, output = ("--data", lm_data), ("--output", tmp_path / "output")
     for command, *arguments in (
         ("eval-lm", *paths, *data),
-        ("generate-lm", lm_data, "--path", paths[0], *output, "--prefix-length", 5, "--length", 9),
+        ("generate-lm", paths[0], *data, "-o", tmp_path / "texts", "--prefix-length", 5, "--length", 9),
         ("isotropy", *paths, *data),
         ("neighbors", *paths, *data, "--words", "w1"),
         ("word-similarity", *paths, *data, "--datasets", tmp_path / "pairs"),
         ("average-checkpoints", *paths, *output),
-        ("convert-to-f2", "--path", paths[0], *data, *output, "--positions", 100),
+        ("convert-to-f2", paths[0], *data, *output, "--positions", 100),
         ("align-sim", *translators, "--data", mt_data, "--alignments", tmp_path / "links"),
     ):
         openings.clear()

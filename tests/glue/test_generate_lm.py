@@ -96,7 +96,7 @@ def checkpoint(lm_runs):
 
 
 def generate(data, checkpoint, output, *arguments):
-    status = main(["generate-lm", str(data), "--path", str(checkpoint), "--output", str(output), *arguments])
+    status = main(["generate-lm", str(checkpoint), "--data", str(data), "--output", str(output), *arguments])
     return status, [json.loads(line) for line in open(output, encoding="utf-8")] if output.exists() else None
 
 
@@ -147,7 +147,7 @@ def test_bos_before_the_prefix_where_the_model_had_it(lm_data, stream, tmp_path)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--gen-subset", "dev"), "found no split 'dev'"),
+        (("--split", "dev"), "found no split 'dev'"),
         (("--length", "5000"), "expected at least 5005, a prefix and its reference; lower --prefix-length"),
         (("--topk", "65"), "--topk: expected 1 to 64 (the model's vocabulary), got 65"),
         (("--prefix-length", "0"), "--prefix-length: expected 1 to 2^31 - 1, got 0"),
@@ -155,7 +155,7 @@ def test_bos_before_the_prefix_where_the_model_had_it(lm_data, stream, tmp_path)
         (("--f2-decoding", "joint"), "found a model with an ordinary softmax"),
         (("--output", "run/checkpoint_best.pt"), "name another"),
         (("--output", "bin"), "cannot write bin"),
-        (("larger",), "pass the data folder that the model was trained with"),
+        (("larger",), "pass the model's own data"),
     ],
 )
 def test_generate_lm_refuses(lm_data, checkpoint, tmp_path, capsys, monkeypatch, arguments, words):
@@ -170,8 +170,8 @@ def test_generate_lm_refuses(lm_data, checkpoint, tmp_path, capsys, monkeypatch,
         file.write("another 1\n")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     data, options = ("bin", arguments) if arguments[0].startswith("--") else (arguments[0], ())
-    start = ("--path", "run", "--output", "t.jsonl", *LENGTHS)
-    assert words in refused(capsys, "generate-lm", data, *start, *options)
+    start = ("run", "--data", data, "--output", "t.jsonl", *LENGTHS)
+    assert words in refused(capsys, "generate-lm", *start, *options)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
@@ -182,6 +182,6 @@ def test_learned_positions_limit_the_length(lm_data, tmp_path, capsys):
     bos, output = save_model(tmp_path / "bos.pt", lm_data, *options), tmp_path / "t.jsonl"
     assert generate(lm_data, plain, output, "--prefix-length", "8", "--length", "9")[0] == 0
     for path, length in ((plain, "10"), (bos, "9")):
-        start = ("generate-lm", lm_data, "--path", path, "--output", output)
+        start = ("generate-lm", path, "--data", lm_data, "--output", output)
         error = refused(capsys, *start, "--prefix-length", "8", "--length", length)
         assert "found a model with 16 learned positions; expected at least 17" in error

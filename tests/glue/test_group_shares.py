@@ -42,7 +42,7 @@ def test_of_pairs_and_of_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkey
     (tmp_path / "train.txt").write_text("w0 w0 w0 w0 w1 w1 w1 w2 w2 w3\n")
     (tmp_path / "test.txt").write_text("w0 w4 w4 w4\n")
     monkeypatch.chdir(tmp_path)
-    options = ("--text", "train.txt", "--tokenizer", ".", "--others", "test.txt", "--json", "o.json")
+    options = ("train.txt", "--tokenizer", ".", "--others", "test.txt", "--json", "o.json")
     table = cells(run(capsys, "groups", *options))
     assert list(table["frequent"].values()) == ["2", "3", "4", "70.00", "25.00"]
     assert table["rare"]["fewest"] == table["rare"]["most"] == "0" and table["rare"]["test.txt (%)"] == "75.00"
@@ -50,7 +50,7 @@ def test_of_pairs_and_of_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkey
     assert found["groups"]["total"] == 5 and found["rows"]["rare"]["test.txt (%)"] == 75
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "train.txt").write_text("w4\n")
-    counted = group_shares(text="train.txt", tokenizer=".", others=["other/train.txt"], tokens_per_update=10)
+    counted = group_shares("train.txt", tokenizer=".", others=["other/train.txt"], tokens_per_update=10)
     assert counted["rare"]["train.txt (%)"] == 0 and counted["rare"]["other/train.txt (%)"] == 100
     assert counted["rare"]["least β₂ of Adam"] is None  # of a type that never occurs
 
@@ -67,9 +67,11 @@ def test_all_parts_of_the_training_split(lm_data, tmp_path):
 
 def test_group_shares_refuses_options(lm_data, tmp_path):
     for options, message in (
-        ({}, "expected either DATA"),
-        ({"text": tmp_path}, "with --tokenizer"),
-        ({"data": tmp_path / "nowhere"}, "found no such folder"),
+        (
+            {"data": tmp_path / "nowhere"},
+            "found no folder, and no --tokenizer; expected a folder of fairseq-preprocess",
+        ),
+        ({"data": lm_data, "tokenizer": tmp_path}, "found a folder, and --tokenizer; expected a folder"),
         ({"data": lm_data, "tokens_per_update": 0}, "--tokens-per-update: expected at least 1"),
         ({"data": lm_data, "rare_fraction": 1.0}, "--rare-fraction: expected a value in"),
     ):

@@ -88,13 +88,13 @@ def place(tmp_path, lm_data):
     data = ("--data", lm_data)
     return path, {
         "eval-lm": ("eval-lm", path, *data, "--json", output),
-        "generate-lm": ("generate-lm", lm_data, "--path", path, "--output", output),
+        "generate-lm": ("generate-lm", path, *data, "--output", output),
         "isotropy": ("isotropy", path, "--json", output),
         "isotropy, groups": ("isotropy", path, *data, "--json", output),
         "neighbors": ("neighbors", path, *data, "--json", output),
         "align-sim": ("align-sim", path, *data, "--alignments", tmp_path / "links", "--json", output),
         "word-similarity": ("word-similarity", path, *data, "--datasets", tmp_path / "pairs", "--json", output),
-        "convert-to-f2": ("convert-to-f2", "--path", path, *data, "--output", output),
+        "convert-to-f2": ("convert-to-f2", path, *data, "--output", output),
         "average-checkpoints": ("average-checkpoints", path, good, "--output", output),
         "report": ("report", run, *data, "--output", tmp_path / "out.html"),
         "plot projection": ("plot", "projection", path, *data, "--output", tmp_path / "out.png"),

@@ -129,7 +129,7 @@ def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
     for models, scored, fitted_on, message in (
         ({"human": runs["mle"]}, text, None, "found 'human', a row of its own"),
         (runs, text, BinarizedText(lm_data, "dev"), "found no split 'dev'"),
-        (runs, PlainText("test.txt"), None, "--text: found it with a checkpoint of fairseq-train"),
+        (runs, PlainText("test.txt"), None, "found a checkpoint of fairseq-train; its tokens are counted in --data"),
         (translation, pairs, None, "with a translation model, which scores pairs of sentences"),
     ):
         with pytest.raises(UserError, match=message):
@@ -219,6 +219,6 @@ def test_what_cannot_be_calibrated(lm_data, mt_data, tmp_path):
     pairs = random_checkpoint(tmp_path / "mt.pt", mt_data, KINDS["translation"])
     with pytest.raises(UserError, match="--split valid: found no rare targets"):  # its rare words are of the source
         calibrate(pairs, mt_data, tmp_path / "out.pt")
-    with pytest.raises(UserError, match="--output: found the file of --path"):
+    with pytest.raises(UserError, match="found an input, which would be written over"):
         calibrate(f2, lm_data, f2.path)
     assert not (tmp_path / "out.pt").exists()

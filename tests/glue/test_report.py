@@ -33,7 +33,7 @@ def options(lm_runs, lm_data, tmp_path_factory):
     pairs = tmp_path_factory.mktemp("pairs") / "PAIRS.txt"
     pairs.write_text("w0\tw1\t3\nw2\tw3\t1\nw0\tw4\t2\nw1\tw9\t5\n")
     runs = [lm_runs / "mle", lm_runs / "agg"]
-    texts = ["--gen-subset", "train", "--max-texts", "3"]
+    texts = ["--split", "train", "--max-texts", "3"]
     return [*runs, "--data", lm_data, "--datasets", pairs, "--words", "w3", "w7", *texts]
 
 

@@ -52,7 +52,7 @@ def page(lm_runs, lm_data, tmp_path_factory):
     for run, of in zip(runs, ("mle", "agg", "agg", "mle"), strict=True):
         shutil.copytree(lm_runs / of, run)
     path = folder / "report.html"
-    options = ["--data", lm_data, "--gen-subset", "train", "--max-texts", "1", "--words", "w3", "--output", path]
+    options = ["--data", lm_data, "--split", "train", "--max-texts", "1", "--words", "w3", "--output", path]
     assert main(["report", *map(str, [*runs, *options])]) == 0
     return path
 

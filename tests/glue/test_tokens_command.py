@@ -61,7 +61,7 @@ def test_the_distance_by_hand():
 
 
 def test_models_of_transformers(models, tmp_path, capsys):
-    text = ["--text", tmp_path / "text", "--groups", "frequency"]
+    text = ["--train-text", tmp_path / "text", "--groups", "frequency"]
     printed = run(capsys, "tokens", *models, *text, "--worst", 3, "--json", tmp_path / "found.json")
     assert "| tied     |  distance |            5 |" in printed and "low norm alone has many false alarms" in printed
     assert printed.count("\n| tied ") == printed.count("\n| separate ") == 1 + 3

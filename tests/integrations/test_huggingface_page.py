@@ -81,10 +81,10 @@ def test_example_prints_a_row_for_each_model(tmp_path, capsys):
     printed = {cells[1]: cells[2:] for cells in lines if len(cells) > 1 and cells[1] in names}
     assert tuple(printed) == names and len(set(map(tuple, printed.values()))) == 5
     models = open_models([tmp_path / "out" / "mle", tmp_path / "out" / "agg"])
-    rows = isotropy(models, text=tmp_path / "wiki.train.tokens")
+    rows = isotropy(models, train_text=tmp_path / "wiki.train.tokens")
     for name in ("mle", "agg"):
         assert f"{rows[name]['IsoScore total']:.3f}" == printed[name][5]
-    found = neighbors(models, None, text=tmp_path / "wiki.train.tokens", words=["w3"], topk=2)
+    found = neighbors(models, None, train_text=tmp_path / "wiki.train.tokens", words=["w3"], topk=2)
     assert found.details["words"][0]["tokens"][0]["count"] > 0
 
 

@@ -27,7 +27,7 @@ def test_perplexity_of_transformers_refuses(lm_runs, lm_data, tmp_path):
     empty.write_text("w1\n")
     for models, scored, message in (
         (good, BinarizedText(lm_data), "found a model of transformers; give the text to score by --text FILE"),
-        (of_fairseq, PlainText(text), "--text: found it with a checkpoint of fairseq-train"),
+        (of_fairseq, PlainText(text), "found a checkpoint of fairseq-train; its tokens are counted in --data"),
         (good, PlainText(text, tokens_per_sample=33), "expected 2 to 32 .the model's positions., got 33"),
         (good, PlainText(empty, text), "found fewer than 2 tokens"),
         (beyond, PlainText(text), "found 5 tokens beyond the 61 rows of the embedding"),

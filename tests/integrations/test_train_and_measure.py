@@ -61,16 +61,16 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
     assert loaded(input_ids=blocks[:2]).logits.equal(model(input_ids=blocks[:2]).logits)
 
     def measured(*arguments):
-        assert main([*map(str, arguments), "--text", str(text), "--json", str(tmp_path / "found.json")]) == 0
+        assert main([*map(str, arguments), "--json", str(tmp_path / "found.json")]) == 0
         return json.loads((tmp_path / "found.json").read_text())
 
-    (found,) = measured("eval-lm", tmp_path / kind, "--calibrate", text)["checkpoints"]
+    (found,) = measured("eval-lm", tmp_path / kind, "--text", text, "--calibrate", text)["checkpoints"]
     assert found["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
     assert found["calibrated_perplexity"]["total"] <= found["perplexity"]["total"]
     with torch.no_grad():
         parts = [part[None] for part in ids.split(LENGTH) if len(part) > 1]
         summed = sum(loaded(input_ids=part, labels=part).loss.item() * (part.numel() - 1) for part in parts)
     assert found["perplexity"]["total"] == pytest.approx(math.exp(summed / found["tokens"]), rel=1e-5)
-    (found,) = measured("tokens", tmp_path / kind)["models"]
+    (found,) = measured("tokens", tmp_path / kind, "--train-text", text)["models"]
     assert found["unused"] == list(range(WORDS + 1, VOCABULARY))
     assert {token["id"]: token["count"] for token in found["tokens"]}[1] == text.read_text().split().count("w0")

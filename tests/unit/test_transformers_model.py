@@ -177,7 +177,7 @@ def test_folders_that_are_no_model(tmp_path):
 
 def test_isotropy_of_a_transformers_model(tmp_path, text, capsys):
     path = folder(tmp_path / "m")
-    assert main(["isotropy", str(path), "--text", str(text), "--json", str(tmp_path / "i.json")]) == 0
+    assert main(["isotropy", str(path), "--train-text", str(text), "--json", str(tmp_path / "i.json")]) == 0
     printed = capsys.readouterr().out
     assert "matrix:lm_head.weight|rows:12," in printed
     assert "|groups:30%/50%/20%-of-types|counted-in:text.txt|" in printed
@@ -207,11 +207,11 @@ def test_neighbors_of_a_transformers_model(tmp_path, text, capsys):
         cosines[[row, 0, 1, 10, 11]] = -9  # the word itself, special tokens, and rows without a token
         assert shown == cosines.topk(3).indices.tolist()
     assert found["groups"] is None and found["words"][0]["tokens"][0]["count"] is None
-    counted = neighbors(open_models([path]), None, text=text)
+    counted = neighbors(open_models([path]), None, train_text=text)
     assert [word["word"] for word in counted.details["words"]] == ["rome", "Athens"]
     assert counted.details["words"][0]["tokens"][0]["count"] == 1 and "|†:rare|" in counted.signature
     assert main(["neighbors", str(path)]) == 2
-    assert "give words, or --text FILE" in capsys.readouterr().err
+    assert "give words, or --train-text FILE" in capsys.readouterr().err
 
 
 def test_word_similarity_of_a_transformers_model(tmp_path):
@@ -250,13 +250,13 @@ def test_other_vocabularies_and_options(tmp_path, text):
     second = folder(tmp_path / "second", tokenizer=word_tokenizer([*WORDS[:-1], "Oslo"]))
     models = open_models([first, second])
     assert isotropy(models).rows.keys() == {"first", "second"}  # which needs no tokens
-    assert "found another vocabulary (12 rows)" in refusal(lambda: isotropy(models, text=text))[0]
+    assert "found another vocabulary (12 rows)" in refusal(lambda: isotropy(models, train_text=text))[0]
     only = open_models([first])
     assert (
         "--bpe: found gpt2"
         in refusal(lambda: neighbors(only, None, words=["sea"], tokenizer=TokenizerOptions("gpt2")))[0]
     )
-    assert "give --text FILE" in refusal(lambda: isotropy(only, tmp_path))[0]
+    assert "give --train-text FILE" in refusal(lambda: isotropy(only, tmp_path))[0]
     assert "found 'nowhere'" in refusal(lambda: neighbors(only, None, words=["nowhere"]))[0]
     assert "no word but a special token" in refusal(lambda: neighbors(only, None, words=["<s>"]))[0]
     checkpoint = {"model": {"decoder.output_projection.weight": HEAD}, "cfg": {"task": {"_name": "language_modeling"}}}
@@ -264,9 +264,9 @@ def test_other_vocabularies_and_options(tmp_path, text):
     torch.save(checkpoint, tmp_path / "run" / "checkpoint_last.pt")
     both = open_models([first, tmp_path / "run"])
     assert isotropy(both).rows.keys() == {"first", "run"}
-    assert "one vocabulary" in refusal(lambda: isotropy(both, text=text))[0]
+    assert "one vocabulary" in refusal(lambda: isotropy(both, train_text=text))[0]
     run = open_models([tmp_path / "run"])
-    assert "its tokens are counted in --data" in refusal(lambda: isotropy(run, text=text))[0]
+    assert "its tokens are counted in --data" in refusal(lambda: isotropy(run, train_text=text))[0]
     assert "--data: found none" in refusal(lambda: neighbors(run, None, words=["sea"]))[0]
     assert "expected transformers models" in refusal(open_models, [tmp_path / "run"], None, "lm_head.weight")[0]
     assert "found a model of transformers; expected a checkpoint" in refusal(Checkpoint, first)[0]
@@ -277,7 +277,7 @@ def test_unreadable_texts_to_count(tmp_path):
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     (tmp_path / "empty").touch()
     for path, words in ((tmp_path / "latin", "UnicodeDecodeError"), (tmp_path / "empty", "no tokens"), (tmp_path, "")):
-        assert words in refusal(lambda path=path: isotropy(model, text=path))[0]
+        assert words in refusal(lambda path=path: isotropy(model, train_text=path))[0]
 
 
 TOKENIZER = word_tokenizer().to_str().encode()

@@ -45,13 +45,13 @@ def place(tmp_path):
 
 NEED_FAIRSEQ = (
     "eval-lm {}/lm --data {}/data",
-    "generate-lm {}/data --path {}/lm --output {}/out",
+    "generate-lm {}/lm --data {}/data --output {}/out",
     "isotropy {}/lm --data {}/data",
     "neighbors {}/lm --data {}/data --words a",
     "word-similarity {}/lm --data {}/data --datasets {}/pairs",
     "align {}/data --output {}/out",
     "align-sim {}/mt --data {}/data --alignments {}/links",
-    "convert-to-f2 --path {}/lm --data {}/data --output {}/out",
+    "convert-to-f2 {}/lm --data {}/data --output {}/out",
     "report {}/lm --data {}/data --output {}/out.html",
     "plot projection {}/lm --data {}/data -o {}/out.png",
     "plot isotropy {}/lm --data {}/data -o {}/out.png",
@@ -90,9 +90,9 @@ def test_commands_that_do_not(place, without_fairseq):
 
 def test_other_missing_packages_are_not_blamed_on_fairseq(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "agg_fairseq.f2.conversion", None)
-    monkeypatch.delitem(sys.modules, "agg_fairseq.cli.measuring", raising=False)
+    monkeypatch.delitem(sys.modules, "agg_fairseq.cli.convert_to_f2", raising=False)
     with pytest.raises(ModuleNotFoundError):
-        run("isotropy {}/lm", place)
+        run("convert-to-f2 {}/lm --data {}/data --output {}/out", place)
 
 
 def test_a_run_where_a_checkpoint_is_wanted_and_the_reverse(place, capsys):

@@ -1,0 +1,36 @@
+"""Aligns the words of a parallel training split, as `align-sim` needs them.
+
+The binarized split is aligned, so the positions are those of the model's sub-words. The aligner is eflomal, which `pip
+install '.[align]'` installs. It aligns both directions, and the links of the two are combined by grow-diag-final-and.
+The file has a line for each sentence pair, `0-0 1-2 …`, with the positions, from 0, of a source and a target token for
+each link. Sentences of more than 1023 tokens have no links. eflomal cannot be seeded: a second run finds slightly
+different links.
+
+    agg-fairseq align data-bin/wmt14.en-de -o wmt14.en-de.align
+
+Reference: Östling and Tiedemann (2016).
+"""
+
+import argparse
+
+from ..data.alignments import MODELS, align_split
+from .options import select
+from .outputs import add_json, add_output, print_result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The data, and how it is aligned."""
+    add = parser.add_argument
+    add("data", metavar="DATA", help="folder of fairseq-preprocess, with train.X-Y.X.bin")
+    add_output(parser, "alignments")
+    add("-s", "--source-lang", metavar="X", help="source language (default: as the files are named)")
+    add("-t", "--target-lang", metavar="Y", help="target language (default: as the files are named)")
+    model = "of eflomal: 1 (IBM model 1), 2 (HMM) or 3 (HMM with fertility)"
+    add("--aligner-model", type=int, choices=MODELS, default=3, help=model)
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Writes the alignments, and prints of how many pairs."""
+    options = select(arguments, "source_lang", "target_lang", "aligner_model")
+    print_result(align_split(arguments.data, arguments.output, **options), arguments.json)

@@ -1,0 +1,37 @@
+"""Measures whether embeddings of translation models are similar for words of the two languages that were aligned.
+
+AlignSim (0 to 1) of a token is the cosine of two vectors over the joined vocabulary: how often it was aligned with each
+other token, and the softmax of the cosines of its embedding with all embeddings × the temperature. The table has the
+mean over the tokens that were aligned at least once ("labeled tokens"), for each frequency group and for all. The row
+`orthogonal` has the values of embeddings that are all orthogonal to each other and contain no information. It is far
+from 0 if many words are the same in both languages, and are therefore aligned with themselves: only the difference from
+this row is due to what a model has learned. Frequencies are those of the target side.
+
+    agg-fairseq align-sim runs/mle/checkpoint_best.pt runs/agps/checkpoint_best.pt --data data-bin/wmt14.en-de \\
+        --alignments wmt14.en-de.align
+
+Reference: Yu et al. (2021), Eqs. 16 and 17, Table 3.
+"""
+
+import argparse
+
+from ..evaluation import align_sim
+from .options import add_data, add_groups, add_models, models_by_name, select
+from .outputs import add_json, print_result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The models, and the alignments."""
+    add_models(parser)
+    add_data(parser, required=True)
+    links = "alignments of the training split in Pharaoh format, as agg-fairseq align and fast_align write them"
+    parser.add_argument("--alignments", required=True, metavar="FILE", help=links)
+    add_groups(parser, "frequency")
+    parser.add_argument("--temperature", type=float, default=10.0, metavar="X", help="above 0, factor of the cosines")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measures the embeddings, and prints the table."""
+    options = select(arguments, "data", "alignments", "groups", "temperature")
+    print_result(align_sim(models_by_name(arguments), **options), arguments.json)

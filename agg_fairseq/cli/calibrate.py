@@ -1,0 +1,33 @@
+"""Calibrates the frequency groups of a trained model: rare tokens are then expected as often as they appear.
+
+One offset per group (frequent, medium, rare) is fitted on a split and added to the logits of its tokens. It is saved as
+the bias of the output layer, on top of an old bias: the result is a checkpoint of a model with a log-unigram bias,
+which fairseq-eval-lm and fairseq-generate load with --user-dir. The table shows the split before and after. Only two
+numbers are fitted, so the gain carries over to other text; nothing changes within a group. AGG needs this most: it
+holds back the gradient that says that a token is rare.
+
+    agg-fairseq calibrate runs/agg/checkpoint_best.pt --data data-bin/wikitext-2 -o runs/agg/calibrated.pt
+"""
+
+import argparse
+
+from ..evaluation import calibrate
+from .options import add_data, add_device, add_max_tokens, add_model, add_split, open_model, select
+from .outputs import add_json, add_output, print_result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The model, and the split that the offsets are fitted on."""
+    add_model(parser)
+    add_data(parser, required=True)
+    add_split(parser, "split to fit on; not the one that models are compared on", "valid")
+    add_output(parser, "checkpoint")
+    add_max_tokens(parser)
+    add_device(parser)
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Writes the checkpoint, and prints the table."""
+    options = select(arguments, "data", "output", "split", "max_tokens", "device")
+    print_result(calibrate(open_model(arguments), **options), arguments.json)

@@ -1,0 +1,49 @@
+"""Converts a model that was trained with the ordinary softmax into one with the factorized output layer.
+
+The embeddings of the tokens are kept, so that inside each frequency class the new model predicts the same probabilities
+as the old one. The embeddings of the classes are fitted on the training split, so that the joint distribution is as
+close to the softmax as possible in KL divergence. The table shows how close it is on the validation split; the row
+`mean`, with the mean of each class's tokens, is the starting point of the fit. To convert a model and continue training
+it, with the sizes and the tying of the old model:
+
+    agg-fairseq convert-to-f2 runs/mle/checkpoint_best.pt --data data-bin/wikitext-2 -o f2.pt
+    fairseq-train data-bin/wikitext-2 --user-dir "$(agg-fairseq user-dir)" --finetune-from-model f2.pt \\
+        --arch transformer_lm_f2 --criterion f2_softmax …
+
+Reference: Choi et al. (2020), App. C.
+"""
+
+import argparse
+
+from ..f2.conversion import convert_to_f2
+from ..f2.frequency_classes import ASSIGNMENTS
+from .options import add_data, add_device, add_model, open_model, select
+from .outputs import add_json, add_output, print_result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The model, the classes, and what they are fitted on."""
+    add_model(parser)
+    add_data(parser, required=True)
+    add_output(parser, "checkpoint")
+    add = parser.add_argument
+    assignment = "how tokens are assigned to frequency classes; mefmax chooses the number of classes"
+    add("--f2-assignment", choices=ASSIGNMENTS, default="mefmax", help=assignment)
+    add(
+        "--f2-classes",
+        type=int,
+        default=0,
+        metavar="N",
+        help="number of classes; 0 with mefmax, required by the others",
+    )
+    positions = "target positions to fit on; at least as many, in whole batches, are measured on"
+    add("--positions", type=int, default=50_000, metavar="N", help=positions)
+    add("--max-tokens", type=int, default=4096, metavar="N", help="tokens per batch")
+    add_device(parser)
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Writes the checkpoint, and prints the table."""
+    names = ("data", "output", "f2_assignment", "f2_classes", "positions", "max_tokens", "device")
+    print_result(convert_to_f2(open_model(arguments), **select(arguments, *names)), arguments.json)

@@ -1,0 +1,62 @@
+"""What commands write: `--json`, `-o`, and the table of a result."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from ..files import check_writable, write_json
+
+if TYPE_CHECKING:
+    from ..result import Result
+
+BEGINNINGS = {
+    "numbers": rb'\{\n  "signature"',
+    "checkpoint": rb"PK\x03\x04.{26}[^/]+/data\.pkl",  # a zip archive, of which this is the first entry
+    "picture": rb"\x89PNG|%PDF|<\?xml[^>]*>\s*<!DOCTYPE svg",
+    "page": rb"\s*<!DOCTYPE html>.{,120}img-src data:",
+    "texts": rb'\{"prefix": ',
+    "alignments": rb"\d+-\d+[ \n]|\n",
+}
+"""Patterns of how files begin that commands write, by what they are."""
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """`--json`."""
+    parser.add_argument("--json", metavar="FILE", help="also write all numbers to FILE")
+
+
+def add_output(parser: argparse.ArgumentParser, kind: str, help_text: str = "") -> None:
+    """`-o`, the file that a command makes, of a kind of `BEGINNINGS`."""
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help=help_text or f"{kind} to write")
+    parser.set_defaults(kind=kind)
+
+
+def check_outputs(arguments: argparse.Namespace) -> None:
+    """Checks, before any work, that what a command writes is two files, and over nothing but what a command wrote.
+
+    Raises:
+        UserError: a file cannot be written, is both of -o and --json, or is there and does not begin as those do.
+    """
+    paths = {"output": getattr(arguments, "output", None), "json": getattr(arguments, "json", None)}
+    paths = {option: Path(path) for option, path in paths.items() if path is not None}
+    if len({path.resolve() for path in paths.values()}) < len(paths):
+        raise UserError(f"--json: found the file of --output, {arguments.json}; name another")
+    for option, path in paths.items():
+        check_writable(path)
+        if path.is_file():
+            with path.open("rb") as file:
+                beginning = file.read(512)
+            kind = arguments.kind if option == "output" else "numbers"
+            if beginning and not re.match(BEGINNINGS[kind], beginning, re.DOTALL):
+                raise UserError(f"--{option}: found {path}, a file that no command here wrote; name another")
+
+
+def print_result(result: Result, json: str | None, *, transposed: bool = False) -> None:
+    """Prints the table and the signature, and writes the numbers to the file `json`, if one is given."""
+    print(f"{result.table(transposed=transposed)}\n\n{result.signature}")
+    if json is not None:
+        write_json(json, result.json())

@@ -1,0 +1,42 @@
+"""Compares the similarity of words in the output embeddings of models with human scores.
+
+The table has Spearman's rank correlation × 100 between human scores and the cosine of the two words' vectors, for each
+data set. The vector of a word is the mean of the embeddings of its tokens. A word is looked up as it is written and, if
+the dictionary lacks one of its tokens, in lower case. Pairs with a word that is found in neither form, or with a token
+whose embedding is all zeros, are left out; the last row has the number of remaining pairs. A model of transformers
+splits words by its own tokenizer.json.
+
+    agg-fairseq word-similarity runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt \\
+        --data data-bin/wikitext-2 --datasets MEN WS353 RG65 RW
+    agg-fairseq word-similarity models/gpt2 --datasets MEN WS353 RG65 RW
+
+Reference: Yu et al. (2022), Table 6.
+"""
+
+import argparse
+
+from ..evaluation import word_similarity
+from .options import add_data, add_datasets, add_models, add_tokenizer, models_by_name, select, tokenizer_options
+from .outputs import add_json, print_result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The models, the pairs of words, and how words are split."""
+    add_models(parser)
+    add_data(parser)
+    add_datasets(parser, required=True)
+    add_tokenizer(parser)
+    as_published = (
+        "follow the released code of Yu et al. (2022), eval_emb.py: split words without the space before them (--bpe "
+        "gpt2), replace tokens that the dictionary lacks by <unk>, do not look words up in lower case, and keep all "
+        "pairs whose cosine is defined"
+    )
+    parser.add_argument("--as-published", action="store_true", help=as_published)
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measures the embeddings, and prints the table."""
+    options = select(arguments, "data", "datasets", "as_published")
+    result = word_similarity(models_by_name(arguments), tokenizer=tokenizer_options(arguments), **options)
+    print_result(result, arguments.json)
