@@ -51,9 +51,9 @@ def pytest_collection_modifyitems(items):
                 raise pytest.UsageError(f"{item.nodeid}: found grid and slow; expected one, since grid marks as slow")
             grids.setdefault((item.path, item.originalname), (mark.args[0], []))[1].append(item)
     for quick, cases in grids.values():
-        kept = {(2 * part + 1) * len(cases) // (2 * quick) for part in range(quick)}
+        quick_cases = {(2 * part + 1) * len(cases) // (2 * quick) for part in range(quick)}
         for number, case in enumerate(cases):
-            if number not in kept:
+            if number not in quick_cases:
                 case.add_marker(pytest.mark.slow)
 
 
@@ -127,7 +127,8 @@ def register():
 
 
 def _loggers():
-    return [logging.root, *(one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger))]
+    loggers = logging.root.manager.loggerDict.values()  # some are placeholders
+    return [logging.root, *(logger for logger in loggers if isinstance(logger, logging.Logger))]
 
 
 def called(program, *arguments):

@@ -1,10 +1,10 @@
 """What the tests of prepared corpora share: fairseq-preprocess in this process, and what it has written."""
 
-import hashlib
 import os
 
 from fairseq.data import Dictionary, data_utils
 
+from scripts.data.files import digest
 from scripts.data.prepared_folder import SPLITS
 from tests.conftest import called
 
@@ -29,7 +29,7 @@ def binarized(folder, split, dictionary="dict.txt"):
 def digests(folder, *parts):
     """What is in some folders of a prepared one, by file, but for logs."""
     return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        str(path.relative_to(folder)): digest(path)
         for part in parts
         for path in sorted((folder / part).rglob("*"))
         if path.is_file() and path.name != "preprocess.log"

@@ -78,8 +78,8 @@ def train(kind, wrap, updates=range(UPDATES), state=None):
 
 
 def whole(model):
-    found = model.state_dict().items()
-    return {name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor for name, tensor in found}
+    state = model.state_dict().items()
+    return {name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor for name, tensor in state}
 
 
 def with_resume(kind, wrap):
@@ -108,22 +108,22 @@ def train_by_trainer(folder, resume=None, is_sharded=False):
 def main(folder):
     torch.set_num_threads(1)
     if WORKERS == 1:
-        found = {kind: train(kind, lambda model: model) for kind in MODELS}
-        found["compiled"] = train("tied", lambda model: torch.compile(model, backend="aot_eager"))
-        found["Trainer"] = train_by_trainer(f"{folder}/{WORKERS}")
+        results = {kind: train(kind, lambda model: model) for kind in MODELS}
+        results["compiled"] = train("tied", lambda model: torch.compile(model, backend="aot_eager"))
+        results["Trainer"] = train_by_trainer(f"{folder}/{WORKERS}")
     else:
         dist.init_process_group("gloo")
         pairs = [*((kind, way) for way in WAYS for kind in ("tied", "untied")), ("agps", "ddp")]
-        found = {(kind, way): with_resume(kind, WAYS[way]) for kind, way in pairs}
+        results = {(kind, way): with_resume(kind, WAYS[way]) for kind, way in pairs}
         for way in ("fsdp", "ddp"):
             run = f"{folder}/{way}"
-            found["Trainer", way] = {
+            results["Trainer", way] = {
                 name: train_by_trainer(run, checkpoint, is_sharded=way == "fsdp")
                 for name, checkpoint in (("whole", None), ("resumed", f"{run}/checkpoint-{UPDATES // 2}"))
             }
         dist.destroy_process_group()
     if RANK == 0:
-        torch.save(found, Path(folder) / f"{WORKERS}.pt")
+        torch.save(results, Path(folder) / f"{WORKERS}.pt")
 
 
 if __name__ == "__main__":

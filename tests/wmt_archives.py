@@ -27,7 +27,7 @@ def write_archives(folder):
     folder.mkdir(exist_ok=True)
     for name, members in MEMBERS.items():
         sides = (("en", "src"), ("de", "ref"))
-        texts = {one.format(*side): text.format(*side) for one, text in members.items() for side in sides}
+        texts = {member.format(*side): text.format(*side) for member, text in members.items() for side in sides}
         write_archive(folder / name, texts)
     return folder
 

@@ -200,10 +200,9 @@ def checkpoint_file(path: str | Path) -> Path:
 
 def check_run_folder(folder: Path) -> None:
     """Raises UserError if there is no such folder, or if it is a file."""
-    if folder.is_file():
-        raise UserError(f"{folder}: found a file; expected the folder of a run, such as {folder.parent}")
     if not folder.is_dir():
-        raise UserError(f"{folder}: found no such folder; expected that of a run, with its checkpoints")
+        kind = "a file" if folder.is_file() else "no such folder"
+        raise UserError(f"{folder}: found {kind}; expected the folder of a run, such as {folder.parent}")
 
 
 def checkpoints_of_run(folder: str | Path, *, opened: Sequence[Checkpoint] = ()) -> list[Checkpoint]:

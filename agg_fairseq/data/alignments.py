@@ -149,11 +149,6 @@ def parse_links(line: str) -> set[Link]:
     return {(int(s), int(t)) for s, t in (link.split("-") for link in line.split())}
 
 
-def format_links(links: Iterable[Link]) -> str:
-    """A line in Pharaoh format, in order of the source positions."""
-    return " ".join(f"{s}-{t}" for s, t in sorted(links))
-
-
 def symmetrize(forward: set[Link], reverse: set[Link]) -> set[Link]:
     """Joins the links (s, t) of two directions by grow-diag-final-and.
 
@@ -247,7 +242,8 @@ def align_split(
             with forward.open() as ahead, reverse.open() as back, temporary.open("w", encoding="utf-8") as file:
                 both = zip(ahead, back, strict=True)
                 for lines in tqdm(both, "symmetrizing", total=len(split), unit="pair", disable=None, leave=False):
-                    file.write(format_links(symmetrize(*map(parse_links, lines))) + "\n")
+                    links = symmetrize(*map(parse_links, lines))
+                    file.write(" ".join(f"{s}-{t}" for s, t in sorted(links)) + "\n")
 
         atomic_write(output, write)
     settings = signature(

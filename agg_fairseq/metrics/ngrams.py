@@ -19,10 +19,7 @@ def ngrams(text: Text, order: int) -> Iterator[tuple[str, ...]]:
 
 def count_ngrams(texts: Iterable[Text], order: int) -> Counter[tuple[str, ...]]:
     """The number of occurrences of each n-gram, n at least 1, in all texts together."""
-    counts: Counter[tuple[str, ...]] = Counter()
-    for text in texts:
-        counts.update(ngrams(text, order))
-    return counts
+    return Counter(gram for text in texts for gram in ngrams(text, order))
 
 
 def check_texts(texts: Sequence[Text], max_order: int = 1) -> None:
@@ -78,7 +75,7 @@ def ms_jaccard(generated: Sequence[Text], references: Sequence[Text], max_order:
 def _frequencies(texts: Sequence[Text]) -> dict[tuple[str, ...], float]:
     check_texts(texts)
     counts = count_ngrams(texts, 1)
-    total = sum(counts.values())
+    total = counts.total()
     if total == 0:
         raise ValueError("expected texts with at least one token, got empty texts only")
     return {token: count / total for token, count in counts.items()}

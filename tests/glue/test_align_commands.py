@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from agg_fairseq import __version__
-from agg_fairseq.data.alignments import format_links, load_parallel, parse_links, read_links
+from agg_fairseq.data.alignments import load_parallel, parse_links, read_links
 from agg_fairseq.data.binarized import count_tokens, load_dictionary
 from agg_fairseq.metrics import align_sim, orthogonal_align_sim, relative_frequency_groups
 from tests.commands import LANGUAGE_MODEL, TRANSLATION, cells, refused, run, save_checkpoint
@@ -27,7 +27,7 @@ def links(mt_data, tmp_path_factory):
     """The right alignments: the target says the source backwards."""
     path = tmp_path_factory.mktemp("links") / "en-de.align"
     lengths = map(len, sentences(mt_data, "en"))
-    path.write_text("".join(format_links((i, n - 1 - i) for i in range(n)) + "\n" for n in lengths))
+    path.write_text("".join(" ".join(f"{i}-{n - 1 - i}" for i in range(n)) + "\n" for n in lengths))
     return path
 
 

@@ -6,7 +6,7 @@ from fairseq.data import indexed_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agg_fairseq.data.alignments import format_links, load_parallel, parse_links, read_links, symmetrize, training_pair
+from agg_fairseq.data.alignments import load_parallel, read_links, symmetrize, training_pair
 from agg_fairseq.errors import UserError
 
 EOS = 2
@@ -73,7 +73,7 @@ def grow_diag_final_and(forward, reverse, sources=6, targets=5):
 def test_symmetrize_against_the_published_algorithm(forward, reverse):
     before = set(forward), set(reverse)
     assert symmetrize(forward, reverse) == grow_diag_final_and(forward, reverse)
-    assert (forward, reverse) == before and parse_links(format_links(forward)) == forward
+    assert (forward, reverse) == before
 
 
 @pytest.mark.parametrize(
