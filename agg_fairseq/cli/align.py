@@ -14,8 +14,8 @@ Reference: Östling and Tiedemann (2016).
 import argparse
 
 from ..data.alignments import MODELS, align_split
-from .options import select
-from .outputs import add_json, add_output, print_result
+from .options import add_options, select
+from .outputs import add_output, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,10 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-t", "--target-lang", metavar="Y", help="target language (default: as the files are named)")
     model = "of eflomal: 1 (IBM model 1), 2 (HMM) or 3 (HMM with fertility)"
     add("--aligner-model", type=int, choices=MODELS, default=3, help=model)
-    add_json(parser)
+    add_options(parser, "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Writes the alignments, and prints of how many pairs."""
-    options = select(arguments, "source_lang", "target_lang", "aligner_model")
-    print_result(align_split(arguments.data, arguments.output, **options), arguments.json)
+    options = select(arguments, "data", "output", "source_lang", "target_lang", "aligner_model")
+    print_result(align_split(**options), arguments.json)

@@ -16,19 +16,17 @@ Reference: Yu et al. (2021), Eqs. 16 and 17, Table 3.
 import argparse
 
 from ..evaluation import align_sim
-from .options import add_data, add_groups, add_models, models_by_name, select
-from .outputs import add_json, print_result
+from .options import add_models, add_options, models_by_name, select
+from .outputs import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The models, and the alignments."""
     add_models(parser)
-    add_data(parser, required=True)
-    links = "alignments of the training split in Pharaoh format, as agg-fairseq align and fast_align write them"
-    parser.add_argument("--alignments", required=True, metavar="FILE", help=links)
-    add_groups(parser, "frequency")
+    add_options(parser, "--data", "--alignments", required=True)
+    add_options(parser, "--groups", default="frequency")
     parser.add_argument("--temperature", type=float, default=10.0, metavar="X", help="above 0, factor of the cosines")
-    add_json(parser)
+    add_options(parser, "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -1,14 +1,13 @@
 """Scores translations of one split that fairseq-generate printed, side by side.
 
-BLEU is the tokenized BLEU of Vaswani et al. (2017), as fairseq's compound_split_bleu.sh computes it: compounds in the
-hypotheses (H) and the references (T) of the log are split at their hyphens, and the tokens are compared as they are. It
-is comparable only between models whose text was tokenized in the same way. sacreBLEU, the score to report, compares
-plain text (D) with the untokenized target side of the split. BP is the brevity penalty, and ratio that of the lengths
-of hypotheses and references. Of several hypotheses for a sentence, the one with the best score counts.
+BLEU is the tokenized BLEU of Vaswani et al. (2017), as fairseq's compound_split_bleu.sh computes it. It is comparable
+only between models whose text was tokenized in the same way. sacreBLEU, the score to report, compares plain text with
+the untokenized target side of the split. BP is the brevity penalty, and ratio that of the lengths of hypotheses and
+references. Of several hypotheses for a sentence, the one with the best score counts.
 
 fairseq-generate must have joined the sub-words (--remove-bpe, or --remove-bpe sentencepiece). If the text then consists
 of Moses tokens, as in the usual WMT data, --moses turns them into plain text; do not use it for text that was never
-tokenized, such as that of a sentencepiece model. sacrebleu warns of hypotheses that look tokenized.
+tokenized, such as that of a sentencepiece model.
 
     fairseq-generate data-bin/wmt14 --path c.pt --remove-bpe --required-batch-size-multiple 1 … > mle.log
     agg-fairseq bleu mle.log agg.log --reference newstest2014.de --moses de
@@ -19,18 +18,16 @@ Reference: Vaswani et al. (2017); Post (2018).
 import argparse
 
 from ..evaluation import bleu
-from .options import add_inputs, add_translations, files_by_name, select
-from .outputs import add_json, print_result
+from .options import add_inputs, add_options, files_by_name, select
+from .outputs import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The logs, and what they are compared with."""
     add_inputs(parser, "LOG", "outputs of fairseq-generate", "its own, without ending")
-    add_translations(parser)
-    add_json(parser)
+    add_options(parser, "--reference", "--moses", "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Scores the translations, and prints the table."""
-    options = select(arguments, "reference", "moses")
-    print_result(bleu(files_by_name(arguments, "stem"), **options), arguments.json)
+    print_result(bleu(files_by_name(arguments, "stem"), **select(arguments, "reference", "moses")), arguments.json)

@@ -12,19 +12,17 @@ holds back the gradient that says that a token is rare.
 import argparse
 
 from ..evaluation import calibrate
-from .options import add_data, add_device, add_max_tokens, add_model, add_split, open_model, select
-from .outputs import add_json, add_output, print_result
+from .options import add_model, add_options, open_model, select
+from .outputs import add_output, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, and the split that the offsets are fitted on."""
     add_model(parser)
-    add_data(parser, required=True)
-    add_split(parser, "split to fit on; not the one that models are compared on", "valid")
+    add_options(parser, "--data", required=True)
+    add_options(parser, "--split", default="valid", help="split to fit on; not the one that models are compared on")
     add_output(parser, "checkpoint")
-    add_max_tokens(parser)
-    add_device(parser)
-    add_json(parser)
+    add_options(parser, "--max-tokens", "--device", "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:

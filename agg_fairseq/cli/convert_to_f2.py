@@ -17,30 +17,23 @@ import argparse
 
 from ..f2.conversion import convert_to_f2
 from ..f2.frequency_classes import ASSIGNMENTS
-from .options import add_data, add_device, add_model, open_model, select
-from .outputs import add_json, add_output, print_result
+from .options import add_model, add_options, open_model, select
+from .outputs import add_output, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the classes, and what they are fitted on."""
     add_model(parser)
-    add_data(parser, required=True)
+    add_options(parser, "--data", required=True)
     add_output(parser, "checkpoint")
     add = parser.add_argument
     assignment = "how tokens are assigned to frequency classes; mefmax chooses the number of classes"
     add("--f2-assignment", choices=ASSIGNMENTS, default="mefmax", help=assignment)
-    add(
-        "--f2-classes",
-        type=int,
-        default=0,
-        metavar="N",
-        help="number of classes; 0 with mefmax, required by the others",
-    )
+    add("--f2-classes", type=int, default=0, metavar="N", help="number of classes; 0 with mefmax")
     positions = "target positions to fit on; at least as many, in whole batches, are measured on"
     add("--positions", type=int, default=50_000, metavar="N", help=positions)
-    add("--max-tokens", type=int, default=4096, metavar="N", help="tokens per batch")
-    add_device(parser)
-    add_json(parser)
+    add_options(parser, "--max-tokens", default=4096, help="tokens per batch")
+    add_options(parser, "--device", "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:

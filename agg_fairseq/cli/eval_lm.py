@@ -3,22 +3,17 @@
 Tokens are frequent, medium or rare by their frequency in the training text. The table shows what models are compared
 by:
 
-  PPL total     perplexity of all targets, that of fairseq-eval-lm with the same options
-  PPL within …  perplexity of the targets of a group among the tokens of that group: does the model know which rare
-                token comes? PPL = PPL group x PPL within, where PPL group says whether it expects the right group.
-                A constant that is added to the logits of all rare tokens changes PPL and PPL group, and not PPL
-                within
-  E/O rare      expected over observed: the sum of the probabilities of rare tokens, divided by the number of rare
-                targets. Above 1, rare tokens are expected too often. The row `human` has that of the training
-                frequencies, which need not be those of the text
-  IsoScore      the share of the dimensions that the output embeddings use evenly (1 is isotropic)
+PPL total     perplexity of all targets, that of fairseq-eval-lm with the same options
+PPL within …  perplexity of the targets of a group among the tokens of that group: does the model know which rare token
+              comes? A constant that is added to the logits of all rare tokens does not change it.
+E/O rare      expected over observed: the sum of the probabilities of rare tokens, divided by the number of rare
+              targets. Above 1, rare tokens are expected too often. The row `human` has that of training frequencies.
+IsoScore      the share of the dimensions that the output embeddings use evenly (1 is isotropic)
 
 --calibrate valid fits one constant per group to the logits on that split, and adds the perplexity and E/O with them.
---full shows all columns: also PPL and PPL group, Uniq (the number of tokens that are the most probable one somewhere),
-and the isotropy I(W), mean cosine S(W), I(W−μ) and mean share of the output embedding, as `agg-fairseq isotropy --help`
-explains them. A translation model scores the target side, given the source and the tokens before. A model that was
-trained with --task language_modeling_streams reads the whole split as one text, and carries its state from block to
-block.
+--full shows all columns: also PPL and PPL group (PPL = PPL group x PPL within), Uniq (the number of tokens that are the
+most probable one somewhere), and the isotropy of the output embedding (see isotropy --help). A translation model scores
+the target side. A model of the task language_modeling_streams carries its state from block to block.
 
     agg-fairseq eval-lm runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
     agg-fairseq eval-lm runs/gpt2-mle runs/gpt2-agg --text test.txt --train-text train.txt
@@ -35,8 +30,8 @@ from ..errors import UserError
 from ..evaluation import BinarizedText, PlainText, perplexity
 from ..evaluation.perplexity import COMPARED
 from ..evaluation.scoring import BREAK_MODES
-from .options import add_data, add_device, add_groups, add_inputs, add_max_tokens, add_split, select
-from .outputs import add_json, print_result
+from .options import add_inputs, add_options, select
+from .outputs import print_result
 
 THETA, LAMBDA = 0.662, 0.1279  # of the authors of AWD-LSTM for WikiText-2, with 3,785 positions
 
@@ -44,39 +39,22 @@ THETA, LAMBDA = 0.662, 0.1279  # of the authors of AWD-LSTM for WikiText-2, with
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The models, the text that they are scored on, how they read it, and what is shown."""
     add_inputs(parser, "MODEL", "checkpoints of fairseq-train, or models of transformers")
-    add_data(parser)
-    add_split(parser, "split of DATA to score")
+    add_options(parser, "--data", "--split")
     add = parser.add_argument
     add("--text", metavar="FILE", help="text in UTF-8 to score, instead of DATA, for models of transformers")
-    add("--train-text", metavar="FILE", help="with --text, the text to count tokens in (default: that of --text)")
+    add_options(parser, "--train-text", help="with --text, the text to count tokens in (default: that of --text)")
     add("--calibrate", metavar="SPLIT", help="split, or with --text a file, to fit one offset per group on")
-    add_groups(parser)
-    block = "tokens per block with its context (default: as in training; with --text, the models' positions or 1,024)"
-    add("--tokens-per-sample", type=int, metavar="N", help=block)
+    add_options(parser, "--groups", "--tokens-per-sample")
     break_help = "how DATA is cut into blocks; with none, across lines"
     add("--sample-break-mode", choices=BREAK_MODES, default="none", help=break_help)
     context = "tokens of context before each block of DATA, which are not scored"
     add("--context-window", type=int, default=0, metavar="N", help=context)
     cache = "mix the model with a continuous cache of the last N positions (Grave et al. 2017; default: no cache)"
     add("--cache-size", type=int, metavar="N", help=cache)
-    add(
-        "--cache-theta",
-        type=float,
-        default=THETA,
-        metavar="X",
-        help="how sharply it compares features",
-    )
-    add(
-        "--cache-lambda",
-        type=float,
-        default=LAMBDA,
-        metavar="X",
-        help="its share in the mixture, 0 to 1",
-    )
+    add("--cache-theta", type=float, default=THETA, metavar="X", help="how sharply it compares features")
+    add("--cache-lambda", type=float, default=LAMBDA, metavar="X", help="its share in the mixture, 0 to 1")
     add("--full", action="store_true", help="print all columns")
-    add_max_tokens(parser)
-    add_device(parser)
-    add_json(parser)
+    add_options(parser, "--max-tokens", "--device", "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -15,27 +15,26 @@ import argparse
 
 from ..evaluation import generate_texts
 from ..f2.decoupled_decoding import DECODINGS
-from .options import add_data, add_device, add_generation, add_model, add_split, open_model, select
-from .outputs import add_json, add_output, print_result
+from .options import GENERATION, add_model, add_options, open_model, select
+from .outputs import add_output, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the prefixes, and how they are continued."""
     add_model(parser)
-    add_data(parser, required=True)
-    add_split(parser, "split to continue")
+    add_options(parser, "--data", required=True, help="folder of fairseq-preprocess, with the split")
+    add_options(parser, "--split")
     add_output(parser, "texts")
-    add_generation(parser)
+    add_options(parser, *GENERATION)
     decoding = "how a factorized output layer goes from class to token (default: as the checkpoint says)"
     parser.add_argument("--f2-decoding", choices=DECODINGS, help=decoding)
     batch_size = "texts at a time; changes no text, except those of sample-class, which the model itself draws"
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help=batch_size)
-    add_device(parser)
-    add_json(parser)
+    add_options(parser, "--device", "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Writes the texts, and prints how many they are."""
     names = ("split", "prefix_length", "length", "max_texts", "topk", "seed", "f2_decoding", "batch_size", "device")
-    options = select(arguments, *names)
-    print_result(generate_texts(open_model(arguments), arguments.data, arguments.output, **options), arguments.json)
+    options = select(arguments, "data", "output", *names)
+    print_result(generate_texts(open_model(arguments), **options), arguments.json)

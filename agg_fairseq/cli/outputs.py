@@ -24,11 +24,6 @@ BEGINNINGS = {
 """Patterns of how files begin that commands write, by what they are."""
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """`--json`."""
-    parser.add_argument("--json", metavar="FILE", help="also write all numbers to FILE")
-
-
 def add_output(parser: argparse.ArgumentParser, kind: str, help_text: str = "") -> None:
     """`-o`, the file that a command makes, of a kind of `BEGINNINGS`."""
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help=help_text or f"{kind} to write")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +22,8 @@ from .. import plots
 from ..checkpoints.fairseq_checkpoint import checkpoints_of_run
 from ..errors import UserError
 from ..files import atomic_write, read_json_object
-from .options import (
-    add_data,
-    add_groups,
-    add_inputs,
-    add_models,
-    add_train_text,
-    add_unused,
-    add_valid_split,
-    files_by_name,
-    models_by_name,
-    select,
-)
+from .options import add_inputs, add_models, add_options, files_by_name, models_by_name, select
 from .outputs import add_output
-
-
-def add_tokens(parser: argparse.ArgumentParser) -> None:
-    """`--words` of `similarity`, each a single token."""
-    words = "each a token, as dict.txt or tokenizer.json has it; for pieces that begin a word, without the mark"
-    parser.add_argument("--words", nargs="+", required=True, metavar="WORD", help=words)
-
 
 ENDINGS = (".png", ".svg", ".pdf")
 INPUTS = {
@@ -54,29 +36,36 @@ INPUTS = {
 """The kinds of inputs except MODEL, and their help."""
 NAMES = {"RUN": "that of its folder", "LOG": "that of its folder", "DATA": "its own"}
 """The default of --name, for inputs that have names; EVAL.json and METRICS.json contain names."""
-OF_GROUPS = (add_data, add_train_text, add_groups)
-OVER_UPDATES = (partial(add_data, required=True), add_groups)
-PICTURES = {
+OF_GROUPS = ("--data", "--train-text", "--groups")
+PICTURES: dict[str, tuple[Callable[..., plots.style.Figure], str, tuple[str, ...]]] = {
     "projection": (plots.projection, "MODEL", OF_GROUPS),
     "singular-values": (plots.singular_values, "MODEL", ()),
-    "isotropy": (plots.isotropy_over_updates, "RUN", OVER_UPDATES),
-    "inner-products": (plots.inner_products_over_updates, "RUN", OVER_UPDATES),
+    "isotropy": (plots.isotropy_over_updates, "RUN", ("--data", "--groups")),
+    "inner-products": (plots.inner_products_over_updates, "RUN", ("--data", "--groups")),
     "rare-tokens": (plots.rare_tokens, "LOG", ()),
-    "learning-curves": (plots.learning_curves, "LOG", (add_valid_split,)),
+    "learning-curves": (plots.learning_curves, "LOG", ("--valid-split",)),
     "alpha-sweep": (plots.alpha_sweep, "EVAL.json", ()),
-    "similarity": (plots.similarity, "MODEL", (*OF_GROUPS, add_tokens)),
-    "under-trained": (plots.under_trained, "MODEL", (*OF_GROUPS, add_unused)),
+    "similarity": (plots.similarity, "MODEL", (*OF_GROUPS, "--words")),
+    "under-trained": (plots.under_trained, "MODEL", (*OF_GROUPS, "--unused")),
     "frequencies": (plots.frequencies, "DATA", ()),
     "token-shares": (plots.token_shares, "METRICS.json", ()),
     "class-sweep": (plots.class_sweep, "METRICS.json", ()),
 }
-"""The function that draws each picture, what it is drawn from, and what adds its options."""
+"""The function that draws each picture, what it is drawn from, and its options."""
+CHANGES = {
+    ("RUN", "--data"): {"required": True},
+    ("MODEL", "--words"): {
+        "required": True,
+        "help": "each a token, as dict.txt or tokenizer.json has it, without mark",
+    },
+}
+"""How these options of pictures differ from those of other commands."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds a sub-command for each picture, described by the docstring of the function that draws it."""
     pictures = parser.add_subparsers(dest="picture", required=True, metavar="PICTURE")
-    for name, (function, metavar, adders) in PICTURES.items():
+    for name, (function, metavar, flags) in PICTURES.items():
         about = inspect.getdoc(function).partition("\n\nArgs:")[0]
         summary = about.partition("\n")[0]
         picture = pictures.add_parser(name, help=summary, description=about, formatter_class=parser.formatter_class)
@@ -86,8 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add_inputs(picture, metavar, INPUTS[metavar], NAMES[metavar])
         else:
             picture.add_argument("inputs", nargs="+", metavar=metavar, help=INPUTS[metavar])
-        for add in adders:
-            add(picture)
+        for flag in flags:
+            add_options(picture, flag, **CHANGES.get((metavar, flag), {}))
         add_output(picture, "picture", f"picture to write: {', '.join(ENDINGS)}")
 
 
@@ -103,7 +92,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def draw(arguments: argparse.Namespace) -> plots.style.Figure:
     """Draws the picture that the options ask for."""
-    function, kind, _ = PICTURES[arguments.picture]
+    function, kind, flags = PICTURES[arguments.picture]
     if kind == "MODEL":
         inputs: dict[str, Any] = models_by_name(arguments)
     elif kind in NAMES:
@@ -113,5 +102,4 @@ def draw(arguments: argparse.Namespace) -> plots.style.Figure:
     else:
         expected = f"a file of agg-fairseq {'eval-lm' if kind == 'EVAL.json' else 'text-metrics'} --json"
         inputs = {path: read_json_object(path, expected) for path in arguments.inputs}
-    names = ("data", "train_text", "groups", "words", "unused", "valid_split")
-    return function(inputs, **select(arguments, *(name for name in names if name in arguments)))
+    return function(inputs, **select(arguments, *(flag[2:].replace("-", "_") for flag in flags)))

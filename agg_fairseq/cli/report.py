@@ -1,16 +1,13 @@
 """Compares runs on one HTML page: settings, curves, all measures and pictures, and texts.
 
 The best checkpoint of each run is measured, or the last one where it has no best; and its `train.log` is read, that
-`fairseq-train --log-format json --log-file RUN/train.log` writes. For language models, the page has perplexity,
-isotropy, neighbors, continuations of the split's prefixes and their measures. For translation models, it has BLEU of
-logs of fairseq-generate and the similarity of aligned words, if these files are given. At the top, the page says what
-is better and what is worse in each model than in the baseline. Runs that differ by their seed alone are one model, with
-mean and standard deviation. What cannot be shown is listed at the end, with the reason. If the reason is an error, the
-page is written nevertheless, and the exit status is 2.
+`fairseq-train --log-format json --log-file RUN/train.log` writes. Translation models are compared by BLEU of logs of
+fairseq-generate and the similarity of aligned words, if these files are given. Runs that differ by their seed alone are
+one model, with mean and standard deviation. What cannot be shown is listed at the end, with the reason. If the reason
+is an error, the page is written nevertheless, and the exit status is 2.
 
-The HTML page contains all pictures. It needs no network, can be read on a phone, and can be printed. Results and
-generated texts are stored in a folder beside it, and are computed again only if a checkpoint, the data or an option has
-changed.
+The page contains all pictures, needs no network, and can be printed. Results and generated texts are stored in a folder
+beside it, and are computed again only if a checkpoint, the data or an option has changed.
 
     agg-fairseq report runs/mle runs/agg --data data-bin/wikitext-2 -o report.html
 """
@@ -19,45 +16,23 @@ import argparse
 from dataclasses import fields
 
 from ..report import ReportOptions, write_report
-from .options import (
-    add_data,
-    add_datasets,
-    add_device,
-    add_generation,
-    add_groups,
-    add_inputs,
-    add_split,
-    add_tokenizer,
-    add_translations,
-    add_valid_split,
-    add_words,
-    files_by_name,
-    select,
-    tokenizer_options,
-)
+from .options import GENERATION, TOKENIZER, add_inputs, add_options, files_by_name, select, tokenizer_options
 from .outputs import add_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The runs, and what the page shows of them."""
     add_inputs(parser, "RUN", "folders of runs, compared side by side")
-    add_data(parser, required=True)
-    add_split(parser, "split to evaluate and to continue")
+    add_options(parser, "--data", required=True)
+    add_options(parser, "--split")
     add_output(parser, "page", "page to write, .html")
     add = parser.add_argument
     add("--baseline", metavar="NAME", help="name of the run that the others are compared with (default: the first)")
-    add_valid_split(parser)
-    add_groups(parser, None)
-    block = "tokens per block for the perplexity (default: as in training)"
-    add("--tokens-per-sample", type=int, metavar="N", help=block)
-    add_words(parser)
-    add_datasets(parser)
-    add_tokenizer(parser)
-    add_generation(parser)
+    add_options(parser, "--valid-split")
+    add_options(parser, "--groups", default=None)
+    add_options(parser, "--tokens-per-sample", "--words", "--datasets", *TOKENIZER, *GENERATION)
     add("--translations", nargs="+", metavar="LOG", help="outputs of fairseq-generate, one for each RUN")
-    add_translations(parser)
-    add("--alignments", metavar="FILE", help="alignments of the training split, as align writes them, for AlignSim")
-    add_device(parser)
+    add_options(parser, "--reference", "--moses", "--alignments", "--device")
 
 
 def run(arguments: argparse.Namespace) -> None:

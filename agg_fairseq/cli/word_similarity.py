@@ -16,23 +16,22 @@ Reference: Yu et al. (2022), Table 6.
 import argparse
 
 from ..evaluation import word_similarity
-from .options import add_data, add_datasets, add_models, add_tokenizer, models_by_name, select, tokenizer_options
-from .outputs import add_json, print_result
+from .options import TOKENIZER, add_models, add_options, models_by_name, select, tokenizer_options
+from .outputs import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The models, the pairs of words, and how words are split."""
     add_models(parser)
-    add_data(parser)
-    add_datasets(parser, required=True)
-    add_tokenizer(parser)
+    add_options(parser, "--data")
+    add_options(parser, "--datasets", required=True)
+    add_options(parser, *TOKENIZER)
     as_published = (
-        "follow the released code of Yu et al. (2022), eval_emb.py: split words without the space before them (--bpe "
-        "gpt2), replace tokens that the dictionary lacks by <unk>, do not look words up in lower case, and keep all "
-        "pairs whose cosine is defined"
+        "follow the released code of Yu et al. (2022): split words without the space before them (--bpe gpt2), replace "
+        "tokens that the dictionary lacks by <unk>, and keep all pairs whose cosine is defined"
     )
     parser.add_argument("--as-published", action="store_true", help=as_published)
-    add_json(parser)
+    add_options(parser, "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -94,12 +94,13 @@ class BinarizedText:
         """How the models read the text."""
         if vocabulary.languages is not None:
             return [f"pairs:{'-'.join(vocabulary.languages)}"]
-        context, streams, cache = self.context_window, _carrying_state(models), self.cache
-        return [
-            *(f"tokens-per-sample:{self._length(models)}", f"break:{self.sample_break_mode}", f"context:{context}"),
-            *([f"state:carried({','.join(streams)})"] if streams else []),
-            *([] if cache is None else [f"cache:{cache.size},theta={cache.theta:g},lambda={cache.weight:g}"]),
-        ]
+        parts = [f"tokens-per-sample:{self._length(models)}", f"break:{self.sample_break_mode}"]
+        parts.append(f"context:{self.context_window}")
+        if streams := _carrying_state(models):
+            parts.append(f"state:carried({','.join(streams)})")
+        if self.cache is not None:
+            parts.append(f"cache:{self.cache.size},theta={self.cache.theta:g},lambda={self.cache.weight:g}")
+        return parts
 
     def score(
         self, models: Mapping[str, Checkpoint], name: str, vocabulary: BinarizedVocabulary, device: torch.device
