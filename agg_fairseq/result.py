@@ -1,15 +1,15 @@
-"""What an evaluation returns: values by row and column, with the signature of all settings that affect them."""
+"""What an evaluation returns: values by row, measure and group, with all settings that affect them."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from . import __version__
-from .measures import Column, column, measure_of
+from .measures import MEASURES, Columns, Measure, column_titles
 
 Row = str | tuple[str, ...]  # the name of a row, or several names
 UNDEFINED = "—"  # what a table shows for None
@@ -70,7 +70,9 @@ class SeedValues:
             unit: follows the mean.
         """
         if not self.numbers:
-            return " / ".join(dict.fromkeys(UNDEFINED if one is None else str(one) for one in self.of_seed.values()))
+            return " / ".join(
+                dict.fromkeys(UNDEFINED if value is None else str(value) for value in self.of_seed.values())
+            )
         mean, deviation = self.mean, self.deviation
         text = f"{mean:{sign},}{unit}" if isinstance(mean, int) else f"{mean:{sign},.{digits}f}{unit}"
         if deviation or (deviation is not None and sign):  # a value that is the same for all seeds has none
@@ -78,8 +80,10 @@ class SeedValues:
         return text if len(self.numbers) == len(self.of_seed) else f"{text} (n = {len(self.numbers)})"
 
 
-Value = float | int | str | None | SeedValues
-"""A number or a text; None where a measure is not defined; in an aggregate, the values of all seeds."""
+Value = float | int | str | None  # a number or a text; None where a measure is not defined
+SCHEMA = 1
+"""Version of `Result.json`, which docs/evaluation.md describes. Raise it, and `evaluation.cache.REVISION`, if a name or
+a unit changes."""
 
 
 @dataclass(frozen=True)
@@ -87,177 +91,128 @@ class Result:
     """The result of an evaluation.
 
     Args:
-        columns: of the values.
-        rows: by the name of what was measured, or by several names, one for each of `labels`; a value per column, not
-            rounded, in the column's unit.
-        signature: every setting that affects a number, as `name:value|name:value|…|version:…`.
-        details: all that was measured, of which the table shows a part: what `json` returns beside the signature. Its
-            units are those that the function documents; they need not be those of the columns.
+        rows: by the name of what was measured, or by several names, one for each of `labels`. A row has the values of
+            `MEASURES` by their names, not rounded: one value, or a mapping of values by key, such as the frequency
+            group. It may also have what belongs to it and is no measure, such as its path or a list of texts.
+        columns: what the table shows.
+        settings: every setting that affects a number; a text, a number, True for a setting that is only named in the
+            signature, or None for one that does not apply.
+        facts: what belongs to no row, such as the sizes of the frequency groups.
         labels: titles of the columns that name the rows.
+        version: of the package that measured it.
 
     Example:
-        >>> result = Result.of({"mle": {"PPL total": 169.04}}, "split:test")
-        >>> result["mle"]["PPL total"]
+        >>> rows = {"mle": {"perplexity": {"total": 169.04, "rare": 913.25}, "path": "runs/mle"}}
+        >>> result = Result(rows, {"perplexity": ["rare", "total"]}, {"split": "test"}, version="1")
+        >>> result.value("mle", "perplexity", "total")
         169.04
         >>> print(result.table())
-        |     | PPL total |
-        |-----|----------:|
-        | mle |    169.04 |
-        >>> seeds = Result.aggregate({1: result, 2: Result.of({"mle": {"PPL total": 171.0}}, "split:test")})
-        >>> seeds["mle"]["PPL total"].format(digits=1)
-        '170.0 ± 1.4'
+        |     | PPL rare | PPL total |
+        |-----|---------:|----------:|
+        | mle |   913.25 |    169.04 |
+        >>> result.signature
+        'split:test|version:1'
     """
 
-    columns: Sequence[Column]
-    rows: Mapping[Row, Sequence[Value]]
-    signature: str
-    details: Mapping[str, Any] = field(default_factory=dict)
-    labels: tuple[str, ...] = ("",)
+    rows: Mapping[Row, Mapping[str, Any]]
+    columns: Columns
+    settings: Mapping[str, str | float | None]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    labels: Sequence[str] = ("",)
+    version: str = __version__
 
-    @classmethod
-    def of(
-        cls,
-        rows: Mapping[Row, Mapping[str, Value]],
-        signature: str,
-        details: Mapping[str, Any] | None = None,
-        *,
-        units: Mapping[str, str] | None = None,
-        labels: tuple[str, ...] = ("",),
-    ) -> Result:
-        """A result whose columns are the titles in its rows, as `agg_fairseq.measures` declares them.
+    def __getitem__(self, row: Row) -> Mapping[str, Any]:
+        """The values of a row, and what else belongs to it."""
+        return self.rows[row]
 
-        Args:
-            rows: the values of each row by the titles of their columns; a row may lack some.
-            units: of the titles that are no measure's, such as those of data sets.
-        """
-        titles = dict.fromkeys(title for values in rows.values() for title in values)
-        columns = [column(title, (units or {}).get(title, "")) for title in titles]
-        return cls(
-            columns,
-            {row: [values.get(title) for title in titles] for row, values in rows.items()},
-            signature,
-            details or {},
-            labels,
-        )
+    def value(self, row: Row, measure: str, key: str = "") -> Value:
+        """A value of a row; None where it is not defined, or the row lacks it."""
+        value = self.rows[row].get(measure)
+        return (value or {}).get(key) if key else value
 
-    @classmethod
-    def aggregate(cls, by_seed: Mapping[Hashable, Result]) -> Result:
-        """The results of several seeds in one, with mean ± standard deviation in its table.
+    def shown(self, row: Row, measure: str, key: str = "") -> Value:
+        """The same, in the unit that tables show, such as percent."""
+        value = self.value(row, measure, key)
+        return value if value is None or isinstance(value, str) else value * MEASURES[measure].scale
 
-        Args:
-            by_seed: results with the same columns. A row that some of them lack has the numbers of the others, and
-                their number of seeds.
-
-        Returns:
-            Result: the rows of all; each value that is a number is a `SeedValues`, whose `change` to that of another
-            row is paired by seed. What is the same for all seeds and no number stays as it is. Signature: the distinct
-            ones in a line each. Details: those of each result, by seed.
-
-        Raises:
-            ValueError: the columns differ.
-        """
-        first = next(iter(by_seed.values()))
-        titles = [[column.title for column in result.columns] for result in by_seed.values()]
-        if any(one != titles[0] for one in titles):
-            raise ValueError(f"expected results with the same columns, got {titles}")
-        rows: dict[Row, list[Value]] = {}
-        for name in dict.fromkeys(row for result in by_seed.values() for row in result.rows):
-            rows[name] = []
-            for position in range(len(first.columns)):
-                values = {
-                    seed: result.rows[name][position] if name in result.rows else None
-                    for seed, result in by_seed.items()
-                }
-                cell, texts = SeedValues(values), {value for value in values.values() if value is not None}
-                rows[name].append(cell if cell.numbers or len(texts) > 1 else next(iter(texts), None))
-        signatures = dict.fromkeys(result.signature for result in by_seed.values())
-        details = {str(seed): result.details for seed, result in by_seed.items()}
-        return cls(first.columns, rows, "\n".join(signatures), details, first.labels)
-
-    def __getitem__(self, row: Row) -> dict[str, Any]:
-        """The values of a row by the titles of their columns."""
-        return dict(zip((column.title for column in self.columns), self.rows[row], strict=True))
-
-    def select(self, titles: Sequence[str]) -> Result:
-        """The same result with only the columns of these titles, in their order; those that it lacks are left out."""
-        numbers = {column.title: number for number, column in enumerate(self.columns)}
-        kept = [numbers[title] for title in titles if title in numbers]
-        rows = {row: [values[number] for number in kept] for row, values in self.rows.items()}
-        return replace(self, columns=[self.columns[number] for number in kept], rows=rows)
-
-    def table(self, *, transposed: bool = False) -> str:
-        """The values as a table in Markdown, rounded; `transposed`: a line for each column."""
-        lines = [[*self.labels, *(column.title for column in self.columns)]]
-        lines += [[*names, *cells] for names, cells in self.formatted()]
-        header, *rows = map(list, zip(*lines, strict=True)) if transposed else lines
-        return format_table(header, rows)
-
-    def formatted(self) -> list[tuple[tuple[str, ...], list[str | None]]]:
-        """The names of each row, and its values as the table shows them."""
-        return [
-            (
-                (row,) if isinstance(row, str) else row,
-                [format_value(value, column.digits) for value, column in zip(values, self.columns, strict=True)],
-            )
-            for row, values in self.rows.items()
+    @property
+    def signature(self) -> str:
+        """All settings and the version of the package, `name:value|name:value|…`."""
+        parts = [
+            name if value is True else f"{name}:{value}" for name, value in self.settings.items() if value is not None
         ]
+        return "|".join([*parts, f"version:{self.version}"])
+
+    def table(self, columns: Columns | None = None, *, transposed: bool = False) -> str:
+        """The values as a table in Markdown, rounded.
+
+        Args:
+            columns: those to show, of which the result may lack some; None: all.
+            transposed: a line for each column.
+        """
+        header, lines = self.formatted(columns)
+        if transposed:
+            header, *lines = map(list, zip(header, *lines, strict=True))
+        return format_table(header, lines)
+
+    def formatted(self, columns: Columns | None = None) -> tuple[list[str], list[list[str | None]]]:
+        """The titles of the columns, and the lines: the names of each row, and its values as the table shows them."""
+        titles = column_titles(self.columns)
+        pairs = [pair for pair in column_titles(columns or self.columns) if pair in titles]
+        lines = []
+        for row in self.rows:
+            cells = [format_value(self.shown(row, *pair), MEASURES[pair[0]].digits) for pair in pairs]
+            lines.append([*([row] if isinstance(row, str) else row), *cells])
+        return [*self.labels, *(titles[pair] for pair in pairs)], lines
 
     def json(self) -> dict[str, Any]:
-        """The signature and the details: what the commands write to --json."""
-        return {"signature": self.signature, **self.details}
-
-    def to_dict(self) -> dict[str, Any]:
-        """All of it, as plain values that `from_dict` takes back; not of an aggregate."""
-        rows = [[[row] if isinstance(row, str) else list(row), list(values)] for row, values in self.rows.items()]
-        columns = [asdict(column) for column in self.columns]
+        """All of it as plain values: what the commands write to --json, and what `from_json` reads."""
         return {
-            "columns": columns, "rows": rows, "signature": self.signature, "details": dict(self.details),
+            "signature": self.signature,
+            "schema": SCHEMA,
+            "version": self.version,
+            "settings": dict(self.settings),
+            "facts": dict(self.facts),
             "labels": list(self.labels),
-        }  # fmt: skip
+            "columns": {measure: list(keys) for measure, keys in self.columns.items()},
+            "rows": [{"name": row, **values} for row, values in self.rows.items()],
+        }
 
     @classmethod
-    def from_dict(cls, values: Any) -> Result:
-        """What `to_dict` returned.
+    def from_json(cls, values: Any) -> Result:
+        """What `json` returned.
 
         Raises:
             ValueError: it is something else.
         """
         try:
-            columns = [Column(**column) for column in values["columns"]]
-            rows = {names[0] if len(names) == 1 else tuple(names): list(cells) for names, cells in values["rows"]}
-            result = cls(columns, rows, values["signature"], dict(values["details"]), tuple(values["labels"]))
-            result.table()  # titles, digits and values are of the right kinds if it can be formatted
+            if values["schema"] != SCHEMA:
+                raise ValueError(f"the schema {values['schema']} instead of {SCHEMA}")
+            rows = {}
+            for row in values["rows"]:
+                name = row["name"]
+                rows[name if isinstance(name, str) else tuple(name)] = {key: row[key] for key in row if key != "name"}
+            result = cls(
+                rows, values["columns"], values["settings"], dict(values["facts"]), values["labels"], values["version"]
+            )
+            result.table()  # it can be formatted if names and values are of the right kinds
         except (LookupError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"expected what Result.to_dict returns ({error})") from error
+            raise ValueError(f"found {f'no {error}' if isinstance(error, LookupError) else error}") from error
         return result
-
-
-def signature(*parts: str | None) -> str:
-    """Settings in the form `name:value|name:value|…`, with the version of the package; None is left out."""
-    return "|".join([*(part for part in parts if part is not None), f"version:{__version__}"])
 
 
 def format_value(value: Value, digits: int) -> str | None:
     """A number with thousands separators, a float with a fixed number of decimals; a text and None as they are."""
-    if isinstance(value, SeedValues):
-        return value.format(digits)
     if value is None or isinstance(value, str):
         return value
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
-def format_change(change: SeedValues, column: Column) -> str | None:
-    """A change as a table shows it, with its sign, and in percent where `agg_fairseq.measures` says so; None without
-    numbers."""
+def format_change(change: SeedValues, measure: Measure) -> str | None:
+    """A change as tables show it, with its sign, in percent where the measure says so; None without numbers."""
     if not change.numbers:
         return None
-    return change.format(1, sign="+", unit="%") if is_relative(column) else change.format(column.digits, sign="+")
-
-
-def is_relative(column: Column) -> bool:
-    """Whether changes of a column are given in percent."""
-    measure = measure_of(column)
-    return measure is not None and measure.relative
+    return change.format(1, sign="+", unit="%") if measure.relative else change.format(measure.digits, sign="+")
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -24,9 +24,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.errors import UserError, fail
 from agg_fairseq.evaluation import PlainText, perplexity
-from agg_fairseq.evaluation.perplexity import COMPARED
 from agg_fairseq.integrations import label_counts
 from agg_fairseq.integrations.transformers import GatedLoss
+from agg_fairseq.measures import COMPARED
 
 DATA = Path(os.environ.get("AGG_DATA", "../shared/data")) / "wikitext-2"
 LAYERS, DIMENSION, HEADS = 2, 128, 4
@@ -90,7 +90,7 @@ def compare(options: argparse.Namespace) -> None:
         bpe.save(str(options.output / name / "tokenizer.json"))
     text = PlainText(files["test"], files["train"], tokens_per_sample=options.block)
     result = perplexity(open_models([options.output / name for name in methods]), text)
-    print(result.select(COMPARED).table())
+    print(result.table(COMPARED))
 
 
 def blocks(bpe: ByteLevelBPETokenizer, path: Path, size: int) -> list[dict[str, torch.Tensor]]:

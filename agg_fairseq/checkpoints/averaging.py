@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .. import __version__
 from ..errors import UserError
 from ..files import atomic_write, check_writable
-from ..result import Column, Result
+from ..result import Result
 from .fairseq_checkpoint import STATE_KEY, Checkpoint
 from .output_embedding import check_finite
 
@@ -33,8 +32,8 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
     `training_state=False`, or their optimizers' states stay in memory.
 
     Returns:
-        Result: a row per checkpoint, with its updates and its validation loss (in bits, as fairseq reports it; None
-        where it does not say). Details: `checkpoints`, for each `name`, `path`, `updates` and `validation_loss`.
+        Result: a row per checkpoint, with `updates`, `validation_loss` (in bits, as fairseq reports it; None where it
+        does not say), and beside these measures `path`.
     """
     check_writable(output, *(checkpoint.path for checkpoint in checkpoints.values()))
     models = {str(checkpoint): checkpoint.parameters for checkpoint in checkpoints.values()}
@@ -49,20 +48,14 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
     }
     state = {**first, "model": averaged, "extra_state": extra}
 
-    described = []
+    rows = {}
     for name, checkpoint in checkpoints.items():
         loss = (checkpoint.state.get("extra_state") or {}).get("val_loss")
         loss = None if loss is None else float(loss)
-        described.append(
-            {"name": name, "path": str(checkpoint), "updates": checkpoint.updates, "validation_loss": loss}
-        )
+        rows[name] = {"path": str(checkpoint), "updates": checkpoint.updates, "validation_loss": loss}
     atomic_write(output, lambda temporary: torch.save(state, temporary))
-    return Result(
-        columns=[Column("updates", digits=0), Column("validation loss", "bits", 3)],
-        rows={row["name"]: [row["updates"], row["validation_loss"]] for row in described},
-        signature=f"checkpoints:{len(checkpoints)}|mean:float64|version:{__version__}",
-        details={"checkpoints": described},
-    )
+    columns = {"updates": [""], "validation_loss": [""]}
+    return Result(rows, columns, {"checkpoints": len(checkpoints), "mean": "float64"})
 
 
 def last_checkpoints(folder: str | Path, last: int, by: str = "epoch") -> list[Path]:

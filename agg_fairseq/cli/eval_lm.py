@@ -28,8 +28,8 @@ from ..awd_lstm.continuous_cache import CacheOptions
 from ..checkpoints.opening import open_models
 from ..errors import UserError
 from ..evaluation import BinarizedText, PlainText, perplexity
-from ..evaluation.perplexity import COMPARED
 from ..evaluation.scoring import BREAK_MODES
+from ..measures import CALIBRATED, COMPARED
 from .options import add_inputs, add_options, select
 from .outputs import print_result
 
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
     fitted_on = None if arguments.calibrate is None else replace(text, **{field: arguments.calibrate})
     models = open_models(arguments.inputs, arguments.name)
     result = perplexity(models, text, calibrate=fitted_on, groups=arguments.groups, device=arguments.device)
-    print_result(result if arguments.full else result.select(COMPARED), arguments.json)
+    print_result(result, arguments.json, columns=None if arguments.full else {**COMPARED, **CALIBRATED})
 
 
 def _text(arguments: argparse.Namespace) -> BinarizedText | PlainText:

@@ -11,6 +11,7 @@ from ..errors import UserError
 from ..files import check_writable, write_json
 
 if TYPE_CHECKING:
+    from ..measures import Columns
     from ..result import Result
 
 BEGINNINGS = {
@@ -50,8 +51,8 @@ def check_outputs(arguments: argparse.Namespace) -> None:
                 raise UserError(f"--{option}: found {path}, a file that no command here wrote; name another")
 
 
-def print_result(result: Result, json: str | None, *, transposed: bool = False) -> None:
-    """Prints the table and the signature, and writes the numbers to the file `json`, if one is given."""
-    print(f"{result.table(transposed=transposed)}\n\n{result.signature}")
+def print_result(result: Result, json: str | None, *, columns: Columns | None = None, transposed: bool = False) -> None:
+    """Prints the table, all of it or some columns, and the signature; writes everything to the file `json` if given."""
+    print(f"{result.table(columns, transposed=transposed)}\n\n{result.signature}")
     if json is not None:
         write_json(json, result.json())

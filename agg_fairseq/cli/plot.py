@@ -22,6 +22,7 @@ from .. import plots
 from ..checkpoints.fairseq_checkpoint import checkpoints_of_run
 from ..errors import UserError
 from ..files import atomic_write, read_json_object
+from ..result import Result
 from .options import add_inputs, add_models, add_options, files_by_name, models_by_name, select
 from .outputs import add_output
 
@@ -101,5 +102,10 @@ def draw(arguments: argparse.Namespace) -> plots.style.Figure:
             inputs = {name: checkpoints_of_run(folder) for name, folder in inputs.items()}
     else:
         expected = f"a file of agg-fairseq {'eval-lm' if kind == 'EVAL.json' else 'text-metrics'} --json"
-        inputs = {path: read_json_object(path, expected) for path in arguments.inputs}
+        inputs = {}
+        for path in arguments.inputs:
+            try:
+                inputs[path] = Result.from_json(read_json_object(path, expected))
+            except ValueError as error:
+                raise UserError(f"{path}: {error}; expected {expected}") from error
     return function(inputs, **select(arguments, *(flag[2:].replace("-", "_") for flag in flags)))

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from ..errors import UserError, first_line
 from ..files import atomic_write, check_writable, open_file
 from ..metrics import LinkCounts
-from ..result import Result, signature
+from ..result import Result
 from .binarized import count_tokens, load_dictionary
 
 BLOCK_LINES = 2**17  # lines that are read at a time
@@ -204,8 +204,8 @@ def align_split(
         aligner_model: of eflomal: 1 (IBM model 1), 2 (HMM) or 3 (HMM with fertility).
 
     Returns:
-        Result: a single row, named by `output`, with the number of sentence pairs; the signature has all settings that
-        affect the links.
+        Result: a single row, named by `output`, with `sentence_pairs`, their number; the signature has all settings
+        that affect the links.
 
     Reference: Östling and Tiedemann (2016).
     """
@@ -246,11 +246,11 @@ def align_split(
                     file.write(" ".join(f"{s}-{t}" for s, t in sorted(links)) + "\n")
 
         atomic_write(output, write)
-    settings = signature(
-        f"aligner:eflomal-{importlib.metadata.version('eflomal')},no-seed",
-        f"model:{aligner_model}",
-        "symmetrized:grow-diag-final-and",
-        f"languages:{'-'.join(split.languages)}",
-        f"sentence-pairs:{len(split)}",
-    )
-    return Result.of({str(output): {"sentence pairs": len(split)}}, settings)
+    settings = {
+        "aligner": f"eflomal-{importlib.metadata.version('eflomal')},no-seed",
+        "model": aligner_model,
+        "symmetrized": "grow-diag-final-and",
+        "languages": "-".join(split.languages),
+        "sentence-pairs": len(split),
+    }
+    return Result({str(output): {"sentence_pairs": len(split)}}, {"sentence_pairs": [""]}, settings)

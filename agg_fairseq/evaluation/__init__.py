@@ -3,7 +3,6 @@
 docs/evaluation.md has examples.
 """
 
-from ..result import Column as Column
 from ..result import Result as Result
 from .align_sim import align_sim as align_sim
 from .bleu import bleu as bleu

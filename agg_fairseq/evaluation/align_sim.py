@@ -11,8 +11,8 @@ from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..data.alignments import load_parallel, read_links
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
-from ..result import Result, signature
-from .inputs import check_row_names, load_embedding_vocabulary, matrix_signature
+from ..result import Result
+from .inputs import check_row_names, load_embedding_vocabulary, matrix_setting
 
 ORTHOGONAL, LABELED = "orthogonal", "labeled tokens"  # the rows that are of no model
 
@@ -40,10 +40,9 @@ def align_sim(
         temperature: τ > 0, the factor of the cosines.
 
     Returns:
-        Result: a row per model; the row `orthogonal`, of embeddings that are all at right angles and know nothing; and
-        the row `labeled tokens`, their number. Details: `groups`, their sizes; `labelled` and `orthogonal`, these two
-        rows by group; and `checkpoints`, for each `name`, `path`, `matrix` and `align_sim` by group, None where no
-        token of a group was aligned.
+        Result: a row per model, with `align_sim` by group, None where no token of a group was aligned, and beside
+        it `path` and `matrix`; the row `orthogonal`, of embeddings that are all at right angles; and the row `labeled
+        tokens`, their number. Facts: `groups`, their sizes.
 
     Raises:
         UserError: the models have no joined dictionary; the name of a model is that of another row; an option is out of
@@ -68,32 +67,27 @@ def align_sim(
         source, target = target, source
     links = read_links(alignments, load_parallel(data, (source, target)))
 
-    details, rows = [], {}
+    rows = {}
     for name, model in models.items():
         embedding = model.output_embedding
         values = metrics.align_sim(embedding.weight, links, temperature=temperature)
-        rows[name] = metrics.group_means(values, members)
-        matrix = embedding.description
-        details.append({"name": name, "path": str(model), "matrix": matrix, "align_sim": rows[name]})
+        rows[name] = {
+            "path": str(model),
+            "matrix": embedding.description,
+            "align_sim": metrics.group_means(values, members),
+        }
     unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.tokens), temperature=temperature)
-    rows[ORTHOGONAL] = metrics.group_means(unrelated, members)
+    rows[ORTHOGONAL] = {"align_sim": metrics.group_means(unrelated, members)}
     group_of_labeled = members.of_token[links.tokens()]
-    rows[LABELED] = {name: int(group_of_labeled.eq(index).sum()) for index, name in enumerate(members.names)}
-    rows[LABELED]["total"] = len(group_of_labeled)
-    return Result.of(
-        {row: {f"AlignSim {group}": value for group, value in values.items()} for row, values in rows.items()},
-        signature(
-            f"matrix:{matrix_signature(models)}",
-            f"groups:{GROUPINGS[groups]},target-side",
-            f"temperature:{temperature:g}",
-            f"links:{int(links.count.sum())}",
-            f"pairs:{len(links.count)}",
-            "labels:symmetric",
-        ),
-        {
-            "groups": members.sizes(),
-            "labelled": rows[LABELED],  # spelled as in files of version 0.1.0
-            "orthogonal": rows[ORTHOGONAL],
-            "checkpoints": details,
-        },
-    )
+    labeled = {group: int(group_of_labeled.eq(index).sum()) for index, group in enumerate(members.names)}
+    rows[LABELED] = {"align_sim": {**labeled, "total": len(group_of_labeled)}}
+    settings = {
+        "matrix": matrix_setting(models),
+        "groups": GROUPINGS[groups],
+        "frequencies": "target-side",
+        "temperature": f"{temperature:g}",
+        "links": int(links.count.sum()),
+        "pairs": len(links.count),
+        "labels": "symmetric",
+    }
+    return Result(rows, {"align_sim": (*members.names, "total")}, settings, {"groups": members.sizes()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
 
@@ -13,11 +13,15 @@ from tqdm import tqdm
 from ..errors import UserError
 from ..files import read_lines
 from ..metrics import Bleu, corpus_bleu, tokenized_bleu
-from ..result import Result, signature
+from ..result import Result
 from .fairseq_logs import Translations, read_translations
 from .inputs import first_difference
 
 SUBWORD = re.compile(r"@@(?: |$)|▁")
+COLUMNS = (
+    "bleu", "bleu_brevity_penalty", "bleu_ratio", "sacrebleu", "sacrebleu_brevity_penalty", "sacrebleu_ratio",
+    "sentences",
+)  # fmt: skip
 SUBWORD_SHARE = 0.05  # text is taken for sub-words if more than this share of its lines has some
 
 
@@ -32,9 +36,9 @@ def bleu(logs: Mapping[str, str | Path], *, reference: str | Path | None = None,
             as they are.
 
     Returns:
-        Result: a row per log with both scores (0 to 100), their brevity penalties and the ratios of the lengths of
-        hypotheses and references. Details: `reference`; and `files`, for each `name`, `path`, `sentences`, and `bleu`
-        and `sacrebleu` with the attributes of `metrics.Bleu`, None where a score is undefined.
+        Result: a row per log with `bleu` and `sacrebleu` (0 to 100), for each of the two the other attributes of
+        `metrics.Bleu`, such as `bleu_brevity_penalty`, None where a score is undefined, `sentences` and `path`. Facts:
+        `reference`.
 
     Raises:
         UserError: a log or the reference cannot be read or lacks sentences; the logs are of different splits; the text
@@ -53,31 +57,20 @@ def bleu(logs: Mapping[str, str | Path], *, reference: str | Path | None = None,
                 f"{first.path}; expected the same split, tokenized in the same way; score the two by themselves"
             )
     references = None if reference is None else read_reference(reference, first)
-    rows, details = {}, []
-    settings = [f"sentences:{len(first.references)}"]
+    rows, settings = {}, {"sentences": len(first.references)}
     for name, log in tqdm(translations.items(), desc="scoring", unit="log", disable=None, leave=False):
         of_tokens, of_text = _score(log, references, moses)
-        rows[name] = {
-            **dict(zip(("BLEU", "BP", "ratio"), _shown(of_tokens), strict=True)),
-            **dict(zip(("sacreBLEU", "sacreBLEU BP", "sacreBLEU ratio"), _shown(of_text), strict=True)),
-            "sentences": len(log.references),
-        }
-        found = {"bleu": of_tokens and asdict(of_tokens), "sacrebleu": of_text and asdict(of_text)}
-        details.append({"name": name, "path": str(logs[name]), "sentences": len(log.references), **found})
+        rows[name] = {"path": str(logs[name]), "sentences": len(log.references)}
+        for measure, bleu_of_log in (("bleu", of_tokens), ("sacrebleu", of_text)):
+            parts = asdict(bleu_of_log) if bleu_of_log else dict.fromkeys(field.name for field in fields(Bleu))
+            rows[name] |= {measure: parts.pop("score"), **{f"{measure}_{part}": parts[part] for part in parts}}
         if of_tokens:
-            settings.append(f"bleu:compounds-split,[{of_tokens.signature}]")
+            settings["bleu"] = f"compounds-split,[{of_tokens.signature}]"
         if of_text:
             text = "as-generated" if moses is None else f"sacremoses-{metadata.version('sacremoses')}-{moses}"
-            settings.append(f"sacrebleu:{text},[{of_text.signature}]")
-    return Result.of(
-        rows,
-        signature(*dict.fromkeys(settings)),
-        {"reference": None if reference is None else str(reference), "files": details},
-    )
-
-
-def _shown(found: Bleu | None) -> tuple[float | None, float | None, float | None]:
-    return (found.score, found.brevity_penalty, found.ratio) if found else (None, None, None)
+            settings["sacrebleu"] = f"{text},[{of_text.signature}]"
+    facts = {"reference": None if reference is None else str(reference)}
+    return Result(rows, dict.fromkeys(COLUMNS, [""]), settings, facts)
 
 
 def read_reference(path: str | Path, log: Translations) -> list[str]:

@@ -13,7 +13,7 @@ from ..files import atomic_write, check_writable
 from ..functional import log_unigram
 from ..metrics import NextTokenStatistics
 from ..metrics.groups import GROUPS
-from ..result import Result, Row, Value, signature
+from ..result import Result
 from .inputs import find_device
 from .scoring import BinarizedText
 
@@ -44,8 +44,8 @@ def calibrate(
         device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
 
     Returns:
-        Result: the perplexity of the split by group, in total, and E/O, of the model as it was and calibrated. Details:
-        `offsets` by group, in nats; and `as it was` and `calibrated`, the values of these rows.
+        Result: the rows `as it was` and `calibrated`, with `perplexity` and `expected_over_observed` of the split by
+        group. Facts: `offsets` by group, in nats.
 
     Reference: none; a measure of our own (docs/which-cure.md).
     """
@@ -79,14 +79,19 @@ def calibrate(
     state = sibling_state(model, parent, WITH_BIAS.get(parent, parent), parameters, unigram_bias="learned")
     atomic_write(output, lambda temporary: torch.save(state, temporary))
 
-    rows: dict[Row, dict[str, Value]] = {}
-    for name, perplexity, ratios in (
-        ("as it was", before.perplexity(), before.expected_over_observed()),
-        ("calibrated", after.calibrated_perplexity(), after.calibrated_expected_over_observed()),
-    ):
-        rows[name] = {f"PPL {group}": perplexity[group] for group in (*GROUPS, "total")} | {"E/O rare": ratios["rare"]}
-    return Result.of(
+    rows = {
+        "as it was": {
+            "perplexity": before.perplexity(),
+            "expected_over_observed": before.expected_over_observed(),
+        },
+        "calibrated": {
+            "perplexity": after.calibrated_perplexity(),
+            "expected_over_observed": after.calibrated_expected_over_observed(),
+        },
+    }
+    return Result(
         rows,
-        signature(f"fitted-on:{split}", f"targets:{before.tokens}", *text.signature(models, vocabulary)),
-        {"offsets": dict(zip(GROUPS, offsets.tolist(), strict=True)), **rows},
+        {"perplexity": (*GROUPS, "total"), "expected_over_observed": ["rare"]},
+        {"fitted-on": split, "targets": before.tokens, **text.settings(models, vocabulary)},
+        {"offsets": dict(zip(GROUPS, offsets.tolist(), strict=True))},
     )

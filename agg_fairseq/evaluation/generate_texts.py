@@ -17,7 +17,7 @@ from ..checkpoints.output_embedding import check_finite
 from ..data.binarized import load_dictionary
 from ..errors import UserError, first_line
 from ..files import atomic_write, check_writable
-from ..result import Result, signature
+from ..result import Result
 from .inputs import check_split, find_device
 
 
@@ -57,8 +57,8 @@ def generate_texts(
         device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
 
     Returns:
-        Result: a single row, named by `output`. Details: `path` of the checkpoint, `texts`, `generated_tokens`, and
-        `unused_tokens`, those of the split that are in no block.
+        Result: a single row, named by `output`, with `texts`, `generated_tokens`, `unused_tokens`, those of the split
+        that are in no block, and beside the measures the `path` of the checkpoint.
 
     Raises:
         UserError: the checkpoint is no language model over the dictionary of `data`, is diverged, or has too few
@@ -125,22 +125,25 @@ def generate_texts(
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
     atomic_write(output, write)
-    generated, unused = len(blocks) * length, tokens - blocks.numel()
     used_decoding = f2_decoding or model.model_options.get("f2_decoding")
-    return Result.of(
-        {str(output): {"texts": len(blocks), "generated": generated, "unused": unused}},
-        signature(
-            f"split:{split}",
-            f"texts:{len(blocks)}",
-            f"prefix:{prefix_length}",
-            f"length:{length}",
-            f"decoding:{'greedy' if topk is None else f'top-k={topk}'}",
-            f"f2-decoding:{used_decoding}" if used_decoding else None,
-            f"seed:{seed}",
-            f"batch-size:{batch_size}" if used_decoding == "sample-class" else None,  # drawn by the model
-        ),
-        {"path": str(model), "texts": len(blocks), "generated_tokens": generated, "unused_tokens": unused},
-    )
+    row = {
+        "path": str(model),
+        "texts": len(blocks),
+        "generated_tokens": len(blocks) * length,
+        "unused_tokens": tokens - blocks.numel(),
+    }
+    settings = {
+        "split": split,
+        "texts": len(blocks),
+        "prefix": prefix_length,
+        "length": length,
+        "decoding": "greedy" if topk is None else f"top-k={topk}",
+        "f2-decoding": used_decoding or None,
+        "seed": seed,
+        "batch-size": batch_size if used_decoding == "sample-class" else None,  # drawn by the model
+    }
+    columns = dict.fromkeys(("texts", "generated_tokens", "unused_tokens"), [""])
+    return Result({str(output): row}, columns, settings)
 
 
 def _blocks(task: Any, data: str | Path, split: str, size: int, max_texts: int | None) -> tuple[Tensor, int]:

@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..functional import least_beta2, rare_tokens
 from ..metrics.groups import GROUPS
 from ..names import unique_names
-from ..result import Result, Row, Value, signature
+from ..result import Result
 
 
 def group_shares(
@@ -39,9 +39,8 @@ def group_shares(
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Returns:
-        Result: a row per group, for all tokens, and `rarest …`: its types, the fewest and the most occurrences of one,
-        its share of the tokens of each text, and with `tokens_per_update` in how many updates a type occurs once, and
-        the least β₂ (`least_beta2`). Details: `groups`, their sizes; `rows`.
+        Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`, `target_share` by
+        split, and with `tokens_per_update` also `updates_per_occurrence` and `least_beta2`.
 
     Raises:
         UserError: `data` is a text and there is no tokenizer, or the reverse; a file is missing or damaged; an option
@@ -79,24 +78,28 @@ def group_shares(
     rarest = rare_tokens(frequencies, 1, rare_fraction=rare_fraction, never_rare=never_rare).nonzero().squeeze(1)
     members[f"rarest {100 * rare_fraction:g}%"] = rarest
 
-    rows: dict[Row, dict[str, Value]] = {}
+    rows = {}
     for name, tokens in members.items():
         of_group = frequencies[tokens]
-        row: dict[str, Value] = {"types": len(tokens)}
-        row |= {"fewest": int(of_group.min()), "most": int(of_group.max())} if len(tokens) else {}
-        row |= {f"{split} (%)": 100 * (one[tokens].sum() / one.sum()).item() for split, one in counts.items()}
+        row = rows[name] = {
+            "types": len(tokens),
+            "fewest": int(of_group.min()) if len(tokens) else None,
+            "most": int(of_group.max()) if len(tokens) else None,
+            "target_share": {
+                split: (in_split[tokens].sum() / in_split.sum()).item() for split, in_split in counts.items()
+            },
+        }
         if tokens_per_update is not None:
             per_update = tokens_per_update * of_group.sum().item() / frequencies.sum().item() / max(1, len(tokens))
-            row["updates per occurrence"] = 1 / per_update if per_update else None
-            row["least β₂ of Adam"] = least_beta2(1 / per_update) if per_update else None
-        rows[name] = row
-    return Result.of(
-        rows,
-        signature(
-            f"counted-in:{'train' if tokenizer is None else Path(data).name}",
-            f"tokens:{int(frequencies.sum())}",
-            None if tokens_per_update is None else f"tokens-per-update:{tokens_per_update}",
-            f"groups:{GROUPINGS[groups]}",
-        ),
-        {"groups": {name: len(tokens) for name, tokens in members.items()}, "rows": rows},
-    )
+            row["updates_per_occurrence"] = 1 / per_update if per_update else None
+            row["least_beta2"] = least_beta2(1 / per_update) if per_update else None
+    settings = {
+        "counted-in": "train" if tokenizer is None else Path(data).name,
+        "tokens": int(frequencies.sum()),
+        "tokens-per-update": tokens_per_update,
+        "groups": GROUPINGS[groups],
+    }
+    columns = {"types": [""], "fewest": [""], "most": [""], "target_share": list(counts)}
+    if tokens_per_update is not None:
+        columns |= {"updates_per_occurrence": [""], "least_beta2": [""]}
+    return Result(rows, columns, settings)

@@ -94,16 +94,16 @@ def first_difference(ones: Sequence[Any], others: Sequence[Any]) -> int:
     return next((index for index, (one, other) in pairs if one != other), min(len(ones), len(others)))
 
 
-def matrix_signature(models: Mapping[str, EmbeddingSource]) -> str:
-    """The names of the output embeddings, each once, as signatures say them."""
+def matrix_setting(models: Mapping[str, EmbeddingSource]) -> str:
+    """The names of the output embeddings, each once, as a setting of a result."""
     return ",".join(dict.fromkeys(model.output_embedding.description for model in models.values()))
 
 
-def frequencies_signature(data: str | Path | None, train_text: str | Path | None, groups: str) -> list[str]:
-    """How groups were formed, as a part of a signature; nothing where there are none."""
+def frequency_settings(data: str | Path | None, train_text: str | Path | None, groups: str) -> dict[str, str | None]:
+    """How groups were formed, as settings of a result; none where there are no groups."""
     if data is None and train_text is None:
-        return []
-    return [f"groups:{GROUPINGS[groups]}", *([] if train_text is None else [f"counted-in:{Path(train_text).name}"])]
+        return {}
+    return {"groups": GROUPINGS[groups], "counted-in": None if train_text is None else Path(train_text).name}
 
 
 def check_split(data: str | Path, dictionary: Any, split: str) -> None:

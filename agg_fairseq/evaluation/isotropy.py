@@ -13,14 +13,16 @@ from .. import metrics
 from ..checkpoints.opening import EmbeddingSource
 from ..errors import UserError
 from ..metrics.groups import GROUPS
-from ..result import Result, signature
-from .inputs import frequencies_signature, load_embedding_vocabulary, matrix_signature
+from ..result import Result
+from .inputs import frequency_settings, load_embedding_vocabulary, matrix_setting
 
-COLUMNS = (*GROUPS, "total")
-BY_GROUP = {"I(W)": "isotropy", "I(W−μ)": "isotropy_centered", "IsoScore": "isoscore"}
-"""The fields of `metrics.Geometry` that the table has for each group, by their titles."""
-TOTALS = {"S(W)": "mean_cosine", "S(W−μ)": "mean_cosine_centered", "mean share": "mean_share"}
-"""Those that it has for the whole matrix."""
+ALL = (*GROUPS, "total")  # the keys of what is measured by group
+COLUMNS = {
+    **dict.fromkeys(("isotropy", "isotropy_centered", "isoscore"), ALL),
+    **dict.fromkeys(("mean_cosine", "mean_cosine_centered", "mean_share"), ["total"]),
+    **dict.fromkeys(("isotropy_both_signs", "rare_frequent_cosine"), [""]),
+    "singular_value": ("σ2", "σ10", "median σ", "smallest σ"),
+}
 
 
 def isotropy(
@@ -44,11 +46,10 @@ def isotropy(
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Returns:
-        Result: a row per model. Details: `groups`, their sizes or None; `checkpoints`, for each `name`, `path`,
-        `matrix`, `rows` (V), `geometry` as of `geometry_by_group`, `isotropy` by group, `isotropy_both_signs`,
-        `mean_cosine`, `rare_frequent_cosine` (the mean cosine between a rare and a frequent embedding) and
-        `singular_values` (D, largest first, divided by the largest). A number is None if it needs a group that is empty
-        or not known.
+        Result: a row per model, with the fields of `metrics.Geometry` by group as of `geometry_by_group`,
+        `isotropy_both_signs`, `rare_frequent_cosine`, `singular_value` (those of the table), and beside the measures
+        `path`, `matrix`, `rows` (V) and `singular_values` (D, largest first, divided by the largest). A number is None
+        if it needs a group that is empty or not known. Facts: `groups`, their sizes or None.
 
     Raises:
         UserError: a model has no output embedding, or one of zeros; with `data` or `train_text`, as
@@ -63,59 +64,47 @@ def isotropy(
     else:
         by_frequency = load_embedding_vocabulary(models, data, train_text).groups(groups)
         sizes, members = by_frequency.sizes(), {group: by_frequency.members(group) for group in GROUPS}
-    details, rows = [], {}
+    rows = {}
     for name, model in tqdm(models.items(), desc="isotropy", unit="checkpoint", disable=None, leave=False):
         embedding = model.output_embedding
         weight = embedding.weight
         if not weight.any():
             raise UserError(f"{model}: found only zeros in {embedding.name}; expected a trained model")
-        geometry = geometry_by_group(weight, members)
         ends = [weight[members.get(group, [])] for group in ("rare", "frequent")]
         cosine = metrics.mean_cosine_between(*ends)
         singular_values = metrics.singular_values(weight).tolist()
-        found = {
+        dimensions = len(singular_values)
+        shown = {"σ2": 1, "σ10": 9, "median σ": dimensions // 2, "smallest σ": dimensions - 1}
+        rows[name] = {
             "path": str(model),
             "matrix": embedding.description,
             "rows": len(weight),
-            "geometry": geometry,
-            "isotropy": {column: geometry[column]["isotropy"] for column in COLUMNS},
+            **geometry_by_group(weight, members),
             "isotropy_both_signs": metrics.isotropy(weight, both_signs=True),
-            "mean_cosine": geometry["total"]["mean_cosine"],
             "rare_frequent_cosine": None if math.isnan(cosine) else cosine,
+            "singular_value": {key: singular_values[at] if at < dimensions else None for key, at in shown.items()},
             "singular_values": singular_values,
         }
-        details.append({"name": name, **found})
-        shown = {"σ2": 1, "σ10": 9, "median σ": len(singular_values) // 2, "smallest σ": len(singular_values) - 1}
-        rows[name] = {
-            **{f"{title} {group}": geometry[group][field] for title, field in BY_GROUP.items() for group in COLUMNS},
-            **{title: geometry["total"][field] for title, field in TOTALS.items()},
-            "I(W) ±": found["isotropy_both_signs"],
-            "cos(rare, frequent)": found["rare_frequent_cosine"],
-            **{title: dict(enumerate(singular_values)).get(index) for title, index in shown.items()},
-        }
-    sizes_of_rows = dict.fromkeys(str(one["rows"]) for one in details)
-    return Result.of(
-        rows,
-        signature(
-            f"matrix:{matrix_signature(models)}",
-            f"rows:{','.join(sizes_of_rows)},specials-included",
-            "isotropy:eigenvectors-of-WtW,float64",
-            *frequencies_signature(data, train_text, groups),
-        ),
-        {"groups": sizes, "checkpoints": details},
-    )
+    settings = {
+        "matrix": matrix_setting(models),
+        "rows": ",".join(dict.fromkeys(str(row["rows"]) for row in rows.values())) + ",specials-included",
+        "isotropy": "eigenvectors-of-WtW,float64",
+        **frequency_settings(data, train_text, groups),
+    }
+    return Result(rows, COLUMNS, settings, {"groups": sizes})
 
 
 def geometry_by_group(weight: Tensor, members: Mapping[str, Tensor]) -> dict[str, dict[str, float | None]]:
-    """`metrics.geometry` of the rows (V, D) of each group, centered at the mean row of all, and of all as `total`.
+    """The fields of `metrics.geometry`, each by group, for the rows (V, D) of the group, and as `total` for all rows.
 
-    For each of `COLUMNS`, of which `members` may lack groups, the fields of `metrics.Geometry`; None where one is not
-    defined, as those of no rows.
+    All are centered at the mean row of `weight`. None where one is not defined, as for a group without rows, or one
+    that `members` lacks.
     """
-    center, found = metrics.mean_row(weight), {}
-    for column in COLUMNS:
-        rows = weight if column == "total" else weight[members[column]] if column in members else weight[:0]
+    center = metrics.mean_row(weight)
+    fields: dict[str, dict[str, float | None]] = {field: dict.fromkeys(ALL) for field in metrics.Geometry._fields}
+    for group in ALL:
+        rows = weight if group == "total" else weight[members[group]] if group in members else weight[:0]
         measured = metrics.geometry(rows, center=center)._asdict() if len(rows) else {}
-        values = {name: measured.get(name, math.nan) for name in metrics.Geometry._fields}
-        found[column] = {name: None if math.isnan(value) else value for name, value in values.items()}
-    return found
+        for field, value in measured.items():
+            fields[field][group] = None if math.isnan(value) else value
+    return fields

@@ -13,8 +13,8 @@ from ..data.subwords import WORDS, TokenizerOptions, WordTokenizer, word_starts
 from ..data.vocabulary import Vocabulary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, nearest_neighbors, word_vectors
-from ..result import Result, signature
-from .inputs import frequencies_signature, load_embedding_vocabulary, matrix_signature
+from ..result import Result
+from .inputs import frequency_settings, load_embedding_vocabulary, matrix_setting
 
 MARK = "†"  # follows a rare token in the table
 CHOSEN = 3  # how many rare words are shown if none are asked for
@@ -52,10 +52,10 @@ def neighbors(
         tokenizer: how words are split into tokens of the dictionary; models of transformers have one of their own.
 
     Returns:
-        Result: a row per word and model, with the neighbors and their cosines as texts; † marks rare tokens.
-        Details: `groups`, their sizes or None; and `words`, for each `word`, its `tokens`, and for each of
-        `checkpoints` its `name`, `path` and `neighbors`. A token has `token`, `readable`, `index`, `count` (in the
-        training text) and `group`, None where they are not known; a neighbor has its `cosine` too.
+        Result: a row per word and model, with `neighbor`, the neighbors and their cosines as texts by rank; †
+        marks rare tokens. Beside it a row has `word`, its `tokens`, the `path` of the model and `neighbors`. A
+        token has `token`, `readable`, `index`, `count` (in the training text) and `group`, None where they are not
+        known; a neighbor has its `cosine` too. Facts: `groups`, their sizes or None.
 
     Raises:
         NoWord: no words are given and there is none to choose.
@@ -102,7 +102,8 @@ def neighbors(
                 raise UserError(f"{model}: found only zeros as an embedding of {word!r}; leave it out")
         found[name] = nearest_neighbors(weight, vectors, topk, excluded)
 
-    details, rows = [], {}
+    ranks = [str(rank) for rank in range(1, topk + 1)]
+    rows = {}
     for number, (word, tokens) in enumerate(tokens_of.items()):
         described = [describe(index) for index in tokens]
         title = " ".join(map(show, described))
@@ -110,27 +111,23 @@ def neighbors(
             title = f"{word} (mean of {title})"
         elif any(title == row[0] for row in rows):  # two words that the tokenizer makes the same token of
             title = f"{word} ({title})"
-        of_checkpoints = []
         for name, model in models.items():
             near = [{"cosine": cosine, **describe(index)} for index, cosine in found[name][number]]
-            of_checkpoints.append({"name": name, "path": str(model), "neighbors": near})
             cells = [f"{show(token)} ({token['cosine']:.2f})" for token in near]
-            rows[title, name] = {str(rank): dict(enumerate(cells, 1)).get(rank) for rank in range(1, topk + 1)}
-        details.append({"word": word, "tokens": described, "checkpoints": of_checkpoints})
-    return Result.of(
-        rows,
-        signature(
-            f"matrix:{matrix_signature(models)}",
-            f"bpe:{word_tokenizer.kind}",
-            "word:mean-of-tokens",
-            "cosine",
-            "neighbors:all-but-own,special-and-filling-tokens",
-            *frequencies_signature(data, train_text, groups),
-            None if members is None else f"{MARK}:rare",
-        ),
-        {"groups": members and members.sizes(), "words": details},
-        labels=("", "checkpoint"),
-    )
+            rows[title, name] = {
+                "neighbor": dict(zip(ranks, cells, strict=False)),
+                "word": word, "tokens": described, "path": str(model), "neighbors": near,
+            }  # fmt: skip
+    settings = {
+        "matrix": matrix_setting(models),
+        "bpe": word_tokenizer.kind,
+        "word": "mean-of-tokens",
+        "cosine": True,
+        "neighbors": "all-but-own,special-and-filling-tokens",
+        **frequency_settings(data, train_text, groups),
+        MARK: None if members is None else "rare",
+    }
+    return Result(rows, {"neighbor": ranks}, settings, {"groups": members and members.sizes()}, ("", "checkpoint"))
 
 
 def _look_up(words: Sequence[str], word_tokenizer: WordTokenizer, vocabulary: Vocabulary) -> dict[str, list[int]]:

@@ -8,22 +8,14 @@ from typing import Any
 from ..checkpoints import Checkpoint, EmbeddingSource
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
-from ..metrics import Geometry, NextTokenStatistics
+from ..measures import CALIBRATED, NEXT_TOKENS
+from ..metrics import NextTokenStatistics
 from ..metrics.groups import GROUPS
 from ..names import HUMAN
-from ..result import Result, Row, Value, signature
-from .inputs import check_row_names, find_device, matrix_signature
-from .isotropy import COLUMNS, geometry_by_group
+from ..result import Result
+from .inputs import check_row_names, find_device, matrix_setting
+from .isotropy import geometry_by_group
 from .scoring import Text
-
-TOTALS = {
-    "S(W)": "mean_cosine", "I(W−μ)": "isotropy_centered", "mean share": "mean_share", "IsoScore": "isoscore",
-}  # fmt: skip
-"""Columns of the whole embedding, and the fields of `metrics.Geometry` that they show."""
-CALIBRATED = (*(f"calibrated PPL {column}" for column in ("total", "rare")), "calibrated E/O rare")
-COMPARED = ("PPL total", *(f"PPL within {group}" for group in GROUPS), "E/O rare", "IsoScore", *CALIBRATED)
-"""The columns by which models are compared. The others are changed by a constant on the logits of a group, by a shift
-of all embeddings, or are of a kind that only some tables of the papers have."""
 
 
 def perplexity(
@@ -48,12 +40,12 @@ def perplexity(
         device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
 
     Returns:
-        Result: a row per model, and the row `human` with the distinct targets and the E/O of the training frequencies.
-        Details: `groups`, their sizes; `targets`, those scored, by group; `human_uniq`; `frequencies_over_observed`;
-        and `checkpoints`, for each `name`, `path`, `embedding`, `perplexity`, `group_perplexity`, `within_perplexity`,
-        `uniq`, `expected_over_observed` and `isotropy` by group, `geometry` as of `geometry_by_group`, `mean_cosine`,
-        `tokens` (targets scored), `criterion` (the options that it was trained with), and with `calibrate` also
-        `offsets` (nats), `calibrated_perplexity` and `calibrated_expected_over_observed` by group.
+        Result: a row per model, with `perplexity`, `group_perplexity`, `within_perplexity`, `unique_predictions`,
+        `expected_over_observed` and the fields of `metrics.Geometry` by group, and with `calibrate` also
+        `calibrated_perplexity` and `calibrated_expected_over_observed`; beside the measures `path`, `matrix`, `tokens`
+        (targets scored), `criterion` (the options that it was trained with), and `offsets` by group (nats). The row
+        `human` has the distinct targets and the E/O of the training frequencies. Facts: `groups`, their sizes, and
+        `targets`, those scored, by group.
 
     Raises:
         UserError: the models cannot read the text, or not in the same way; an option is out of its range; the offsets
@@ -75,8 +67,7 @@ def perplexity(
     for part in dict.fromkeys([text, calibrate or text]):
         part.check(vocabulary)
 
-    evaluated: list[dict[str, Any]] = []
-    rows: dict[Row, dict[str, Value]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for name, model in models.items():
         offsets = None
         if calibrate is not None:
@@ -89,57 +80,36 @@ def perplexity(
         chunks = text.score(models, name, vocabulary, torch_device)
         statistics = NextTokenStatistics.of(chunks, members, offsets=offsets)
         embedding = model.output_embedding if name in with_matrix else None
-        geometry = {column: dict.fromkeys(Geometry._fields) for column in COLUMNS}
-        if embedding is not None:
-            geometry = geometry_by_group(embedding.weight, {group: members.members(group) for group in GROUPS})
-        values: dict[str, Any] = {
+        row = rows[name] = {
             "path": str(model),
-            "embedding": None if embedding is None else embedding.description,
+            "matrix": None if embedding is None else embedding.description,
+            "tokens": statistics.tokens,
+            "criterion": model.criterion_options if isinstance(model, Checkpoint) else {},
             "perplexity": statistics.perplexity(),
             "group_perplexity": statistics.group_perplexity(),
             "within_perplexity": statistics.within_perplexity(),
-            "uniq": statistics.unique_predictions(),
+            "unique_predictions": statistics.unique_predictions(),
             "expected_over_observed": statistics.expected_over_observed(),
-            "geometry": geometry,
-            "isotropy": {column: geometry[column]["isotropy"] for column in COLUMNS},
-            "mean_cosine": geometry["total"]["mean_cosine"],
-            "tokens": statistics.tokens,
-            "criterion": model.criterion_options if isinstance(model, Checkpoint) else {},
         }
-        titles = {
-            "PPL": "perplexity", "PPL group": "group_perplexity", "PPL within": "within_perplexity", "Uniq": "uniq",
-            "I(W)": "isotropy",
-        }  # fmt: skip
-        row = {f"{title} {column}": values[measure][column] for title, measure in titles.items() for column in COLUMNS}
-        row |= {title: geometry["total"][measure] for title, measure in TOTALS.items()}
-        row["E/O rare"] = values["expected_over_observed"]["rare"]
+        if embedding is not None:
+            row |= geometry_by_group(embedding.weight, {group: members.members(group) for group in GROUPS})
         if offsets is not None:
-            values["offsets"] = dict(zip(GROUPS, offsets.tolist(), strict=True))
-            values["calibrated_perplexity"] = statistics.calibrated_perplexity()
-            values["calibrated_expected_over_observed"] = statistics.calibrated_expected_over_observed()
-            row |= {f"calibrated PPL {column}": values["calibrated_perplexity"][column] for column in ("total", "rare")}
-            row["calibrated E/O rare"] = values["calibrated_expected_over_observed"]["rare"]
-        evaluated.append({"name": name, **values})
-        rows[name] = row
-    human, targets = statistics.unique_targets(), statistics.targets()  # the same with each model
-    reference = statistics.frequencies_over_observed(vocabulary.counts)
-    rows[HUMAN] = {f"Uniq {column}": human[column] for column in COLUMNS} | {"E/O rare": reference["rare"]}
+            row["offsets"] = dict(zip(GROUPS, offsets.tolist(), strict=True))
+            row["calibrated_perplexity"] = statistics.calibrated_perplexity()
+            row["calibrated_expected_over_observed"] = statistics.calibrated_expected_over_observed()
+    rows[HUMAN] = {  # the same with each model
+        "unique_predictions": statistics.unique_targets(),
+        "expected_over_observed": statistics.frequencies_over_observed(vocabulary.counts),
+    }
+    targets = statistics.targets()
     shares = ",".join(f"{group}={targets[group] / targets['total']:.1%}" for group in GROUPS)
-    return Result.of(
-        rows,
-        signature(
-            f"split:{text.name}",
-            f"targets:{targets['total']},{shares}",
-            *text.signature(models, vocabulary),
-            None if calibrate is None else f"calibrated-on:{calibrate.name}",
-            f"groups:{GROUPINGS[groups]}",
-            f"isotropy:eigenvectors-of-WtW,all-rows,{matrix_signature(with_matrix)}",
-        ),
-        {
-            "groups": members.sizes(),
-            "targets": targets,
-            "human_uniq": human,
-            "frequencies_over_observed": reference,
-            "checkpoints": evaluated,
-        },
-    )
+    settings = {
+        "split": text.name,
+        "targets": f"{targets['total']},{shares}",
+        **text.settings(models, vocabulary),
+        "calibrated-on": None if calibrate is None else calibrate.name,
+        "groups": GROUPINGS[groups],
+        "isotropy": f"eigenvectors-of-WtW,all-rows,{matrix_setting(with_matrix)}",
+    }
+    columns = NEXT_TOKENS if calibrate is None else {**NEXT_TOKENS, **CALIBRATED}
+    return Result(rows, columns, settings, {"groups": members.sizes(), "targets": targets})

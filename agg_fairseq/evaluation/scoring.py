@@ -51,7 +51,7 @@ class BinarizedText:
 
     @property
     def name(self) -> str:
-        """Of the text, as signatures say it."""
+        """Of the text, as settings name it."""
         return self.split
 
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> BinarizedVocabulary:
@@ -90,17 +90,20 @@ class BinarizedText:
             dictionary = load_dictionary(self.data, f"dict.{source}.txt")
             check_split(self.data, dictionary, f"{file.removesuffix(target)}{source}")
 
-    def signature(self, models: Mapping[str, Checkpoint], vocabulary: BinarizedVocabulary) -> list[str]:
+    def settings(
+        self, models: Mapping[str, Checkpoint], vocabulary: BinarizedVocabulary
+    ) -> dict[str, str | int | None]:
         """How the models read the text."""
         if vocabulary.languages is not None:
-            return [f"pairs:{'-'.join(vocabulary.languages)}"]
-        parts = [f"tokens-per-sample:{self._length(models)}", f"break:{self.sample_break_mode}"]
-        parts.append(f"context:{self.context_window}")
-        if streams := _carrying_state(models):
-            parts.append(f"state:carried({','.join(streams)})")
-        if self.cache is not None:
-            parts.append(f"cache:{self.cache.size},theta={self.cache.theta:g},lambda={self.cache.weight:g}")
-        return parts
+            return {"pairs": "-".join(vocabulary.languages)}
+        streams, cache = _carrying_state(models), self.cache
+        return {
+            "tokens-per-sample": self._length(models),
+            "break": self.sample_break_mode,
+            "context": self.context_window,
+            "state": f"carried({','.join(streams)})" if streams else None,
+            "cache": None if cache is None else f"{cache.size},theta={cache.theta:g},lambda={cache.weight:g}",
+        }
 
     def score(
         self, models: Mapping[str, Checkpoint], name: str, vocabulary: BinarizedVocabulary, device: torch.device
@@ -220,7 +223,7 @@ class PlainText:
 
     @property
     def name(self) -> str:
-        """Of the file, as signatures say it."""
+        """Of the file, as settings name it."""
         return Path(self.text).name
 
     @property
@@ -238,9 +241,9 @@ class PlainText:
         if len(self._tokens(vocabulary)) < 2:
             raise UserError(f"{self.text}: found fewer than 2 tokens; expected a text to score")
 
-    def signature(self, models: Mapping[str, PretrainedModel], vocabulary: TokenizerVocabulary) -> list[str]:
+    def settings(self, models: Mapping[str, PretrainedModel], vocabulary: TokenizerVocabulary) -> dict[str, str | int]:
         """How the models read the text."""
-        return [f"tokens-per-sample:{self._length(models)}", f"counted-in:{Path(self._counted_in).name}"]
+        return {"tokens-per-sample": self._length(models), "counted-in": Path(self._counted_in).name}
 
     @torch.no_grad()
     def score(

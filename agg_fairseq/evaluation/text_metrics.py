@@ -19,11 +19,16 @@ from ..metrics.diversity import OFTEN, SHORTEST_PHRASE
 from ..metrics.groups import MASS_GROUPS, MASS_PERCENT
 from ..metrics.ngrams import ABSENT
 from ..names import HUMAN
-from ..result import Result, signature
+from ..result import Result
 from .inputs import check_row_names, first_difference
 
 FIELDS = ("prefix", "continuation", "reference")
 MAX_ORDER = 3
+ORDERS = ("1", "2", "3")
+COLUMNS = {
+    "kld": [""], "ms_jaccard": ORDERS, "self_bleu": ORDERS, "distinct": ORDERS, "repetition": [""],
+    "unique_tokens": [""],
+}  # fmt: skip
 
 Texts = list[list[str]]  # the tokens of each text
 
@@ -38,9 +43,9 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
             and very rare tokens; None: no shares.
 
     Returns:
-        Result: a row per file, and the row `human`; all but KLD and Uniq × 100. Details: `groups`, their sizes or None;
-        `human`; and `files`, for each `name` and `path`. Both have `tokens`, `kld` in nats, `ms_jaccard`, `self_bleu`
-        and `distinct` for n = 1, 2, 3, `repetition`, `uniq` and `shares`, not × 100; None where undefined.
+        Result: a row per file, and the row `human`, with `kld` in nats, `ms_jaccard`, `self_bleu` and `distinct` by n =
+        "1", "2", "3", `repetition`, `unique_tokens` and `token_share` by group, None where undefined; beside the
+        measures `tokens`, their number, and `path`. Facts: `groups`, their sizes or None.
 
     Raises:
         UserError: a file cannot be read, has no text or a line of another form; the references differ; a file is named
@@ -57,39 +62,22 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         groups = metrics.frequency_mass_groups(torch.cat([count_tokens(data, dictionary), unseen]))
         shares = partial(_shares, dictionary=dictionary, groups=groups)
         sizes = {**groups.sizes(), MASS_GROUPS[-1]: groups.sizes()[MASS_GROUPS[-1]] - 1}  # without that entry
-    measured, rows = {}, {}
+    rows = {}
     everything = {**continuations, HUMAN: references}
     for name, of_row in tqdm(everything.items(), desc="measuring", unit="file", disable=None, leave=False):
-        found = measured[name] = _measure(of_row, None if name == HUMAN else references, shares)
-        by_order = {"MSJ": found["ms_jaccard"], "SB": found["self_bleu"], "Dist": found["distinct"]}
-        percents = {
-            f"{title}-{order}": None if values is None else values[order - 1]
-            for title, values in by_order.items()
-            for order in range(1, MAX_ORDER + 1)
-        } | {"Rep (%)": found["repetition"]}
-        of_groups = {f"{group} (%)": (found["shares"] or {}).get(group) for group in groups.names} if groups else {}
-        rows[name] = {
-            "KLD": found["kld"], **_times_100(percents), "Uniq": found["uniq"], **_times_100(of_groups)
-        }  # fmt: skip
-    files = [{"name": name, "path": str(path), **measured[name]} for name, path in texts.items()]
-    return Result.of(
-        rows,
-        signature(
-            f"texts:{len(references)}",
-            f"tokens:{measured[HUMAN]['tokens']}",
-            "self-bleu:method1,closest",
-            "ms-jaccard:counts-per-text,unpadded",
-            f"kld:{ABSENT:g},nats",
-            "distinct:per-token",
-            f"rep:most-repeated,{SHORTEST_PHRASE}-or-more-tokens-or-over-{OFTEN}-times",
-            f"groups:{'/'.join(f'{percent}%' for percent in MASS_PERCENT)}-of-mass" if groups else None,
-        ),
-        {"groups": sizes, "human": measured[HUMAN], "files": files},
-    )
-
-
-def _times_100(values: Mapping[str, float | None]) -> dict[str, float | None]:
-    return {title: None if value is None else 100.0 * value for title, value in values.items()}
+        rows[name] = _measure(of_row, None if name == HUMAN else references, shares)
+        rows[name]["path"] = None if name == HUMAN else str(texts[name])
+    settings = {
+        "texts": len(references),
+        "tokens": rows[HUMAN]["tokens"],
+        "self-bleu": "method1,closest",
+        "ms-jaccard": "counts-per-text,unpadded",
+        "kld": f"{ABSENT:g},nats",
+        "distinct": "per-token",
+        "rep": f"most-repeated,{SHORTEST_PHRASE}-or-more-tokens-or-over-{OFTEN}-times",
+        "groups": f"{'/'.join(f'{percent}%' for percent in MASS_PERCENT)}-of-mass" if groups else None,
+    }
+    return Result(rows, {**COLUMNS, "token_share": groups.names if groups else []}, settings, {"groups": sizes})
 
 
 def _read_sides(paths: Mapping[str, str | Path]) -> tuple[dict[str, Texts], Texts]:
@@ -117,15 +105,16 @@ def _measure(
     """The measures of one row; without references, those of the human texts."""
     tokens = [any(texts), any(references or [])]
     jaccard = metrics.ms_jaccard(texts, references, MAX_ORDER) if references and any(tokens) else None
+    self_bleu = metrics.self_bleu(texts, MAX_ORDER) if len(texts) > 1 else None
     return {
         "tokens": sum(map(len, texts)),
         "kld": metrics.kl_divergence(texts, references) if references and all(tokens) else None,
-        "ms_jaccard": jaccard,
-        "self_bleu": metrics.self_bleu(texts, MAX_ORDER) if len(texts) > 1 else None,
-        "distinct": metrics.distinct(texts, MAX_ORDER),
+        "ms_jaccard": jaccard and dict(zip(ORDERS, jaccard, strict=True)),
+        "self_bleu": self_bleu and dict(zip(ORDERS, self_bleu, strict=True)),
+        "distinct": dict(zip(ORDERS, metrics.distinct(texts, MAX_ORDER), strict=True)),
         "repetition": metrics.repetition(texts),
-        "uniq": metrics.unique_tokens(texts),
-        "shares": None if shares is None else shares(texts),
+        "unique_tokens": metrics.unique_tokens(texts),
+        "token_share": None if shares is None else shares(texts),
     }
 
 

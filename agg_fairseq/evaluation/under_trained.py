@@ -12,14 +12,15 @@ from ..checkpoints.opening import EmbeddingSource
 from ..checkpoints.transformers_model import PretrainedModel
 from ..data.subwords import WORDS, TokenizerOptions, escaped
 from ..errors import UserError
-from ..result import Result, signature
-from .inputs import frequencies_signature, load_embedding_vocabulary, matrix_signature
+from ..result import Result
+from .inputs import frequency_settings, load_embedding_vocabulary, matrix_setting
 
-INDICATORS = DISTANCE, NORM = "distance", "norm"
+DISTANCE, NORM = "distance", "norm"
 """What tells under-trained tokens: the distance of the row to those of unused tokens, or the norm of the input row."""
 ALIKE = 0.5
 """Unused rows with a larger median distance to one another were not pushed the same way: they are where they began.
 The expected distance is 1 for independent random directions, and 0 for equal ones; this is the middle."""
+COLUMNS = ("indicator", "known_unused", "threshold", "threshold_reason", "others", "below", "below_share")
 FEWEST = 3  # unused tokens that must be known for them to set the threshold
 SHARE = 0.02  # the share of the vocabulary that is taken otherwise, as Land and Bartolo (2024) do
 CAUTION = (
@@ -57,11 +58,11 @@ def under_trained(
         tokenizer: that the data of checkpoints of fairseq-train was encoded with, so that tokens can be read.
 
     Returns:
-        Result: a row per model. Details: `groups`, their sizes or None; and `models`, for each `name`, `path`,
-        `indicator`, `matrix`, `unused` (rows), `threshold`, `below` (how many tokens, known unused ones left out) and
-        `tokens`, all of them, the worst first, each with `id`, `token`, `readable`, `norm` (of the input embedding),
-        `distance` (None without known unused tokens), `count`, `group` (None where they are not known), `unused` and
-        `below`.
+        Result: a row per model, with `indicator`, `known_unused`, `threshold`, `threshold_reason`, `others` (tokens
+        that are not known to be unused), and `below` and `below_share` of them; beside the measures `path`, `matrix`,
+        `unused` (rows) and `tokens`, all of them, the worst first, each with `id`, `token`, `readable`, `norm` (of the
+        input embedding), `distance` (None without known unused tokens), `count`, `group` (None where they are not
+        known), `unused` and `below`. Facts: `groups`, their sizes or None.
 
     Raises:
         UserError: as `load_embedding_vocabulary`; a row of `unused` is not there; or no unused token is known, and the
@@ -79,7 +80,7 @@ def under_trained(
         byte_level = vocabulary.byte_level or tokenizer.kind == "gpt2"
         members = None if vocabulary.counts is None else vocabulary.groups(groups)
 
-    rows, details = {}, []
+    rows = {}
     for name, model in models.items():
         embedding = model.output_embedding
         size = len(embedding.saved)
@@ -127,32 +128,23 @@ def under_trained(
             )
         below, others = int((is_below & ~is_known).sum()), size - len(known)
         rows[name] = {
-            "indicator": chosen, "known unused": len(known), "threshold": limit, "threshold is": reason,
-            "tokens": others, "below": below, "below (%)": 100 * below / max(1, others),
+            "path": str(model), "matrix": embedding.description, "indicator": chosen, "known_unused": len(known),
+            "threshold": limit, "threshold_reason": reason, "others": others, "below": below,
+            "below_share": below / max(1, others), "unused": known, "tokens": tokens,
         }  # fmt: skip
-        details.append(
-            {
-                "name": name, "path": str(model), "indicator": chosen, "matrix": embedding.description,
-                "unused": known, "threshold": limit, "below": below, "tokens": tokens,
-            }
-        )  # fmt: skip
-    return Result.of(
-        rows,
-        signature(
-            f"matrix:{matrix_signature(models)}",
-            f"unused:{'of-the-vocabulary' if unused is None else 'given'}",
-            *frequencies_signature(data, train_text, groups),
-        ),
-        {"groups": members and members.sizes(), "models": details},
-    )
+    settings = {
+        "matrix": matrix_setting(models),
+        "unused": "of-the-vocabulary" if unused is None else "given",
+        **frequency_settings(data, train_text, groups),
+    }
+    return Result(rows, dict.fromkeys(COLUMNS, [""]), settings, {"groups": members and members.sizes()})
 
 
 def worst_tokens(result: Result, count: int) -> Result:
     """The first tokens of each model in what `under_trained` returned, those that are known to be unused left out."""
     rows = {}
-    for model in result.details["models"]:
-        for token in [one for one in model["tokens"] if not one["unused"]][:count]:
-            shown = {title: token[title] for title in (NORM, DISTANCE, "count", "group")}
-            shown["below"] = "yes" if token["below"] else "no"
-            rows[model["name"], str(token["id"]), token["readable"]] = shown
-    return Result.of(rows, result.signature, labels=("", "id", "token"))
+    for name, row in result.rows.items():
+        for token in [token for token in row["tokens"] if not token["unused"]][:count]:
+            rows[name, str(token["id"]), token["readable"]] = {**token, "below": "yes" if token["below"] else "no"}
+    columns = dict.fromkeys((NORM, DISTANCE, "count", "group", "below"), [""])
+    return Result(rows, columns, result.settings, labels=("", "id", "token"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,10 +14,9 @@ from ..checkpoints.opening import EmbeddingSource
 from ..data.subwords import WORDS, TokenizerOptions, has_pieces
 from ..data.word_pairs import dataset_files, read_word_pairs
 from ..errors import UserError
-from ..measures import SPEARMAN
 from ..names import unique_names
-from ..result import Result, signature
-from .inputs import check_row_names, load_embedding_vocabulary, matrix_signature
+from ..result import Result
+from .inputs import check_row_names, load_embedding_vocabulary, matrix_setting
 
 PAIRS = "pairs"  # the row with the numbers of covered pairs
 
@@ -47,10 +46,10 @@ def word_similarity(
             defined.
 
     Returns:
-        Result: a row per model with the correlation × 100 for each data set, None where fewer than two pairs are
-        covered or all cosines or scores are the same; then the row `pairs`, how many are covered, as texts `4/7`: one
-        row for all models, or one for each if they differ. Details: `pairs`, the size of each data set; and
-        `checkpoints`, for each `name`, `path` and for each of `datasets` `spearman` (−1 to 1) and `covered`.
+        Result: a row per model with `spearman` (−1 to 1) by data set, None where fewer than two pairs are covered
+        or all cosines or scores are the same, `covered` by data set, and `path`; then the row `pairs`, how many are
+        covered, as texts `4/7`: one row for all models, or one for each if they differ. Facts: `pairs`, the size
+        of each data set.
 
     Raises:
         UserError: a data set is missing or damaged; scipy is missing; the name of a model is that of another row; as
@@ -82,34 +81,35 @@ def word_similarity(
         return word_tokenizer.indices(word) or word_tokenizer.indices(word.lower())
 
     tokens_of = {name: [[tokens(pair[side]) for pair in pairs] for side in (0, 1)] for name, pairs in pairs_of.items()}
-    details, rows, covered = [], {}, {}
+    rows, covered = {}, {}
     progress = tqdm(models.items(), desc="word similarity", unit="checkpoint", disable=None, leave=False)
     for name, model in progress:
         weight = model.output_embedding.weight
-        found = {key: metrics.word_similarity(weight, *tokens_of[key], scores_of[key]) for key in names}
-        of_datasets = {key: asdict(one) for key, one in found.items()}
-        details.append({"name": name, "path": str(model), "datasets": of_datasets})
-        rows[name] = {key: None if one.spearman is None else 100 * one.spearman for key, one in found.items()}
-        covered[name] = {key: f"{one.covered:,}/{len(pairs_of[key]):,}" for key, one in found.items()}
+        agreements = {key: metrics.word_similarity(weight, *tokens_of[key], scores_of[key]) for key in names}
+        rows[name] = {
+            "path": str(model),
+            "spearman": {key: agreement.spearman for key, agreement in agreements.items()},
+            "covered": {key: agreement.covered for key, agreement in agreements.items()},
+        }
+        shown = {key: f"{agreements[key].covered:,}/{len(pairs):,}" for key, pairs in pairs_of.items()}
+        covered[name] = {"spearman": shown}
     first = next(iter(covered.values()))
     if all(row == first for row in covered.values()):
         rows[PAIRS] = first
     else:  # embeddings of zeros set the models apart
         rows.update({f"{PAIRS} of {name}": row for name, row in covered.items()})
-    return Result.of(
-        rows,
-        signature(
-            f"matrix:{matrix_signature(models)}",
-            f"datasets:{','.join(names)}",
-            f"bpe:{word_tokenizer.kind}",
-            "word:mean-of-tokens",
-            *(
-                ["split:without-space", "case:as-written", "missing-tokens:<unk>"]
-                if as_published
-                else ["case:as-written,else-lower", "uncovered-pairs:left-out"]
-            ),
-            "cosine,spearman",
+    settings = {
+        "matrix": matrix_setting(models),
+        "datasets": ",".join(names),
+        "bpe": word_tokenizer.kind,
+        "word": "mean-of-tokens",
+        **(
+            {"split": "without-space", "case": "as-written", "missing-tokens": "<unk>"}
+            if as_published
+            else {"case": "as-written,else-lower", "uncovered-pairs": "left-out"}
         ),
-        {"pairs": {name: len(pairs_of[name]) for name in names}, "checkpoints": details},
-        units=dict.fromkeys(names, SPEARMAN),
+        "cosine,spearman": True,
+    }
+    return Result(
+        rows, {"spearman": names}, settings, {"pairs": {name: len(pairs) for name, pairs in pairs_of.items()}}
     )

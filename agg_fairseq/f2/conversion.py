@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from .. import __version__
 from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..checkpoints.output_embedding import check_finite
 from ..data.binarized import training_counts
@@ -18,7 +17,7 @@ from ..errors import UserError, first_line
 from ..evaluation.inputs import find_device
 from ..files import atomic_write, check_writable
 from ..functional.loss_core import CHUNK_ELEMENTS
-from ..result import Column, Result
+from ..result import Result
 from .class_embeddings import (
     class_log_mass,
     fit_class_embeddings,
@@ -63,8 +62,8 @@ def convert_to_f2(
 
     Returns:
         Result: for the ordinary softmax, for the `mean` of each class's tokens, where the fit starts, and for the
-        `fitted` embeddings, the KL divergence from the softmax (nats) and the perplexity. Details: `sizes` of the
-        classes, `positions` that were measured, and `valid`, the `kl` and `nll` of each in nats per position.
+        `fitted` embeddings, `kl`, the KL divergence from the softmax, and `nll`, both in nats per position, and
+        `perplexity`. Facts: `sizes` of the classes, and `positions` that were measured.
 
     Reference: Choi et al. (2020), App. C.
     """
@@ -118,18 +117,18 @@ def convert_to_f2(
         state["args"].criterion = "f2_softmax"
     atomic_write(output, lambda temporary: torch.save(state, temporary))
 
+    for values in measured.values():
+        values["perplexity"] = {"total": torch.tensor(values["nll"], dtype=torch.float64).exp().item()}
     return Result(
-        columns=[Column("KL (nats)", "nats", 4), Column("PPL")],
-        rows={
-            "none: the ordinary softmax" if name == "softmax" else name: [
-                losses["kl"],
-                torch.tensor(losses["nll"], dtype=torch.float64).exp().item(),
-            ]
-            for name, losses in measured.items()
+        rows={"none: the ordinary softmax" if name == "softmax" else name: row for name, row in measured.items()},
+        columns={"kl": [""], "perplexity": ["total"]},
+        settings={
+            "classes": token_classes.number,
+            "assignment": f2_assignment,
+            "fitted-on": f"train,{fitted_on}",
+            "measured-on": f"valid,{measured_on}",
         },
-        signature=f"classes:{token_classes.number}|assignment:{f2_assignment}|fitted-on:train,{fitted_on}|"
-        f"measured-on:valid,{measured_on}|version:{__version__}",
-        details={"sizes": list(token_classes.sizes), "positions": measured_on, "valid": measured},
+        facts={"sizes": list(token_classes.sizes), "positions": measured_on},
         labels=("class embeddings",),
     )
 

@@ -189,17 +189,17 @@ def under_trained(
     Reference: Land and Bartolo (2024), Fig. 1.
     """
     result = evaluate(checkpoints, data, train_text=train_text, unused=unused, groups=groups)
-    models, names = result.details["models"], ("tokens",) if result.details["groups"] is None else GROUPS
-    figure, panels = style.new_panels(len(models), width=4.2, xlabel="indicator", ylabel="% of the tokens")
+    names = ("tokens",) if result.facts["groups"] is None else GROUPS
+    figure, panels = style.new_panels(len(result.rows), width=4.2, xlabel="indicator", ylabel="% of the tokens")
     ends: dict[str, float] = {}  # by indicator
-    for model in models:
-        values = torch.tensor([token[model["indicator"]] for token in model["tokens"]])
-        ends[model["indicator"]] = max(values.quantile(WITHIN).item(), ends.get(model["indicator"], 0))
-    for axis, model in zip(panels, models, strict=True):
-        indicator = model["indicator"]
+    for row in result.rows.values():
+        values = torch.tensor([token[row["indicator"]] for token in row["tokens"]])
+        ends[row["indicator"]] = max(values.quantile(WITHIN).item(), ends.get(row["indicator"], 0))
+    for axis, (model, row) in zip(panels, result.rows.items(), strict=True):
+        indicator = row["indicator"]
         end = ends[indicator]
         by_group: dict[str, list[float]] = {name: [] for name in (*names, "known to be unused")}
-        for token in model["tokens"]:
+        for token in row["tokens"]:
             name = "known to be unused" if token["unused"] else token["group"] or "tokens"
             if name in by_group:  # a special token is in no group
                 by_group[name].append(token[indicator])
@@ -208,6 +208,6 @@ def under_trained(
             if values:
                 shares = 100 * torch.tensor(values).clamp(max=end).histc(INTERVALS, 0, end) / len(values)
                 style.line(axis, index, centers, shares.tolist(), name, colors=style.RAMP)
-        axis.axvline(model["threshold"], color=style.REFERENCE, linewidth=0.8, label="threshold")
-        style.finish(axis, title=f"{model['name']}: {indicator}")
+        axis.axvline(row["threshold"], color=style.REFERENCE, linewidth=0.8, label="threshold")
+        style.finish(axis, title=f"{model}: {indicator}")
     return style.finish_figure(figure)

@@ -1,15 +1,10 @@
-"""Pictures of Results of evaluations: what a hyperparameter does, α or the number of classes, and shares of tokens.
-
-They are drawn from a `Result`, or from what a command wrote by --json.
-"""
+"""Pictures of Results of evaluations: what a hyperparameter does, α or the number of classes, and shares of tokens."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
 
 from ..errors import UserError
 from ..metrics.groups import MASS_GROUPS
@@ -17,10 +12,9 @@ from ..names import HUMAN
 from ..result import Result, SeedValues
 from . import style
 
-T = TypeVar("T")
-Row = Mapping[str, Any]  # what was measured of one model, with its `name`
-Evaluations = Mapping[str, Result | Mapping[str, Any]]
-"""Results of an evaluation, or the contents of its JSON files, by the names or paths that errors mention."""
+Evaluations = Mapping[str, Result]
+"""Results of an evaluation, by the names or paths that errors mention."""
+Columns = Sequence[tuple[str, str]]  # measures and their keys
 AGG_CURVE = "AGG"
 AGG_OPTIONS = {"agg_rare_fraction": "rare fraction", "agg_alpha": "α"}
 """The options that choose the rare group, and how the axis names them."""
@@ -46,43 +40,45 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
 
     Reference: Yu et al. (2022), Fig. 5.
     """
-    swept: dict[float, list[Row]] = {}  # by the value of the option
-    options, levels = set(), {}
-    with _reading(evaluations, "eval-lm"):
-        for row in _rows_of(evaluations, "checkpoints"):
-            if row["criterion"].get("_name") == "agg":
-                option = "agg_rare_fraction" if row["criterion"].get("agg_rare_fraction") else "agg_alpha"
-                options.add(option)
-                swept.setdefault(_number(row["criterion"][option]), []).append(row)
-            elif row["name"] == AGG_CURVE or row["name"] in levels:
-                raise _again(evaluations, row["name"], "eval-lm")
-            else:
-                levels[row["name"]] = row
+    panels = {"perplexity": "perplexity", "unique_predictions": "Uniq", "isotropy": "I(W)"}
+    columns = [(measure, group) for group in ("total", "rare") for measure in panels]
+    swept: dict[float, list[list[float]]] = {}  # for each value of the option, the values of each model by column
+    levels: dict[str, list[float]] = {}
+    options = set()
+    for name, result in _models(evaluations, columns, "eval-lm"):
+        values = _values(evaluations, result, name, columns)
+        criterion = result[name].get("criterion")
+        if isinstance(criterion, Mapping) and criterion.get("_name") == "agg":
+            option = "agg_rare_fraction" if criterion.get("agg_rare_fraction") else "agg_alpha"
+            if not isinstance(criterion.get(option), float | int):
+                raise UserError(f"{', '.join(evaluations)}: found no {option} of {name!r}; expected a number")
+            options.add(option)
+            swept.setdefault(criterion[option], []).append(values)
+        elif name == AGG_CURVE or name in levels:
+            raise _again(evaluations, name, "eval-lm")
+        else:
+            levels[name] = values
     if len(swept) < 2 or len(options) > 1:
         mixed = ", some with --agg-alpha and some with --agg-rare-fraction" if len(options) > 1 else ""
         raise UserError(
             f"{', '.join(evaluations)}: found {sum(map(len, swept.values()))} models of AGG{mixed}, number of "
             f"different values: {len(swept)}; expected two or more, all of one option"
         )
-    panels, lines = {"perplexity": "perplexity", "uniq": "Uniq", "isotropy": "I(W)"}, ("total", "rare")
-    figure, axes = style.new_figure(rows=len(lines), columns=len(panels), width=4.0, height=3.0, sharex=True)
-    places = [(key, title, line) for line in lines for key, title in panels.items()]
-    for axis, (key, title, line) in zip(axes.flat, places, strict=True):
-        with _reading(evaluations, "eval-lm"):
-            models = [SeedValues(dict(enumerate(_number(row[key][line]) for row in swept[x]))) for x in sorted(swept)]
-            heights = {name: _number(row[key][line]) for name, row in levels.items()}
+    figure, axes = style.new_figure(rows=2, columns=len(panels), width=4.0, height=3.0, sharex=True)
+    for number, (axis, (measure, group)) in enumerate(zip(axes.flat, columns, strict=True)):
+        models = [SeedValues(dict(enumerate(values[number] for values in swept[x]))) for x in sorted(swept)]
         # Where a model has no value, there is a gap.
-        means = [one.mean if len(one.numbers) == len(one.of_seed) else math.nan for one in models]
-        if any(len(one.of_seed) > 1 for one in models):
-            spread = [one.deviation or 0.0 for one in models]
+        means = [seeds.mean if len(seeds.numbers) == len(seeds.of_seed) else math.nan for seeds in models]
+        if any(len(seeds.of_seed) > 1 for seeds in models):
+            spread = [seeds.deviation or 0.0 for seeds in models]
             low, high = ([mean + sign * sd for mean, sd in zip(means, spread, strict=True)] for sign in (-1, 1))
             axis.fill_between(sorted(swept), low, high, color=style.COLORS[0], alpha=0.2, linewidth=0)
         style.line(axis, 0, sorted(swept), means, AGG_CURVE, marked=True)
-        for index, (name, height) in enumerate(heights.items()):
-            style.level(axis, index, height, name)
-        if key == "uniq":  # a number of tokens
+        for index, (name, values) in enumerate(levels.items()):
+            style.level(axis, index, values[number], name)
+        if measure == "unique_predictions":  # a number of tokens
             axis.yaxis.get_major_locator().set_params(integer=True)
-        style.finish(axis, title=f"{title}, {line}")
+        style.finish(axis, title=f"{panels[measure]}, {group}")
     for axis in axes[-1]:
         axis.set_xlabel(AGG_OPTIONS[next(iter(options))])
     return style.finish_figure(figure)
@@ -104,28 +100,26 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
 
     Reference: Choi et al. (2020), Fig. 3.
     """
-
-    def measures(row: Row) -> list[float]:
-        """Those of bigrams, the second of the orders from 1 on; in the order of the panels."""
-        bigrams = [row["ms_jaccard"] and row["ms_jaccard"][1], row["self_bleu"] and row["self_bleu"][1]]
-        return [*(100 * _number(one) for one in bigrams), _number(row["kld"])]
-
+    titles = {
+        ("ms_jaccard", "2"): "MS-Jaccard-2 × 100",
+        ("self_bleu", "2"): "Self-BLEU-2 × 100",
+        ("kld", ""): "KLD in nats",
+    }
     curves: dict[str, dict[int, list[float]]] = {curve: {} for curve in CLASS_CURVES}
     levels: dict[str, list[float]] = {}
-    models, human = _texts_of(evaluations, measures)
-    for name, found in models.items():
+    models, human = _texts(evaluations, list(titles))
+    for name, values in models.items():
         match = CLASS_MODEL.search(name)
         points, key = (curves[match[1]], int(match[2])) if match else (levels, name)
-        if key in points or key in (*CLASS_CURVES, HUMAN):
+        if key in points or key in CLASS_CURVES:
             raise _again(evaluations, name, "text-metrics")
-        points[key] = found
+        points[key] = values
     if min(map(len, curves.values())) < 2:
         found = " and ".join(f"{len(points)} models named …{curve}-N" for curve, points in curves.items())
         expected = "expected two or more of each, N their number of classes; see --name of text-metrics"
         raise UserError(f"{', '.join(evaluations)}: found {found}; {expected}")
     figure, axes = style.new_figure(columns=3, width=4.0, height=3.0)
-    titles = ("MS-Jaccard-2 × 100", "Self-BLEU-2 × 100", "KLD in nats")
-    for panel, (axis, title) in enumerate(zip(axes[0], titles, strict=True)):
+    for panel, (axis, title) in enumerate(zip(axes[0], titles.values(), strict=True)):
         for index, (curve, points) in enumerate(curves.items()):
             scores = [points[classes][panel] for classes in sorted(points)]
             style.line(axis, index, sorted(points), scores, curve, marked=True)
@@ -151,59 +145,48 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
 
     Reference: Choi et al. (2020), Fig. 2.
     """
-
-    def shares(row: Row) -> list[float]:
-        if not row.get("shares"):
-            raise UserError(f"{', '.join(evaluations)}: found no shares; run text-metrics with --data")
-        return [_number(row["shares"][group]) for group in MASS_GROUPS]
-
-    models, human = _texts_of(evaluations, shares)
+    models, human = _texts(evaluations, [("token_share", group) for group in MASS_GROUPS])
     figure, axes = style.new_figure(width=7.0)
     width = 0.8 / (len(models) + 1)  # 0.2 of the distance between two groups is left free
-    for index, (name, of_groups) in enumerate([*models.items(), (HUMAN, human)]):
-        places = [group + (index - len(models) / 2) * width for group in range(len(MASS_GROUPS))]
-        percentages = [100 * share for share in of_groups]
-        style.bars(axes[0][0], index if index < len(models) else None, places, percentages, width, name)
+    for index, (name, percentages) in enumerate([*models.items(), (HUMAN, human)]):
+        centers = [group + (index - len(models) / 2) * width for group in range(len(MASS_GROUPS))]
+        style.bars(axes[0][0], index if index < len(models) else None, centers, percentages, width, name)
     axes[0][0].set_xticks(range(len(MASS_GROUPS)), MASS_GROUPS)
     style.finish(axes[0][0], ylabel="% of tokens")
     return style.finish_figure(figure)
 
 
-def _number(value: float | None) -> float:
-    """A number; NaN for a measure that is not defined."""
-    if not isinstance(value, float | int | None):
-        raise TypeError(f"a {type(value).__name__} instead of a number")
-    return math.nan if value is None else value
+def _models(evaluations: Evaluations, columns: Columns, command: str) -> list[tuple[str, Result]]:
+    """The name and the result of each model; a model that is in several results with the same numbers counts once."""
+    models: list[tuple[str, Result]] = []
+    for path, result in evaluations.items():
+        missing = [measure for measure, key in columns if key not in result.columns.get(measure, ())]
+        missing += [f"row {HUMAN!r}"] if HUMAN not in result.rows else []
+        if missing:
+            option = " with --data" if missing[0] == "token_share" else ""
+            raise UserError(f"{path}: found no {missing[0]}; expected what {command} --json writes{option}")
+        names = [name for name in result.rows if name != HUMAN]
+        models += [(name, result) for name in names if all((name, result[name]) != (n, r[n]) for n, r in models)]
+    return models
 
 
-@contextlib.contextmanager
-def _reading(evaluations: Evaluations, command: str) -> Iterator[None]:
-    """Raises a UserError where the evaluations are not what a command writes."""
-    try:
-        yield
-    except (LookupError, TypeError, AttributeError) as error:
-        found = str(error) if isinstance(error, TypeError) else f"no {error}"
-        raise UserError(f"{', '.join(evaluations)}: found {found}; expected what {command} --json writes") from error
+def _values(evaluations: Evaluations, result: Result, name: str, columns: Columns) -> list[float]:
+    """The values of a row as tables show them; NaN for a measure that is not defined."""
+    values = [result.shown(name, measure, key) for measure, key in columns]
+    if any(isinstance(value, str) for value in values):
+        raise UserError(f"{', '.join(evaluations)}: found a text instead of a number in the row {name!r}")
+    return [math.nan if value is None else value for value in values]
 
 
-def _rows_of(evaluations: Evaluations, key: str) -> list[Row]:
-    """The models of all evaluations, those in the list `key` of the details, each once."""
-    found: list[Row] = []
-    for details in _details(evaluations):
-        found += [row for row in details[key] if row not in found]
-    return found
-
-
-def _texts_of(evaluations: Evaluations, read: Callable[[Row], T]) -> tuple[dict[str, T], T]:
-    """What `read` reads in evaluations of `text_metrics`: of each model, by its name, and of the human texts."""
-    models: dict[str, T] = {}
-    with _reading(evaluations, "text-metrics"):
-        for row in _rows_of(evaluations, "files"):
-            if row["name"] in models:
-                raise _again(evaluations, row["name"], "text-metrics")
-            models[row["name"]] = read(row)
-        human = [read(details[HUMAN]) for details in _details(evaluations)]
-    if len({repr(one) for one in human}) > 1:  # NaN is NaN
+def _texts(evaluations: Evaluations, columns: Columns) -> tuple[dict[str, list[float]], list[float]]:
+    """The values of each model by its name, and those of the human texts, in evaluations of `text_metrics`."""
+    models: dict[str, list[float]] = {}
+    for name, result in _models(evaluations, columns, "text-metrics"):
+        if name in models:
+            raise _again(evaluations, name, "text-metrics")
+        models[name] = _values(evaluations, result, name, columns)
+    human = [_values(evaluations, result, HUMAN, columns) for result in evaluations.values()]
+    if len({repr(values) for values in human}) > 1:  # NaN is NaN
         raise UserError(f"{', '.join(evaluations)}: found different human texts; expected texts of the same split")
     return models, human[0]
 
@@ -213,7 +196,3 @@ def _again(evaluations: Evaluations, name: str, command: str) -> UserError:
         f"{', '.join(evaluations)}: found the name {name!r} again; expected a name for each model; see --name of "
         f"{command}"
     )
-
-
-def _details(evaluations: Evaluations) -> list[Mapping[str, Any]]:
-    return [one.details if isinstance(one, Result) else one for one in evaluations.values()]

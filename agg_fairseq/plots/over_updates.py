@@ -90,7 +90,7 @@ def _embeddings_by_group(runs: Runs, data: str | Path, groups: str) -> Iterator[
             folder = checkpoints[0].path.parent if checkpoints else name
             raise UserError(
                 f"{folder}: found the checkpoints of {len(checkpoints)} update; expected two or more; train with "
-                "--save-interval-updates"
+                "--save-interval-updates N --keep-interval-updates -1"
             )
     vocabulary = load_vocabulary({name: checkpoints[0] for name, checkpoints in runs.items()}, data)
     members = {group: vocabulary.groups(groups).members(group) for group in GROUPS}

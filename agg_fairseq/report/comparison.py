@@ -10,20 +10,22 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..errors import UserError
-from ..measures import Column, Measure, measure_of
+from ..measures import MEASURES, Columns, Measure, column_titles
 from ..names import HUMAN
-from ..result import Result, SeedValues, Value, format_change, format_value, is_relative
+from ..result import Result, SeedValues, format_change, format_value
 from .page import Table, Term, Verdict
 from .runs import Run, settings_of
 
 NEARLY = 0.01
-"""A difference of less than this share of the baseline's value is not clear, if there is one seed of each model."""
+"""A difference of less than this share of the baseline's value is not clear, if there is one seed of each model; nor is
+one that tables would round to nothing, less than half a unit of the last decimal."""
 SEED = "--seed"  # the option in which the runs of one model differ
 BETTER, WORSE, SAME = "better", "worse", "same"
 RULE = (
-    f"A difference is clear if it is larger than {NEARLY:.0%} of the baseline's value (one seed of each model), or "
-    "than two standard errors (several seeds, whose differences are paired where both models have the same seeds). In "
-    "the tables, ▲ is better than the baseline, ▽ is worse, and the best value is bold."
+    f"A difference is clear if it is larger than {NEARLY:.0%} of the baseline's value and than half a unit of the last "
+    "decimal that is shown (one seed of each model), or than two standard errors (several seeds, whose differences are "
+    "paired where both models have the same seeds). In the tables, ▲ is better than the baseline, ▽ is worse, and the "
+    "best value is bold."
 )
 """What the words and marks of a comparison mean."""
 
@@ -31,8 +33,8 @@ RULE = (
 class Compared(NamedTuple):
     """What a table shows of a measure of a model."""
 
-    column: Column
-    value: SeedValues
+    measure: Measure
+    value: SeedValues  # in the unit of tables
     change: SeedValues | None = None  # from the baseline; None for the baseline itself
     verdict: str = ""  # `BETTER`, `WORSE` or `SAME`; empty if no direction is better, or for the baseline
     is_best: bool = False
@@ -40,14 +42,14 @@ class Compared(NamedTuple):
     @property
     def text(self) -> str | None:
         """Mean and deviation."""
-        return format_value(self.value, self.column.digits)
+        return self.value.format(self.measure.digits)
 
     @property
     def note(self) -> str:
         """The mean change with a minus sign as it is printed; the seeds' deviation is beside the value itself."""
         if self.change is None or not self.change.numbers:
             return ""
-        return str(format_change(SeedValues({"": self.change.mean}), self.column)).replace("-", "−")
+        return str(format_change(SeedValues({"": self.change.mean}), self.measure)).replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -98,67 +100,65 @@ class Comparison:
         notes += ["baseline"] if model == self.baseline and len(self.models) > 1 else []
         return f"{model} ({', '.join(notes)})" if notes else model
 
-    def compare(self, result: Result) -> list[tuple[Column, Measure | None, dict[str, Compared]]]:
-        """For each column of a result with a row per run: its measure if it is known, and the models with a number."""
-        by_seed: dict[str, dict[str, Sequence[Value]]] = {}
+    def compare(self, result: Result, measure: str, key: str) -> dict[str, Compared]:
+        """A measure of the models that have a number, from a result with a row per run."""
+        values = {}
         for model, runs in self.models.items():
-            for seed, run in runs.items():
-                if run in result.rows:
-                    by_seed.setdefault(seed, {})[model] = result.rows[run]
-        rows = Result.aggregate({seed: Result(result.columns, rows, "") for seed, rows in by_seed.items()}).rows
-        found = []
-        for number, column in enumerate(result.columns):
-            cells = {str(name): values[number] for name, values in rows.items()}
-            values = {name: cell for name, cell in cells.items() if isinstance(cell, SeedValues)}
-            human = result.rows[HUMAN][number] if HUMAN in result.rows else None
-            measure = measure_of(column)
-            distance = measure.distance(human if isinstance(human, float | int) else None) if measure else None
-            base, compared = values.get(self.baseline), {}
-            least = min(distance(value.mean) for value in values.values()) if distance and len(values) > 1 else None
-            for name, value in values.items():
-                change, verdict = None, ""
-                if measure and base is not None and name != self.baseline:
-                    change, verdict = _against(value, base, column, distance)
-                is_best = least is not None and distance(value.mean) == least
-                compared[name] = Compared(column, value, change, verdict, is_best)
-            found.append((column, measure, compared))
-        return found
+            of_seed = {seed: result.shown(run, measure, key) for seed, run in runs.items() if run in result.rows}
+            if SeedValues(of_seed).numbers:
+                values[model] = SeedValues(of_seed)
+        human = result.shown(HUMAN, measure, key) if HUMAN in result.rows else None
+        declared = MEASURES[measure]
+        distance = declared.distance(human if isinstance(human, float | int) else None)
+        least = min(distance(value.mean) for value in values.values()) if distance and len(values) > 1 else None
+        base, compared = values.get(self.baseline), {}
+        for model, value in values.items():
+            change, verdict = None, ""
+            if base is not None and model != self.baseline:
+                change, verdict = _against(value, base, declared, distance)
+            is_best = least is not None and distance(value.mean) == least
+            compared[model] = Compared(declared, value, change, verdict, is_best)
+        return compared
 
-    def table(self, result: Result, *, left_out: tuple[str, ...] = ()) -> Table:
+    def table(self, result: Result, *, left_out: Sequence[str] = ()) -> Table:
         """A row per measure and a column per model, with its mean, deviation and difference to the baseline.
 
-        Other rows than those of runs, such as that of the human texts, become columns too. Columns of the result whose
-        titles begin in one of the ways `left_out` are left out.
+        Other rows than those of runs, such as that of the human texts, become columns too. The measures `left_out` are
+        left out.
         """
         runs = {run for of_seed in self.models.values() for run in of_seed.values()}
-        others = {" ".join(names): cells for names, cells in result.formatted() if names[0] not in runs}
+        others = [row for row in result.rows if row not in runs]
         rows: list[list[Any]] = []
-        for number, (column, measure, compared) in enumerate(self.compare(result)):
-            if column.title.startswith(left_out):
-                continue
-            title = column.title if measure is None else Term(column.title, measure)
-            rows.append([title, *map(compared.get, self.models), *(formatted[number] for formatted in others.values())])
-        return Table(["", *map(self.title, self.models), *others], rows, result.signature)
+        for (measure, key), title in column_titles(result.columns).items():
+            if measure not in left_out:
+                compared, declared = self.compare(result, measure, key), MEASURES[measure]
+                cells = [format_value(result.shown(row, measure, key), declared.digits) for row in others]
+                rows.append([Term(title, declared), *map(compared.get, self.models), *cells])
+        return Table(["", *map(self.title, self.models), *map(str, others)], rows, result.signature)
 
-    def verdicts(self, results: Sequence[Result], titles: Sequence[str]) -> list[Verdict]:
-        """For each model but the baseline: what is better, worse or the same, of columns of these titles."""
-        columns = [one for result in results for one in self.compare(result) if one[0].title in titles]
-        columns.sort(key=lambda one: titles.index(one[0].title))
+    def verdicts(self, results: Sequence[Result], columns: Columns) -> list[Verdict]:
+        """For each model but the baseline: what is better, worse or the same, by each column in the first of the
+        results that has it."""
+        compared: dict[str, dict[str, Compared]] = {}  # by title
+        for column in column_titles(columns):
+            result = next((result for result in results if column in column_titles(result.columns)), None)
+            if result is not None:
+                compared[column_titles(result.columns)[column]] = self.compare(result, *column)
         verdicts = []
         for model in self.models:
             lists: dict[str, list[str]] = {BETTER: [], WORSE: [], SAME: []}
-            for column, _, compared in columns:
-                found, base = compared.get(model), compared.get(self.baseline)
-                if found is not None and found.verdict:
-                    means = [str(format_value(one.value.mean, column.digits)) for one in (base, found)]
-                    lists[found.verdict].append(f"{column.title} {found.note} ({' → '.join(means)})")
+            for title, by_model in compared.items():
+                value, base = by_model.get(model), by_model.get(self.baseline)
+                if value is not None and value.verdict:
+                    means = [format_value(each.value.mean, value.measure.digits) for each in (base, value)]
+                    lists[value.verdict].append(f"{title} {value.note} ({' → '.join(map(str, means))})")
             if any(lists.values()):
                 verdicts.append(Verdict(f"{self.title(model)} against {self.title(self.baseline)}", lists))
         return verdicts
 
 
 def _against(
-    value: SeedValues, base: SeedValues, column: Column, distance: Callable[[float], float] | None
+    value: SeedValues, base: SeedValues, measure: Measure, distance: Callable[[float], float] | None
 ) -> tuple[SeedValues, str]:
     """The change from the baseline, and whether it is clear.
 
@@ -167,7 +167,7 @@ def _against(
     """
     paired = len(value.numbers.keys() & base.numbers.keys()) > 1
     one, other = (value, base) if paired else (SeedValues({"mean": each.mean}) for each in (value, base))
-    change = one.change(other, relative=is_relative(column))
+    change = one.change(other, relative=measure.relative)
     if distance is None:
         return change, ""
     distances = [SeedValues({seed: distance(x) for seed, x in each.numbers.items()}) for each in (other, one)]
@@ -180,5 +180,5 @@ def _against(
     elif deviations:  # the same of two independent means; the larger deviation stands for that of a single seed
         least = 2 * max(deviations) * math.sqrt(1 / len(value.numbers) + 1 / len(base.numbers))
     else:
-        least = max(NEARLY * abs(base.mean), 0.5 * 10**-column.digits)
+        least = max(NEARLY * abs(base.mean), 0.5 * 10**-measure.digits)
     return change, SAME if abs(gains.mean) <= least else BETTER if gains.mean > 0 else WORSE

@@ -44,8 +44,7 @@ class Table(NamedTuple):
     @classmethod
     def of_result(cls, result: Result) -> Table:
         """The table of a result as a command prints it, with its signature."""
-        rows = [[*names, *cells] for names, cells in result.formatted()]
-        return cls([*result.labels, *(column.title for column in result.columns)], rows, result.signature)
+        return cls(*result.formatted(), result.signature)
 
 
 class Verdict(NamedTuple):

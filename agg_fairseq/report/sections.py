@@ -22,8 +22,9 @@ from ..errors import UserError
 from ..evaluation import Cache, Result
 from ..evaluation.fairseq_logs import read_translations
 from ..evaluation.neighbors import NoWord
-from ..evaluation.perplexity import COMPARED
 from ..evaluation.text_metrics import read_texts
+from ..measures import COMPARED
+from ..metrics import Geometry
 from ..names import HUMAN
 from .comparison import RULE, Comparison
 from .page import Block, Picture, Samples, Table
@@ -97,7 +98,7 @@ class ReportInputs(NamedTuple):
         """The names of the runs, whose order gives each its color in all pictures."""
         return [run.name for run in self.runs]
 
-    def kept(self, function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+    def evaluate(self, function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
         """The result of an evaluation, with the frequency groups of the report if it has groups and they are given."""
         if "groups" in inspect.signature(function).parameters:
             options |= self.groups
@@ -117,7 +118,7 @@ class NotShown(Exception):
     """The reason why there is nothing to show in a section."""
 
 
-VERDICT_COLUMNS = (*COMPARED, "Uniq total", "IsoScore total", "BLEU", "sacreBLEU")
+VERDICT_COLUMNS = {**COMPARED, "unique_predictions": ["total"], "bleu": [""], "sacrebleu": [""]}
 """The columns that the verdict is about."""
 
 
@@ -126,14 +127,11 @@ def verdict(report: ReportInputs) -> list[Block]:
     if len(report.comparison.models) < 2:
         raise NotShown("there is one model, and nothing to compare it with")
     # The same results as in the sections below, which report the errors of their measurements.
-    found: list[Result] = []
-    for measure in (_perplexity, _bleu, _isotropy):
+    results: list[Result] = []
+    for evaluate in (_perplexity, _bleu, _isotropy):
         with contextlib.suppress(NotShown, UserError):
-            found.append(measure(report))
-    # The evaluation of language models has the IsoScore of the whole matrix too.
-    has_isoscore = any(column.title == "IsoScore" for result in found for column in result.columns)
-    shown = [title for title in VERDICT_COLUMNS if not (title == "IsoScore total" and has_isoscore)]
-    blocks: list[Block] = [*report.comparison.verdicts(found, shown)]
+            results.append(evaluate(report))
+    blocks: list[Block] = [*report.comparison.verdicts(results, VERDICT_COLUMNS)]
     if not blocks:
         raise NotShown("nothing could be measured that has a better and a worse direction")
     seeds = [len(runs) for runs in report.comparison.models.values()]
@@ -176,7 +174,7 @@ def learning_curves(report: ReportInputs) -> list[Block]:
 
 def _groups(result: Result) -> list[Block]:
     """What "frequent", "medium" and "rare" mean in the table of a result."""
-    names = [name for name, signature in GROUPINGS.items() if f"|groups:{signature}" in result.signature]
+    names = [name for name, setting in GROUPINGS.items() if result.settings.get("groups") == setting]
     return [f"Here, frequent, medium and rare tokens are {GROUP_MEANINGS[name]}." for name in names]
 
 
@@ -184,17 +182,17 @@ def _perplexity(report: ReportInputs) -> Result:
     if not report.runs[0].checkpoint.is_language_model:
         raise NotShown("these are no language models")
     text = evaluation.BinarizedText(report.data, **report.chosen("split", "tokens_per_sample"))
-    return report.kept(evaluation.perplexity, report.checkpoints, text, **report.chosen("device"))
+    return report.evaluate(evaluation.perplexity, report.checkpoints, text, **report.chosen("device"))
 
 
 def _isotropy(report: ReportInputs) -> Result:
-    return report.kept(evaluation.isotropy, report.checkpoints, report.data)
+    return report.evaluate(evaluation.isotropy, report.checkpoints, report.data)
 
 
 def _bleu(report: ReportInputs) -> Result:
     if report.options.translations is None:
         raise NotShown("no --translations, the outputs of fairseq-generate, were given")
-    return report.kept(evaluation.bleu, _logs(report), **report.chosen("reference", "moses"))
+    return report.evaluate(evaluation.bleu, _logs(report), **report.chosen("reference", "moses"))
 
 
 def _logs(report: ReportInputs) -> dict[str, Path]:
@@ -205,7 +203,7 @@ def _logs(report: ReportInputs) -> dict[str, Path]:
 def language_model(report: ReportInputs) -> list[Block]:
     """Perplexity and distinct predictions by frequency group; isotropy has a section of its own."""
     result = _perplexity(report)
-    return [*_groups(result), report.comparison.table(result, left_out=("I(W", "S(W", "mean share", "IsoScore"))]
+    return [*_groups(result), report.comparison.table(result, left_out=Geometry._fields)]
 
 
 def translations(report: ReportInputs) -> list[Block]:
@@ -242,7 +240,10 @@ def over_updates(report: ReportInputs) -> list[Block]:
     """How the embeddings changed during the training of the runs that saved enough checkpoints."""
     runs = {run.name: run.checkpoints for run in report.runs if len(run.checkpoints) >= MIN_CHECKPOINTS}
     if not runs:
-        raise NotShown(f"no run has {MIN_CHECKPOINTS} checkpoints or more; train with --save-interval-updates")
+        raise NotShown(
+            f"no run has {MIN_CHECKPOINTS} checkpoints or more; train with --save-interval-updates N "
+            "--keep-interval-updates -1"
+        )
     return [
         Picture.of_figure(
             plots.isotropy_over_updates(runs, report.data, order=report.names, **report.groups),
@@ -271,13 +272,13 @@ def nearest_neighbors(report: ReportInputs) -> list[Block]:
     """The nearest neighbors of some words, and their similarity to all other tokens."""
     try:
         options = report.chosen("words", "tokenizer")
-        result = report.kept(evaluation.neighbors, report.checkpoints, report.data, **options)
+        result = report.evaluate(evaluation.neighbors, report.checkpoints, report.data, **options)
     except NoWord as error:
         raise NotShown(str(error)) from error
     blocks: list[Block] = [*_groups(result), Table.of_result(result)]
-    tokens = [word["tokens"][0]["token"] for word in result.details["words"] if len(word["tokens"]) == 1]
+    tokens = dict.fromkeys(row["tokens"][0]["token"] for row in result.rows.values() if len(row["tokens"]) == 1)
     if tokens:
-        figure = plots.similarity(report.checkpoints, report.data, words=tokens, **report.groups)
+        figure = plots.similarity(report.checkpoints, report.data, words=list(tokens), **report.groups)
         caption = "Cosine of the words above with every token, by its frequency rank."
         blocks.append(Picture.of_figure(figure, caption))
     return blocks
@@ -288,7 +289,7 @@ def similar_words(report: ReportInputs) -> list[Block]:
     if report.options.datasets is None:
         raise NotShown("no --datasets were given")
     files, options = dataset_files(report.options.datasets), report.chosen("tokenizer")
-    result = report.kept(evaluation.word_similarity, report.checkpoints, report.data, files, **options)
+    result = report.evaluate(evaluation.word_similarity, report.checkpoints, report.data, files, **options)
     return [report.comparison.table(result)]
 
 
@@ -296,7 +297,7 @@ def aligned_words(report: ReportInputs) -> list[Block]:
     """How similar the embeddings of words are that are translations of each other."""
     if report.options.alignments is None:
         raise NotShown("no --alignments were given")
-    result = report.kept(evaluation.align_sim, report.checkpoints, report.data, report.options.alignments)
+    result = report.evaluate(evaluation.align_sim, report.checkpoints, report.data, report.options.alignments)
     return [*_groups(result), report.comparison.table(result)]
 
 
@@ -308,7 +309,7 @@ def generated_texts(report: ReportInputs) -> list[Block]:
     files, write = {}, evaluation.generate_texts
     for number, run in enumerate(report.runs, 1):
         files[run.name] = report.cache.file(f"texts-{number}.jsonl", write, run.checkpoint, report.data, **options)
-    result = report.kept(evaluation.text_metrics, files, report.data)
+    result = report.evaluate(evaluation.text_metrics, files, report.data)
     caption = "Share of tokens by their part of the training text: the top 40%, next 30%, next 20% and last 10%."
     shares = plots.token_shares({"the generated texts": result})
     blocks: list[Block] = [report.comparison.table(result), Picture.of_figure(shares, caption)]

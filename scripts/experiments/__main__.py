@@ -191,8 +191,8 @@ def _parser() -> argparse.ArgumentParser:
     ours = parser.add_argument_group("options of our own experiments")
     ours.add_argument(
         "--updates", type=whole_number, metavar="N",
-        help="updates of each model (default: demo 300, with --data 1000; objectives and f2 2200; multi30k 1000; cures "
-        "16320, eight epochs)",
+        help="updates of each model (default: demo and multi30k 1000; objectives and f2 2200; cures 16320, eight "
+        "epochs)",
     )  # fmt: skip
     ours.add_argument(
         "--vocabulary", type=whole_number, metavar="N",

@@ -9,8 +9,8 @@ from functools import partial
 from agg_fairseq.data.word_pairs import DATASETS
 
 from .corpora import WIKITEXT103_GPT2, WMT14_AGG, translation_model
-from .experiment import SCALES, Experiment, Measure, Method, Model
-from .measures import BLEU, ISOTROPY, PPL, UNIQ, neighbor_measures, sample_table, word_similarity
+from .experiment import SCALES, Column, Experiment, Method, Model
+from .measures import BLEU, ISOTROPY, PPL, UNIQ, neighbor_columns, sample_table, word_similarity
 from .pictures import ALPHA_SWEEP, ISOTROPY_OVER_UPDATES, RARE_TOKENS, SINGULAR_VALUES, early_projection, projection
 
 TOTALS = [PPL[-1], UNIQ[-1], ISOTROPY[-1]]
@@ -158,7 +158,7 @@ EXPERIMENTS = {
     "agg-6": Experiment(
         "Yu et al. 2022, Table 6: word similarity, Spearman × 100 (models of Table 3)",
         [Method("MLE", MLE, "33.57 47.51 35.48 32.13"), Method("AGG", AGG, "55.13 56.54 65.45 36.36")],
-        [Measure(dataset, word_similarity, dataset) for dataset in DATASETS],
+        [Column.of(dataset, word_similarity, "spearman", dataset) for dataset in DATASETS],
         note=f"{RARE_NOTE} As in the authors' code, sub-words that the dictionary lacks are <unk>, and no pair is left "
         "out.",
     ),
@@ -218,13 +218,13 @@ EXPERIMENTS = {
     "agg-13": Experiment(
         "Yu et al. 2022, Table 13: nearest neighbors of rare words (models of Table 3)",
         [Method(label, model, LM_NEIGHBORS[label]) for label, model in (("MLE", MLE), ("AGG", AGG))],
-        neighbor_measures(LM_WORDS),
+        neighbor_columns(LM_WORDS),
         note=f"{NEIGHBORS_NOTE} {RARE_NOTE}",
     ),
     "agg-14": Experiment(
         "Yu et al. 2022, Table 14: nearest neighbors of rare source words (base models of Table 7)",
         [Method(label, model, MT_NEIGHBORS[label]) for label, model in (("MLE", BASE_MLE), ("AGG", BASE_AGG))],
-        neighbor_measures(MT_WORDS),
+        neighbor_columns(MT_WORDS),
         note=f"{NEIGHBORS_NOTE} The paper's * marks a synonym in the other language.",
     ),
     "agg-15": _sample_table("Table 15: more generated texts", 4, "22 19 37 24", "43 55 63 52"),

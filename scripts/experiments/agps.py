@@ -6,8 +6,8 @@ from functools import partial
 
 from .agg import KEEP_ALL, MT_NEIGHBORS, MT_WORDS, NEIGHBORS_NOTE, PROTOCOL_NOTE, TOKENS_NOTE, TRANSLATION_NOTE, early
 from .corpora import WIKITEXT103_WORDS, WMT14, translation_model
-from .experiment import Experiment, Measure, Method, Model
-from .measures import BLEU, align_sim, isotropy, neighbor_measures, perplexity_as_published
+from .experiment import Column, Experiment, Method, Model
+from .measures import BLEU, align_sim, isotropy, neighbor_columns, perplexity_as_published
 from .pictures import INNER_PRODUCTS_OVER_UPDATES, early_projection, projection, similarity
 
 GROUPS = {"High-freq": "frequent", "Mid-freq": "medium", "Low-freq": "rare", "Total": "total"}
@@ -41,7 +41,7 @@ def _neighbors(number: int, label: str, model: Model) -> Experiment:
     return Experiment(
         f"Yu et al. 2021, Table {number}: nearest neighbors of three words, {label} (base model of Table 2)",
         [Method(label, model, NEIGHBORS[label])],
-        neighbor_measures(MT_WORDS, groups="frequency"),
+        neighbor_columns(MT_WORDS, groups="frequency"),
         note=f"{NEIGHBORS_NOTE} The paper's * marks a synonym in the other language. {TINY_NOTE}",
     )
 
@@ -59,7 +59,7 @@ EXPERIMENTS = {
     "agps-1": Experiment(
         "Yu et al. 2021, Table 1: rare embeddings left as they were initialized (WMT14 English to German, base)",
         [Method("Baseline", MLE, "27.3 0.528"), Method("Freezing rare words", FREEZE, "28.0 0.023")],
-        [BLEU[0], Measure("S(w)", isotropy, "S(W)"), BLEU[1]],
+        [BLEU[0], Column.of("S(w)", isotropy, "mean_cosine", "total"), BLEU[1]],
         note=f"{TRANSLATION_NOTE} Frozen is what makes up less than 1e-6 of the target tokens, as in the paper.",
     ),
     "agps-2": Experiment(
@@ -86,7 +86,7 @@ EXPERIMENTS = {
             Method("CosReg", COSREG, "0.0577 0.0585 0.0316 0.0495"),
             Method("AGPS", AGPS, "0.0996 0.1121 0.1163 0.1103"),
         ],
-        [Measure(label, align_sim, f"AlignSim {group}") for label, group in GROUPS.items()],
+        [Column.of(label, align_sim, "align_sim", group) for label, group in GROUPS.items()],
         note=f"Word alignments by eflomal; the paper's are by fast_align. {TINY_NOTE}",
     ),
     "agps-4": Experiment(
@@ -97,7 +97,7 @@ EXPERIMENTS = {
             Method("AGPS", _lm("agps"), "18.44 379.21 1751.66 30.50"),
         ],
         [
-            Measure(label, partial(perplexity_as_published, groups="frequency"), f"PPL {group}")
+            Column.of(label, partial(perplexity_as_published, groups="frequency"), "perplexity", group)
             for label, group in GROUPS.items()
         ],
         note=f"{PROTOCOL_NOTE} (Those of Yu et al. (2022), since no code of this paper is public.) {TINY_NOTE} "

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from agg_fairseq.errors import UserError
 from agg_fairseq.files import read_json_object
+from agg_fairseq.measures import NEXT_TOKENS
 from agg_fairseq.names import HUMAN
 
 from ..data.prepared_folder import MANIFEST
 from . import agg, agps, cosreg, f2
 from .corpora import DOCUMENTATION, WMT14, wikitext_in_words
-from .experiment import Corpus, Experiment, Measure, Method, Model
-from .measures import COMPARED, bleu, isotropy, perplexity, texts
+from .experiment import Column, Corpus, Experiment, Method, Model
+from .measures import COMPARISON, bleu, isotropy, perplexity, texts, titled
 from .pictures import RARE_TOKENS, SINGULAR_VALUES, projection
 
 EXPERIMENTS = {**agg.EXPERIMENTS, **agps.EXPERIMENTS, **f2.EXPERIMENTS, **cosreg.EXPERIMENTS}
@@ -54,11 +55,8 @@ CURES: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Overrides of configs/cures/mle.yaml by the name of the model."""
 
-TITLES = (
-    *(f"{name} {group}" for name in ("PPL", "Uniq", "I(W)") for group in ("frequent", "medium", "rare", "total")),
-    "S(W)", "I(W−μ)", "mean share", "IsoScore", "E/O rare",
-)  # fmt: skip
-"""Columns of `agg-fairseq eval-lm`."""
+WHOLE = {name: keys for name, keys in NEXT_TOKENS.items() if name not in ("group_perplexity", "within_perplexity")}
+"""Columns of `agg-fairseq eval-lm --full` without the parts of perplexity."""
 OBJECTIVES: Mapping[str, tuple[str, ...]] = {
     "mle": (),
     "freeze": (FREEZE,),
@@ -108,7 +106,7 @@ def cures(*, data: Path | None = None, updates: int = 16320, vocabulary: int = 1
         Experiment(
             "The cures of degenerate embeddings, same model, data and updates; test split",
             _rows(models),
-            COMPARED,
+            COMPARISON,
             note="calibrated: with one constant per group on the logits, fitted on the validation split. Word "
             "similarity and generated texts: `agg-fairseq word-similarity` and `agg-fairseq generate-lm`.",
             name="cures",
@@ -137,7 +135,7 @@ def _comparison(title: str, models: Sequence[Model]) -> Experiment:
     return Experiment(
         title,
         _rows(models),
-        [Measure(column, perplexity, column) for column in TITLES],
+        titled(perplexity, WHOLE),
         [projection(), SINGULAR_VALUES, RARE_TOKENS],
         name="table",
         wide=True,
@@ -163,7 +161,7 @@ def demo(*, data: Path | None = None, updates: int = 1000, vocabulary: int | Non
         "rare token appears again: the embeddings degenerate. AGG repairs them; with β₂ = 0.999, nothing has to be "
         "repaired (docs/which-cure.md)."
     )
-    return [replace(_comparison(f"The demo's model on {where}", models), measures=COMPARED, changes=True, note=note)]
+    return [replace(_comparison(f"The demo's model on {where}", models), columns=COMPARISON, changes=True, note=note)]
 
 
 def objectives(*, data: Path | None = None, updates: int = 2200, vocabulary: int = 10000) -> list[Experiment]:
@@ -186,13 +184,16 @@ def f2_softmax(*, data: Path | None = None, updates: int = 2200, vocabulary: int
         Method("f2-greedy-decoupled", mefmax, decoding="decoupled", greedy=True),
         Method(HUMAN, mle, human=True),
     ]
-    shares = [f"{group} (%)" for group in ("frequent", "medium", "rare", "very rare")]
+    shares = [
+        Column.of(f"{group} (%)", partial(texts, topk=3), "token_share", group)
+        for group in ("frequent", "medium", "rare", "very rare")
+    ]
     return [
         _comparison("The ordinary softmax and the factorized output layer (WikiText-2)", models),
         Experiment(
             "Continuations of the test split, drawn from the 3 most probable tokens, or greedy",
             methods,
-            [*f2.text_measures(3), *(Measure(share, partial(texts, topk=3), share) for share in shares)],
+            [*f2.text_columns(3), *shares],
             name="text-metrics",
             wide=True,
         ),
@@ -205,7 +206,9 @@ def multi30k(*, data: Path | None = None, updates: int = 1000, vocabulary: int =
     `data` is a folder of {train,valid,test}.{en,de}, or a prepared one. With less than one update per checkpoint, the
     best checkpoint translates.
     """
-    if data is None or not ((data / "train.en").is_file() or (data / MANIFEST).is_file()):
+    if data is None:
+        raise UserError("found no --data; expected the folder of Multi30k, task 1")
+    if not ((data / "train.en").is_file() or (data / MANIFEST).is_file()):
         raise UserError(f"--data: found no train.en in {data}; expected the folder of Multi30k, task 1")
     if (data / MANIFEST).is_file():
         manifest = read_json_object(data / MANIFEST, "the manifest of a prepared corpus")
@@ -251,10 +254,10 @@ def multi30k(*, data: Path | None = None, updates: int = 1000, vocabulary: int =
             "Translation of the test set of Multi30k, English to German, beam 5",
             methods,
             [
-                Measure("sacreBLEU", scores, "sacreBLEU"),
-                Measure("BP", scores, "sacreBLEU BP"),
-                Measure("I(W)", isotropy, "I(W) total"),
-                Measure("IsoScore", isotropy, "IsoScore total"),
+                Column.of("sacreBLEU", scores, "sacrebleu"),
+                Column.of("BP", scores, "sacrebleu_brevity_penalty"),
+                Column.of("I(W)", isotropy, "isotropy", "total"),
+                Column.of("IsoScore", isotropy, "isoscore", "total"),
             ],
             name="table",
         )

@@ -1,4 +1,4 @@
-"""What an experiment is made of: models to train, measures and pictures of them, and the numbers of the paper."""
+"""What an experiment is made of: models to train, columns and pictures of them, and the numbers of the paper."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agg_fairseq.errors import UserError
+from agg_fairseq.measures import MEASURES, Measure
 from agg_fairseq.names import HUMAN
 
 if TYPE_CHECKING:  # --help and --list need the standard library alone
@@ -111,7 +112,7 @@ class Method:
 
     label: str  # its title in the table
     model: Model | None  # ours; None for a system of others that the paper quotes
-    paper: str = ""  # the paper's numbers in the order of the measures, as printed; - where there is none
+    paper: str = ""  # the paper's numbers in the order of the columns, as printed; - where there is none
     human: bool = False  # whether this is the human text; `model` is then one that was measured on it
     # Of a factorized output layer: `decoupled` or `joint` for texts, one of fairseq-generate's for translations; None:
     # as an ordinary layer.
@@ -126,17 +127,22 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Measure:
+class Column:
     """A value of each method: a column of a table."""
 
     label: str  # its title in the table
-    evaluate: Callable[[Workspace, Method], Result]  # that it is read from
-    column: str  # of the Result
+    read: Callable[[Workspace, Method], Value]  # the value of a trained method
+    measure: Measure = Measure("", "")  # what it is, for its digits and changes
 
-    def value(self, workspace: Workspace, method: Method) -> Value:
-        """The value in the row of the model, or in that of the human text; None where there is none."""
-        result, row = self.evaluate(workspace, method), HUMAN if method.human else method.model.name
-        return result[row].get(self.column) if row in result.rows else None
+    @classmethod
+    def of(cls, label: str, evaluate: Callable[[Workspace, Method], Result], measure: str, key: str = "") -> Column:
+        """The column of a measure in the Result of an evaluation, in the row of the model or of the human text."""
+
+        def read(workspace: Workspace, method: Method) -> Value:
+            result, row = evaluate(workspace, method), HUMAN if method.human else method.model.name
+            return result.shown(row, measure, key) if row in result.rows else None
+
+        return cls(label, read, MEASURES[measure])
 
 
 @dataclass(frozen=True)
@@ -153,27 +159,28 @@ class Experiment:
 
     title: str  # what it shows, and where the paper has it
     methods: Sequence[Method]
-    measures: Sequence[Measure] = ()  # none for a figure without numbers
+    columns: Sequence[Column] = ()  # none for a figure without numbers
     pictures: Sequence[Picture] = ()
-    samples: Callable[[Workspace, Method], Result] | None = None  # texts that are printed under the table
+    # The prefixes and continuations of the texts that are printed under the table.
+    samples: Callable[[Workspace, Method], list[dict[str, str]]] | None = None
     note: str = ""  # how our setting differs from the paper's, and what else to know
     # Of the files of one of our own experiments. None: one of the papers, whose files are named after its entry.
     name: str | None = None
-    wide: bool = False  # whether each method has a row; otherwise more than 4 measures have rows
+    wide: bool = False  # whether each method has a row; otherwise more than 4 columns become rows
     changes: bool = False  # whether the row of each further model is followed by its changes from the first one
     report: bool = False  # whether to write a report of the models, `report.html`
 
     def models(self) -> list[Model]:
         """The models to train, each once, and after the model that it starts from."""
-        found: dict[str, Model] = {}
+        models: dict[str, Model] = {}
         for method in self.methods:
             model, chain = method.model, []
             while model is not None:
                 chain.insert(0, model)
                 model = model.start
-            for one in chain:
-                found.setdefault(one.name, one)
-        return list(found.values())
+            for link in chain:
+                models.setdefault(link.name, link)
+        return list(models.values())
 
     def trainings(self, workspaces: Sequence[Workspace]) -> list[tuple[Workspace, Model]]:
         """All models to train in the workspaces, of which there is one per seed."""

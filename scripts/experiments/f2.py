@@ -6,23 +6,24 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from agg_fairseq.measures import MEASURES
 from agg_fairseq.names import HUMAN
 
 from ..data.files import read_lines
-from ..data.prepared_folder import SPLITS
 from ..data.wikitext_source import tokens_file
 from .corpora import WIKITEXT103_PIECES, prepare
-from .experiment import Experiment, Measure, Method, Model, Workspace
-from .measures import perplexity, sample_table, texts
+from .experiment import Column, Experiment, Method, Model, Value, Workspace
+from .measures import perplexity, sample_table, texts, titled
 from .pictures import class_sweep, token_shares
-
-if TYPE_CHECKING:
-    from agg_fairseq.result import Result
 
 TOPK = 3
 HEADING = re.compile(r" ?= [^=].* = ?")  # the first line of an article of WikiText
+TEXT_MEASURES = {
+    "kld": [""],
+    **dict.fromkeys(("ms_jaccard", "self_bleu", "distinct"), ("1", "2", "3")),
+    **dict.fromkeys(("repetition", "unique_tokens"), [""]),
+}
 CLASSES = (2, 4, 8, 16)
 """Of the layers with fixed classes; the paper's figure goes past MefMax's choice without saying how far."""
 
@@ -44,13 +45,12 @@ SWEPT = [
 ]
 
 
-def text_measures(topk: int | None) -> list[Measure]:
+def text_columns(topk: int | None) -> list[Column]:
     """All measures of texts that a table of the paper has, of texts drawn from the `topk` most probable tokens."""
-    titles = ["KLD", *(f"{name}-{order}" for name in ("MSJ", "SB", "Dist") for order in (1, 2, 3)), "Rep (%)", "Uniq"]
-    return [Measure(title, partial(texts, topk=topk), title) for title in titles]
+    return titled(partial(texts, topk=topk), TEXT_MEASURES)
 
 
-PPL = Measure("PPL", perplexity, "PPL total")
+PPL = Column.of("PPL", perplexity, "perplexity", "total")
 HUMAN_TEXT = "- - - - 95.2 74.1 50.9 69.1 92.1 95.8 0.11 15.2k"
 METHODS = {
     method.label: method
@@ -114,7 +114,7 @@ LYRICS = (
     "The paper's numbers are for Melo-Lyrics, drawn from the 20 most probable tokens. That corpus cannot be obtained; "
     "ours are for the corpus of Table 1, drawn from 3."
 )
-ABLATED = [measure for measure in text_measures(TOPK) if measure.label in ("KLD", "MSJ-2", "SB-2", "Uniq")]
+ABLATED = [column for column in text_columns(TOPK) if column.label in ("KLD", "MSJ-2", "SB-2", "Uniq")]
 
 WON = {  # Table 9 (a): the measures that it won against each method, in their order, and lost
     "MLE": "- - - - -",
@@ -125,49 +125,49 @@ WON = {  # Table 9 (a): the measures that it won against each method, in their o
 }
 
 
-LOWER, HIGHER, HUMAN_LIKE = ("PPL", "KLD"), ("MSJ-3",), ("SB-3", "Dist-3", "Rep (%)", "Uniq")
-"""The seven measures of Table 9: those that are better if lower, if higher, and if nearer to the human texts'.
+DUEL = (
+    ("kld", ""), ("ms_jaccard", "3"), ("self_bleu", "3"), ("distinct", "3"), ("repetition", ""), ("unique_tokens", ""),
+)  # fmt: skip
+"""The measures of texts that Table 9 counts, beside the perplexity.
 
 The paper does not say which n-grams it compares. With trigrams, its Table 2 gives all ten results of its Table 9 on
 WikiText-103, which a test checks; with bigrams or the mean over n it does not.
 """
 
 
-def wins(first: Mapping[str, float], second: Mapping[str, float], human: Mapping[str, float]) -> int:
-    """The number of the seven measures, by their titles, in which the first model is better than the second."""
-    better = [first[title] < second[title] for title in LOWER] + [first[title] > second[title] for title in HIGHER]
-    better += [abs(first[title] - human[title]) < abs(second[title] - human[title]) for title in HUMAN_LIKE]
-    return sum(better)
+Values = Mapping[str, float | None]  # by the name of the measure
 
 
-def duel(workspace: Workspace, method: Method, *, opponent: Method) -> Result:
+def wins(first: Values, second: Values, human: Values) -> int:
+    """The number of measures, `perplexity` and those of `DUEL`, in which the first model is better than the second."""
+    distances = {name: MEASURES[name].distance(human.get(name)) for name in first}
+    return sum(distance(first[name]) < distance(second[name]) for name, distance in distances.items())
+
+
+def duel(workspace: Workspace, method: Method, *, opponent: Method) -> Value:
     """The measures of greedy texts that a method wins and loses against another, as `6-1`; None against itself."""
-    from agg_fairseq.result import Result
+    values = []
+    for fighter in (method, opponent):
+        name, result = fighter.model.name, texts(workspace, fighter, topk=None)
+        total = perplexity(workspace, fighter).value(name, "perplexity", "total")
+        values.append({measure: result.value(name, measure, key) for measure, key in DUEL} | {"perplexity": total})
+    human = {measure: result.value(HUMAN, measure, key) for measure, key in DUEL}
+    score = f"{wins(*values, human)}-{wins(*reversed(values), human)}"
+    return None if method.model == opponent.model else score
 
-    found = []
-    for one in (method, opponent):
-        result = texts(workspace, one, topk=None)
-        found.append({**result[one.model.name], "PPL": perplexity(workspace, one)[one.model.name]["PPL total"]})
-    (first, second), human = found, result[HUMAN]
-    score = f"{wins(first, second, human)}-{wins(second, first, human)}"
-    return Result.of({method.model.name: {"won-lost": None if method.model == opponent.model else score}}, "")
 
-
-def corpus_size(workspace: Workspace, method: Method) -> Result:
-    """Articles, words and sub-words of each split; None where the plain text is not kept."""
+def corpus_size(workspace: Workspace, method: Method, *, unit: str, split: str) -> Value:
+    """The articles, words or sub-words of a split; None where the plain text is not stored."""
     from agg_fairseq.data.binarized import count_tokens, load_dictionary
-    from agg_fairseq.result import Result
 
-    corpus, found = prepare(workspace, method.model.corpus), {}
-    dictionary = load_dictionary(corpus.binarized)
-    for split in SPLITS:
-        path = corpus.folder / "text" / tokens_file(split)
-        lines = read_lines(path) if path.is_file() else None
-        sizes = [(bool(HEADING.fullmatch(line)), len(line.split())) for line in lines] if lines is not None else []
-        found[f"articles {split}"] = sum(is_heading for is_heading, _ in sizes) or None
-        found[f"words {split}"] = sum(words for _, words in sizes) or None
-        found[f"sub-words {split}"] = int(count_tokens(corpus.binarized, dictionary, split).sum())
-    return Result.of({method.model.name: found}, "")
+    corpus = prepare(workspace, method.model.corpus)
+    if unit == "sub-words":
+        return int(count_tokens(corpus.binarized, load_dictionary(corpus.binarized), split).sum())
+    path = corpus.folder / "text" / tokens_file(split)
+    if not path.is_file():
+        return None
+    sizes = (bool(HEADING.fullmatch(line)) if unit == "articles" else len(line.split()) for line in read_lines(path))
+    return sum(sizes) or None
 
 
 def _sample_table(title: str, count: int, very_rare: dict[str, str]) -> Experiment:
@@ -186,10 +186,10 @@ EXPERIMENTS = {
     "f2-1": Experiment(
         "Choi et al. 2020, Table 1 (a): texts drawn from the 3 most probable tokens (WikiText-103)",
         _methods(SAMPLED[TOPK]),
-        [PPL, *text_measures(TOPK)],
+        [PPL, *text_columns(TOPK)],
     ),
     "f2-2": Experiment(
-        "Choi et al. 2020, Table 2 (a): greedy texts (WikiText-103)", _methods(GREEDY), [PPL, *text_measures(None)]
+        "Choi et al. 2020, Table 2 (a): greedy texts (WikiText-103)", _methods(GREEDY), [PPL, *text_columns(None)]
     ),
     "f2-3": Experiment(
         "Choi et al. 2020, Table 3: F²-Softmax without decoupled decoding",
@@ -210,9 +210,9 @@ EXPERIMENTS = {
         "Choi et al. 2020, Table 5 (a): the size of the corpus (WikiText-103)",
         [Method("WikiText-103", CORPUS, "28,475 113,655,420 - 60 269,551 - 60 236,966 -")],
         [
-            Measure(f"{what} {split}", corpus_size, f"{what} {split}")
+            Column(f"{unit} {split}", partial(corpus_size, unit=unit, split=split))
             for split in ("train", "test", "valid")
-            for what in ("articles", "words", "sub-words")
+            for unit in ("articles", "words", "sub-words")
         ],
         note="Nothing is trained. Articles are headings of the first level, words are separated by spaces; the "
         "documentation of Python, the text of tiny, is kept in sub-words only. The paper does not say how it counts "
@@ -230,10 +230,7 @@ EXPERIMENTS = {
     "f2-9": Experiment(
         "Choi et al. 2020, Table 9 (a): measures of greedy texts that each model wins and loses (WikiText-103)",
         [replace(method, paper=WON[label]) for label, method in METHODS.items()],
-        [
-            Measure(f"against {label}", partial(duel, opponent=opponent), "won-lost")
-            for label, opponent in METHODS.items()
-        ],
+        [Column(f"against {label}", partial(duel, opponent=opponent)) for label, opponent in METHODS.items()],
         note="Of the seven measures PPL, KLD, MSJ-3, SB-3, Dist-3, Rep and Uniq, as won-lost. The paper prints one of "
         "the two directions, and does not say which n-grams it uses; with trigrams, its Table 2 gives all results.",
         wide=True,
@@ -241,7 +238,7 @@ EXPERIMENTS = {
     "f2-10": Experiment(
         "Choi et al. 2020, Table 10 (a): texts drawn from more or fewer of the most probable tokens (WikiText-103)",
         _methods(*SAMPLED.values()),
-        [PPL, *(replace(measure, label=f"top-{k} {measure.label}") for k in SAMPLED for measure in text_measures(k))],
+        [PPL, *(replace(column, label=f"top-{k} {column.label}") for k in SAMPLED for column in text_columns(k))],
         note="Table 1's numbers where k is 3. Those of UL-token+seq are doubtful: in this row of the copy at hand, "
         "many cells have two numbers, of which the second is taken; one cell at top-20 is unreadable and left out.",
     ),

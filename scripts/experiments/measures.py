@@ -1,7 +1,7 @@
 """Evaluations of a method, and the columns of the papers' tables that are read from them.
 
 Each evaluation is a function of a workspace and a method that returns a Result with a row for its model. Results are
-kept in the folder of the model.
+stored in the folder of the model.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import agg_fairseq
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.word_pairs import DATASETS, dataset_files
 from agg_fairseq.errors import UserError
+from agg_fairseq.measures import CALIBRATED, COMPARED, NEXT_TOKENS, Columns, column_titles
 
 from .corpora import prepare
-from .experiment import BIN, Experiment, Measure, Method, Model, Workspace, failed, say
+from .experiment import BIN, Column, Experiment, Method, Model, Value, Workspace, failed, say
 from .training import best_checkpoint, is_newer, is_trained
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ def _averaged(workspace: Workspace, model: Model, best: Path) -> Path:
     return output
 
 
-def _kept(workspace: Workspace, model: Model, name: str, *arguments: Any, file: str = "", **options: Any) -> Any:
-    """What a function of `agg_fairseq.evaluation` returns, kept or made now; with `file`, the path that it writes."""
+def _evaluate(workspace: Workspace, model: Model, name: str, *arguments: Any, file: str = "", **options: Any) -> Any:
+    """What a function of `agg_fairseq.evaluation` returns, stored or new; with `file`, the path that it writes."""
     from agg_fairseq import evaluation
 
     evaluate: Callable[..., Result] = getattr(evaluation, name)
@@ -106,14 +107,16 @@ def perplexity(
     cache = None if method.cache is None else CacheOptions(*method.cache)
     text = BinarizedText(data, split, cache=cache, **options)
     fitted_on = None if calibrate is None else replace(text, split=calibrate)
-    return _kept(workspace, method.model, "perplexity", models, text, calibrate=fitted_on, groups=groups)
+    return _evaluate(workspace, method.model, "perplexity", models, text, calibrate=fitted_on, groups=groups)
 
 
-COMPARED = [
-    Measure(title, partial(perplexity, calibrate="valid"), title)
-    for title in ("PPL total", *(f"PPL within {group}" for group in ("frequent", "medium", "rare")), "E/O rare",
-                  "IsoScore", "calibrated PPL total", "calibrated E/O rare")
-]  # fmt: skip
+def titled(evaluate: Callable[..., Result], columns: Columns, among: Columns | None = None) -> list[Column]:
+    """Columns of the Result of an evaluation, with the titles of its table, `among` all of its columns."""
+    titles = column_titles(among or columns)
+    return [Column.of(titles[column], evaluate, *column) for column in column_titles(columns)]
+
+
+COMPARISON = titled(partial(perplexity, calibrate="valid"), COMPARED, among={**NEXT_TOKENS, **CALIBRATED})
 """By what cures are compared; calibrated: with a constant per group on the logits, fitted on the validation split."""
 
 BLOCKS = {"paper": (512, 400), "small": (512, 400), "tiny": (128, 100)}
@@ -127,31 +130,27 @@ def perplexity_as_published(workspace: Workspace, method: Method, *, groups: str
     that of whole blocks of 512 tokens. (`eval_lm.py --tokens-per-sample 512 --context-window 400` and
     `evaluation.py --batch-size-single-prediction 512`.) The signatures of both evaluations go under the table.
     """
-    from agg_fairseq.result import Result
-
     length, context = BLOCKS[workspace.scale]
     scored = perplexity(workspace, method, groups=groups, tokens_per_sample=length, context_window=context)
     predicted = perplexity(workspace, method, groups=groups, tokens_per_sample=length)
-    rows = {}
-    for row in predicted.rows:
-        perplexities = {title: value for title, value in scored[row].items() if title.startswith("PPL")}
-        rows[row] = predicted[row] | perplexities
-    found = zip(predicted.details["checkpoints"], scored.details["checkpoints"], strict=True)
-    both = [{**one, "perplexity": other["perplexity"]} for one, other in found]
-    return Result.of(rows, scored.signature, {**predicted.details, "checkpoints": both})
+    rows = {
+        name: {**row, **{measure: value for measure, value in scored[name].items() if measure.endswith("perplexity")}}
+        for name, row in predicted.rows.items()
+    }
+    return replace(predicted, rows=rows)
 
 
 def isotropy(workspace: Workspace, method: Method) -> Result:
     """Isotropy and mean cosines of the output embedding."""
     model = method.model
-    return _kept(workspace, model, "isotropy", {model.name: checkpoint(workspace, model)})
+    return _evaluate(workspace, model, "isotropy", {model.name: checkpoint(workspace, model)})
 
 
 def word_similarity(workspace: Workspace, method: Method) -> Result:
     """Spearman × 100 with human scores of pairs of words, by data set, as Yu et al. (2022) compute it."""
     models, data = _opened_and_data(workspace, method.model)
     options = {"tokenizer": prepare(workspace, method.model.corpus).tokenizer(), "as_published": True}
-    return _kept(workspace, method.model, "word_similarity", models, data, dataset_files(DATASETS), **options)
+    return _evaluate(workspace, method.model, "word_similarity", models, data, dataset_files(DATASETS), **options)
 
 
 def neighbors(workspace: Workspace, method: Method, *, words: Sequence[str], groups: str = "types") -> Result:
@@ -161,19 +160,21 @@ def neighbors(workspace: Workspace, method: Method, *, words: Sequence[str], gro
     options = {"words": listed, "tokenizer": prepare(workspace, method.model.corpus).tokenizer()}
     if groups != "types":
         options["groups"] = groups
-    return _kept(workspace, method.model, "neighbors", models, data, **options)
+    return _evaluate(workspace, method.model, "neighbors", models, data, **options)
 
 
 def token_of(workspace: Workspace, method: Method, words: Sequence[str], word: int) -> str:
     """The token of one of the words whose neighbors are listed."""
-    listed = neighbors(workspace, method, words=words).details["words"]
-    if word >= len(listed):
-        raise UserError(f"found {len(listed)} rare words in this corpus; expected {word + 1}; no cosines can be drawn")
-    found = listed[word]
-    if len(found["tokens"]) > 1:
-        pieces = " ".join(token["token"] for token in found["tokens"])
-        raise UserError(f"{found['word']!r} is several tokens of this corpus, {pieces}; its cosines cannot be drawn")
-    return found["tokens"][0]["token"]
+    rows = list(neighbors(workspace, method, words=words).rows.values())
+    if word >= len(rows):
+        raise UserError(f"found {len(rows)} rare words in this corpus; expected {word + 1}; no cosines can be drawn")
+    tokens = [token["token"] for token in rows[word]["tokens"]]
+    if len(tokens) > 1:
+        pieces = " ".join(tokens)
+        raise UserError(
+            f"{rows[word]['word']!r} is several tokens of this corpus, {pieces}; its cosines cannot be drawn"
+        )
+    return tokens[0]
 
 
 def align_sim(workspace: Workspace, method: Method) -> Result:
@@ -185,7 +186,7 @@ def align_sim(workspace: Workspace, method: Method) -> Result:
     if not links.exists():
         say("aligning the words of the training split")
         align_split(data, links)
-    return _kept(workspace, method.model, "align_sim", models, data, links)
+    return _evaluate(workspace, method.model, "align_sim", models, data, links)
 
 
 def bleu(workspace: Workspace, method: Method, *, generate: Sequence[str] = TRANSLATION) -> Result:
@@ -212,7 +213,7 @@ def bleu(workspace: Workspace, method: Method, *, generate: Sequence[str] = TRAN
     options = {"reference": corpus.folder / "reference" / f"test.{target}"}
     if corpus.manifest.get("tokenizer") == "moses":
         options["moses"] = target
-    return _kept(workspace, model, "bleu", {model.name: log}, **options)
+    return _evaluate(workspace, model, "bleu", {model.name: log}, **options)
 
 
 def texts(workspace: Workspace, method: Method, *, topk: int | None) -> Result:
@@ -222,11 +223,11 @@ def texts(workspace: Workspace, method: Method, *, topk: int | None) -> Result:
     """
     path, model = text_file(workspace, method, topk=topk), method.model
     data = prepare(workspace, model.corpus).binarized
-    return _kept(workspace, model, "text_metrics", {model.name: path}, data)
+    return _evaluate(workspace, model, "text_metrics", {model.name: path}, data)
 
 
 def text_file(workspace: Workspace, method: Method, *, topk: int | None, max_texts: int | None = None) -> Path:
-    """The file of a model's continuations of the test split, kept or made now; `max_texts` None: all."""
+    """The file of a model's continuations of the test split, stored or new; `max_texts` None: all."""
     topk = None if method.greedy else topk
     name, options = f"top{topk}" if topk else "greedy", {"topk": topk, "max_texts": max_texts}
     if workspace.seed is not None:
@@ -238,40 +239,43 @@ def text_file(workspace: Workspace, method: Method, *, topk: int | None, max_tex
     name += f"-{max_texts}" if max_texts else ""
     models, data = _opened_and_data(workspace, method.model)
     model, file = method.model, f"{name}.jsonl"
-    return _kept(workspace, model, "generate_texts", models[model.name], data, file=file, **options)
+    return _evaluate(workspace, model, "generate_texts", models[model.name], data, file=file, **options)
 
 
-def samples(workspace: Workspace, method: Method, *, topk: int | None, count: int) -> Result:
-    """The first continuations of the test split. They are chosen by their place alone, not by what is in them.
+def _records(workspace: Workspace, method: Method, *, topk: int | None, count: int) -> list[dict[str, str]]:
+    """The first continuations of the test split. They are chosen by their place alone, not by what is in them."""
+    from agg_fairseq.evaluation.text_metrics import read_texts
 
-    `Uniq` is the number of distinct tokens of a continuation, and `VR (%)` the percentage of its tokens that are among
-    the rarest of the training text, which together make up 10% of it. The details have `texts`, for each its `prefix`
-    and `continuation` as people read them.
+    return read_texts(text_file(workspace, method, topk=topk, max_texts=count))[:count]
+
+
+def samples(workspace: Workspace, method: Method, *, topk: int | None, count: int) -> list[dict[str, str]]:
+    """The `prefix` and `continuation` of each of the first continuations, as people read them.
 
     Reference: Yu et al. (2022), Tables 5 and 15; Choi et al. (2020), Table 4 and the appendix.
     """
+    read = reader(prepare(workspace, method.model.corpus).tokenizer())
+    records = _records(workspace, method, topk=topk, count=count)
+    return [{part: read(record[part]) for part in ("prefix", "continuation")} for record in records]
+
+
+def distinct_tokens(workspace: Workspace, method: Method, *, number: int, topk: int | None, count: int) -> int:
+    """The number of distinct tokens of one of the first continuations."""
+    return len(set(_records(workspace, method, topk=topk, count=count)[number]["continuation"].split()))
+
+
+def very_rare_percentage(workspace: Workspace, method: Method, *, number: int, topk: int | None, count: int) -> float:
+    """The percentage of its tokens that are among the rarest of the training text, which together make up 10% of it."""
     from agg_fairseq.data.binarized import count_tokens, load_dictionary
-    from agg_fairseq.evaluation.text_metrics import read_texts
     from agg_fairseq.metrics import frequency_mass_groups
     from agg_fairseq.metrics.groups import MASS_GROUPS
-    from agg_fairseq.result import Result
 
-    corpus = prepare(workspace, method.model.corpus)
-    dictionary = load_dictionary(corpus.binarized)
-    of_token = frequency_mass_groups(count_tokens(corpus.binarized, dictionary)).of_token
-    read, found, row = reader(corpus.tokenizer()), [], {}
-    records = read_texts(text_file(workspace, method, topk=topk, max_texts=count))[:count]
-    for number, record in enumerate(records, 1):
-        tokens = record["continuation"].split()
-        rarest = of_token[[dictionary.index(token) for token in tokens]] == MASS_GROUPS.index("very rare")
-        row[_of_text("Uniq", number, count)] = len(set(tokens))
-        row[_of_text("VR (%)", number, count)] = 100 * rarest.double().mean().item()
-        found.append({part: read(record[part]) for part in ("prefix", "continuation")})
-    return Result.of({method.model.name: row}, "", {"texts": found})
-
-
-def _of_text(title: str, number: int, count: int) -> str:
-    return f"{title}, text {number}" if count > 1 else title
+    data = prepare(workspace, method.model.corpus).binarized
+    dictionary = load_dictionary(data)
+    of_token = frequency_mass_groups(count_tokens(data, dictionary)).of_token
+    tokens = _records(workspace, method, topk=topk, count=count)[number]["continuation"].split()
+    rarest = of_token[[dictionary.index(token) for token in tokens]] == MASS_GROUPS.index("very rare")
+    return 100 * rarest.double().mean().item()
 
 
 def reader(tokenizer: TokenizerOptions) -> Callable[[str], str]:
@@ -293,36 +297,44 @@ def reader(tokenizer: TokenizerOptions) -> Callable[[str], str]:
 
 
 def sample_table(
-    title: str, methods: list[Method], column: str, *, topk: int | None, count: int, note: str
+    title: str, methods: list[Method], label: str, *, topk: int | None, count: int, note: str
 ) -> Experiment:
     """The table of `samples`, with `Uniq` or `VR (%)` of each text."""
-    evaluate = partial(samples, topk=topk, count=count)
-    columns = [_of_text(column, number, count) for number in range(1, count + 1)]
-    measures = [Measure(of_text, evaluate, of_text) for of_text in columns]
-    return Experiment(title, methods, measures, samples=evaluate, note=note)
+    read = partial(distinct_tokens if label == "Uniq" else very_rare_percentage, topk=topk, count=count)
+    columns = [
+        Column(f"{label}, text {number + 1}" if count > 1 else label, partial(read, number=number))
+        for number in range(count)
+    ]
+    return Experiment(title, methods, columns, samples=partial(samples, topk=topk, count=count), note=note)
 
 
 GROUPS = {"Freq": "frequent", "Med": "medium", "Rare": "rare", "Total": "total"}
-PPL = [Measure(f"PPL {label}", perplexity_as_published, f"PPL {group}") for label, group in GROUPS.items()]
-UNIQ = [Measure(f"Uniq {label}", perplexity_as_published, f"Uniq {group}") for label, group in GROUPS.items()]
-ISOTROPY = [Measure(f"I(W) {label}", perplexity_as_published, f"I(W) {group}") for label, group in GROUPS.items()]
-BLEU = [Measure("BLEU", bleu, "BLEU"), Measure("sacreBLEU", bleu, "sacreBLEU")]
+PPL, UNIQ, ISOTROPY = (
+    [Column.of(f"{title} {label}", perplexity_as_published, measure, group) for label, group in GROUPS.items()]
+    for title, measure in (("PPL", "perplexity"), ("Uniq", "unique_predictions"), ("I(W)", "isotropy"))
+)
+BLEU = [Column.of("BLEU", bleu, "bleu"), Column.of("sacreBLEU", bleu, "sacrebleu")]
 
 
-def listed_neighbors(workspace: Workspace, method: Method, *, words: Sequence[str], groups: str) -> Result:
-    """The words of `neighbors` and their nearest tokens, as `neighbor_measures` reads them."""
-    from agg_fairseq.result import Result
+def neighbor(
+    workspace: Workspace, method: Method, *, words: Sequence[str], groups: str, number: int, rank: int
+) -> Value:
+    """A word (rank 0) or one of its nearest tokens; None where a small corpus has fewer rare words."""
+    rows = list(neighbors(workspace, method, words=words, groups=groups).rows.values())
+    if number > len(rows):
+        return None
+    row = rows[number - 1]
+    if rank == 0:
+        return row["word"]
+    token = row["neighbors"][rank - 1]
+    return token["readable"] + "†" * (token["group"] == "rare")
 
-    row = {}  # of fewer words where a small corpus has fewer rare ones
-    for number, word in enumerate(neighbors(workspace, method, words=words, groups=groups).details["words"], 1):
-        near = [one["readable"] + "†" * (one["group"] == "rare") for one in word["checkpoints"][0]["neighbors"]]
-        row |= {f"word {number}": word["word"], **{f"{number}.{rank}": one for rank, one in enumerate(near, 1)}}
-    return Result.of({method.model.name: row}, "")
 
-
-def neighbor_measures(words: Sequence[str], *, groups: str = "types") -> list[Measure]:
+def neighbor_columns(words: Sequence[str], *, groups: str = "types") -> list[Column]:
     """Each word and its 5 nearest tokens, with † after those that are rare by `groups`."""
-    evaluate = partial(listed_neighbors, words=words, groups=groups)
-    numbers = range(1, len(words) + 1)
-    columns = [column for n in numbers for column in (f"word {n}", *(f"{n}.{rank}" for rank in range(1, 6)))]
-    return [Measure(column, evaluate, column) for column in columns]
+    read = partial(neighbor, words=words, groups=groups)
+    return [
+        Column(f"{number}.{rank}" if rank else f"word {number}", partial(read, number=number, rank=rank))
+        for number in range(1, len(words) + 1)
+        for rank in range(6)
+    ]

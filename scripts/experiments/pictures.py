@@ -23,8 +23,8 @@ def _picture(
     def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure:
         from agg_fairseq import plots
 
-        found = {method.model.name: read(workspace, method) for method in methods}
-        return getattr(plots, function)(found, *([_data(workspace, methods[0])] if data else []), **options)
+        inputs = {method.model.name: read(workspace, method) for method in methods}
+        return getattr(plots, function)(inputs, *([_data(workspace, methods[0])] if data else []), **options)
 
     return Picture(name, draw)
 
@@ -54,8 +54,8 @@ def early_projection(most: int, groups: str = "types") -> Picture:
     def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure:
         from agg_fairseq import plots
 
-        found = _checkpoints_of_run(workspace, methods[0])[:most]
-        by_updates = {f"{one.updates:,} updates": one for one in found}
+        checkpoints = _checkpoints_of_run(workspace, methods[0])[:most]
+        by_updates = {f"{checkpoint.updates:,} updates": checkpoint for checkpoint in checkpoints}
         return plots.projection(by_updates, _data(workspace, methods[0]), groups=groups)
 
     return Picture("projection", draw)

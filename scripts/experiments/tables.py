@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import textwrap
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agg_fairseq import plots
 from agg_fairseq.files import atomic_write, write_json
-from agg_fairseq.measures import Column, column
 from agg_fairseq.report import ReportOptions, write_report
-from agg_fairseq.result import Result, SeedValues, format_change, format_table, format_value, is_relative
+from agg_fairseq.result import SeedValues, format_change, format_table
 
 from .corpora import prepare
-from .experiment import Experiment, Measure, Method, Model, Value, Workspace, say
+from .experiment import Column, Experiment, Method, Model, Value, Workspace, say
 from .measures import NotRun
 from .training import is_trained
 
@@ -35,8 +33,8 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
         workspace.signatures.clear()
     stem = first.output / (experiment.name or f"tables/{key}")
     trained = [(one, model) for one in workspaces for model in experiment.models() if is_trained(one, model)]
-    is_kept = bool(trained) or first.train  # --show writes no table in which every model is not run
-    result = measured(workspaces, experiment)
+    is_written = bool(trained) or first.train  # --show writes no table in which every model is not run
+    rows = measured(workspaces, experiment)
     notes = [_sample_texts(first, experiment)] if experiment.samples else []
     note = experiment.note
     if experiment.name is None:
@@ -46,16 +44,18 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
     if len(seeds) > 1:
         notes.append(f"Mean ± standard deviation over n = {len(seeds)} seeds: {', '.join(map(str, seeds))}.")
     signatures = list(dict.fromkeys(line for workspace in workspaces for line in workspace.signatures))
-    table = render(experiment, result) if experiment.measures else ""
+    table = render(experiment, rows) if experiment.columns else ""
     text = "\n\n".join(filter(None, [experiment.title, table, *notes, "\n".join(signatures)]))
     print(text)
-    if is_kept and experiment.measures:
+    if is_written and experiment.columns:
         facts = {"title": experiment.title, "scale": first.scale, "signatures": signatures, "rows": []}
-        for label in result.rows:
-            values = {title: _as_json(value, seeds) for title, value in result[label].items()}
+        for label, cells in rows.items():
+            values = {
+                title: cell.of_seed if len(seeds) > 1 else cell.of_seed[seeds[0]] for title, cell in cells.items()
+            }
             facts["rows"].append({"method": label, **values})
         write_json(stem.with_name(f"{stem.name}.json"), facts)
-    if is_kept and (experiment.measures or experiment.name is None):
+    if is_written and (experiment.columns or experiment.name is None):
         atomic_write(stem.with_name(f"{stem.name}.md"), lambda path: path.write_text(text + "\n", encoding="utf-8"))
     if experiment.pictures:
         for workspace in workspaces:
@@ -70,46 +70,47 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
         print(report.path)
 
 
-def measured(workspaces: Sequence[Workspace], experiment: Experiment) -> Result:
-    """A row per method and a column per measure, with the values of all seeds."""
-    # With the digits of what is measured, under the title that the table gives it.
-    columns = [replace(column(measure.column), title=measure.label) for measure in experiment.measures]
-    by_seed = {}
-    for workspace in workspaces:
-        rows = {
-            method.label: [_value(workspace, method, measure) for measure in experiment.measures]
-            for method in experiment.methods
-        }
-        by_seed[workspace.seed] = Result(columns, rows, "")
-    return Result.aggregate(by_seed)
+Rows = Mapping[str, Mapping[str, SeedValues]]  # the values of all seeds by the labels of methods and columns
 
 
-def _value(workspace: Workspace, method: Method, measure: Measure) -> Value:
+def measured(workspaces: Sequence[Workspace], experiment: Experiment) -> Rows:
+    """The value of each column of each method, for the seed of each workspace."""
+    rows: dict[str, dict[str, SeedValues]] = {method.label: {} for method in experiment.methods}
+    for method in experiment.methods:
+        for column in experiment.columns:
+            of_seed = {workspace.seed: _value(workspace, method, column) for workspace in workspaces}
+            rows[method.label][column.label] = SeedValues(of_seed)
+    return rows
+
+
+def _value(workspace: Workspace, method: Method, column: Column) -> Value:
     if method.model is None:
         return QUOTED
     try:
-        return measure.value(workspace, method)
+        return column.read(workspace, method)
     except NotRun:
         return NOT_RUN
 
 
-def _as_json(value: Value | SeedValues, seeds: Sequence[int | None]) -> object:
-    of_seed = value.of_seed if isinstance(value, SeedValues) else dict.fromkeys(seeds, value)
-    return {str(seed): of_seed[seed] for seed in seeds} if len(seeds) > 1 else of_seed[seeds[0]]
-
-
-def render(experiment: Experiment, result: Result) -> str:
-    """A table in Markdown of a result of `measured`, with the paper's numbers beside each column that has any."""
-    labels = [column.title for column in result.columns]
+def render(experiment: Experiment, rows: Rows) -> str:
+    """A table in Markdown of what `measured` returned, with the paper's numbers beside each column that has any."""
+    labels = [column.label for column in experiment.columns]
+    digits = [column.measure.digits for column in experiment.columns]
     lines: dict[str, list[tuple[str | None, str | None]]] = {}  # cells by the name of the line: the paper's, and ours
     first = experiment.methods[0]
     for method in experiment.methods:
-        row = result.rows[method.label]
-        ours = [format_value(value, column.digits) for value, column in zip(row, result.columns, strict=True)]
+        row = rows[method.label]
+        ours = [row[label].format(decimals) for label, decimals in zip(labels, digits, strict=True)]
         lines[method.label] = list(itertools.zip_longest(method.numbers, ours))  # the paper may have fewer
-        if experiment.changes and method is not first:
-            changes = [_change(*cells) for cells in zip(row, result.rows[first.label], result.columns, strict=True)]
-            if any(changes) and not method.human:
+        if experiment.changes and method is not first and not method.human:
+            changes = [
+                format_change(
+                    row[column.label].change(rows[first.label][column.label], relative=column.measure.relative),
+                    column.measure,
+                )
+                for column in experiment.columns
+            ]
+            if any(changes):
                 lines[f"Δ {method.label}"] = [(None, change) for change in changes]
     names, grid = list(lines), list(lines.values())
     if len(labels) > MOST_COLUMNS and not experiment.wide:
@@ -126,22 +127,16 @@ def render(experiment: Experiment, result: Result) -> str:
     return format_table(header, list(zip(*columns, strict=True)))
 
 
-def _change(after: Value | SeedValues, before: Value | SeedValues, column: Column) -> str | None:
-    if not isinstance(after, SeedValues) or not isinstance(before, SeedValues):
-        return None
-    return format_change(after.change(before, relative=is_relative(column)), column)
-
-
 def _sample_texts(workspace: Workspace, experiment: Experiment) -> str:
     """A paragraph for each text of `experiment.samples`: its prefix, and what each method makes of it."""
-    found = {}
+    samples = {}
     for method in experiment.methods:
         with contextlib.suppress(NotRun):
-            found[method.label] = experiment.samples(workspace, method).details["texts"]
+            samples[method.label] = experiment.samples(workspace, method)
     paragraphs = []
-    for number, of_methods in enumerate(zip(*found.values(), strict=True), 1):
-        parts = {f"Text {number}, prefix": of_methods[0]["prefix"]}
-        parts |= {label: text["continuation"] for label, text in zip(found, of_methods, strict=True)}
+    for number, texts in enumerate(zip(*samples.values(), strict=True), 1):
+        parts = {f"Text {number}, prefix": texts[0]["prefix"]}
+        parts |= {label: text["continuation"] for label, text in zip(samples, texts, strict=True)}
         lines = (f"{label}: {' '.join(text.split())}" for label, text in parts.items())
         paragraphs.append("\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines))
     return "\n\n".join(paragraphs)
