@@ -193,7 +193,12 @@ class Result:
                 name = row["name"]
                 rows[name if isinstance(name, str) else tuple(name)] = {key: row[key] for key in row if key != "name"}
             result = cls(
-                rows, values["columns"], values["settings"], dict(values["facts"]), values["labels"], values["version"]
+                rows,
+                values["columns"],
+                dict(values["settings"]),
+                dict(values["facts"]),
+                values["labels"],
+                values["version"],
             )
             result.table()  # it can be formatted if names and values are of the right kinds
         except (LookupError, TypeError, AttributeError, ValueError) as error:

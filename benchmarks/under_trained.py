@@ -136,14 +136,13 @@ def found(model: GPT2LMHeadModel, counts: Tensor) -> dict[str, float | str]:
     """How well the listed tokens agree with those without occurrences; the rows beyond the tokenizer are known."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
-        (details,) = under_trained(open_models([folder]), unused=range(len(counts) - SURPLUS, len(counts))).details[
-            "models"
-        ]
-    listed = counts[[token["id"] for token in details["tokens"] if token["below"] and not token["unused"]]]
+        unused = range(len(counts) - SURPLUS, len(counts))
+        (row,) = under_trained(open_models([folder]), unused=unused).rows.values()
+    listed = counts[[token["id"] for token in row["tokens"] if token["below"] and not token["unused"]]]
     unseen = int((listed == 0).sum())
     return {
-        "indicator": details["indicator"],
-        "threshold": details["threshold"],
+        "indicator": row["indicator"],
+        "threshold": row["threshold"],
         "recall": unseen / int((counts[:-SURPLUS] == 0).sum()),
         "precision": unseen / max(1, len(listed)),
         "precision, seen twice at most": int((listed <= 2).sum()) / max(1, len(listed)),

@@ -1,10 +1,13 @@
 """The commands of `agg-fairseq`, called in the process of the tests, and small checkpoints to measure."""
 
+import json
+
 import pytest
 import torch
 from fairseq.trainer import Trainer
 
 from agg_fairseq.cli.main import main
+from agg_fairseq.result import Result
 from tests.small_trainings import LM, batches, build
 
 LANGUAGE_MODEL = {"_name": "language_modeling"}
@@ -35,6 +38,12 @@ def one_line(capsys, call, *arguments, **options):
     error = capsys.readouterr().err
     assert stop.value.code == 2 and error.count("\n") == 1, error
     return error
+
+
+def read_result(path):
+    """What a command wrote to --json."""
+    with open(path, encoding="utf-8") as file:
+        return Result.from_json(json.load(file))
 
 
 def table(printed):

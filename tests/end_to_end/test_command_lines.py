@@ -9,6 +9,7 @@ import torch
 from omegaconf import OmegaConf
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
+from tests.commands import read_result
 from tests.conftest import ROOT, SMALL_LM, called, run_command
 from tests.small_trainings import EVERY_CRITERION, FAMILIES
 
@@ -35,7 +36,7 @@ def test_checkpoint_works_in_stock_eval_lm_and_ours_agrees(lm_data, lm_runs, tmp
         arguments = (lm_data, "--path", checkpoint, "--gen-subset", "test", *options)
         (expected,) = perplexities(run_command("fairseq-eval-lm", *arguments, *BLOCKS))
         run_command("agg-fairseq", "eval-lm", checkpoint, "--data", lm_data, *options, *BLOCKS[:-1], "--json", output)
-        found = json.loads(output.read_text())["checkpoints"][0]["perplexity"]["total"]
+        found = read_result(output)["agg"]["perplexity"]["total"]
         assert found == pytest.approx(expected, abs=0.006)
 
 

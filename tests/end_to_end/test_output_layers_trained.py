@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from tests.commands import run
+from tests.commands import read_result, run
 from tests.conftest import called, run_command
 from tests.small_trainings import F2_LM, F2_MT, LM, MT
 
@@ -79,7 +79,8 @@ def test_evaluation_is_that_of_the_log_and_needs_no_training_data(
     printed = called("eval_lm", bare[0], *split, *blocks, *EVALUATION, "--softmax-batch", 20)
     assert float(re.search(r"Perplexity: ([\d.]+)", printed)[1]) == expected
     run(capsys, "eval-lm", checkpoint, "--data", lm_data, "--split", "valid", *blocks, "--json", tmp_path / "eval.json")
-    assert json.loads((tmp_path / "eval.json").read_text())["checkpoints"][0]["perplexity"]["total"] == expected
+    (row,) = [row for row in read_result(tmp_path / "eval.json").rows.values() if "perplexity" in row]
+    assert row["perplexity"]["total"] == expected
     name = f"{LAYER}.weight{'(tied)+log-unigram' if kind == 'unigram' else ''}|"
     assert name in run(capsys, "isotropy", checkpoint)
     output = tmp_path / "texts.jsonl"

@@ -25,9 +25,9 @@ LINES = {"train": 4000, "valid": 30, "test": 40}
 def features(key):
     """What an entry can go wrong in: evaluations, columns, pictures, configurations, and how models are made."""
     experiment = EXPERIMENTS[key]
-    for measure in experiment.measures:
-        evaluate = getattr(measure.evaluate, "func", measure.evaluate)
-        yield (evaluate.__name__, *getattr(measure.evaluate, "keywords", {}))
+    for column in experiment.columns:
+        evaluate = getattr(column.read, "keywords", {}).get("evaluate", column.read)
+        yield (getattr(evaluate, "func", evaluate).__name__, *getattr(evaluate, "keywords", {}))
     yield from ((picture.name, picture.draw.__qualname__) for picture in experiment.pictures)
     yield from ["samples"] if experiment.samples else []
     for method in experiment.methods:
@@ -78,8 +78,8 @@ def check(printed, keys):
         assert experiment.title in printed.stdout
         pictures = [path for path in drawn if os.path.basename(path).startswith(f"{key}-")]
         assert len(pictures) == len(experiment.pictures) and all(os.path.getsize(path) > 1000 for path in pictures)
-        if experiment.measures:
-            assert {one.label for one in (*experiment.methods, *experiment.measures)} <= cells, key
+        if experiment.columns:
+            assert {one.label for one in (*experiment.methods, *experiment.columns)} <= cells, key
 
 
 def test_language_models(wikitext, shared_data, tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from agg_fairseq.cli.main import main as agg_fairseq
 from scripts.command import run
 from scripts.data import translation
 from scripts.data.moses import tokenize
+from tests.commands import read_result
 from tests.conftest import ROOT, run_command
 from tests.preparing import binarize_here, binarized, digests
 from tests.wmt_archives import sentences as wmt_sentences
@@ -103,8 +104,8 @@ def test_bleu_of_the_test_set(prepared, tmp_path):
     reference = prepared / "reference" / "test.de"
     options = ("--reference", reference, "--moses", "de", "--json", tmp_path / "scores")
     assert not agg_fairseq(["bleu", *map(str, (log, *options))])
-    found = json.loads((tmp_path / "scores").read_text())["files"][0]
-    assert found["bleu"]["score"] == pytest.approx(100) and found["sacrebleu"]["score"] > 98
+    row = read_result(tmp_path / "scores")["log"]
+    assert row["bleu"] == pytest.approx(100) and row["sacrebleu"] > 98
 
 
 def test_killed_and_run_again_by_another_number_of_processes(corpus, prepared, tmp_path, here):

@@ -60,7 +60,7 @@ def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
         assert list(table[row].values()) == [frequent, "—", source_only, total]
     total = sum(map(len, sentences(mt_data, "en")))
     assert printed.splitlines()[-1] == (
-        "matrix:decoder.output_projection.weight(tied)|groups:1e-05/1e-06-of-tokens,target-side|temperature:10|"
+        "matrix:decoder.output_projection.weight(tied)|groups:1e-05/1e-06-of-tokens|frequencies:target-side|temperature:10|"
         f"links:{total}|pairs:{len(of_source)}|labels:symmetric|version:{__version__}"
     )
 

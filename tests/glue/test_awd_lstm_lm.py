@@ -241,7 +241,7 @@ def test_evaluation_carries_the_state_over_blocks(lm_data, awd_run):
     path = awd_run / "checkpoint_best.pt"
     for length in (None, 5, 200):
         result = perplexity({"awd": Checkpoint(path)}, BinarizedText(lm_data, tokens_per_sample=length))
-        assert result["awd"]["PPL total"] == pytest.approx(reference(awd_run, lm_data), rel=1e-5)
+        assert result["awd"]["perplexity"]["total"] == pytest.approx(reference(awd_run, lm_data), rel=1e-5)
         assert "|state:carried(awd)|" in result.signature
     options = ("--path", path, "--task", "language_modeling_streams", "--tokens-per-sample", 12, "--cpu")
     printed = called("eval-lm", lm_data, *options)
@@ -256,16 +256,16 @@ def test_evaluation_with_a_cache(lm_data, awd_run, lm_runs):
     paths = {"awd": awd_run / "checkpoint_best.pt", "mle": lm_runs / "mle" / "checkpoint_best.pt"}
     checkpoints = {name: Checkpoint(path) for name, path in paths.items()}
     result = perplexity(checkpoints, BinarizedText(lm_data, tokens_per_sample=16, cache=cache))
-    assert result["awd"]["PPL total"] == pytest.approx(reference(awd_run, lm_data, cache), rel=1e-5)
+    assert result["awd"]["perplexity"]["total"] == pytest.approx(reference(awd_run, lm_data, cache), rel=1e-5)
     assert "|cache:30,theta=0.5,lambda=0.2|" in result.signature
-    for evaluated in result.details["checkpoints"]:
-        assert evaluated["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
+    for name in checkpoints:
+        assert result[name]["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
     without = perplexity(checkpoints, BinarizedText(lm_data, tokens_per_sample=16))
     no_share = BinarizedText(lm_data, tokens_per_sample=16, cache=CacheOptions(30, 0.5, 0.0))
     none = perplexity(checkpoints, no_share)
     for name in checkpoints:
-        assert none[name]["PPL total"] == pytest.approx(without[name]["PPL total"], rel=1e-5)
-        assert result[name]["PPL total"] != pytest.approx(without[name]["PPL total"], rel=1e-3)
+        assert none[name]["perplexity"]["total"] == pytest.approx(without[name]["perplexity"]["total"], rel=1e-5)
+        assert result[name]["perplexity"]["total"] != pytest.approx(without[name]["perplexity"]["total"], rel=1e-3)
 
 
 def test_mistakes_end_in_one_line(lm_data, capsys):

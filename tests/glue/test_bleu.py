@@ -1,7 +1,5 @@
 """The `bleu` command, called in this process: against fairseq's scorer and sacrebleu's own, and every refusal."""
 
-import json
-
 import pytest
 from fairseq.data import Dictionary
 from fairseq.scoring.bleu import BleuConfig, Scorer
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 from sacrebleu import corpus_bleu
 
 from agg_fairseq.metrics import split_compounds, tokenized_bleu
-from tests.commands import cells, refused, run, save_model
+from tests.commands import cells, read_result, refused, run, save_model
 from tests.conftest import called
 from tests.generate_logs import sentence, write
 from tests.small_trainings import MT
@@ -113,12 +111,11 @@ def test_sacrebleu_of_plain_and_tokenized_text(tmp_path, capsys, case):
     assert (row["BLEU"] == "—") == (case == "decoded")
     text = "sacremoses-" if case == "moses" else "as-generated,"
     assert f"|sacrebleu:{text}" in printed and f"[{SACREBLEU}" in printed
-    result = json.loads((tmp_path / "a.json").read_text())
-    assert result["signature"] == printed.splitlines()[-1] and result["reference"] == str(reference)
-    (found,) = result["files"]
-    assert found["sacrebleu"]["score"] == pytest.approx(expected.score, rel=1e-12)
-    assert found["sacrebleu"]["signature"].startswith(SACREBLEU)
-    assert (found["bleu"] is None) == (case == "decoded")
+    result = read_result(tmp_path / "a.json")
+    assert result.signature == printed.splitlines()[-1] and result.facts["reference"] == str(reference)
+    assert result["a"]["sacrebleu"] == pytest.approx(expected.score, rel=1e-12)
+    assert result["a"]["sacrebleu_signature"].startswith(SACREBLEU)
+    assert (result["a"]["bleu"] is None) == (case == "decoded")
 
 
 @pytest.mark.parametrize(
@@ -154,10 +151,10 @@ def test_what_fairseq_generate_prints(mt_data, capsys, tmp_path):
         (tmp_path / f"{multiple}.log").write_text(printed)
     reference, log = mt_data.parent / "test.de", tmp_path / "1.log"
     run(capsys, "bleu", log, "--reference", reference, "--json", tmp_path / "a.json")
-    (found,) = json.loads((tmp_path / "a.json").read_text())["files"]
+    found = read_result(tmp_path / "a.json")["1"]
     assert found["sentences"] == len(reference.read_text().splitlines()) == 12
-    lengths = [found["bleu"][f"{side}_length"] for side in ("hypothesis", "reference")]
+    lengths = [found[f"bleu_{side}_length"] for side in ("hypothesis", "reference")]
     said = next(line for line in log.read_text().splitlines() if line.startswith("Generate test with beam=2"))
-    assert "syslen={}, reflen={}".format(*lengths) in said and f"BLEU4 = {found['bleu']['score']:.2f}," in said
+    assert "syslen={}, reflen={}".format(*lengths) in said and f"BLEU4 = {found['bleu']:.2f}," in said
     expected = "--required-batch-size-multiple 1"
     assert expected in refused(capsys, "bleu", tmp_path / "8.log", "--reference", reference)

@@ -1,8 +1,10 @@
-"""What is kept of evaluations, and when they are made again."""
+"""Which results of evaluations are stored, and when they are made again."""
 
 import json
 import os
 import shutil
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -20,9 +22,9 @@ def source(tmp_path):
 def measure():
     """An evaluation; `made` are the arguments of the calls."""
 
-    def measure(path, *, topk=1):
+    def measure(path: str | Path, *, words: Sequence[str] = (), topk: int = 1) -> Result:
         measure.made.append(topk)
-        return Result.of({"x": {"PPL total": 1.5, "note": None}}, "s", {"a": [1, 2.5]})
+        return Result({"x": {"kld": 1.5}}, {"kld": [""]}, {}, {"a": [1, 2.5]})
 
     measure.made = []
     return measure
@@ -30,9 +32,9 @@ def measure():
 
 def test_a_result_is_made_again_where_something_changed(tmp_path, measure, source, monkeypatch):
     """A file, given by its path or as text, an option, the version or the revision; the old entry is replaced."""
-    cache, made = Cache(tmp_path / "kept"), measure.made
+    cache, made = Cache(tmp_path / "stored"), measure.made
     first = cache.result(measure, source)
-    assert cache.result(measure, source).to_dict() == cache.result(measure, str(source)).to_dict() == first.to_dict()
+    assert cache.result(measure, source) == cache.result(measure, str(source)) == first
     assert made == [1]
     cache.result(measure, source, topk=2)
     assert made == [1, 2] and len(list(cache.folder.iterdir())) == 2
@@ -45,6 +47,17 @@ def test_a_result_is_made_again_where_something_changed(tmp_path, measure, sourc
     assert made == [1, 2, 1, 1, 1]
 
 
+def test_a_word_is_no_file(tmp_path, measure, source, monkeypatch):
+    """Only what a parameter's type says is a path: a folder that is named as a word changes no result."""
+    cache = Cache(tmp_path / "stored")
+    monkeypatch.chdir(tmp_path)
+    cache.result(measure, source, words=["runs"])
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "dict.txt").touch()
+    cache.result(measure, source, words=["runs"])
+    assert measure.made == [1]
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -54,7 +67,7 @@ def test_a_result_is_made_again_where_something_changed(tmp_path, measure, sourc
     ],
 )
 def test_a_damaged_result_is_made_again(tmp_path, measure, source, damage):
-    cache = Cache(tmp_path / "kept")
+    cache = Cache(tmp_path / "stored")
     first = cache.result(measure, source)
     (path,) = cache.folder.iterdir()
     path.write_text(damage(path.read_text()))
@@ -64,7 +77,7 @@ def test_a_damaged_result_is_made_again(tmp_path, measure, source, damage):
 
 def test_a_result_is_of_the_checkpoints_that_were_read(lm_runs, lm_data, tmp_path):
     """A training may replace a checkpoint that is open already; the order of the rows counts too."""
-    path, cache = tmp_path / "run" / "checkpoint_last.pt", Cache(tmp_path / "kept")
+    path, cache = tmp_path / "run" / "checkpoint_last.pt", Cache(tmp_path / "stored")
     path.parent.mkdir()
     shutil.copy(lm_runs / "mle" / "checkpoint_last.pt", path)
     before = open_checkpoints([path])
@@ -77,7 +90,7 @@ def test_a_result_is_of_the_checkpoints_that_were_read(lm_runs, lm_data, tmp_pat
     assert list(cache.result(isotropy, dict(reversed(runs.items())), lm_data).rows) == ["agg", "mle"]
 
 
-def test_a_file_is_kept(tmp_path, source, monkeypatch):
+def test_a_file_is_stored(tmp_path, source, monkeypatch):
     """As long as nothing changes; a file of its name in the working folder is none of its inputs."""
     made = []
 
@@ -86,7 +99,7 @@ def test_a_file_is_kept(tmp_path, source, monkeypatch):
         output.parent.mkdir(exist_ok=True)
         output.write_text(f"of {split}")
 
-    cache = Cache(tmp_path / "kept")
+    cache = Cache(tmp_path / "stored")
     monkeypatch.chdir(tmp_path)
     for split in ("test", "test", "valid"):
         path = cache.file("texts", write, source, split=split)

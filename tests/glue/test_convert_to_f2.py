@@ -1,6 +1,5 @@
 """A trained model with the ordinary softmax becomes one with the factorized layer, and goes on training."""
 
-import json
 import shutil
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.evaluation import BinarizedText, perplexity
-from tests.commands import refused, run, save_model, table
+from tests.commands import read_result, refused, run, save_model, table
 from tests.conftest import called
 from tests.small_trainings import COMMON, F2_LM, MT, TIED
 
@@ -29,13 +28,13 @@ def test_language_model(trained, lm_data, tmp_path, capsys):
     """It starts where the softmax stood, says so, and fairseq-train goes on from there."""
     output, found = tmp_path / "f2.pt", tmp_path / "f2.json"
     softmax, _, fitted = convert(capsys, trained, lm_data, output, "--positions", 400, "--json", found)
-    values = json.loads(found.read_text())["valid"]
-    assert values["softmax"]["kl"] == 0 <= values["fitted"]["kl"] < values["mean"]["kl"]
+    result = read_result(found)
+    assert result["none: the ordinary softmax"]["kl"] == 0 <= result["fitted"]["kl"] < result["mean"]["kl"]
     assert fitted == pytest.approx(softmax, rel=0.05)
     checkpoints = {"before": Checkpoint(trained), "after": Checkpoint(output)}
     evaluated = perplexity(checkpoints, BinarizedText(lm_data, "valid"), device="cpu")
-    assert evaluated["before"]["PPL total"] == pytest.approx(softmax, rel=1e-2)
-    assert evaluated["after"]["PPL total"] == pytest.approx(softmax, rel=0.05)
+    assert evaluated["before"]["perplexity"]["total"] == pytest.approx(softmax, rel=1e-2)
+    assert evaluated["after"]["perplexity"]["total"] == pytest.approx(softmax, rel=0.05)
     arguments = (*F2_LM, *COMMON, TIED, "--criterion", "f2_softmax", "--max-update", 2)
     assert "class_nll" in called("train", lm_data, *arguments, "--finetune-from-model", output)
 

@@ -9,7 +9,7 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from scipy.stats import spearmanr
 
-from tests.commands import LANGUAGE_MODEL, TRANSLATION, refused, run, save_checkpoint, table
+from tests.commands import LANGUAGE_MODEL, TRANSLATION, read_result, refused, run, save_checkpoint, table
 
 TEXT = "the the the the the the sea sea sea sea lake lake lake Paris Paris river river pool x|y Rome"
 WORDS = ["the", "sea", "lake", "Paris", "river", "pool", "x|y", "Rome"]
@@ -79,9 +79,9 @@ def test_word_similarity_by_hand(data, checkpoint, turned, scored, tmp_path, cap
     assert [row[0] for row in body] == ["mle", "agg", "pairs of mle", "pairs of agg"]
     assert [row[1] for row in body if row[0] != "agg"] == ["31.62", "4/7", "5/7"]
     assert "matrix:decoder.output_projection.weight(tied)|datasets:scored|" in printed and "|bpe:words|" in printed
-    mle, agg = json.loads(target.read_text())["checkpoints"]
-    assert mle["datasets"]["scored"] == {"spearman": pytest.approx(10**-0.5), "covered": 4}
-    assert agg["datasets"]["scored"]["covered"] == 5
+    result = read_result(target)
+    assert result["mle"]["spearman"]["scored"] == pytest.approx(10**-0.5)
+    assert result["mle"]["covered"]["scored"] == 4 and result["agg"]["covered"]["scored"] == 5
 
 
 def test_word_similarity_of_named_data_sets(data, checkpoint, scored, tmp_path, capsys, monkeypatch):
@@ -192,13 +192,13 @@ def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
     assert body[1][2:] == ["river (0.99)", "sea (0.95)", "the (0.89)"]
     assert body[3][2:] == ["Paris (0.95)", "the (0.89)", "river (0.71)"]
     assert "|groups:30%/50%/20%-of-types|†:rare|" in printed
-    result = json.loads(target.read_text())
-    assert result["groups"] == {"frequent": 3, "medium": 5, "rare": 2}
-    lake, rome = result["words"]
+    result = read_result(target)
+    assert result.facts["groups"] == {"frequent": 3, "medium": 5, "rare": 2}
+    lake, rome = result["lake", "mle"], result["Rome†", "agg"]
     itself = {"token": "lake", "readable": "lake", "index": 6, "count": 3, "group": "frequent"}
-    assert (lake["word"], lake["tokens"]) == ("lake", [itself]) and len(rome["checkpoints"][0]["neighbors"]) == 3
+    assert (lake["word"], lake["tokens"]) == ("lake", [itself]) and len(rome["neighbors"]) == 3
     first = {"token": "river", "readable": "river", "index": 8, "count": 2, "group": "medium"}
-    assert lake["checkpoints"][1]["neighbors"][0] == {"cosine": pytest.approx(7 / 50**0.5), **first}
+    assert lake["neighbors"][0] == {"cosine": pytest.approx(7 / 50**0.5), **first}
     # Eight words less itself and `pool`; the last is `x|y`, at −1, escaped in the table.
     printed = run(capsys, *start, "Paris", "--topk", "9")
     assert table(printed)[1][0][-4:] == ["x¦y (-1.00)", "—", "—", "—"] and "x\\|y (-1.00)" in printed

@@ -1,11 +1,19 @@
 """The evaluations as they are used from a notebook: functions of opened checkpoints that return a Result."""
 
+import json
 import logging
 import re
+from dataclasses import replace
 
+import pytest
 import torch
 
+from agg_fairseq import evaluation
+from agg_fairseq.checkpoints import open_checkpoints
 from agg_fairseq.cli.main import main
+from agg_fairseq.evaluation import BinarizedText
+from agg_fairseq.evaluation.cache import REVISION
+from agg_fairseq.result import SCHEMA
 from tests.commands import TRANSLATION, save_checkpoint
 from tests.conftest import ROOT
 
@@ -37,6 +45,46 @@ def test_a_command_opens_each_checkpoint_once(lm_runs, lm_data, mt_data, tmp_pat
         openings.clear()
         assert main([command, *map(str, arguments)]) == 0, capsys.readouterr().err
         assert openings == {str(path): 1 for path in (*paths, *translators) if path in arguments}, command
+
+
+def shape(value):
+    """The names in a JSON value by the types of what they name; of a list, those of its first item."""
+    if isinstance(value, list):
+        return [shape(item) for item in value[:1]]
+    if isinstance(value, dict):
+        names = {}
+        for name, item in value.items():
+            if name != "criterion":
+                names.setdefault(json.dumps(shape(item), ensure_ascii=False).replace('"', ""), []).append(name)
+        return {of_type: ", ".join(of_names) for of_type, of_names in names.items()}
+    return {str: "text", bool: "flag", int: "number", float: "number", type(None): "null"}[type(value)]
+
+
+def test_the_json_is_as_documented(lm_runs, lm_data, tmp_path):
+    """tests/glue/json_schema.json has the names and types in the JSON of the evaluations, for these versions."""
+    run, text = open_checkpoints([lm_runs / "mle"]), BinarizedText(lm_data, "valid")
+    (tmp_path / "pairs.txt").write_text("w0\tw1\t3\nw2\tw3\t1\nw4\tw5\t2\n")
+    (tmp_path / "log").write_text("".join(f"{part}\ta b c d\n" for part in ("S-0", "T-0", "H-0\t-1", "D-0\t-1")))
+    generated = evaluation.generate_texts(run["mle"], lm_data, tmp_path / "t.jsonl", prefix_length=5, length=5)
+    results = {
+        "perplexity": evaluation.perplexity(run, text, calibrate=BinarizedText(lm_data)),
+        "isotropy": evaluation.isotropy(run, lm_data),
+        "neighbors": evaluation.neighbors(run, lm_data, words=["w3"], topk=2),
+        "under_trained": evaluation.under_trained(run, lm_data),
+        "word_similarity": evaluation.word_similarity(run, lm_data, [tmp_path / "pairs.txt"]),
+        "group_shares": evaluation.group_shares(lm_data, tokens_per_update=64),
+        "generate_texts": replace(generated, rows={"t": generated[str(tmp_path / "t.jsonl")]}),
+        "text_metrics": evaluation.text_metrics({"t": tmp_path / "t.jsonl"}, lm_data),
+        "bleu": evaluation.bleu({"log": tmp_path / "log"}),
+    }
+    shapes = {name: shape(json.loads(json.dumps(result.json()))) for name, result in results.items()}
+    found = {"schema": SCHEMA, "revision": REVISION, "json": shapes}
+    path = ROOT / "tests" / "glue" / "json_schema.json"
+    golden = json.loads(path.read_text())
+    if found != golden and (SCHEMA, REVISION) != (golden["schema"], golden["revision"]):
+        (tmp_path / path.name).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        pytest.fail(f"the versions were raised: replace {path} by {tmp_path / path.name}")
+    assert found == golden, "names or types changed: raise SCHEMA and REVISION"
 
 
 def test_the_page_as_it_is_pasted(lm_runs, lm_data, tmp_path, monkeypatch, capsys):

@@ -12,7 +12,7 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.decoding import continuation
 from agg_fairseq.evaluation import generate_texts  # noqa: F401 — the module of this name is in sys.modules then
 from agg_fairseq.models.from_checkpoint import build_model
-from tests.commands import refused, save_model
+from tests.commands import read_result, refused, save_model
 from tests.small_trainings import build
 
 MODULE = sys.modules["agg_fairseq.evaluation.generate_texts"]
@@ -117,8 +117,8 @@ def test_blocks_are_the_stream_of_the_split(lm_data, stream, checkpoint, tmp_pat
     assert words == stream[: number * 14]
     signature = f"split:test|texts:{number}|prefix:5|length:9|decoding:greedy|seed:1|version:"
     assert f"\n{signature}" in capsys.readouterr().out
-    found = json.loads((tmp_path / "j").read_text())
-    counts = (found["texts"], found["generated_tokens"], found["unused_tokens"])
+    (row,) = read_result(tmp_path / "j").rows.values()
+    counts = (row["texts"], row["generated_tokens"], row["unused_tokens"])
     assert counts == (number, number * 9, len(stream) - number * 14)
 
 

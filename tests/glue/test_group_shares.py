@@ -1,6 +1,5 @@
 """`agg-fairseq groups`: sizes and shares of the frequency groups, counted by hand in small texts."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from agg_fairseq.data.binarized import count_tokens, load_dictionary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import group_shares
 from agg_fairseq.metrics import frequency_groups
-from tests.commands import cells, run
+from tests.commands import cells, read_result, run
 from tests.small_transformers import save_word_tokenizer
 
 
@@ -28,15 +27,17 @@ def test_of_binarized_text(lm_data):
         row = result[name]
         assert (row["types"], row["fewest"], row["most"]) == (len(tokens), train[tokens].min(), train[tokens].max())
         for split, one in counts.items():
-            assert row[f"{split} (%)"] == pytest.approx(100 * one[tokens].sum().item() / one.sum().item())
+            assert row["target_share"][split] == pytest.approx(one[tokens].sum().item() / one.sum().item())
         per_update = 64 * train[tokens].double().mean().item() / train.sum().item()
-        assert row["updates per occurrence"] == pytest.approx(1 / per_update)
-        assert row["least β₂ of Adam"] == pytest.approx(max(0, 1 - 0.2 * per_update))
-    assert result["total"]["types"] == len(dictionary) - 2 and result["total"]["train (%)"] == pytest.approx(100)
+        assert row["updates_per_occurrence"] == pytest.approx(1 / per_update)
+        assert row["least_beta2"] == pytest.approx(max(0, 1 - 0.2 * per_update))
+    assert result["total"]["types"] == len(dictionary) - 2 and result["total"]["target_share"][
+        "train"
+    ] == pytest.approx(1)
 
 
 def test_of_pairs_and_of_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkeypatch):
-    assert group_shares(mt_data)["total"]["train (%)"] == pytest.approx(100)  # of the target side
+    assert group_shares(mt_data)["total"]["target_share"]["train"] == pytest.approx(1)  # of the target side
     pytest.importorskip("tokenizers")
     save_word_tokenizer(tmp_path, 6)
     (tmp_path / "train.txt").write_text("w0 w0 w0 w0 w1 w1 w1 w2 w2 w3\n")
@@ -46,13 +47,13 @@ def test_of_pairs_and_of_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkey
     table = cells(run(capsys, "groups", *options))
     assert list(table["frequent"].values()) == ["2", "3", "4", "70.00", "25.00"]
     assert table["rare"]["fewest"] == table["rare"]["most"] == "0" and table["rare"]["test.txt (%)"] == "75.00"
-    found = json.loads((tmp_path / "o.json").read_text())
-    assert found["groups"]["total"] == 5 and found["rows"]["rare"]["test.txt (%)"] == 75
+    result = read_result(tmp_path / "o.json")
+    assert result["total"]["types"] == 5 and result["rare"]["target_share"]["test.txt"] == 0.75
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "train.txt").write_text("w4\n")
     counted = group_shares("train.txt", tokenizer=".", others=["other/train.txt"], tokens_per_update=10)
-    assert counted["rare"]["train.txt (%)"] == 0 and counted["rare"]["other/train.txt (%)"] == 100
-    assert counted["rare"]["least β₂ of Adam"] is None  # of a type that never occurs
+    assert counted["rare"]["target_share"] == {"train.txt": 0, "other/train.txt": 1}
+    assert counted["rare"]["least_beta2"] is None  # of a type that never occurs
 
 
 def test_all_parts_of_the_training_split(lm_data, tmp_path):

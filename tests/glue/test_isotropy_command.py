@@ -1,6 +1,5 @@
 """`agg-fairseq isotropy`, of language models and of a translation model."""
 
-import json
 import re
 from pathlib import Path
 
@@ -11,8 +10,8 @@ from fairseq.data import Dictionary
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
-from agg_fairseq.metrics import geometry, isotropy, singular_values
-from tests.commands import refused, run
+from agg_fairseq.metrics import Geometry, geometry, isotropy, singular_values
+from tests.commands import read_result, refused, run
 
 
 def test_numbers_are_those_of_the_matrix(lm_runs, lm_data, tmp_path, capsys):
@@ -20,22 +19,22 @@ def test_numbers_are_those_of_the_matrix(lm_runs, lm_data, tmp_path, capsys):
     printed = run(capsys, "isotropy", *checkpoints, "--data", lm_data, "--json", tmp_path / "i.json")
     assert re.search(r"\| IsoScore rare +\| +[01]\.\d{3} \| +[01]\.\d{3} \|\n", printed)
     assert "matrix:decoder.output_projection.weight(tied)|" in printed and "specials-included" in printed
-    found = json.loads((tmp_path / "i.json").read_text())
-    for path, one in zip(checkpoints, found["checkpoints"], strict=True):
+    result = read_result(tmp_path / "i.json")
+    for path, row in zip(checkpoints, result.rows.values(), strict=True):
         w = Checkpoint(path).state["model"]["decoder.output_projection.weight"]
-        assert one["isotropy_both_signs"] == pytest.approx(isotropy(w, both_signs=True))
-        assert one["geometry"]["total"] == geometry(w)._asdict()
-        assert one["geometry"]["rare"]["isotropy"] == one["isotropy"]["rare"]
-        assert one["singular_values"] == singular_values(w).tolist()
-    assert sum(found["groups"].values()) == len(w) - 2  # all but pad and bos
+        assert row["isotropy_both_signs"] == pytest.approx(isotropy(w, both_signs=True))
+        assert {measure: row[measure]["total"] for measure in Geometry._fields} == geometry(w)._asdict()
+        assert row["singular_values"] == singular_values(w).tolist()
+        assert row["singular_value"]["σ2"] == row["singular_values"][1]
+    assert sum(result.facts["groups"].values()) == len(w) - 2  # all but pad and bos
 
 
 def test_groups_need_data(lm_runs, tmp_path, capsys):
     printed = run(capsys, "isotropy", lm_runs / "mle" / "checkpoint_last.pt", "--json", tmp_path / "i.json")
     assert printed.count("— |") == 10  # three measures of three groups, and a cosine
-    found = json.loads((tmp_path / "i.json").read_text())
-    assert found["groups"] is None and found["checkpoints"][0]["isotropy"]["rare"] is None
-    assert found["checkpoints"][0]["rare_frequent_cosine"] is None
+    result = read_result(tmp_path / "i.json")
+    assert result.facts["groups"] is None and result["mle"]["isotropy"]["rare"] is None
+    assert result["mle"]["rare_frequent_cosine"] is None
 
 
 def test_a_translation_model_is_grouped_by_the_target_side(translator, lm_runs, lm_data, mt_data, capsys):

@@ -1,6 +1,5 @@
 """`evaluation.perplexity` against the definitions, with every kind of output layer, and its command."""
 
-import json
 import sys
 
 import pytest
@@ -12,9 +11,8 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import BinarizedText, PlainText, calibrate, perplexity
-from agg_fairseq.evaluation.perplexity import COMPARED
 from agg_fairseq.models.from_checkpoint import build_model
-from tests.commands import changed, refused, run, save_model
+from tests.commands import changed, read_result, refused, run, save_model
 from tests.conftest import called
 from tests.small_trainings import F2_LM, LM, MT
 
@@ -62,8 +60,8 @@ def test_against_the_definition(kind, lm_data, mt_data, tmp_path):
     checkpoint = random_checkpoint(tmp_path / "model.pt", data, KINDS[kind])
     fitted = fitted_on and BinarizedText(data, fitted_on)
     result = perplexity({"model": checkpoint}, BinarizedText(data, "valid"), calibrate=fitted, device="cpu")
-    row, found = result["model"], result.details["checkpoints"][0]
-    assert (row["IsoScore"] is None) == (kind == "adaptive")
+    row = result["model"]
+    assert (result.value("model", "isoscore", "total") is None) == (kind == "adaptive")
 
     probabilities, target = literal(checkpoint, data, "valid")
     members = BinarizedVocabulary.load(data, pair).groups("types")
@@ -73,36 +71,32 @@ def test_against_the_definition(kind, lm_data, mt_data, tmp_path):
     for index, name in enumerate((*GROUPS, "total")):
         chosen = group == index if name != "total" else torch.ones_like(group, dtype=torch.bool)
         observed = int(chosen.sum())
-        assert result.details["targets"][name] == observed
-        titles = [f"{title} {name}" for title in ("PPL", "PPL group", "PPL within")]
+        assert result.facts["targets"][name] == observed
+        perplexities = [row[measure][name] for measure in ("perplexity", "group_perplexity", "within_perplexity")]
         if not observed:
-            assert [row[title] for title in titles] == [None] * 3
+            assert perplexities == [None] * 3
             continue
         expected = [one[chosen].mean().exp().item() for one in (nll, group_nll, nll - group_nll)]
-        assert [row[title] for title in titles] == pytest.approx(expected, rel=1e-5)
-        assert row[titles[0]] == pytest.approx(row[titles[1]] * row[titles[2]], rel=1e-12)
+        assert perplexities == pytest.approx(expected, rel=1e-5)
+        assert perplexities[0] == pytest.approx(perplexities[1] * perplexities[2], rel=1e-12)
         whole = probabilities.sum() if name == "total" else mass[:, index].sum()
-        assert found["expected_over_observed"][name] == pytest.approx(whole.item() / observed, rel=1e-5)
+        assert row["expected_over_observed"][name] == pytest.approx(whole.item() / observed, rel=1e-5)
         if fitted_on is not None:
-            gains = torch.tensor([found["offsets"][name] for name in GROUPS], dtype=torch.float64)
+            gains = torch.tensor([row["offsets"][name] for name in GROUPS], dtype=torch.float64)
             normalizer = 1 - mass.sum(1) + (mass * gains.exp()).sum(1)  # what is in no group keeps its probability
             calibrated = (nll - gains[group] + normalizer.log())[chosen].mean().exp()
-            assert found["calibrated_perplexity"][name] == pytest.approx(calibrated.item(), rel=1e-5)
-            assert f"|calibrated-on:{fitted_on}|" in result.signature and found["offsets"]["frequent"] == 0
+            assert row["calibrated_perplexity"][name] == pytest.approx(calibrated.item(), rel=1e-5)
+            assert f"|calibrated-on:{fitted_on}|" in result.signature and row["offsets"]["frequent"] == 0
 
 
 def test_perplexity_table_and_details_agree(runs, lm_data):
     result = perplexity(runs, BinarizedText(lm_data, "valid"), device="cpu")
     assert list(result.rows) == ["mle", "agg", "human"]
     mle, human = result["mle"], result["human"]
-    assert mle["PPL total"] == result.details["checkpoints"][0]["perplexity"]["total"]
-    assert isinstance(mle["PPL total"], float) and isinstance(mle["Uniq total"], int)
-    assert human["PPL total"] is None and human["Uniq total"] == result.details["human_uniq"]["total"]
-    assert human["E/O rare"] == result.details["frequencies_over_observed"]["rare"]
-    assert result.json()["signature"].startswith("split:valid|targets:") and "| mle " in result.table()
-    geometry = result.details["checkpoints"][0]["geometry"]
-    assert mle["IsoScore"] == geometry["total"]["isoscore"] and mle["I(W) rare"] == geometry["rare"]["isotropy"]
-    assert [column.title for column in result.select(COMPARED).columns] == list(COMPARED[:6])
+    assert isinstance(mle["perplexity"]["total"], float) and isinstance(mle["unique_predictions"]["total"], int)
+    assert result.value("human", "perplexity", "total") is None and human["expected_over_observed"]["rare"] > 0
+    assert human["unique_predictions"]["total"] <= result.facts["targets"]["total"]
+    assert result.signature.startswith("split:valid|targets:") and "| mle " in result.table()
 
 
 def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
@@ -119,8 +113,9 @@ def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
 
     with Sizes():
         chunked = perplexity({"agg": runs["agg"]}, text, **options)
-    assert chunked["agg"] == pytest.approx(whole["agg"], rel=1e-6)
-    assert max(sizes) < chunked.details["checkpoints"][0]["tokens"] * 64, "the logits of the whole batch"
+    for measure in chunked.columns:
+        assert chunked["agg"][measure] == pytest.approx(whole["agg"][measure], rel=1e-6)
+    assert max(sizes) < chunked["agg"]["tokens"] * 64, "the logits of the whole batch"
 
 
 def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
@@ -142,9 +137,11 @@ def test_the_command(lm_runs, lm_data, tmp_path, capsys):
     for options in ((), ("--full",), ("--calibrate", "test", "--json", tmp_path / "o.json")):
         printed = run(capsys, *start, "--data", lm_data, *options)
         headers.append([cell.strip() for cell in printed.splitlines()[0].split("|")[2:-1]])
-    assert headers[0] == list(COMPARED[:6]) and headers[2] == list(COMPARED)
+    short = ["PPL total", *(f"PPL within {group}" for group in GROUPS), "E/O rare", "IsoScore"]
+    calibrated = ["calibrated PPL total", "calibrated PPL rare", "calibrated E/O rare"]
+    assert headers[0] == short and headers[2] == short + calibrated
     assert {"PPL rare", "PPL group rare", "Uniq total", "I(W−μ)"} < set(headers[1])
-    assert set(json.loads((tmp_path / "o.json").read_text())["checkpoints"][0]["offsets"]) == set(GROUPS)
+    assert set(read_result(tmp_path / "o.json")["mle"]["offsets"]) == set(GROUPS)
     for options, message in (
         ((), "--data: found none"),
         (("--data", lm_data, "--train-text", "train.txt"), "--train-text: found it without --text"),
@@ -176,25 +173,24 @@ def test_the_checkpoint_is_the_calibrated_model(kind, lm_data, tmp_path, capsys)
         perplexity({"m": model}, BinarizedText(lm_data, "valid"), calibrate=BinarizedText(lm_data), device="cpu")
         for model in (before, after)
     )
-    offsets = found.details["checkpoints"][0]["offsets"]
-    assert list(offsets.values()) == pytest.approx([0, 0, 0], abs=1e-4)  # those that are left
+    assert list(found["m"]["offsets"].values()) == pytest.approx([0, 0, 0], abs=1e-4)  # those that are left
     one, other = expected["m"], found["m"]
-    assert other["PPL total"] == pytest.approx(one["calibrated PPL total"], rel=1e-4)
-    assert other["E/O rare"] == pytest.approx(one["calibrated E/O rare"], rel=1e-4)
-    for group in ("frequent", "medium", "rare"):
-        assert other[f"PPL within {group}"] == pytest.approx(one[f"PPL within {group}"], rel=1e-4)
+    for measure in ("perplexity", "expected_over_observed"):
+        assert other[measure] == pytest.approx(one[f"calibrated_{measure}"], rel=1e-4)
+    assert other["within_perplexity"] == pytest.approx(one["within_perplexity"], rel=1e-4)
 
 
 def test_stock_tools_load_it(lm_runs, lm_data, tmp_path):
     checkpoint = Checkpoint(lm_runs / "agg")
     result = calibrate(checkpoint, lm_data, tmp_path / "after.pt", split="test", device="cpu")
-    assert result["calibrated"]["PPL total"] < result["as it was"]["PPL total"]
+    before, after = (result[row]["perplexity"]["total"] for row in ("as it was", "calibrated"))
+    assert after < before
     printed = called(
         "eval_lm", lm_data, "--path", tmp_path / "after.pt", "--cpu", "--gen-subset", "test", "--tokens-per-sample",
         "16", "--max-tokens", "64", "--num-workers", "0",
     )  # fmt: skip
     loss = float(printed.split("Loss (base 2): ")[1].split(",")[0])
-    assert 2**loss == pytest.approx(result["calibrated"]["PPL total"], rel=1e-3)
+    assert 2**loss == pytest.approx(after, rel=1e-3)
 
 
 def test_a_checkpoint_in_half_precision(lm_runs, lm_data, tmp_path):
@@ -207,8 +203,8 @@ def test_a_checkpoint_in_half_precision(lm_runs, lm_data, tmp_path):
     result = calibrate(Checkpoint(half), lm_data, tmp_path / "after.pt", split="test", device="cpu")
     after = Checkpoint(tmp_path / "after.pt")
     found = perplexity({"m": after}, BinarizedText(lm_data), device="cpu")["m"]
-    for column in ("PPL rare", "PPL total", "E/O rare"):
-        assert found[column] == pytest.approx(result["calibrated"][column], rel=1e-5)
+    for measure in ("perplexity", "expected_over_observed"):
+        assert found[measure] == pytest.approx(result["calibrated"][measure], rel=1e-5)
     assert not {"best", "val_loss"} & set(after.state["extra_state"])
 
 

@@ -34,9 +34,9 @@ def eval_json(lm_runs, lm_data, tmp_path_factory):
     path = tmp_path_factory.mktemp("eval") / "eval.json"
     checkpoints = [lm_runs / name / "checkpoint_last.pt" for name in ("mle", "agg")]
     assert main(["eval-lm", *map(str, checkpoints), "--data", str(lm_data), "--json", str(path)]) == 0
-    mle, agg = json.loads(path.read_text())["checkpoints"]
-    other = agg | {"criterion": agg["criterion"] | {"agg_rare_fraction": 0.6}}
-    return changed(path, path, ("checkpoints", [mle, agg, other]))
+    mle, agg, human = json.loads(path.read_text())["rows"]
+    other = agg | {"name": "agg-0.6", "criterion": agg["criterion"] | {"agg_rare_fraction": 0.6}}
+    return changed(path, path, ("rows", [mle, agg, other, human]))
 
 
 @pytest.fixture(scope="session")
@@ -201,13 +201,16 @@ def changed(path, target, *changes):
 @pytest.mark.parametrize(
     ("picture", "change", "words"),
     [
-        ("alpha-sweep", ("checkpoints", 0, "perplexity", ...), "found no 'perplexity'; expected what eval-lm --json"),
-        ("alpha-sweep", ("checkpoints", 1, "isotropy", "rare", "0.5"), "found a str instead of a number"),
-        ("alpha-sweep", ("checkpoints", 1, "criterion", "agg_rare_fraction", 0.6), "values: 1; expected two or more"),
-        ("alpha-sweep", ("checkpoints", 0, "name", "AGG"), "found the name 'AGG' again"),
-        ("token-shares", ("human", "shares", None), "found no shares"),
-        ("class-sweep", ("files", 0, "name", "mle-equal-token-4"), "equal-token-4' again"),
-        ("class-sweep", ("files", ...), "found no 'files'; expected what text-metrics --json writes"),
+        ("alpha-sweep", ("columns", "perplexity", ...), "found no perplexity; expected what eval-lm --json writes"),
+        ("alpha-sweep", ("rows", 1, "isotropy", "rare", "0.5"), "found a text instead of a number in the row 'agg'"),
+        ("alpha-sweep", ("rows", 1, "isotropy", "rare", [0.5]), "unsupported format string"),
+        ("alpha-sweep", ("rows", 1, "criterion", "agg_rare_fraction", 0.6), "values: 1; expected two or more"),
+        ("alpha-sweep", ("rows", 1, "criterion", "agg_rare_fraction", "a"), "found no agg_rare_fraction of 'agg'"),
+        ("alpha-sweep", ("rows", 0, "name", "AGG"), "found the name 'AGG' again"),
+        ("token-shares", ("columns", "token_share", []), "found no token_share; expected what text-metrics --json"),
+        ("class-sweep", ("rows", 0, "name", "mle-equal-token-4"), "equal-token-4' again"),
+        ("class-sweep", ("rows", -1, "name", "humans"), "found no row 'human'"),
+        ("class-sweep", ("rows", ...), "found no 'rows'; expected a file of agg-fairseq text-metrics --json"),
     ],
 )
 def test_foreign_numbers(picture, change, words, inputs, tmp_path, capsys):
@@ -217,14 +220,15 @@ def test_foreign_numbers(picture, change, words, inputs, tmp_path, capsys):
 
 
 def test_token_shares_of_several_files(texts_json, tmp_path, capsys):
-    """A text called human is not the human text; human texts have to be the same."""
-    one = changed(texts_json, tmp_path / "one.json", ("files", json.loads(texts_json.read_text())["files"][:1]))
-    other = changed(one, tmp_path / "other.json", ("files", 0, "name", "human"))
+    """Human texts have to be the same, and names of models differ."""
+    mle, *_, human = json.loads(texts_json.read_text())["rows"]
+    one = changed(texts_json, tmp_path / "one.json", ("rows", [mle, human]))
+    other = changed(one, tmp_path / "other.json", ("rows", 0, "name", "other"))
     figure = drawn("token-shares", one, other, shutil.copy(one, tmp_path / "again.json"))
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["mle", "human", "human"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["mle", "other", "human"]
     for *change, words in (
-        ("human", "shares", "rare", 0.9, "found different human texts"),
-        ("files", 0, "shares", "rare", 0.9, "found the name 'mle' again"),
+        ("rows", 1, "token_share", "rare", 0.9, "found different human texts"),
+        ("rows", 0, "token_share", "rare", 0.9, "found the name 'mle' again"),
     ):
         changed(one, other, change)
         assert words in refused(capsys, "plot", "token-shares", one, other, "-o", tmp_path / "x.svg")
@@ -232,29 +236,28 @@ def test_token_shares_of_several_files(texts_json, tmp_path, capsys):
 
 def test_seeds_of_the_sweep_are_a_band(eval_json, tmp_path):
     """And what is not defined is a gap."""
-    value = json.loads(eval_json.read_text())
-    again = json.loads(json.dumps(value["checkpoints"][1]))
-    again["perplexity"]["total"] += 2
-    path = changed(eval_json, tmp_path / "seeds.json", ("checkpoints", [*value["checkpoints"], again]))
-    axis = drawn("alpha-sweep", path).axes[0]
+    total = json.loads(eval_json.read_text())["rows"][1]["perplexity"]["total"]
+    path = changed(eval_json, tmp_path / "seed.json", ("rows", 1, "perplexity", "total", total + 2))
+    axis = drawn("alpha-sweep", eval_json, path).axes[0]
     (band,), (curve, *_) = axis.collections, axis.lines
-    mean = value["checkpoints"][1]["perplexity"]["total"] + 1
+    mean = total + 1
     assert curve.get_ydata()[0] == pytest.approx(mean)
     heights = band.get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == pytest.approx((mean - 2**0.5, mean + 2**0.5))
-    (twice,) = drawn("alpha-sweep", path, eval_json).axes[0].collections  # a model that is in both counts once
+    again = shutil.copy(path, tmp_path / "again.json")  # a model that is in two files counts once
+    (twice,) = drawn("alpha-sweep", eval_json, path, again).axes[0].collections
     assert twice.get_paths()[0].vertices == pytest.approx(band.get_paths()[0].vertices)
-    gap = drawn("alpha-sweep", changed(eval_json, path, ("checkpoints", 1, "uniq", "rare", None)))
+    gap = drawn("alpha-sweep", changed(eval_json, path, ("rows", 1, "unique_predictions", "rare", None)))
     assert [math.isnan(y) for y in gap.axes[4].lines[0].get_ydata()] == [True, False]
 
 
 def test_class_sweep_of_several_files(texts_json, tmp_path):
     """Each panel has its measure, by number of classes, of either kind; a file for each row, and all of them again."""
-    value = json.loads(texts_json.read_text())
-    rows = {row["name"]: row for row in value["files"]}
-    paths = [changed(texts_json, tmp_path / f"{name}.json", ("files", [row])) for name, row in rows.items()]
+    rows = {row["name"]: row for row in json.loads(texts_json.read_text())["rows"]}
+    human = rows.pop("human")
+    paths = [changed(texts_json, tmp_path / f"{name}.json", ("rows", [row, human])) for name, row in rows.items()]
     figure = drawn("class-sweep", *paths, texts_json)
-    of_row = [lambda row: 100 * row["ms_jaccard"][1], lambda row: 100 * row["self_bleu"][1], lambda row: row["kld"]]
+    of_row = [lambda row: 100 * row["ms_jaccard"]["2"], lambda row: 100 * row["self_bleu"]["2"], lambda row: row["kld"]]
     for axis, read in zip(figure.axes, of_row, strict=True):
         *curves, mle, f2 = axis.lines[:4]
         for kind, curve in zip(("equal-frequency", "equal-token"), curves, strict=True):
@@ -262,20 +265,21 @@ def test_class_sweep_of_several_files(texts_json, tmp_path):
             assert list(curve.get_ydata()) == [read(rows[f"f2-{kind}-{number}"]) for number in (2, 4, 10)]
         assert [level.get_ydata()[0] for level in (mle, f2)] == [read(rows["mle"]), read(rows["f2"])]
     assert [len(axis.lines) for axis in figure.axes] == [4, 5, 4]
-    assert figure.axes[1].lines[4].get_ydata()[0] == 100 * value["human"]["self_bleu"][1]
+    assert figure.axes[1].lines[4].get_ydata()[0] == 100 * human["self_bleu"]["2"]
     lines = figure.axes[1].lines  # differ also in gray: curves by markers, levels by dashes
     assert len({(line.get_marker(), repr(line._dash_pattern)) for line in lines}) == len(lines)
 
 
 def test_class_sweep_of_what_is_not_defined(texts_json, tmp_path, capsys):
     """A single text has no Self-BLEU, an empty one no KLD: a gap in a curve, no level, or no panel."""
-    nulls = [("files", number, "self_bleu", None) for number in range(8)] + [("human", "self_bleu", None)]
-    path = changed(texts_json, tmp_path / "n.json", *nulls, ("files", 0, "kld", None), ("files", 3, "kld", None))
+    nulls = [("rows", number, "self_bleu", None) for number in range(9)]
+    path = changed(texts_json, tmp_path / "n.json", *nulls, ("rows", 0, "kld", None), ("rows", 3, "kld", None))
     figure = drawn("class-sweep", path, shutil.copy(path, tmp_path / "again.json"))
     assert [text.get_text() for text in figure.axes[1].texts] == ["not defined"]
     curve, _, *levels = figure.axes[2].lines
     assert [math.isnan(y) for y in curve.get_ydata()] == [True, False, False] and len(levels) == 1
-    changed(texts_json, path, ("files", json.loads(texts_json.read_text())["files"][:6]))
+    rows = json.loads(texts_json.read_text())["rows"]
+    changed(texts_json, path, ("rows", [*rows[:6], rows[-1]]))
     found = "3 models named …equal-frequency-N and 1 models named …equal-token-N"
     error = refused(capsys, "plot", "class-sweep", path, "-o", tmp_path / "x.svg")
     assert f"n.json: found {found}; expected two or more of each" in error

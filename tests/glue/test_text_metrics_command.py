@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from agg_fairseq.data.binarized import load_dictionary
-from tests.commands import cells, refused, run
+from tests.commands import cells, read_result, refused, run
 
 REFERENCES = ["a b c", "a b", "a a b"]
 CONTINUATIONS = ["a b", "a a", "b c a b c a b c"]
@@ -78,10 +78,10 @@ def test_shares(lm_data, tmp_path, capsys):
     assert [human[column] for column in columns] == [f"{100 * found[i] / len(words):.1f}" for i in range(4)]
     assert [cells(printed)["m"][column] for column in columns] == ["66.7", "0.0", "0.0", "33.3"]
     assert "|groups:40%/30%/20%/10%-of-mass|" in printed
-    result = json.loads(target.read_text())
-    assert list(result["groups"]) == ["frequent", "medium", "rare", "very rare"]
-    assert sum(result["groups"].values()) == len(groups) + 3  # <s>, <pad>, <unk>
-    assert result["files"][0]["shares"]["very rare"] == pytest.approx(1 / 3)
+    result = read_result(target)
+    assert list(result.facts["groups"]) == ["frequent", "medium", "rare", "very rare"]
+    assert sum(result.facts["groups"].values()) == len(groups) + 3  # <s>, <pad>, <unk>
+    assert result["m"]["token_share"]["very rare"] == pytest.approx(1 / 3)
 
 
 def test_a_word_never_seen_is_not_unk(lm_data, tmp_path, capsys, monkeypatch):

@@ -11,7 +11,7 @@ from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
 from agg_fairseq.evaluation import under_trained
 from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
 from agg_fairseq.metrics import unused_distance
-from tests.commands import changed, refused, run
+from tests.commands import changed, read_result, refused, run
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs safetensors, which transformers brings")
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
@@ -65,7 +65,7 @@ def test_models_of_transformers(models, tmp_path, capsys):
     printed = run(capsys, "tokens", *models, *text, "--worst", 3, "--json", tmp_path / "found.json")
     assert "| tied     |  distance |            5 |" in printed and "low norm alone has many false alarms" in printed
     assert printed.count("\n| tied ") == printed.count("\n| separate ") == 1 + 3
-    tied, separate = json.loads((tmp_path / "found.json").read_text())["models"]
+    tied, separate = read_result(tmp_path / "found.json").rows.values()
     assert (tied["indicator"], separate["indicator"]) == ("distance", "norm")
     for model in (tied, separate):
         assert model["unused"] == UNUSED and model["below"] == 0 and len(model["tokens"]) == ROWS
@@ -97,7 +97,7 @@ def test_bytes_that_are_no_text_are_unused(tmp_path):
 def test_a_checkpoint_of_fairseq(lm_runs, lm_data, tmp_path, capsys):
     checkpoint = lm_runs / "mle" / "checkpoint_last.pt"
     models = open_models([checkpoint])
-    (model,) = under_trained(models, lm_data).details["models"]
+    (model,) = under_trained(models, lm_data).rows.values()
     vocabulary = load_embedding_vocabulary(models, lm_data)
     unused = {vocabulary.tokens[row] for row in model["unused"]}
     assert {"<s>", "<pad>"} <= unused and "</s>" not in unused and not vocabulary.counts[model["unused"]].any()

@@ -1,6 +1,5 @@
 """From a training with `GatedLoss` to `eval-lm` and `tokens`, for the heads of today's models."""
 
-import json
 import math
 
 import pytest
@@ -15,6 +14,7 @@ pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]
 
 from agg_fairseq.integrations import load_pretrained
 from agg_fairseq.integrations.transformers import GatedLoss
+from tests.commands import read_result
 
 WORDS, LENGTH = VOCABULARY - 4, 32  # the positions of the models
 SCALED = {"logits_scaling": 0.5, "head_dim": "default", "tie_word_embeddings": False}
@@ -62,15 +62,15 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
 
     def measured(*arguments):
         assert main([*map(str, arguments), "--json", str(tmp_path / "found.json")]) == 0
-        return json.loads((tmp_path / "found.json").read_text())
+        return read_result(tmp_path / "found.json")[kind]
 
-    (found,) = measured("eval-lm", tmp_path / kind, "--text", text, "--calibrate", text)["checkpoints"]
+    found = measured("eval-lm", tmp_path / kind, "--text", text, "--calibrate", text)
     assert found["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
     assert found["calibrated_perplexity"]["total"] <= found["perplexity"]["total"]
     with torch.no_grad():
         parts = [part[None] for part in ids.split(LENGTH) if len(part) > 1]
         summed = sum(loaded(input_ids=part, labels=part).loss.item() * (part.numel() - 1) for part in parts)
     assert found["perplexity"]["total"] == pytest.approx(math.exp(summed / found["tokens"]), rel=1e-5)
-    (found,) = measured("tokens", tmp_path / kind, "--train-text", text)["models"]
+    found = measured("tokens", tmp_path / kind, "--train-text", text)
     assert found["unused"] == list(range(WORDS + 1, VOCABULARY))
     assert {token["id"]: token["count"] for token in found["tokens"]}[1] == text.read_text().split().count("w0")

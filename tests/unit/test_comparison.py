@@ -3,7 +3,7 @@ import types
 import pytest
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.measures import MEASURES, Column, column, measure_of
+from agg_fairseq.measures import MEASURES
 from agg_fairseq.report.comparison import BETTER, SAME, WORSE, Comparison
 from agg_fairseq.result import Result
 
@@ -15,8 +15,10 @@ def run(name, seed, **options):
     return types.SimpleNamespace(name=name, checkpoint=types.SimpleNamespace(state=state))
 
 
-def of_column(title, rows, unit=""):
-    return Result([column(title, unit)], {name: [value] for name, value in rows.items()}, "s")
+def of_measure(measure, key, rows):
+    return Result(
+        {name: {measure: {key: value} if key else value} for name, value in rows.items()}, {measure: [key]}, {}
+    )
 
 
 def test_runs_of_other_seeds_are_one_model():
@@ -47,25 +49,26 @@ def test_the_name_of_several_seeds(names, expected):
 
 
 @pytest.mark.parametrize(
-    ("title", "values", "difference", "verdict"),
+    ("measure", "values", "difference", "verdict"),
     [
-        ("PPL rare", (100.0, 80.0), -20.0, BETTER),
-        ("PPL rare", (100.0, 100.9), 0.9, SAME),
-        ("PPL rare", (100.0, 101.1), 1.1, WORSE),
-        ("Uniq total", (50, 60), 20.0, BETTER),
-        ("IsoScore", (0.5, 0.8), 0.3, BETTER),
-        ("S(W)", (0.3, -0.1), -0.4, BETTER),
-        ("S(W)", (0.1, -0.3), -0.4, WORSE),
-        ("S(W)", (0.3, -0.301), -0.601, SAME),  # on the other side of 0, as far away
-        ("cos(rare, frequent)", (0.5, 0.8), 0.3, ""),
-        ("Rep (%)", (30.0, 10.0), -20.0, BETTER),  # nearer to the 5 of the human texts
-        ("Rep (%)", (6.0, 0.0), -6.0, WORSE),
-        ("Rep (%)", (2.0, 8.01), 6.01, SAME),
+        (("perplexity", "rare"), (100.0, 80.0), -20.0, BETTER),
+        (("perplexity", "rare"), (100.0, 100.9), 0.9, SAME),
+        (("perplexity", "rare"), (100.0, 101.1), 1.1, WORSE),
+        (("unique_predictions", "total"), (50, 60), 20.0, BETTER),
+        (("isoscore", "total"), (0.5, 0.8), 0.3, BETTER),
+        (("mean_cosine", "total"), (0.3, -0.1), -0.4, BETTER),
+        (("mean_cosine", "total"), (0.1, -0.3), -0.4, WORSE),
+        (("mean_cosine", "total"), (0.3, -0.301), -0.601, SAME),  # on the other side of 0, as far away
+        (("mean_cosine", "total"), (0.01, 0.0104), 0.0004, SAME),  # less than half a unit of the last decimal
+        (("rare_frequent_cosine", ""), (0.5, 0.8), 0.3, ""),
+        (("repetition", ""), (0.3, 0.1), -20.0, BETTER),  # nearer to the 5 of the human texts
+        (("repetition", ""), (0.06, 0.0), -6.0, WORSE),
+        (("repetition", ""), (0.02, 0.0801), 6.01, SAME),
     ],
 )
-def test_changes_of_one_seed(title, values, difference, verdict):
-    result = of_column(title, {"mle": values[0], "agg": values[1], "human": 5.0})
-    ((_, _, found),) = PAIR.compare(result)
+def test_changes_of_one_seed(measure, values, difference, verdict):
+    result = of_measure(*measure, {"mle": values[0], "agg": values[1], "human": 0.05})
+    found = PAIR.compare(result, *measure)
     assert found["agg"].change.mean == pytest.approx(difference) and found["agg"].verdict == verdict
     assert found["mle"].change is None and found["mle"].verdict == ""
     best = {WORSE: ["mle"], BETTER: ["agg"], "": [], SAME: ["mle"]}[verdict]
@@ -75,7 +78,7 @@ def test_changes_of_one_seed(title, values, difference, verdict):
 def seeds(mle, agg):
     models = {name: {seed: f"{name}{seed}" for seed in of_seed} for name, of_seed in (("m", mle), ("a", agg))}
     rows = {f"m{seed}": value for seed, value in mle.items()} | {f"a{seed}": value for seed, value in agg.items()}
-    return Comparison(models, "m"), of_column("PPL total", rows)
+    return Comparison(models, "m"), of_measure("perplexity", "total", rows)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,7 @@ def seeds(mle, agg):
 )
 def test_seeds_decide_what_is_clear(mle, agg, verdict):
     comparison, result = seeds(mle, agg)
-    ((_, _, found),) = comparison.compare(result)
+    found = comparison.compare(result, "perplexity", "total")
     assert found["a"].verdict == verdict
 
 
@@ -108,24 +111,25 @@ def test_the_table_of_several_seeds():
 
 
 def test_counts_and_undefined_values():
-    (row,) = PAIR.table(of_column("Uniq", {"mle": 1234, "agg": 1300, "human": 2000})).rows
+    (row,) = PAIR.table(of_measure("unique_tokens", "", {"mle": 1234, "agg": 1300, "human": 2000})).rows
     assert (row[1].text, row[2].text, row[3]) == ("1,234", "1,300", "2,000")
-    (row,) = PAIR.table(of_column("IsoScore rare", {"mle": None, "agg": 0.5, "human": None})).rows
+    (row,) = PAIR.table(of_measure("isoscore", "rare", {"mle": None, "agg": 0.5, "human": None})).rows
     assert (row[1], row[2].text, row[2].note, row[3]) == (None, "0.500", "", None)
 
 
 def test_the_verdict():
-    rows = {"mle": [100.0, 900.0, 0.5], "agg": [100.5, 600.0, 0.75], "human": [None] * 3}
-    titles = ("PPL total", "PPL rare", "IsoScore")
-    (verdict,) = PAIR.verdicts([Result([column(title) for title in titles], rows, "s")], titles)
+    rows = {
+        name: {"perplexity": {"total": total, "rare": rare}, "isoscore": {"total": isoscore}}
+        for name, total, rare, isoscore in (("mle", 100.0, 900.0, 0.5), ("agg", 100.5, 600.0, 0.75))
+    }
+    columns = {"perplexity": ["total", "rare"], "isoscore": ["total"]}
+    isotropy = of_measure("isoscore", "total", {"mle": 0.0, "agg": 0.0})  # the first result that has a measure counts
+    (verdict,) = PAIR.verdicts([Result(rows, columns, {}), isotropy], {**columns, "bleu": [""]})
     assert verdict.title == "agg against mle (baseline)"
     assert verdict.lists[BETTER] == ["PPL rare −33.3% (900.00 → 600.00)", "IsoScore +0.250 (0.500 → 0.750)"]
     assert verdict.lists[SAME] == ["PPL total +0.5% (100.00 → 100.50)"] and verdict.lists[WORSE] == []
 
 
-def test_measures_have_names_of_their_own():
-    assert len({measure.name for measure in MEASURES}) == len(MEASURES)
-    assert measure_of(Column("PPL")) is None and measure_of(Column("MEN", "Spearman × 100")).name == "Spearman × 100"
-    assert measure_of(Column("Uniq", "tokens")).name == "Uniq (texts)"
-    assert {measure_of(Column(f"I(W−μ){end}")).name for end in ("", " rare")} == {"I(W−μ)"}
-    assert column("I(W) rare").digits == 3 and column("KLD").unit == "nats" and column("7") == Column("7")
+def test_terms_of_the_glossary_are_distinct():
+    explained = [measure.heading for measure in MEASURES.values() if measure.meaning]
+    assert len(set(explained)) == len(explained) > 20

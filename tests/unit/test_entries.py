@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from agg_fairseq.measures import column_titles
 from scripts.experiments import f2
 from scripts.experiments.entries import EXPERIMENTS, OURS
 from tests.conftest import ROOT
@@ -26,8 +27,8 @@ def test_the_tables_and_figures_of_all_papers():
 def test_each_has_something_to_show_of_configurations_that_exist_and_each_folder_has_one_model():
     seen = {}
     for key, experiment in EXPERIMENTS.items():
-        assert experiment.measures or experiment.pictures, key
-        assert all(len(method.numbers) <= len(experiment.measures) for method in experiment.methods), key
+        assert experiment.columns or experiment.pictures, key
+        assert all(len(method.numbers) <= len(experiment.columns) for method in experiment.methods), key
         assert len({method.label for method in experiment.methods}) == len(experiment.methods), key
         for model in experiment.models():
             assert (ROOT / "configs" / f"{model.config}.yaml").is_file(), model.config
@@ -69,7 +70,9 @@ def test_pairwise_results_of_choi_et_al():
 
     def measured(label, numbers):
         cells = (f2.PERPLEXITIES.get(label, "0"), *numbers.replace("-", "0").split())
-        return dict(zip((*columns, "Uniq"), (float(text.rstrip("k")) for text in cells), strict=True))
+        values = dict(zip((*columns, "Uniq"), (float(text.rstrip("k")) for text in cells), strict=True))
+        titles = column_titles({measure: ["3"] if key else [""] for measure, key in f2.DUEL})
+        return {measure: values[title] for (measure, _), title in titles.items()} | {"perplexity": values["PPL"]}
 
     models = {label: measured(label, numbers) for label, numbers in f2.GREEDY.items()}
     human = measured("Human", f2.HUMAN_TEXT)

@@ -3,73 +3,83 @@ import math
 
 import pytest
 
-from agg_fairseq.measures import Column
+from agg_fairseq.measures import MEASURES
 from agg_fairseq.result import Result, SeedValues, format_change
 
 RESULT = Result(
-    columns=[Column("PPL", digits=1), Column("Uniq", "tokens"), Column("note")],
-    rows={"mle": [1234.56, 1234, "a|b"], "human": [None, 7, None]},
-    signature="split:test|version:0",
-    details={"checkpoints": [{"name": "mle", "perplexity": 1234.56}]},
+    {
+        "mle": {"perplexity": {"rare": 1234.56, "total": 20.0}, "ms_jaccard": {"2": 0.5}, "unique_tokens": 1234},
+        "human": {"ms_jaccard": None, "unique_tokens": 7, "path": "a"},
+    },
+    {"perplexity": ["rare"], "ms_jaccard": ["2"], "unique_tokens": [""]},
+    {"split": "test", "cosine": True, "state": None},
+    version="0",
 )
-TWO_LABELS = Result([Column("1")], {("sea", "mle"): ["lake (0.90)"]}, "s", labels=("", "checkpoint"))
+TWO_LABELS = Result({("sea", "mle"): {"neighbor": {"1": "a|b"}}}, {"neighbor": ["1"]}, {}, labels=("", "checkpoint"))
 
 
 def test_result_as_a_table():
-    """A float has the decimals of its column, a count none; what is undefined is a dash."""
+    """Title, decimals and percent follow from the measure; a count has no decimals; what is undefined is a dash."""
     assert RESULT.table().splitlines() == [
-        "|       |     PPL |  Uniq | note |",
-        "|-------|--------:|------:|-----:|",
-        "| mle   | 1,234.6 | 1,234 | a\\|b |",
-        "| human |       — |     7 |    — |",
+        "|       | PPL rare | MSJ-2 |  Uniq |",
+        "|-------|---------:|------:|------:|",
+        "| mle   | 1,234.56 |  50.0 | 1,234 |",
+        "| human |        — |     — |     7 |",
     ]
+    assert RESULT.table({"unique_tokens": [""], "kld": [""]}, transposed=True).splitlines() == [
+        "|      |   mle | human |", "|------|------:|------:|", "| Uniq | 1,234 |     7 |",
+    ]  # fmt: skip
     header, _, row = TWO_LABELS.table().splitlines()
-    assert (header, row) == ("|     | checkpoint |           1 |", "| sea |        mle | lake (0.90) |")
+    assert (header, row) == ("|     | checkpoint |    1 |", "| sea |        mle | a\\|b |")
+
+
+def test_the_total_is_named_only_beside_groups():
+    values = {"a": {"isoscore": {"rare": 0.1, "total": 0.2}}}
+    assert Result(values, {"isoscore": ["total"]}, {}).formatted()[0] == ["", "IsoScore"]
+    both = Result(values, {"isoscore": ["rare", "total"]}, {})
+    assert both.formatted()[0] == ["", "IsoScore rare", "IsoScore total"]
+    assert both.formatted({"isoscore": ["total"]})[0] == ["", "IsoScore total"]
 
 
 def test_values_are_not_rounded():
-    assert RESULT["mle"] == {"PPL": 1234.56, "Uniq": 1234, "note": "a|b"}
-    assert TWO_LABELS["sea", "mle"] == {"1": "lake (0.90)"}
-    assert RESULT.formatted()[1] == (("human",), [None, "7", None])
-    assert RESULT.json() == {"signature": RESULT.signature, **RESULT.details}
+    assert RESULT.value("mle", "perplexity", "rare") == 1234.56 and RESULT["mle"]["perplexity"]["total"] == 20
+    assert RESULT.value("human", "perplexity", "rare") is RESULT.value("human", "ms_jaccard", "2") is None
+    assert (RESULT.value("mle", "ms_jaccard", "2"), RESULT.shown("mle", "ms_jaccard", "2")) == (0.5, 50)
+    assert RESULT.signature == "split:test|cosine|version:0"
     with pytest.raises(KeyError):
         RESULT["agg"]
 
 
 @pytest.mark.parametrize("result", [RESULT, TWO_LABELS])
 def test_it_survives_json(result):
-    found = Result.from_dict(json.loads(json.dumps(result.to_dict())))
-    assert found.table() == result.table() and found.json() == result.json() and found.rows == result.rows
+    found = Result.from_json(json.loads(json.dumps(result.json())))
+    assert found.table() == result.table() and found.rows == result.rows and found.signature == result.signature
 
 
-def test_result_from_rows_by_title():
-    """The columns are the titles of all rows, as they are declared; what a row lacks is None."""
-    result = Result.of({"mle": {"Uniq total": 5, "MEN": 1.0}, "human": {"Uniq total": 7}}, "s", units={"MEN": "x"})
-    assert result.columns == [Column("Uniq total", "tokens", 0), Column("MEN", "x")]
-    assert result.rows == {"mle": [5, 1.0], "human": [7, None]}
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 0}, "found the schema 0 instead of 1"),
+        ({"rows": 3}, "not iterable"),
+        ({"rows": [{}]}, "found no 'name'"),
+        ({"rows": [{"name": "a", "perplexity": {"rare": [1]}}]}, "unsupported format string"),
+        ({"columns": {"PPL": [""]}}, "found no 'PPL'"),
+        ({"settings": None}, "NoneType"),
+    ],
+)
+def test_other_json_is_a_value_error(change, message):
+    with pytest.raises(ValueError, match=message):
+        Result.from_json({**RESULT.json(), **change})
 
 
-def of_seed(mle, agg):
-    rows = {"mle": [mle, 7], "agg": [agg, None], "human": [None, 9]}
-    return Result([Column("PPL total", digits=1), Column("note")], rows, f"seed:{mle}")
-
-
-def test_aggregate_of_seeds():
-    """Mean ± standard deviation; what is the same for all seeds once; changes are of the same seed."""
-    found = Result.aggregate({1: of_seed(100.0, 90.0), 2: of_seed(200.0, 190.0), 3: of_seed(300.0, "not run")})
-    cells = [cells for _, cells in found.formatted()]
-    assert cells == [["200.0 ± 100.0", "7"], ["140.0 ± 70.7 (n = 2)", None], [None, "9"]]
-    assert found.signature == "seed:100.0\nseed:200.0\nseed:300.0"
-    mle, agg = (found[name]["PPL total"] for name in ("mle", "agg"))
+def test_changes_are_of_the_same_seed():
+    mle, agg = SeedValues({1: 100.0, 2: 200.0, 3: 300.0}), SeedValues({1: 90.0, 2: 190.0, 3: "not run"})
+    assert (mle.format(1), agg.format(1)) == ("200.0 ± 100.0", "140.0 ± 70.7 (n = 2)")
     assert agg.change(mle).numbers == {1: -10.0, 2: -10.0}
     assert agg.change(mle, relative=True).numbers == pytest.approx({1: -10.0, 2: -5.0})
-    assert format_change(agg.change(mle, relative=True), found.columns[0]) == "-7.5% ± 3.5"
+    assert format_change(agg.change(mle, relative=True), MEASURES["perplexity"]) == "-7.5% ± 3.5"
     assert agg.change(mle).format(2, sign="+") == "-10.00 ± 0.00"
     assert mle.change(SeedValues({1: 0.0, 4: 3.0}), relative=True).numbers == {}
-    other = Result.of({"agps": {"PPL total": 1.0}}, "s")
-    assert "1.00 (n = 1)" in Result.aggregate({1: other, 2: Result.of({"mle": {"PPL total": 2.0}}, "s")}).table()
-    with pytest.raises(ValueError, match="expected results with the same columns"):
-        Result.aggregate({1: other, 2: of_seed(100.0, 90.0)})
 
 
 @pytest.mark.parametrize(
@@ -84,12 +94,3 @@ def test_aggregate_of_seeds():
 )
 def test_values_of_seeds_in_a_table(values, shown):
     assert SeedValues(dict(enumerate(values))).format(2) == shown
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"columns": 3}, {"columns": [{"title": "n", "digits": "x"}]}, {"rows": [[["row"], [{}]]]}, {"details": None}],
-)
-def test_other_json_is_a_value_error(change):
-    with pytest.raises(ValueError, match=r"expected what Result.to_dict returns"):
-        Result.from_dict({**RESULT.to_dict(), **change})

@@ -12,6 +12,7 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
 from agg_fairseq.evaluation import Cache, isotropy, neighbors, word_similarity
+from tests.commands import read_result
 from tests.hostile import AMOUNTS, fuzz, refusal
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs safetensors, which transformers brings")
@@ -181,8 +182,12 @@ def test_isotropy_of_a_transformers_model(tmp_path, text, capsys):
     printed = capsys.readouterr().out
     assert "matrix:lm_head.weight|rows:12," in printed
     assert "|groups:30%/50%/20%-of-types|counted-in:text.txt|" in printed
-    found = json.loads((tmp_path / "i.json").read_text())
-    assert found["groups"] == {"frequent": 2, "medium": 4, "rare": 2}  # of 12 rows without <s>, <unk> and two fillers
+    result = read_result(tmp_path / "i.json")
+    assert result.facts["groups"] == {
+        "frequent": 2,
+        "medium": 4,
+        "rare": 2,
+    }  # of 12 rows without <s>, <unk> and two fillers
     assert main(["isotropy", str(path / "model.safetensors")]) == 0
     assert "groups:" not in capsys.readouterr().out
 
@@ -199,17 +204,17 @@ def test_counts_are_those_of_the_text(tmp_path, text):
 
 def test_neighbors_of_a_transformers_model(tmp_path, text, capsys):
     path = folder(tmp_path / "m")
-    found = neighbors(open_models([path]), None, words=["sea", "rome"], topk=3).details
-    near = [[token["index"] for token in word["checkpoints"][0]["neighbors"]] for word in found["words"]]
+    result = neighbors(open_models([path]), None, words=["sea", "rome"], topk=3)
+    near = [[token["index"] for token in row["neighbors"]] for row in result.rows.values()]
     directions = torch.nn.functional.normalize(HEAD.double())
     for row, shown in zip((3, 8), near, strict=True):
         cosines = directions @ directions[row]
         cosines[[row, 0, 1, 10, 11]] = -9  # the word itself, special tokens, and rows without a token
         assert shown == cosines.topk(3).indices.tolist()
-    assert found["groups"] is None and found["words"][0]["tokens"][0]["count"] is None
+    assert result.facts["groups"] is None and result["sea", "m"]["tokens"][0]["count"] is None
     counted = neighbors(open_models([path]), None, train_text=text)
-    assert [word["word"] for word in counted.details["words"]] == ["rome", "Athens"]
-    assert counted.details["words"][0]["tokens"][0]["count"] == 1 and "|†:rare|" in counted.signature
+    assert [row["word"] for row in counted.rows.values()] == ["rome", "Athens"]
+    assert counted["rome†", "m"]["tokens"][0]["count"] == 1 and "|†:rare|" in counted.signature
     assert main(["neighbors", str(path)]) == 2
     assert "give words, or --train-text FILE" in capsys.readouterr().err
 
@@ -218,12 +223,12 @@ def test_word_similarity_of_a_transformers_model(tmp_path):
     pytest.importorskip("scipy", reason="needs scipy: pip install '.[eval]'")
     (tmp_path / "pairs.txt").write_text("sea\tlake\t9\nriver\tpool\t5\nParis\tRome\t7\nthe\tunseen\t1\nthe\t<s>\t1\n")
     result = word_similarity(open_models([folder(tmp_path / "m")]), None, [tmp_path / "pairs.txt"])
-    assert result["pairs"] == {"pairs": "3/5"}  # Rome in lower case
+    assert result["pairs"] == {"spearman": {"pairs": "3/5"}}  # Rome in lower case
     rows = torch.nn.functional.normalize(HEAD.double())
     cosines = (rows[[3, 6, 5]] * rows[[4, 7, 8]]).sum(1)
     ranks = cosines.argsort().argsort().double()
     expected = torch.corrcoef(torch.stack([ranks, torch.tensor([2.0, 0, 1]).double()]))[0, 1]
-    assert result["m"]["pairs"] == pytest.approx(100 * expected.item())
+    assert result["m"]["spearman"]["pairs"] == pytest.approx(expected.item())
     assert "|bpe:tokenizer.json|" in result.signature
 
 
@@ -305,14 +310,14 @@ def test_tokenizers_is_missing(tmp_path, monkeypatch):
     assert "the package tokenizers is missing" in said
 
 
-def test_kept_results_are_of_the_files_that_were_read(tmp_path):
+def test_stored_results_are_of_the_files_that_were_read(tmp_path):
     cache, path = Cache(tmp_path / "cache"), folder(tmp_path / "m")
     first = cache.result(isotropy, open_models([path]))
     assert cache.result(isotropy, open_models([path])) == first
     chosen = cache.result(isotropy, open_models([path], matrix="model.embed_tokens.weight"))
-    assert chosen.rows != first.rows
+    assert chosen.table() != first.table()
     folder(path, {"lm_head.weight": INPUT})
-    assert cache.result(isotropy, open_models([path])).rows == chosen.rows
+    assert cache.result(isotropy, open_models([path])).table() == chosen.table()
 
 
 def read_model(path):
