@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..result import Result
 from .inputs import frequency_settings, load_embedding_vocabulary, matrix_setting
 
-DISTANCE, NORM = "distance", "norm"
+INDICATORS = DISTANCE, NORM = "distance", "norm"
 """What tells under-trained tokens: the distance of the row to those of unused tokens, or the norm of the input row."""
 ALIKE = 0.5
 """Unused rows with a larger median distance to one another were not pushed the same way: they are where they began.
