@@ -14,6 +14,7 @@ from scripts.data import translation, wikitext
 from scripts.experiments import __main__ as experiments
 from scripts.experiments import measures, training
 from scripts.training import train
+from tests.commands import table
 from tests.conftest import ROOT
 from tests.forking import run_forked
 from tests.preparing import binarize_here
@@ -78,12 +79,9 @@ def reproduce(*arguments, check=True, cwd=ROOT):
 
 
 def rows(text):
-    """The cells of a printed table by the first one of each line."""
-    return {
-        line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]]
-        for line in text.splitlines()
-        if line.startswith("|")
-    }
+    """The cells of a printed table by the first one of each line, that of the titles too."""
+    header, body = table(text)
+    return {row[0]: row[1:] for row in (header, *body)}
 
 
 def head_of(source, target, names, lines):

@@ -19,7 +19,7 @@ from agg_fairseq.errors import UserError, first_line
 from .files import Check, lock
 
 AGENT = "Mozilla/5.0 (X11; Linux x86_64) agg-fairseq"  # some servers refuse clients that do not look like a browser
-TIMEOUT = 30  # seconds without a byte
+TIMEOUT_SECONDS = 30
 ATTEMPTS = 5  # in a row that bring nothing, after which a mirror is given up
 BUSY = (429, 500, 502, 503, 504)  # answers after which the same request may succeed
 
@@ -89,7 +89,7 @@ def _receive(url: str, file: BinaryIO) -> None:
     offset = _size(file)
     headers = {"User-Agent": AGENT, **({"Range": f"bytes={offset}-"} if offset else {})}
     try:
-        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS)
     except OSError as error:
         if getattr(error, "code", None) == 416:  # nothing is left to come; the check decides
             return

@@ -11,8 +11,6 @@ from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from tests.commands import changed, diverge, refused, run, table
 from tests.small_trainings import TIED, build
 
-OUTPUT = "decoder.output_projection.weight"
-
 
 @pytest.fixture(scope="module")
 def trained(lm_runs, tmp_path_factory):
@@ -85,18 +83,11 @@ def test_fairseq_goes_on_from_it(trained, lm_data, tmp_path, capsys):
     torch.testing.assert_close(models[0].state_dict(), expected)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (diverge, "found an infinity or NaN in decoder."),
-        (lambda state: state["model"].pop(OUTPUT), f"found {OUTPUT}, which"),
-    ],
-)
-def test_checkpoints_that_cannot_be_averaged(trained, tmp_path, capsys, change, words):
-    bad, output = changed(trained / "checkpoint9.pt", tmp_path / "bad.pt", change), tmp_path / "average.pt"
+def test_a_checkpoint_that_cannot_be_averaged_leaves_the_old_file(trained, tmp_path, capsys):
+    bad, output = changed(trained / "checkpoint9.pt", tmp_path / "bad.pt", diverge), tmp_path / "average.pt"
     old = shutil.copy(trained / "checkpoint8.pt", output).read_bytes()
     error = refused(capsys, "average-checkpoints", trained / "checkpoint8.pt", bad, "--output", output)
-    assert "bad.pt" in error and words in error
+    assert "bad.pt" in error and "found an infinity or NaN in decoder." in error
     assert output.read_bytes() == old and not list(tmp_path.glob(".*"))
 
 

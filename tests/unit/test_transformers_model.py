@@ -11,7 +11,7 @@ from agg_fairseq.checkpoints.transformers_model import PretrainedModel
 from agg_fairseq.cli.main import main
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
-from agg_fairseq.evaluation import Cache, isotropy, neighbors, word_similarity
+from agg_fairseq.evaluation import Cache, isotropy, neighbors
 from tests.commands import read_result
 from tests.hostile import AMOUNTS, fuzz, refusal
 
@@ -217,19 +217,6 @@ def test_neighbors_of_a_transformers_model(tmp_path, text, capsys):
     assert counted["rome†", "m"]["tokens"][0]["count"] == 1 and "|†:rare|" in counted.signature
     assert main(["neighbors", str(path)]) == 2
     assert "give words, or --train-text FILE" in capsys.readouterr().err
-
-
-def test_word_similarity_of_a_transformers_model(tmp_path):
-    pytest.importorskip("scipy", reason="needs scipy: pip install '.[eval]'")
-    (tmp_path / "pairs.txt").write_text("sea\tlake\t9\nriver\tpool\t5\nParis\tRome\t7\nthe\tunseen\t1\nthe\t<s>\t1\n")
-    result = word_similarity(open_models([folder(tmp_path / "m")]), None, [tmp_path / "pairs.txt"])
-    assert result["pairs"] == {"spearman": {"pairs": "3/5"}}  # Rome in lower case
-    rows = torch.nn.functional.normalize(HEAD.double())
-    cosines = (rows[[3, 6, 5]] * rows[[4, 7, 8]]).sum(1)
-    ranks = cosines.argsort().argsort().double()
-    expected = torch.corrcoef(torch.stack([ranks, torch.tensor([2.0, 0, 1]).double()]))[0, 1]
-    assert result["m"]["spearman"]["pairs"] == pytest.approx(expected.item())
-    assert "|bpe:tokenizer.json|" in result.signature
 
 
 def test_words_follow_another_word(tmp_path):
