@@ -51,8 +51,8 @@ def installed_versions() -> dict[str, str | None]:
     """Versions by name; None where nothing is installed."""
     versions: dict[str, str | None] = {"agg-fairseq": __version__, "Python": platform.python_version()}
     for name, distributions in DISTRIBUTIONS.items():
-        found = (one for distribution in distributions for one in importlib.metadata.distributions(name=distribution))
-        versions[name] = next((one.version for one in found), None)
+        installed = [found for package in distributions for found in importlib.metadata.distributions(name=package)]
+        versions[name] = installed[0].version if installed else None
     return versions
 
 

@@ -33,7 +33,7 @@ class Translations:
 
 def read_translations(path: str | Path) -> Translations:
     """Reads the lines S-id, T-id, H-id and D-id of a log, in any order and among others."""
-    found: dict[str, dict[int, list[tuple[float, str]]]] = {kind: {} for kind in "STHD"}  # scores and texts by id
+    lines: dict[str, dict[int, list[tuple[float, str]]]] = {kind: {} for kind in "STHD"}  # scores and texts by id
     for count, line in enumerate(read_lines(path, "a log of fairseq-generate"), 1):
         if not line.endswith("\n"):
             raise UserError(f"{path}, line {count}: found no end of the line: {CUT}")
@@ -41,20 +41,20 @@ def read_translations(path: str | Path) -> Translations:
             kind, index, rest = match[1], int(match[2]), line[match.end() :]
             try:
                 score, text = ("0", rest) if kind in "ST" else rest.split("\t", 1)
-                found[kind].setdefault(index, []).append((float(score), text.strip()))
+                lines[kind].setdefault(index, []).append((float(score), text.strip()))
             except ValueError as error:
                 found_text = f"found no score, tab and text after {kind}-{index}"
                 raise UserError(f"{path}, line {count}: {found_text}: {CUT}") from error
 
-    sources, references, tokens, _ = found.values()
+    sources, references, tokens, _ = lines.values()
     if not references or not tokens:
         raise UserError(
             f"{path}: found {len(references)} references (T-…) and {len(tokens)} hypotheses (H-…); expected the output "
             "of fairseq-generate, without --quiet, on data that have a target side"
         )
-    found["S"] = sources or references  # some tasks print none
-    ids = set().union(*found.values())
-    for kind, of_kind in found.items():
+    lines["S"] = sources or references  # some tasks print none
+    ids = set().union(*lines.values())
+    for kind, of_kind in lines.items():
         for index in ids:
             number, expected = len(of_kind.get(index, ())), len(tokens.get(index, ())) if kind in "HD" else 1
             if number != expected or not number:
@@ -68,8 +68,11 @@ def read_translations(path: str | Path) -> Translations:
         )
     # NaN is no score: a hypothesis with it is chosen only where there is no other.
     best = [
-        [max(of_kind[index], key=lambda one: -math.inf if math.isnan(one[0]) else one[0])[1] for index in sorted(ids)]
-        for of_kind in found.values()
+        [
+            max(of_kind[index], key=lambda line: -math.inf if math.isnan(line[0]) else line[0])[1]
+            for index in sorted(ids)
+        ]
+        for of_kind in lines.values()
     ]
     return Translations(str(path), best[0] if sources else [], *best[1:])
 

@@ -76,8 +76,8 @@ def generate_texts(
     if not 0 <= seed < 2**63:
         raise UserError(f"--seed: expected 0 to 2^63 - 1, got {seed}")
     if not model.is_language_model:
-        found = model.task_options.get("_name")
-        raise UserError(f"{model}: found a model of the task {found}; expected language_modeling")
+        task_name = model.task_options.get("_name")
+        raise UserError(f"{model}: found a model of the task {task_name}; expected language_modeling")
     model.check_vocabulary(len(load_dictionary(data)), data)
     if f2_decoding and "f2_decoding" not in model.model_options:
         raise UserError(

@@ -20,8 +20,8 @@ def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> 
     """The vocabulary of models of one task and languages, all over it, from the folder with the training split."""
     languages = []
     for checkpoint in checkpoints.values():
-        found = checkpoint.languages
-        languages.append(found if found is None or all(found) else training_pair(data, *found))
+        pair = checkpoint.languages
+        languages.append(pair if pair is None or all(pair) else training_pair(data, *pair))
         if languages[-1] != languages[0]:
             kinds = [
                 "a language model" if pair is None else f"a model from {pair[0]} to {pair[1]}" for pair in languages
@@ -71,7 +71,7 @@ def load_embedding_vocabulary(
 def _tokenizer_vocabulary(models: Sequence[PretrainedModel], train_text: str | Path | None) -> TokenizerVocabulary:
     first, *others = models
     for model in others:
-        rows, expected = (len(one.output_embedding.saved) for one in (model, first))
+        rows, expected = (len(source.output_embedding.saved) for source in (model, first))
         tokens = TokenizerVocabulary.load(model.tokenizer_file, rows).tokens
         if tokens != TokenizerVocabulary.load(first.tokenizer_file, expected).tokens:
             raise UserError(
@@ -88,10 +88,10 @@ def check_row_names(names: Iterable[str], *taken: str) -> None:
         raise UserError(f"--name: found {clash!r}, a row of its own in the table; give another name")
 
 
-def first_difference(ones: Sequence[Any], others: Sequence[Any]) -> int:
+def first_difference(first: Sequence[Any], second: Sequence[Any]) -> int:
     """The first index at which two sequences differ."""
-    pairs = enumerate(zip(ones, others, strict=False))
-    return next((index for index, (one, other) in pairs if one != other), min(len(ones), len(others)))
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(first), len(second)))
 
 
 def matrix_setting(models: Mapping[str, EmbeddingSource]) -> str:

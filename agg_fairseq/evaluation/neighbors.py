@@ -92,7 +92,7 @@ def neighbors(
     def show(token: Mapping[str, Any]) -> str:
         return token["readable"] + MARK * (token["group"] == "rare")
 
-    found = {}
+    nearest = {}
     excluded = [[*vocabulary.special_ids, *tokens] for tokens in tokens_of.values()]
     for name, model in tqdm(models.items(), desc="neighbors", unit="checkpoint", disable=None, leave=False):
         weight = model.output_embedding.weight
@@ -100,7 +100,7 @@ def neighbors(
         for word, vector in zip(tokens_of, vectors, strict=True):
             if not vector.any():
                 raise UserError(f"{model}: found only zeros as an embedding of {word!r}; leave it out")
-        found[name] = nearest_neighbors(weight, vectors, topk, excluded)
+        nearest[name] = nearest_neighbors(weight, vectors, topk, excluded)
 
     ranks = [str(rank) for rank in range(1, topk + 1)]
     rows = {}
@@ -112,7 +112,7 @@ def neighbors(
         elif any(title == row[0] for row in rows):  # two words that the tokenizer makes the same token of
             title = f"{word} ({title})"
         for name, model in models.items():
-            near = [{"cosine": cosine, **describe(index)} for index, cosine in found[name][number]]
+            near = [{"cosine": cosine, **describe(index)} for index, cosine in nearest[name][number]]
             cells = [f"{show(token)} ({token['cosine']:.2f})" for token in near]
             rows[title, name] = {
                 "neighbor": dict(zip(ranks, cells, strict=False)),
@@ -133,8 +133,8 @@ def neighbors(
 def _look_up(words: Sequence[str], word_tokenizer: WordTokenizer, vocabulary: Vocabulary) -> dict[str, list[int]]:
     """The tokens of the words that were asked for, as rows of the embedding."""
     special_tokens = {vocabulary.tokens[index] for index in vocabulary.special_ids}
-    found = {word: word_tokenizer.indices(word) for word in words}
-    for word, tokens in found.items():
+    tokens_of = {word: word_tokenizer.indices(word) for word in words}
+    for word, tokens in tokens_of.items():
         if word in special_tokens:
             raise UserError(f"--words: found {word!r}, no word but a special token; leave it out")
         if not tokens:
@@ -142,7 +142,7 @@ def _look_up(words: Sequence[str], word_tokenizer: WordTokenizer, vocabulary: Vo
                 f"--words: found {word!r}, in tokens {word_tokenizer.split(word)}, not all in the vocabulary; expected "
                 "a word of it, and for a model of fairseq-train the --bpe that its data was encoded with"
             )
-    return found
+    return tokens_of
 
 
 def _rare_words(

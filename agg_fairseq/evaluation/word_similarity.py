@@ -68,16 +68,15 @@ def word_similarity(
         raise UserError("word-similarity: scipy is missing; pip install '.[eval]'") from error
     tokenizer = replace(tokenizer, after_space=not as_published)
     word_tokenizer = load_embedding_vocabulary(models, data).word_tokenizer(tokenizer)
-    if word_tokenizer.kind == "words" and has_pieces(
-        word_tokenizer.index
-    ):  # only those words are found that are one piece
+    # With --bpe words, only those words of a dictionary of pieces would be found that are one piece.
+    if word_tokenizer.kind == "words" and has_pieces(word_tokenizer.index):
         raise UserError("--bpe words: found a dictionary of pieces of words; choose the --bpe that the data has")
 
     @cache
     def tokens(word: str) -> list[int]:
         if as_published:
-            found = [word_tokenizer.index.get(token, word_tokenizer.unknown) for token in word_tokenizer.split(word)]
-            return [] if None in found else found
+            indices = [word_tokenizer.index.get(token, word_tokenizer.unknown) for token in word_tokenizer.split(word)]
+            return [] if None in indices else indices
         return word_tokenizer.indices(word) or word_tokenizer.indices(word.lower())
 
     tokens_of = {name: [[tokens(pair[side]) for pair in pairs] for side in (0, 1)] for name, pairs in pairs_of.items()}
