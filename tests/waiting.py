@@ -30,7 +30,7 @@ class WaitsForTheDevice(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.found = []
+        self.waits = []
         self.methods = pytest.MonkeyPatch()
 
     def __enter__(self):
@@ -44,7 +44,7 @@ class WaitsForTheDevice(TorchDispatchMode):
 
     def _recorded(self, name, method):
         def recorded(*arguments, **keywords):
-            self.found.append(name)
+            self.waits.append(name)
             return method(*arguments, **keywords)
 
         return recorded
@@ -57,5 +57,5 @@ class WaitsForTheDevice(TorchDispatchMode):
             for t in (part if isinstance(part, (list, tuple)) else [part])
         )
         if name in self.ALWAYS or by_mask:
-            self.found.append(name)
+            self.waits.append(name)
         return function(*arguments, **(keywords or {}))

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from ..data.binarized import task_name
 from ..errors import UserError, fail
 from ..fairseq_glue import output_layer as layers
-from ..fairseq_glue.atomic_saving import write_checkpoints_whole
+from ..fairseq_glue.atomic_saving import write_checkpoints_atomically
 from ..fairseq_glue.dictionaries import check_one_dictionary, target_dictionaries
 from ..fairseq_glue.distributed import all_reduce, check_ddp_backend, close_process_group_at_exit
 from ..fairseq_glue.hooks import listen
@@ -268,7 +268,7 @@ class LikelihoodCriterion(FairseqCriterion):
         except UserError as error:
             fail(f"--criterion {self.name}: {error}")
         if not self.cfg.no_save:  # the folder may be that of another training
-            write_checkpoints_whole()
+            write_checkpoints_atomically()
 
 
 class EmbeddingStatistics:

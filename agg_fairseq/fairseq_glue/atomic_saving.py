@@ -1,4 +1,4 @@
-"""Checkpoints that appear whole or not at all.
+"""Checkpoints that are written atomically.
 
 fairseq writes a checkpoint beside its place (`checkpoint_1_100.pt.tmp`) and renames it, but then copies it onto
 `checkpoint_best.pt` and `checkpoint_last.pt` in place: a training that is killed during the copy leaves a truncated
@@ -19,13 +19,13 @@ from fairseq.file_io import PathManager
 ENDING = ".tmp"  # of unfinished files, as fairseq names them
 
 
-def write_checkpoints_whole() -> None:
-    """Makes fairseq save whole files from now on."""
-    checkpoint_utils.PathManager = WholePathManager
+def write_checkpoints_atomically() -> None:
+    """Makes fairseq write checkpoints atomically from now on."""
+    checkpoint_utils.PathManager = AtomicPathManager
 
 
-class WholePathManager(PathManager):
-    """fairseq's `PathManager`, but local files appear whole; paths of other kinds are passed through unchanged."""
+class AtomicPathManager(PathManager):
+    """fairseq's `PathManager`, but local files are replaced atomically; other paths are passed through unchanged."""
 
     @staticmethod
     def open(path: str, mode: str = "r", **options: Any) -> Any:
@@ -42,7 +42,7 @@ class WholePathManager(PathManager):
         target = os.path.realpath(dst_path)
         with _removed_if_unfinished(target + ENDING):
             shutil.copyfile(src_path, target + ENDING)
-            WholePathManager.rename(target + ENDING, target)
+            AtomicPathManager.rename(target + ENDING, target)
         return True
 
     @staticmethod

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 import agg_fairseq.criterions  # noqa: F401 — registers them
 from agg_fairseq.errors import UserError
-from agg_fairseq.fairseq_glue.atomic_saving import WholePathManager, write_checkpoints_whole
+from agg_fairseq.fairseq_glue.atomic_saving import AtomicPathManager, write_checkpoints_atomically
 from agg_fairseq.files import atomic_write
 from agg_fairseq.plots.style import save
 from tests.hostile import on_a_full_disk
@@ -26,9 +26,9 @@ def test_a_copy_takes_the_place_of_the_old_file_only_when_complete(tmp_path):
     source.write_bytes(b"new" * 9_000)
     target.write_bytes(b"old")
     with on_a_full_disk(after=5_000), pytest.raises(OSError, match="File too large"):
-        WholePathManager.copy(str(source), str(target), overwrite=True)
+        AtomicPathManager.copy(str(source), str(target), overwrite=True)
     assert target.read_bytes() == b"old"
-    assert WholePathManager.copy(str(source), str(target), overwrite=True)
+    assert AtomicPathManager.copy(str(source), str(target), overwrite=True)
     assert target.read_bytes() == source.read_bytes()
     assert sorted(os.listdir(tmp_path)) == ["checkpoint_1_2.pt", "checkpoint_last.pt"]
 
@@ -36,7 +36,7 @@ def test_a_copy_takes_the_place_of_the_old_file_only_when_complete(tmp_path):
 def test_a_checkpoint_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     """It would keep a full disk full; and an older one of the same name stays."""
     monkeypatch.setattr(checkpoint_utils.time, "sleep", lambda seconds: None)  # fairseq tries three times
-    write_checkpoints_whole()
+    write_checkpoints_atomically()
     path = tmp_path / "checkpoint_1_2.pt"
     path.write_bytes(b"old")
     with on_a_full_disk(after=5_000), pytest.raises((OSError, RuntimeError)):
@@ -51,7 +51,7 @@ def test_a_copy_onto_a_link_goes_where_it_leads(tmp_path):
     (elsewhere / "kept.pt").write_bytes(b"old")
     link.symlink_to(elsewhere / "kept.pt")
     (tmp_path / "checkpoint_1_2.pt").write_bytes(b"new")
-    assert WholePathManager.copy(str(tmp_path / "checkpoint_1_2.pt"), str(link), overwrite=True)
+    assert AtomicPathManager.copy(str(tmp_path / "checkpoint_1_2.pt"), str(link), overwrite=True)
     assert link.is_symlink() and os.listdir(elsewhere) == ["kept.pt"] and link.read_bytes() == b"new"
 
 
@@ -59,7 +59,7 @@ def test_contents_reach_the_disk_before_the_name(tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: calls.append("fsync"))
     monkeypatch.setattr(os, "replace", lambda src, dst: calls.append("replace"))
-    write_checkpoints_whole()
+    write_checkpoints_atomically()
     checkpoint_utils.torch_persistent_save({"model": 1}, str(tmp_path / "checkpoint_1_2.pt"))
     assert calls == ["fsync", "replace"]
 

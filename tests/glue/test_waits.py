@@ -56,7 +56,7 @@ def steps(name, options, layer=None, updates=5):
             objective.begin_update(update)
             objective(model, sample)[0].backward()
             objective.on_optimizer_step()
-        found.append(mode.found)
+        found.append(mode.waits)
     return found
 
 
