@@ -166,7 +166,7 @@ def report(layer: OutputLayer, variants: Sequence[str], repeats: int) -> list[di
     wanted = [BASE, FLOOR, *(variant for variant in variants if variant not in (BASE, FLOOR))]
     times = interleaved({v: layer.step(v) for v in wanted if not reasons.get(v)}, repeats, device)
     layer.clear()
-    found: list[dict[str, object]] = []
+    results: list[dict[str, object]] = []
     for variant in wanted:
         case = {"variant": variant, "V": vocabulary, "N": positions, "D": features, "dtype": dtype, "device": device}
         if variant in times:
@@ -174,10 +174,10 @@ def report(layer: OutputLayer, variants: Sequence[str], repeats: int) -> list[di
             case |= {"ms": milliseconds, "time_ratio": ratio, "floor_ratio": ratio / times[FLOOR][1]}
             case |= {"mib": memory(variant, layer), "not_gradients_mib": None}
             case["not_gradients_mib"] = case["mib"] - layer.gradients_mib()
-            case["memory_ratio"] = case["mib"] / (found[0]["mib"] if found else case["mib"])
-        found.append(case)
+            case["memory_ratio"] = case["mib"] / (results[0]["mib"] if results else case["mib"])
+        results.append(case)
         print(row(cells(case, reasons.get(variant))), flush=True)
-    return found
+    return results
 
 
 def cells(case: dict[str, Any], reason: str | None) -> list[str]:

@@ -55,8 +55,10 @@ class Frequencies(NamedTuple):
 
     def shuffled(self) -> "Frequencies":
         """The same tokens in random order, with the same targets."""
-        place = torch.randperm(len(self.counts))  # V, of each token
-        return Frequencies(torch.empty_like(self.counts).scatter_(0, place, self.counts), place[self.target])
+        permutation = torch.randperm(len(self.counts))  # V, of each token
+        return Frequencies(
+            torch.empty_like(self.counts).scatter_(0, permutation, self.counts), permutation[self.target]
+        )
 
 
 class Variant(NamedTuple):

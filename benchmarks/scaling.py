@@ -59,19 +59,19 @@ def main() -> None:
         step, clear = steps(case, device)["agg"]
         print(json.dumps({"mib": peak_mib(step, clear, device)}))
         return
-    found: dict[str, Any] = {"operation": [], "counter": [], "machines": []}
+    results: dict[str, Any] = {"operation": [], "counter": [], "machines": []}
     for device in devices(options.device):
-        found["machines"].append(machine(device))
+        results["machines"].append(machine(device))
         rate = bytes_per_second(device, options.repeats) / 1e9
         print(f"\n{machine(device)}, {str(DTYPE[device])[6:]}, median of {options.repeats}; copies {rate:,.1f} GB/s\n")
-        found["operation"] += operation_rows(device, options.repeats)
-        found["counter"] += counter_rows(device, options.repeats)
+        results["operation"] += operation_rows(device, options.repeats)
+        results["counter"] += counter_rows(device, options.repeats)
     if options.json:
         from agg_fairseq.files import write_json
 
-        write_json(options.json, found)
+        write_json(options.json, results)
     if options.plot:
-        draw(found, options.plot)
+        draw(results, options.plot)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -97,7 +97,7 @@ def operation_rows(device: str, repeats: int) -> list[dict[str, Any]]:
     """A row for each size."""
     print("| varied | N | V | D | agg [ms] | × three products | GFLOP/s | peak [MiB] | less gradients [MiB] |")
     print("|:--|--:|--:|--:|--:|--:|--:|--:|--:|")
-    found = []
+    results = []
     for varied in Case._fields:
         for factor in FACTORS:
             center = Case(*CENTER[device])
@@ -112,11 +112,11 @@ def operation_rows(device: str, repeats: int) -> list[dict[str, Any]]:
             speed = 6 * case.N * case.V * case.D / products / 1e9
             cells = [varied, *(f"{size:,}" for size in case), f"{1000 * agg[0]:,.1f}", f"{agg[1]:.2f}"]
             print(row([*cells, f"{speed:,.0f}", f"{memory:,.0f}", f"{beyond:,.0f}"]), flush=True)
-            found.append(
+            results.append(
                 {"varied": varied, **case._asdict(), "device": device, "ms": 1000 * agg[0], "floor_ratio": agg[1]}
                 | {"floor_ms": 1000 * products, "gflops": speed, "mib": memory, "not_gradients_mib": beyond}
             )
-    return found
+    return results
 
 
 def steps(case: Case, device: str) -> dict[str, tuple[Step, Step]]:
@@ -147,14 +147,14 @@ def counter_rows(device: str, repeats: int) -> list[dict[str, Any]]:
     times = interleaved({str(window): step for window, step in updates.items()}, 20 * repeats, device)
     print(f"\n| K | update of {tokens:,} tokens, V = {vocabulary:,} [ms] | × K = {WINDOWS[0]} | window [MiB] |")
     print("|--:|--:|--:|--:|")
-    found = []
+    results = []
     for window, step in updates.items():
         seconds, ratio = times[str(window)]
         counter = step.args[0]
         mib = sum(t.nbytes for t in counter.get_extra_state().values() if isinstance(t, Tensor)) / 2**20
         print(row((f"{window:,}", f"{1000 * seconds:.3f}", f"{ratio:.2f}", f"{mib:,.1f}")), flush=True)
-        found.append({"K": window, "device": device, "ms": 1000 * seconds, "ratio": ratio, "mib": mib})
-    return found
+        results.append({"K": window, "device": device, "ms": 1000 * seconds, "ratio": ratio, "mib": mib})
+    return results
 
 
 def filled_counter(window: int, device: str) -> tuple[Any, list[Tensor]]:
@@ -173,11 +173,10 @@ def filled_counter(window: int, device: str) -> tuple[Any, list[Tensor]]:
 def update(counter: Any, batches: list[Tensor], number: int = 0) -> None:
     """One update of the counter."""
     counter.add(batches[number % len(batches)])
-    counter.close()
     counter.commit()
 
 
-def draw(found: dict[str, Any], path: str) -> None:
+def draw(results: dict[str, Any], path: str) -> None:
     """Four panels: time of the operation and of the bare products over N, V and D, and of the counter over K."""
     import matplotlib
 
@@ -185,14 +184,14 @@ def draw(found: dict[str, Any], path: str) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 4, figsize=(13, 3.2), constrained_layout=True)
-    device = found["operation"][0]["device"]
+    device = results["operation"][0]["device"]
     for axis, varied in zip(axes, Case._fields, strict=False):
-        rows = [r for r in found["operation"] if (r["varied"], r["device"]) == (varied, device)]
+        rows = [r for r in results["operation"] if (r["varied"], r["device"]) == (varied, device)]
         sizes = [r[varied] for r in rows]
         axis.plot(sizes, [r["ms"] for r in rows], "o-", color="#1b5e9b", label="agg")
         axis.plot(sizes, [r["floor_ms"] for r in rows], "s--", color="#c8551b", label="three bare products")
         _logarithmic(axis, varied, sizes, "ms" if varied == "N" else None)
-    rows = [r for r in found["counter"] if r["device"] == device]
+    rows = [r for r in results["counter"] if r["device"] == device]
     axes[3].plot([r["K"] for r in rows], [r["ms"] for r in rows], "o-", color="#1b5e9b", label="one update")
     _logarithmic(axes[3], "K", [r["K"] for r in rows], "ms, token counter")
     axes[3].set_yscale("linear")

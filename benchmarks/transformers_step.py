@@ -55,7 +55,7 @@ def main() -> None:
             reasons = {peer: why_not(peer, device, "float32" if device == "cpu" else "bfloat16") for peer in PEERS}
             names = (*VARIANTS, *(peer for peer in PEERS if reasons[peer] is None))
             trained = {name: make_trainer(name, device, options.vocabulary, folder) for name in names}
-            updates = {name: update_of(one) for name, one in trained.items()}
+            updates = {name: update_of(model) for name, model in trained.items()}
             if options.processor_time:
                 times = interleaved_processor_time(updates, options.repeats)
             else:

@@ -86,7 +86,7 @@ def text_without(path: Path, vocabulary: int, planted: int) -> tuple[Tensor, Ten
     """
     bpe = ByteLevelBPETokenizer()
     bpe.train([str(path)], vocab_size=vocabulary, show_progress=False)
-    lines = [one.ids for one in bpe.encode_batch(path.read_text(encoding="utf-8").splitlines(keepends=True))]
+    lines = [line.ids for line in bpe.encode_batch(path.read_text(encoding="utf-8").splitlines(keepends=True))]
     order = torch.bincount(torch.tensor(list(itertools.chain(*lines))), minlength=vocabulary).argsort(descending=True)
     left_out = set(random.Random(1).sample(order[vocabulary // 4 :].tolist(), planted))
     text = torch.tensor([token for line in lines if left_out.isdisjoint(line) for token in line])

@@ -205,8 +205,8 @@ class LikelihoodCriterion(FairseqCriterion):
             for name in empty:
                 del aggregator[name]
             # The meters are numbered anew, as they are after a resume.
-            kept = [(priority, name) for priority, _, name in aggregator.priorities if name not in empty]
-            aggregator.priorities = [(priority, number, name) for number, (priority, name) in enumerate(kept)]
+            remaining = [(priority, name) for priority, _, name in aggregator.priorities if name not in empty]
+            aggregator.priorities = [(priority, number, name) for number, (priority, name) in enumerate(remaining)]
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -283,25 +283,25 @@ class EmbeddingStatistics:
         self._are_due = False  # in the training batches of this update?
         # Those of the present weights that are computed, in training and in validation, by their W, of which some
         # models have several (0: any W that is made anew in each batch). The log has their mean.
-        self._found: dict[tuple[bool, int], dict[str, Measure]] = {}
+        self._measures: dict[tuple[bool, int], dict[str, Measure]] = {}
 
     def begin_update(self, update_num: int) -> None:
         """The weights have changed."""
         self._are_due = self.interval > 0 and update_num % self.interval == 0
-        self._found = {}
+        self._measures = {}
 
     def of(self, weight: Tensor, training: bool) -> dict[str, Measure]:
         """The measures of W (V, D) that are defined, if they are due; all are NaN if W is not finite."""
         key = (training, id(weight) if isinstance(weight, nn.Parameter) else 0)
-        if training and (not self._are_due or key in self._found):
+        if training and (not self._are_due or key in self._measures):
             return {}
-        if key not in self._found:
-            found = dict.fromkeys(Geometry._fields, (math.nan, 1))
+        if key not in self._measures:
+            measures = dict.fromkeys(Geometry._fields, (math.nan, 1))
             if weight.isfinite().all():
                 values = geometry(weight)._asdict()
-                found = {name: (value, 1) for name, value in values.items() if not math.isnan(value)}
-            self._found[key] = found
-        return self._found[key]
+                measures = {name: (value, 1) for name, value in values.items() if not math.isnan(value)}
+            self._measures[key] = measures
+        return self._measures[key]
 
 
 register = functools.partial(register_once, CRITERION_REGISTRY, register_criterion)

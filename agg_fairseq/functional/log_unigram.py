@@ -32,6 +32,6 @@ def checked_counts(name: str, counts: Tensor, vocabulary: int) -> Tensor:
     rounded = counts.double().round()
     wrong = rounded[~((rounded >= 0) & (rounded <= 2**53))]  # NaN is neither
     if tuple(counts.shape) != (vocabulary,) or len(wrong):
-        found = f"{wrong[0].item():g} among them" if len(wrong) else f"shape {tuple(counts.shape)}"
-        raise ValueError(f"{name}: expected the counts of {vocabulary} tokens, got {found}")
+        problem = f"{wrong[0].item():g} among them" if len(wrong) else f"shape {tuple(counts.shape)}"
+        raise ValueError(f"{name}: expected the counts of {vocabulary} tokens, got {problem}")
     return rounded.long()

@@ -87,10 +87,10 @@ class Penalty(NamedTuple):
         `at_likeliest` (C, 1) is the gradient of the other terms of the loss at the arg-max.
         """
         residual.scatter_add_(1, self.tokens, weight * self.odds)
-        kept = torch.where(
+        entry = torch.where(
             self.has_likeliest, at_likeliest + weight * self.at_likeliest, residual.gather(1, self.likeliest)
         )
-        residual.scatter_(1, self.likeliest, kept)
+        residual.scatter_(1, self.likeliest, entry)
 
 
 def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
@@ -108,13 +108,13 @@ def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
     is_first = torch.ones_like(ordered, dtype=torch.bool)
     is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     is_first &= ordered != ignore_index
-    place = is_first.cumsum(1) - 1  # B x T, the column of a token in its row of candidates
+    column = is_first.cumsum(1) - 1  # B x T, of a token in its row of candidates
     width = int(is_first.sum(1).max().clamp(min=1)) if target.numel() else 1
     tokens = target.new_zeros(batch, width)
     since = target.new_full((batch, width), steps)
     row = torch.arange(batch, device=target.device)[:, None].expand_as(ordered)[is_first]
-    tokens[row, place[is_first]] = ordered[is_first]
-    since[row, place[is_first]] = order[is_first] + 1
+    tokens[row, column[is_first]] = ordered[is_first]
+    since[row, column[is_first]] = order[is_first] + 1
     return Candidates(tokens, since, steps)
 
 

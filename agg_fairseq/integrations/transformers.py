@@ -255,8 +255,8 @@ class GatedLoss(TrainerCallback):
                 f"GatedLoss: {name} changes its logits after the output layer in another way than by a scale and a "
                 "soft cap; it is not supported"
             )
-        labels = all(_is_same(bound.arguments[one], getattr(step, one)) for one in ("labels", "shift_labels"))
-        if not labels or bound.arguments["ignore_index"] != IGNORED:
+        is_same = all(_is_same(bound.arguments[key], getattr(step, key)) for key in ("labels", "shift_labels"))
+        if not is_same or bound.arguments["ignore_index"] != IGNORED:
             raise UserError(
                 f"GatedLoss: {name} computes its loss from other labels than it was given, or ignores another label "
                 f"than {IGNORED}; it is not supported"
@@ -370,15 +370,17 @@ class GatedLoss(TrainerCallback):
             raise UserError(f"GatedLoss: found no {path} to restore the token counts from; {remedy}")
         try:
             saved = torch.load(path, map_location="cpu", weights_only=True)
-            found = saved["run"], saved.get("update", update)  # files of version 0.2.0 lack the update
-            if found == (run, update):
+            origin = saved["run"], saved.get("update", update)  # files of version 0.2.0 lack the update
+            if origin == (run, update):
                 self.load_state_dict(saved["state"])
         except Exception as error:  # of whatever kind a damaged file causes
             raise UserError(
                 f"GatedLoss: cannot restore the token counts from {path}: {error}".split("\n")[0]
             ) from error
-        if found != (run, update):
-            whose = "another training than the checkpoint" if found[0] != run else f"update {found[1]}, not to {update}"
+        if origin != (run, update):
+            whose = (
+                "another training than the checkpoint" if origin[0] != run else f"update {origin[1]}, not to {update}"
+            )
             raise UserError(f"GatedLoss: {path} belongs to {whose}; {remedy}")
 
 
@@ -424,11 +426,11 @@ def _objective(method: str, vocabulary: int, never_rare: Iterable[int], options:
 def _special_tokens(model: PreTrainedModel, vocabulary: int) -> list[int]:
     """The tokens of the configuration that mark padding and the begin and end of a sequence."""
     config = model.config.get_text_config()
-    found: set[int] = set()
+    tokens: set[int] = set()
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         value = getattr(config, name, None)
-        found.update(value if isinstance(value, (list, tuple)) else [value])
-    return sorted(token for token in found - {None} if 0 <= token < vocabulary)
+        tokens.update(value if isinstance(value, (list, tuple)) else [value])
+    return sorted(token for token in tokens - {None} if 0 <= token < vocabulary)
 
 
 def _no_targets(tokenizer: Any, rows: int) -> set[int]:

@@ -1,7 +1,6 @@
 """How often each token was seen during the last K updates, exactly."""
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ class TokenCounter(nn.Module):
     An update goes through three steps, so that what is undone leaves no trace:
 
         counter.add(target)            # each micro-batch of the update
-        counter.close(all_reduce)      # the update's tokens are complete: sum them over the workers
+        all_reduce(counter.current)    # with several workers: sums its tokens over them
         counter.commit()               # the update took place; or counter.discard(): it was skipped
 
     Where updates are numbered, and a skipped one is attempted again under the same number, `counter.begin(number)` at
@@ -94,11 +93,6 @@ class TokenCounter(nn.Module):
             counted = torch.ones_like(tokens) if self.ignore_index is None else tokens != self.ignore_index
         counted = counted.long()
         self.current.index_add_(0, tokens * counted, counted)  # a token that is not counted adds 0 to the first one
-
-    def close(self, reduce: Callable[[Tensor], Any] | None = None) -> None:
-        """Completes the update under way: `reduce` sums its (V,) counts over the workers, in place."""
-        if reduce is not None:
-            reduce(self.current)
 
     def commit(self) -> None:
         """Moves the update under way into the window, and the oldest out of it if the window is full."""

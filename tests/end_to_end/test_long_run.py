@@ -84,7 +84,6 @@ def test_the_work_and_memory_of_a_counter_do_not_depend_on_what_went_before():
 
         def one_update(first, counter=counter):
             counter.add(torch.arange(first, first + 20))
-            counter.close()
             counter.commit()
 
         one_update(0)  # the first after a resume has no newest update to make a slot of

@@ -140,9 +140,11 @@ class ChunkedLoss:
         its multiple to m.
 
         With a `margin` (C,), adversarial training, z is first lowered by it at the target, and all terms are those of
-        the lowered logits z' and their P'. What is logged of the model itself stays that of z: the arg-max, and
+        the lowered logits z' and their P'. What is logged of the model itself stays that of z: the arg-max and, as only
+        z[y] = z'[y] + m differs,
 
-            −log P[y] = −log P'[y] − m + log(1 − P'[y] + P'[y] eᵐ)
+            Σ_k exp z[k] = Σ_k exp z'[k] − exp z'[y] + exp(z'[y] + m) = Σ_k exp z'[k] · (1 − P'[y] + P'[y] eᵐ)
+            −log P[y] = log Σ_k exp z[k] − z'[y] − m = −log P'[y] − m + log(1 − P'[y] + P'[y] eᵐ)
         """
         options, outputs, vocabulary = self.options, self.outputs, logits.size(1)
         epsilon = options.label_smoothing
@@ -209,8 +211,8 @@ class ChunkedLoss:
 
     def gradients(self) -> list[tuple[Tensor, torch.dtype] | None]:
         """The gradients of features, weight and bias, each with the dtype that autograd expects of it."""
-        found = (self.grad_features, self.grad_weight, self.grad_bias)
-        return [None if g is None else (g, dtype) for g, dtype in zip(found, self.dtypes, strict=True)]
+        gradients = (self.grad_features, self.grad_weight, self.grad_bias)
+        return [None if g is None else (g, dtype) for g, dtype in zip(gradients, self.dtypes, strict=True)]
 
 
 def _subtract_targets_(p: Tensor, target: Tensor, label_smoothing: float, omega: Tensor | None = None) -> Tensor:

@@ -78,11 +78,11 @@ class FusedLoss(ChunkedLoss):
         residual = logits[:, :vocabulary]
         if self.grad_features is not None:
             self.grad_features[chunk] = product(residual, self.weight).mul_(1 / scale)
-        kept = residual if gated is None else gated[:, :vocabulary]
+        gated_residual = residual if gated is None else gated[:, :vocabulary]
         if self.grad_bias is not None:
-            self.grad_bias += kept.sum(0, dtype=self.grad_bias.dtype) * (1 / scale)
+            self.grad_bias += gated_residual.sum(0, dtype=self.grad_bias.dtype) * (1 / scale)
         if self.grad_weight is not None:
-            add_product_(self.grad_weight, kept.t(), features, alpha=1 / scale)
+            add_product_(self.grad_weight, gated_residual.t(), features, alpha=1 / scale)
 
 
 def autocast_dtype() -> torch.dtype | None:
