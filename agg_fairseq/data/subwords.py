@@ -88,9 +88,7 @@ class TokenizerOptions:
         pieces = {str(number): piece for number, piece in encoder.bpe.decoder.items()}
         if sum(map(str.isdecimal, index)) >= PIECES_SHARE * len(index):  # ids; of WikiText-2's words, 3% are digits
             return WordTokenizer(self.kind, index, dictionary.unk(), split, lambda token: pieces.get(token, token))
-        return WordTokenizer(
-            self.kind, index, dictionary.unk(), lambda word: [pieces[number] for number in split(word)]
-        )
+        return WordTokenizer(self.kind, index, dictionary.unk(), lambda word: [pieces[piece] for piece in split(word)])
 
     def _encoder(self) -> Any:
         from fairseq.data.encoders import build_bpe

@@ -31,9 +31,7 @@ def factorize_head(model: PreTrainedModel, class_of_token: Tensor) -> Factorized
         head_type = "one with a bias" if type(head) is nn.Linear else type(head).__name__
         raise UserError(f"factorize_head: found {head_type} in {type(model).__name__}; expected a plain nn.Linear")
     if len(class_of_token) != head.weight.size(0):
-        raise UserError(
-            f"factorize_head: found the classes of {len(class_of_token)} tokens; expected {len(head.weight)}"
-        )
+        raise UserError(f"factorize_head: found classes of {len(class_of_token)} tokens; expected {len(head.weight)}")
     layer = FactorizedSoftmax(class_of_token.to(head.weight.device), head.weight.size(1), weight=head.weight)
     model.set_output_embeddings(layer.to(head.weight))
     return layer

@@ -1,6 +1,6 @@
 """Downloads a file from the first mirror that has it: resumes after an interruption, and checks the digest.
 
-The package pooch is not used because it starts an interrupted download, of up to 920 MB, from its first byte.
+The package pooch is not used because it starts an interrupted download from its first byte.
 """
 
 from __future__ import annotations

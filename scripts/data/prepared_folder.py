@@ -56,9 +56,8 @@ def prepare_folder(
             recorded = wanted
         if recorded != wanted:
             recorded = recorded if isinstance(recorded, dict) else {}  # of a manifest that something else wrote
-            other = {
-                key: recorded.get(key) for key in sorted({*recorded, *wanted}) if recorded.get(key) != wanted.get(key)
-            }
+            keys = sorted({*recorded, *wanted})
+            other = {key: recorded.get(key) for key in keys if recorded.get(key) != wanted.get(key)}
             raise UserError(f"{folder} was prepared with other settings ({other}); remove it or name another folder")
         if is_complete:
             print(f"{program}: {folder} is complete")
@@ -89,9 +88,7 @@ def binarize(text: Path, folder: Path, workers: int, options: Sequence[str]) -> 
     )
     if result.returncode:
         said = (result.stderr or result.stdout).strip().splitlines() or [f"status {result.returncode}"]
-        raise UserError(
-            f"fairseq-preprocess failed, writing {folder} ({said[-1].strip()}); correct that and run it again"
-        )
+        raise UserError(f"fairseq-preprocess failed, writing {folder} ({said[-1].strip()}); correct it and start again")
 
 
 def dictionary_size(path: Path) -> int:

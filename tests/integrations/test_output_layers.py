@@ -45,7 +45,7 @@ def test_trains_with_the_gradients_of_the_joint_log_probabilities(make):
 
 
 def test_output_layers_that_are_refused(tmp_path):
-    with pytest.raises(UserError, match="found the classes of 3 tokens; expected 61"):
+    with pytest.raises(UserError, match="found classes of 3 tokens; expected 61"):
         factorize_head(gpt2(), torch.tensor([0, 1, 1]))
     with pytest.raises(UserError, match="found one with a bias"):
         factorize_head(llama_like("Phi", head_dim="default"), classes())
