@@ -169,7 +169,7 @@ MISTAKES = [
     (("demo", "--output", ""), "--output: found ''; expected a folder"),
     (("demo", "--output", "a:b"), "expected a path without ':'"),
     (("objectives",), "found no --data"),
-    (("multi30k",), "found no train.en in None; expected the folder of Multi30k"),
+    (("multi30k",), "found no --data; expected the folder of Multi30k"),
 ]
 
 
