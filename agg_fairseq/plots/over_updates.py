@@ -46,7 +46,7 @@ def isotropy_over_updates(
         isotropies = [metrics.isotropy(weight) if len(weight) else math.nan for weight in both]
         curves[name].append([*isotropies, metrics.mean_cosine_between(*both)])
     figure, axes = style.new_figure(columns=len(titles), width=4.0, sharex=True)
-    for name, index in style.places(runs, order).items():
+    for name, index in style.indices(runs, order).items():
         updates = [checkpoint.updates for checkpoint in runs[name]]
         for axis, curve in zip(axes[0], zip(*curves[name], strict=True), strict=True):
             style.line(axis, index, updates, curve, name, marked=True)
@@ -116,7 +116,7 @@ def rare_tokens(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()) ->
     """
     figure, ((axis,),) = style.new_figure()
     vocabularies = []
-    for name, index in style.places(logs, order).items():
+    for name, index in style.indices(logs, order).items():
         entries = [entry for entry in read_log(logs[name]) if "rare_tokens" in entry]
         if not entries:
             raise UserError(f"{logs[name]}: found no rare_tokens in it; expected the log of a run with --criterion agg")
@@ -154,10 +154,10 @@ def learning_curves(
     for title, tag in (("training", "train_inner"), (valid_split, valid_split)):  # and what marks the lines of the log
         panels[title] = {}
         for name, log in logs.items():
-            found = {entry["num_updates"]: entry["ppl"] for entry in read_log(log, tag) if "ppl" in entry}
-            if not found:
+            perplexities = {entry["num_updates"]: entry["ppl"] for entry in read_log(log, tag) if "ppl" in entry}
+            if not perplexities:
                 raise UserError(f"{log}: found no ppl in its {tag!r} lines; expected a log of fairseq-train")
-            panels[title][name] = found
+            panels[title][name] = perplexities
     (first, base), *others = panels[valid_split].items()
     differences = {
         name: {  # a log may have a perplexity of 0, which nothing can be compared with
@@ -167,7 +167,7 @@ def learning_curves(
     }
     if any(differences.values()):
         panels[f"{valid_split}, against {first}"] = differences
-    indices = style.places(logs, order)
+    indices = style.indices(logs, order)
     figure, axes = style.new_figure(columns=len(panels), width=4.4)
     for axis, (title, of_panel) in zip(axes[0], panels.items(), strict=True):
         for name, points in of_panel.items():

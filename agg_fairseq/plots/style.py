@@ -65,7 +65,7 @@ def new_panels(
     for unused in grid.flat[count:]:
         unused.remove()
     for index, axis in enumerate(grid.flat[:count]):
-        axis.tick_params(labelbottom=True)  # also above a place without a panel
+        axis.tick_params(labelbottom=True)  # also above an empty cell of the grid
         if index + columns >= count:
             axis.set_xlabel(xlabel)  # the legend of the figure would cover a label of the figure
     figure.supylabel(ylabel, fontsize="medium")
@@ -77,8 +77,8 @@ def in_lines(name: str) -> str:
     return "\n".join(textwrap.wrap(name.strip(), NAME_LENGTH))
 
 
-def places(names: Iterable[str], order: Sequence[str] = ()) -> dict[str, int]:
-    """The number of each run, which chooses its color, dash and marker: its place in `order`, or else among `names`."""
+def indices(names: Iterable[str], order: Sequence[str] = ()) -> dict[str, int]:
+    """The number of each run, which chooses its color, dash and marker: its index in `order`, or else among `names`."""
     return {name: order.index(name) if name in order else index for index, name in enumerate(names)}
 
 

@@ -150,7 +150,7 @@ class Comparison:
             for title, by_model in compared.items():
                 value, base = by_model.get(model), by_model.get(self.baseline)
                 if value is not None and value.verdict:
-                    means = [format_value(each.value.mean, value.measure.digits) for each in (base, value)]
+                    means = [format_value(model.value.mean, model.measure.digits) for model in (base, value)]
                     lists[value.verdict].append(f"{title} {value.note} ({' → '.join(map(str, means))})")
             if any(lists.values()):
                 verdicts.append(Verdict(f"{self.title(model)} against {self.title(self.baseline)}", lists))
@@ -166,15 +166,15 @@ def _against(
     verdict compares the distances.
     """
     paired = len(value.numbers.keys() & base.numbers.keys()) > 1
-    one, other = (value, base) if paired else (SeedValues({"mean": each.mean}) for each in (value, base))
-    change = one.change(other, relative=measure.relative)
+    both = [value, base] if paired else [SeedValues({"mean": seeds.mean}) for seeds in (value, base)]
+    change = both[0].change(both[1], relative=measure.relative)
     if distance is None:
         return change, ""
-    distances = [SeedValues({seed: distance(x) for seed, x in each.numbers.items()}) for each in (other, one)]
-    gains = distances[0].change(distances[1])
+    after, before = (SeedValues({seed: distance(x) for seed, x in seeds.numbers.items()}) for seeds in both)
+    gains = before.change(after)
     if not gains.numbers:  # an infinity against another
         return change, ""
-    deviations = [each.deviation for each in (value, base) if each.deviation is not None]
+    deviations = [seeds.deviation for seeds in (value, base) if seeds.deviation is not None]
     if paired:  # two standard errors of the mean gain
         least = 2 * (gains.deviation or 0.0) / math.sqrt(len(gains.numbers))
     elif deviations:  # the same of two independent means; the larger deviation stands for that of a single seed

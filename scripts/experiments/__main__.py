@@ -138,9 +138,9 @@ def _keys_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
             known = ", ".join([*EXPERIMENTS, *OURS])
             raise UserError(f"found the entry {key!r}; expected one of {known}; or key=value, for every training")
     for override in overrides:
-        if not (found := re.match(r"\+{0,2}([a-z0-9_.]+)=", override)):
+        if not (key := re.match(r"\+{0,2}([a-z0-9_.]+)=", override)):
             raise UserError(f"found {override!r}; expected key=value, such as optimization.max_update=1000")
-        if found[1] in OWN:
+        if key[1] in OWN:
             raise UserError(f"found {override!r}; expected --scale, --data or --output for that")
     return list(dict.fromkeys(keys)), overrides
 

@@ -101,17 +101,17 @@ def _check(workspace: Workspace, corpus: Corpus, prepared: Prepared) -> None:
         languages = "two languages" if parallel else "one language"
         return f"text of {languages}, tokenizer {tokenizer}{', prepared with --validation train' if held_out else ''}"
 
-    found = (
+    actual = (
         not (prepared.binarized / "dict.txt").is_file(),
         prepared.manifest.get("tokenizer"),
         prepared.manifest.get("validation") == "train",
     )
     expected = (corpus.parallel, corpus.tokenizer, corpus == WMT14_AGG)
     if workspace.scale == "tiny":  # any text of so many languages will do
-        expected = (corpus.parallel, *found[1:])
-    if found != expected:
+        expected = (corpus.parallel, *actual[1:])
+    if actual != expected:
         raise UserError(
-            f"--data: found {of(*found)}, in {prepared.folder}; expected {of(*expected)}, for this table; give the raw "
+            f"--data: found {of(*actual)}, in {prepared.folder}; expected {of(*expected)}; give the raw "
             "corpus, or a folder that was prepared so"
         )
 
@@ -151,10 +151,10 @@ def _prepared(workspace: Workspace, corpus: Corpus, folder: Path) -> Prepared:
         return Prepared(folder, {})
     if not manifest.is_file():
         raise UserError(f"{folder}: found no prepared corpus there; leave out --show to have it made")
-    found = read_json_object(manifest, "the manifest of a prepared corpus; run its prepare.sh again")
-    if not isinstance(found.get("bpe"), dict):
+    contents = read_json_object(manifest, "the manifest of a prepared corpus; run its prepare.sh again")
+    if not isinstance(contents.get("bpe"), dict):
         raise UserError(f"{manifest}: found no tokenizer in it; expected that of a prepare.sh; run it again")
-    return Prepared(folder, found)
+    return Prepared(folder, contents)
 
 
 def _program(workspace: Workspace, corpus: Corpus) -> list[str]:

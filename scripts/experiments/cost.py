@@ -49,11 +49,13 @@ def cost_of(workspace: Workspace, model: Model, gpus: int) -> Cost:
     updates = config.optimization.get("max_update")
     if updates is None:
         updates = config.optimization.max_epoch * math.ceil(model.corpus.tokens / batches.tokens)
-    kept = config.checkpoint.get("keep_interval_updates", 0)
-    if kept < 0:  # all of them
-        kept = updates // config.checkpoint.save_interval_updates
+    checkpoints = config.checkpoint.get("keep_interval_updates", 0)
+    if checkpoints < 0:  # all of them
+        checkpoints = updates // config.checkpoint.save_interval_updates
     parameters = _parameters(config.model, model.corpus.entries)
-    return Cost(batches, updates, parameters, 12 * parameters * (kept + 2))  # the best and the last checkpoint, too
+    return Cost(
+        batches, updates, parameters, 12 * parameters * (checkpoints + 2)
+    )  # the best and the last checkpoint, too
 
 
 def _parameters(model: Any, entries: int) -> int:

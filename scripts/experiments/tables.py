@@ -32,7 +32,7 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
     for workspace in workspaces:
         workspace.signatures.clear()
     stem = first.output / (experiment.name or f"tables/{key}")
-    trained = [(one, model) for one in workspaces for model in experiment.models() if is_trained(one, model)]
+    trained = [pair for pair in itertools.product(workspaces, experiment.models()) if is_trained(*pair)]
     is_written = bool(trained) or first.train  # --show writes no table in which every model is not run
     rows = measured(workspaces, experiment)
     notes = [_sample_texts(first, experiment)] if experiment.samples else []

@@ -67,9 +67,9 @@ def check_settings(workspace: Workspace, model: Model) -> None:
     if not (folder / LAST).is_file() and not (folder / DONE).is_file():
         return
     wanted = settings_of(workspace, model)
-    found = read_json_object(folder / SETTINGS, f"the settings of the model in this folder; remove {folder}")
-    if found != wanted:
-        other = "; ".join(f"{key}: {found.get(key)}" for key in wanted if found.get(key) != wanted[key])
+    settings = read_json_object(folder / SETTINGS, f"the settings of the model in this folder; remove {folder}")
+    if settings != wanted:
+        other = "; ".join(f"{key}: {settings.get(key)}" for key in wanted if settings.get(key) != wanted[key])
         raise UserError(f"{folder} holds a model of other settings ({other}); remove it or choose another --output")
 
 
