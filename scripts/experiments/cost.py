@@ -53,9 +53,8 @@ def cost_of(workspace: Workspace, model: Model, gpus: int) -> Cost:
     if checkpoints < 0:  # all of them
         checkpoints = updates // config.checkpoint.save_interval_updates
     parameters = _parameters(config.model, model.corpus.entries)
-    return Cost(
-        batches, updates, parameters, 12 * parameters * (checkpoints + 2)
-    )  # the best and the last checkpoint, too
+    checkpoints += 2  # the best and the last one
+    return Cost(batches, updates, parameters, 12 * parameters * checkpoints)
 
 
 def _parameters(model: Any, entries: int) -> int:
