@@ -28,7 +28,7 @@ from .outputs import add_output
 
 ENDINGS = (".png", ".svg", ".pdf")
 INPUTS = {
-    "RUN": "folders of runs with several checkpoints, which --save-interval-updates writes and --keep-interval-updates -1 leaves",
+    "RUN": "folders of runs that saved several checkpoints: --save-interval-updates N --keep-interval-updates -1",
     "LOG": "logs of runs, which fairseq-train --log-format json --log-file LOG writes",
     "DATA": "folders written by fairseq-preprocess, with the training split",
     "EVAL.json": "files that agg-fairseq eval-lm --json wrote",

@@ -130,13 +130,7 @@ def test_plot_refuses(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
         ("found no 'dev' lines", "learning-curves", log, "--valid-split", "dev"),
         ("neither dict.txt nor", "frequencies", tmp_path),
         ("found no checkpoint*.pt", "isotropy", tmp_path, "--data", lm_data),
-        (
-            "--save-interval-updates N --keep-interval-updates -1",
-            "inner-products",
-            tmp_path / "alone",
-            "--data",
-            lm_data,
-        ),
+        ("updates N --keep-interval-updates -1", "inner-products", tmp_path / "alone", "--data", lm_data),
     ):
         assert words in refused(capsys, "plot", *arguments, "-o", tmp_path / "x.svg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
