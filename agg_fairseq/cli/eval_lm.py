@@ -33,7 +33,7 @@ from ..measures import CALIBRATED, COMPARED
 from .options import add_inputs, add_options, select
 from .outputs import print_result
 
-THETA, LAMBDA = 0.662, 0.1279  # of the authors of AWD-LSTM for WikiText-2, with 3,785 positions
+THETA, LAMBDA = CacheOptions._field_defaults.values()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -28,8 +28,8 @@ def perplexity(
 ) -> Result:
     """Evaluates language models or translation models of fairseq, or language models of transformers, side by side.
 
-    Tokens are frequent, medium or rare by their frequency in the training text. `COMPARED` are the columns by which
-    models are compared; docs/evaluation.md and `agg-fairseq eval-lm --help` explain them.
+    Tokens are frequent, medium or rare by their frequency in the training text. docs/evaluation.md and `agg-fairseq
+    eval-lm --help` explain the columns.
 
     Args:
         models: by the names of their rows.

@@ -16,8 +16,8 @@ def _to_english(model: Model) -> Model:
     return replace(model, name=model.name.replace("cosreg-", "cosreg-de-en-", 1), overrides=TO_ENGLISH)
 
 
-CACHE = (3785, 0.662, 0.1279)
-"""Size, theta and lambda of the authors of AWD-LSTM for WikiText-2: https://github.com/salesforce/awd-lstm-lm."""
+CACHE = 3785
+"""Positions of the continuous cache of the authors of AWD-LSTM for WikiText-2: https://github.com/salesforce/awd-lstm-lm."""
 
 
 def _awd_lstm(criterion: str) -> list[Model]:

@@ -119,7 +119,7 @@ class Method:
     # as an ordinary layer.
     decoding: str | None = None
     greedy: bool = False  # whether texts always take the most probable token, also in a table of sampled texts
-    cache: tuple[int, float, float] | None = None  # size, theta and lambda of a continuous cache
+    cache: int | None = None  # positions of a continuous cache
 
     @property
     def numbers(self) -> list[str | None]:

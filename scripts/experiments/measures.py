@@ -104,7 +104,7 @@ def perplexity(
     from agg_fairseq.evaluation import BinarizedText
 
     models, data = _opened_and_data(workspace, method.model)
-    cache = None if method.cache is None else CacheOptions(*method.cache)
+    cache = None if method.cache is None else CacheOptions(method.cache)
     text = BinarizedText(data, split, cache=cache, **options)
     fitted_on = None if calibrate is None else replace(text, split=calibrate)
     return _evaluate(workspace, method.model, "perplexity", models, text, calibrate=fitted_on, groups=groups)
