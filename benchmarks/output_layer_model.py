@@ -139,5 +139,5 @@ def criterion(name: str, task: FairseqTask, **options: Any) -> nn.Module:
         objective.objective.set_counts((1e8 / ranks / (1 / ranks).sum()).long())
         objective.objective.rare = is_rare
     elif name == "freeze_rare":
-        objective.objective.rare = is_rare
+        objective.rare = is_rare
     return objective

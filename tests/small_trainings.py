@@ -154,4 +154,4 @@ def small_trainer(data, *options, save=None, cpu=True):
 
 def rare_rows(trainer):
     weight = trainer.model.decoder.output_projection.weight
-    return weight.detach()[trainer.criterion.objective.rare].clone()
+    return weight.detach()[trainer.criterion.rare].clone()

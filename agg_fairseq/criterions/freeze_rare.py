@@ -13,10 +13,9 @@ from ..errors import fail
 from ..fairseq_glue.dictionaries import special_tokens
 from ..fairseq_glue.output_layer import averages, float32_copies
 from ..fairseq_glue.registries import option
-from ..functional import Gates, freezing_gates, tokens_from_rank
+from ..functional import freezing_gates, tokens_from_rank
 from ..functional.checks import check_open_interval
 from ..functional.gates import PARTS
-from ..objective import Objective
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 from .options import check_at_least
 
@@ -48,33 +47,6 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
     freeze_until: int = option(0, "freeze only during this many updates (Fig. 2); 0: to the end")
 
 
-class FreezingObjective(Objective):
-    """Likelihood with parts of the gradient into rare tokens set to zero.
-
-    Args:
-        vocabulary: V.
-        parts: as of `functional.freezing_gates`; "all" sets no gates.
-        until: number of updates in which parts are frozen; 0: all.
-        **options: as of `Objective`.
-    """
-
-    rare: Tensor  # (V,) bool, R, to be set before training
-
-    def __init__(self, vocabulary: int, *, parts: str, until: int, **options: Any) -> None:
-        super().__init__(vocabulary, **options)
-        self.parts, self.until, self.is_frozen = parts, until, False
-        self.register_buffer("rare", torch.zeros(vocabulary, dtype=torch.bool), persistent=False)
-
-    def begin_update(self, number: int) -> None:
-        """See `Objective`; decides whether anything is frozen in this update."""
-        super().begin_update(number)
-        self.is_frozen = not self.until or number < self.until
-
-    def gates(self, target: Tensor | None) -> Gates | None:
-        """Closed gates for the parts that are frozen."""
-        return freezing_gates(self.rare, self.parts) if self.is_frozen and self.parts != ALL else None
-
-
 @register("freeze_rare", dataclass=FreezeRareCriterionConfig)
 class FreezeRareCriterion(LikelihoodCriterion):
     """Likelihood that does not train the output embeddings of rare tokens, or not with all of their gradient.
@@ -85,61 +57,57 @@ class FreezeRareCriterion(LikelihoodCriterion):
 
     counts_tokens: ClassVar[bool] = True
 
-    objective: FreezingObjective
-
     def __init__(self, cfg: FreezeRareCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
-        self.freezes_rows = str(cfg.freeze_parts) == ALL
+        self.fraction = DEFAULT_FRACTION if cfg.freeze_fraction is None else cfg.freeze_fraction
+        check_open_interval("--freeze-fraction", self.fraction)
+        if cfg.freeze_below is not None:
+            check_open_interval("--freeze-below", cfg.freeze_below)
+            if self.fraction != DEFAULT_FRACTION:  # which checkpoints of version 0.2.0 have beside --freeze-below
+                raise ValueError(
+                    f"found both --freeze-below {cfg.freeze_below} and --freeze-fraction {self.fraction}; drop one of "
+                    "them"
+                )
         check_at_least(0, cfg, "freeze_until", "a number of updates or 0 (to the end)")
+        self.freezes_rows = str(cfg.freeze_parts) == ALL
         if cfg.center_output and self.freezes_rows:
             raise ValueError(
                 "found --center-output, which moves all rows of the output embedding, and --freeze-parts all, which "
                 "holds some of them; drop --center-output, or freeze parts of the gradient (b, c, bc)"
             )
         self.changes_rows = self.changes_rows or self.freezes_rows
-        # A checkpoint of version 0.2.0 has the default of --freeze-fraction beside --freeze-below.
-        self.below, self.fraction = cfg.freeze_below, cfg.freeze_fraction
-        if self.below is None:
-            self.fraction = DEFAULT_FRACTION if self.fraction is None else self.fraction
-            check_open_interval("--freeze-fraction", self.fraction)
-        else:
-            check_open_interval("--freeze-below", self.below)
-            if self.fraction not in (None, DEFAULT_FRACTION):
-                raise ValueError(
-                    f"found both --freeze-below {self.below} and --freeze-fraction {self.fraction}; drop one of them"
-                )
+        self.register_buffer("rare", torch.zeros(len(task.target_dictionary), dtype=torch.bool), persistent=False)
+        self._is_frozen = False  # in this update
         self._frozen: tuple[Tensor, Tensor, Tensor, Any] | None = None  # weight, rows, their values, hook
-
-    def make_objective(self, **options: Any) -> FreezingObjective:
-        """See `LikelihoodCriterion`."""
-        return FreezingObjective(parts=str(self.cfg.freeze_parts), until=self.cfg.freeze_until, **options)
 
     def on_train_iterator(self, iterator: Any) -> None:
         """Counts the training split, once."""
         if self.train_iterator is None:
             counts = training_counts(self.task, self.cfg.train_subset)
-            self.objective.rare = rare = self._rare(counts, special_tokens(self.task.target_dictionary))
-            logger.info(f"freeze_rare: {int(rare.sum()):,} of {len(rare):,} tokens are rare")
+            special = special_tokens(self.task.target_dictionary)
+            if self.cfg.freeze_below is not None:
+                self.rare = (counts.double() < self.cfg.freeze_below * counts.sum()) & ~special
+                if not self.rare.any():
+                    fail(
+                        f"--freeze-below: found no token whose share is below {self.cfg.freeze_below} of the "
+                        f"{int(counts.sum()):,} target tokens; expected some to freeze; raise it, or use "
+                        "--freeze-fraction"
+                    )
+            else:
+                tokens = len(counts) - int((special & (counts == 0)).sum())
+                rank = min(round((1 - self.fraction) * tokens), len(counts) - 1)
+                self.rare = tokens_from_rank(counts, rank, special)
+            logger.info(f"freeze_rare: {int(self.rare.sum()):,} of {len(counts):,} tokens are rare")
         super().on_train_iterator(iterator)
 
-    def _rare(self, counts: Tensor, special: Tensor) -> Tensor:
-        """(V,) bool, the rare tokens by training counts (V,); `special` (V,) bool are none."""
-        if self.below is None:
-            tokens = len(counts) - int((special & (counts == 0)).sum())
-            rank = min(round((1 - self.fraction) * tokens), len(counts) - 1)
-            return tokens_from_rank(counts, rank, special)
-        rare = (counts.double() < self.below * counts.sum()) & ~special
-        if not rare.any():
-            fail(
-                f"--freeze-below: found no token whose share is below {self.below} of the {int(counts.sum()):,} target "
-                "tokens; expected some to freeze; raise it, or use --freeze-fraction"
-            )
-        return rare
-
     def begin_update(self, update_num: int) -> None:
-        """Releases the rows after the last update in which they are frozen."""
+        """Freezes the rows, or parts of their gradient, in this update; releases them after the last such update."""
         super().begin_update(update_num)
-        if self._frozen is not None and not self.objective.is_frozen:
+        self._is_frozen = not self.cfg.freeze_until or update_num < self.cfg.freeze_until
+        if not self.freezes_rows:
+            closed = freezing_gates(self.rare, str(self.cfg.freeze_parts))
+            self.objective.current_gates = closed if self._is_frozen else None
+        elif self._frozen is not None and not self._is_frozen:
             self._frozen[-1].remove()
             self._frozen = None
 
@@ -148,10 +116,10 @@ class FreezeRareCriterion(LikelihoodCriterion):
 
         Their gradient is zero, so that they build up no momentum and do not enter the norm for gradient clipping.
         """
-        if self.training and self.freezes_rows and self.objective.is_frozen and self._frozen is None:
+        if self.training and self.freezes_rows and self._is_frozen and self._frozen is None:
             weight, rows = (
                 self.output_layer(model, sample["net_input"]).weight,
-                self.objective.rare.nonzero().squeeze(1),
+                self.rare.nonzero().squeeze(1),
             )
             hook = weight.register_hook(lambda gradient: gradient.index_fill(0, rows, 0.0))
             self._frozen = weight, rows, weight.detach()[rows], hook

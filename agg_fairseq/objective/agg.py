@@ -43,7 +43,6 @@ class AggObjective(Objective):
     """
 
     counter: TokenCounter
-    current_gates: Gates | None  # of the update under way; None if it is not gated
     never_rare: Tensor | None  # (V,) bool
     static_rare: Tensor | None  # (V,) bool, the group that was fixed; None if none was
 

@@ -39,7 +39,7 @@ def all_reduce(tensor: Tensor, operation: str) -> None:
 
 
 class Objective(nn.Module):
-    """Likelihood with the terms of `functional.terms`. A method overrides `gates` or `position_weight`.
+    """Likelihood with the terms of `functional.terms`. A method sets `current_gates`, or overrides what follows.
 
     One update is any number of micro-batches and then one end:
 
@@ -74,6 +74,7 @@ class Objective(nn.Module):
     predicts: ClassVar[bool] = False
     """Does `count_predictions` need the arg-max predictions?"""
     counter: TokenCounter | None  # of a method that counts tokens per update
+    current_gates: Gates | None  # of the update under way; None is likelihood
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Objective(nn.Module):
             raise ValueError(f"expected label_smoothing in [0, 1), got {label_smoothing}")
         self.vocabulary, self.label_smoothing = vocabulary, label_smoothing
         self.ignore_index, self.padding_row, self.all_reduce = ignore_index, padding_row, all_reduce
-        self.counter = None
+        self.counter = self.current_gates = None
         self.is_open = False  # has the update under way been begun?
 
     # What a method overrides.
@@ -104,8 +105,8 @@ class Objective(nn.Module):
         """Called with the targets (B, T) of each training micro-batch that is not a dummy one, before `gates`."""
 
     def gates(self, target: Tensor | None) -> Gates | None:
-        """The gates of a training micro-batch with targets (B, T), None if it is a dummy one; None is likelihood."""
-        return None
+        """The gates of a training micro-batch with targets (B, T), None if it is a dummy one: those of the update."""
+        return self.current_gates
 
     def position_weight(self, target: Tensor) -> Tensor | None:
         """Weights (B, T) of the likelihood at each position of a training micro-batch; None is 1."""

@@ -159,7 +159,7 @@ def test_the_average_of_rows_that_are_put_back_or_centered(lm_data, criterion, m
     trainer.begin_valid_epoch(1)
     assert trainer.optimizer.optimizer.swapped and not torch.equal(weight, before)
     if criterion[0] == "freeze_rare":
-        assert torch.equal(weight[trainer.criterion.objective.rare], before[trainer.criterion.objective.rare])
+        assert torch.equal(weight[trainer.criterion.rare], before[trainer.criterion.rare])
     else:
         average = next(float32_copies(trainer.optimizer, weight), weight.detach())
         assert average.mean(0).abs().max() < 1e-6

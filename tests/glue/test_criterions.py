@@ -69,7 +69,7 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
     right = torch.autograd.grad(naive + batch["ntokens"] * penalties, list(trainer.model.parameters()))
     for parameter, one, expected in zip(trainer.model.parameters(), grads, right, strict=True):
         if parameter is weight and name == "freeze_rare":  # which takes the gradient of the frozen rows away
-            expected = expected.index_fill(0, criterion.objective.rare.nonzero().flatten(), 0)
+            expected = expected.index_fill(0, criterion.rare.nonzero().flatten(), 0)
         torch.testing.assert_close(one, expected, rtol=1e-4, atol=1e-4)
 
     for each in (trainer, plain):
@@ -244,7 +244,7 @@ def test_defaults_in_checkpoints_of_earlier_versions_are_not_given(lm_data):
     *_, criterion = build(lm_data, "--criterion", "agg", "--agg-rare-fraction", 0.2, "--agg-alpha", 0.03)
     assert criterion.objective.threshold == {"rare_fraction": 0.2}
     *_, criterion = build(lm_data, "--criterion", "freeze_rare", "--freeze-below", 0.03, "--freeze-fraction", 0.2)
-    assert criterion.below == 0.03
+    assert criterion.cfg.freeze_below == 0.03
 
 
 def test_registering_twice_is_no_error():

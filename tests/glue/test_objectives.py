@@ -75,15 +75,15 @@ def test_frozen_rows_stay_bit_identical(lm_data, options):
     trainer, _ = trainer_for(lm_data, "--criterion", "freeze_rare", "--freeze-fraction", 0.3, *options)
     before = rare_rows(trainer)
     weight = trainer.model.decoder.output_projection.weight
-    others = weight.detach()[~trainer.criterion.objective.rare].clone()
+    others = weight.detach()[~trainer.criterion.rare].clone()
     data = batches(trainer.cfg, trainer.task)
     trainer._dummy_batch = data[0]
     for group in ([{}], *(data[start : start + 2] for start in range(0, 8, 2))):
         trainer.train_step(group)
     assert torch.equal(rare_rows(trainer), before) and before.abs().sum() > 0
-    assert not torch.equal(weight.detach()[~trainer.criterion.objective.rare], others)
+    assert not torch.equal(weight.detach()[~trainer.criterion.rare], others)
     moment = trainer.optimizer.optimizer.state[weight].get("exp_avg")
-    assert moment is None or not moment[trainer.criterion.objective.rare].any(), "no momentum builds up meanwhile"
+    assert moment is None or not moment[trainer.criterion.rare].any(), "no momentum builds up meanwhile"
 
 
 def test_rare_by_relative_frequency(mt_data):
@@ -94,7 +94,7 @@ def test_rare_by_relative_frequency(mt_data):
     special = {dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()}
     total = sum(counts.values())
     expected = [counts[token] / total < 0.03 and token not in special for token in range(len(dictionary))]
-    assert trainer.criterion.objective.rare.tolist() == expected and 0 < sum(expected) < len(dictionary) - len(special)
+    assert trainer.criterion.rare.tolist() == expected and 0 < sum(expected) < len(dictionary) - len(special)
 
 
 # FACE.
