@@ -1,0 +1,40 @@
+import math
+
+import pytest
+import torch
+
+from agg_fairseq.functional import push_to_pull
+from agg_fairseq.metrics.push_pull import PushPull, push_and_pull
+
+
+def test_parts_are_the_gradient_and_of_the_pulls_only_targets_have_one():
+    h, w, b = torch.randn(40, 6).double(), torch.randn(30, 6).double().requires_grad_(), torch.randn(30).double()
+    y = torch.randint(20, (40,))
+    torch.nn.functional.cross_entropy(h @ w.T + b, y, reduction="sum").backward()
+    push, pull = push_and_pull(h, w.detach(), y, b)
+    torch.testing.assert_close(push + pull, w.grad)
+    assert pull.any(1).nonzero().squeeze(1).tolist() == sorted(set(y.tolist()))
+    probabilities = (h @ w.T + b).softmax(1)
+    expected = sum(probabilities[i, 3] * h[i] for i in range(40) if y[i] != 3)
+    torch.testing.assert_close(push[3], expected)
+
+
+def test_ratio_of_a_constant_scale_is_1_and_of_no_targets_undefined():
+    balance, parts = PushPull(5), (torch.rand(5, 3), -torch.rand(5, 3))
+    balance.add(parts, torch.rand(3), torch.full((5, 3), 7.0))
+    assert balance.ratio([0, 2, 4]) == pytest.approx(1)
+    balance = PushPull(5)
+    balance.add((parts[0], torch.zeros(5, 3)), torch.rand(3), torch.ones(5, 3))
+    assert math.isnan(balance.ratio([1]))
+
+
+def test_ratio_of_a_simulated_adam_is_that_of_the_formula():
+    """Features of one direction; a token that appears once in 40 updates, and is predicted with a constant 1e-6."""
+    generator, v, balance = torch.Generator().manual_seed(1), torch.full((300, 1), 1 / 40), PushPull(300)
+    for update in range(4000):
+        pull = -(torch.rand(300, 1, generator=generator) < 1 / 40).float()
+        push = torch.full((300, 1), 1e-6)
+        v = 0.98 * v + 0.02 * (push + pull) ** 2
+        if update > 1000:
+            balance.add((push, pull), torch.ones(1), v.rsqrt())
+    assert balance.ratio(range(300)) == pytest.approx(push_to_pull(40, 0.98), rel=0.03)
