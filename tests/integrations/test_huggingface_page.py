@@ -12,6 +12,8 @@ from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, trainer
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 pytest.importorskip("accelerate", reason="needs accelerate: pip install '.[transformers]'")
 
+from transformers import Trainer
+
 from agg_fairseq.checkpoints.opening import open_models
 from agg_fairseq.evaluation import isotropy, neighbors
 
@@ -53,6 +55,25 @@ def test_factorized_head(tmp_path):
     assert loaded(**batch()).logits.equal(model(**batch()).logits)
     prompt, options = batch()["input_ids"][:, :3], {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
     assert loaded.generate(prompt, **options).equal(model.generate(prompt, **options))
+
+
+def test_another_beta2_of_the_embedding(tmp_path):
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "objectives.md").read_text(), re.DOTALL)
+    [program] = [text for text in programs if "AdamW(groups" in text]
+    model = gpt2()
+    names = {
+        "Trainer": Trainer,
+        "torch": torch,
+        "model": model,
+        "train": dataset(),
+        "args": trainer(model, tmp_path).args,
+    }
+    exec(program, names)
+    names["trainer"].train()
+    others, embedding = names["trainer"].optimizer.param_groups
+    assert (others["betas"], embedding["betas"]) == ((0.9, 0.95), (0.9, 0.999))
+    assert embedding["params"] == [model.lm_head.weight] and embedding["lr"] == others["lr"] < 1e-3
+    assert len(others["params"]) + 1 == len(list(model.parameters()))
 
 
 def test_table_of_objectives():
