@@ -143,8 +143,11 @@ MEASURES = {measure.name: measure for measure in (
     Measure("fewest", "fewest"),
     Measure("most", "most"),
     Measure("target_share", "{} (%)", scale=100),
-    Measure("updates_per_occurrence", "updates per occurrence"),
+    Measure("updates_per_occurrence", "updates per occurrence {}"),
     Measure("least_beta2", "least β₂ of Adam", digits=6),
+    # an optimizer, by frequency group
+    Measure("push_to_pull", "1/(1−x) {}"),
+    Measure("push_to_pull_measured", "pushes/pulls {}"),
     # under-trained tokens: of a model, and of a token
     Measure("indicator", "indicator"),
     Measure("known_unused", "known unused"),

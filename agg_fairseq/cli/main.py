@@ -21,6 +21,7 @@ COMMANDS = {
     "text-metrics": "how close generated texts are to the references, how similar and how varied",
     "bleu": "tokenized BLEU and sacreBLEU of what fairseq-generate printed",
     "isotropy": "isotropy, mean cosines and singular values of output embeddings, by frequency group",
+    "push-pull": "how much more strongly Adam pushes the embeddings of rare tokens than it pulls them, by group",
     "align": "word alignments of a parallel training split, by eflomal",
     "align-sim": "similarity of the embeddings of aligned words in translation models, by group",
     "word-similarity": "agreement of output embeddings with human scores of pairs of words",

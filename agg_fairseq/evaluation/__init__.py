@@ -13,6 +13,7 @@ from .group_shares import group_shares as group_shares
 from .isotropy import isotropy as isotropy
 from .neighbors import neighbors as neighbors
 from .perplexity import perplexity as perplexity
+from .push_pull import push_pull as push_pull
 from .scoring import BinarizedText as BinarizedText
 from .scoring import PlainText as PlainText
 from .text_metrics import text_metrics as text_metrics
