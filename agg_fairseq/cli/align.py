@@ -13,24 +13,19 @@ Reference: Östling and Tiedemann (2016).
 
 import argparse
 
-from ..data.alignments import MODELS, align_split
+from ..data.alignments import align_split
 from .options import add_options, select
 from .outputs import add_output, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The data, and how it is aligned."""
     add = parser.add_argument
     add("data", metavar="DATA", help="folder of fairseq-preprocess, with train.X-Y.X.bin")
     add_output(parser, "alignments")
     add("-s", "--source-lang", metavar="X", help="source language (default: as the files are named)")
     add("-t", "--target-lang", metavar="Y", help="target language (default: as the files are named)")
-    model = "of eflomal: 1 (IBM model 1), 2 (HMM) or 3 (HMM with fertility)"
-    add("--aligner-model", type=int, choices=MODELS, default=3, help=model)
     add_options(parser, "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Writes the alignments, and prints of how many pairs."""
-    options = select(arguments, "data", "output", "source_lang", "target_lang", "aligner_model")
-    print_result(align_split(**options), arguments.json)
+    print_result(align_split(**select(arguments, "data", "output", "source_lang", "target_lang")), arguments.json)

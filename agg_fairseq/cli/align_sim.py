@@ -1,7 +1,7 @@
 """Measures whether embeddings of translation models are similar for words of the two languages that were aligned.
 
 AlignSim (0 to 1) of a token is the cosine of two vectors over the joined vocabulary: how often it was aligned with each
-other token, and the softmax of the cosines of its embedding with all embeddings × the temperature. The table has the
+other token, and the softmax of 10 × the cosines of its embedding with all embeddings. The table has the
 mean over the tokens that were aligned at least once ("labeled tokens"), for each frequency group and for all. The row
 `orthogonal` has the values of embeddings that are all orthogonal to each other and contain no information. It is far
 from 0 if many words are the same in both languages, and are therefore aligned with themselves: only the difference from
@@ -21,15 +21,12 @@ from .outputs import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The models, and the alignments."""
     add_models(parser)
     add_options(parser, "--data", "--alignments", required=True)
     add_options(parser, "--groups", default="frequency")
-    parser.add_argument("--temperature", type=float, default=10.0, metavar="X", help="above 0, factor of the cosines")
     add_options(parser, "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measures the embeddings, and prints the table."""
-    options = select(arguments, "data", "alignments", "groups", "temperature")
-    print_result(align_sim(models_by_name(arguments), **options), arguments.json)
+    result = align_sim(models_by_name(arguments), **select(arguments, "data", "alignments", "groups"))
+    print_result(result, arguments.json)

@@ -28,7 +28,6 @@ from .outputs import add_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="the folder of a run, or checkpoints")
     parser.add_argument("--last", type=int, metavar="N", help="average the last N checkpoints of the folder")
     parser.add_argument("--by", choices=tuple(NAMES), help="which checkpoints of the folder are used (default: epoch)")
@@ -36,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Averages, writes the checkpoint and prints what went into it."""
     paths = [Path(path) for path in arguments.inputs]
     folder = next((path for path in paths if path.is_dir()), None)
     if folder is not None:

@@ -23,11 +23,9 @@ from .outputs import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The logs, and what they are compared with."""
     add_inputs(parser, "LOG", "outputs of fairseq-generate", "its own, without ending")
     add_options(parser, "--reference", "--moses", "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Scores the translations, and prints the table."""
     print_result(bleu(files_by_name(arguments, "stem"), **select(arguments, "reference", "moses")), arguments.json)

@@ -17,7 +17,6 @@ from .outputs import add_output, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The model, and the split that the offsets are fitted on."""
     add_model(parser)
     add_options(parser, "--data", required=True)
     add_options(parser, "--split", default="valid", help="split to fit on; not the one that models are compared on")
@@ -26,6 +25,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Writes the checkpoint, and prints the table."""
     options = select(arguments, "data", "output", "split", "max_tokens", "device")
     print_result(calibrate(open_model(arguments), **options), arguments.json)

@@ -11,12 +11,10 @@ from ..errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The shell."""
     parser.add_argument("shell", nargs="?", choices=("bash", "zsh", "tcsh"), default="bash", help="default: bash")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Prints the script."""
     from .main import COMMANDS, build_parser  # which imports this module
 
     try:

@@ -22,7 +22,6 @@ from .outputs import add_output, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The model, the classes, and what they are fitted on."""
     add_model(parser)
     add_options(parser, "--data", required=True)
     add_output(parser, "checkpoint")
@@ -37,6 +36,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Writes the checkpoint, and prints the table."""
     names = ("data", "output", "f2_assignment", "f2_classes", "positions", "max_tokens", "device")
     print_result(convert_to_f2(open_model(arguments), **select(arguments, *names)), arguments.json)

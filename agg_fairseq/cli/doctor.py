@@ -31,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the report; 1 where a problem is fatal."""
     versions = installed_versions()
     for name, version in versions.items():
         print(f"{name:<12} {version or 'not found'}")

@@ -37,7 +37,6 @@ THETA, LAMBDA = CacheOptions._field_defaults.values()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The models, the text that they are scored on, how they read it, and what is shown."""
     add_inputs(parser, "MODEL", "checkpoints of fairseq-train, or models of transformers")
     add_options(parser, "--data", "--split")
     add = parser.add_argument
@@ -58,7 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Evaluates every model, prints the table and writes the JSON file."""
     text = _text(arguments)
     field = "split" if isinstance(text, BinarizedText) else "text"
     fitted_on = None if arguments.calibrate is None else replace(text, **{field: arguments.calibrate})

@@ -20,7 +20,6 @@ from .outputs import add_output, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The model, the prefixes, and how they are continued."""
     add_model(parser)
     add_options(parser, "--data", required=True, help="folder of fairseq-preprocess, with the split")
     add_options(parser, "--split")
@@ -34,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Writes the texts, and prints how many they are."""
     names = ("split", "prefix_length", "length", "max_texts", "topk", "seed", "f2_decoding", "batch_size", "device")
     options = select(arguments, "data", "output", *names)
     print_result(generate_texts(open_model(arguments), **options), arguments.json)

@@ -21,19 +21,15 @@ from .outputs import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The text, and what its parts are."""
     add = parser.add_argument
     data = "folder of fairseq-preprocess, with the training split; or a training text in UTF-8, with --tokenizer"
     add("data", metavar="DATA", help=data)
     add("--tokenizer", metavar="FILE", help="tokenizer.json of Hugging Face for a text, or the folder that it is in")
-    others = "further splits, or further files of text (default: valid and test, where they are there)"
-    add("--others", nargs="+", metavar="SPLIT", help=others)
     add("--tokens-per-update", type=int, metavar="N", help="target tokens of an update, on all workers")
     add("--rare-fraction", type=float, default=0.3, metavar="X", help="--agg-rare-fraction, for the last line")
     add_options(parser, "--groups", "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Counts, and prints the table."""
-    options = select(arguments, "data", "tokenizer", "others", "tokens_per_update", "rare_fraction", "groups")
+    options = select(arguments, "data", "tokenizer", "tokens_per_update", "rare_fraction", "groups")
     print_result(group_shares(**options), arguments.json)

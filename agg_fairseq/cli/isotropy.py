@@ -29,12 +29,10 @@ from .outputs import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The models, and in what their tokens are counted."""
     add_models(parser)
     add_options(parser, "--data", "--train-text", "--groups", "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measures the embeddings, and prints the table, with a column for each model."""
     options = select(arguments, "data", "train_text", "groups")
     print_result(isotropy(models_by_name(arguments), **options), arguments.json, transposed=True)

@@ -20,7 +20,6 @@ from .outputs import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The models, the words, and how they are split."""
     add_models(parser)
     add_options(parser, "--data", "--train-text", "--words")
     add_options(parser, "--topk", default=5, help="neighbors of each word")
@@ -28,7 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Finds the neighbors, and prints the table."""
     options = select(arguments, "data", "train_text", "words", "topk", "groups")
     result = neighbors(models_by_name(arguments), tokenizer=tokenizer_options(arguments), **options)
     print_result(result, arguments.json)

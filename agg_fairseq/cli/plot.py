@@ -64,7 +64,6 @@ CHANGES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds a sub-command for each picture, described by the docstring of the function that draws it."""
     pictures = parser.add_subparsers(dest="picture", required=True, metavar="PICTURE")
     for name, (function, metavar, flags) in PICTURES.items():
         about = inspect.getdoc(function).partition("\n\nArgs:")[0]
@@ -82,7 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Draws the picture and writes it whole."""
     output = Path(arguments.output)
     if output.suffix.lower() not in ENDINGS:
         raise UserError(f"--output: found {output.name!r}; expected a name ending in {', '.join(ENDINGS)}")

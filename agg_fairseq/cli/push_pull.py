@@ -23,7 +23,6 @@ from .outputs import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The models, and how long is measured."""
     add_inputs(parser, "MODEL", "checkpoints of fairseq-train with the state of the optimizer")
     add_options(parser, "--data", required=True)
     parser.add_argument("--batches", type=int, default=50, metavar="N", help="batches of the training split")
@@ -31,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measures each model, and prints the table."""
     models = {name: Checkpoint(checkpoint_file(path)) for name, path in files_by_name(arguments, "folder").items()}
     result = push_pull(models, **select(arguments, "data", "batches", "groups"))
     print_result(result, arguments.json, transposed=True)

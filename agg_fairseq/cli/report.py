@@ -21,7 +21,6 @@ from .outputs import add_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The runs, and what the page shows of them."""
     add_inputs(parser, "RUN", "folders of runs, compared side by side")
     add_options(parser, "--data", required=True)
     add_options(parser, "--split")
@@ -36,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Writes the report, and prints what is on it and what is not."""
     names = [field.name for field in fields(ReportOptions) if field.name != "tokenizer"]
     options = ReportOptions(tokenizer=tokenizer_options(arguments), **select(arguments, *names))
     report = write_report(files_by_name(arguments, "name"), arguments.data, arguments.output, options)

@@ -19,11 +19,9 @@ from .outputs import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The texts."""
     add_inputs(parser, "FILE", "texts, as agg-fairseq generate-lm writes them", "its own, without ending")
     add_options(parser, "--data", "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measures the texts, and prints the table."""
     print_result(text_metrics(files_by_name(arguments, "stem"), arguments.data), arguments.json)

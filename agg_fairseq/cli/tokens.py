@@ -2,11 +2,12 @@
 
 If the input embedding of a model is its output layer too, tokens are ranked by `distance`, 1 minus the cosine of their
 row to the sum of the rows of tokens that are known to be unused. If the two are separate, or the unused rows are not
-alike, they are ranked by `norm`, that of their row of the input embedding. A low value means little training. Tokens
-are known to be unused if they are rows beyond the tokenizer, named as unused or reserved, bytes that no UTF-8 has, or
-special tokens and fillers of a dictionary that do not occur. The first table has how many other tokens do not exceed
-the threshold, the second the lowest ones as text, with escapes for bytes that are no whole character. With fewer than
-three known unused tokens, the threshold is the value that 2% of the tokens do not exceed.
+alike or not known, they are ranked by `norm`, that of their row of the input embedding. A low value means little
+training. Tokens are known to be unused if they are rows beyond the tokenizer, named as unused or reserved, bytes that
+no UTF-8 has, or special tokens and fillers of a dictionary that do not occur. The first table has how many other tokens
+do not exceed the threshold, the largest value of a known unused token, the second the 20 lowest ones as text, with
+escapes for bytes that are no whole character. With fewer than three known unused tokens, the threshold is the value
+that 2% of the tokens do not exceed.
 
     agg-fairseq tokens models/gpt2 --train-text wiki.train.tokens
     agg-fairseq tokens runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
@@ -17,28 +18,20 @@ Reference: Land and Bartolo (2024).
 import argparse
 
 from ..evaluation import under_trained
-from ..evaluation.under_trained import CAUTION, INDICATORS, worst_tokens
+from ..evaluation.under_trained import CAUTION, worst_tokens
 from ..files import write_json
 from .options import TOKENIZER, add_models, add_options, models_by_name, select, tokenizer_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The models, and what is known of their tokens."""
     add_models(parser)
     add_options(parser, "--data", "--train-text", "--unused")
-    add = parser.add_argument
-    indicator = "what tokens are ranked by (default: the distance if the embeddings are tied and unused rows alike)"
-    add("--indicator", choices=INDICATORS, help=indicator)
-    threshold = "tokens of at most this value are listed (default: the largest value of a known unused token)"
-    add("--threshold", type=float, metavar="X", help=threshold)
-    add("--worst", type=int, default=20, metavar="N", help="tokens of each model to show")
     add_options(parser, "--groups", *TOKENIZER, "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Ranks the tokens of every model, prints both tables and writes the JSON file."""
-    options = select(arguments, "data", "train_text", "unused", "indicator", "threshold", "groups")
+    options = select(arguments, "data", "train_text", "unused", "groups")
     result = under_trained(models_by_name(arguments), tokenizer=tokenizer_options(arguments), **options)
-    print(f"{result.table()}\n\n{worst_tokens(result, arguments.worst).table()}\n\n{CAUTION}\n\n{result.signature}")
+    print(f"{result.table()}\n\n{worst_tokens(result).table()}\n\n{CAUTION}\n\n{result.signature}")
     if arguments.json is not None:
         write_json(arguments.json, result.json())

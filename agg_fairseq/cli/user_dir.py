@@ -12,5 +12,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Prints the package's folder."""
     print(Path(__file__).resolve().parents[1])

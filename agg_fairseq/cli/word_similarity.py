@@ -21,7 +21,6 @@ from .outputs import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The models, the pairs of words, and how words are split."""
     add_models(parser)
     add_options(parser, "--data")
     add_options(parser, "--datasets", required=True)
@@ -35,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measures the embeddings, and prints the table."""
     options = select(arguments, "data", "datasets", "as_published")
     result = word_similarity(models_by_name(arguments), tokenizer=tokenizer_options(arguments), **options)
     print_result(result, arguments.json)

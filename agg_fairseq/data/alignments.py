@@ -30,7 +30,7 @@ from .binarized import count_tokens, load_dictionary
 
 BLOCK_LINES = 2**17  # lines that are read at a time
 LINE = re.compile(rb"(?:[0-9]{1,9}-[0-9]{1,9}(?:\s+|$))*")
-MODELS = (1, 2, 3)  # of eflomal: IBM model 1, HMM, HMM with fertility
+ALIGNER_MODEL = 3  # of eflomal: an HMM with fertility
 NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 Link = tuple[int, int]
@@ -187,12 +187,7 @@ def symmetrize(forward: set[Link], reverse: set[Link]) -> set[Link]:
 
 
 def align_split(
-    data: str | Path,
-    output: str | Path,
-    *,
-    source_lang: str | None = None,
-    target_lang: str | None = None,
-    aligner_model: int = 3,
+    data: str | Path, output: str | Path, *, source_lang: str | None = None, target_lang: str | None = None
 ) -> Result:
     """Aligns the words of a parallel training split by eflomal, in both directions, combined by grow-diag-final-and.
 
@@ -200,8 +195,7 @@ def align_split(
         data: folder written by `fairseq-preprocess`, with train.X-Y.X.bin.
         output: alignments to write.
         source_lang: source language X; None: as the files are named.
-        target_lang: target language Y; None: as the files are named.
-        aligner_model: of eflomal: 1 (IBM model 1), 2 (HMM) or 3 (HMM with fertility).
+        target_lang: target language Y, likewise.
 
     Returns:
         Result: a single row, named by `output`, with `sentence_pairs`, their number; the signature has all settings
@@ -229,7 +223,7 @@ def align_split(
         texts = map(text, (split.source, split.target), split.languages)
         quiet = not sys.stderr.isatty()
         try:  # both files then have links as source-target
-            eflomal.Aligner(model=aligner_model).align(
+            eflomal.Aligner(model=ALIGNER_MODEL).align(
                 *texts, links_filename_fwd=str(forward), links_filename_rev=str(reverse), quiet=quiet
             )
         except (subprocess.CalledProcessError, OSError) as error:
@@ -248,7 +242,7 @@ def align_split(
         atomic_write(output, write)
     settings = {
         "aligner": f"eflomal-{importlib.metadata.version('eflomal')},no-seed",
-        "model": aligner_model,
+        "model": ALIGNER_MODEL,
         "symmetrized": "grow-diag-final-and",
         "languages": "-".join(split.languages),
         "sentence-pairs": len(split),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,13 +22,12 @@ def align_sim(
     alignments: str | Path,
     *,
     groups: str = "frequency",
-    temperature: float = 10.0,
 ) -> Result:
     """Measures whether embeddings of translation models are similar for words of the two languages that were aligned.
 
     AlignSim (0 to 1) of a token is the cosine of two vectors over the joined vocabulary: how often it was aligned with
-    each other token, and the softmax of the cosines of its embedding with all embeddings × the temperature. The result
-    has the mean over the tokens that were aligned at least once, for each frequency group and for all.
+    each other token, and the softmax of 10 × the cosines of its embedding with all embeddings. The result has the mean
+    over the tokens that were aligned at least once, for each frequency group and for all.
 
     Args:
         models: translation models over one joined dictionary, by the names of their rows.
@@ -37,7 +35,6 @@ def align_sim(
         alignments: word alignments of that split in Pharaoh format, a line `0-0 1-2 …` per sentence pair: positions,
             from 0, of a source and a target token for each link.
         groups: frequent, medium and rare tokens of the target side by one of `data.vocabulary.GROUPINGS`.
-        temperature: τ > 0, the factor of the cosines.
 
     Returns:
         Result: a row per model, with `align_sim` by group, None where no token of a group was aligned, and beside
@@ -51,8 +48,6 @@ def align_sim(
     Reference: Yu et al. (2021), Eqs. 16 and 17, Table 3.
     """
     check_row_names(models, ORTHOGONAL, LABELED)
-    if not 0 < temperature < math.inf:
-        raise UserError(f"--temperature: expected a positive number, got {temperature}")
     vocabulary = load_embedding_vocabulary(models, data)
     members = vocabulary.groups(groups)
     if not vocabulary.joined or vocabulary.languages is None:
@@ -70,13 +65,13 @@ def align_sim(
     rows = {}
     for name, model in models.items():
         embedding = model.output_embedding
-        values = metrics.align_sim(embedding.weight, links, temperature=temperature)
+        values = metrics.align_sim(embedding.weight, links)
         rows[name] = {
             "path": str(model),
             "matrix": embedding.description,
             "align_sim": metrics.group_means(values, members),
         }
-    unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.tokens), temperature=temperature)
+    unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.tokens))
     rows[ORTHOGONAL] = {"align_sim": metrics.group_means(unrelated, members)}
     group_of_labeled = members.of_token[links.tokens()]
     labeled = {group: int(group_of_labeled.eq(index).sum()) for index, group in enumerate(members.names)}
@@ -85,7 +80,7 @@ def align_sim(
         "matrix": matrix_setting(models),
         "groups": GROUPINGS[groups],
         "frequencies": "target-side",
-        "temperature": f"{temperature:g}",
+        "temperature": f"{metrics.TEMPERATURE:g}",
         "links": int(links.count.sum()),
         "pairs": len(links.count),
         "labels": "symmetric",

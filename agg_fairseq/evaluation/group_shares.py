@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -14,7 +13,6 @@ from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
 from ..functional import least_beta2, rare_tokens
 from ..metrics.groups import GROUPS
-from ..names import unique_names
 from ..result import Result
 
 
@@ -22,7 +20,6 @@ def group_shares(
     data: str | Path,
     *,
     tokenizer: str | Path | None = None,
-    others: Sequence[str | Path] | None = None,
     tokens_per_update: int | None = None,
     rare_fraction: float = 0.3,
     groups: str = "types",
@@ -33,14 +30,14 @@ def group_shares(
         data: folder written by `fairseq-preprocess`, with the training split; of a parallel one, the target side. With
             `tokenizer`, a training text in UTF-8.
         tokenizer: tokenizer.json of Hugging Face that encodes the text, or the folder that it is in.
-        others: further splits of the folder (None: valid and test, where they are there), or further files of text.
         tokens_per_update: target tokens of an update, on all workers; None: without the two columns that need it.
         rare_fraction: of the last row, the share of the vocabulary that AGG treats as rare.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Returns:
         Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`, `target_share` by
-        split, and with `tokens_per_update` also `updates_per_occurrence` and `least_beta2`.
+        split, with those of valid and test that are in the folder, and with `tokens_per_update` also
+        `updates_per_occurrence` and `least_beta2`.
 
     Raises:
         UserError: `data` is a text and there is no tokenizer, or the reverse; a file is missing or damaged; an option
@@ -59,15 +56,14 @@ def group_shares(
         is_parallel = any(Path(data).glob("train.*-*.*.bin")) and not (Path(data) / "dict.txt").is_file()
         vocabulary: Vocabulary = BinarizedVocabulary.load(data, (None, None) if is_parallel else None)
         counts = {"train": vocabulary.counts}
-        for split in ("valid", "test") if others is None else map(str, others):
+        for split in ("valid", "test"):
             file = vocabulary.split.name.replace("train", split, 1)
-            if others is not None or (Path(data) / f"{file}.bin").is_file():
+            if (Path(data) / f"{file}.bin").is_file():
                 counts[split] = count_tokens(data, vocabulary.dictionary, file)
     else:
         path = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
         vocabulary = TokenizerVocabulary.load(path, None, data)
-        names = unique_names([data, *(others or ())], None, "name")
-        counts = dict(zip(names, [vocabulary.counts, *map(vocabulary.count, others or ())], strict=True))
+        counts = {Path(data).name: vocabulary.counts}
     frequencies = vocabulary.counts
     never_target, never_rare = torch.zeros(2, len(frequencies), dtype=torch.bool)
     never_target[list(vocabulary.never_targets)] = True

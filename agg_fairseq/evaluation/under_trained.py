@@ -15,13 +15,14 @@ from ..errors import UserError
 from ..result import Result
 from .inputs import frequency_settings, load_embedding_vocabulary, matrix_setting
 
-INDICATORS = DISTANCE, NORM = "distance", "norm"
+DISTANCE, NORM = "distance", "norm"
 """What tells under-trained tokens: the distance of the row to those of unused tokens, or the norm of the input row."""
 ALIKE = 0.5
 """Unused rows with a larger median distance to one another were not pushed the same way: they are where they began.
 The expected distance is 1 for independent random directions, and 0 for equal ones; this is the middle."""
 COLUMNS = ("indicator", "known_unused", "threshold", "threshold_reason", "others", "below", "below_share")
 FEWEST = 3  # unused tokens that must be known for them to set the threshold
+SHOWN = 20  # tokens of each model in the table of the worst
 SHARE = 0.02  # the share of the vocabulary that is taken otherwise, as Land and Bartolo (2024) do
 CAUTION = (
     "Tokens below the threshold are candidates, and a low norm alone has many false alarms: a token is under-trained "
@@ -35,25 +36,23 @@ def under_trained(
     *,
     train_text: str | Path | None = None,
     unused: Sequence[int] | None = None,
-    indicator: str | None = None,
-    threshold: float | None = None,
     groups: str = "types",
     tokenizer: TokenizerOptions = WORDS,
 ) -> Result:
     """Ranks the tokens of models by how much their embeddings are like those of tokens that no training text had.
+
+    The indicator is the "distance" to the sum of the rows of unused tokens (`metrics.unused_distance`) if the input
+    embedding is the output layer too, whose softmax pushes all unused rows the same way. It is the "norm" of the row of
+    the input embedding if that is separate, since only the tokens of the training text change it, or if the unused rows
+    are not alike, since the gates of AGG leave them where they began, or if none is known. Tokens are listed up to a
+    threshold, the largest value of a known unused token, so that n of these find n/(n + 1) of the others on average; if
+    fewer than three are known, the value that 2% of the tokens do not exceed.
 
     Args:
         models: checkpoints of fairseq-train, or models of transformers, of one vocabulary.
         data: for checkpoints of fairseq-train, the folder written by `fairseq-preprocess`, with the training split.
         train_text: for models of transformers, a text in UTF-8, in which their tokens are counted.
         unused: rows of tokens that are known to be unused; None: those that the vocabulary knows (`Vocabulary.unused`).
-        indicator: "distance" to the sum of the rows of unused tokens (`metrics.unused_distance`), or "norm" of the row
-            of the input embedding. None: the distance if the input embedding is the output layer too, whose softmax
-            pushes all unused rows the same way. The norm if it is separate, since only the tokens of the training text
-            change it, or if the unused rows are not alike, since the gates of AGG leave them where they began.
-        threshold: tokens with a smaller or equal indicator are listed; None: the largest value of a known unused token,
-            so that n of these find n/(n + 1) of the others on average; if fewer than three are known, the value that 2%
-            of the tokens do not exceed.
         groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
         tokenizer: that the data of checkpoints of fairseq-train was encoded with, so that tokens can be read.
 
@@ -65,8 +64,7 @@ def under_trained(
         known), `unused` and `below`. Facts: `groups`, their sizes or None.
 
     Raises:
-        UserError: as `load_embedding_vocabulary`; a row of `unused` is not there; or no unused token is known, and the
-            indicator is the distance.
+        UserError: as `load_embedding_vocabulary`; a row of `unused` is not there.
 
     Reference: Land and Bartolo (2024).
     """
@@ -88,22 +86,15 @@ def under_trained(
         beyond = next((row for row in known if not 0 <= row < size), None)
         if beyond is not None:
             raise UserError(f"--unused: found {beyond}; expected rows from 0 to {size - 1} of {model}")
-        if not known and (indicator == DISTANCE or (indicator is None and embedding.tied)):
-            raise UserError(
-                f"{model}: found no token that is known to be unused, to measure the distance to; give --unused IDS, "
-                "or --indicator norm"
-            )
         inputs = model.input_embedding.float() if embedding.tied is False else embedding.weight
         norm = inputs.norm(dim=1).double()
         distance = metrics.unused_distance(embedding.weight, known) if known else None
         is_known = torch.zeros(size, dtype=torch.bool)
         is_known[known] = True
         has_direction = known and embedding.tied is not False and distance[is_known].median() < ALIKE
-        chosen = indicator or (DISTANCE if has_direction else NORM)
+        chosen = DISTANCE if has_direction else NORM
         values = norm if chosen == NORM else distance
-        if threshold is not None:
-            limit, reason = threshold, "given"
-        elif len(known) >= FEWEST:
+        if len(known) >= FEWEST:
             limit, reason = values[is_known].max().item(), "largest of the unused"
         else:
             limit, reason = values[~is_known].quantile(SHARE).item(), f"{SHARE:.0%} of the tokens"
@@ -140,11 +131,11 @@ def under_trained(
     return Result(rows, dict.fromkeys(COLUMNS, [""]), settings, {"groups": members and members.sizes()})
 
 
-def worst_tokens(result: Result, count: int) -> Result:
-    """The first tokens of each model in what `under_trained` returned, those that are known to be unused left out."""
+def worst_tokens(result: Result) -> Result:
+    """The 20 worst tokens of each model in what `under_trained` returned that are not known to be unused."""
     rows = {}
     for name, row in result.rows.items():
-        for token in [token for token in row["tokens"] if not token["unused"]][:count]:
+        for token in [token for token in row["tokens"] if not token["unused"]][:SHOWN]:
             rows[name, str(token["id"]), token["readable"]] = {**token, "below": "yes" if token["below"] else "no"}
     columns = dict.fromkeys((NORM, DISTANCE, "count", "group", "below"), [""])
     return Result(rows, columns, result.settings, labels=("", "id", "token"))

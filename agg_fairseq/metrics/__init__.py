@@ -3,6 +3,7 @@
 Where a function checks the range of an argument, it raises ValueError.
 """
 
+from .align_sim import TEMPERATURE as TEMPERATURE
 from .align_sim import LinkCounts as LinkCounts
 from .align_sim import align_sim as align_sim
 from .align_sim import group_means as group_means

@@ -10,6 +10,7 @@ from tqdm import tqdm
 from .groups import FrequencyGroups
 from .isotropy import check_embeddings
 
+TEMPERATURE = 10.0  # τ of Eq. 16
 BLOCK_COSINES = 2**23  # cosines held at a time: 64 MiB in float64
 
 
@@ -37,7 +38,7 @@ class LinkCounts:
         return codes // vocabulary, codes % vocabulary, values
 
 
-def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = 10.0) -> Tensor:
+def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = TEMPERATURE) -> Tensor:
     """AlignSim_i = cos(a(i), â(i)): whether the nearest words of word i are those that i was aligned with.
 
     `â(i, j) = exp(τ·cos(w_i, w_j)) / Σ_k exp(τ·cos(w_i, w_k))` over all rows of W, row i included, and a(i) as of
@@ -79,7 +80,7 @@ def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = 10.0) -
     return values.clamp(max=1)
 
 
-def orthogonal_align_sim(links: LinkCounts, vocabulary: int, *, temperature: float = 10.0) -> Tensor:
+def orthogonal_align_sim(links: LinkCounts, vocabulary: int, *, temperature: float = TEMPERATURE) -> Tensor:
     """(V,) float64, `align_sim` of orthogonal embeddings, which carry no information: the baseline to compare with.
 
     The links are between tokens below V = `vocabulary`, and τ > 0.

@@ -68,7 +68,6 @@ def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--temperature", "nan"], "--temperature: expected a positive number, got nan"),
         (["--alignments", "nowhere"], "nowhere: unreadable"),
         (["--alignments", "long"], "found 81 lines; expected 80"),
         (["--alignments", "odd"], "odd, line 1: found 'x-"),
@@ -106,9 +105,9 @@ def test_align_with_eflomal(mt_data, tmp_path, capsys):
     """With eflomal itself; it draws, but 80 sentences of words said backwards leave it little doubt."""
     pytest.importorskip("eflomal")
     output = tmp_path / "new" / "en-de.align"
-    printed = run(capsys, "align", mt_data, "--output", output, "--aligner-model", "1")
+    printed = run(capsys, "align", mt_data, "--output", output)
     assert cells(printed) == {str(output): {"sentence pairs": "80"}}
-    assert "|model:1|symmetrized:grow-diag-final-and|languages:en-de|sentence-pairs:80|" in printed
+    assert "|model:3|symmetrized:grow-diag-final-and|languages:en-de|sentence-pairs:80|" in printed
     lines = output.read_text().splitlines()
     pairs = list(zip(sentences(mt_data, "en"), sentences(mt_data, "de"), lines, strict=True))
     linked = [(source[s], target[t]) for source, target, line in pairs for s, t in parse_links(line)]

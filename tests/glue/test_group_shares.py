@@ -41,18 +41,14 @@ def test_of_pairs_and_of_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkey
     pytest.importorskip("tokenizers")
     save_word_tokenizer(tmp_path, 6)
     (tmp_path / "train.txt").write_text("w0 w0 w0 w0 w1 w1 w1 w2 w2 w3\n")
-    (tmp_path / "test.txt").write_text("w0 w4 w4 w4\n")
     monkeypatch.chdir(tmp_path)
-    options = ("train.txt", "--tokenizer", ".", "--others", "test.txt", "--json", "o.json")
+    options = ("train.txt", "--tokenizer", ".", "--json", "o.json")
     table = cells(run(capsys, "groups", *options))
-    assert list(table["frequent"].values()) == ["2", "3", "4", "70.00", "25.00"]
-    assert table["rare"]["fewest"] == table["rare"]["most"] == "0" and table["rare"]["test.txt (%)"] == "75.00"
+    assert list(table["frequent"].values()) == ["2", "3", "4", "70.00"]
+    assert table["rare"]["fewest"] == table["rare"]["most"] == "0"
     result = read_result(tmp_path / "o.json")
-    assert result["total"]["types"] == 5 and result["rare"]["target_share"]["test.txt"] == 0.75
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "train.txt").write_text("w4\n")
-    counted = group_shares("train.txt", tokenizer=".", others=["other/train.txt"], tokens_per_update=10)
-    assert counted["rare"]["target_share"] == {"train.txt": 0, "other/train.txt": 1}
+    assert result["total"]["types"] == 5 and result["rare"]["target_share"] == {"train.txt": 0}
+    counted = group_shares("train.txt", tokenizer=".", tokens_per_update=10)
     assert counted["rare"]["least_beta2"] is None  # of a type that never occurs
 
 
@@ -63,7 +59,7 @@ def test_all_parts_of_the_training_split(lm_data, tmp_path):
     shutil.copy(Path(lm_data) / "dict.txt", tmp_path)
     dictionary = load_dictionary(lm_data)
     counts = count_tokens(lm_data, dictionary, "valid") + count_tokens(lm_data, dictionary, "test")
-    assert group_shares(tmp_path, others=[])["total"]["most"] == counts.max()
+    assert group_shares(tmp_path)["total"]["most"] == counts.max()
 
 
 def test_group_shares_refuses_options(lm_data, tmp_path):
