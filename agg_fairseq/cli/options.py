@@ -16,7 +16,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--data": {"metavar": "DATA", "help": "folder of fairseq-preprocess, with the training split, which is counted"},
     "--train-text": {"metavar": "FILE", "help": "for models of transformers, text in UTF-8 that is counted instead"},
     "--split": {"default": "test", "metavar": "SPLIT", "help": "split of DATA to read"},
-    "--valid-split": {"default": "valid", "metavar": "SPLIT", "help": "split whose loss the learning curves show"},
     "--groups": {
         "choices": tuple(GROUP_MEANINGS), "default": "types",
         "help": f"which tokens are frequent, medium and rare: {_GROUPS}",
@@ -35,7 +34,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--gpt2-encoder-json": {"metavar": "FILE", "help": "encoder.json of gpt2"},
     "--gpt2-vocab-bpe": {"metavar": "FILE", "help": "vocab.bpe of gpt2"},
     "--sentencepiece-model": {"metavar": "FILE", "help": "model of sentencepiece"},
-    "--bpe-codes": {"metavar": "FILE", "help": "codes of fastbpe and of subword_nmt"},
+    "--bpe-codes": {"metavar": "FILE", "help": "codes of subword_nmt"},
     "--words": {
         "nargs": "+", "metavar": "WORD",
         "help": "words whose neighbors are shown (default: the three most frequent of the rare ones)",

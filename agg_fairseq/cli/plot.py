@@ -44,7 +44,7 @@ PICTURES: dict[str, tuple[Callable[..., plots.style.Figure], str, tuple[str, ...
     "isotropy": (plots.isotropy_over_updates, "RUN", ("--data", "--groups")),
     "inner-products": (plots.inner_products_over_updates, "RUN", ("--data", "--groups")),
     "rare-tokens": (plots.rare_tokens, "LOG", ()),
-    "learning-curves": (plots.learning_curves, "LOG", ("--valid-split",)),
+    "learning-curves": (plots.learning_curves, "LOG", ()),
     "alpha-sweep": (plots.alpha_sweep, "EVAL.json", ()),
     "similarity": (plots.similarity, "MODEL", (*OF_GROUPS, "--words")),
     "under-trained": (plots.under_trained, "MODEL", (*OF_GROUPS, "--unused")),

@@ -27,7 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "page", "page to write, .html")
     add = parser.add_argument
     add("--baseline", metavar="NAME", help="name of the run that the others are compared with (default: the first)")
-    add_options(parser, "--valid-split")
     add_options(parser, "--groups", default=None)
     add_options(parser, "--tokens-per-sample", "--words", "--datasets", *TOKENIZER, *GENERATION)
     add("--translations", nargs="+", metavar="LOG", help="outputs of fairseq-generate, one for each RUN")

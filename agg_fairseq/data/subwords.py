@@ -6,7 +6,6 @@ Words are split by fairseq's own encoders, as `fairseq-interactive --bpe` would.
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ FILES = {
     "words": (),
     "gpt2": ("gpt2_encoder_json", "gpt2_vocab_bpe"),
     "sentencepiece": ("sentencepiece_model",),
-    "fastbpe": ("bpe_codes",),
     "subword_nmt": ("bpe_codes",),
 }
 """The kinds of tokenizers and the options that name their files, both with the names that fairseq gives them."""
@@ -28,7 +26,7 @@ WORD_STARTS = ("▁", SPACE)  # how sentencepiece and GPT-2 mark a piece that be
 PIECES_SHARE = 0.2
 """A dictionary is of pieces if more of its tokens begin so: 66% of GPT-2's do, and no word of WikiText-2."""
 CODES_SHARE = 0.05
-"""The same for pieces that end in `@@`, as those of fastBPE and subword-nmt that do not end a word: 41% of the pieces
+"""The same for pieces that end in `@@`, as those of subword-nmt that do not end a word: 41% of the pieces
 of 10,000 codes learned from the German side of Multi30k, and 0.004% of its words. The more codes, the fewer."""
 
 
@@ -57,7 +55,7 @@ class TokenizerOptions:
         gpt2_encoder_json: encoder.json of "gpt2".
         gpt2_vocab_bpe: vocab.bpe of "gpt2".
         sentencepiece_model: model of "sentencepiece".
-        bpe_codes: codes of "fastbpe" and of "subword_nmt".
+        bpe_codes: codes of "subword_nmt".
         after_space: whether "gpt2" splits a word as in running text, after a space (`Ġsea`), or as at the beginning of
             a text (`sea`). The other kinds have one form only.
     """
@@ -100,14 +98,9 @@ class TokenizerOptions:
                 raise UserError(f"{option}: found {found}; name the file that the data was encoded with")
         files = {name: str(getattr(self, name)) for name in FILES[self.kind]}
         try:
-            if self.kind == "fastbpe":  # which would end the process over another file
-                with open(files["bpe_codes"], encoding="utf-8") as file:
-                    if not re.fullmatch(r"\S+ \S+ \d+\s*", file.readline()):
-                        raise ValueError("expected lines of two pieces and a count")
             return build_bpe(argparse.Namespace(bpe=self.kind, **files))
         except ImportError as error:
-            remedy = "fastBPE" if self.kind == "fastbpe" else "'.[eval]'"
-            raise UserError(f"--bpe {self.kind}: {first_line(error)}; pip install {remedy}") from error
+            raise UserError(f"--bpe {self.kind}: {first_line(error)}; pip install '.[eval]'") from error
         except (Exception, SystemExit) as error:  # subword-nmt exits over a line of another form
             raise UserError(
                 f"{', '.join(files.values())}: unreadable ({first_line(error)}); expected what --bpe {self.kind} reads"

@@ -134,31 +134,28 @@ def rare_tokens(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()) ->
     return style.finish_figure(figure)
 
 
-def learning_curves(
-    logs: Mapping[str, str | Path], *, valid_split: str = "valid", order: Sequence[str] = ()
-) -> style.Figure:
-    """Draws the perplexity of the training batches and of a validation split over the updates.
+def learning_curves(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()) -> style.Figure:
+    """Draws the perplexity of the training batches and of the split `valid` over the updates.
 
     A panel for each of the two, with a curve for each log. If there are several, a third panel has the difference to
     the first in the validation perplexity, at the updates at which both were validated.
 
     Args:
         logs: what `fairseq-train --log-format json --log-file FILE` wrote, by the names of the curves.
-        valid_split: name of the validation split, `valid` if fairseq-train was told no other.
         order: names of all runs of a page, so that each has the same color in all pictures.
 
     Raises:
         UserError: a log cannot be read, or has no perplexities of the training or of the split.
     """
     panels: dict[str, dict[str, dict[float, float]]] = {}  # by title and name: what is drawn by update
-    for title, tag in (("training", "train_inner"), (valid_split, valid_split)):  # and what marks the lines of the log
+    for title, tag in (("training", "train_inner"), ("valid", "valid")):  # and what marks the lines of the log
         panels[title] = {}
         for name, log in logs.items():
             perplexities = {entry["num_updates"]: entry["ppl"] for entry in read_log(log, tag) if "ppl" in entry}
             if not perplexities:
                 raise UserError(f"{log}: found no ppl in its {tag!r} lines; expected a log of fairseq-train")
             panels[title][name] = perplexities
-    (first, base), *others = panels[valid_split].items()
+    (first, base), *others = panels["valid"].items()
     differences = {
         name: {  # a log may have a perplexity of 0, which nothing can be compared with
             update: 100 * (value / base[update] - 1) for update, value in of_one.items() if base.get(update)
@@ -166,7 +163,7 @@ def learning_curves(
         for name, of_one in others
     }
     if any(differences.values()):
-        panels[f"{valid_split}, against {first}"] = differences
+        panels[f"valid, against {first}"] = differences
     indices = style.indices(logs, order)
     figure, axes = style.new_figure(columns=len(panels), width=4.4)
     for axis, (title, of_panel) in zip(axes[0], panels.items(), strict=True):

@@ -40,7 +40,6 @@ class ReportOptions:
 
     Args:
         split: split to evaluate and to continue.
-        valid_split: split whose loss the learning curves show.
         groups: frequency groups by one of `data.vocabulary.GROUPINGS`; None: the default of each evaluation.
         tokens_per_sample: tokens per block for the perplexity; None: as in training.
         words: words whose nearest neighbors are shown; None: three rare words.
@@ -60,7 +59,6 @@ class ReportOptions:
     """
 
     split: str = "test"
-    valid_split: str = "valid"
     groups: str | None = None
     tokens_per_sample: int | None = None
     words: Sequence[str] | None = None
@@ -155,20 +153,19 @@ def overview(report: ReportInputs) -> list[Block]:
 
 def learning_curves(report: ReportInputs) -> list[Block]:
     """Perplexity over the updates."""
-    split = report.options.valid_split
     logs = {
         run.name: run.log
         for run in report.runs
-        if run.has_logged("train_inner", "ppl") and run.has_logged(split, "ppl")
+        if run.has_logged("train_inner", "ppl") and run.has_logged("valid", "ppl")
     }
     if not logs:
         raise NotShown(
-            f"no run has a {LOG} with training and {split!r} lines; train with --log-format json --log-file "
+            f"no run has a {LOG} with training and validation lines; train with --log-format json --log-file "
             f"SAVE_DIR/{LOG}"
         )
     caption = "Perplexity over the updates, of the training batches and of the validation split."
     missing = [name for name in report.names if name not in logs]
-    figure = plots.learning_curves(logs, valid_split=split, order=report.names)
+    figure = plots.learning_curves(logs, order=report.names)
     return [Picture.of_figure(figure, caption + (f" Not logged: {', '.join(missing)}." if missing else ""))]
 
 

@@ -250,7 +250,7 @@ SIMILARITY, NEIGHBORS = ("word-similarity", "--datasets", "scored.txt"), ("neigh
         (SIMILARITY, ["--data", "nowhere"], "found no such folder"),
         (NEIGHBORS, ["small/c.pt"], "found 7 tokens, but"),
         (SIMILARITY, ["--name", "pairs"], "--name: found 'pairs', a row of its own"),
-        (NEIGHBORS, ["--bpe", "fastbpe"], "--bpe-codes: found none; name the file"),
+        (NEIGHBORS, ["--bpe", "subword_nmt"], "--bpe-codes: found none; name the file"),
         (NEIGHBORS, ["--json", "bin/train.bin"], "--json: found bin/train.bin"),
         (NEIGHBORS, ["--words", "sea", "Athens"], "found 'Athens', in tokens ['Athens'], not all in the vocabulary"),
         (NEIGHBORS, ["--words", "sea", "pool"], "found only zeros as an embedding of 'pool'"),

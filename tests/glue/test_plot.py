@@ -127,7 +127,6 @@ def test_plot_refuses(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
     for words, *arguments in (
         ("no token 'unheard'", "similarity", checkpoint, "--data", lm_data, "--words", "unheard"),
         ("found no rare_tokens", "rare-tokens", log),
-        ("found no 'dev' lines", "learning-curves", log, "--valid-split", "dev"),
         ("neither dict.txt nor", "frequencies", tmp_path),
         ("found no checkpoint*.pt", "isotropy", tmp_path, "--data", lm_data),
         ("updates N --keep-interval-updates -1", "inner-products", tmp_path / "alone", "--data", lm_data),

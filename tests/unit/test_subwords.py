@@ -79,37 +79,27 @@ def test_pieces_of_sentencepiece(tmp_path):
     assert len(words.indices("low")) == len(words.split("low")) and words.indices("☃") == []
 
 
-@pytest.mark.parametrize("kind", ["fastbpe", "subword_nmt"])
-def test_pieces_of_byte_pair_codes(tmp_path, kind):
+def test_pieces_of_byte_pair_codes(tmp_path):
     """`slow`: lo is merged first, then low at the end of a word, for which `s low` was not learned; so s@@ and low."""
-    lines = ["#version: 0.2", *CODES]
-    if kind == "fastbpe":
-        pytest.importorskip("fastBPE")
-        lines = [f"{line} {9 - number}" for number, line in enumerate(CODES)]
-    path = write(tmp_path / "codes", "".join(f"{line}\n" for line in lines))
-    words = word_tokenizer(kind, dictionary_of("low", "lower", "s@@"), bpe_codes=path)
+    path = write(tmp_path / "codes", "".join(f"{line}\n" for line in ("#version: 0.2", *CODES)))
+    words = word_tokenizer("subword_nmt", dictionary_of("low", "lower", "s@@"), bpe_codes=path)
     expected = {"low": ["low"], "slow": ["s@@", "low"], "lower": ["lower"], "los": ["lo@@", "s"], "s": ["s"]}
     assert {word: words.split(word) for word in expected} == expected
     assert words.indices("slow") == [6, 4] and words.indices("los") == []
 
 
-@pytest.mark.parametrize("package", ["sentencepiece", "fastBPE", "subword_nmt"])
-def test_packages_that_are_missing(tmp_path, monkeypatch, package):
-    kind = package.lower()
-    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+def test_a_package_that_is_missing(tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "subword_nmt"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, "subword_nmt", None)
     path = write(tmp_path / "codes", "l o 3\n")
-    with pytest.raises(UserError, match=f"--bpe {kind}: ImportError: .*{package.replace('_', '.')}.*pip install"):
-        word_tokenizer(kind, Dictionary(), **dict.fromkeys(FILES[kind], path))
+    with pytest.raises(UserError, match="--bpe subword_nmt: ImportError: .*subword.nmt.*pip install"):
+        word_tokenizer("subword_nmt", Dictionary(), bpe_codes=path)
 
 
 @pytest.mark.parametrize("content", [b"", b"no such\nthing at all\n", b"\xff\xfe"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_that_cannot_be_read(tmp_path, kind, content):
-    """fastBPE would end the process."""
-    if kind == "fastbpe":
-        pytest.importorskip("fastBPE")
     (tmp_path / "bad").write_bytes(content)
     if kind == "subword_nmt" and not content:  # codes without any
         return
