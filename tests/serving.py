@@ -10,7 +10,6 @@ class Files(ThreadingHTTPServer):
 
     files: content by path.
     cuts: how many bytes the next answers have; None for all.
-    busy: statuses of the next answers, instead of content.
     requests: what was asked for: the path, and the header Range.
     ranges: whether ranges are granted.
     gate: answers wait until it is set.
@@ -18,7 +17,7 @@ class Files(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.files, self.cuts, self.busy, self.requests, self.ranges = {}, [], [], [], True
+        self.files, self.cuts, self.requests, self.ranges = {}, [], [], True
         self.gate = threading.Event()
         self.gate.set()
 
@@ -31,8 +30,6 @@ class _Handler(BaseHTTPRequestHandler):
         server, asked = self.server, self.headers.get("Range")
         server.requests.append((self.path, asked))
         server.gate.wait(1800)
-        if server.busy:
-            return self.send_error(server.busy.pop(0))
         if self.path not in server.files:
             return self.send_error(404)
         content = server.files[self.path]

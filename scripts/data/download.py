@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 import urllib.request
 from collections.abc import Sequence
 from http.client import HTTPException
@@ -16,27 +15,26 @@ from typing import BinaryIO
 
 from agg_fairseq.errors import UserError, first_line
 
-from .files import Check, lock
+from .files import lock, wrong_digest
 
 AGENT = "Mozilla/5.0 (X11; Linux x86_64) agg-fairseq"  # some servers refuse clients that do not look like a browser
 TIMEOUT_SECONDS = 30
-ATTEMPTS = 5  # in a row that bring nothing, after which a mirror is given up
-BUSY = (429, 500, 502, 503, 504)  # answers after which the same request may succeed
 
 
 class NoMirror(UserError):
     """No mirror has the file, or none can be reached."""
 
 
-def fetch(target: Path, mirrors: Sequence[str], check: Check) -> Path:
+def fetch(target: Path, mirrors: Sequence[str], digests: Sequence[str] = ()) -> Path:
     """Downloads a file from the first of its mirrors (URLs) that has it, unless it exists; returns its path, `target`.
 
-    The file has to pass the check, also if it exists. A second process that wants it waits for the first. What has
-    arrived is in `.NAME.partial` beside the target, where the next call, or the next mirror, goes on.
+    The file has to have one of the digests, if any are given, also if it exists. A second process that wants it waits
+    for the first. What has arrived is in `.NAME.partial` beside the target, where the next call, or the next mirror,
+    goes on.
 
     Raises:
         NoMirror: with the reason for each mirror.
-        UserError: the file that is there does not pass the check.
+        UserError: the file that is there has another digest.
     """
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -45,41 +43,37 @@ def fetch(target: Path, mirrors: Sequence[str], check: Check) -> Path:
             lock(file, f"another download of {target.name}")
             if not target.exists():
                 failures: list[str] = []
-                if not any(_fetched(url, file, partial, check, failures) for url in mirrors):
-                    raise NoMirror(
-                        f"could not download {target.name} ({'; '.join(failures)}); see to the network and run it "
-                        f"again, or put the file there by hand, as {target}"
-                    )
-                partial.replace(target)
-                return target
-    if wrong := check(target):
+                for url in mirrors:
+                    failure = _failure(url, file, digests)
+                    if failure is None:
+                        partial.replace(target)
+                        return target
+                    failures.append(f"{url}: {failure}")
+                reasons = "; ".join(failures)
+                raise NoMirror(f"could not download {target.name} ({reasons}); run it again, or put it at {target}")
+    if wrong := wrong_digest(target, digests):
         raise UserError(f"{target}: {wrong}; remove the file and run it again")
     return target
 
 
-def _fetched(url: str, file: BinaryIO, partial: Path, check: Check, failures: list[str]) -> bool:
-    """Downloads from one mirror, with retries; False, and the reason in `failures`, if it does not succeed."""
-    fruitless = 0
+def _failure(url: str, file: BinaryIO, digests: Sequence[str]) -> str | None:
+    """Downloads from one mirror, again and again while bytes come; returns why that did not succeed."""
     while True:
         before = _size(file)
         try:
             _receive(url, file)
         except (OSError, HTTPException) as error:
-            failure, code = first_line(error), getattr(error, "code", None)
             if getattr(error, "errno", None) == errno.ENOSPC:
                 raise
-            fruitless = 0 if _size(file) > before else fruitless + 1
-            may_come = code in BUSY or (code is None and _size(file) > 0)  # it has the file
-        else:
-            failure = check(partial)
-            if failure is None:
-                return True
-            file.truncate(0)
-            may_come = before > 0  # of two versions of the file, perhaps: once more, from its first byte
-        if not may_come or fruitless == ATTEMPTS:
-            failures.append(f"{url}: {failure}")
-            return False
-        time.sleep(2**fruitless)
+            if _size(file) > before:
+                continue
+            return first_line(error)
+        failure = wrong_digest(Path(file.name), digests)
+        if failure is None:
+            return None
+        file.truncate(0)
+        if not before:  # otherwise of two versions of the file, perhaps: once more, from its first byte
+            return failure
 
 
 def _receive(url: str, file: BinaryIO) -> None:

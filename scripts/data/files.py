@@ -13,24 +13,19 @@ import re
 import sys
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 from agg_fairseq.errors import UserError, first_line
-
-Item = TypeVar("Item")
-Done = TypeVar("Done")
 
 SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 ENTITY = re.compile("&(?:lt|gt|amp|quot|apos);")
 """Those of WMT's SGML. Any other entity, and a bare &, is left as it is."""
 
 ALGORITHMS = {32: "md5", 40: "sha1", 64: "sha256"}  # of hashlib, by the number of hexadecimal digits
-
-Check = Callable[[Path], str | None]
-"""Returns what is wrong with a file, as "found …; expected …"; None if nothing is."""
+BATCH = 1000  # lines that a process is handed at a time
 
 
 def sgm_segments(text: str) -> list[str]:
@@ -53,8 +48,12 @@ class Text:
                 with open(self.path, "rb") as file:
                     yield from _lines(file)
                 return
-            with tarfile.open(self.path) as archive:
-                name, file = self._member(archive)
+            with tarfile.open(self.path) as archive:  # nothing is extracted to a disk
+                names = ((member.name.removeprefix("./"), member) for member in archive if member.isfile())
+                name, member = next((pair for pair in names if pair[0] in self.members), (None, None))
+                if name is None:
+                    raise UserError(f"{self.path}: found no {' nor '.join(self.members)}; expected WMT's own archive")
+                file = archive.extractfile(member)
                 yield from sgm_segments(file.read().decode("utf-8")) if name.endswith(".sgm") else _lines(file)
                 while archive.fileobj.read(1 << 20):  # to the end, where gzip compares its checksum
                     pass
@@ -62,14 +61,6 @@ class Text:
             raise UserError(f"{self.path}: found bytes that are not UTF-8; convert the file") from error
         except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             raise UserError(f"{self.path}: unreadable ({first_line(error)}); get it anew and run this again") from error
-
-    def _member(self, archive: tarfile.TarFile) -> tuple[str, IO[bytes]]:
-        """The first of the members that is in the archive. Nothing is extracted to a disk."""
-        for member in archive:
-            name = member.name.removeprefix("./")
-            if name in self.members and member.isfile():
-                return name, archive.extractfile(member)
-        raise UserError(f"{self.path}: found no {' nor '.join(self.members)} in it; expected WMT's own archive")
 
 
 def _lines(file: IO[bytes]) -> Iterator[str]:
@@ -100,14 +91,12 @@ def count_lines(path: Path) -> int:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
 
 
-def in_batches(
-    work: Callable[[list[Item]], list[Done]], items: Iterable[Item], workers: int = 1, size: int = 1000
-) -> Iterator[Done]:
-    """The results of `work` on batches of `size` items, in order, by `workers` processes; `items` is read lazily."""
+def in_batches(work: Callable[[list[str]], list[str]], lines: Iterable[str], workers: int = 1) -> Iterator[str]:
+    """The results of `work` on batches of lines, in order, by `workers` processes; the lines are read lazily."""
     import joblib
 
-    stream = iter(items)
-    batches = iter(lambda: list(itertools.islice(stream, size)), [])
+    stream = iter(lines)
+    batches = iter(lambda: list(itertools.islice(stream, BATCH)), [])
     tasks = (joblib.delayed(work)(batch) for batch in batches)
     for results in joblib.Parallel(workers, return_as="generator")(tasks):
         yield from results
@@ -122,16 +111,12 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
     return hasher.hexdigest()
 
 
-def published(*digests: str) -> Check:
-    """A check that a file has one of the digests (MD5, SHA-1, SHA-256) that were published of its versions."""
-
-    def wrong(path: Path) -> str | None:
-        own = dict.fromkeys(digest(path, ALGORITHMS[len(expected)]) for expected in digests)
-        if own.keys() & {*digests}:
-            return None
-        return f"found the digest {' or '.join(own)}; expected {' or '.join(digests)}"
-
-    return wrong
+def wrong_digest(path: Path, published: Sequence[str]) -> str | None:
+    """An error unless a file has one of the digests (MD5, SHA-1, SHA-256) that were published of it, if any were."""
+    own = dict.fromkeys(digest(path, ALGORITHMS[len(expected)]) for expected in published)
+    if not published or own.keys() & {*published}:
+        return None
+    return f"found the digest {' or '.join(own)}; expected {' or '.join(published)}"
 
 
 def lock(file: IO[Any], awaited: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .download import fetch
-from .files import in_batches, published
+from .files import in_batches
 
 # Digests: tiktoken's tiktoken_ext/openai_public.py. fairseq's mirror has OpenAI's files.
 FILES = {
@@ -24,7 +24,7 @@ MIRRORS = (
 def take(downloads: Path, folder: Path) -> None:
     """Writes both files into a folder, downloaded unless they are there."""
     for name, digest in FILES.items():
-        path = fetch(downloads / "gpt2_bpe" / name, [f"{mirror}/{name}" for mirror in MIRRORS], published(digest))
+        path = fetch(downloads / "gpt2_bpe" / name, [f"{mirror}/{name}" for mirror in MIRRORS], [digest])
         shutil.copyfile(path, folder / name)
 
 

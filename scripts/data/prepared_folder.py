@@ -37,7 +37,6 @@ def prepare_folder(
 
     Args:
         program: what its messages begin with.
-        folder: the prepared folder.
         settings: everything that its content depends on, as JSON can say it.
         stages: by the names of their folders, in order; each fills the folder that it is given.
         finish: returns facts about the corpus for the manifest, and the names of the text files whose numbers of lines
@@ -46,18 +45,14 @@ def prepare_folder(
     wanted = json.loads(json.dumps(dict(settings)))
     with only_run_in(folder):
         made, is_complete = [name for name in stages if (folder / name).exists()], (folder / MANIFEST).exists()
+        recorded = {} if made else wanted  # {}: of something else
         if is_complete:
             recorded = read_json_object(folder / MANIFEST, "the manifest of a prepared corpus").get("settings")
         elif (folder / SETTINGS).exists():
             recorded = read_json_object(folder / SETTINGS, "the settings of a prepared corpus")
-        elif made:
-            raise UserError(f"{folder}: found {made[0]}, which is not of this script; remove it or name another folder")
-        else:
-            recorded = wanted
         if recorded != wanted:
             recorded = recorded if isinstance(recorded, dict) else {}  # of a manifest that something else wrote
-            keys = sorted({*recorded, *wanted})
-            other = {key: recorded.get(key) for key in keys if recorded.get(key) != wanted.get(key)}
+            other = {key: recorded.get(key) for key in {**wanted, **recorded} if recorded.get(key) != wanted.get(key)}
             raise UserError(f"{folder} was prepared with other settings ({other}); remove it or name another folder")
         if is_complete:
             print(f"{program}: {folder} is complete")
@@ -78,10 +73,9 @@ def prepare_folder(
 
 def binarize(text: Path, folder: Path, workers: int, options: Sequence[str]) -> None:
     """Runs the fairseq-preprocess beside this Python on the files of `SPLITS` in `text`; quiet unless it fails."""
-    program = Path(sys.executable).with_name("fairseq-preprocess")
+    command = [str(Path(sys.executable).with_name("fairseq-preprocess")), f"--destdir={folder.absolute()}"]
     # Relative paths, because it splits those of validation and test at commas.
-    prefixes = [f"--{split}pref={text.name}/{split}" for split in SPLITS]
-    command = [str(program), *prefixes, f"--destdir={folder.absolute()}", f"--workers={workers}", *options]
+    command += [*(f"--{split}pref={text.name}/{split}" for split in SPLITS), f"--workers={workers}", *options]
     # The process inherits the lock of the run, so that the next run waits for what is left of one that was killed.
     result = subprocess.run(
         command, cwd=text.absolute().parent, capture_output=True, text=True, errors="replace", close_fds=False

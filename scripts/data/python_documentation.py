@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..command import Parser, run, whole_number
 from . import sentencepiece_bpe
-from .files import read_lines, write_lines
+from .files import write_lines
 from .prepared_folder import SPLITS, binarize, dictionary_size, prepare_folder
 
 VOCABULARY = 8000
@@ -57,12 +57,12 @@ def docstrings(path: Path) -> Iterator[str]:
 
 def paragraphs(text: str) -> list[str]:
     """The paragraphs of a text that are not code, each on one line and without mark-up."""
-    prose = (re.sub(r"\s+", " ", block).strip() for block in re.split(r"\n\s*\n", text) if not looks_like_code(block))
+    prose = (re.sub(r"\s+", " ", block).strip() for block in re.split(r"\n\s*\n", text) if not _looks_like_code(block))
     cleaned = (re.sub(r"[`*]|:[a-z]+:(?=`)|={3,}|-{3,}|\.\. ", "", paragraph).strip() for paragraph in prose)
     return [paragraph for paragraph in cleaned if len(re.findall(r"[A-Za-z]{2,}", paragraph)) >= MIN_WORDS]
 
 
-def looks_like_code(block: str) -> bool:
+def _looks_like_code(block: str) -> bool:
     """Whether a block is a doctest, a grammar rule, an indented statement, or mostly symbols."""
     letters = sum(character.isalpha() or character.isspace() for character in block)
     statement = re.match(r"\s{3,}(if|for|while|def|class|with|try|import|from|return|raise)\b.*[:)]\s*$", block, re.M)
@@ -88,7 +88,7 @@ def prepare(output: Path, vocabulary: int) -> None:
         # These three are sentencepiece's own defaults.
         sentencepiece_bpe.learn(
             lines["train"], vocabulary, WORKERS, folder,
-            normalization="nmt_nfkc", character_coverage=0.9995, max_sentence_length=4192,
+            normalization_rule_name="nmt_nfkc", character_coverage=0.9995, max_sentence_length=4192,
         )  # fmt: skip
         for name, paragraphs_of_split in lines.items():
             write_lines(folder / name, sentencepiece_bpe.encode(folder, paragraphs_of_split))
@@ -97,9 +97,6 @@ def prepare(output: Path, vocabulary: int) -> None:
         binarize(output / "text", folder, WORKERS, ["--only-source"])
 
     def finish() -> tuple[dict[str, object], list[str]]:
-        for name in SPLITS:
-            lines = list(read_lines(output / "text" / name))
-            print(f"{name}: {len(lines):,} paragraphs, {sum(len(line.split()) for line in lines):,} sub-words")
         facts = {
             "corpus": "demo",
             "tokenizer": "sentencepiece",

@@ -16,42 +16,27 @@ LONGEST = 1 << 20
 """Bytes of the longest line that is learned from; sentencepiece's own limit, 4,192, would leave out long paragraphs."""
 
 
-def learn(
-    lines: Iterable[str],
-    vocabulary: int,
-    workers: int,
-    folder: Path,
-    *,
-    normalization: str = "identity",
-    character_coverage: float = 1.0,
-    max_sentence_length: int = LONGEST,
-) -> None:
+def learn(lines: Iterable[str], vocabulary: int, workers: int, folder: Path, **options: str | float) -> None:
     """Learns sub-words and writes them as `MODEL` into a folder.
 
-    By default all characters of the text are in the vocabulary, and none is replaced by another. WikiText's `<unk>` is
-    learned like any other word: if sentencepiece's own unknown piece had this name, it would skip the word, and then
-    know no `<` and `>`.
-
-    Args:
-        normalization: sentencepiece's `normalization_rule_name`; its own default is `nmt_nfkc`.
-        character_coverage: share of the text's characters that are in the vocabulary, in (0, 1].
-        max_sentence_length: in bytes; longer lines are not learned from.
+    Unless the options of sentencepiece's trainer say otherwise, all characters of the text are in the vocabulary, and
+    none is replaced by another. WikiText's `<unk>` is learned like any other word: if sentencepiece's own unknown piece
+    had this name, it would skip the word, and then know no `<` and `>`.
     """
     import sentencepiece
 
     model = io.BytesIO()
+    ours = {"character_coverage": 1.0, "normalization_rule_name": "identity", "max_sentence_length": LONGEST}
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=map(_spaced, lines),
             model_writer=model,
             model_type="bpe",
             vocab_size=vocabulary,
-            character_coverage=character_coverage,
-            normalization_rule_name=normalization,
             unk_piece=UNKNOWN,
-            max_sentence_length=max_sentence_length,
             num_threads=workers,
             minloglevel=2,
+            **{**ours, **options},
         )
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1].rpartition("] ")[2]  # without the place in its source

@@ -15,7 +15,7 @@ may remove the folders plain, tokenized and text.
 
   bash scripts/wmt14_en_de/prepare.sh
   bash scripts/wmt14_en_de/prepare.sh --validation train --output data/wmt14_en_de-agg
-  bash scripts/wmt14_en_de/prepare.sh --from multi30k --merges 6000 --output data/multi30k
+  bash scripts/wmt14_en_de/prepare.sh --from multi30k --vocabulary 6000 --output data/multi30k
 """
 
 from __future__ import annotations
@@ -25,18 +25,17 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 
 from agg_fairseq.errors import UserError
 
-from ..command import Parser, run, whole_number
+from ..command import Parser, run
 from . import joint_bpe, moses, sentencepiece_bpe
 from .files import count_lines, in_batches, read_lines, write_lines
 from .prepared_folder import SPLITS, add_common_options, binarize, dictionary_size, prepare_folder
 from .translation_source import LANGUAGES, WMT14, ParallelText, Source, downloaded, given
 
-MERGES = 37_000  # of the papers ("37K shared sub-words"), and of the script of Yu et al. (2022)
+VOCABULARY = 37_000  # merges of the papers ("37K shared sub-words"), and of the script of Yu et al. (2022)
 DICTIONARY = 40_624
 """Entries of the dictionary of Yu et al. (2022), Table 12, whose validation split is taken from the training pairs."""
 HELD_OUT = 100
@@ -46,18 +45,12 @@ Pair = tuple[str, str]
 
 
 def prepare(
-    source: Source,
-    output: Path,
-    *,
-    merges: int = MERGES,
-    workers: int = 1,
-    sentencepiece: int | None = None,
-    held_out: bool = False,
+    source: Source, output: Path, *, vocabulary: int, sentencepiece: bool, held_out: bool, workers: int
 ) -> None:
     """Makes what is missing of a prepared folder.
 
     Args:
-        sentencepiece: number of sub-words that sentencepiece learns instead, on plain text; None: Moses and merges.
+        vocabulary: number of merges of Moses' tokens, or with `sentencepiece`, which cuts plain text, of sub-words.
         held_out: whether the validation split is every 100th training pair, instead of that of `source`.
     """
     cleaned = () if sentencepiece else ("train", "valid") if held_out else ("train",)
@@ -82,9 +75,9 @@ def prepare(
         files = [words / name for name in _names(["train"])]
         if sentencepiece:
             lines = itertools.chain(*map(read_lines, files))
-            sentencepiece_bpe.learn(lines, sentencepiece, workers, folder, normalization="nmt_nfkc")
+            sentencepiece_bpe.learn(lines, vocabulary, workers, folder, normalization_rule_name="nmt_nfkc")
         else:
-            joint_bpe.learn(files, merges, folder / "codes")
+            joint_bpe.learn(files, vocabulary, folder / "codes")
 
     def encoded(lines: Iterator[str]) -> Iterator[str]:
         if sentencepiece:
@@ -114,24 +107,23 @@ def prepare(
         }
         said = ", ".join(f"{split} {counts['kept']:,} of {counts['found']:,}" for split, counts in pairs.items())
         print(f"wmt14: {output}: {dictionary:,} entries in the dictionary; pairs: {said}")
-        is_of_paper = source.is_official and held_out and merges == MERGES and not sentencepiece
+        is_of_paper = source.is_official and held_out and vocabulary == VOCABULARY and not sentencepiece
         if is_of_paper and dictionary != DICTIONARY:
-            text = f"found {dictionary:,} entries in the dictionary; Yu et al. (2022) have {DICTIONARY:,}"
-            print(f"wmt14: warning: {text}, so that something of their preparation differs", file=sys.stderr)
-        model, name, packages = "tokenizer/codes", "moses", ["sacremoses", "subword-nmt"]
-        bpe = {"kind": "subword_nmt", "bpe_codes": model}
+            print(
+                f"wmt14: warning: found {dictionary:,} entries; Yu et al. (2022) have {DICTIONARY:,}", file=sys.stderr
+            )
+        model, bpe = "tokenizer/codes", {"kind": "subword_nmt", "bpe_codes": "tokenizer/codes"}
         if sentencepiece:
-            model, name, packages = f"tokenizer/{sentencepiece_bpe.MODEL}", "sentencepiece", ["sentencepiece"]
+            model = f"tokenizer/{sentencepiece_bpe.MODEL}"
             bpe = {"kind": "sentencepiece", "sentencepiece_model": model}
         facts = {
             "corpus": source.corpus,
             "official": source.is_official,
-            "tokenizer": name,
+            "tokenizer": "sentencepiece" if sentencepiece else "moses",
             "bpe": bpe,
             "dictionary": dictionary,
             "pairs": pairs,
             "validation": "train" if held_out else "given",
-            "versions": {package: metadata.version(package) for package in packages},
         }
         files = [model, *(f"text/{name}" for name in _names(SPLITS))]
         files += [f"reference/{name}" for name in _names(references)]
@@ -141,7 +133,7 @@ def prepare(
     stages |= {"reference": reference, "data-bin": data_bin}
     if sentencepiece:
         del stages["tokenized"]
-    how = {"sentencepiece": sentencepiece} if sentencepiece else {"merges": merges, "normalized": ["train", "valid"]}
+    how = {"sentencepiece": vocabulary} if sentencepiece else {"merges": vocabulary, "normalized": ["train", "valid"]}
     if held_out:
         how["validation"] = f"every {HELD_OUT}th training pair"
     prepare_folder("wmt14", output, {**source.settings, **how}, stages, finish)
@@ -183,7 +175,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = Parser("wmt14_en_de/prepare.sh", __doc__)
     parser.add_argument("--tokenizer", choices=("moses", "sentencepiece"), default="moses", help="default: moses")
-    parser.add_argument("--merges", type=whole_number, metavar="N", help=f"of --tokenizer moses (default: {MERGES})")
     parser.add_argument(
         "--validation", choices=("given", "train"), default="given",
         help="given: the validation split of the corpus (default); train: every 100th training pair, which is left out "
@@ -193,23 +184,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser,
         source="download nothing: a folder of {train,valid,test}.{en,de}, a sentence per line, or else WMT's archives; "
         "samples of these are accepted with a warning",
-        vocabulary="number of sub-words of --tokenizer sentencepiece",
+        vocabulary=f"number of merges, or of sub-words of --tokenizer sentencepiece (default: {VOCABULARY:,})",
         output=f"data/{WMT14}, with --validation train data/{WMT14}-agg",
     )
     options = parser.parse_args(arguments)
-    for option, tokenizer in {"merges": "moses", "vocabulary": "sentencepiece"}.items():
-        if getattr(options, option) is not None and options.tokenizer != tokenizer:
-            raise UserError(f"--{option}: found --tokenizer {options.tokenizer}; expected --tokenizer {tokenizer}")
-    if options.tokenizer == "sentencepiece" and options.vocabulary is None:
-        raise UserError("--tokenizer sentencepiece: found no --vocabulary; expected the number of sub-words")
     held_out = options.validation == "train"
     prepare(
         downloaded(options.downloads) if options.source is None else given(options.source),
         options.output or Path("data") / (f"{WMT14}-agg" if held_out else WMT14),
-        merges=options.merges or MERGES,
-        workers=options.workers,
-        sentencepiece=options.vocabulary,
+        vocabulary=options.vocabulary or VOCABULARY,
+        sentencepiece=options.tokenizer == "sentencepiece",
         held_out=held_out,
+        workers=options.workers,
     )
 
 

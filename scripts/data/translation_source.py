@@ -8,22 +8,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from agg_fairseq.errors import UserError
 
 from .download import fetch
-from .files import Text, digest, published
+from .files import Text, digest, wrong_digest
 from .prepared_folder import SPLITS
 
 LANGUAGES = ("en", "de")
 WMT14 = "wmt14_en_de"
-STATMT = ("https://www.statmt.org", "http://statmt.org")
+STATMT = "https://www.statmt.org"
 HUB = "https://huggingface.co/datasets/wmt"
-WMT13_HUB = f"{HUB}/wmt13/resolve/8e5ec410581dd0ae8039a038c2ae866915e2a47c"
-WMT14_HUB = f"{HUB}/wmt14-data/resolve/0e64fcc0d910c9e1c5c2ae91541096155d0f2e2f"
 """Copies of the archives of the training text in the organization `wmt` of the Hugging Face hub."""
+OF_WMT13 = (f"{STATMT}/wmt13", f"{HUB}/wmt13/resolve/8e5ec410581dd0ae8039a038c2ae866915e2a47c")
+OF_WMT14 = (f"{STATMT}/wmt14", f"{HUB}/wmt14-data/resolve/0e64fcc0d910c9e1c5c2ae91541096155d0f2e2f")
 EUROPARL, COMMON_CRAWL, NEWS_COMMENTARY, DEV, TEST = (
     "training-parallel-europarl-v7.tgz",
     "training-parallel-commoncrawl.tgz",
@@ -32,15 +31,13 @@ EUROPARL, COMMON_CRAWL, NEWS_COMMENTARY, DEV, TEST = (
     "test-full.tgz",
 )
 MIRRORS: Mapping[str, Sequence[str]] = {
-    EUROPARL: [*(f"{host}/wmt13/{EUROPARL}" for host in STATMT), f"{WMT13_HUB}/{EUROPARL}"],
-    COMMON_CRAWL: [*(f"{host}/wmt13/{COMMON_CRAWL}" for host in STATMT), f"{WMT13_HUB}/{COMMON_CRAWL}"],
-    NEWS_COMMENTARY: [*(f"{host}/wmt14/{NEWS_COMMENTARY}" for host in STATMT), f"{WMT14_HUB}/{NEWS_COMMENTARY}"],
-    DEV: [
-        *(f"{host}/wmt14/{DEV}" for host in STATMT),
-        *(f"https://data.statmt.org/wmt{year}/translation-task/{DEV}" for year in (17, 19)),
-    ],
-    TEST: [f"{host}/wmt14/{TEST}" for host in STATMT],
+    EUROPARL: OF_WMT13,
+    COMMON_CRAWL: OF_WMT13,
+    NEWS_COMMENTARY: OF_WMT14,
+    DEV: [OF_WMT14[0], *(f"https://data.statmt.org/wmt{year}/translation-task" for year in (17, 19))],
+    TEST: OF_WMT14[:1],
 }
+"""The folders in which each archive is."""
 # SHA-256: TensorFlow Datasets, url_checksums/wmt14_translate.txt. MD5 of the test sets: sacrebleu's table of data sets.
 # Each year's shared task has a dev.tgz of its own, with the test sets of earlier years in it: the digests are those of
 # 2014, 2017 and 2019, as public recipes of training data have them.
@@ -74,8 +71,8 @@ def downloaded(folder: Path) -> Source:
     """WMT14, from its mirrors; `folder` has or gets the archives."""
 
     def texts() -> Texts:
-        for name, mirrors in MIRRORS.items():
-            fetch(folder / name, mirrors, published(*DIGESTS[name]))
+        for name, folders in MIRRORS.items():
+            fetch(folder / name, [f"{mirror}/{name}" for mirror in folders], DIGESTS[name])
         return texts_of_archives(folder)
 
     return Source(WMT14, True, {"corpus": WMT14}, texts)
@@ -83,23 +80,19 @@ def downloaded(folder: Path) -> Source:
 
 def given(folder: Path) -> Source:
     """What the user has in a folder: plain text, {train,valid,test}.{en,de}, or else WMT's archives."""
-    files = [folder / f"{split}.{language}" for split in SPLITS for language in LANGUAGES]
-    archives = [folder / name for name in MIRRORS]
-    missing = [[path.name for path in paths if not path.is_file()] for paths in (files, archives)]
+    names = [f"{split}.{language}" for split in SPLITS for language in LANGUAGES]
+    missing = [[name for name in of_form if not (folder / name).is_file()] for of_form in (names, MIRRORS)]
     if all(missing):
-        raise UserError(
-            f"--from: found no {', '.join(missing[0])} in {folder}, nor {', '.join(missing[1])}; expected the six "
-            "texts or the five archives; put the archives that you have into --downloads to download only the others"
-        )
-    paths = archives if missing[0] else files
-    settings = {path.name: digest(path) for path in paths}  # what the text is, wherever it is
+        files, archives = map(", ".join, missing)
+        raise UserError(f"--from: found no {files} in {folder}, nor {archives}; expected all of one kind")
     if not missing[0]:
         texts = {split: [(Text(folder / f"{split}.en"), Text(folder / f"{split}.de"))] for split in SPLITS}
-        return Source(folder.resolve().name, False, settings, lambda: texts)
-    others = {path.name: wrong for path in archives if (wrong := published(*DIGESTS[path.name])(path))}
+        return Source(folder.resolve().name, False, {name: digest(folder / name) for name in names}, lambda: texts)
+    others = {name: wrong for name in MIRRORS if (wrong := wrong_digest(folder / name, DIGESTS[name]))}
     for name, wrong in others.items():  # it may be a sample, but not unnoticed
         print(f"wmt14: warning: {name} is not WMT's: {wrong}; going on with it", file=sys.stderr)
-    return Source(WMT14, not others, settings, partial(texts_of_archives, folder))
+    settings = {name: digest(folder / name) for name in MIRRORS}
+    return Source(WMT14, not others, settings, lambda: texts_of_archives(folder))
 
 
 def texts_of_archives(folder: Path) -> Texts:

@@ -10,7 +10,7 @@ from agg_fairseq.errors import UserError
 
 from ..command import Parser, run
 from . import gpt2_bpe, sentencepiece_bpe, wikitext_source
-from .files import count_lines, read_lines, write_lines
+from .files import count_lines, digest, read_lines, write_lines
 from .prepared_folder import SPLITS, add_common_options, binarize, dictionary_size, prepare_folder
 from .wikitext_source import CORPORA, tokens_file
 
@@ -22,8 +22,8 @@ BPE: Mapping[str, Mapping[str, str]] = {
 }
 """The tokenizers, and where the files of each are, by the options of `agg_fairseq`'s commands that take sub-words."""
 DESCRIPTION = """\
-Prepares {name} for fairseq-train: downloads it ({megabytes} MB), tokenizes it and binarizes it. To continue after an
-interruption, run the same command again: finished stages are skipped. The folder is complete when it has a
+Prepares {name} for fairseq-train: downloads it (WikiText-103: 190 MB), tokenizes it and binarizes it. To continue after
+an interruption, run the same command again: finished stages are skipped. The folder is complete when it has a
 manifest.json. Then you may remove its folders text and encoded.
 """
 TOKENIZERS = """\
@@ -36,7 +36,7 @@ tokenizers:
 what --from takes:
   the zip archive of the corpus; or a folder with wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens; or a folder
   with the parquet files of Salesforce/wikitext on the Hugging Face hub. A text that differs from the published one,
-  such as a sample of it, is accepted with a warning. The raw version, and a text without ` @-@ `, are refused.
+  such as a sample of it, is accepted with a warning. The raw version is refused.
 """
 
 
@@ -78,16 +78,14 @@ def prepare(
 
     def finish() -> tuple[dict[str, object], list[str]]:
         dictionary = dictionary_size(output / "data-bin" / "dict.txt")
-        is_official = not wikitext_source.differences(corpus, output / "text")
-        tokens = {split: _tokens(output / "encoded" / split) for split in SPLITS}
-        if is_official and tokenizer == "gpt2" and corpus.gpt2_dictionary not in (None, dictionary):
-            said = f"found a dictionary of {dictionary:,}; the paper's has {corpus.gpt2_dictionary:,}"
-            print(f"wikitext: warning: {said}", file=sys.stderr)
+        tokens = {}  # as language models count, with the end of each line
+        for path in (output / "encoded" / split for split in SPLITS):
+            tokens[path.name] = count_lines(path) + sum(len(line.split()) for line in read_lines(path))
         listed = ", ".join(f"{split} {count:,}" for split, count in tokens.items())
         print(f"wikitext: {output}: {dictionary:,} entries in the dictionary; tokens with ends of lines: {listed}")
         facts = {
             "corpus": key,
-            "official": is_official,
+            "official": not wikitext_source.differences(corpus, output / "text"),
             "tokenizer": tokenizer,
             "bpe": {"kind": tokenizer, **BPE[tokenizer]},
             "dictionary": dictionary,
@@ -99,42 +97,32 @@ def prepare(
     stages = {"text": text, "tokenizer": sub_words, "encoded": encoded, "data-bin": data_bin}
     if tokenizer == "words":
         del stages["tokenizer"]
-    settings = {
-        "corpus": key,
-        "from": None if source is None else wikitext_source.digests(corpus, source),
-        "tokenizer": tokenizer,
-        **({} if size is None else {"vocabulary": size}),
-    }
+    settings = {"corpus": key, "from": None, "tokenizer": tokenizer, **({} if size is None else {"vocabulary": size})}
+    if source is not None:  # what identifies the text, wherever it is
+        settings["from"] = {file.name: digest(file) for file in wikitext_source.given_files(corpus, source)}
     prepare_folder("wikitext", output, settings, stages, finish)
-
-
-def _tokens(path: Path) -> int:
-    """Number of tokens of a text, one for the end of each line included, as language models count."""
-    return count_lines(path) + sum(len(line.split()) for line in read_lines(path))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    whole = Parser("prepare.sh", "Prepares a WikiText corpus for fairseq-train.")
-    corpora = whole.add_subparsers(dest="key", required=True, parser_class=Parser)
-    for key, corpus in CORPORA.items():
-        described = DESCRIPTION.format(name=corpus.name, megabytes=corpus.megabytes)
-        parser = corpora.add_parser(key, prog=f"{key}/prepare.sh", description=described, epilog=TOKENIZERS)
-        parser.add_argument(
-            "--tokenizer", choices=tuple(BPE), default=corpus.tokenizer, help="see below (default: %(default)s)"
-        )
-        add_common_options(
-            parser,
-            source="the corpus, as you have it (see below); then it is not downloaded",
-            vocabulary=f"number of sub-words of --tokenizer sentencepiece (default: {VOCABULARY:,}, as Choi et al. "
-            "2020), or of words of --tokenizer words (default: all)",
-            output=f"data/{key}-TOKENIZER",
-        )
-    options = whole.parse_args(arguments)
+    key, *arguments = sys.argv[1:] if arguments is None else arguments
+    corpus = CORPORA[key]
+    parser = Parser(f"{key}/prepare.sh", DESCRIPTION.format(name=corpus.name), epilog=TOKENIZERS)
+    parser.add_argument(
+        "--tokenizer", choices=tuple(BPE), default=corpus.tokenizer, help="see below (default: %(default)s)"
+    )
+    add_common_options(
+        parser,
+        source="the corpus, as you have it (see below); then it is not downloaded",
+        vocabulary=f"number of sub-words of --tokenizer sentencepiece (default: {VOCABULARY:,}, as Choi et al. 2020), "
+        "or of words of --tokenizer words (default: all)",
+        output=f"data/{key}-TOKENIZER",
+    )
+    options = parser.parse_args(arguments)
     if options.vocabulary is not None and options.tokenizer == "gpt2":
         raise UserError("--vocabulary: found it with --tokenizer gpt2; expected --tokenizer sentencepiece or words")
-    options.output = options.output or Path("data") / f"{options.key}-{options.tokenizer}"
-    prepare(**vars(options))
+    options.output = options.output or Path("data") / f"{key}-{options.tokenizer}"
+    prepare(key, **vars(options))
 
 
 if __name__ == "__main__":

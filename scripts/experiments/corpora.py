@@ -163,7 +163,7 @@ def _program(workspace: Workspace, corpus: Corpus) -> list[str]:
     if corpus.options is not None:
         options = list(corpus.options)
     elif corpus.parallel:
-        options = ["--merges", str(MERGES)] if workspace.scale == "tiny" else []
+        options = ["--vocabulary", str(MERGES)] if workspace.scale == "tiny" else []
     elif workspace.scale == "tiny":
         options = ["--tokenizer", "sentencepiece", "--vocabulary", str(VOCABULARY)]
     else:

@@ -16,7 +16,6 @@ from agg_fairseq.errors import UserError
 from ..command import ROOT
 
 PLUGIN = Path(agg_fairseq.__file__).parent
-MISSING = "???"
 SIZES = ("dataset.max_tokens", "optimization.update_freq")
 
 
@@ -26,16 +25,11 @@ def locate(given: str) -> Path:
     for folder in (Path.cwd(), ROOT):
         if (folder / name).is_file():
             return (folder / name).resolve()
-    beside = sorted(path.stem for path in (ROOT / name).parent.glob("[!.]*.yaml") if path.stem != "shared")
-    known = f"one of {', '.join(beside)}" if beside else "one such as configs/wikitext103/agg"
-    raise UserError(f"found no configuration {given}; expected {known}")
+    raise UserError(f"found no configuration {given}; expected one such as configs/wikitext103/agg")
 
 
 def readable(override: str) -> str:
-    """An override in a form that hydra accepts: of an option that no file sets, and with a value of any text.
-
-    Hydra reads a comma as several values, each for a run of its own. Here it is text, as there is a single training.
-    """
+    """An override in a form that hydra accepts: of an option that no file sets, and with any text as its one value."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -104,28 +98,20 @@ def _errors_in_one_line(name: str) -> Iterator[None]:
 
 def missing_keys(config: Any) -> list[str]:
     """The options that have to be given, in order. (omegaconf's own function fails on options that refer to them.)"""
-
     from omegaconf import OmegaConf
 
-    def walk(node: Any, path: str) -> Iterator[str]:
-        if isinstance(node, dict):
-            for key, value in node.items():
-                yield from walk(value, f"{path}.{key}" if path else str(key))
-        elif node == MISSING:
-            yield path
-
-    return sorted(walk(OmegaConf.to_container(config, resolve=False), ""))
+    sections = OmegaConf.to_container(config, resolve=False).items()
+    options = [(name, *option) for name, section in sections if isinstance(section, dict) for option in section.items()]
+    return sorted(f"{name}.{key}" for name, key, value in options if value == "???")
 
 
 def _check_given(config: Any) -> None:
     missing = missing_keys(config)
     if missing:
         raise UserError(f"found no {', '.join(missing)}; expected {' '.join(f'{key}=…' for key in missing)}")
-    data = str(config.task.data)
-    for folder in data.split(":"):
+    for folder in str(config.task.data).split(":"):  # as fairseq does
         if not Path(folder).is_dir():
-            of = f" of {data}, which fairseq splits at ':' into several" if ":" in data else ""
-            raise UserError(f"task.data: found no folder {folder}{of}; expected the data-bin of a prepared corpus")
+            raise UserError(f"task.data: found no folder {folder}; expected the data-bin of a prepared corpus")
     start = config.checkpoint.get("finetune_from_model")
     if start and not (isinstance(start, str) and Path(start).is_file()):
         raise UserError(f"checkpoint.finetune_from_model: found no file {start}; expected a checkpoint")
@@ -190,11 +176,10 @@ class Batches:
 
     @property
     def tokens(self) -> int:
-        """Largest number of tokens in an update."""
+        """Of an update, at most."""
         return self.processes * self.max_tokens * self.update_freq
 
     def __str__(self) -> str:
-        """As messages say it."""
         return f"{self.tokens:,} tokens per update = {self.processes} x {self.max_tokens:,} x {self.update_freq}"
 
 

@@ -48,9 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--gpus", type=whole_number, metavar="N", help="number of GPUs, of all machines (default: all visible ones)"
     )
     parser.add_argument(
-        "--dry-run", action="store_true",
-        help="check the configuration, print the command and the tokens per update, and start nothing; the GPUs need "
-        "not be there",
+        "--dry-run", action="store_true", help="print the command and the tokens per update, and start nothing"
     )  # fmt: skip
     options = parser.parse_intermixed_args(arguments)
     file = locate(options.config)

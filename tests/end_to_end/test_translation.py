@@ -46,7 +46,7 @@ def corpus(shared_data, tmp_path_factory):
 def prepared(corpus):
     """What the script makes of them, from another folder and with relative paths, by two processes."""
     script = ROOT / "scripts" / "wmt14_en_de" / "prepare.sh"
-    options = ("--from", corpus.name, "--output=out put/ü", "--merges", MERGES, "--workers", 2)
+    options = ("--from", corpus.name, "--output=out put/ü", "--vocabulary", MERGES, "--workers", 2)
     result = run_command("bash", script, *options, cwd=corpus.parent)
     assert result.stdout.startswith("wmt14: out put/ü: ") and "train 1,1" in result.stdout
     return corpus.parent / "out put" / "ü"
@@ -110,7 +110,7 @@ def test_bleu_of_the_test_set(prepared, tmp_path):
 
 def test_killed_and_run_again_by_another_number_of_processes(corpus, prepared, tmp_path, here):
     """What a killed run has half made is not taken for done; the files are the same in the end."""
-    options = ["--from", corpus, "--output", tmp_path / "out", "--merges", str(MERGES)]
+    options = ["--from", corpus, "--output", tmp_path / "out", "--vocabulary", str(MERGES)]
     command = [sys.executable, "-m", "scripts.data.translation", *options, "--workers", "1"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
@@ -125,7 +125,7 @@ def test_killed_and_run_again_by_another_number_of_processes(corpus, prepared, t
 
 def test_validation_from_the_training_pairs(corpus, tmp_path, here, capsys):
     """Every 100th pair of train is valid, cleaned like the others, and the given validation split is not used."""
-    options = ("--from", corpus, "--output", tmp_path / "out", "--merges", 50)
+    options = ("--from", corpus, "--output", tmp_path / "out", "--vocabulary", 50)
     assert prepare(*options, "--validation", "train") == 0
     whole = (corpus / "train.en").read_text(encoding="utf-8").splitlines()
     plain = [(tmp_path / "out" / "plain" / f"{split}.en").read_text().splitlines() for split in ("train", "valid")]
@@ -156,16 +156,13 @@ def test_preparation_with_sentencepiece(corpus, tmp_path, here):
             dict.fromkeys(("train.en", "train.de"), b"a b\n" * 99), ("--validation", "train"),
             "--validation train: found 99 training pairs; expected at least 100",
         ),
-        ({}, ("--vocabulary", "5"), "--vocabulary"),
-        ({}, ("--tokenizer", "sentencepiece"), "--tokenizer"),
     ],
 )  # fmt: skip
 def test_wrong_text_and_options(corpus, files, options, said, tmp_path, capsys):
     source, output = shutil.copytree(corpus, tmp_path / "source"), tmp_path / "out"
     for name, content in files.items():
         (source / name).unlink()
-        if content is not None:
-            (source / name).write_bytes(content)
+        (source / name).write_bytes(content)
     assert prepare("--from", source, "--output", output, *options) == 2
     (error,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
     assert re.search(f"error: .*{said}", error) and not (output / "plain").exists()
@@ -173,7 +170,7 @@ def test_wrong_text_and_options(corpus, files, options, said, tmp_path, capsys):
 
 def test_archives_of_wmt(tmp_path, here):
     archives = write_archives(tmp_path / "archives")
-    assert prepare("--from", archives, "--output", tmp_path / "out", "--merges", 20) == 0
+    assert prepare("--from", archives, "--output", tmp_path / "out", "--vocabulary", 20) == 0
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["corpus"] == "wmt14_en_de" and manifest["official"] is False
     for name in NAMES:

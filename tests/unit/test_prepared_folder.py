@@ -62,7 +62,7 @@ def test_other_settings_are_refused(tmp_path, fails):
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "first").mkdir()
-    with pytest.raises(UserError, match="found first, which is not of this script; remove it or name another folder"):
+    with pytest.raises(UserError, match="was prepared with other settings"):
         prepare(tmp_path)
     (tmp_path / "manifest.json").write_text('{"settings": 5}')
     with pytest.raises(UserError, match="was prepared with other settings"):
