@@ -11,7 +11,8 @@ folder `tables` with the table, its numbers as JSON and its pictures. The tables
   small   the paper's data with a smaller model and fewer updates, for one GPU of 24 GB
   paper   the published setting
 
-Our own experiments (demo, objectives, f2, multi30k, cures) have one size, and each has an output folder of its own.
+Our own experiments (demo, objectives, f2, multi30k, cures, second-moments) have one size, and each has an output folder
+of its own.
 """
 
 from __future__ import annotations
@@ -192,12 +193,12 @@ def _parser() -> argparse.ArgumentParser:
     ours.add_argument(
         "--updates", type=whole_number, metavar="N",
         help="updates of each model (default: demo and multi30k 1000; objectives and f2 2200; cures 16320, eight "
-        "epochs)",
+        "epochs; second-moments 4080)",
     )  # fmt: skip
     ours.add_argument(
         "--vocabulary", type=whole_number, metavar="N",
-        help="number of sub-words, or of most frequent words (default: demo 4000, with --data 16000; objectives and "
-        "cures 10000; multi30k 6000)",
+        help="number of sub-words, or of most frequent words (default: demo 4000, with --data 16000; multi30k 6000; "
+        "the others 10000)",
     )  # fmt: skip
     return parser
 

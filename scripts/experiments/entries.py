@@ -17,7 +17,7 @@ from ..data.prepared_folder import MANIFEST
 from . import agg, agps, cosreg, f2
 from .corpora import DOCUMENTATION, WMT14, wikitext_in_words
 from .experiment import Column, Corpus, Experiment, Method, Model
-from .measures import COMPARISON, bleu, isotropy, perplexity, texts, titled
+from .measures import COMPARISON, bleu, isotropy, perplexity, push_pull, texts, titled
 from .pictures import RARE_TOKENS, SINGULAR_VALUES, projection
 
 EXPERIMENTS = {**agg.EXPERIMENTS, **agps.EXPERIMENTS, **f2.EXPERIMENTS, **cosreg.EXPERIMENTS}
@@ -54,6 +54,16 @@ CURES: Mapping[str, tuple[str, ...]] = {
     "adversarial": ("criterion.adv_epsilon=0.005",),
 }  # fmt: skip
 """Overrides of configs/cures/mle.yaml by the name of the model."""
+
+EMBEDDING = "optimizer._name=embedding_adam"
+SECOND_MOMENTS: Mapping[str, tuple[str, ...]] = {
+    "mle": (),
+    "all-0.999": (BETA2,),
+    "w-0.999": (EMBEDDING, "optimizer.embedding_beta2=0.999"),
+    "others-0.999": (EMBEDDING, "optimizer.embedding_beta2=0.98", BETA2),
+    "appearances": (EMBEDDING, "optimizer.embedding_memory=appearances"),
+}
+"""Overrides of configs/cures/mle.yaml; in a name, what has another β₂ than 0.98."""
 
 WHOLE = {name: keys for name, keys in NEXT_TOKENS.items() if name not in ("group_perplexity", "within_perplexity")}
 """Columns of `agg-fairseq eval-lm --full` without the parts of perplexity."""
@@ -114,6 +124,24 @@ def cures(*, data: Path | None = None, updates: int = 16320, vocabulary: int = 1
             changes=True,
             report=True,
         ),
+    ]
+
+
+def second_moments(*, data: Path | None = None, updates: int = 4080, vocabulary: int = 10000) -> list[Experiment]:
+    """Which second moments of Adam make embeddings degenerate; `data` as of the demo."""
+    short = (f"optimization.max_update={updates}", "optimization.lr=[0.01]", "lr_scheduler.end_learning_rate=0.001")
+    corpus = wikitext_in_words(data, vocabulary)
+    models = [Model(name, "cures/mle", corpus, (*short, *own)) for name, own in SECOND_MOMENTS.items()]
+    ratio = Column.of("pushes/pulls rare", push_pull, "push_to_pull_measured", "rare")
+    return [
+        Experiment(
+            "Plain likelihood, with another memory of Adam for some of the parameters; test split",
+            _rows(models),
+            [*COMPARISON, ratio],
+            name="second-moments",
+            wide=True,
+            changes=True,
+        )
     ]
 
 
@@ -298,6 +326,11 @@ OURS: dict[str, Entry] = {
     ),
     "cures": Entry(
         "every cure of degenerate embeddings, and what it costs, on a small language model", "runs/cures", cures
+    ),
+    "second-moments": Entry(
+        "which second moments of Adam make embeddings degenerate, on the same model",
+        "runs/second-moments",
+        second_moments,
     ),
 }
 """Our own experiments, by the names that the command line takes."""

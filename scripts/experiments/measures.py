@@ -146,6 +146,17 @@ def isotropy(workspace: Workspace, method: Method) -> Result:
     return _evaluate(workspace, model, "isotropy", {model.name: checkpoint(workspace, model)})
 
 
+def push_pull(workspace: Workspace, method: Method) -> Result:
+    """How much more strongly Adam pushes the rows of a group than it pulls them, at the best checkpoint."""
+    from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
+
+    model = method.model
+    if not is_trained(workspace, model):
+        raise NotRun(model.name)
+    models = {model.name: Checkpoint(best_checkpoint(workspace, model))}
+    return _evaluate(workspace, model, "push_pull", models, prepare(workspace, model.corpus).binarized)
+
+
 def word_similarity(workspace: Workspace, method: Method) -> Result:
     """Spearman × 100 with human scores of pairs of words, by data set, as Yu et al. (2022) compute it."""
     models, data = _opened_and_data(workspace, method.model)
