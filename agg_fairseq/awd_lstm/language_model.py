@@ -7,7 +7,6 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel, register_model
 from torch import Tensor, nn
 
-from ..errors import fail
 from ..fairseq_glue.registries import option
 from .modules import AwdLSTM, LSTMDropout, State, activation_penalty
 
@@ -117,7 +116,4 @@ class AwdLSTMLanguageModel(FairseqLanguageModel):
     def build_model(cls, args: Any, task: Any) -> "AwdLSTMLanguageModel":
         """Called by fairseq."""
         dropout = LSTMDropout(*(getattr(args, f"dropout_{name}") for name in LSTMDropout._fields))
-        for name, value in zip(dropout._fields, dropout, strict=True):
-            if not 0 <= value < 1:
-                fail(f"--dropout-{name}: expected a value in [0, 1), got {value}")
         return cls(AwdLSTMDecoder(task.target_dictionary, args, dropout))

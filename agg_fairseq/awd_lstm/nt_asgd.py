@@ -1,6 +1,5 @@
 """SGD that begins to average its iterates once validation no longer improves (Merity, Keskar & Socher 2018)."""
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -42,9 +41,6 @@ class NTASGD(torch.optim.Optimizer):
     """
 
     def __init__(self, params: Iterable[Any], lr: float, weight_decay: float = 0.0, patience: int = 5) -> None:
-        for name, value in (("lr", lr), ("weight_decay", weight_decay), ("patience", patience)):
-            if not 0 <= value < math.inf:
-                raise ValueError(f"{name}: expected a finite value of at least 0, got {value}")
         defaults = {"lr": lr, "weight_decay": weight_decay, "patience": patience}
         # In every group, so that `state_dict` has them; read from the first one.
         super().__init__(params, defaults | {"averaging": patience == 0, "swapped": False, "losses": [], "last": None})

@@ -29,12 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     assignment = "how tokens are assigned to frequency classes; mefmax chooses the number of classes"
     add("--f2-assignment", choices=ASSIGNMENTS, default="mefmax", help=assignment)
     add("--f2-classes", type=int, default=0, metavar="N", help="number of classes; 0 with mefmax")
-    positions = "target positions to fit on; at least as many, in whole batches, are measured on"
-    add("--positions", type=int, default=50_000, metavar="N", help=positions)
-    add_options(parser, "--max-tokens", default=4096, help="tokens per batch")
     add_options(parser, "--device", "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    names = ("data", "output", "f2_assignment", "f2_classes", "positions", "max_tokens", "device")
+    names = ("data", "output", "f2_assignment", "f2_classes", "device")
     print_result(convert_to_f2(open_model(arguments), **select(arguments, *names)), arguments.json)

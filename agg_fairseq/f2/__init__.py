@@ -13,6 +13,5 @@ from .decoupled_decoding import decoupled_log_prob as decoupled_log_prob
 from .factorized_softmax import FactorizedSoftmax as FactorizedSoftmax
 from .frequency_classes import equal_frequency as equal_frequency
 from .frequency_classes import equal_token as equal_token
-from .frequency_classes import mean_efficiency as mean_efficiency
 from .frequency_classes import mefmax as mefmax
 from .token_classes import TokenClasses as TokenClasses

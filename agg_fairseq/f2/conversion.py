@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..checkpoints.output_embedding import check_finite
@@ -29,6 +28,7 @@ from .cross_entropy import class_log_prob
 from .frequency_classes import assign_classes
 from .token_classes import TokenClasses
 
+POSITIONS = 50_000  # of targets, to fit on; at least as many, in whole batches, are measured on
 FACTORIZED = {"transformer_lm": "transformer_lm_f2", "transformer": "transformer_f2"}
 
 
@@ -39,8 +39,6 @@ def convert_to_f2(
     *,
     f2_assignment: str = "mefmax",
     f2_classes: int = 0,
-    positions: int = 50_000,
-    max_tokens: int = 4096,
     device: str | None = None,
 ) -> Result:
     """Converts a model that was trained with the ordinary softmax into one with the factorized output layer.
@@ -56,8 +54,6 @@ def convert_to_f2(
         f2_assignment: how tokens are assigned to frequency classes, one of `ASSIGNMENTS`; mefmax chooses
             the number of classes.
         f2_classes: number of classes; 0 with mefmax, required by the others.
-        positions: target positions to fit on; at least as many, in whole batches, are measured on.
-        max_tokens: tokens per batch.
         device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
 
     Returns:
@@ -69,8 +65,6 @@ def convert_to_f2(
     """
     from ..models.from_checkpoint import architecture, build_model, sibling_state  # imports fairseq
 
-    if positions < 1 or max_tokens < 1:
-        raise UserError("--positions, --max-tokens: expected at least 1")
     check_writable(output, model.path)
     parent = architecture(model, FACTORIZED, "transformer_lm or transformer with the ordinary softmax")
     torch_device = find_device(device)
@@ -87,18 +81,13 @@ def convert_to_f2(
 
     token_classes = TokenClasses.of(of_token.to(torch_device))
     with torch.no_grad():
-        batches = _batches(network, task, "train", positions, max_tokens)
-        feature_batches = [features for features, _ in batches]
-    if not feature_batches:
-        raise UserError(f"{data}: found no example of train that fits the model; expected some; raise --max-tokens")
-    features = torch.cat(feature_batches)[:positions]  # N x D
+        features = torch.cat([features for features, _ in _batches(network, task, "train")])[:POSITIONS]  # N x D
     start = mean_class_embeddings(weight, counts.to(torch_device), token_classes)
     fitted = fit_class_embeddings(features, class_log_mass(features, weight, token_classes), start)
     fitted_on = len(features)
     del features
     candidates = {"mean": start, "fitted": fitted}
-    batches = _batches(network, task, "valid", positions, max_tokens)
-    measured_on, measured = _measure(batches, weight, token_classes, candidates)
+    measured_on, measured = _measure(_batches(network, task, "valid"), weight, token_classes, candidates)
     layer = "decoder.output_projection"
     saved = model.parameters.get(f"{layer}.weight", weight)
     parameters = {
@@ -133,17 +122,15 @@ def convert_to_f2(
     )
 
 
-def _batches(
-    model: nn.Module, task: Any, split: str, positions: int, max_tokens: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Features (n, D) and targets (n,) of shuffled batches of a split, until there are `positions`."""
+def _batches(model: nn.Module, task: Any, split: str) -> Iterator[tuple[Tensor, Tensor]]:
+    """Features (n, D) and targets (n,) of shuffled batches of a split, until there are `POSITIONS`."""
     from fairseq import utils
 
     try:
         task.load_dataset(split)
         batches = task.get_batch_iterator(
             task.dataset(split),
-            max_tokens=max_tokens,
+            max_tokens=4096,
             max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
             ignore_invalid_inputs=True,
             seed=1,
@@ -151,20 +138,18 @@ def _batches(
     except (ValueError, RuntimeError, AssertionError, OSError) as error:
         raise UserError(
             f"--data, the split {split}: fairseq cannot make batches of it ({first_line(error)}); run "
-            "fairseq-preprocess again, or raise --max-tokens"
+            "fairseq-preprocess again"
         ) from error
     device, pad = next(model.parameters()).device, task.target_dictionary.pad()
     seen = 0
-    with tqdm(total=positions, desc=f"reading {split}", unit="position", disable=None, leave=False) as bar:
-        for sample in batches:
-            sample = utils.move_to_cuda(sample, device=device) if device.type == "cuda" else sample
-            features = model(**sample["net_input"], features_only=True)[0]  # B x T x D
-            is_target = sample["target"] != pad  # B x T
-            yield features[is_target], sample["target"][is_target]
-            seen += int(is_target.sum())
-            bar.update(int(is_target.sum()))
-            if seen >= positions:
-                return
+    for sample in batches:
+        sample = utils.move_to_cuda(sample, device=device) if device.type == "cuda" else sample
+        features = model(**sample["net_input"], features_only=True)[0]  # B x T x D
+        is_target = sample["target"] != pad  # B x T
+        yield features[is_target], sample["target"][is_target]
+        seen += int(is_target.sum())
+        if seen >= POSITIONS:
+            return
 
 
 @torch.no_grad()

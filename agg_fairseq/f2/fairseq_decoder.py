@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..errors import fail
 from .decoupled_decoding import DECODINGS, choose_class, decoupled_log_prob
 from .factorized_softmax import FactorizedSoftmax
-from .frequency_classes import assign_classes, mean_efficiency
+from .frequency_classes import assign_classes
 
 logger = logging.getLogger(__name__)
 
@@ -69,10 +69,7 @@ class F2TransformerDecoder(TransformerDecoderBase):
         classes = assign_classes(self.f2_assignment, self.f2_classes, counts)
         self.output_projection.assign(classes.to(self.output_projection.class_of_token.device))
         sizes = self.output_projection.classes.sizes
-        logger.info(
-            f"{self.f2_assignment}: {len(sizes)} frequency classes of {', '.join(map(str, sizes))} tokens, mean "
-            f"efficiency {mean_efficiency(counts, classes):.4f} of 2"
-        )
+        logger.info(f"{self.f2_assignment}: {len(sizes)} frequency classes of {', '.join(map(str, sizes))} tokens")
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> dict[str, Any]:
         """Called by fairseq before it loads a checkpoint's state."""

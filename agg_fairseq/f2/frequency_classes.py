@@ -11,8 +11,6 @@ from torch import Tensor
 
 ASSIGNMENTS = ("mefmax", "equal-frequency", "equal-token")
 
-PERFECT = 2.0  # the highest possible mean efficiency: classes of equal mass, each with tokens of equal count
-
 
 def mefmax(counts: Tensor) -> Tensor:
     """The classes of the highest mean efficiency among those that cut the frequency mass into equal parts.
@@ -34,15 +32,15 @@ def mefmax(counts: Tensor) -> Tensor:
     number of classes is kept, as in the paper. A last class that would be empty is dropped.
     """
     ranked, cumulative = _ranked(counts)
-    sums = _sums(cumulative)
+    p = np.diff(cumulative, prepend=0) / cumulative[-1]  # V
+    p_log_p = p * np.log(p, out=np.zeros_like(p), where=p > 0)
+    sums = [np.concatenate([[0.0], np.cumsum(values)]) for values in (p, p_log_p)]  # V + 1 each
     best, best_efficiency = None, -1.0
     for number in range(1, int(cumulative[-1] // int(counts.max())) + 1):
         ends = _equal_mass_ends(cumulative, number)
         efficiency = _mean_efficiency(ends, *sums)
         if efficiency > best_efficiency + 1e-12:  # beyond rounding: ties go to fewer classes
             best, best_efficiency = ends, efficiency
-        if best_efficiency > PERFECT - 1e-12:
-            break
     return _classes(ranked, best)
 
 
@@ -104,30 +102,13 @@ def assign_classes(assignment: str, number: int, counts: Tensor) -> Tensor:
     return equal_frequency(counts, number) if assignment == "equal-frequency" else equal_token(counts, number)
 
 
-def mean_efficiency(counts: Tensor, class_of_token: Tensor) -> float:
-    """Eq. 5 for any assignment: the uniformity of the classes, plus the mean uniformity of the tokens within each.
-
-    It is in [0, 2], from counts (V,) and the class of each token (V,) int64 in [0, C). A set of one member, and a class
-    without an occurrence, have efficiency 1.
-    """
-    class_of_token = class_of_token.cpu()
-    ranked = torch.argsort(class_of_token, stable=True)
-    ends = torch.bincount(class_of_token).cumsum(0).numpy()
-    return _mean_efficiency(ends, *_sums(_checked(counts)[ranked].cumsum(0).numpy()))
-
-
-def _sums(cumulative: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sums (V + 1,) of p and of p log p along an order of tokens, from counts (V,) summed up along it.
-
-    From their differences follows the entropy of any contiguous part.
-    """
-    p = np.diff(cumulative, prepend=0) / cumulative[-1]
-    p_log_p = p * np.log(p, out=np.zeros_like(p), where=p > 0)
-    return np.concatenate([[0.0], np.cumsum(p)]), np.concatenate([[0.0], np.cumsum(p_log_p)])
-
-
 def _mean_efficiency(ends: np.ndarray, p: np.ndarray, p_log_p: np.ndarray) -> float:
-    """Eq. 5 for the classes that end before the places `ends` (C,), from `_sums`."""
+    """Eq. 5, in [0, 2]: the uniformity of the classes, plus the mean uniformity of the tokens within each.
+
+    From where each class ends (C,), and the sums (V + 1,) of p and of p log p up to each token: from their differences
+    follows the entropy of any contiguous part. A set of one member, and a class without an occurrence, have
+    efficiency 1.
+    """
     starts = np.concatenate([[0], ends[:-1]])
     mass, inner, sizes = p[ends] - p[starts], p_log_p[ends] - p_log_p[starts], ends - starts  # C
     occurs, several = mass > 0, sizes > 1
@@ -139,8 +120,8 @@ def _mean_efficiency(ends: np.ndarray, p: np.ndarray, p_log_p: np.ndarray) -> fl
     return float(within.mean() + between)
 
 
-def _checked(counts: Tensor) -> Tensor:
-    """The counts (V,) as int64 on the CPU, after their checks."""
+def _ranked(counts: Tensor) -> tuple[Tensor, np.ndarray]:
+    """Tokens by decreasing count (V,), and the cumulative counts along that order (V,), in whole numbers."""
     if counts.dim() != 1 or counts.is_floating_point():
         shape = tuple(counts.shape)
         raise ValueError(f"frequency classes: expected whole counts of shape (V,), got {counts.dtype} of shape {shape}")
@@ -149,12 +130,7 @@ def _checked(counts: Tensor) -> Tensor:
             f"frequency classes: expected counts of at least one token, none negative and not all zero, got "
             f"{len(counts)} of sum {int(counts.sum())}"
         )
-    return counts.long().cpu()
-
-
-def _ranked(counts: Tensor) -> tuple[Tensor, np.ndarray]:
-    """Tokens by decreasing count (V,), and the cumulative counts along that order (V,), in whole numbers."""
-    counts = _checked(counts)
+    counts = counts.long().cpu()
     ranked = torch.argsort(counts, descending=True, stable=True)
     return ranked, counts[ranked].cumsum(0).numpy()
 

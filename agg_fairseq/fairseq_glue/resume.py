@@ -8,7 +8,6 @@ alone calls.
 
 import functools
 import logging
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +105,7 @@ def check_resume(cfg: Any, name: str) -> None:
     try:
         state = Checkpoint(path).state
     except UnreadableCheckpoint as error:
-        raise UserError(f"{error}; {_remedy(path)}") from error
+        raise UserError(f"{error}; copy a whole one beside it there, or remove it to start anew") from error
 
     history = (state.get("optimizer_history") or [{}])[-1]
     criterion, extra = history.get("criterion_name"), state.get("extra_state") or {}
@@ -127,15 +126,3 @@ def check_resume(cfg: Any, name: str) -> None:
         f"found {path} to start from: update {history.get('num_updates')}, epoch "
         f"{(extra.get('train_iterator') or {}).get('epoch')}, trained with {criterion}{left_out}"
     )
-
-
-def _remedy(damaged: Path) -> str:
-    """How to go on from the newest whole checkpoint beside a damaged one."""
-    others = [path for path in damaged.parent.glob("checkpoint*.pt") if path.is_file() and path != damaged]
-    for path in sorted(others, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True):
-        try:
-            Checkpoint(path)
-        except UserError:  # damaged too
-            continue
-        return f"go on from the newest whole one beside it: cp {shlex.quote(str(path))} {shlex.quote(str(damaged))}"
-    return "there is no whole one beside it: remove it to start from the beginning"

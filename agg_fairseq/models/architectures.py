@@ -1,9 +1,10 @@
 """fairseq's transformers with another output layer: `--arch transformer_lm_NAME…` and `--arch transformer_NAME…`.
 
-Each has every architecture that fairseq knows of its parent, with the same sizes: `transformer_lm_f2_gpt2_small` is
-`transformer_lm_gpt2_small`, `transformer_unigram_wmt_en_de_big` is `transformer_wmt_en_de_big`.
+Each has every architecture that fairseq knows of its parent, with the same sizes, but for those that end in an adaptive
+softmax: `transformer_lm_f2_gpt2_small` is `transformer_lm_gpt2_small`.
 """
 
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import make_dataclass
 from typing import Any
@@ -66,22 +67,8 @@ def register_transformers(
         for theirs in list(models.ARCH_MODEL_INV_REGISTRY[parent]):
             ours = f"{parent}_{name}{theirs.removeprefix(parent)}"
             if theirs.startswith(parent) and ours not in models.ARCH_MODEL_REGISTRY:
-                configure = _without_adaptive_softmax(models.ARCH_CONFIG_REGISTRY[theirs])
-                models.register_model_architecture(f"{parent}_{name}", ours)(configure)
+                configure, options_of_theirs = models.ARCH_CONFIG_REGISTRY[theirs], Namespace()
+                configure(options_of_theirs)
+                if getattr(options_of_theirs, "adaptive_softmax_cutoff", None) is None:
+                    models.register_model_architecture(f"{parent}_{name}", ours)(configure)
     hook_trainer()
-
-
-def _without_adaptive_softmax(configure: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Some of fairseq's architectures end in an adaptive softmax; ours only if a user asks for one, who is refused.
-
-    Their input stays adaptive.
-    """
-
-    def configured(options: Any) -> None:
-        given = getattr(options, "adaptive_softmax_cutoff", None)
-        configure(options)
-        options.adaptive_softmax_cutoff = given
-        if given is None:
-            options.tie_adaptive_weights = options.tie_adaptive_proj = False
-
-    return configured

@@ -55,11 +55,6 @@ class UnigramLinear(nn.Linear):
         """(…, D) to (…, V) logits."""
         return F.linear(features, self.weight, self.bias.to(features.dtype))
 
-    def extra_repr(self) -> str:
-        """For `print(model)`."""
-        kind = "fixed" if self.bias_shift is None else "learned"
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={kind}"
-
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[f"{prefix}counts"] = self.counts.double()

@@ -113,24 +113,14 @@ class EmbeddingAdam(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As of `torch.optim.Optimizer`; checks what the group has for embeddings."""
         super().add_param_group(param_group)
-        group = self.param_groups.pop()  # added again if nothing is wrong with it
+        group = self.param_groups[-1]
         beta2, rates, shapes = group["beta2"], group["rates"], [tuple(p.shape) for p in group["params"]]
         if beta2 is not None and not 0 <= beta2 < 1:
             raise ValueError(f"expected beta2 in [0, 1), got {beta2}")
-        if rates is not None and not ((rates >= 0) & (rates <= 1)).all():
-            raise ValueError("expected rates in [0, 1], got others")
-        for shape in shapes:
-            if rates is not None and (len(shape) != 2 or shape[:1] != rates.shape):
-                raise ValueError(f"expected parameters of shape ({len(rates)}, D), a row for each rate, got {shape}")
-            if group["coupled"] and len(shape) != 2:
-                raise ValueError(f"expected coupled parameters of shape (V, D), got {shape}")
-        self.param_groups.append(group)
-
-    def state_dict(self) -> dict[str, Any]:
-        """As of `torch.optim.Optimizer`, without what `load_state_dict` leaves as the caller has it."""
-        saved = super().state_dict()
-        groups = [{k: v for k, v in group.items() if k not in OF_CALLER} for group in saved["param_groups"]]
-        return {**saved, "param_groups": groups}
+        rows = "V" if rates is None else len(rates)
+        for shape in shapes if group["coupled"] or rates is not None else ():
+            if len(shape) != 2 or rows not in ("V", shape[0]):
+                raise ValueError(f"expected parameters of shape ({rows}, D), got {shape}")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As of `torch.optim.Optimizer`, but `beta2`, `rates` and `coupled` stay, and states stay in float32.

@@ -26,12 +26,6 @@ register = partial(register_once, OPTIMIZER_REGISTRY, register_optimizer)
 """The decorator of each optimizer: `@register(name, dataclass=…)`."""
 
 
-def refuse_memory_efficient_half_precision(cfg: Any, name: str) -> None:
-    """Ends in one line, status 2, where an optimizer in the parameters' dtype would have no float32 copies of them."""
-    if cfg.memory_efficient_fp16 or cfg.memory_efficient_bf16:
-        fail(f"--optimizer {name}: found --memory-efficient-fp16 or -bf16; expected --fp16, --bf16 or --amp")
-
-
 class AdamOptimizer(FairseqAdam):
     """An optimizer with the options of fairseq's `adam`, as fairseq reads them."""
 
@@ -136,16 +130,7 @@ class FairseqEmbeddingAdam(AdamOfEmbedding):
         super().step(*arguments, **options)
 
 
-@dataclass
-class AdamL2Config(FairseqAdamConfig):
-    """Options of `--optimizer adam_l2`: those of fairseq's `adam`."""
-
-    weight_decay: float = option(0.0, "L2 penalty: added to the gradient as this × weight")
-    memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
-    memory_efficient_bf16: bool = II("common.memory_efficient_bf16")
-
-
-@register("adam_l2", dataclass=AdamL2Config)
+@register("adam_l2", dataclass=FairseqAdamConfig)
 class FairseqAdamL2(AdamOptimizer):
     """`torch.optim.Adam`, whose weight decay is a part of the gradient, where that of fairseq's `adam` is decoupled.
 
@@ -155,10 +140,6 @@ class FairseqAdamL2(AdamOptimizer):
 
     optimizer_class = torch.optim.Adam
     supports_flat_params = True  # every number is updated by itself
-
-    def __init__(self, cfg: Any, params: Any) -> None:
-        refuse_memory_efficient_half_precision(cfg, self.name)
-        super().__init__(cfg, params)
 
 
 @dataclass
@@ -172,8 +153,6 @@ class NTASGDConfig(FairseqDataclass):
         "last N before it; 0: with the first update",
     )
     lr: List[float] = II("optimization.lr")
-    memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
-    memory_efficient_bf16: bool = II("common.memory_efficient_bf16")
 
 
 @register("nt_asgd", dataclass=NTASGDConfig)
@@ -182,11 +161,7 @@ class FairseqNTASGD(FairseqOptimizer):
 
     def __init__(self, cfg: Any, params: Any) -> None:
         super().__init__(cfg)
-        refuse_memory_efficient_half_precision(cfg, self.name)
-        try:
-            self._optimizer = NTASGD(params, **self.optimizer_config)
-        except ValueError as error:
-            fail(f"--optimizer {self.name}: {error}")
+        self._optimizer = NTASGD(params, **self.optimizer_config)
 
     @property
     def optimizer_config(self) -> dict[str, Any]:

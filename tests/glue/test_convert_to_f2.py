@@ -27,7 +27,7 @@ def convert(capsys, checkpoint, data, output, *options):
 def test_language_model(trained, lm_data, tmp_path, capsys):
     """It starts where the softmax stood, says so, and fairseq-train goes on from there."""
     output, found = tmp_path / "f2.pt", tmp_path / "f2.json"
-    softmax, _, fitted = convert(capsys, trained, lm_data, output, "--positions", 400, "--json", found)
+    softmax, _, fitted = convert(capsys, trained, lm_data, output, "--json", found)
     result = read_result(found)
     assert result["none: the ordinary softmax"]["kl"] == 0 <= result["fitted"]["kl"] < result["mean"]["kl"]
     assert fitted == pytest.approx(softmax, rel=0.05)
@@ -72,8 +72,6 @@ def test_convert_to_f2_refuses(trained, lm_data, tmp_path, capsys):
         ((trained, lm_data, "--f2-classes", 3), "no --f2-classes, since it finds their number"),
         ((trained, lm_data, *equal_token), "expected --f2-classes, the number of classes"),
         ((trained, lm_data, *equal_token, "--f2-classes", 999), "one per token at most"),
-        ((trained, lm_data, "--positions", 0), "expected at least 1"),
-        ((trained, lm_data, "--max-tokens", 2), "raise --max-tokens"),
         ((trained, lm_data, "--json", new), "--json: found the file of --output"),
         ((trained, without_valid), "found no valid.bin"),
     ):

@@ -39,7 +39,7 @@ def test_a_command_opens_each_checkpoint_once(lm_runs, lm_data, mt_data, tmp_pat
         ("neighbors", *paths, *data, "--words", "w1"),
         ("word-similarity", *paths, *data, "--datasets", tmp_path / "pairs"),
         ("average-checkpoints", *paths, *output),
-        ("convert-to-f2", paths[0], *data, *output, "--positions", 100),
+        ("convert-to-f2", paths[0], *data, *output),
         ("align-sim", *translators, "--data", mt_data, "--alignments", tmp_path / "links"),
     ):
         openings.clear()

@@ -6,9 +6,8 @@ from fairseq.optim.adam import Adam
 
 from agg_fairseq.data.binarized import count_tokens
 from agg_fairseq.optim import EmbeddingAdam, appearance_rates
-from tests.commands import one_line
 from tests.conftest import call
-from tests.small_trainings import F2_LM, FAMILIES, LM, MT, batches, small_trainer, trainer_for
+from tests.small_trainings import F2_LM, FAMILIES, LM, MT, batches, trainer_for
 
 COUPLED = ("--optimizer", "coupled_adam", "--adam-betas", "(0.9, 0.98)", "--weight-decay", 0.1)
 
@@ -82,13 +81,6 @@ def test_an_adaptive_softmax_is_refused_in_one_line(lm_data, tmp_path):
     assert status == 2
     assert "coupled_adam: found TransformerLanguageModel without a single output embedding" in error
     assert not list(tmp_path.glob("*.pt"))
-
-
-@pytest.mark.parametrize("name", ["adam_l2", "nt_asgd"])
-def test_half_precision_without_float32_copies_is_refused_in_one_line(lm_data, capsys, name):
-    options = ("--criterion", "mle", "--optimizer", name, "--memory-efficient-bf16")
-    error = one_line(capsys, small_trainer, lm_data, *options)
-    assert f"--optimizer {name}: found --memory-efficient-fp16 or -bf16" in error
 
 
 def test_adam_l2_is_the_adam_of_torch_with_the_options_of_fairseqs(lm_data):

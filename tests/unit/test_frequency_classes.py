@@ -5,7 +5,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agg_fairseq.f2 import equal_frequency, equal_token, mean_efficiency, mefmax
+from agg_fairseq.f2 import equal_frequency, equal_token, mefmax
 
 
 def efficiency(values):
@@ -43,7 +43,7 @@ def printed_algorithm(counts):
         found = efficiency_of(counts, sizes)
         if best_efficiency < found - 1e-12:
             best, best_efficiency = sizes, found
-    return best, best_efficiency
+    return best
 
 
 def zipf(size, scale=10_000):
@@ -57,9 +57,7 @@ def zipf(size, scale=10_000):
 @example([10, 10, 10, 1, 1, 1, 1, 1, 1])
 def test_mefmax_is_the_printed_algorithm(counts):
     classes = mefmax(torch.tensor(counts))
-    sizes, best = printed_algorithm(sorted(counts, reverse=True))
-    assert mean_efficiency(torch.tensor(counts), classes) == pytest.approx(best, abs=1e-12)
-    assert torch.bincount(classes).tolist() == sizes
+    assert torch.bincount(classes).tolist() == printed_algorithm(sorted(counts, reverse=True))
 
 
 @pytest.mark.parametrize("assign", [mefmax, lambda c: equal_frequency(c, 3), lambda c: equal_token(c, 4)])
