@@ -65,10 +65,7 @@ def last_checkpoints(folder: str | Path, last: int, by: str = "epoch") -> list[P
     pattern, form = NAMES[by]
     numbers = {path: int(match[1]) for path in Path(folder).glob("*.pt") if (match := pattern.fullmatch(path.name))}
     if len(numbers) < last:
-        raise UserError(
-            f"{folder}: found {len(numbers)} of the form {form}; expected {last}; ask for fewer, for --by "
-            f"{' or '.join(other for other in NAMES if other != by)}, or train without deleting them"
-        )
+        raise UserError(f"{folder}: found {len(numbers)} of the form {form}; expected {last}; try another --by")
     return sorted(numbers, key=lambda path: -numbers[path])[:last]
 
 
@@ -107,10 +104,7 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
             else:
                 for label, tensor in tensors.items():
                     if not torch.equal(tensor.double(), first[name].double()):
-                        raise UserError(
-                            f"{label}: found another {name} than in {first_label}; expected checkpoints of one run, "
-                            "since this is not a weight that can be averaged"
-                        )
+                        raise UserError(f"{label}: found another {name} than in {first_label}; {remedy}")
                 mean_of[memory] = first[name].clone()
         averaged[name] = mean_of[memory]
     return averaged

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..files import fingerprint
-from ..names import unique_names
 from .output_embedding import OutputEmbedding, check_finite
 from .transformers_model import is_pretrained
 
@@ -186,10 +185,7 @@ def checkpoint_file(path: str | Path) -> Path:
     """The checkpoint that a path stands for: of the folder of a run, the best one, or the last if there is no best."""
     path = Path(path)
     if is_pretrained(path):
-        raise UserError(
-            f"{path}: found a model of transformers; expected a checkpoint of fairseq-train; the commands isotropy, "
-            "neighbors, tokens, word-similarity and plot take both"
-        )
+        raise UserError(f"{path}: found a model of transformers; expected a checkpoint of fairseq-train")
     if not path.is_dir():
         return path
     file = next((path / name for name in (BEST, LAST) if (path / name).is_file()), None)
@@ -222,13 +218,6 @@ def checkpoints_of_run(folder: str | Path, *, opened: Sequence[Checkpoint] = ())
     return [by_updates[updates] for updates in sorted(by_updates)]
 
 
-def open_checkpoints(paths: Sequence[str | Path], names: Sequence[str] | None = None) -> dict[str, Checkpoint]:
-    """As `open_models`, of fairseq-train alone: checkpoints, or those of folders of runs, without training state."""
-    files = list(map(checkpoint_file, paths))
-    names = unique_names(files, names)
-    return {name: Checkpoint(file, training_state=False) for name, file in zip(names, files, strict=True)}
-
-
 def allow_namespaces() -> None:
     """Lets `torch.load(weights_only=True)` open checkpoints that hold an `argparse.Namespace`.
 
@@ -257,10 +246,7 @@ def _load(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         if "global" not in str(error).lower():
             raise UnreadableCheckpoint(unreadable) from error
-        raise UserError(
-            f"{path}: refused, since it holds objects whose loading can run code; expected a checkpoint of tensors "
-            "and plain values, as fairseq >= 0.12 writes; save it again with that version if you trust it"
-        ) from error
+        raise UserError(f"{path}: refused, since loading it can run code; save it again by fairseq >= 0.12") from error
     except Exception as error:  # a damaged pickle makes torch fail in as many ways as it has instructions
         raise UnreadableCheckpoint(unreadable) from error
     is_checkpoint = isinstance(state, dict) and all(isinstance(state.get(part), kind) for part, kind in PARTS.items())

@@ -109,11 +109,8 @@ class PretrainedModel:
         such matrix, or several, or one that is not of finite floating-point numbers.
         """
         if self.matrix is not None and self.matrix not in self._file_of:
-            near = difflib.get_close_matches(self.matrix, self._file_of, SHOWN) or list(self._file_of)[:SHOWN]
-            raise UserError(
-                f"--matrix: found no {self.matrix!r} in {self.path}; expected one of its {len(self._file_of):,} "
-                f"parameters, such as {', '.join(near)}"
-            )
+            near = ", ".join(difflib.get_close_matches(self.matrix, self._file_of, SHOWN) or [*self._file_of][:SHOWN])
+            raise UserError(f"--matrix: found no {self.matrix!r} in {self.path}; expected one such as {near}")
         name, tied = (self.matrix, None) if self.matrix is not None else self._find()
         saved = self.tensor(name)
         if saved.dim() != 2:
@@ -159,18 +156,12 @@ class PretrainedModel:
         if not outputs:
             if ties or (ties is None and has_output):
                 return name, True
-            raise UserError(
-                f"{self.path}: found no output layer, and no config.json that says that it is tied to {name}; choose "
-                f"--matrix {name} to measure the input embedding"
-            )
+            raise UserError(f"{self.path}: found no output layer, and none tied by config.json; choose --matrix {name}")
         if ties is False or not inputs:  # an input embedding with other rows, such as those of prompts, is another one
             return name, bool(ties) and not any(map(INPUTS.fullmatch, self._file_of))
         same = any(torch.equal(self.tensor(input_name), self.tensor(name)) for input_name in inputs)
         if ties and not same:
-            raise UserError(
-                f"{self.path}: found {name} and {inputs[0]}, which differ, but a config.json that says that they are "
-                "tied; choose one by --matrix NAME"
-            )
+            raise UserError(f"{self.path}: config.json ties {name} and {inputs[0]}, which differ; choose by --matrix")
         return name, same
 
     def _shape(self, name: str) -> tuple[int, ...]:
@@ -182,13 +173,11 @@ class PretrainedModel:
 
     def tensor(self, name: str) -> Tensor:
         """A parameter in the dtype of its file, mapped from it: pages are read when they are used."""
-        shape, path = self._shape(name), self._file_of[name]
+        self._shape(name)  # refuses a file that lacks it
+        path = self._file_of[name]
         tensor = self._open(path).get_tensor(name)
         if not tensor.is_floating_point() or tensor.element_size() == 1:
-            raise UserError(
-                f"{path}: found {name} of type {tensor.dtype} and shape {list(shape)}; expected floating-point numbers "
-                "that are not quantized"
-            )
+            raise UserError(f"{path}: found {name} of type {tensor.dtype}; expected numbers that are not quantized")
         return tensor
 
     def _open(self, path: Path) -> Any:
@@ -203,10 +192,7 @@ class PretrainedModel:
                     raise FileNotFoundError("no such file")
                 self._files[path] = safe_open(path, framework="pt")
             except (OSError, RuntimeError, SafetensorError) as error:  # RuntimeError: a file beyond all memory
-                raise UserError(
-                    f"{path}: unreadable ({first_line(error)}); expected a whole file of safetensors; download or save "
-                    "it again"
-                ) from error
+                raise UserError(f"{path}: unreadable ({first_line(error)}); expected whole safetensors") from error
         return self._files[path]
 
     def _read_index(self) -> dict[str, Path]:

@@ -20,8 +20,8 @@ that were written before torch 1.6. These are read completely, one at a time, an
 import argparse
 from pathlib import Path
 
+from ..checkpoints import Checkpoint
 from ..checkpoints.averaging import NAMES, average_checkpoints, last_checkpoints
-from ..checkpoints.fairseq_checkpoint import open_checkpoints
 from ..errors import UserError
 from ..files import check_writable
 from .outputs import add_output
@@ -46,5 +46,8 @@ def run(arguments: argparse.Namespace) -> None:
     elif len(paths) < 2:
         raise UserError(f"INPUT: found one checkpoint, {paths[0]}; expected at least two, or a folder and --last N")
     check_writable(arguments.output, *paths)
-    result = average_checkpoints(open_checkpoints(paths, list(map(str, paths))), arguments.output)
+    checkpoints = {str(path): Checkpoint(path, training_state=False) for path in paths}
+    if len(checkpoints) < len(paths):
+        raise UserError("INPUT: found a checkpoint twice; expected each once")
+    result = average_checkpoints(checkpoints, arguments.output)
     print(f"{result.table()}\n\n{arguments.output}: the mean of {len(paths)} checkpoints")

@@ -70,10 +70,7 @@ def _text(arguments: argparse.Namespace) -> BinarizedText | PlainText:
     options = select(arguments, "sample_break_mode", "context_window", "max_tokens")
     if arguments.text is not None:
         if arguments.data or arguments.cache_size or tuple(options.values()) != ("none", 0, None):
-            raise UserError(
-                "--data, --sample-break-mode, --context-window, --max-tokens, --cache-size: found one of them with "
-                "--text, which is scored block by block; leave it out"
-            )
+            raise UserError("--text: found it with --data, or with an option of how DATA is read; leave one out")
         return PlainText(arguments.text, arguments.train_text, arguments.tokens_per_sample)
     if arguments.data is None:
         raise UserError("--data: found none; expected the folder that the models were trained on, or --text FILE")

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints import Checkpoint, EmbeddingSource
-from ..checkpoints.fairseq_checkpoint import checkpoint_file
 from ..checkpoints.opening import open_models
 from ..data.subwords import FILES, TokenizerOptions
 from ..data.vocabulary import GROUP_MEANINGS
@@ -108,7 +107,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 def open_model(arguments: argparse.Namespace) -> Checkpoint:
     """The model of `add_model`, opened."""
-    return Checkpoint(checkpoint_file(arguments.model), training_state=False)
+    return Checkpoint(arguments.model, training_state=False)
 
 
 def tokenizer_options(arguments: argparse.Namespace) -> TokenizerOptions:

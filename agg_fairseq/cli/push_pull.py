@@ -16,7 +16,6 @@ embedding_adam, in float32, on one worker, and saved with the state of the optim
 import argparse
 
 from ..checkpoints import Checkpoint
-from ..checkpoints.fairseq_checkpoint import checkpoint_file
 from ..evaluation import push_pull
 from .options import add_inputs, add_options, files_by_name, select
 from .outputs import print_result
@@ -30,6 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    models = {name: Checkpoint(checkpoint_file(path)) for name, path in files_by_name(arguments, "folder").items()}
+    models = {name: Checkpoint(path) for name, path in files_by_name(arguments, "folder").items()}
     result = push_pull(models, **select(arguments, "data", "batches", "groups"))
     print_result(result, arguments.json, transposed=True)

@@ -135,10 +135,8 @@ def _codes(lines: list[bytes], split: ParallelSplit, first: int, path: str | Pat
     if len(beyond):
         line, (s, t) = pair[beyond[0]], positions[:, beyond[0]]
         source, target = lengths[:, line]
-        raise UserError(
-            f"{path}, line {first + line + 1}: found the link {s}-{t} in a pair of {source} source and {target} target "
-            f"tokens; expected positions from 0, without the eos, in {split.path} as fairseq-preprocess wrote it"
-        )
+        where = f"{path}, line {first + line + 1}"
+        raise UserError(f"{where}: found the link {s}-{t} in a pair of {source} source and {target} target tokens")
     starts = lengths.cumsum(1) - lengths  # where each sentence starts among the tokens of the block
     linked = [np.concatenate(side)[starts[i, pair] + positions[i]] for i, side in enumerate(sides)]
     return linked[0] * split.vocabularies[1] + linked[1]
@@ -206,10 +204,7 @@ def align_split(
     try:
         import eflomal
     except ImportError as error:
-        raise UserError(
-            f"align: eflomal is missing ({first_line(error)}); pip install '.[align]', or give alignments of "
-            "another aligner, such as fast_align, in Pharaoh format to align-sim"
-        ) from error
+        raise UserError(f"align: eflomal is missing ({first_line(error)}); pip install '.[align]'") from error
     split = load_parallel(data, training_pair(data, source_lang, target_lang))
     check_writable(output)
 
@@ -227,10 +222,7 @@ def align_split(
                 *texts, links_filename_fwd=str(forward), links_filename_rev=str(reverse), quiet=quiet
             )
         except (subprocess.CalledProcessError, OSError) as error:
-            raise UserError(
-                f"align: eflomal failed ({first_line(error)}); see what it said above, and whether there is room in "
-                f"{tempfile.gettempdir()}"
-            ) from error
+            raise UserError(f"align: eflomal failed ({first_line(error)}); see what it said above") from error
 
         def write(temporary: Path) -> None:
             with forward.open() as ahead, reverse.open() as back, temporary.open("w", encoding="utf-8") as file:

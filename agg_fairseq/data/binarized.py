@@ -98,23 +98,20 @@ def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Ten
     have a joined dictionary. A parallel split is named with its side, such as `train.en-de.de`.
     """
     path = Path(data) / split
-    tokens = _tokens(path, dictionary)
+    tokens = _tokens(path)
     counts = np.zeros(len(dictionary), dtype=np.int64)
     blocks = range(0, len(tokens), BLOCK_TOKENS)
     for start in tqdm(blocks, desc=f"counting {split}", unit="block", disable=None, leave=False):
         block = tokens[start : start + BLOCK_TOKENS]
         beyond = next((int(token) for token in (block.min(), block.max()) if not 0 <= token < len(counts)), None)
         if beyond is not None:
-            raise UserError(
-                f"{path}: found token {beyond}, but the dictionary has {len(counts)}; run fairseq-preprocess again"
-            )
+            raise UserError(f"{path}: found token {beyond}, beyond all {len(counts)}; run fairseq-preprocess again")
         counts += np.bincount(block, minlength=len(counts))
     return torch.from_numpy(counts)
 
 
-def _tokens(path: Path, dictionary: Any) -> np.ndarray:
-    """The tokens of a split, (T,), mapped from the file if fairseq-preprocess wrote it in its usual format."""
-    from fairseq.data import data_utils
+def _tokens(path: Path) -> np.ndarray:
+    """The tokens of a split, (T,), mapped from the file."""
     from fairseq.data.indexed_dataset import _code_to_dtype
 
     again, index, contents = "run fairseq-preprocess again", Path(f"{path}.idx"), Path(f"{path}.bin")
@@ -123,9 +120,8 @@ def _tokens(path: Path, dictionary: Any) -> np.ndarray:
     try:
         with open_file(index, "rb") as file:
             raw = file.read()
-        if not raw.startswith(MAGIC):  # --dataset-impl lazy or cached
-            items = data_utils.load_indexed_dataset(str(path), dictionary, dataset_impl="lazy")
-            return torch.cat([items[number] for number in range(len(items))]).numpy()
+        if not raw.startswith(MAGIC):
+            raise ValueError("another format than that of --dataset-impl mmap")
         zero, version, code, number = struct.unpack_from("<BQBQ", raw, len(MAGIC))
         if len(raw) != HEADER + 12 * number:
             raise ValueError(f"{len(raw)} bytes for {number} sentences")
@@ -137,8 +133,5 @@ def _tokens(path: Path, dictionary: Any) -> np.ndarray:
     # fairseq trusts the index: from a truncated file, or that of another split, it would silently read wrong tokens.
     matching = np.array_equal(begins, (np.cumsum(sizes) - sizes) * tokens.itemsize) and not (sizes < 0).any()
     if (zero, version) != (0, 1) or tokens.dtype.kind not in "iu" or not matching or len(tokens) != sizes.sum():
-        raise UserError(
-            f"{path}: found {len(tokens)} tokens of type {tokens.dtype} in the .bin, which is not what the .idx "
-            f"describes ({number} sentences, {sizes.sum()} tokens); {again}"
-        )
+        raise UserError(f"{path}: found {len(tokens)} tokens of type {tokens.dtype}, other than the .idx says; {again}")
     return tokens

@@ -73,10 +73,7 @@ class TokenizerVocabulary(Vocabulary):
         vocabulary = cls(path, tokenizer, unknown, rows, None, byte_level)
         beyond = [token for token, row in tokenizer.get_vocab(with_added_tokens=False).items() if row >= rows]
         if beyond:
-            raise UserError(
-                f"{path}: found {len(beyond):,} tokens beyond the {rows:,} rows of the embedding, such as "
-                f"{beyond[0]!r}; expected the tokenizer of the same model"
-            )
+            raise UserError(f"{path}: found {len(beyond):,} tokens beyond the {rows:,} rows; expected the model's file")
         return vocabulary
 
     def count(self, text: str | Path) -> Tensor:

@@ -47,9 +47,7 @@ class Vocabulary(ABC):
     def groups(self, grouping: str) -> FrequencyGroups:
         """Frequent, medium and rare tokens, by one of `GROUPINGS`."""
         if self.counts is None:
-            raise UserError(
-                "--train-text: found none; give --train-text FILE, to count tokens in for the frequency groups"
-            )
+            raise UserError("--train-text: found none; expected a text to count tokens in, for the frequency groups")
         of_counts = frequency_groups if grouping == "types" else relative_frequency_groups
         return of_counts(self.counts, excluded=self.never_targets)
 

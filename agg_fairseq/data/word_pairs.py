@@ -18,11 +18,11 @@ def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
     """The files of data sets, each once.
 
     Args:
-        asked: files; folders with some of MEN.txt, WS353.txt, RG65.txt and RW.txt; or these names without `.txt`, one
-            or several separated by commas, which are looked for in $AGG_DATA/word-similarity.
+        asked: files; folders with some of MEN.txt, WS353.txt, RG65.txt and RW.txt; or these names without `.txt`, which
+            are looked for in $AGG_DATA/word-similarity.
     """
     files: list[Path] = []
-    for part in (part for name in map(str, asked) for part in ([name] if os.path.exists(name) else name.split(","))):
+    for part in map(str, asked):
         if part in DATASETS:
             root = os.environ.get("AGG_DATA")
             path = Path(root or "$AGG_DATA") / "word-similarity" / f"{part}.txt"

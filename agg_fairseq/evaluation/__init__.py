@@ -1,6 +1,14 @@
 """The evaluations behind the commands, as functions: checkpoints, data and options in, a `Result` out.
 
-docs/evaluation.md has examples.
+docs/evaluation.md has examples, and `agg-fairseq COMMAND --help` explains each table. What several functions take:
+
+    models      by the names of their rows, as `open_models` returns them; all over one vocabulary
+    data        folder written by `fairseq-preprocess`, with the training split, in which tokens are counted
+    train_text  for models of transformers, a text in UTF-8, in which tokens are counted instead
+    groups      frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`
+    tokenizer   how words are split into tokens of the dictionary; models of transformers have one of their own
+    max_tokens  tokens per batch; None: 2048, or a block where that is longer
+    device      cpu, cuda, cuda:1, …; None: a GPU if there is one
 """
 
 from ..result import Result as Result

@@ -25,25 +25,17 @@ def align_sim(
 ) -> Result:
     """Measures whether embeddings of translation models are similar for words of the two languages that were aligned.
 
-    AlignSim (0 to 1) of a token is the cosine of two vectors over the joined vocabulary: how often it was aligned with
-    each other token, and the softmax of 10 × the cosines of its embedding with all embeddings. The result has the mean
-    over the tokens that were aligned at least once, for each frequency group and for all.
-
     Args:
-        models: translation models over one joined dictionary, by the names of their rows.
-        data: folder written by `fairseq-preprocess`, with the training split.
+        models: translation models over one joined dictionary.
+        data: with the training split; tokens are counted on its target side.
         alignments: word alignments of that split in Pharaoh format, a line `0-0 1-2 …` per sentence pair: positions,
             from 0, of a source and a target token for each link.
-        groups: frequent, medium and rare tokens of the target side by one of `data.vocabulary.GROUPINGS`.
 
     Returns:
-        Result: a row per model, with `align_sim` by group, None where no token of a group was aligned, and beside
-        it `path` and `matrix`; the row `orthogonal`, of embeddings that are all at right angles; and the row `labeled
-        tokens`, their number. Facts: `groups`, their sizes.
-
-    Raises:
-        UserError: the models have no joined dictionary; the name of a model is that of another row; an option is out of
-            its range; as `load_embedding_vocabulary`, `load_parallel` and `read_links`.
+        Result: a row per model, with `align_sim` by group (0 to 1), the mean of `metrics.align_sim` over the tokens
+        that were aligned, None where there are none, and beside it `path` and `matrix`; the row `orthogonal`, of
+        embeddings that are all at right angles; and the row `labeled tokens`, their number. Facts: `groups`, their
+        sizes.
 
     Reference: Yu et al. (2021), Eqs. 16 and 17, Table 3.
     """
@@ -52,10 +44,7 @@ def align_sim(
     members = vocabulary.groups(groups)
     if not vocabulary.joined or vocabulary.languages is None:
         found = "separate dictionaries" if vocabulary.languages else "a language model"
-        raise UserError(
-            f"{next(iter(models.values()))}: found {found}; AlignSim expects a translation model over a "
-            "dictionary that fairseq-preprocess --joined-dictionary made"
-        )
+        raise UserError(f"{data}: found {found}; AlignSim expects that of fairseq-preprocess --joined-dictionary")
     # The positions of the links are in the order of the files, which a model from Y to X may have been trained on too.
     source, target = vocabulary.languages
     if not (Path(data) / f"train.{source}-{target}.{target}.bin").is_file():

@@ -40,10 +40,6 @@ def bleu(logs: Mapping[str, str | Path], *, reference: str | Path | None = None,
         `metrics.Bleu`, such as `bleu_brevity_penalty`, None where a score is undefined, `sentences` and `path`. Facts:
         `reference`.
 
-    Raises:
-        UserError: a log or the reference cannot be read or lacks sentences; the logs are of different splits; the text
-            has sub-words; sacrebleu or sacremoses is missing.
-
     Reference: Vaswani et al. (2017); Post (2018).
     """
     if moses is not None and reference is None:
@@ -52,10 +48,8 @@ def bleu(logs: Mapping[str, str | Path], *, reference: str | Path | None = None,
     first, *others = translations.values()
     for log in others:
         if log.references != first.references:  # BLEU is compared only of the same sentences, in the same tokens
-            raise UserError(
-                f"{log.path}: found another reference T-{first_difference(log.references, first.references)} than in "
-                f"{first.path}; expected the same split, tokenized in the same way; score the two by themselves"
-            )
+            index = first_difference(log.references, first.references)
+            raise UserError(f"{log.path}: found another T-{index} than in {first.path}; expected the same text")
     references = None if reference is None else read_reference(reference, first)
     rows, settings = {}, {"sentences": len(first.references)}
     for name, log in tqdm(translations.items(), desc="scoring", unit="log", disable=None, leave=False):
@@ -77,10 +71,7 @@ def read_reference(path: str | Path, log: Translations) -> list[str]:
     """The lines of a plain text, as many as the log has sentences."""
     lines = [line.rstrip() for line in read_lines(path, "a sentence per line")]
     if len(lines) != len(log.references):
-        raise UserError(
-            f"{path}: found {len(lines)} lines; expected {len(log.references)}, one per sentence of {log.path}, unless "
-            "fairseq-generate dropped some: give it --required-batch-size-multiple 1"
-        )
+        raise UserError(f"{path}: found {len(lines)} lines; expected {len(log.references)}, as in {log.path}")
     if "" in lines:
         raise UserError(f"{path}: found nothing on line {lines.index('') + 1}; expected a sentence on each")
     return lines
@@ -89,17 +80,11 @@ def read_reference(path: str | Path, log: Translations) -> list[str]:
 def _score(log: Translations, references: Sequence[str] | None, moses: str | None) -> tuple[Bleu | None, Bleu | None]:
     """BLEU of the tokens, and sacreBLEU of the texts; None where fairseq-generate or the user gave no such text."""
     if log.decoded and references is None:
-        raise UserError(
-            f"{log.path}: found text that fairseq-generate has detokenized (D differs from H); expected --reference "
-            "for sacreBLEU, or, for tokenized BLEU, a log without --tokenizer and --bpe"
-        )
+        raise UserError(f"{log.path}: found detokenized text (D differs from H); expected --reference, for sacreBLEU")
     for lines in [log.texts] if log.decoded else [log.texts, log.references]:
         having = [line for line in lines if SUBWORD.search(line)]
         if len(having) > SUBWORD_SHARE * len(lines):
-            raise UserError(
-                f"{log.path}: found sub-words, {having[0][:40]!r}; expected words; pass --remove-bpe, or --remove-bpe "
-                "sentencepiece, to fairseq-generate"
-            )
+            raise UserError(f"{log.path}: found sub-words, {having[0][:40]!r}; run fairseq-generate --remove-bpe")
     texts = log.texts
     if moses is not None:
         try:

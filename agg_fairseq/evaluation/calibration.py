@@ -37,11 +37,8 @@ def calibrate(
 
     Args:
         model: a `transformer_lm` or `transformer`, with a log-unigram bias or without.
-        data: folder written by `fairseq-preprocess`, with the training split, which the groups are formed by.
         output: model to write, of a model with a log-unigram bias.
         split: the split to fit on; not the one that the model is compared on.
-        max_tokens: tokens per batch; None: 2048, or a block where that is longer.
-        device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
 
     Returns:
         Result: the rows `as it was` and `calibrated`, with `perplexity` and `expected_over_observed` of the split by

@@ -48,10 +48,7 @@ def read_translations(path: str | Path) -> Translations:
 
     sources, references, tokens, _ = lines.values()
     if not references or not tokens:
-        raise UserError(
-            f"{path}: found {len(references)} references (T-…) and {len(tokens)} hypotheses (H-…); expected the output "
-            "of fairseq-generate, without --quiet, on data that have a target side"
-        )
+        raise UserError(f"{path}: found {len(references)} T-… and {len(tokens)} H-… lines; expected fairseq-generate's")
     lines["S"] = sources or references  # some tasks print none
     ids = set().union(*lines.values())
     for kind, of_kind in lines.items():

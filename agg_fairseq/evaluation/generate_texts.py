@@ -44,7 +44,6 @@ def generate_texts(
 
     Args:
         model: a language model over the dictionary of `data`.
-        data: folder written by `fairseq-preprocess`.
         output: texts to write.
         split: split to continue.
         prefix_length: tokens that the model is given.
@@ -54,16 +53,10 @@ def generate_texts(
         seed: of the random numbers, 0 to 2⁶³ − 1.
         f2_decoding: how a factorized output layer goes from class to token; None: as the checkpoint says.
         batch_size: texts at a time; changes no text, except those of `sample-class`, which the model itself draws.
-        device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
 
     Returns:
         Result: a single row, named by `output`, with `texts`, `generated_tokens`, `unused_tokens`, those of the split
         that are in no block, and beside the measures the `path` of the checkpoint.
-
-    Raises:
-        UserError: the checkpoint is no language model over the dictionary of `data`, is diverged, or has too few
-            learned positions; the split is damaged or too short; an option is out of its range; or `output` cannot be
-            written, or is the checkpoint.
 
     Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
     """
@@ -80,10 +73,7 @@ def generate_texts(
         raise UserError(f"{model}: found a model of the task {task_name}; expected language_modeling")
     model.check_vocabulary(len(load_dictionary(data)), data)
     if f2_decoding and "f2_decoding" not in model.model_options:
-        raise UserError(
-            f"--f2-decoding: found a model with an ordinary softmax in {model}; expected one of a factorized "
-            "output layer, transformer_lm_f2…; leave the option out"
-        )
+        raise UserError(f"--f2-decoding: found an ordinary softmax in {model}; expected a factorized one")
     torch_device = find_device(device)
     overrides = {"sample_break_mode": "none", **({"f2_decoding": f2_decoding} if f2_decoding else {})}
     from ..models.from_checkpoint import build_model  # imports fairseq
@@ -94,10 +84,7 @@ def generate_texts(
     needed = prefix_length + length - 1 + adds_bos
     positions = decoding.learned_positions(network.decoder)
     if positions is not None and needed > positions:
-        raise UserError(
-            f"{model}: found a model with {positions} learned positions; expected at least {needed}, a prefix and "
-            "its continuation; lower --prefix-length or --length"
-        )
+        raise UserError(f"{model}: found {positions} positions, not {needed}; lower --prefix-length or --length")
     if topk is not None and topk > len(task.target_dictionary):
         raise UserError(f"--topk: expected 1 to {len(task.target_dictionary)} (the model's vocabulary), got {topk}")
     check_finite(model.path, dict(network.named_parameters()))
@@ -116,9 +103,7 @@ def generate_texts(
                 try:
                     continued = decoding.continuation(network, known.to(torch_device), length, **options)
                 except torch.cuda.OutOfMemoryError as error:
-                    raise UserError(
-                        f"--batch-size: found {len(batch)} texts too many for the GPU's memory; lower it"
-                    ) from error
+                    raise UserError(f"--batch-size: found {len(batch)}, too many for the GPU; lower it") from error
                 for texts in zip(prefixes.tolist(), continued.tolist(), references.tolist(), strict=True):
                     words = (" ".join(dictionary[token] for token in text) for text in texts)
                     line = dict(zip(("prefix", "continuation", "reference"), words, strict=True))
@@ -159,8 +144,5 @@ def _blocks(task: Any, data: str | Path, split: str, size: int, max_texts: int |
     except (ValueError, RuntimeError, AssertionError, OSError) as error:
         raise UserError(f"{data}/{split}: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
     if not cut:
-        raise UserError(
-            f"--split: found {tokens} tokens in {split!r}; expected at least {size}, a prefix and its reference; "
-            "lower --prefix-length or --length"
-        )
+        raise UserError(f"{split}: found {tokens} tokens; expected at least {size}; lower --prefix-length or --length")
     return torch.stack(cut), tokens

@@ -32,16 +32,11 @@ def group_shares(
         tokenizer: tokenizer.json of Hugging Face that encodes the text, or the folder that it is in.
         tokens_per_update: target tokens of an update, on all workers; None: without the two columns that need it.
         rare_fraction: of the last row, the share of the vocabulary that AGG treats as rare.
-        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Returns:
         Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`, `target_share` by
         split, with those of valid and test that are in the folder, and with `tokens_per_update` also
         `updates_per_occurrence` and `least_beta2`.
-
-    Raises:
-        UserError: `data` is a text and there is no tokenizer, or the reverse; a file is missing or damaged; an option
-            is out of its range.
 
     Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1.
     """

@@ -50,15 +50,10 @@ def load_embedding_vocabulary(
     pretrained = {name: model for name, model in models.items() if isinstance(model, PretrainedModel)}
     if checkpoints and pretrained:
         first, second = next(iter(checkpoints.values())), next(iter(pretrained.values()))
-        raise UserError(
-            f"{second}: found a model of transformers; expected a checkpoint of fairseq-train, as {first}, since all "
-            "must have one vocabulary"
-        )
+        raise UserError(f"{second}: found a model of transformers; expected one vocabulary, that of {first}")
     if pretrained:
         if data is not None:
-            raise UserError(
-                "--data: found it with a model of transformers; give --train-text FILE, in which its tokens are counted"
-            )
+            raise UserError("--data: found it with a model of transformers; give --train-text FILE instead")
         return _tokenizer_vocabulary(list(pretrained.values()), train_text)
     if train_text is not None:
         model = next(iter(checkpoints.values()))
@@ -74,10 +69,7 @@ def _tokenizer_vocabulary(models: Sequence[PretrainedModel], train_text: str | P
         rows, expected = (len(source.output_embedding.saved) for source in (model, first))
         tokens = TokenizerVocabulary.load(model.tokenizer_file, rows).tokens
         if tokens != TokenizerVocabulary.load(first.tokenizer_file, expected).tokens:
-            raise UserError(
-                f"{model}: found another vocabulary ({rows:,} rows) than in {first} ({expected:,} rows); measure them "
-                "one at a time"
-            )
+            raise UserError(f"{model}: found another vocabulary than in {first}; measure them one at a time")
     return TokenizerVocabulary.load(first.tokenizer_file, len(first.output_embedding.saved), train_text)
 
 
@@ -123,7 +115,5 @@ def find_device(name: str | None) -> torch.device:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UserError(
-            f"--device: found {name!r}, which this machine lacks; expected cpu, or cuda with a GPU"
-        ) from error
+        raise UserError(f"--device: found {name!r}, which this machine lacks; expected cpu or cuda") from error
     return device

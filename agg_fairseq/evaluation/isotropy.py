@@ -35,25 +35,13 @@ def isotropy(
     """Measures how evenly the output embeddings of models are distributed over all directions.
 
     All values are computed in float64 over all rows of the embedding W, including those of special tokens, which are in
-    no group. With frequencies, some are also measured for the rows of each group. `agg-fairseq isotropy --help`
-    explains the columns.
-
-    Args:
-        models: models of fairseq or of transformers, by the names of their rows.
-        data: folder written by `fairseq-preprocess`, with the training split, in which the frequencies are counted.
-        train_text: for models of transformers, a text in UTF-8, in which they are counted, instead of `data`. Without
-            either, what is measured by group is left out.
-        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+    no group. With `data` or `train_text`, some are also measured for the rows of each group.
 
     Returns:
         Result: a row per model, with the fields of `metrics.Geometry` by group as of `geometry_by_group`,
         `isotropy_both_signs`, `rare_frequent_cosine`, `singular_value` (those of the table), and beside the measures
         `path`, `matrix`, `rows` (V) and `singular_values` (D, largest first, divided by the largest). A number is None
         if it needs a group that is empty or not known. Facts: `groups`, their sizes or None.
-
-    Raises:
-        UserError: a model has no output embedding, or one of zeros; with `data` or `train_text`, as
-            `load_embedding_vocabulary`.
 
     Reference: Yu et al. (2022), Eq. 3, Tables 10 and 11; Gao et al. (2019), Fig. 2b; Rudman et al. (2022).
     """

@@ -42,14 +42,9 @@ def neighbors(
     that of the target side.
 
     Args:
-        models: models over one vocabulary, by their names.
-        data: folder written by `fairseq-preprocess`, with the training split; not for models of transformers.
-        train_text: for models of transformers, a text in UTF-8, in which their tokens are counted.
         words: words whose neighbors are shown; None: the three most frequent of the rare tokens of at least four
             letters that can be words.
         topk: neighbors of each word, 1 to V.
-        groups: which tokens are rare, by one of `data.vocabulary.GROUPINGS`.
-        tokenizer: how words are split into tokens of the dictionary; models of transformers have one of their own.
 
     Returns:
         Result: a row per word and model, with `neighbor`, the neighbors and their cosines as texts by rank; †
@@ -59,18 +54,12 @@ def neighbors(
 
     Raises:
         NoWord: no words are given and there is none to choose.
-        UserError: a word is not in the dictionary, or its embedding is zeros; `topk` is out of its range; as
-            `load_embedding_vocabulary` and `Vocabulary.word_tokenizer`.
 
     Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12.
     """
-    if topk < 1:
-        raise UserError(f"--topk: expected at least 1, got {topk}")
     vocabulary = load_embedding_vocabulary(models, data, train_text)
-    if topk > len(vocabulary.tokens):
-        raise UserError(
-            f"--topk: found {topk}; expected at most {len(vocabulary.tokens)}, the tokens of the vocabulary"
-        )
+    if not 1 <= topk <= len(vocabulary.tokens):
+        raise UserError(f"--topk: expected 1 to {len(vocabulary.tokens)}, the tokens of the vocabulary, got {topk}")
     word_tokenizer = vocabulary.word_tokenizer(tokenizer)
     if vocabulary.counts is None and not words:
         raise UserError("--words: found none, and no text to choose rare words by; give words, or --train-text FILE")
@@ -138,10 +127,8 @@ def _look_up(words: Sequence[str], word_tokenizer: WordTokenizer, vocabulary: Vo
         if word in special_tokens:
             raise UserError(f"--words: found {word!r}, no word but a special token; leave it out")
         if not tokens:
-            raise UserError(
-                f"--words: found {word!r}, in tokens {word_tokenizer.split(word)}, not all in the vocabulary; expected "
-                "a word of it, and for a model of fairseq-train the --bpe that its data was encoded with"
-            )
+            pieces = word_tokenizer.split(word)
+            raise UserError(f"--words: found {word!r}, in tokens {pieces}, not all in the vocabulary; check --bpe")
     return tokens_of
 
 
@@ -164,8 +151,5 @@ def _rare_words(
         if len(words) == CHOSEN:
             break
     if not words:
-        raise NoWord(
-            f"--words: found no rare token that is a word of {FEWEST_LETTERS} letters or more; name words, or the "
-            "--bpe that the data was encoded with"
-        )
+        raise NoWord(f"--words: found no rare word of {FEWEST_LETTERS} letters or more; name words, or --bpe")
     return words

@@ -28,16 +28,10 @@ def perplexity(
 ) -> Result:
     """Evaluates language models or translation models of fairseq, or language models of transformers, side by side.
 
-    Tokens are frequent, medium or rare by their frequency in the training text. docs/evaluation.md and `agg-fairseq
-    eval-lm --help` explain the columns.
-
     Args:
-        models: by the names of their rows.
         text: to score, a `BinarizedText` for models of fairseq or a `PlainText` for those of transformers.
         calibrate: text of the same kind, on which one offset per group is fitted for the calibrated columns; None:
             there are none.
-        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
-        device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
 
     Returns:
         Result: a row per model, with `perplexity`, `group_perplexity`, `within_perplexity`, `unique_predictions`,
@@ -46,10 +40,6 @@ def perplexity(
         (targets scored), `criterion` (the options that it was trained with), and `offsets` by group (nats). The row
         `human` has the distinct targets and the E/O of the training frequencies. Facts: `groups`, their sizes, and
         `targets`, those scored, by group.
-
-    Raises:
-        UserError: the models cannot read the text, or not in the same way; an option is out of its range; the offsets
-            cannot be fitted; a model is named `human`; the data is damaged.
 
     Reference: Yu et al. (2022), Tables 1–3.
     """

@@ -34,18 +34,13 @@ def push_pull(
     Beside it stands the ratio that `functional.push_to_pull` derives from β₂ and the mean N of the group.
 
     Args:
-        models: language models of fairseq by the names of their rows, opened with their training state, trained by
+        models: language models of fairseq, opened with their training state, trained by
             plain likelihood, with `adam` or `embedding_adam`, in float32, without --update-freq and on one worker.
-        data: folder written by `fairseq-preprocess`, with the training split.
         batches: number of batches; a forward and backward pass each, and two products more in the output layer.
-        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Returns:
         Result: a row per model; for each group `updates_per_occurrence` (N), `push_to_pull` by the formula (None where
         x is 1 or more) and `push_to_pull_measured`.
-
-    Raises:
-        UserError: a checkpoint has no second moments of its output embedding.
 
     Reference: none; a measure of our own (docs/which-cure.md).
     """
@@ -92,10 +87,7 @@ def _measured(
     own = len(saved["param_groups"]) > 1
     second = saved["state"].get(saved["param_groups"][-1]["params"][0] if own else place, {}).get("exp_avg_sq")
     if second is None or second.shape != layer.weight.shape:
-        raise UserError(
-            f"{checkpoint}: found no second moments of its output embedding; expected a checkpoint of --optimizer adam "
-            "or embedding_adam, in float32, that was saved with the state of the optimizer"
-        )
+        raise UserError(f"{checkpoint}: found no second moments; expected --optimizer adam or embedding_adam")
     beta2 = optimizer.get("embedding_beta2") or saved["param_groups"][-1]["betas"][1]
     forgotten = torch.full((len(counts), 1), 1 - beta2)
     if optimizer.get("embedding_memory") == "appearances":

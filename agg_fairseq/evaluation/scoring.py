@@ -64,16 +64,10 @@ class BinarizedText:
         if vocabulary.languages is None:
             self._length(models)
         elif options != (None, "none", 0, None):
-            raise UserError(
-                "--tokens-per-sample, --sample-break-mode, --context-window, --cache-size: found one of them with a "
-                "translation model, which scores pairs of sentences; leave it out"
-            )
+            raise UserError("--tokens-per-sample, …: found an option of blocks with a translation model; leave it out")
         streams = _carrying_state(models)
         if streams and self.context_window:
-            raise UserError(
-                f"--context-window: found {self.context_window} with {streams[0]}, which carries its state from block "
-                "to block; expected 0"
-            )
+            raise UserError(f"--context-window: expected 0 with {streams[0]}, got {self.context_window}")
         if self.cache is not None:
             try:
                 ContinuousCache(self.cache)
@@ -109,7 +103,6 @@ class BinarizedText:
         self, models: Mapping[str, Checkpoint], name: str, vocabulary: BinarizedVocabulary, device: torch.device
     ) -> Iterator[Chunk]:
         """The positions that fairseq-eval-lm counts, or the target side of the pairs of a translation model."""
-        from ..fairseq_glue.output_layer import factorized_layer
         from ..models.from_checkpoint import build_model
 
         checkpoint, overrides = models[name], {}
@@ -122,13 +115,6 @@ class BinarizedText:
             self._check_blocks(length, model.max_positions())
             task.args.tokens_per_sample = length - self.context_window
         cache = None if self.cache is None else ContinuousCache(self.cache)
-        if cache is not None and (
-            getattr(model.decoder, "adaptive_softmax", None) is not None or factorized_layer(model) is not None
-        ):
-            raise UserError(
-                f"--cache-size: found an adaptive or factorized softmax in {checkpoint}; expected one softmax over "
-                "all tokens"
-            )
         try:
             task.load_dataset(self.split)
         except (ValueError, RuntimeError, AssertionError, OSError) as error:
@@ -141,10 +127,7 @@ class BinarizedText:
             try:
                 yield from _log_probs(model, task, sample, cache)
             except torch.cuda.OutOfMemoryError as error:
-                raise UserError(
-                    f"--max-tokens: found {sample['ntokens']} tokens too many for the GPU's memory; lower it, or "
-                    "choose --device cpu"
-                ) from error
+                raise UserError(f"--max-tokens: found {sample['ntokens']}, too many for the GPU; lower it") from error
 
     def _length(self, models: Mapping[str, Checkpoint]) -> int:
         """Tokens of a block."""
@@ -154,10 +137,7 @@ class BinarizedText:
             return self.tokens_per_sample
         lengths = list(dict.fromkeys(model.task_options.get("tokens_per_sample") or 1024 for model in models.values()))
         if len(lengths) > 1:
-            raise UserError(
-                f"found models trained on {', '.join(map(str, lengths))} tokens per block; give --tokens-per-sample, "
-                "since perplexities over blocks of different lengths do not compare"
-            )
+            raise UserError(f"found models trained on {lengths} tokens per block; give --tokens-per-sample")
         return lengths[0]
 
     def _check_blocks(self, length: int, positions: int) -> None:
@@ -165,9 +145,7 @@ class BinarizedText:
         if length > positions:
             raise UserError(f"--tokens-per-sample: expected 1 to {positions} (the model's positions), got {length}")
         if not 0 <= self.context_window < length:
-            raise UserError(
-                f"--context-window: expected 0 to {length - 1} (below --tokens-per-sample), got {self.context_window}"
-            )
+            raise UserError(f"--context-window: expected 0 to {length - 1}, got {self.context_window}")
         if self.max_tokens is not None and not length <= self.max_tokens < 2**31:
             raise UserError(f"--max-tokens: expected {length} (--tokens-per-sample) to 2^31 - 1, got {self.max_tokens}")
         if self.sample_break_mode == "eos" and not hasattr(np, "compat"):
@@ -256,10 +234,7 @@ class PlainText:
 
             network = load_pretrained(AutoModelForCausalLM, model.path.parent, local_files_only=True, dtype="auto")
         except Exception as error:  # whatever transformers raises for a folder that is no such model
-            raise UserError(
-                f"{model}: transformers cannot load its model ({first_line(error)}); expected a causal language model, "
-                "and pip install '.[transformers]'"
-            ) from error
+            raise UserError(f"{model}: found no causal language model ({first_line(error)})") from error
         network.to(device).eval()
         blocks = [block for block in self._tokens(vocabulary).split(length) if len(block) > 1]
         for block in tqdm(blocks, desc=name, unit="block", disable=None, leave=False):
@@ -301,6 +276,8 @@ def _log_probs(model: Any, task: Any, sample: dict[str, Any], cache: ContinuousC
     """
     from fairseq import utils
 
+    from ..fairseq_glue.output_layer import factorized_layer
+
     device = next(model.parameters()).device
     sample = sample if device.type == "cpu" else utils.move_to_cuda(sample, device=device)
     target = sample["target"]  # B x T
@@ -316,8 +293,9 @@ def _log_probs(model: Any, task: Any, sample: dict[str, Any], cache: ContinuousC
     finally:
         if layer is not None:
             del decoder.output_layer  # so that the method of the class is found again
-    if cache is not None and not is_called:
-        raise UserError(f"--cache-size: found {type(model).__name__}, whose logits do not come from `output_layer`")
+    has_one_softmax = is_called and getattr(decoder, "adaptive_softmax", None) is None and not factorized_layer(model)
+    if cache is not None and not has_one_softmax:
+        raise UserError(f"--cache-size: found {type(model).__name__}; expected one softmax over all tokens")
     rows = max(1, CHUNK_ELEMENTS // len(task.target_dictionary))
     for chunk, targets in zip(features.split(rows), target.split(rows), strict=True):
         output = layer(chunk[None]) if is_called else chunk[None]  # 1 x n x V, or features for an adaptive softmax

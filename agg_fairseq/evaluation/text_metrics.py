@@ -39,17 +39,12 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     Args:
         texts: files of JSON Lines as `generate_texts` writes them, by the names of their rows; all with the same
             references in the same order.
-        data: folder written by `fairseq-preprocess`, with the training split, for the shares of frequent, medium, rare
-            and very rare tokens; None: no shares.
+        data: for the shares of frequent, medium, rare and very rare tokens; None: no shares.
 
     Returns:
         Result: a row per file, and the row `human`, with `kld` in nats, `ms_jaccard`, `self_bleu` and `distinct` by n =
         "1", "2", "3", `repetition`, `unique_tokens` and `token_share` by group, None where undefined; beside the
         measures `tokens`, their number, and `path`. Facts: `groups`, their sizes or None.
-
-    Raises:
-        UserError: a file cannot be read, has no text or a line of another form; the references differ; a file is named
-            `human`; as `load_dictionary` and `count_tokens`.
 
     Reference: Choi et al. (2020), Sec. 4.1.5, Tables 1 to 3; Yu et al. (2022), Tables 5 and 15.
     """
@@ -92,10 +87,7 @@ def _read_sides(paths: Mapping[str, str | Path]) -> tuple[dict[str, Texts], Text
     for name, others in by_file.items():
         if others != references:
             line = first_difference(others, references) + 1
-            raise UserError(
-                f"{paths[name]}: found another reference on line {line} than in {paths[first]}; generate all from one "
-                "split"
-            )
+            raise UserError(f"{paths[name]}: found another reference on line {line} than in {paths[first]}")
     return continuations, references
 
 
@@ -133,10 +125,7 @@ def read_texts(path: str | Path) -> list[dict[str, str]]:
         except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict) or not all(isinstance(record.get(field), str) for field in FIELDS):
-            raise UserError(
-                f"{path}, line {count}: found {line.strip()[:60]!r}; expected a JSON object with the strings "
-                f"{', '.join(FIELDS)}, as agg-fairseq generate-lm writes it"
-            )
+            raise UserError(f"{path}, line {count}: found {line.strip()[:60]!r}; expected JSON of {', '.join(FIELDS)}")
         records.append(record)
     if not records:
         raise UserError(f"{path}: found no text; expected a JSON object per line; run agg-fairseq generate-lm again")

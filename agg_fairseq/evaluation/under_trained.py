@@ -49,11 +49,7 @@ def under_trained(
     fewer than three are known, the value that 2% of the tokens do not exceed.
 
     Args:
-        models: checkpoints of fairseq-train, or models of transformers, of one vocabulary.
-        data: for checkpoints of fairseq-train, the folder written by `fairseq-preprocess`, with the training split.
-        train_text: for models of transformers, a text in UTF-8, in which their tokens are counted.
         unused: rows of tokens that are known to be unused; None: those that the vocabulary knows (`Vocabulary.unused`).
-        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
         tokenizer: that the data of checkpoints of fairseq-train was encoded with, so that tokens can be read.
 
     Returns:
@@ -62,9 +58,6 @@ def under_trained(
         `unused` (rows) and `tokens`, all of them, the worst first, each with `id`, `token`, `readable`, `norm` (of the
         input embedding), `distance` (None without known unused tokens), `count`, `group` (None where they are not
         known), `unused` and `below`. Facts: `groups`, their sizes or None.
-
-    Raises:
-        UserError: as `load_embedding_vocabulary`; a row of `unused` is not there.
 
     Reference: Land and Bartolo (2024).
     """

@@ -36,11 +36,8 @@ def word_similarity(
     whose embedding is all zeros, are left out.
 
     Args:
-        models: models over one vocabulary, by the names of their rows.
-        data: folder written by `fairseq-preprocess`, with the training split; not for models of transformers.
         datasets: files with a line `word<TAB>word<TAB>score` for each pair; folders of such files; and names, MEN,
             WS353, RG65, RW, which are looked for as NAME.txt in $AGG_DATA/word-similarity.
-        tokenizer: how words are split into tokens of the dictionary; models of transformers have one of their own.
         as_published: follow the released code of Yu et al. (2022), `eval_emb.py`: GPT-2's pieces of a word without the
             space before it, `<unk>` for tokens that the dictionary lacks, no lower case, and all pairs whose cosine is
             defined.
@@ -50,10 +47,6 @@ def word_similarity(
         or all cosines or scores are the same, `covered` by data set, and `path`; then the row `pairs`, how many are
         covered, as texts `4/7`: one row for all models, or one for each if they differ. Facts: `pairs`, the size
         of each data set.
-
-    Raises:
-        UserError: a data set is missing or damaged; scipy is missing; the name of a model is that of another row; as
-            `load_embedding_vocabulary` and `Vocabulary.word_tokenizer`.
 
     Reference: Yu et al. (2022), Table 6.
     """

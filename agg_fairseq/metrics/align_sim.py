@@ -38,11 +38,11 @@ class LinkCounts:
         return codes // vocabulary, codes % vocabulary, values
 
 
-def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = TEMPERATURE) -> Tensor:
+def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
     """AlignSim_i = cos(a(i), â(i)): whether the nearest words of word i are those that i was aligned with.
 
-    `â(i, j) = exp(τ·cos(w_i, w_j)) / Σ_k exp(τ·cos(w_i, w_k))` over all rows of W, row i included, and a(i) as of
-    `LinkCounts.labels`. Rows of zeros (padding) have no direction and are excluded, with their links.
+    `â(i, j) = exp(τ·cos(w_i, w_j)) / Σ_k exp(τ·cos(w_i, w_k))`, τ = 10, over all rows of W, row i included, and a(i) as
+    of `LinkCounts.labels`. Rows of zeros (padding) have no direction and are excluded, with their links.
 
     Computed in float64, a few rows of cosines at a time: O(V²·D) operations if all tokens were linked, and O(V·D + P)
     memory.
@@ -50,7 +50,6 @@ def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = TEMPERA
     Args:
         weight: W (V, D) embeddings.
         links: between tokens below V, one link or more.
-        temperature: τ > 0; the larger, the more the nearest neighbors of a word count.
 
     Returns:
         (V,) float64 in [0, 1]; NaN for a token that was never linked.
@@ -66,10 +65,7 @@ def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = TEMPERA
     chunks = links.tokens().split(max(1, BLOCK_COSINES // len(w)))
     for chunk in tqdm(chunks, desc="AlignSim", unit="chunk", disable=None, leave=False):
         cosines = directions[chunk] @ directions.t()  # C x V
-        cosines[torch.arange(len(chunk)), chunk] = 1
-        # Eq. 16 up to a factor, exp(τ·cos) / exp(τ): Eq. 17 does not depend on the scale of â(i), and no cosine exceeds
-        # that of the word with itself, 1. So nothing overflows, and the sum of a row is at least 1.
-        inferred = cosines.sub_(1).clamp_(max=0).mul_(temperature).exp_()
+        inferred = cosines.mul_(TEMPERATURE).exp_()  # Eq. 16 up to a factor, on which Eq. 17 does not depend
         inferred[:, is_zero] = 0
         start, end = torch.searchsorted(rows, torch.stack([chunk[0], chunk[-1] + 1]))  # all rows between have no entry
         labels = torch.zeros_like(inferred)
@@ -80,17 +76,17 @@ def align_sim(weight: Tensor, links: LinkCounts, *, temperature: float = TEMPERA
     return values.clamp(max=1)
 
 
-def orthogonal_align_sim(links: LinkCounts, vocabulary: int, *, temperature: float = TEMPERATURE) -> Tensor:
+def orthogonal_align_sim(links: LinkCounts, vocabulary: int) -> Tensor:
     """(V,) float64, `align_sim` of orthogonal embeddings, which carry no information: the baseline to compare with.
 
-    The links are between tokens below V = `vocabulary`, and τ > 0.
+    The links are between tokens below V = `vocabulary`.
 
     It is high for words that are the same in both languages, since these are mostly aligned with themselves, whatever
     the embeddings. In closed form, with O(P) operations apart from sorting:
     `(e^−τ·Σ_j a(i, j) + (1 − e^−τ)·a(i, i)) / (‖a(i)‖·√(1 + (V − 1)·e^−2τ))`.
     """
     rows, columns, counts = links.labels(vocabulary)
-    others = math.exp(-temperature)  # â of every other word, where the word itself has 1
+    others = math.exp(-TEMPERATURE)  # â of every other word, where the word itself has 1
     sums = torch.zeros(2, vocabulary, dtype=torch.float64)
     sums[0].index_add_(0, rows, torch.where(rows == columns, counts, counts * others))
     sums[1].index_add_(0, rows, counts.square())

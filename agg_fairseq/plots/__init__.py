@@ -2,10 +2,10 @@
 
 Pictures are drawn from checkpoints, from logs of fairseq-train, and from Results of `agg_fairseq.evaluation`.
 
-from agg_fairseq.checkpoints import open_checkpoints
+from agg_fairseq.checkpoints import open_models
 from agg_fairseq.plots import projection
 
-runs = open_checkpoints(["runs/mle/checkpoint_best.pt", "runs/agg/checkpoint_best.pt"])
+runs = open_models(["runs/mle/checkpoint_best.pt", "runs/agg/checkpoint_best.pt"])
 figure = projection(runs, "data-bin/wikitext-2")
 figure.savefig("projection.png")
 """

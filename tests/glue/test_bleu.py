@@ -30,11 +30,8 @@ def write_log(path, hypotheses=HYPOTHESES, references=REFERENCES, decode=str):
     ("line", "expected"),
     [
         ("a-b-c", "a ##AT##-##AT## b-c"),
-        ("aa-bb-cc", "aa ##AT##-##AT## bb ##AT##-##AT## cc"),
         ("a--b", "a ##AT##-##AT## -b"),
-        ("- a-", "- a-"),
         ("a -b", "a -b"),
-        ("----", "- ##AT##-##AT## --"),
         ("ä-ö", "ä ##AT##-##AT## ö"),
         ("x\u00a0-y", "x\u00a0 ##AT##-##AT## y"),
     ],
@@ -121,14 +118,14 @@ def test_sacrebleu_of_plain_and_tokenized_text(tmp_path, capsys, case):
 @pytest.mark.parametrize(
     ("hypotheses", "options", "words"),
     [
-        (["Ei@@ n Hund", "x", "y"], (), "found sub-words, 'Ei@@ n Hund'; expected words; pass --remove-bpe"),
-        (["▁Ein ▁Hu nd", "x", "y"], (), "--remove-bpe sentencepiece, to fairseq-generate"),
+        (["Ei@@ n Hund", "x", "y"], (), "found sub-words, 'Ei@@ n Hund'; run fairseq-generate --remove-bpe"),
+        (["▁Ein ▁Hu nd", "x", "y"], (), "found sub-words, '▁Ein ▁Hu nd'"),
         (None, ("--moses", "de"), "found no --reference"),
         (None, ("--reference", "none.de"), "none.de: unreadable (FileNotFoundError"),
-        (None, ("--reference", "short"), "found 2 lines; expected 3, one per sentence of"),
+        (None, ("--reference", "short"), "found 2 lines; expected 3, as in"),
         (None, ("--reference", "gap"), "found nothing on line 3"),
-        (None, ("other.log",), "other.log: found another reference T-2 than in a.log"),
-        (None, ("decoded.log",), "fairseq-generate has detokenized (D differs from H); expected --reference"),
+        (None, ("other.log",), "other.log: found another T-2 than in a.log"),
+        (None, ("decoded.log",), "detokenized text (D differs from H); expected --reference"),
     ],
 )
 def test_bleu_refuses_logs_and_references(tmp_path, monkeypatch, capsys, hypotheses, options, words):

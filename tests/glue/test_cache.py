@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agg_fairseq.checkpoints.fairseq_checkpoint import open_checkpoints
+from agg_fairseq.checkpoints import open_models
 from agg_fairseq.evaluation import Cache, Result, isotropy
 
 
@@ -80,12 +80,12 @@ def test_a_result_is_of_the_checkpoints_that_were_read(lm_runs, lm_data, tmp_pat
     path, cache = tmp_path / "run" / "checkpoint_last.pt", Cache(tmp_path / "stored")
     path.parent.mkdir()
     shutil.copy(lm_runs / "mle" / "checkpoint_last.pt", path)
-    before = open_checkpoints([path])
+    before = open_models([path])
     shutil.copy(lm_runs / "agg" / "checkpoint_last.pt", tmp_path / "new.pt")
     os.replace(tmp_path / "new.pt", path)
-    old, new = cache.result(isotropy, before), cache.result(isotropy, open_checkpoints([path]))
-    assert new.rows == isotropy(open_checkpoints([path])).rows != old.rows
-    runs = open_checkpoints([lm_runs / name / "checkpoint_last.pt" for name in ("mle", "agg")])
+    old, new = cache.result(isotropy, before), cache.result(isotropy, open_models([path]))
+    assert new.rows == isotropy(open_models([path])).rows != old.rows
+    runs = open_models([lm_runs / name / "checkpoint_last.pt" for name in ("mle", "agg")])
     assert list(cache.result(isotropy, runs, lm_data).rows) == ["mle", "agg"]
     assert list(cache.result(isotropy, dict(reversed(runs.items())), lm_data).rows) == ["agg", "mle"]
 

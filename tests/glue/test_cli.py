@@ -75,13 +75,7 @@ def test_bad_values_of_eval_lm(lm_data, good_checkpoint, tmp_path, capsys, monke
 def test_blocks_of_different_lengths_are_not_compared(lm_data, good_checkpoint, tmp_path, capsys):
     other = changed(good_checkpoint, tmp_path / "o.pt", lambda state: state["cfg"]["task"].update(tokens_per_sample=8))
     error = refused(capsys, "eval-lm", good_checkpoint, other, "--data", lm_data)
-    assert "trained on 16, 8 tokens per block" in error
-
-
-def test_eval_lm_refuses_a_damaged_split(lm_data, good_checkpoint, tmp_path, capsys):
-    data = shutil.copytree(lm_data, tmp_path / "bin")
-    (data / "test.bin").write_bytes(b"")
-    assert f"{data / 'test'}: " in refused(capsys, "eval-lm", good_checkpoint, "--data", data)
+    assert "trained on [16, 8] tokens per block" in error
 
 
 def test_mistakes_with_options(tmp_path, capsys):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from agg_fairseq import evaluation
-from agg_fairseq.checkpoints import open_checkpoints
+from agg_fairseq.checkpoints import open_models
 from agg_fairseq.cli.main import main
 from agg_fairseq.evaluation import BinarizedText
 from agg_fairseq.evaluation.cache import REVISION
@@ -62,7 +62,7 @@ def shape(value):
 
 def test_the_json_is_as_documented(lm_runs, lm_data, tmp_path):
     """tests/glue/json_schema.json has the names and types in the JSON of the evaluations, for these versions."""
-    run, text = open_checkpoints([lm_runs / "mle"]), BinarizedText(lm_data, "valid")
+    run, text = open_models([lm_runs / "mle"]), BinarizedText(lm_data, "valid")
     (tmp_path / "pairs.txt").write_text("w0\tw1\t3\nw2\tw3\t1\nw4\tw5\t2\n")
     (tmp_path / "log").write_text("".join(f"{part}\ta b c d\n" for part in ("S-0", "T-0", "H-0\t-1", "D-0\t-1")))
     generated = evaluation.generate_texts(run["mle"], lm_data, tmp_path / "t.jsonl", prefix_length=5, length=5)

@@ -39,4 +39,4 @@ def test_a_checkpoint_without_second_moments_is_refused(lm_runs, lm_data, tmp_pa
     state = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state
     torch.save({**state, "last_optimizer_state": None}, tmp_path / "bare.pt")
     error = refused(capsys, "push-pull", tmp_path / "bare.pt", "--data", lm_data)
-    assert "found no second moments of its output embedding" in error
+    assert "found no second moments; expected --optimizer adam" in error

@@ -114,8 +114,8 @@ def test_tokens_refuses(models, tmp_path, capsys):
         safetensors.save_file(tensors, tmp_path / name / "model.safetensors")
     for name, arguments, message in (
         ("tied", ["--unused", ROWS], f"--unused: found {ROWS}; expected rows from 0 to {ROWS - 1} of "),
-        ("bare", [], "choose --matrix model.embed_tokens.weight to measure the input embedding"),
-        ("smaller", [], "found 5 tokens beyond the 4 rows of the embedding"),
+        ("bare", [], "choose --matrix model.embed_tokens.weight"),
+        ("smaller", [], "found 5 tokens beyond the 4 rows; expected"),
         ("headless", ["--unused", 1], "found as input embedding: none of a known name among 2 parameters; expected"),
     ):
         assert message in refused(capsys, "tokens", tmp_path / name, *arguments)

@@ -56,8 +56,8 @@ def test_characters_of_texts_are_kept(tmp_path, text):
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (NOISE, "found 0 references (T-…) and 0 hypotheses (H-…); expected the output of fairseq-generate"),
-        (without("T"), "found 0 references (T-…) and 2 hypotheses"),
+        (NOISE, "found 0 T-… and 0 H-… lines; expected fairseq-generate's"),
+        (without("T"), "found 0 T-… and 2 H-… lines"),
         (without("D"), "found no D-0; expected 1: a truncated log"),
         (without("T-0"), "found no T-0"),
         (without("H-1"), "found no H-1"),

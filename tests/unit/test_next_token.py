@@ -47,13 +47,6 @@ def test_the_parts_of_the_perplexity(groups, predictions):
         assert whole == pytest.approx(of_groups * within, rel=1e-12)
 
 
-def test_float32_is_as_good(groups, predictions):
-    log_probs, target = predictions
-    exact, found = added(groups, predictions), added(groups, (log_probs.float(), target))
-    for measure in ("perplexity", "group_perplexity", "within_perplexity", "expected_over_observed"):
-        assert getattr(found, measure)() == pytest.approx(getattr(exact, measure)(), rel=1e-4)
-
-
 def test_counts_by_hand():
     """Three positions with the targets 0, 0 and 9 of ten tokens; the rare group is 8 and 9."""
     statistics = NextTokenStatistics(frequency_groups(torch.arange(10).flip(0)))

@@ -116,12 +116,12 @@ def test_which_matrix_is_measured(tensors, configuration, description, tmp_path)
 
 REFUSED = {
     "a base model": ({"embed_tokens.weight": HEAD}, {**LLAMA, "architectures": ["LlamaModel"]}, "no output layer"),
-    "tied or not": ({"wte.weight": HEAD}, None, "choose --matrix wte.weight to measure the input embedding"),
+    "tied or not": ({"wte.weight": HEAD}, None, "choose --matrix wte.weight"),
     "two outputs": ({"a.lm_head.weight": HEAD, "b.lm_head.weight": INPUT}, LLAMA, "a.lm_head.weight, b.lm_head.weight"),
     "another vocabulary": (UNTIED, {**LLAMA, "vocab_size": 99}, "of 99 rows, the vocab_size of its config.json: none"),
     "unknown names": ({"emb": HEAD}, LLAMA, "none of a known name among 1 parameters; expected one; choose it by"),
-    "a contradiction": (UNTIED, {**LLAMA, "tie_word_embeddings": True}, "which differ, but a config.json that says"),
-    "integers": ({"lm_head.weight": torch.ones(V, D, dtype=torch.int8)}, LLAMA, "of type torch.int8 and shape [12, 4]"),
+    "a contradiction": (UNTIED, {**LLAMA, "tie_word_embeddings": True}, "which differ; choose by --matrix"),
+    "integers": ({"lm_head.weight": torch.ones(V, D, dtype=torch.int8)}, LLAMA, "of type torch.int8"),
     "quantized": ({"lm_head.weight": HEAD.to(torch.float8_e4m3fn)}, LLAMA, "numbers that are not quantized"),
     "a diverged run": ({"lm_head.weight": HEAD / 0}, LLAMA, "an infinity or NaN in lm_head.weight"),
 }
@@ -151,7 +151,7 @@ def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
         assert torch.equal(model.output_embedding.weight, HEAD)
     (path / "3.safetensors").write_bytes((path / "3.safetensors").read_bytes()[:-1])
     said, _ = refusal(lambda: PretrainedModel(path).output_embedding)
-    assert said.startswith(str(path / "3.safetensors")) and "expected a whole file" in said
+    assert said.startswith(str(path / "3.safetensors")) and "expected whole safetensors" in said
     (path / "3.safetensors").unlink()
     assert "3.safetensors: unreadable (FileNotFoundError" in refusal(lambda: PretrainedModel(path).output_embedding)[0]
 
@@ -161,7 +161,7 @@ def test_what_is_no_file(tmp_path):
     for number, target in enumerate(("/dev/zero", tmp_path / "pipe", tmp_path / "missing")):
         path = tmp_path / f"{number}.safetensors"
         path.symlink_to(target)
-        assert "expected a whole file of safetensors" in refusal(PretrainedModel, path)[0]
+        assert "expected whole safetensors" in refusal(PretrainedModel, path)[0]
 
 
 def test_folders_that_are_no_model(tmp_path):
@@ -242,7 +242,7 @@ def test_other_vocabularies_and_options(tmp_path, text):
     second = folder(tmp_path / "second", tokenizer=word_tokenizer([*WORDS[:-1], "Oslo"]))
     models = open_models([first, second])
     assert isotropy(models).rows.keys() == {"first", "second"}  # which needs no tokens
-    assert "found another vocabulary (12 rows)" in refusal(lambda: isotropy(models, train_text=text))[0]
+    assert "found another vocabulary" in refusal(lambda: isotropy(models, train_text=text))[0]
     only = open_models([first])
     assert (
         "--bpe: found gpt2"
