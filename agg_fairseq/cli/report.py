@@ -15,6 +15,7 @@ beside it, and are computed again only if a checkpoint, the data or an option ha
 import argparse
 from dataclasses import fields
 
+from ..errors import UserError
 from ..report import ReportOptions, write_report
 from .options import GENERATION, TOKENIZER, add_inputs, add_options, files_by_name, select, tokenizer_options
 from .outputs import add_output
@@ -36,9 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     names = [field.name for field in fields(ReportOptions) if field.name != "tokenizer"]
     options = ReportOptions(tokenizer=tokenizer_options(arguments), **select(arguments, *names))
-    report = write_report(files_by_name(arguments, "name"), arguments.data, arguments.output, options)
-    print(f"{report.path}: {report.sections} sections, {report.path.stat().st_size / 2**20:.1f} MiB")
-    for title, reason in report.left_out.items():
+    left_out = write_report(files_by_name(arguments, "name"), arguments.data, arguments.output, options)
+    print(arguments.output)
+    for title, reason in left_out.items():
         print(f"not shown: {title}: {reason}")
-    if report.errors:
-        raise report.errors[0]
+    for reason in left_out.values():
+        if isinstance(reason, UserError):
+            raise reason

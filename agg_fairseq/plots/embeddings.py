@@ -1,4 +1,11 @@
-"""Pictures of the output embeddings of models."""
+"""Pictures of the embeddings of models.
+
+Parameters of these functions:
+    checkpoints: checkpoints of fairseq-train or models of transformers, by the names of their panels or curves.
+    data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
+    train_text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`.
+    groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +41,7 @@ def projection(
     show the middle 99% of the rows of each model along each axis.
 
     Args:
-        checkpoints: by the titles of their panels; language models or translation models over one dictionary, or models
-            of transformers.
-        data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
-        train_text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`.
-            Without either, all tokens have the same color.
-        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+        checkpoints: over one dictionary. Without `data` or `train_text`, all tokens have the same color.
 
     Raises:
         UserError: as `load_embedding_vocabulary`.
@@ -49,15 +51,9 @@ def projection(
     by_frequency = None
     if data is not None or train_text is not None:
         by_frequency = load_embedding_vocabulary(checkpoints, data, train_text).groups(groups)
-    projected = {  # V x 2 of each
-        name: metrics.principal_projection(checkpoint.output_embedding.weight)
-        for name, checkpoint in checkpoints.items()
-    }
-    ends = []  # 2 x 2 of each model: both ends of both axes
-    for points in projected.values():
-        outside = int(0.005 * len(points))
-        ends.append(points.sort(dim=0).values[[outside, -1 - outside]])
-    low, high = torch.stack([end[0] for end in ends]).amin(0), torch.stack([end[1] for end in ends]).amax(0)
+    projected = [metrics.principal_projection(model.output_embedding.weight) for model in checkpoints.values()]  # V x 2
+    low = torch.stack([points.sort(dim=0).values[int(0.005 * len(points))] for points in projected]).amin(0)
+    high = torch.stack([points.sort(dim=0).values[-1 - int(0.005 * len(points))] for points in projected]).amax(0)
     center, reach = (low + high) / 2, 0.6 * (high - low)  # of both axes, with a margin
     reach = reach.clamp(min=0.6 * reach.max().item()).masked_fill(reach.max() == 0, 1.0)  # no panel is a narrow strip
     shape = (reach[1] / reach[0]).item()
@@ -66,7 +62,7 @@ def projection(
         xlabel="first singular direction", ylabel="second singular direction",
     )  # fmt: skip
     members = {"tokens": slice(None)} if by_frequency is None else {name: by_frequency.members(name) for name in GROUPS}
-    for axis, (name, points) in zip(panels, projected.items(), strict=True):
+    for axis, name, points in zip(panels, checkpoints, projected, strict=True):
         style.scatter(axis, {group: points[rows].t().tolist() for group, rows in members.items()})
         axis.axhline(0, color="0.8", linewidth=0.8, zorder=0)
         axis.axvline(0, color="0.8", linewidth=0.8, zorder=0)
@@ -81,9 +77,6 @@ def singular_values(checkpoints: Mapping[str, EmbeddingSource]) -> style.Figure:
 
     A curve for each model; the slower it falls, the more isotropic are the embeddings. If there are several, a second
     panel has the ratio to the first model's.
-
-    Args:
-        checkpoints: by the names of their curves; checkpoints of fairseq-train or models of transformers.
 
     Raises:
         UserError: a model has no output embedding, or is damaged.
@@ -122,12 +115,8 @@ def similarity(
     by frequency group.
 
     Args:
-        checkpoints: by their names; language models or translation models over one dictionary, or models of
-            transformers with the same tokenizer.
-        data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
-        train_text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`.
+        checkpoints: over one dictionary.
         words: each a token, as dict.txt or tokenizer.json has it; for pieces that begin a word, without the mark.
-        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Raises:
         UserError: a word is no token of the dictionary; or as `projection`.
@@ -141,10 +130,7 @@ def similarity(
     starts = word_starts(vocabulary.tokens)
     words = [token_of_word(word, row_of, starts) for word in words]
     if missing := [word for word in words if word not in row_of]:
-        raise UserError(
-            f"--words: found no token {missing[0]!r} in the dictionary; expected a token as dict.txt or tokenizer.json "
-            "has it"
-        )
+        raise UserError(f"--words: found no token {missing[0]!r}; expected one as dict.txt or tokenizer.json has it")
     figure, axes = style.new_figure(len(words), len(checkpoints), width=3.8, height=3.0, sharex=True, sharey=True)
     for panels, word in zip(axes, words, strict=True):
         token = row_of[word]
@@ -152,12 +138,13 @@ def similarity(
         for axis, (name, checkpoint) in zip(panels, checkpoints.items(), strict=True):
             weight = checkpoint.output_embedding.weight  # V x D
             cosines = torch.nn.functional.cosine_similarity(weight, weight[token][None], dim=1)  # V
-            others = {group: members.members(group) for group in GROUPS}
-            others = {group: rows[rows != token] for group, rows in others.items()}
-            style.scatter(axis, {group: (rank[r].tolist(), cosines[r].tolist()) for group, r in others.items()})
-            style.finish(axis, title=f"{word}, {name}")
-    for axis in axes[-1]:
-        axis.set_xlabel("frequency rank")
+            points = {}
+            for group in GROUPS:
+                rows = members.members(group)
+                rows = rows[rows != token]
+                points[group] = (rank[rows].tolist(), cosines[rows].tolist())
+            style.scatter(axis, points)
+            style.finish(axis, title=f"{word}, {name}", xlabel="frequency rank" if word == words[-1] else "")
     return style.finish_figure(figure)
 
 
@@ -176,12 +163,7 @@ def under_trained(
     embedding. Panels of the same indicator have the same intervals. The vertical line is the threshold.
 
     Args:
-        checkpoints: by the titles of their panels; checkpoints of fairseq-train, or models of transformers.
-        data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
-        train_text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`.
-            Without either, all tokens have the same color.
         unused: rows of tokens that are known to be unused; None: those that the vocabulary knows.
-        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Raises:
         UserError: as `evaluation.under_trained`.
@@ -189,7 +171,7 @@ def under_trained(
     Reference: Land and Bartolo (2024), Fig. 1.
     """
     result = evaluate(checkpoints, data, train_text=train_text, unused=unused, groups=groups)
-    names = ("tokens",) if result.facts["groups"] is None else GROUPS
+    names = (*(GROUPS if result.facts["groups"] else ("tokens",)), "known to be unused")
     figure, panels = style.new_panels(len(result.rows), width=4.2, xlabel="indicator", ylabel="% of the tokens")
     ends: dict[str, float] = {}  # by indicator
     for row in result.rows.values():
@@ -198,7 +180,7 @@ def under_trained(
     for axis, (model, row) in zip(panels, result.rows.items(), strict=True):
         indicator = row["indicator"]
         end = ends[indicator]
-        by_group: dict[str, list[float]] = {name: [] for name in (*names, "known to be unused")}
+        by_group: dict[str, list[float]] = {name: [] for name in names}
         for token in row["tokens"]:
             name = "known to be unused" if token["unused"] else token["group"] or "tokens"
             if name in by_group:  # a special token is in no group

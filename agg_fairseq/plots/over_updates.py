@@ -1,4 +1,12 @@
-"""Pictures of the course of trainings, from the checkpoints and the logs of runs."""
+"""Pictures of the course of trainings.
+
+Parameters of these functions:
+    runs: two or more checkpoints of each run, as `checkpoints_of_run` opens them, by the names of the runs.
+    data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
+    groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+    logs: what `fairseq-train --log-format json --log-file FILE` wrote, by the names of the curves.
+    order: names of all runs of a page, so that each has the same color in all pictures.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +26,6 @@ from ..metrics.groups import GROUPS
 from . import style
 
 Runs = Mapping[str, Sequence[Checkpoint]]
-"""The checkpoints of runs in the order of their updates, by the names of the runs."""
 
 
 def isotropy_over_updates(
@@ -27,12 +34,6 @@ def isotropy_over_updates(
     """Draws the isotropy of frequent and of rare embeddings, and the mean cosine between the two, over the updates.
 
     A panel for each of the three, with a curve for each run. There is a gap where a group is empty.
-
-    Args:
-        runs: two or more checkpoints of each run, as `checkpoints_of_run` opens them.
-        data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
-        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
-        order: names of all runs of a page, so that each has the same color in all pictures.
 
     Raises:
         UserError: a run has fewer than two checkpoints; a checkpoint is not over the dictionary of `data`, or damaged.
@@ -46,10 +47,11 @@ def isotropy_over_updates(
         isotropies = [metrics.isotropy(weight) if len(weight) else math.nan for weight in both]
         curves[name].append([*isotropies, metrics.mean_cosine_between(*both)])
     figure, axes = style.new_figure(columns=len(titles), width=4.0, sharex=True)
-    for name, index in style.indices(runs, order).items():
-        updates = [checkpoint.updates for checkpoint in runs[name]]
+    order = list(order or runs)
+    for name, checkpoints in runs.items():
+        updates = [checkpoint.updates for checkpoint in checkpoints]
         for axis, curve in zip(axes[0], zip(*curves[name], strict=True), strict=True):
-            style.line(axis, index, updates, curve, name, marked=True)
+            style.line(axis, order.index(name), updates, curve, name, marked=True)
     for axis, title in zip(axes[0], titles, strict=True):
         style.finish(axis, title=title, xlabel="updates")
     return style.finish_figure(figure)
@@ -59,11 +61,6 @@ def inner_products_over_updates(runs: Runs, data: str | Path, *, groups: str = "
     """Draws the mean inner product between two embeddings of the same frequency group over the updates.
 
     A panel for each run, all on the same scale, with a curve for each group of two tokens or more.
-
-    Args:
-        runs: two or more checkpoints of each run, as `checkpoints_of_run` opens them.
-        data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
-        groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
 
     Raises:
         UserError: as `isotropy_over_updates`.
@@ -87,11 +84,8 @@ def _embeddings_by_group(runs: Runs, data: str | Path, groups: str) -> Iterator[
     """For each checkpoint of each run the name of the run, and the embeddings (tokens, D) of each group."""
     for name, checkpoints in runs.items():
         if len(checkpoints) < 2:
-            folder = checkpoints[0].path.parent if checkpoints else name
-            raise UserError(
-                f"{folder}: found the checkpoints of {len(checkpoints)} update; expected two or more; train with "
-                "--save-interval-updates N --keep-interval-updates -1"
-            )
+            found = f"found the checkpoints of {len(checkpoints)} update; expected two or more"
+            raise UserError(f"{name}: {found}; train with --save-interval-updates N --keep-interval-updates -1")
     vocabulary = load_vocabulary({name: checkpoints[0] for name, checkpoints in runs.items()}, data)
     members = {group: vocabulary.groups(groups).members(group) for group in GROUPS}
     for name, checkpoints in runs.items():
@@ -105,23 +99,19 @@ def rare_tokens(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()) ->
 
     A curve for each log. The right axis has their share of the vocabulary, if it is the same for all logs.
 
-    Args:
-        logs: what `fairseq-train --criterion agg --log-format json --log-file FILE` wrote, by the names of the curves.
-        order: names of all runs of a page, so that each has the same color in all pictures.
-
     Raises:
-        UserError: a log cannot be read, or has no sizes of the rare group.
+        UserError: a log cannot be read, or has no sizes of the rare group, which `--criterion agg` logs.
 
     Reference: Yu et al. (2022), Fig. 4.
     """
     figure, ((axis,),) = style.new_figure()
-    vocabularies = []
-    for name, index in style.indices(logs, order).items():
-        entries = [entry for entry in read_log(logs[name]) if "rare_tokens" in entry]
+    vocabularies, order = [], list(order or logs)
+    for name, log in logs.items():
+        entries = [entry for entry in read_log(log) if "rare_tokens" in entry]
         if not entries:
-            raise UserError(f"{logs[name]}: found no rare_tokens in it; expected the log of a run with --criterion agg")
+            raise UserError(f"{log}: found no rare_tokens in it; expected the log of a run with --criterion agg")
         updates, sizes = ([entry[key] for entry in entries] for key in ("num_updates", "rare_tokens"))
-        style.line(axis, index, updates, sizes, name)
+        style.line(axis, order.index(name), updates, sizes, name)
         largest = max(entries, key=lambda entry: entry["rare_tokens"])  # of which the rounded share is most precise
         share = largest.get("rare_share", 0)
         vocabularies.append(largest["rare_tokens"] / share if share > 0 else math.nan)
@@ -140,10 +130,6 @@ def learning_curves(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()
     A panel for each of the two, with a curve for each log. If there are several, a third panel has the difference to
     the first in the validation perplexity, at the updates at which both were validated.
 
-    Args:
-        logs: what `fairseq-train --log-format json --log-file FILE` wrote, by the names of the curves.
-        order: names of all runs of a page, so that each has the same color in all pictures.
-
     Raises:
         UserError: a log cannot be read, or has no perplexities of the training or of the split.
     """
@@ -156,19 +142,16 @@ def learning_curves(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()
                 raise UserError(f"{log}: found no ppl in its {tag!r} lines; expected a log of fairseq-train")
             panels[title][name] = perplexities
     (first, base), *others = panels["valid"].items()
-    differences = {
-        name: {  # a log may have a perplexity of 0, which nothing can be compared with
-            update: 100 * (value / base[update] - 1) for update, value in of_one.items() if base.get(update)
-        }
-        for name, of_one in others
-    }
+    differences = {}
+    for name, ppl in others:  # a log may have a perplexity of 0, which nothing can be compared with
+        differences[name] = {update: 100 * (ppl[update] / base[update] - 1) for update in ppl if base.get(update)}
     if any(differences.values()):
         panels[f"valid, against {first}"] = differences
-    indices = style.indices(logs, order)
+    order = list(order or logs)
     figure, axes = style.new_figure(columns=len(panels), width=4.4)
     for axis, (title, of_panel) in zip(axes[0], panels.items(), strict=True):
         for name, points in of_panel.items():
-            style.line(axis, indices[name], list(points), list(points.values()), name, marked=title != "training")
+            style.line(axis, order.index(name), list(points), list(points.values()), name, marked=title != "training")
         look = {"ylabel": "perplexity", "yscale": "log"}
         if of_panel is differences:
             axis.axhline(0, color=style.REFERENCE, linewidth=0.8)

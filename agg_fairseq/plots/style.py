@@ -1,18 +1,15 @@
 """The common look of the pictures.
 
 Runs differ both in color and in marker, dash or hatch, and groups are on a ramp from dark to light, so that every
-picture can be read in gray, and no group looks like a run. Names and tokens are written as they are and never taken for
-mathematical markup: a `$` is a dollar sign, and a name that begins with an underscore is shown in the legend.
-
-Figures are made without `matplotlib.pyplot`: they need no screen, and neither change the backend of a notebook nor have
-to be closed.
+picture can be read in gray. Names are never taken for mathematical markup. Figures are made without `pyplot`: they need
+no screen, do not change the backend of a notebook, and need not be closed.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -42,10 +39,7 @@ MAX_POINTS = 2000  # number of points of a group that are drawn at most
 def new_figure(
     rows: int = 1, columns: int = 1, *, width: float = 5.0, height: float = 3.6, **options: Any
 ) -> tuple[Figure, np.ndarray]:
-    """An empty figure and its axes (rows, columns).
-
-    Width and height are those of a panel, in inches; the options are those of `Figure.subplots`, such as `sharex`.
-    """
+    """An empty figure and its axes (rows, columns), each of this width and height in inches."""
     try:
         from matplotlib import figure as figures
         from matplotlib.backends import backend_agg
@@ -72,14 +66,8 @@ def new_panels(
     return figure, list(grid.flat[:count])
 
 
-def in_lines(name: str) -> str:
-    """Breaks a name into lines of at most 28 characters."""
+def _in_lines(name: str) -> str:
     return "\n".join(textwrap.wrap(name.strip(), NAME_LENGTH))
-
-
-def indices(names: Iterable[str], order: Sequence[str] = ()) -> dict[str, int]:
-    """The number of each run, which chooses its color, dash and marker: its index in `order`, or else among `names`."""
-    return {name: order.index(name) if name in order else index for index, name in enumerate(names)}
 
 
 def line(
@@ -92,14 +80,11 @@ def line(
     marked: bool = False,
     colors: Sequence[str] = COLORS,
 ) -> None:
-    """Draws a curve; NaN is a gap, and a curve of nothing but NaN is left out.
+    """Draws the curve of run or group `index`, with a marker on each point if it is `marked`, otherwise on some.
 
-    Args:
-        index: number of the run or group, which chooses color, dash and marker.
-        marked: with a marker on each point, for curves of few points; otherwise only on some.
-        colors: `COLORS` for runs, `RAMP` for groups.
+    NaN is a gap, and a curve of nothing but NaN is left out.
     """
-    if all(math.isnan(value) for value in y):
+    if all(map(math.isnan, y)):
         return
     axis.plot(
         x, y, label=_legend_label(label), color=colors[index % len(colors)], linestyle=DASHES[index % len(DASHES)],
@@ -108,10 +93,7 @@ def line(
 
 
 def level(axis: Axes, index: int | None, y: float, label: str) -> None:
-    """Draws a horizontal line, unless `y` is NaN.
-
-    `index` is its number among the lines that a curve of number 0 is compared with, or None for the reference.
-    """
+    """Draws a horizontal line, unless `y` is NaN: number `index` beside curve 0, or the reference where it is None."""
     if not math.isnan(y):
         style = {"color": REFERENCE}
         if index is not None:
@@ -151,12 +133,9 @@ def _legend_label(label: str) -> str:
 
 
 def finish(axis: Axes, *, title: str = "", grid: bool = True, **properties: Any) -> None:
-    """Completes a panel when everything is drawn; a panel in which nothing was drawn says "not defined".
-
-    The properties are those of the panel, such as `xlabel` and `yscale`.
-    """
+    """Completes a panel when everything is drawn, with properties such as `yscale`; an empty one is "not defined"."""
     axis.set(**properties)
-    axis.set_title(in_lines(title), parse_math=False)
+    axis.set_title(_in_lines(title), parse_math=False)
     for direction in (axis.xaxis, axis.yaxis):
         if direction.get_scale() == "log":
             _label_logarithms(direction)
@@ -197,7 +176,7 @@ def finish_figure(figure: Figure) -> Figure:
         columns = -(-len(handles) // rows)
         legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, markerscale=2)
         for text, handle in zip(legend.get_texts(), handles, strict=True):
-            text.set_text(in_lines(handle.get_label()))
+            text.set_text(_in_lines(handle.get_label()))
             text.set_parse_math(False)
         box = legend.get_window_extent(figure.canvas.get_renderer())
         if columns == 1 or box.width <= figure.bbox.width:

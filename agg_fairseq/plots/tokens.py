@@ -32,16 +32,14 @@ def frequencies(folders: Mapping[str, str | Path]) -> style.Figure:
             continue
         splits = sorted(path.name.removesuffix(".bin") for path in folder.glob("train.*-*.*.bin"))
         if not splits:
-            raise UserError(
-                f"{folder}: found neither dict.txt nor train.*-*.*.bin; expected a folder of fairseq-preprocess"
-            )
+            raise UserError(f"{folder}: found neither dict.txt nor train.*-*.*.bin, which fairseq-preprocess writes")
         for split in splits:
             language = split.rsplit(".", 1)[1]
             dictionary = load_dictionary(folder, f"dict.{language}.txt")
             counts.append((f"{name} {language}", count_tokens(folder, dictionary, split)))
-    figure, axes = style.new_figure()
+    figure, ((axis,),) = style.new_figure()
     for index, (name, of_tokens) in enumerate(counts):
         seen = of_tokens[of_tokens > 0].sort(descending=True).values.tolist()
-        style.line(axes[0][0], index, range(1, len(seen) + 1), seen, name)
-    style.finish(axes[0][0], xlabel="rank", ylabel="occurrences", xscale="log", yscale="log")
+        style.line(axis, index, range(1, len(seen) + 1), seen, name)
+    style.finish(axis, xlabel="rank", ylabel="occurrences", xscale="log", yscale="log")
     return style.finish_figure(figure)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
@@ -24,40 +23,31 @@ from .page import Section, Table, Term, load_template
 from .runs import open_runs
 from .sections import SECTIONS, NotShown, ReportInputs, ReportOptions
 
-
-@dataclass(frozen=True)
-class WrittenReport:
-    """What is on a page that was written."""
-
-    path: Path
-    sections: int  # their number, that with the reasons included
-    left_out: Mapping[str, str]  # the reasons why sections are not on the page, by their titles
-    errors: list[UserError]  # those among the reasons that are errors, in the order of the sections
+DEFAULTS = ReportOptions()
 
 
 def write_report(
-    runs: Mapping[str, str | Path],
-    data: str | Path,
-    output: str | Path,
-    options: ReportOptions | None = None,
-) -> WrittenReport:
+    runs: Mapping[str, str | Path], data: str | Path, output: str | Path, options: ReportOptions = DEFAULTS
+) -> dict[str, NotShown | UserError]:
     """Compares runs of fairseq-train on one page: settings, learning curves, measures, pictures, samples of text.
 
-    What cannot be shown is listed at the end, with the reason. Results and generated texts are stored in the folder
-    `OUTPUT-files`, and are computed again only if a checkpoint, the data or an option has changed.
+    Results and generated texts are stored in the folder `OUTPUT-files`, and are computed again only if a checkpoint,
+    the data or an option has changed.
 
     Args:
         runs: folders of runs, all of the same task, by the names that the page shows.
         data: folder written by `fairseq-preprocess` that the runs were trained on.
         output: page to write, .html.
-        options: what is shown; None: the defaults of `ReportOptions`.
+
+    Returns:
+        By the titles of the sections that are not on the page the reasons, which it lists at the end.
 
     Raises:
         UserError: `output` cannot be written; a run or the data is not there; the runs are of different tasks; there
             is another number of translations than of runs; there is no run of the baseline's name; or Jinja2 is not
             installed.
     """
-    options, data, output = options or ReportOptions(), Path(data), Path(output)
+    data, output = Path(data), Path(output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--output: found {output.name!r}; expected a name ending in .html")
     if not data.is_dir():
@@ -72,18 +62,15 @@ def write_report(
     inputs = ReportInputs(opened, data, options, cache, Comparison.of_runs(opened, options.baseline))
 
     sections: list[Section] = []
-    left_out: dict[str, str] = {}
-    errors: list[UserError] = []
+    left_out: dict[str, NotShown | UserError] = {}
     for anchor, (title, make) in tqdm(SECTIONS.items(), desc="report", unit="section", disable=None, leave=False):
         try:
             sections.append(Section(anchor, title, make(inputs)))
-        except NotShown as reason:
-            left_out[title] = str(reason)
-        except UserError as error:  # the other sections are worth having
-            left_out[title] = f"error: {error}"
-            errors.append(error)
+        except (NotShown, UserError) as reason:  # the other sections are worth having
+            left_out[title] = reason
     if left_out:
-        sections.append(Section("not-shown", "Not in this report", [Table(["", "reason"], list(left_out.items()))]))
+        reasons = [(title, f"{'error: ' * isinstance(why, UserError)}{why}") for title, why in left_out.items()]
+        sections.append(Section("not-shown", "Not in this report", [Table(["", "reason"], reasons)]))
     rows = [row for section in sections for block in section.blocks if isinstance(block, Table) for row in block.rows]
     names = list(inputs.comparison.models)
     html = template.render(
@@ -94,4 +81,4 @@ def write_report(
         f"split: {options.split}",
     )
     atomic_write(output, lambda temporary: temporary.write_text(html, "utf-8", "backslashreplace"))
-    return WrittenReport(output, len(sections), left_out, errors)
+    return left_out

@@ -36,45 +36,25 @@ MAX_SAMPLES = 3  # the number of texts that are shown side by side
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What a report shows beside the runs themselves. The defaults are those of the evaluations.
+    """What a report shows beside the runs themselves: options of the evaluations, with their defaults."""
 
-    Args:
-        split: split to evaluate and to continue.
-        groups: frequency groups by one of `data.vocabulary.GROUPINGS`; None: the default of each evaluation.
-        tokens_per_sample: tokens per block for the perplexity; None: as in training.
-        words: words whose nearest neighbors are shown; None: three rare words.
-        datasets: data sets of word similarity: see word-similarity --help.
-        tokenizer: how words are split into tokens.
-        prefix_length: tokens that a model is given.
-        length: tokens of a continuation and of a reference.
-        max_texts: continue only the first N prefixes; None: all.
-        topk: draw each token from the K of the highest probability; None: take the most probable one.
-        seed: of the random numbers.
-        translations: outputs of fairseq-generate, one per run.
-        reference: untokenized references of the translations, for sacreBLEU.
-        moses: detokenize the translations: see bleu --help.
-        alignments: word alignments of the training split, for AlignSim.
-        device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
-        baseline: name of the run that the others are compared with; None: the first.
-    """
-
-    split: str = "test"
-    groups: str | None = None
-    tokens_per_sample: int | None = None
-    words: Sequence[str] | None = None
-    datasets: Sequence[str | Path] | None = None
+    split: str = "test"  # to evaluate and to continue
+    groups: str | None = None  # one of `data.vocabulary.GROUPINGS`; None: the default of each evaluation
+    tokens_per_sample: int | None = None  # of the perplexity
+    words: Sequence[str] | None = None  # whose nearest neighbors are shown
+    datasets: Sequence[str | Path] | None = None  # of word similarity
     tokenizer: TokenizerOptions = WORDS
-    prefix_length: int = 50
+    prefix_length: int = 50  # this and the next four are options of `generate_texts`
     length: int = 100
     max_texts: int | None = None
     topk: int | None = None
     seed: int = 1
-    translations: Sequence[str | Path] | None = None
-    reference: str | Path | None = None
-    moses: str | None = None
-    alignments: str | Path | None = None
+    translations: Sequence[str | Path] | None = None  # outputs of fairseq-generate, one per run
+    reference: str | Path | None = None  # of the translations, for sacreBLEU
+    moses: str | None = None  # language of the translations, which are detokenized
+    alignments: str | Path | None = None  # of the words of the training split, for AlignSim
     device: str | None = None
-    baseline: str | None = None
+    baseline: str | None = None  # the run that the others are compared with; None: the first
 
 
 class ReportInputs(NamedTuple):
@@ -141,28 +121,19 @@ def overview(report: ReportInputs) -> list[Block]:
     """What each run is, and the settings that differ."""
     header = ["", *report.names]
     blocks: list[Block] = [Table(header, summary(report.runs))]
-    if len(report.runs) > 1:
-        different = different_settings([run.checkpoint.state for run in report.runs])
-        if different:
-            blocks.append("Options of fairseq-train that are not the same in all runs:")
-            blocks.append(Table(header, [[name, *values] for name, values in different]))
-        else:
-            blocks.append("All settings are the same.")
-    return blocks
+    if different := different_settings([run.checkpoint.state for run in report.runs]):
+        rows = [[name, *values] for name, values in different]
+        return [*blocks, "Options of fairseq-train that are not the same in all runs:", Table(header, rows)]
+    return [*blocks, "All settings are the same."] if len(report.runs) > 1 else blocks
 
 
 def learning_curves(report: ReportInputs) -> list[Block]:
     """Perplexity over the updates."""
-    logs = {
-        run.name: run.log
-        for run in report.runs
-        if run.has_logged("train_inner", "ppl") and run.has_logged("valid", "ppl")
-    }
+    both = [run for run in report.runs if run.has_logged("train_inner", "ppl") and run.has_logged("valid", "ppl")]
+    logs = {run.name: run.log for run in both}
     if not logs:
-        raise NotShown(
-            f"no run has a {LOG} with training and validation lines; train with --log-format json --log-file "
-            f"SAVE_DIR/{LOG}"
-        )
+        remedy = f"train with --log-format json --log-file SAVE_DIR/{LOG}"
+        raise NotShown(f"no run has a {LOG} with training and validation lines; {remedy}")
     caption = "Perplexity over the updates, of the training batches and of the validation split."
     missing = [name for name in report.names if name not in logs]
     figure = plots.learning_curves(logs, order=report.names)
@@ -189,12 +160,8 @@ def _isotropy(report: ReportInputs) -> Result:
 def _bleu(report: ReportInputs) -> Result:
     if report.options.translations is None:
         raise NotShown("no --translations, the outputs of fairseq-generate, were given")
-    return report.evaluate(evaluation.bleu, _logs(report), **report.chosen("reference", "moses"))
-
-
-def _logs(report: ReportInputs) -> dict[str, Path]:
-    """The outputs of fairseq-generate by the names of the runs."""
-    return dict(zip(report.names, map(Path, report.options.translations or ()), strict=True))
+    logs = dict(zip(report.names, map(Path, report.options.translations), strict=True))
+    return report.evaluate(evaluation.bleu, logs, **report.chosen("reference", "moses"))
 
 
 def language_model(report: ReportInputs) -> list[Block]:
@@ -206,10 +173,10 @@ def language_model(report: ReportInputs) -> list[Block]:
 def translations(report: ReportInputs) -> list[Block]:
     """BLEU of logs of fairseq-generate, and some translations side by side."""
     blocks: list[Block] = [report.comparison.table(_bleu(report))]
-    read = {name: read_translations(log) for name, log in _logs(report).items()}
-    first = next(iter(read.values()))
+    read = list(map(read_translations, report.options.translations))
+    first = read[0]
     for index in _evenly_spread(len(first.references)):
-        texts = [(name, of_run.texts[index]) for name, of_run in read.items()]
+        texts = [(name, log.texts[index]) for name, log in zip(report.names, read, strict=True)]
         context = first.sources[index] if first.sources else f"sentence {index + 1}"
         blocks.append(Samples(context, [*texts, ("reference", first.references[index])]))
     return blocks
@@ -237,10 +204,8 @@ def over_updates(report: ReportInputs) -> list[Block]:
     """How the embeddings changed during the training of the runs that saved enough checkpoints."""
     runs = {run.name: run.checkpoints for run in report.runs if len(run.checkpoints) >= MIN_CHECKPOINTS}
     if not runs:
-        raise NotShown(
-            f"no run has {MIN_CHECKPOINTS} checkpoints or more; train with --save-interval-updates N "
-            "--keep-interval-updates -1"
-        )
+        remedy = "train with --save-interval-updates N --keep-interval-updates -1"
+        raise NotShown(f"no run has {MIN_CHECKPOINTS} checkpoints or more; {remedy}")
     return [
         Picture.of_figure(
             plots.isotropy_over_updates(runs, report.data, order=report.names, **report.groups),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agg_fairseq import plots
+from agg_fairseq.errors import UserError
 from agg_fairseq.files import atomic_write, write_json
 from agg_fairseq.report import ReportOptions, write_report
 from agg_fairseq.result import SeedValues, format_change, format_table
@@ -64,10 +65,11 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
         runs = {workspace.name(model): workspace.folder(model) for workspace, model in trained}
         data = prepare(first, experiment.models()[0].corpus).binarized
         say("writing the report")
-        report = write_report(runs, data, stem.with_name("report.html"), ReportOptions(max_texts=100))
-        for error in report.errors:
-            say(f"the report lacks a section: {error}")
-        print(report.path)
+        page = stem.with_name("report.html")
+        for reason in write_report(runs, data, page, ReportOptions(max_texts=100)).values():
+            if isinstance(reason, UserError):
+                say(f"the report lacks a section: {reason}")
+        print(page)
 
 
 Rows = Mapping[str, Mapping[str, SeedValues]]  # the values of all seeds by the labels of methods and columns

@@ -145,8 +145,7 @@ def test_learning_curves(lm_runs, tmp_path, capsys):
     expected = {update: 100 * (ppl / found[0][update] - 1) for update, ppl in found[1].items()}
     assert dict(curve.get_xydata().tolist()) == pytest.approx(expected)
     assert len(plots.learning_curves({"agg": logs["agg"]}).axes) == 2
-    zero = tmp_path / "zero" / "train.log"
-    zero.parent.mkdir()
+    zero = tmp_path / "zero.log"
     zero.write_text(re.sub(r'"valid_ppl": "[^"]*"', '"valid_ppl": "0"', logs["mle"].read_text(), count=1))
     run(capsys, "plot", "learning-curves", zero, logs["agg"], "-o", tmp_path / "a.svg")
     for figure in (plots.rare_tokens({"agg": logs["agg"]}, order=["mle", "agg"]), plots.learning_curves(logs)):
@@ -200,14 +199,11 @@ def changed(path, target, *changes):
 @pytest.mark.parametrize(
     ("picture", "change", "words"),
     [
-        ("alpha-sweep", ("columns", "perplexity", ...), "found no perplexity; expected what eval-lm --json writes"),
         ("alpha-sweep", ("rows", 1, "isotropy", "rare", "0.5"), "found a text instead of a number in the row 'agg'"),
-        ("alpha-sweep", ("rows", 1, "isotropy", "rare", [0.5]), "unsupported format string"),
-        ("alpha-sweep", ("rows", 1, "criterion", "agg_rare_fraction", 0.6), "values: 1; expected two or more"),
+        ("alpha-sweep", ("rows", 1, "criterion", "agg_rare_fraction", 0.6), "found 1 values of agg_rare_fraction"),
         ("alpha-sweep", ("rows", 1, "criterion", "agg_rare_fraction", "a"), "found no agg_rare_fraction of 'agg'"),
-        ("alpha-sweep", ("rows", 0, "name", "AGG"), "found the name 'AGG' again"),
-        ("token-shares", ("columns", "token_share", []), "found no token_share; expected what text-metrics --json"),
-        ("class-sweep", ("rows", 0, "name", "mle-equal-token-4"), "equal-token-4' again"),
+        ("token-shares", ("columns", "token_share", []), "found no token_share; expected what text-metrics --data"),
+        ("class-sweep", ("rows", 0, "name", "mle-equal-token-4"), "found equal-token-4 again"),
         ("class-sweep", ("rows", -1, "name", "humans"), "found no row 'human'"),
         ("class-sweep", ("rows", ...), "found no 'rows'; expected a file of agg-fairseq text-metrics --json"),
     ],
@@ -219,24 +215,22 @@ def test_foreign_numbers(picture, change, words, inputs, tmp_path, capsys):
 
 
 def test_token_shares_of_several_files(texts_json, tmp_path, capsys):
-    """Human texts have to be the same, and names of models differ."""
+    """A name has the same numbers in all of them: the human texts are the same, and names of models differ."""
     mle, *_, human = json.loads(texts_json.read_text())["rows"]
     one = changed(texts_json, tmp_path / "one.json", ("rows", [mle, human]))
     other = changed(one, tmp_path / "other.json", ("rows", 0, "name", "other"))
     figure = drawn("token-shares", one, other, shutil.copy(one, tmp_path / "again.json"))
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["mle", "other", "human"]
-    for *change, words in (
-        ("rows", 1, "token_share", "rare", 0.9, "found different human texts"),
-        ("rows", 0, "token_share", "rare", 0.9, "found the name 'mle' again"),
-    ):
-        changed(one, other, change)
-        assert words in refused(capsys, "plot", "token-shares", one, other, "-o", tmp_path / "x.svg")
+    changed(one, other, ("rows", 1, "token_share", "rare", 0.9))
+    error = refused(capsys, "plot", "token-shares", one, other, "-o", tmp_path / "x.svg")
+    assert "other.json: found other numbers in the row 'human' than in another file" in error
 
 
 def test_seeds_of_the_sweep_are_a_band(eval_json, tmp_path):
     """And what is not defined is a gap."""
     total = json.loads(eval_json.read_text())["rows"][1]["perplexity"]["total"]
-    path = changed(eval_json, tmp_path / "seed.json", ("rows", 1, "perplexity", "total", total + 2))
+    changes = ("rows", 1, "perplexity", "total", total + 2), ("rows", 1, "name", "agg-2")
+    path = changed(eval_json, tmp_path / "seed.json", *changes)
     axis = drawn("alpha-sweep", eval_json, path).axes[0]
     (band,), (curve, *_) = axis.collections, axis.lines
     mean = total + 1
@@ -273,7 +267,7 @@ def test_class_sweep_of_what_is_not_defined(texts_json, tmp_path, capsys):
     """A single text has no Self-BLEU, an empty one no KLD: a gap in a curve, no level, or no panel."""
     nulls = [("rows", number, "self_bleu", None) for number in range(9)]
     path = changed(texts_json, tmp_path / "n.json", *nulls, ("rows", 0, "kld", None), ("rows", 3, "kld", None))
-    figure = drawn("class-sweep", path, shutil.copy(path, tmp_path / "again.json"))
+    figure = drawn("class-sweep", path)
     assert [text.get_text() for text in figure.axes[1].texts] == ["not defined"]
     curve, _, *levels = figure.axes[2].lines
     assert [math.isnan(y) for y in curve.get_ydata()] == [True, False, False] and len(levels) == 1

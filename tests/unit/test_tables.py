@@ -8,7 +8,6 @@ from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.errors import UserError
 from agg_fairseq.measures import MEASURES
 from agg_fairseq.names import HUMAN
-from agg_fairseq.report import WrittenReport
 from agg_fairseq.result import Result
 from scripts.experiments import tables
 from scripts.experiments.experiment import Column, Corpus, Experiment, Method, Model, Workspace
@@ -102,8 +101,7 @@ def test_texts_are_printed_under_the_table_and_numbers_are_written(tmp_path, cap
 def test_errors_of_the_report_are_said(tmp_path, capsys, monkeypatch):
     """The page is written without the section."""
     page, model = tmp_path / "report.html", Model("m", "demo/mle", TEXT)
-    written = WrittenReport(page, 3, {}, [UserError("data: damaged")])
-    monkeypatch.setattr(tables, "write_report", lambda *arguments: written)
+    monkeypatch.setattr(tables, "write_report", lambda *arguments: {"Texts": UserError("data: damaged")})
     workspace = Workspace("tiny", tmp_path, train=False)
     workspace.folder(model).mkdir()
     (workspace.folder(model) / "done").touch()
