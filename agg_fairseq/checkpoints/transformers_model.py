@@ -165,7 +165,6 @@ class PretrainedModel:
         return name, same
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a parameter, from the header of its file."""
         path = self._file_of[name]
         if name not in self._open(path).keys():
             raise UserError(f"{self.path}: found no {name} in {path.name}, which it names; download both again")
@@ -181,7 +180,6 @@ class PretrainedModel:
         return tensor
 
     def _open(self, path: Path) -> Any:
-        """A file of weights; its header is read once."""
         if path not in self._files:
             try:
                 from safetensors import SafetensorError, safe_open
@@ -196,7 +194,6 @@ class PretrainedModel:
         return self._files[path]
 
     def _read_index(self) -> dict[str, Path]:
-        """The file that each parameter is in."""
         expected = "an index of safetensors files, as save_pretrained writes it"
         files = read_json_object(self.path, expected).get("weight_map")
         if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):

@@ -14,18 +14,15 @@ Reference: Östling and Tiedemann (2016).
 import argparse
 
 from ..data.alignments import align_split
-from .options import add_options, select
+from .options import add_options
 from .outputs import add_output, print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("data", metavar="DATA", help="folder of fairseq-preprocess, with train.X-Y.X.bin")
+    parser.add_argument("data", metavar="DATA", help="folder of fairseq-preprocess, with train.X-Y.X.bin")
     add_output(parser, "alignments")
-    add("-s", "--source-lang", metavar="X", help="source language (default: as the files are named)")
-    add("-t", "--target-lang", metavar="Y", help="target language (default: as the files are named)")
     add_options(parser, "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    print_result(align_split(**select(arguments, "data", "output", "source_lang", "target_lang")), arguments.json)
+    print_result(align_split(arguments.data, arguments.output), arguments.json)

@@ -11,7 +11,6 @@ import importlib.metadata
 import importlib.util
 import inspect
 import platform
-import sys
 from collections.abc import Iterator
 
 from .. import __version__
@@ -61,8 +60,6 @@ def known_problems(versions: dict[str, str | None]) -> Iterator[tuple[str, str]]
     Each is what was found and the remedy, and what it makes impossible: "all", "fairseq" or nothing.
     """
     torch, numpy, fairseq = (versions[name] for name in ("torch", "numpy", "fairseq"))
-    if sys.version_info < (3, 10):  # noqa: UP036 — what pip refuses to install may still be run from a checkout
-        yield f"Python {versions['Python']}: expected 3.10 or newer; use another interpreter", "all"
     for name in ("torch", "numpy"):
         if failure := _import_failure(name):
             yield f"{name} is missing or broken ({failure}); pip install -c constraints.txt {name}", "all"

@@ -44,8 +44,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--datasets": {
         "nargs": "+", "metavar": "DATASET",
-        "help": "files with a line word<TAB>word<TAB>score for each pair, folders of such files, or names, MEN, WS353, "
-        "RG65, RW, of $AGG_DATA/word-similarity/NAME.txt",
+        "help": "files with a line word<TAB>word<TAB>score for each pair, or names, MEN, WS353, RG65, RW, of "
+        "$AGG_DATA/word-similarity/NAME.txt",
     },
     "--alignments": {"metavar": "FILE", "help": "alignments of the training split in Pharaoh format, as align writes"},
     "--reference": {"metavar": "FILE", "help": "untokenized target side of the split, for sacreBLEU"},
@@ -96,21 +96,17 @@ def add_models(parser: argparse.ArgumentParser) -> None:
 
 
 def models_by_name(arguments: argparse.Namespace) -> dict[str, EmbeddingSource]:
-    """The models of `add_models`, opened."""
     return open_models(arguments.inputs, arguments.name, arguments.matrix)
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """A single model of fairseq."""
     parser.add_argument("model", metavar="MODEL", help="checkpoint of fairseq-train, or the folder of a run")
 
 
 def open_model(arguments: argparse.Namespace) -> Checkpoint:
-    """The model of `add_model`, opened."""
     return Checkpoint(arguments.model, training_state=False)
 
 
 def tokenizer_options(arguments: argparse.Namespace) -> TokenizerOptions:
-    """The options `TOKENIZER`."""
     kind, *files = (flag[2:].replace("-", "_") for flag in TOKENIZER)
     return TokenizerOptions(getattr(arguments, kind), **select(arguments, *files))

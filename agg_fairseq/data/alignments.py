@@ -68,8 +68,7 @@ def training_pair(data: str | Path, source: str | None = None, target: str | Non
     if not asked:
         others = f" but {', '.join(map('-'.join, pairs))}" if pairs else ""
         raise UserError(f"{data}: found no {expected}{others}; expected a parallel split of fairseq-preprocess")
-    listed = ", ".join(map("-".join, asked))
-    raise UserError(f"{data}: found the language pairs {listed}; choose by --source-lang and --target-lang")
+    raise UserError(f"{data}: found the language pairs {', '.join(map('-'.join, asked))}; expected one")
 
 
 def load_parallel(data: str | Path, languages: tuple[str, str]) -> ParallelSplit:
@@ -184,16 +183,12 @@ def symmetrize(forward: set[Link], reverse: set[Link]) -> set[Link]:
     return links
 
 
-def align_split(
-    data: str | Path, output: str | Path, *, source_lang: str | None = None, target_lang: str | None = None
-) -> Result:
+def align_split(data: str | Path, output: str | Path) -> Result:
     """Aligns the words of a parallel training split by eflomal, in both directions, combined by grow-diag-final-and.
 
     Args:
         data: folder written by `fairseq-preprocess`, with train.X-Y.X.bin.
         output: alignments to write.
-        source_lang: source language X; None: as the files are named.
-        target_lang: target language Y, likewise.
 
     Returns:
         Result: a single row, named by `output`, with `sentence_pairs`, their number; the signature has all settings
@@ -205,7 +200,7 @@ def align_split(
         import eflomal
     except ImportError as error:
         raise UserError(f"align: eflomal is missing ({first_line(error)}); pip install '.[align]'") from error
-    split = load_parallel(data, training_pair(data, source_lang, target_lang))
+    split = load_parallel(data, training_pair(data))
     check_writable(output)
 
     def text(side: Any, language: str) -> Iterator[str]:

@@ -41,22 +41,15 @@ class TokenizerVocabulary(Vocabulary):
     byte_level: bool  # do the characters of tokens stand for bytes?
 
     @classmethod
-    def load(cls, path: Path, rows: int | None, text: str | Path | None = None) -> TokenizerVocabulary:
-        """Reads the tokenizer, and counts the tokens of a text.
-
-        Args:
-            path: of tokenizer.json.
-            rows: V, those of the embedding; None: as many as the tokenizer has tokens.
-            text: a file in UTF-8, encoded without special tokens, in blocks of whole lines; None: there are no counts.
-        """
+    def load(cls, path: Path, rows: int | None) -> TokenizerVocabulary:
+        """The vocabulary without counts, from tokenizer.json; `rows`: V, None for as many as it has tokens."""
         with _refused(f"{path}: unreadable", EXPECTED), open_file(path, encoding="utf-8") as file:
             content = file.read()
-        vocabulary = cls.parse(content, path, rows)
-        return vocabulary if text is None else replace(vocabulary, counts=vocabulary.count(text))
+        return cls.parse(content, path, rows)
 
     @classmethod
     def parse(cls, content: str, path: Path, rows: int | None) -> TokenizerVocabulary:
-        """The vocabulary without counts, from the content of a tokenizer.json; `path` is for error messages."""
+        """As `load`, from the content of a tokenizer.json; `path` is for error messages."""
         try:
             import tokenizers
         except ImportError as error:
@@ -76,14 +69,14 @@ class TokenizerVocabulary(Vocabulary):
             raise UserError(f"{path}: found {len(beyond):,} tokens beyond the {rows:,} rows; expected the model's file")
         return vocabulary
 
-    def count(self, text: str | Path) -> Tensor:
-        """How often each token occurs in a text, (V,) int64."""
+    def counted_in(self, text: str | Path) -> TokenizerVocabulary:
+        """The same with the counts of a text, a file in UTF-8, encoded without special tokens."""
         counts = np.zeros(self.rows, dtype=np.int64)
         for rows in self.encode_file(text):
             counts += np.bincount(rows, minlength=self.rows)
         if not counts.any():
             raise UserError(f"{text}: found no tokens; expected text to count the tokens in")
-        return torch.from_numpy(counts)
+        return replace(self, counts=torch.from_numpy(counts))
 
     def encode_file(self, text: str | Path) -> Iterator[np.ndarray]:
         """The rows of the tokens of a text, (n,) int64, in blocks of whole lines; tokens without a row are left out."""

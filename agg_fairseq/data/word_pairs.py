@@ -18,8 +18,7 @@ def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
     """The files of data sets, each once.
 
     Args:
-        asked: files; folders with some of MEN.txt, WS353.txt, RG65.txt and RW.txt; or these names without `.txt`, which
-            are looked for in $AGG_DATA/word-similarity.
+        asked: files; or names, MEN, WS353, RG65, RW, which are looked for as NAME.txt in $AGG_DATA/word-similarity.
     """
     files: list[Path] = []
     for part in map(str, asked):
@@ -30,16 +29,10 @@ def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
                 missing = "AGG_DATA not set" if root is None else f"no {path}"
                 raise UserError(f"--datasets {part}: found {missing}; put {LINES} in {path}, or name a file of them")
             files.append(path)
-        elif os.path.isdir(part):  # unlike Path.is_dir, False for a name too long for a file
-            of_folder = [path for name in DATASETS if (path := Path(part, f"{name}.txt")).is_file()]
-            if not of_folder:
-                raise UserError(f"{part}: found none of {', '.join(DATASETS)}, each with .txt; name the files")
-            files += of_folder
-        elif os.path.isfile(part):
+        elif os.path.isfile(part):  # unlike Path.is_file, False for a name too long for a file
             files.append(Path(part))
         else:
-            expected = f"expected files, folders, or names of {', '.join(DATASETS)}"
-            raise UserError(f"--datasets: found no file {part}; {expected}")
+            raise UserError(f"--datasets: found no file {part}; expected files, or names of {', '.join(DATASETS)}")
     return list(dict.fromkeys(files))
 
 

@@ -60,8 +60,7 @@ def read_translations(path: str | Path) -> Translations:
         missing = next(index for index in range(len(ids)) if index not in ids)
         raise UserError(
             f"{path}: found {len(ids)} sentences, but none of id {missing}; expected all of the split: "
-            "fairseq-generate drops the last, incomplete batch unless given --required-batch-size-multiple 1, too long "
-            "sentences if given --skip-invalid-size-inputs-valid-test, and the other shards if given --num-shards"
+            "fairseq-generate drops the last, incomplete batch unless given --required-batch-size-multiple 1"
         )
     # NaN is no score: a hypothesis with it is chosen only where there is no other.
     best = [

@@ -57,7 +57,7 @@ def group_shares(
                 counts[split] = count_tokens(data, vocabulary.dictionary, file)
     else:
         path = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
-        vocabulary = TokenizerVocabulary.load(path, None, data)
+        vocabulary = TokenizerVocabulary.load(path, None).counted_in(data)
         counts = {Path(data).name: vocabulary.counts}
     frequencies = vocabulary.counts
     never_target, never_rare = torch.zeros(2, len(frequencies), dtype=torch.bool)

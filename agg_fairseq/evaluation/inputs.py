@@ -54,23 +54,21 @@ def load_embedding_vocabulary(
     if pretrained:
         if data is not None:
             raise UserError("--data: found it with a model of transformers; give --train-text FILE instead")
-        return _tokenizer_vocabulary(list(pretrained.values()), train_text)
+        vocabularies = {
+            model: TokenizerVocabulary.load(model.tokenizer_file, len(model.output_embedding.saved))
+            for model in pretrained.values()
+        }
+        (first, vocabulary), *others = vocabularies.items()
+        for model, other in others:
+            if other.tokens != vocabulary.tokens:
+                raise UserError(f"{model}: found another vocabulary than in {first}; measure them one at a time")
+        return vocabulary if train_text is None else vocabulary.counted_in(train_text)
     if train_text is not None:
         model = next(iter(checkpoints.values()))
         raise UserError(f"{model}: found a checkpoint of fairseq-train; its tokens are counted in --data, in no text")
     if data is None:
         raise UserError("--data: found none; expected the data folder that the model was trained with")
     return load_vocabulary(checkpoints, data)
-
-
-def _tokenizer_vocabulary(models: Sequence[PretrainedModel], train_text: str | Path | None) -> TokenizerVocabulary:
-    first, *others = models
-    for model in others:
-        rows, expected = (len(source.output_embedding.saved) for source in (model, first))
-        tokens = TokenizerVocabulary.load(model.tokenizer_file, rows).tokens
-        if tokens != TokenizerVocabulary.load(first.tokenizer_file, expected).tokens:
-            raise UserError(f"{model}: found another vocabulary than in {first}; measure them one at a time")
-    return TokenizerVocabulary.load(first.tokenizer_file, len(first.output_embedding.saved), train_text)
 
 
 def check_row_names(names: Iterable[str], *taken: str) -> None:

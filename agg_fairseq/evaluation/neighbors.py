@@ -120,7 +120,6 @@ def neighbors(
 
 
 def _look_up(words: Sequence[str], word_tokenizer: WordTokenizer, vocabulary: Vocabulary) -> dict[str, list[int]]:
-    """The tokens of the words that were asked for, as rows of the embedding."""
     special_tokens = {vocabulary.tokens[index] for index in vocabulary.special_ids}
     tokens_of = {word: word_tokenizer.indices(word) for word in words}
     for word, tokens in tokens_of.items():

@@ -130,7 +130,6 @@ class BinarizedText:
                 raise UserError(f"--max-tokens: found {sample['ntokens']}, too many for the GPU; lower it") from error
 
     def _length(self, models: Mapping[str, Checkpoint]) -> int:
-        """Tokens of a block."""
         if self.tokens_per_sample is not None:
             if self.tokens_per_sample < 1:
                 raise UserError(f"--tokens-per-sample: expected at least 1, got {self.tokens_per_sample}")
@@ -141,7 +140,6 @@ class BinarizedText:
         return lengths[0]
 
     def _check_blocks(self, length: int, positions: int) -> None:
-        """Refuses lengths that do not go together, or exceed the positions of a model."""
         if length > positions:
             raise UserError(f"--tokens-per-sample: expected 1 to {positions} (the model's positions), got {length}")
         if not 0 <= self.context_window < length:
@@ -204,13 +202,9 @@ class PlainText:
         """Of the file, as settings name it."""
         return Path(self.text).name
 
-    @property
-    def _counted_in(self) -> str | Path:
-        return self.text if self.train_text is None else self.train_text
-
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> TokenizerVocabulary:
         """The vocabulary of models, which are checked: all of them can read this text, in the same way."""
-        vocabulary = load_embedding_vocabulary(models, None, self._counted_in)
+        vocabulary = load_embedding_vocabulary(models, None, self.train_text or self.text)
         self._length(models)
         return vocabulary
 
@@ -221,7 +215,7 @@ class PlainText:
 
     def settings(self, models: Mapping[str, PretrainedModel], vocabulary: TokenizerVocabulary) -> dict[str, str | int]:
         """How the models read the text."""
-        return {"tokens-per-sample": self._length(models), "counted-in": Path(self._counted_in).name}
+        return {"tokens-per-sample": self._length(models), "counted-in": Path(self.train_text or self.text).name}
 
     @torch.no_grad()
     def score(
@@ -244,7 +238,6 @@ class PlainText:
                 yield chunk.float().log_softmax(1), target
 
     def _length(self, models: Mapping[str, PretrainedModel]) -> int:
-        """Tokens of a block."""
         limits = [model.positions for model in models.values() if model.positions is not None]
         positions = min(limits, default=MAX_BLOCK)
         length = min(positions, MAX_BLOCK) if self.tokens_per_sample is None else self.tokens_per_sample

@@ -36,8 +36,8 @@ def word_similarity(
     whose embedding is all zeros, are left out.
 
     Args:
-        datasets: files with a line `word<TAB>word<TAB>score` for each pair; folders of such files; and names, MEN,
-            WS353, RG65, RW, which are looked for as NAME.txt in $AGG_DATA/word-similarity.
+        datasets: files with a line `word<TAB>word<TAB>score` for each pair; and names, MEN, WS353, RG65, RW, which are
+            looked for as NAME.txt in $AGG_DATA/word-similarity.
         as_published: follow the released code of Yu et al. (2022), `eval_emb.py`: GPT-2's pieces of a word without the
             space before it, `<unk>` for tokens that the dictionary lacks, no lower case, and all pairs whose cosine is
             defined.

@@ -125,7 +125,6 @@ def test_refusals_of_align(mt_data, tmp_path, capsys, monkeypatch):
     output = tmp_path / "o"
     output.write_text("0-0 1-1\n")
     for data, arguments, words in (
-        (mt_data, ("-s", "fr"), "found no train.fr-Y.fr.bin but en-de"),
         (mt_data, ("--output", "/dev/null/x"), "cannot write"),
         (tmp_path, (), "found no train.X-Y.X.bin"),
     ):

@@ -97,12 +97,10 @@ def test_average_checkpoints_refuses_arguments(trained, tmp_path, capsys):
     for arguments, words in (
         ((trained,), "expected it alone and with --last N"),
         ((a, b, "--last", 2), "--last, --by: found no folder"),
-        ((a, b, "--by", "update"), "--last, --by: found no folder"),
         ((a,), "found one checkpoint"),
         ((a, tmp_path / "none.pt"), "found no such file"),
         ((trained, "--last", 1), "expected at least two"),
         ((trained, "--last", 5), "found 4 of the form checkpoint<epoch>.pt; expected 5"),
-        ((trained, "--last", 3, "--by", "update"), "found 2 of the form checkpoint_<epoch>_<update>.pt"),
         ((a, b, a), "twice"),
         ((a, b, "--output", linked), "found an input, which would be written over"),
         ((a, tmp_path / "none.pt", "--output", tmp_path), "cannot write"),  # said before the inputs are read

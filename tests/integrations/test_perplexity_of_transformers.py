@@ -30,8 +30,8 @@ def test_perplexity_of_transformers_refuses(lm_runs, lm_data, tmp_path):
         (of_fairseq, PlainText(text), "found a checkpoint of fairseq-train; its tokens are counted in --data"),
         (good, PlainText(text, tokens_per_sample=33), "expected 2 to 32 .the model's positions., got 33"),
         (good, PlainText(empty, text), "found fewer than 2 tokens"),
-        (beyond, PlainText(text), "found 5 tokens beyond the 61 rows of the embedding"),
-        (broken, PlainText(text), "transformers cannot load its model"),
+        (beyond, PlainText(text), "found 5 tokens beyond the 61 rows; expected"),
+        (broken, PlainText(text), "found no causal language model"),
     ):
         with pytest.raises(UserError, match=message):
             perplexity(models, scored)

@@ -128,7 +128,7 @@ def test_training_pair_by_the_names_of_files(tmp_path):
     assert training_pair(tmp_path, "de") == ("de", "en")
     assert training_pair(tmp_path, target="zh-Hant") == ("zh-Hans", "zh-Hant")
     assert links_of(tmp_path, b"\n0-0\n\n", ("zh-Hans", "zh-Hant")) == {(5, 7): 1}
-    with pytest.raises(UserError, match="the language pairs en-de, en-fr; choose by --source-lang and --target-lang"):
+    with pytest.raises(UserError, match="the language pairs en-de, en-fr; expected one"):
         training_pair(tmp_path, "en")
     with pytest.raises(UserError, match="no train.fr-Y.fr.bin but de-en, en-de, en-fr, zh-Hans-zh-Hant; expected"):
         training_pair(tmp_path, "fr")

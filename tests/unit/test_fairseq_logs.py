@@ -59,13 +59,11 @@ def test_characters_of_texts_are_kept(tmp_path, text):
         (NOISE, "found 0 T-… and 0 H-… lines; expected fairseq-generate's"),
         (without("T"), "found 0 T-… and 2 H-… lines"),
         (without("D"), "found no D-0; expected 1: a truncated log"),
-        (without("T-0"), "found no T-0"),
         (without("H-1"), "found no H-1"),
         (sentence(0, hypotheses=[(-1, "a"), (-2, "b")])[:-2], "found 1 D-0; expected 2"),
         (TWO + ["T-1\tr"], "found 2 T-1; expected 1"),
         (sentence(0) + sentence(2), "none of id 1; expected all of the split: fairseq-generate drops the last,"),
         (["H-0\t-0.5"], "line 1: found no score, tab and text after H-0"),
-        (["D-0\tab\tcd"], "line 1: found no score"),
     ],
 )
 def test_what_is_missing(tmp_path, lines, words):

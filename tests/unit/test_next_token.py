@@ -32,21 +32,6 @@ def added(groups, predictions, **options):
     return statistics
 
 
-def test_the_parts_of_the_perplexity(groups, predictions):
-    log_probs, target = predictions
-    statistics = added(groups, predictions)
-    group = groups.of_token[target]
-    of_groups = torch.stack([log_probs[:, groups.members(name)].exp().sum(1) for name in NAMES], 1)
-    nll, group_nll = -log_probs[range(400), target], -of_groups[range(400), group].log()
-    measures = statistics.perplexity(), statistics.group_perplexity(), statistics.within_perplexity()
-    for index, name in enumerate((*NAMES, "total")):
-        chosen = group == index if name != "total" else slice(None)
-        for found, summands in zip(measures, (nll, group_nll, nll - group_nll), strict=True):
-            assert found[name] == pytest.approx(summands[chosen].mean().exp().item(), rel=1e-9)
-        whole, of_groups, within = (found[name] for found in measures)
-        assert whole == pytest.approx(of_groups * within, rel=1e-12)
-
-
 def test_counts_by_hand():
     """Three positions with the targets 0, 0 and 9 of ten tokens; the rare group is 8 and 9."""
     statistics = NextTokenStatistics(frequency_groups(torch.arange(10).flip(0)))

@@ -194,7 +194,7 @@ def test_isotropy_of_a_transformers_model(tmp_path, text, capsys):
 
 def test_counts_are_those_of_the_text(tmp_path, text):
     path = folder(tmp_path / "m", tokenizer=word_tokenizer())
-    vocabulary = TokenizerVocabulary.load(path / "tokenizer.json", V, text)
+    vocabulary = TokenizerVocabulary.load(path / "tokenizer.json", V).counted_in(text)
     expected = [TEXT.split().count(word) for word in WORDS]
     expected[1] = 1  # "unseen" is unknown
     assert vocabulary.counts.tolist() == [*expected, 0, 0]
