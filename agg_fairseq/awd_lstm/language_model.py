@@ -72,8 +72,6 @@ class AwdLSTMDecoder(FairseqIncrementalDecoder):
             saved = self.get_incremental_state(incremental_state, STATE)
             tokens = tokens[:, -1:]
             state = None if saved is None else tuple(zip(saved["h"], saved["c"], strict=True))
-        if continues and state is not None and len(state[0][0]) != len(tokens):
-            raise ValueError(f"found a batch of {len(tokens)} rows that continues one of {len(state[0][0])}")
         features, raw, after = self.lstm(tokens, self.embed_tokens.weight, state)
         if incremental_state is not None:
             h, c = zip(*after, strict=True)
@@ -89,11 +87,9 @@ class AwdLSTMDecoder(FairseqIncrementalDecoder):
         return (features if features_only else self.output_layer(features)), {}
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """Logits (..., V) of features (..., D)."""
         return self.output_projection(features)
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
-        """Follows the hypotheses of a beam."""
         saved = self.get_incremental_state(incremental_state, STATE)
         if saved is not None:
             order = {name: [part.index_select(0, new_order) for part in parts] for name, parts in saved.items()}
@@ -104,7 +100,6 @@ class AwdLSTMDecoder(FairseqIncrementalDecoder):
         return {**self.__dict__, "penalty": None}
 
     def max_positions(self) -> int:
-        """No limit but that of the memory."""
         return 100_000
 
 
@@ -114,6 +109,5 @@ class AwdLSTMLanguageModel(FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "AwdLSTMLanguageModel":
-        """Called by fairseq."""
         dropout = LSTMDropout(*(getattr(args, f"dropout_{name}") for name in LSTMDropout._fields))
         return cls(AwdLSTMDecoder(task.target_dictionary, args, dropout))

@@ -47,7 +47,6 @@ class NTASGD(torch.optim.Optimizer):
 
     @property
     def averaging(self) -> bool:
-        """Has averaging begun?"""
         return self.param_groups[0]["averaging"]
 
     @property

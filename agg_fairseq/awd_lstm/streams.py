@@ -36,7 +36,6 @@ class StreamDataset(FairseqDataset):
         self.set_epoch(self.epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Draws the lengths of the epoch's pieces."""
         self.epoch, stream = epoch, len(self.tokens) // self.streams
         if self.seed is None:
             lengths = np.full(-(-stream // self.length), self.length)
@@ -51,12 +50,10 @@ class StreamDataset(FairseqDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """Are the pieces of all epochs the same?"""
         return self.seed is None
 
     @property
     def sizes(self) -> np.ndarray:
-        """The number of tokens of each item."""
         return np.repeat(np.diff(self.bounds), self.streams)
 
     def __len__(self) -> int:
@@ -85,13 +82,11 @@ class StreamDataset(FairseqDataset):
         }
 
     def num_tokens(self, index: int) -> int:
-        """The number of tokens of an item."""
         return int(self.sizes[index])
 
     size = num_tokens
 
     def ordered_indices(self) -> np.ndarray:
-        """The items in the order of the batches."""
         return np.arange(len(self))
 
     def batch_by_size(self, indices: Any, **_: Any) -> list[list[int]]:

@@ -47,13 +47,6 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
         self._decoder: Any = None  # of the model that is trained
         self._saved: dict[str, Any] | None = None  # of a checkpoint, until the first batch after it
 
-    def build_model(self, args: Any, from_checkpoint: bool = False) -> Any:
-        """Builds the model, and checks that it can carry a state."""
-        model = super().build_model(args, from_checkpoint)
-        if not hasattr(model.decoder, "carried"):
-            fail(f"--task {NAME}: found {type(model).__name__}, which carries no state; expected --arch awd_lstm_lm")
-        return model
-
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> StreamDataset:
         """Loads a split, with random lengths if it is the training split."""
         super().load_dataset(split, epoch, combine, **kwargs)  # its errors, and its choice of a shard
@@ -77,7 +70,6 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
         return iterator
 
     def eval_lm_dataloader(self, dataset: Any, *args: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
-        """The batches of fairseq-eval-lm."""
         if kwargs.get("context_window"):
             fail(f"--task {NAME}: found --context-window; expected none, since a state carries all of the text before")
         return super().eval_lm_dataloader(dataset, *args, batch_size=batch_size or 1, **kwargs)
@@ -117,5 +109,4 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
         return {type(self).__name__: {"carried": carried, "streams": self.datasets[self.args.train_subset].streams}}
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
-        """Restores `get_checkpoint_dict`."""
         self._saved = saved if saved.get("carried") else None

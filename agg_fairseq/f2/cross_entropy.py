@@ -98,19 +98,19 @@ def factorized_cross_entropy(
     # The class term. Of the target distribution Q a class holds `share` for each of its tokens, and the target's class
     # `at_target` more.
     share = label_smoothing / max(classes.vocabulary - 1, 1)
-    smoothing = Smoothing(1 - label_smoothing - share, share)
+    at_target = 1 - label_smoothing - share
     log_p1 = class_log_prob(wide[rows], class_weight)  # n x C
     nll = -log_p1.gather(1, classes.of_token[target[rows]][:, None]).squeeze(1)  # n
     losses = nll
     if share:
         sizes = _class_sizes(classes.of_token, classes.number)  # C, tokens
-        losses = smoothing.at_target * nll - share * (log_p1 * sizes).sum(1)
+        losses = at_target * nll - share * (log_p1 * sizes).sum(1)
     zeros = log_p1.new_zeros(len(target))
     class_nll, class_losses = zeros.index_add(0, rows, nll), zeros.index_add(0, rows, losses)
 
     wanted = (wants_gradient(features), wants_gradient(weight))
     token_loss, token_nll, token_losses = _TokenTerm.apply(
-        wide, features.detach(), weight, target, rows_of_class, classes, smoothing, wanted, chunk_elements
+        wide, features.detach(), weight, target, rows_of_class, classes, (at_target, share), wanted, chunk_elements
     )
     loss = class_losses.sum() + token_loss
     class_nll, class_losses = class_nll.detach(), class_losses.detach()
@@ -118,15 +118,8 @@ def factorized_cross_entropy(
     return FactorizedOutput(loss, *(value.view(shape) for value in values))
 
 
-class Smoothing(NamedTuple):
-    """The target distribution Q: `share` at every token, and `at_target` more at the target."""
-
-    at_target: float
-    share: float
-
-
 def _class_sizes(class_of: Tensor, classes: int) -> Tensor:
-    """How many of (n,) are in each class: (C,) int64. Unlike `bincount`, it does not make the host wait for a GPU."""
+    """(C,) int64, from (n,) int64. Unlike `bincount`, it does not make the host wait for a GPU."""
     return class_of.new_zeros(classes).index_add_(0, class_of, torch.ones_like(class_of))
 
 
@@ -149,32 +142,34 @@ class _TokenTerm(torch.autograd.Function):
         target: Tensor,
         rows_of_class: list[Tensor],
         classes: TokenClasses,
-        smoothing: Smoothing,
+        smoothing: tuple[float, float],
         wanted: tuple[bool, bool],
         chunk_elements: int | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Of H (N, D), W (V, D) and y (N,): the loss, the NLL (N,) and the summands of the loss (N,).
 
-        `wide` is H in the dtype of the sums, and gets its gradient; the products take H as it came.
+        `wide` is H in the dtype of the sums, and gets its gradient; the products take H as it came. `smoothing` is Q:
+        what the target has beyond the others, and the share of every token.
         """
+        at_target, share = smoothing
         dtype = wide.dtype
         nll = features.new_zeros(len(features), dtype=dtype)  # N
         losses = torch.zeros_like(nll)  # N
         grad_features = torch.zeros_like(features, dtype=dtype) if wanted[0] else None  # N x D
         grad_weight = torch.zeros_like(weight, dtype=dtype) if wanted[1] else None  # V x D
 
-        def run_class(number: int, of_class: Tensor, rows: Tensor, target: Tensor, smoothing: Smoothing) -> Tensor:
+        def run_class(number: int, of_class: Tensor, rows: Tensor, target: Tensor, at_target: float) -> Tensor:
             """Adds the positions `rows` (n,) in one class, with its rows of W; returns −log p2 of `target`, (n,).
 
             Inside the class Q sums to ω = at_target + share·size. So the loss is ω times a cross-entropy whose label
             smoothing leaves share/ω to each token.
             """
             size = len(of_class)
-            omega = smoothing.at_target + smoothing.share * size
+            omega = at_target + share * size
             options = Options(
                 gates=None,
-                label_smoothing=smoothing.share / omega * (size - 1),
-                position_weight=losses.new_full((len(rows),), omega) if smoothing.share else None,
+                label_smoothing=share / omega * (size - 1),
+                position_weight=losses.new_full((len(rows),), omega) if share else None,
                 unlikelihood=None,
                 ignore_index=-1,
                 chunk_elements=chunk_elements,
@@ -203,11 +198,11 @@ class _TokenTerm(torch.autograd.Function):
                 continue
             of_class = classes.rows(weight.detach(), number)  # size x D
             if len(rows):
-                nll[rows] = run_class(number, of_class, rows, classes.position[target[rows]], smoothing)
-            if smoothing.share and len(rows) < kept:
+                nll[rows] = run_class(number, of_class, rows, classes.position[target[rows]], at_target)
+            if share and len(rows) < kept:
                 others = torch.cat([other for i, other in enumerate(rows_of_class) if i != number])
                 anywhere = torch.zeros_like(others)  # these positions have no target in the class: at_target is 0
-                run_class(number, of_class, others, anywhere, Smoothing(0.0, smoothing.share))
+                run_class(number, of_class, others, anywhere, 0.0)
 
         pairs = ((grad_features, dtype), (grad_weight, weight.dtype))
         ctx.gradients = [None if gradient is None else (gradient, dtype) for gradient, dtype in pairs]

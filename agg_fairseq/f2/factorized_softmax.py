@@ -81,8 +81,6 @@ class FactorizedSoftmax(nn.Module):
         wrapped for several workers.
         """
         classes = TokenClasses.of(class_of_token)
-        if classes.vocabulary != len(self.class_of_token):
-            raise ValueError(f"expected the classes of {len(self.class_of_token)} tokens, got {classes.vocabulary}")
         self.class_of_token.copy_(class_of_token)
         self._classes = None
         if classes.number != len(self.class_weight):

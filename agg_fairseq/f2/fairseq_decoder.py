@@ -72,7 +72,6 @@ class F2TransformerDecoder(TransformerDecoderBase):
         logger.info(f"{self.f2_assignment}: {len(sizes)} frequency classes of {', '.join(map(str, sizes))} tokens")
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> dict[str, Any]:
-        """Called by fairseq before it loads a checkpoint's state."""
         if f"{name}.output_projection.class_of_token" not in state_dict:
             fail("found a checkpoint with an ordinary softmax; make one of it by agg-fairseq convert-to-f2")
         self.is_placeholder = False

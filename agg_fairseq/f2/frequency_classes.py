@@ -57,17 +57,9 @@ def equal_frequency(counts: Tensor, number: int) -> Tensor:
     """
     ranked, cumulative = _ranked(counts)
     most = int(cumulative[-1] // int(counts.max()))
-    if not 1 <= number <= most:
-        raise ValueError(
-            f"equal-frequency: expected 1 to {most} classes, since the most frequent token has "
-            f"{int(counts.max()) / cumulative[-1]:.1%} of the mass, got {number}; more would leave a class empty"
-        )
-    ends = _equal_mass_ends(cumulative, number)
-    if len(ends) < number:
-        raise ValueError(
-            f"equal-frequency: {number} classes leave the last of them empty: {len(ends)} hold all {len(counts)} "
-            f"tokens; expected at most {len(ends)}"
-        )
+    ends = _equal_mass_ends(cumulative, number) if 1 <= number <= most else ()
+    if len(ends) != number or not number:
+        raise ValueError(f"equal-frequency: expected 1 to {most} classes, none of them empty, got {number}")
     return _classes(ranked, ends)
 
 

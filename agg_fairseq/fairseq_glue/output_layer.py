@@ -35,7 +35,6 @@ class OutputLayer(NamedTuple):
 
     @property
     def weight(self) -> Tensor:
-        """W (V, D)."""
         return getattr(self.module, self.name)
 
 

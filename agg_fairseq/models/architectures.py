@@ -21,13 +21,12 @@ from ..fairseq_glue.trainer import hook_trainer
 
 
 def register_transformers(
-    name: str, layer: str, options: type[FairseqDataclass], replace: Callable[[nn.Module, Any], nn.Module]
+    name: str, options: type[FairseqDataclass], replace: Callable[[nn.Module, Any], nn.Module]
 ) -> None:
     """Registers `transformer_lm_NAME` and `transformer_NAME`, and their architectures.
 
     Args:
         name: what is added to the names of the parents.
-        layer: the output layer in words, for an error.
         options: of the output layer.
         replace: gives the parent's model the output layer; it gets the model and its options. The decoder then has
             `is_placeholder` and `fill`, see `fairseq_glue.trainer`.
@@ -37,7 +36,7 @@ def register_transformers(
         if getattr(args, "adaptive_softmax_cutoff", None) is not None:
             fail(
                 f"--arch {architecture}: found --adaptive-softmax-cutoff {args.adaptive_softmax_cutoff}; expected "
-                f"none, since the {layer} takes its place"
+                "none, since this architecture has another output layer"
             )
         return replace(model.build_model(args, task), args)
 

@@ -29,4 +29,4 @@ class F2Options(FairseqDataclass):
     )
 
 
-register_transformers("f2", "factorized output layer", F2Options, factorize)
+register_transformers("f2", F2Options, factorize)

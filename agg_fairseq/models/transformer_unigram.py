@@ -13,15 +13,13 @@ from ..fairseq_glue.registries import option
 from ..modules import UnigramLinear
 from .architectures import register_transformers
 
-LEARNED, FIXED = "learned", "fixed"
-
 
 @dataclass
 class UnigramOptions(FairseqDataclass):
     """What becomes of the bias."""
 
-    unigram_bias: ChoiceEnum([LEARNED, FIXED]) = option(  # type: ignore[valid-type]
-        LEARNED,
+    unigram_bias: ChoiceEnum(["learned", "fixed"]) = option(  # type: ignore[valid-type]
+        "learned",
         "the bias of the output layer starts at the log of the training frequencies of the targets (Meister et al. "
         "2022): learned trains it, and weight decay pulls it back to them; fixed does not train it",
     )
@@ -34,18 +32,11 @@ class UnigramTransformerDecoder(TransformerDecoderBase):
     is_placeholder: bool  # are the counts 0? So they are until a checkpoint or `fill` brings them
 
     def fill(self, counts: Tensor) -> None:
-        """Starts the bias at the log of training counts (V,)."""
         self.output_projection.counts.copy_(counts)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> dict[str, Any]:
-        """Called by fairseq before it loads a checkpoint's state."""
-        layer = f"{name}.output_projection"
-        expected = LEARNED if self.output_projection.bias_shift is not None else FIXED
-        if f"{layer}.counts" not in state_dict:
+        if f"{name}.output_projection.counts" not in state_dict:
             fail("found a checkpoint of a model without log-unigram bias; expected one of the same --arch")
-        found = LEARNED if f"{layer}.bias_shift" in state_dict else FIXED
-        if found != expected:
-            fail(f"--unigram-bias {expected}: found a checkpoint with a {found} bias; expected --unigram-bias {found}")
         self.is_placeholder = False
         return super().upgrade_state_dict_named(state_dict, name)
 
@@ -58,11 +49,11 @@ def add_log_unigram(model: nn.Module, options: Any) -> nn.Module:
         options: `unigram_bias`.
     """
     decoder = model.decoder
-    weight, learned = decoder.output_projection.weight, str(options.unigram_bias) == LEARNED
+    weight, learned = decoder.output_projection.weight, str(options.unigram_bias) == "learned"
     decoder.output_projection = UnigramLinear(weight, torch.zeros(len(weight), dtype=torch.int64), learned=learned)
     decoder.is_placeholder = True
     decoder.__class__ = UnigramTransformerDecoder  # fairseq's builders name the class of their decoder inside
     return model
 
 
-register_transformers("unigram", "output layer with a log-unigram bias", UnigramOptions, add_log_unigram)
+register_transformers("unigram", UnigramOptions, add_log_unigram)

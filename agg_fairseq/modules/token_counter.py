@@ -155,25 +155,19 @@ class TokenCounter(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restores a state of `get_extra_state`, of a counter with a window if this one has one.
 
-        ValueError for another vocabulary, or for what is no such state.
+        ValueError for another vocabulary.
         """
-        try:
-            vocabulary, current, window = int(state["vocabulary"]), state["current"], state["window"]
-            if window is None:
-                appearances = state["appearances"]
-            else:
-                sizes, tokens, counts = state["sizes"].tolist(), state["tokens"], state["counts"]
-        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-            raise ValueError(f"TokenCounter: expected a state that it has saved, got one without {error}") from error
-        if vocabulary != len(self.appearances):
-            raise ValueError(f"TokenCounter: expected a state over {len(self.appearances)} tokens, got {vocabulary}")
+        vocabulary = len(self.appearances)
+        if state["vocabulary"] != vocabulary:
+            raise ValueError(f"TokenCounter: expected a state over {vocabulary} tokens, got {state['vocabulary']}")
         self._leaving = None
-        self.current.copy_(current)
-        if window is None:
-            self.appearances.copy_(appearances)
+        self.current.copy_(state["current"])
+        if state["window"] is None:
+            self.appearances.copy_(state["appearances"])
             return
+        sizes, tokens, counts = state["sizes"].tolist(), state["tokens"], state["counts"]
         slots = zip(tokens.split(sizes), counts.split(sizes), strict=True)
         self._slots = deque((part.clone(), count.clone()) for part, count in slots)  # no views of the whole
         device = self.appearances.device
         self.appearances.zero_().index_add_(0, tokens.to(device).long(), counts.to(device).long())
-        self.resize(window)
+        self.resize(state["window"])

@@ -80,7 +80,7 @@ class EmbeddingAdam(torch.optim.Optimizer):
     Half-precision parameters are updated in float32 and rounded; their state is float32.
 
     Raises:
-        ValueError: an option is out of its range, or a parameter does not have the shape that its group needs.
+        ValueError: `beta2` is out of its range, or a parameter does not have the shape that its group needs.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 100, bias=False))
@@ -102,16 +102,10 @@ class EmbeddingAdam(torch.optim.Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        if not (0 <= betas[0] < 1 and 0 <= betas[1] < 1):
-            raise ValueError(f"betas: expected two numbers in [0, 1), got {tuple(betas)}")
-        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
-            if not 0 <= value < math.inf:
-                raise ValueError(f"{name}: expected a finite value of at least 0, got {value}")
         of_all = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**of_all, "beta2": None, "rates": None, "coupled": False})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As of `torch.optim.Optimizer`; checks what the group has for embeddings."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         beta2, rates, shapes = group["beta2"], group["rates"], [tuple(p.shape) for p in group["params"]]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..awd_lstm.nt_asgd import NTASGD
 from ..data.binarized import training_counts
-from ..errors import fail, first_line
+from ..errors import fail
 from ..fairseq_glue.registries import option, register_once
 from ..fairseq_glue.trainer import hook_trainer, validate_and_save_average
 from .embedding_adam import EmbeddingAdam, appearance_rates
@@ -34,10 +34,7 @@ class AdamOptimizer(FairseqAdam):
 
     def __init__(self, cfg: Any, params: Any) -> None:
         FairseqOptimizer.__init__(self, cfg)  # without fairseq's own Adam
-        try:
-            self._optimizer = self.optimizer_class(params, **self.optimizer_config)
-        except Exception as error:  # what Python raises for --adam-betas, which fairseq evaluates, or ValueError
-            fail(f"--optimizer {self.name}: {first_line(error)}; expected options such as --adam-betas '(0.9, 0.98)'")
+        self._optimizer = self.optimizer_class(params, **self.optimizer_config)
 
 
 class AdamOfEmbedding(AdamOptimizer):
@@ -80,7 +77,6 @@ class FairseqCoupledAdam(AdamOfEmbedding):
     """fairseq's `adam`, with one second moment for all rows of the output embedding."""
 
     def of_embedding(self, trainer: Any) -> dict[str, Any]:
-        """Coupled rows."""
         return {"coupled": True}
 
 
@@ -107,7 +103,6 @@ class FairseqEmbeddingAdam(AdamOfEmbedding):
     counts: Tensor | None = None  # of the training split, until the first step knows how many updates it has
 
     def of_embedding(self, trainer: Any) -> dict[str, Any]:
-        """Its β₂, and rates for a memory of appearances."""
         if self.cfg.embedding_beta2 is not None and not 0 <= self.cfg.embedding_beta2 < 1:
             fail(f"--embedding-beta2: found {self.cfg.embedding_beta2}; expected a number in [0, 1)")
         rates = None
@@ -169,7 +164,6 @@ class FairseqNTASGD(FairseqOptimizer):
         return {"lr": self.cfg.lr[0], "weight_decay": self.cfg.weight_decay, "patience": self.cfg.asgd_patience}
 
     def attach(self, trainer: Any) -> None:
-        """Has the trainer validate and save the average."""
         validate_and_save_average(trainer)
 
 

@@ -10,8 +10,8 @@ import torch
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from tests.commands import read_result, run
-from tests.conftest import called, run_command
-from tests.small_trainings import F2_LM, F2_MT, LM, MT
+from tests.conftest import called
+from tests.small_trainings import F2_LM, F2_MT, LM
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,6 @@ KINDS = {
     "f2": ([*F2_LM, *SENTENCES], ("--criterion", "f2_softmax")),
     "unigram": ([*LM, *SENTENCES, *UNIGRAM], AGG),
     "f2 translation": ([*F2_MT, "--share-all-embeddings"], ("--criterion", "f2_softmax", "--label-smoothing", "0.1")),
-    "unigram translation": ([*MT, "--arch", "transformer_unigram_tiny"], AGG),
 }
 LAYER = "decoder.output_projection"
 
@@ -50,13 +49,10 @@ def lm_runs_of_kinds(lm_data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def mt_checkpoints(mt_data, tmp_path_factory):
-    """Translation models of two seeds of each kind, and an earlier checkpoint of the first."""
-    folder, found = tmp_path_factory.mktemp("mt-kinds"), {}
-    for kind in ("f2 translation", "unigram translation"):
-        for seed in (1, 2):
-            options = ("--max-update", 20, "--seed", seed, "--save-interval-updates", 10, "--disable-validation")
-            found.setdefault(kind, []).append(train(mt_data, folder / kind / str(seed), *options, kind=kind)[0])
-    return found
+    """Translation models of two seeds."""
+    folder, options = tmp_path_factory.mktemp("mt"), ("--max-update", 20, "--disable-validation")
+    runs = [train(mt_data, folder / f"{n}", *options, "--seed", n, kind="f2 translation") for n in (1, 2)]
+    return [checkpoint for checkpoint, _ in runs]
 
 
 @pytest.fixture(scope="module")
@@ -103,23 +99,10 @@ def translate(data, path, *arguments, program="generate"):
 
 def test_generate_and_interactive_translate(bare, mt_data, mt_checkpoints):
     """Also an ensemble, which draws classes."""
-    paths = mt_checkpoints["f2 translation"]
+    paths = mt_checkpoints
     translate(bare[1], ":".join(map(str, paths)), "--model-overrides", {"f2_decoding": "sample-class"})
     options = ("--source-lang", "en", "--target-lang", "de", "--input", mt_data.parent / "test.en")
     assert translate(bare[1], paths[0], *options, program="interactive")[0] == translate(bare[1], paths[0])[0]
-
-
-def test_an_average_and_an_ensemble_with_a_log_unigram_bias(bare, mt_checkpoints, tmp_path):
-    paths = mt_checkpoints["unigram translation"]
-    counts = [parameters(path)[f"{LAYER}.counts"] for path in paths]
-    assert torch.equal(*counts) and counts[0].any()
-    assert translate(bare[1], paths[0])[1] != translate(bare[1], f"{paths[0]}:{paths[1]}")[1]
-    inner = [paths[0].parent / "checkpoint_1_10.pt", paths[0]]
-    run_command("agg-fairseq", "average-checkpoints", *inner, "--output", tmp_path / "mean.pt")
-    mean, *of_each = map(parameters, (tmp_path / "mean.pt", *inner))
-    expected = sum(one[f"{LAYER}.bias_shift"].double() for one in of_each) / len(of_each)
-    torch.testing.assert_close(mean[f"{LAYER}.bias_shift"].double(), expected, rtol=0, atol=1e-7)
-    assert torch.equal(mean[f"{LAYER}.counts"], of_each[0][f"{LAYER}.counts"])
 
 
 def test_fine_tuning_keeps_the_classes_of_the_checkpoint(lm_runs_of_kinds, lm_data, tmp_path):

@@ -79,8 +79,6 @@ def test_the_state_is_carried_over_batches(lm_data):
         model.train(train)
         parts = [model(**batch["net_input"])[0] for batch in batches]
         torch.testing.assert_close(torch.cat(parts, dim=1), model(whole)[0])
-    with pytest.raises(ValueError, match="found a batch of 3 rows that continues one of 4"):
-        model(whole[:3, :4], continues=True)
     model.train()
     model(whole[:, :4], continues=True)
     model(whole[:3, :4])  # an update on other text
@@ -258,14 +256,8 @@ def test_evaluation_with_a_cache(lm_data, awd_run, lm_runs):
     result = perplexity(checkpoints, BinarizedText(lm_data, tokens_per_sample=16, cache=cache))
     assert result["awd"]["perplexity"]["total"] == pytest.approx(reference(awd_run, lm_data, cache), rel=1e-5)
     assert "|cache:30,theta=0.5,lambda=0.2|" in result.signature
-    for name in checkpoints:
+    for name in checkpoints:  # the probabilities of the mixture add up to 1
         assert result[name]["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
-    without = perplexity(checkpoints, BinarizedText(lm_data, tokens_per_sample=16))
-    no_share = BinarizedText(lm_data, tokens_per_sample=16, cache=CacheOptions(30, 0.5, 0.0))
-    none = perplexity(checkpoints, no_share)
-    for name in checkpoints:
-        assert none[name]["perplexity"]["total"] == pytest.approx(without[name]["perplexity"]["total"], rel=1e-5)
-        assert result[name]["perplexity"]["total"] != pytest.approx(without[name]["perplexity"]["total"], rel=1e-3)
 
 
 def test_mistakes_end_in_one_line(lm_data, capsys):
@@ -274,7 +266,6 @@ def test_mistakes_end_in_one_line(lm_data, capsys):
     assert "--task language_modeling_streams: found --context-window" in error
     start = (*AWD[:4], *NT_ASGD, "--tokens-per-sample", 12, "--batch-size", 4)
     for options, message in (
-        (("--arch", "transformer_lm"), "found TransformerLanguageModel, which carries no state; expected"),
         (("--sample-break-mode", "eos"), "found --sample-break-mode eos; expected none"),
         (("--batch-size", 2000), "found 2000 streams of"),
     ):

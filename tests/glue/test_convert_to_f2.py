@@ -65,13 +65,10 @@ def test_convert_to_f2_refuses(trained, lm_data, tmp_path, capsys):
     output, new, without_valid = tmp_path / "f2.pt", tmp_path / "new.pt", tmp_path / "no-valid"
     shutil.copytree(lm_data, without_valid, ignore=shutil.ignore_patterns("valid*"))
     convert(capsys, trained, lm_data, output)
-    equal_token = ("--f2-assignment", "equal-token")
     for (path, data, *options), text in (
         ((output, lm_data), "found a model transformer_lm_f2; expected transformer_lm or transformer"),
         ((trained, tmp_path), "fairseq cannot build its model"),
         ((trained, lm_data, "--f2-classes", 3), "no --f2-classes, since it finds their number"),
-        ((trained, lm_data, *equal_token), "expected --f2-classes, the number of classes"),
-        ((trained, lm_data, *equal_token, "--f2-classes", 999), "one per token at most"),
         ((trained, lm_data, "--json", new), "--json: found the file of --output"),
         ((trained, without_valid), "found no valid.bin"),
     ):

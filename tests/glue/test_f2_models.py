@@ -10,7 +10,7 @@ import torch
 from agg_fairseq.f2 import choose_class, equal_frequency, equal_token, mefmax
 from tests.small_trainings import F2_LM, F2_MT, TIED, batches, build, configuration, logged, target_counts
 
-PAD, BOS, EOS, UNK = 1, 0, 2, 3
+PAD, BOS, EOS = 1, 0, 2
 
 
 def test_classes_follow_the_target_side_counts(mt_data, lm_data):
@@ -97,10 +97,8 @@ def test_the_mean_row_is_penalized(lm_data):
 GENERATORS = {
     "beam": {"beam": 4},
     "top-k": {"beam": 2, "sampling": True, "sampling_topk": 10},
-    "top-p": {"beam": 2, "sampling": True, "sampling_topp": 0.9},
     "min-len top-p": {"beam": 1, "min_len": 3, "sampling": True, "sampling_topp": 0.9},
     "no repeats top-k": {"beam": 2, "no_repeat_ngram_size": 1, "sampling": True, "sampling_topk": 10},
-    "suppressed top-k": {"beam": 2, "suppressed": True, "sampling": True, "sampling_topk": 3},
     "cold": {"beam": 2, "temperature": 0.2, "min_len": 3},
     "prefix top-k": {"beam": 2, "prefix": 2, "sampling": True, "sampling_topk": 3},
 }
@@ -150,15 +148,9 @@ def favor_the_first_class(model, cfg, task, classes, strength):
     assert (chosen == 0).float().mean() > 0.9
 
 
-def generate(task, model, batch, prefix=0, suppressed=False, max_len=8, **options):
-    """By fairseq's generator, as its command line builds it; `suppressed` forbids the first class."""
-    classes = model.decoder.output_projection.class_of_token
-    forbidden = [task.target_dictionary[token] for token in (classes == 0).nonzero().flatten().tolist() if token > UNK]
-    generator = task.build_generator(
-        [model],
-        argparse.Namespace(max_len_a=0, max_len_b=max_len, **options),
-        extra_gen_cls_kwargs={"tokens_to_suppress": forbidden if suppressed else []},
-    )
+def generate(task, model, batch, prefix=0, max_len=8, **options):
+    """By fairseq's generator, as its command line builds it."""
+    generator = task.build_generator([model], argparse.Namespace(max_len_a=0, max_len_b=max_len, **options))
     prefixes = batch["target"][:, :prefix] if prefix else None
     return generator.generate([model], copy.deepcopy(batch), prefix_tokens=prefixes)
 
@@ -175,9 +167,6 @@ def check_hypotheses(task, model, batch, max_len=8, **options):
             assert hypothesis["score"].isfinite() and hypothesis["positional_scores"].isfinite().all(), options
             assert len(tokens) > options.get("min_len", 1), options
             assert tokens[: options.get("prefix", 0)] == target[: options.get("prefix", 0)].tolist(), options
-            if options.get("suppressed"):
-                classes = model.decoder.output_projection.class_of_token[[t for t in tokens if t > UNK]]
-                assert (classes != 0).all(), options
 
 
 def test_probabilities_are_normalized_whatever_the_temperature(lm_data):

@@ -78,10 +78,8 @@ def test_bad_sizes_and_states():
     for sizes in ((0, 1), (5, 0), (5, -1)):
         with pytest.raises(ValueError, match="at least 1"):
             TokenCounter(*sizes)
-    state = TokenCounter(5, 1).get_extra_state()
-    for wrong, words in ((state, "over 6 tokens, got 5"), ({"vocabulary": 6}, "without 'current'"), (None, "without")):
-        with pytest.raises(ValueError, match=words):
-            TokenCounter(6, 1).set_extra_state(wrong)
+    with pytest.raises(ValueError, match="over 6 tokens, got 5"):
+        TokenCounter(6, 1).set_extra_state(TokenCounter(5, 1).get_extra_state())
 
 
 class Event:
