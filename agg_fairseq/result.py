@@ -17,22 +17,15 @@ UNDEFINED = "—"  # what a table shows for None
 
 @dataclass(frozen=True)
 class SeedValues:
-    """The values of one cell for several seeds.
+    """The values of one cell for several seeds."""
 
-    Args:
-        of_seed: by seed; None or a text, such as "not run", where there is no number.
-    """
-
-    of_seed: Mapping[Hashable, float | int | str | None]
+    of_seed: Mapping[Hashable, float | int | str | None]  # None or a text, such as "not run", where there is no number
 
     @property
     def numbers(self) -> dict[Hashable, float | int]:
         """The values that are numbers, by seed."""
-        return {
-            seed: value
-            for seed, value in self.of_seed.items()
-            if isinstance(value, float | int) and not math.isnan(value)
-        }
+        values = {seed: value for seed, value in self.of_seed.items() if isinstance(value, float | int)}
+        return {seed: value for seed, value in values.items() if not math.isnan(value)}
 
     @property
     def mean(self) -> float | int:
@@ -47,14 +40,10 @@ class SeedValues:
         return statistics.stdev(numbers) if len(numbers) > 1 and all(map(math.isfinite, numbers)) else None
 
     def change(self, base: SeedValues, *, relative: bool = False) -> SeedValues:
-        """The differences to other values, each of the same seed, for the seeds that both have.
+        """The differences to those of a base, for the seeds that both have; `relative`: in percent, if it is not 0.
 
         The noise that a seed brings to both (its order of the data, its initial values) cancels, so that the deviation
         of these differences, and not that of the values, says whether a mean difference is more than chance.
-
-        Args:
-            base: what is subtracted.
-            relative: in percent of the base, and not of a base of 0.
         """
         pairs = {seed: (value, base.numbers[seed]) for seed, value in self.numbers.items() if seed in base.numbers}
         if relative:
@@ -64,15 +53,11 @@ class SeedValues:
     def format(self, digits: int, *, sign: str = "", unit: str = "") -> str:
         """Mean ± standard deviation, and the number of seeds if only some have a number; without numbers, the texts.
 
-        Args:
-            digits: decimals; whole numbers of a single value have none.
-            sign: "+" shows the sign of positive means too.
-            unit: follows the mean.
+        Whole numbers of a single value have no decimals. With `sign` "+", positive means have a sign too.
         """
         if not self.numbers:
-            return " / ".join(
-                dict.fromkeys(UNDEFINED if value is None else str(value) for value in self.of_seed.values())
-            )
+            texts = [UNDEFINED if value is None else str(value) for value in self.of_seed.values()]
+            return " / ".join(dict.fromkeys(texts))
         mean, deviation = self.mean, self.deviation
         text = f"{mean:{sign},}{unit}" if isinstance(mean, int) else f"{mean:{sign},.{digits}f}{unit}"
         if deviation or (deviation is not None and sign):  # a value that is the same for all seeds has none
@@ -138,18 +123,12 @@ class Result:
     @property
     def signature(self) -> str:
         """All settings and the version of the package, `name:value|name:value|…`."""
-        parts = [
-            name if value is True else f"{name}:{value}" for name, value in self.settings.items() if value is not None
-        ]
+        settings = {name: value for name, value in self.settings.items() if value is not None}
+        parts = [name if value is True else f"{name}:{value}" for name, value in settings.items()]
         return "|".join([*parts, f"version:{self.version}"])
 
     def table(self, columns: Columns | None = None, *, transposed: bool = False) -> str:
-        """The values as a table in Markdown, rounded.
-
-        Args:
-            columns: those to show, of which the result may lack some; None: all.
-            transposed: a line for each column.
-        """
+        """The values of all columns or of some as a table in Markdown; `transposed`: with a line for each column."""
         header, lines = self.formatted(columns)
         if transposed:
             header, *lines = map(list, zip(header, *lines, strict=True))
@@ -166,7 +145,7 @@ class Result:
         return [*self.labels, *(titles[pair] for pair in pairs)], lines
 
     def json(self) -> dict[str, Any]:
-        """All of it as plain values: what the commands write to --json, and what `from_json` reads."""
+        """All of it as plain values, as the commands write it to --json."""
         return {
             "signature": self.signature,
             "schema": SCHEMA,

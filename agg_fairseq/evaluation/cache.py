@@ -25,9 +25,6 @@ class Cache:
     A result depends on the version of the package and `REVISION`, the function, all its arguments, and the files among
     them, by size and time of change. Files are models, each `Path`, and each `str` of a parameter or field whose type
     has `Path` in it, such as `str | Path`. An entry that cannot be read is made again.
-
-    Args:
-        folder: is made when something is stored.
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -17,8 +17,6 @@ from .page import Table, Term, Verdict
 from .runs import Run, settings_of
 
 NEARLY = 0.01
-"""A difference of less than this share of the baseline's value is not clear, if there is one seed of each model; nor is
-one that tables would round to nothing, less than half a unit of the last decimal."""
 SEED = "--seed"  # the option in which the runs of one model differ
 BETTER, WORSE, SAME = "better", "worse", "same"
 RULE = (
@@ -35,9 +33,9 @@ class Compared(NamedTuple):
 
     measure: Measure
     value: SeedValues  # in the unit of tables
-    change: SeedValues | None = None  # from the baseline; None for the baseline itself
-    verdict: str = ""  # `BETTER`, `WORSE` or `SAME`; empty if no direction is better, or for the baseline
-    is_best: bool = False
+    change: SeedValues | None  # from the baseline; None for the baseline itself
+    verdict: str  # `BETTER`, `WORSE` or `SAME`; empty if no direction is better, or for the baseline
+    is_best: bool
 
     @property
     def text(self) -> str | None:
@@ -54,24 +52,14 @@ class Compared(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """The models of a report.
+    """The models of a report. Several runs that differ by their seed alone are one, with what their names share."""
 
-    Args:
-        models: the names of their runs, one or several that differ by their seed alone, by seed; by the name of the
-            model, which is that of the run, or what the names of the runs have in common.
-        baseline: the name of one of them.
-    """
-
-    models: Mapping[str, Mapping[str, str]]
-    baseline: str
+    models: Mapping[str, Mapping[str, str]]  # by the name of the model and the seed the name of the run
+    baseline: str  # the name of one of the models
 
     @classmethod
     def of_runs(cls, runs: Sequence[Run], baseline: str | None = None) -> Comparison:
-        """Groups runs whose settings differ by the seed alone; `baseline` names a run or model; None: the first.
-
-        Raises:
-            UserError: there is no such run or model.
-        """
+        """Groups runs whose settings differ by the seed alone; `baseline` names a run or model; None: the first."""
         alike: dict[frozenset[tuple[str, str]], dict[str, str]] = {}  # by the other settings: run by seed
         for run in runs:
             settings = settings_of(run.checkpoint.state)
@@ -121,11 +109,7 @@ class Comparison:
         return compared
 
     def table(self, result: Result, *, left_out: Sequence[str] = ()) -> Table:
-        """A row per measure and a column per model, with its mean, deviation and difference to the baseline.
-
-        Other rows than those of runs, such as that of the human texts, become columns too. The measures `left_out` are
-        left out.
-        """
+        """A row per measure but those `left_out`, and a column per model and per other row, such as the human texts."""
         runs = {run for of_seed in self.models.values() for run in of_seed.values()}
         others = [row for row in result.rows if row not in runs]
         rows: list[list[Any]] = []
@@ -137,8 +121,7 @@ class Comparison:
         return Table(["", *map(self.title, self.models), *map(str, others)], rows, result.signature)
 
     def verdicts(self, results: Sequence[Result], columns: Columns) -> list[Verdict]:
-        """For each model but the baseline: what is better, worse or the same, by each column in the first of the
-        results that has it."""
+        """For each model but the baseline: what is better, worse or the same in the first result with each column."""
         compared: dict[str, dict[str, Compared]] = {}  # by title
         for column in column_titles(columns):
             result = next((result for result in results if column in column_titles(result.columns)), None)

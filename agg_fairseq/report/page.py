@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import UserError
 from ..measures import Measure
 from ..plots import save
-from ..result import UNDEFINED, Result
+from ..result import UNDEFINED
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -41,11 +41,6 @@ class Table(NamedTuple):
     signature: str = ""  # the settings that affect the numbers, shown below the table
     kind = "table"
 
-    @classmethod
-    def of_result(cls, result: Result) -> Table:
-        """The table of a result as a command prints it, with its signature."""
-        return cls(*result.formatted(), result.signature)
-
 
 class Verdict(NamedTuple):
     """What is better, worse and nearly the same in a model as in the baseline: lists by these words."""
@@ -56,20 +51,18 @@ class Verdict(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A picture inside the page: its URL, its width in inches, and a caption."""
+    """A figure, which is written into the page itself, and its caption."""
 
-    source: str
-    width: float
+    figure: Figure
     caption: str
     kind = "picture"
 
-    @classmethod
-    def of_figure(cls, figure: Figure, caption: str) -> Picture:
-        """The figure as SVG, written into the page itself."""
+    @property
+    def url(self) -> str:
+        """The figure as SVG."""
         file = io.BytesIO()
-        save(figure, file, "svg")
-        code = base64.b64encode(file.getvalue()).decode("ascii")
-        return cls(f"data:image/svg+xml;base64,{code}", figure.get_figwidth(), caption)
+        save(self.figure, file, "svg")
+        return f"data:image/svg+xml;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
 
 
 class Samples(NamedTuple):
@@ -84,7 +77,7 @@ Block = str | Table | Picture | Samples | Verdict  # a part of a section; a `str
 
 
 class Section(NamedTuple):
-    """A part of the page: the anchor that links to it end in, its heading, and what it shows from top to bottom."""
+    """A part of the page: the anchor of links to it, its heading, and what it shows from top to bottom."""
 
     anchor: str
     title: str

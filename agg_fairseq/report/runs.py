@@ -53,14 +53,9 @@ class Run:
         """What --log-format json --log-file wrote, where it is expected; it need not be there."""
         return self.folder / LOG
 
-    @cached_property
-    def log_entries(self) -> dict[str, list[dict[str, float]]]:
-        """The logged numbers by tag, as of `read_entries`; none where there is no log."""
-        return read_entries(self.log) if self.log.is_file() else {}
-
     def has_logged(self, tag: str, name: str) -> bool:
-        """Has the log a number of this name in the lines of this tag?"""
-        return any(name in entry for entry in self.log_entries.get(tag, ()))
+        """Has the log, if there is one, a number of this name in the lines of this tag?"""
+        return self.log.is_file() and any(name in entry for entry in read_entries(self.log).get(tag, ()))
 
 
 def open_runs(folders: Mapping[str, str | Path]) -> list[Run]:
@@ -79,24 +74,19 @@ def open_runs(folders: Mapping[str, str | Path]) -> list[Run]:
 
 def summary(runs: Sequence[Run]) -> list[list[str | None]]:
     """What each run is: rows with a title and a value for each run."""
+    titles = ("criterion", "architecture", "parameters", "checkpoint", "updates", "best on validation")
     columns = []
-    for run in runs:
-        checkpoint, model = run.checkpoint, run.checkpoint.model_options
-        extra = checkpoint.state.get("extra_state")
+    for checkpoint in (run.checkpoint for run in runs):
+        model, extra = checkpoint.model_options, checkpoint.state.get("extra_state")
         best = extra.get("best") if isinstance(extra, dict) else None
         if isinstance(best, float | int):
             metric = options_of(checkpoint.state, "checkpoint").get("best_checkpoint_metric", "loss")
             best = f"{format_value(float(best), 3)} ({metric})"
-        column = {
-            "criterion": str(checkpoint.criterion_options.get("_name")),
-            "architecture": str(model.get("arch") or model.get("_name")),
-            "parameters": format_value(count_parameters(checkpoint.parameters), 0),
-            "checkpoint": checkpoint.path.name,
-            "updates": format_value(checkpoint.updates, 0),
-            "best on validation": best,
-        }
-        columns.append(column)
-    return [[title, *(column[title] for column in columns)] for title in columns[0]]
+        criterion, arch = checkpoint.criterion_options.get("_name"), model.get("arch") or model.get("_name")
+        parameters = format_value(count_parameters(checkpoint.parameters), 0)
+        updates = format_value(checkpoint.updates, 0)
+        columns.append([str(criterion), str(arch), parameters, checkpoint.path.name, updates, best])
+    return list(map(list, zip(titles, *columns, strict=True)))
 
 
 def count_parameters(parameters: Mapping[str, Any]) -> int:

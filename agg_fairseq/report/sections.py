@@ -96,10 +96,6 @@ class NotShown(Exception):
     """The reason why there is nothing to show in a section."""
 
 
-VERDICT_COLUMNS = {**COMPARED, "unique_predictions": ["total"], "bleu": [""], "sacrebleu": [""]}
-"""The columns that the verdict is about."""
-
-
 def verdict(report: ReportInputs) -> list[Block]:
     """What came out, in words: each model against the baseline."""
     if len(report.comparison.models) < 2:
@@ -109,12 +105,13 @@ def verdict(report: ReportInputs) -> list[Block]:
     for evaluate in (_perplexity, _bleu, _isotropy):
         with contextlib.suppress(NotShown, UserError):
             results.append(evaluate(report))
-    blocks: list[Block] = [*report.comparison.verdicts(results, VERDICT_COLUMNS)]
-    if not blocks:
+    columns = {**COMPARED, "unique_predictions": ["total"], "bleu": [""], "sacrebleu": [""]}
+    verdicts = report.comparison.verdicts(results, columns)
+    if not verdicts:
         raise NotShown("nothing could be measured that has a better and a worse direction")
-    seeds = [len(runs) for runs in report.comparison.models.values()]
-    caution = " There is one seed of each model: a difference may be chance." if max(seeds) == 1 else ""
-    return [*blocks, RULE + caution]
+    has_seeds = any(len(runs) > 1 for runs in report.comparison.models.values())
+    caution = "" if has_seeds else " There is one seed of each model: a difference may be chance."
+    return [*verdicts, RULE + caution]
 
 
 def overview(report: ReportInputs) -> list[Block]:
@@ -137,7 +134,7 @@ def learning_curves(report: ReportInputs) -> list[Block]:
     caption = "Perplexity over the updates, of the training batches and of the validation split."
     missing = [name for name in report.names if name not in logs]
     figure = plots.learning_curves(logs, order=report.names)
-    return [Picture.of_figure(figure, caption + (f" Not logged: {', '.join(missing)}." if missing else ""))]
+    return [Picture(figure, caption + (f" Not logged: {', '.join(missing)}." if missing else ""))]
 
 
 def _groups(result: Result) -> list[Block]:
@@ -188,12 +185,12 @@ def embeddings(report: ReportInputs) -> list[Block]:
     return [
         *_groups(result),
         report.comparison.table(result),
-        Picture.of_figure(
+        Picture(
             plots.projection(report.checkpoints, report.data, **report.groups),
             "Token embeddings in the plane of their first two singular directions, at most 2,000 of each group; the "
             "middle 99% along each axis.",
         ),
-        Picture.of_figure(
+        Picture(
             plots.singular_values(report.checkpoints),
             "Singular values of the embeddings: the slower they fall, the more isotropic are the embeddings.",
         ),
@@ -207,11 +204,11 @@ def over_updates(report: ReportInputs) -> list[Block]:
         remedy = "train with --save-interval-updates N --keep-interval-updates -1"
         raise NotShown(f"no run has {MIN_CHECKPOINTS} checkpoints or more; {remedy}")
     return [
-        Picture.of_figure(
+        Picture(
             plots.isotropy_over_updates(runs, report.data, order=report.names, **report.groups),
             "Isotropy of frequent and of rare embeddings, and the mean cosine between them.",
         ),
-        Picture.of_figure(
+        Picture(
             plots.inner_products_over_updates(runs, report.data, **report.groups),
             "Mean inner product between embeddings of the same frequency group.",
         ),
@@ -227,7 +224,7 @@ def rare_group(report: ReportInputs) -> list[Block]:
         "Size of the rare group, which adaptive gradient gating chooses again at every update. It is another group "
         "than the rare tokens of the tables."
     )
-    return [Picture.of_figure(plots.rare_tokens(logs, order=report.names), caption)]
+    return [Picture(plots.rare_tokens(logs, order=report.names), caption)]
 
 
 def nearest_neighbors(report: ReportInputs) -> list[Block]:
@@ -237,12 +234,12 @@ def nearest_neighbors(report: ReportInputs) -> list[Block]:
         result = report.evaluate(evaluation.neighbors, report.checkpoints, report.data, **options)
     except NoWord as error:
         raise NotShown(str(error)) from error
-    blocks: list[Block] = [*_groups(result), Table.of_result(result)]
+    blocks: list[Block] = [*_groups(result), Table(*result.formatted(), result.signature)]
     tokens = dict.fromkeys(row["tokens"][0]["token"] for row in result.rows.values() if len(row["tokens"]) == 1)
     if tokens:
         figure = plots.similarity(report.checkpoints, report.data, words=list(tokens), **report.groups)
         caption = "Cosine of the words above with every token, by its frequency rank."
-        blocks.append(Picture.of_figure(figure, caption))
+        blocks.append(Picture(figure, caption))
     return blocks
 
 
@@ -274,7 +271,7 @@ def generated_texts(report: ReportInputs) -> list[Block]:
     result = report.evaluate(evaluation.text_metrics, files, report.data)
     caption = "Share of tokens by their part of the training text: the top 40%, next 30%, next 20% and last 10%."
     shares = plots.token_shares({"the generated texts": result})
-    blocks: list[Block] = [report.comparison.table(result), Picture.of_figure(shares, caption)]
+    blocks: list[Block] = [report.comparison.table(result), Picture(shares, caption)]
     texts = {name: read_texts(path) for name, path in files.items()}
     first = next(iter(texts.values()))
     for index in _evenly_spread(len(first)):
@@ -288,7 +285,7 @@ def generated_texts(report: ReportInputs) -> list[Block]:
 def frequencies(report: ReportInputs) -> list[Block]:
     """How often each token occurs."""
     figure = plots.frequencies({report.data.resolve().name: report.data})
-    return [Picture.of_figure(figure, "Occurrences of each token in the training split, by rank.")]
+    return [Picture(figure, "Occurrences of each token in the training split, by rank.")]
 
 
 def _evenly_spread(count: int) -> list[int]:

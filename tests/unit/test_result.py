@@ -63,7 +63,6 @@ def test_it_survives_json(result):
         ({"rows": 3}, "not iterable"),
         ({"rows": [{}]}, "found no 'name'"),
         ({"rows": [{"name": "a", "perplexity": {"rare": [1]}}]}, "unsupported format string"),
-        ({"columns": {"PPL": [""]}}, "found no 'PPL'"),
         ({"settings": None}, "NoneType"),
     ],
 )
