@@ -11,15 +11,6 @@ pip() { "$venv/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
 
 fail() { echo "setup: error: $*" >&2; exit 2; }
 
-wait_in_turn() { # for another set-up, such as that of the next machine on a shared disk; the lock ends with this process
-  command -v flock >/dev/null || return 0
-  { : >> "$venv.lock"; } 2>/dev/null || return 0 # where nothing may be written, there is nothing to set up
-  exec 9> "$venv.lock"
-  flock --nonblock 9 && return
-  echo "setup: waiting for another one to finish"
-  flock 9 || echo "setup: cannot lock $PWD/$venv.lock; going on" >&2
-}
-
 find_python() {
   local candidate
   for candidate in ${PYTHON:+"$PYTHON"} python3.11 python3.12 python3.10 python3; do
@@ -52,7 +43,6 @@ if [ -L "$venv" ] && [ -x "$venv/bin/python" ]; then # that of another checkout,
   echo "setup: .venv is a link, and is used as it is"
   exit 0
 fi
-wait_in_turn
 torch=${TORCH:-$(cat "$venv/.torch" 2>/dev/null || grep '^torch==' constraints.txt)}
 if [ "$(cat "$venv/.installed" 2>/dev/null)" = "$(stamp)" ] && is_of_wanted_python &&
   "$venv/bin/python" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "fairseq"))))'; then

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import re
 import signal
 import sys
 import warnings
@@ -30,12 +29,11 @@ from pathlib import Path
 from agg_fairseq.errors import UserError
 
 from ..command import Parser, run, whole_number
-from ..data.prepared_folder import MANIFEST
 from .entries import EXPERIMENTS, OURS
 from .experiment import SCALES, Experiment, Model, Workspace, check_path
 from .training import check_settings, train_all
 
-OWN = ("size", "task.data", "checkpoint.save_dir", "checkpoint.finetune_from_model")
+OWN = ("size", "task.data", "checkpoint.save_dir", "checkpoint.finetune_from_model", "common.seed")
 """What the command line sets by options of its own, or a table does."""
 
 Planned = tuple[str, Experiment, list[Workspace]]  # the name of an entry, an experiment of it, a workspace per seed
@@ -61,8 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for training in trainings.values():
             check_settings(*training)
     if not options.show:
-        jobs = options.jobs or max(OURS[key].jobs if key in OURS else 1 for key, *_ in plan)
-        train_all(list(trainings.values()), 1 if options.dry_run else jobs)
+        train_all(list(trainings.values()), 1 if options.dry_run else options.jobs)
     if options.dry_run:
         from .cost import NOT_RUN, described
 
@@ -90,16 +87,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _plan(options: argparse.Namespace) -> list[Planned]:
-    keys, overrides = _keys_and_overrides(options.words)
+    keys = list(dict.fromkeys(word for word in options.words if "=" not in word))
+    overrides = tuple(word for word in options.words if "=" in word)
+    if not keys:
+        raise UserError("found no ENTRY; expected some of those that --list prints, such as agg-3")
+    for key in keys:
+        if key not in EXPERIMENTS and key not in OURS:
+            raise UserError(f"found the entry {key!r}; expected one that --list prints, or key=value")
+    for override in overrides:
+        if override.lstrip("+").partition("=")[0] in OWN:
+            raise UserError(f"found {override!r}; expected --scale, --data, --output or --seeds for that")
     data = options.data and options.data.absolute()
     if data is not None and not data.is_dir():
         raise UserError(f"--data: found no folder {options.data}; expected one of text, or one that was prepared")
-    if options.show and options.dry_run:
-        raise UserError("found --show and --dry-run; expected one of them: with --show, nothing is trained")
-    if options.seeds and any(override.lstrip("+").startswith("common.seed=") for override in overrides):
-        raise UserError("found common.seed= with --seeds; expected one of them")
-    if options.vocabulary is not None and data is not None and (data / MANIFEST).is_file():
-        raise UserError(f"--vocabulary: found it with {data}, which was prepared with a vocabulary; leave it out")
     given = {name: getattr(options, name) for name in ("updates", "vocabulary") if getattr(options, name) is not None}
     if given and OURS.keys().isdisjoint(keys):
         raise UserError(f"--{min(given)}: found it with {', '.join(keys)}, which cannot take it")
@@ -108,48 +108,25 @@ def _plan(options: argparse.Namespace) -> list[Planned]:
         scale=options.scale,
         output=options.output or Path("runs/reproduction") / options.scale,
         data=data,
-        overrides=tuple(overrides),
+        overrides=overrides,
         train=not options.show,
         dry=options.dry_run,
         gpus=options.gpus,
     )
     for key in keys:
-        workspace, experiments = shared, [EXPERIMENTS[key]] if key in EXPERIMENTS else []
+        scale, output = shared.scale, shared.output
+        experiments = OURS[key].build(data=data, **given) if key in OURS else [EXPERIMENTS[key]]
         if key in OURS:
-            entry = OURS[key]
-            experiments = entry.build(data=data, **given)
-            output = options.output or Path(entry.output)
+            scale, output = "tiny", options.output or Path(OURS[key].output)
             if len(keys) > 1 and options.output is not None:
                 output = options.output / key  # each has a corpus of its own
-            workspace = replace(shared, scale="tiny", output=output)
         workspaces = []
         for seed in seeds:
-            models, output = f"seed-{seed}" if len(seeds) > 1 else "", workspace.output.absolute()
-            workspaces.append(replace(workspace, output=output, seed=seed, models=models, signatures={}))
+            own = {"scale": scale, "output": output.absolute(), "signatures": {}}
+            models = f"seed-{seed}" if len(seeds) > 1 else ""
+            workspaces.append(replace(shared, seed=seed, models=models, **own))
         plan += [(key, experiment, workspaces) for experiment in experiments]
     return plan
-
-
-def _keys_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    keys, overrides = [word for word in words if "=" not in word], [word for word in words if "=" in word]
-    if not keys:
-        raise UserError("found no ENTRY; expected some of those that --list prints, such as agg-3")
-    for key in keys:
-        if key not in EXPERIMENTS and key not in OURS:
-            known = ", ".join([*EXPERIMENTS, *OURS])
-            raise UserError(f"found the entry {key!r}; expected one of {known}; or key=value, for every training")
-    for override in overrides:
-        if not (key := re.match(r"\+{0,2}([a-z0-9_.]+)=", override)):
-            raise UserError(f"found {override!r}; expected key=value, such as optimization.max_update=1000")
-        if key[1] in OWN:
-            raise UserError(f"found {override!r}; expected --scale, --data or --output for that")
-    return list(dict.fromkeys(keys)), overrides
-
-
-def _folder(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("found ''; expected a folder")
-    return Path(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -161,13 +138,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="print all entries")
     parser.add_argument("--scale", choices=SCALES, default="paper", help="scale of tables and figures (default: paper)")
     parser.add_argument(
-        "--data", type=_folder, metavar="DIR",
-        help="folder of text, {train,valid,test}.{en,de} or wiki.{train,valid,test}.tokens, or a folder made by a "
-        "prepare.sh (default: the documentation of Python at tiny and for the demo, otherwise data/…, downloaded if it "
-        "is missing)",
+        "--data", type=Path, metavar="DIR",
+        help="folder of {train,valid,test}.{en,de} or wiki.{train,valid,test}.tokens, or one made by a prepare.sh "
+        "(default: the documentation of Python at tiny and for the demo, otherwise data/…, downloaded if missing)",
     )  # fmt: skip
     parser.add_argument(
-        "--output", type=_folder, metavar="DIR",
+        "--output", type=Path, metavar="DIR",
         help="output folder (default: runs/reproduction/SCALE; runs/demo, … for our own)",
     )  # fmt: skip
     parser.add_argument(
@@ -176,11 +152,12 @@ def _parser() -> argparse.ArgumentParser:
         "each are in a folder seed-N, and tables have mean ± standard deviation",
     )  # fmt: skip
     parser.add_argument(
-        "--jobs", type=whole_number, metavar="N",
-        help="trainings at the same time, sharing the cores (default: 1; demo: 2, if there are as many cores)",
+        "--jobs", type=whole_number, default=1, metavar="N",
+        help="trainings at the same time, sharing the cores (default: 1)",
     )  # fmt: skip
-    parser.add_argument("--show", action="store_true", help="train nothing: measure and print the existing models")
-    parser.add_argument(
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--show", action="store_true", help="train nothing: measure and print the existing models")
+    mode.add_argument(
         "--dry-run", action="store_true",
         help="print the commands of missing trainings and what they take (tokens per update, GPU hours, disk space), "
         "and start none; the GPUs need not be there",

@@ -50,7 +50,7 @@ def _similarities(number: int, word: int) -> Experiment:
     return Experiment(
         f"Yu et al. 2021, Figure {number}: cosines of {MT_WORDS[word]!r} with all tokens (WMT14 English to German)",
         [Method("Baseline", MLE), Method("CosReg", COSREG), Method("AGPS", AGPS)],
-        pictures=[similarity(MT_WORDS, word)],
+        pictures=[similarity(MT_WORDS[word])],
         note=f"At tiny, a rare word of the small corpus instead. {TINY_NOTE}",
     )
 

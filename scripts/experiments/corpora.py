@@ -16,7 +16,7 @@ from agg_fairseq.files import read_json_object
 
 from ..command import ROOT
 from ..data.files import digest
-from ..data.prepared_folder import MANIFEST, SPLITS
+from ..data.prepared_folder import MANIFEST
 from ..data.wikitext_source import tokens_file
 from .experiment import SCALES, Corpus, Model, Workspace, check_path
 
@@ -49,10 +49,10 @@ def wikitext_in_words(data: Path | None, vocabulary: int) -> Corpus:
         raise UserError("found no --data; expected the folder of wiki.train.tokens")
     if (data / MANIFEST).is_file():
         return replace(WIKITEXT2_WORDS, options=())
-    for file in (data / tokens_file(split) for split in SPLITS):
-        if not file.is_file():
-            raise UserError(f"--data: found no {file.name} in '{data}'; expected the WikiText files")
-    is_large = (data / tokens_file("train")).stat().st_size > 100_000_000  # WikiText-103's has 541 MB, WikiText-2's 11
+    train = data / tokens_file("train")
+    if not train.is_file():
+        raise UserError(f"--data: found no {train.name} in '{data}'; expected the WikiText files")
+    is_large = train.stat().st_size > 100_000_000  # WikiText-103's has 541 MB, WikiText-2's 11
     corpus = WIKITEXT103_WORDS if is_large else WIKITEXT2_WORDS
     return replace(corpus, options=("--tokenizer", "words", "--vocabulary", str(vocabulary)))
 
@@ -96,24 +96,14 @@ def prepare(workspace: Workspace, corpus: Corpus) -> Prepared:
 
 def _check(workspace: Workspace, corpus: Corpus, prepared: Prepared) -> None:
     """Checks that a folder, which the user may have named, has text of the right kind."""
-
-    def of(parallel: bool, tokenizer: object, held_out: bool) -> str:
-        languages = "two languages" if parallel else "one language"
-        return f"text of {languages}, tokenizer {tokenizer}{', prepared with --validation train' if held_out else ''}"
-
-    actual = (
-        not (prepared.binarized / "dict.txt").is_file(),
-        prepared.manifest.get("tokenizer"),
-        prepared.manifest.get("validation") == "train",
-    )
-    expected = (corpus.parallel, corpus.tokenizer, corpus == WMT14_AGG)
-    if workspace.scale == "tiny":  # any text of so many languages will do
-        expected = (corpus.parallel, *actual[1:])
+    actual = {"languages": 1 if (prepared.binarized / "dict.txt").is_file() else 2}
+    expected = {"languages": 1 + corpus.parallel}
+    if workspace.scale != "tiny":  # there, any text of so many languages will do
+        facts = prepared.manifest
+        actual |= {"tokenizer": facts.get("tokenizer"), "validation": facts.get("validation", "given")}
+        expected |= {"tokenizer": corpus.tokenizer, "validation": "train" if corpus == WMT14_AGG else "given"}
     if actual != expected:
-        raise UserError(
-            f"--data: found {of(*actual)}, in {prepared.folder}; expected {of(*expected)}; give the raw "
-            "corpus, or a folder that was prepared so"
-        )
+        raise UserError(f"--data: found {actual} in {prepared.folder}; expected {expected}, or the raw corpus")
 
 
 def _folder(workspace: Workspace, corpus: Corpus) -> Path:
@@ -129,10 +119,7 @@ def _folder(workspace: Workspace, corpus: Corpus) -> Path:
     if workspace.scale != "tiny":
         return Path("data", corpus.name).absolute()  # where the programs put it
     if corpus.parallel:
-        raise UserError(
-            "found no --data; expected a folder of {train,valid,test}.{en,de}, such as Multi30k, for a translation "
-            "experiment at --scale tiny"
-        )
+        raise UserError("found no --data; expected a folder of {train,valid,test}.{en,de}, such as Multi30k")
     return output / "data-demo"
 
 

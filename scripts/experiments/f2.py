@@ -15,7 +15,7 @@ from ..data.wikitext_source import tokens_file
 from .corpora import WIKITEXT103_PIECES, prepare
 from .experiment import Column, Experiment, Method, Model, Value, Workspace
 from .measures import perplexity, sample_table, texts, titled
-from .pictures import class_sweep, token_shares
+from .pictures import picture
 
 TOPK = 3
 HEADING = re.compile(r" ?= [^=].* = ?")  # the first line of an article of WikiText
@@ -248,7 +248,7 @@ EXPERIMENTS = {
     "f2-figure-2": Experiment(
         "Choi et al. 2020, Figure 2: the share of frequent and rare tokens in the texts (WikiText-103)",
         list(METHODS.values()),
-        pictures=[token_shares(TOPK)],
+        pictures=[picture("token-shares", "token_shares", partial(texts, topk=TOPK))],
     ),
     "f2-figure-3": Experiment(
         "Choi et al. 2020, Figure 3: the number of classes, and how tokens are assigned to them",
@@ -258,7 +258,7 @@ EXPERIMENTS = {
             *(Method(model.name.removeprefix("f2-"), model, decoding="decoupled") for model in SWEPT),
         ],
         [PPL, *ABLATED[1:3]],
-        [class_sweep(TOPK)],
+        [picture("class-sweep", "class_sweep", partial(texts, topk=TOPK))],
         note=f"{LYRICS} The paper has a picture only.",
     ),
 }

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import agg_fairseq
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.word_pairs import DATASETS, dataset_files
-from agg_fairseq.errors import UserError
 from agg_fairseq.measures import CALIBRATED, COMPARED, NEXT_TOKENS, Columns, column_titles
 
 from .corpora import prepare
@@ -168,24 +167,10 @@ def neighbors(workspace: Workspace, method: Method, *, words: Sequence[str], gro
     """The nearest tokens of words. At tiny, whose corpus lacks the paper's words, those of rare words of its own."""
     models, data = _opened_and_data(workspace, method.model)
     listed = None if workspace.scale == "tiny" else list(words)
-    options = {"words": listed, "tokenizer": prepare(workspace, method.model.corpus).tokenizer()}
-    if groups != "types":
-        options["groups"] = groups
-    return _evaluate(workspace, method.model, "neighbors", models, data, **options)
-
-
-def token_of(workspace: Workspace, method: Method, words: Sequence[str], word: int) -> str:
-    """The token of one of the words whose neighbors are listed."""
-    rows = list(neighbors(workspace, method, words=words).rows.values())
-    if word >= len(rows):
-        raise UserError(f"found {len(rows)} rare words in this corpus; expected {word + 1}; no cosines can be drawn")
-    tokens = [token["token"] for token in rows[word]["tokens"]]
-    if len(tokens) > 1:
-        pieces = " ".join(tokens)
-        raise UserError(
-            f"{rows[word]['word']!r} is several tokens of this corpus, {pieces}; its cosines cannot be drawn"
-        )
-    return tokens[0]
+    tokenizer = prepare(workspace, method.model.corpus).tokenizer()
+    return _evaluate(
+        workspace, method.model, "neighbors", models, data, words=listed, tokenizer=tokenizer, groups=groups
+    )
 
 
 def align_sim(workspace: Workspace, method: Method) -> Result:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .corpora import prepare
 from .experiment import Method, Picture, Workspace
-from .measures import checkpoint, perplexity_as_published, texts, token_of
+from .measures import checkpoint, neighbors, perplexity_as_published
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def _picture(
+def picture(
     name: str, function: str, read: Callable[[Workspace, Method], Any], *, data: bool = False, **options: Any
 ) -> Picture:
     """A picture by a function of `agg_fairseq.plots`, of what is read of each method, and with `data` of their data."""
@@ -45,7 +44,7 @@ def _checkpoints_of_run(workspace: Workspace, method: Method) -> list[Any]:
 
 def projection(groups: str = "types") -> Picture:
     """Embeddings in the plane of their first two singular directions, a panel per model."""
-    return _picture("projection", "projection", _checkpoint, data=True, groups=groups)
+    return picture("projection", "projection", _checkpoint, data=True, groups=groups)
 
 
 def early_projection(most: int, groups: str = "types") -> Picture:
@@ -61,24 +60,17 @@ def early_projection(most: int, groups: str = "types") -> Picture:
     return Picture("projection", draw)
 
 
-def similarity(words: Sequence[str], word: int) -> Picture:
-    """Cosines of one of the words with all tokens, a panel per model."""
+def similarity(word: str) -> Picture:
+    """Cosines of a word with all tokens, a panel per model. At tiny, of a rare word of the small corpus."""
 
     def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure:
-        token = token_of(workspace, methods[0], words, word)
-        return _picture("", "similarity", _checkpoint, data=True, words=[token]).draw(workspace, methods)
+        token = word
+        if workspace.scale == "tiny":
+            first, *_ = neighbors(workspace, methods[0], words=[word]).rows.values()
+            token = first["tokens"][0]["token"]
+        return picture("", "similarity", _checkpoint, data=True, words=[token]).draw(workspace, methods)
 
     return Picture("similarity", draw)
-
-
-def token_shares(topk: int) -> Picture:
-    """Shares of frequent and rare tokens in texts that are drawn from the `topk` most probable tokens."""
-    return _picture("token-shares", "token_shares", partial(texts, topk=topk))
-
-
-def class_sweep(topk: int) -> Picture:
-    """Measures of such texts against the number of classes."""
-    return _picture("class-sweep", "class_sweep", partial(texts, topk=topk))
 
 
 def _rare_tokens(workspace: Workspace, methods: Sequence[Method]) -> Figure | None:
@@ -91,10 +83,10 @@ def _rare_tokens(workspace: Workspace, methods: Sequence[Method]) -> Figure | No
 
 RARE_TOKENS = Picture("rare-tokens", _rare_tokens)
 """Size of the rare group over the updates, of the models that have one."""
-SINGULAR_VALUES = _picture("singular-values", "singular_values", _checkpoint)
-ISOTROPY_OVER_UPDATES = _picture("isotropy", "isotropy_over_updates", _checkpoints_of_run, data=True)
-INNER_PRODUCTS_OVER_UPDATES = _picture(
+SINGULAR_VALUES = picture("singular-values", "singular_values", _checkpoint)
+ISOTROPY_OVER_UPDATES = picture("isotropy", "isotropy_over_updates", _checkpoints_of_run, data=True)
+INNER_PRODUCTS_OVER_UPDATES = picture(
     "inner-products", "inner_products_over_updates", _checkpoints_of_run, data=True, groups="frequency"
 )
-ALPHA_SWEEP = _picture("alpha-sweep", "alpha_sweep", perplexity_as_published)
-FREQUENCIES = _picture("frequencies", "frequencies", _data)
+ALPHA_SWEEP = picture("alpha-sweep", "alpha_sweep", perplexity_as_published)
+FREQUENCIES = picture("frequencies", "frequencies", _data)

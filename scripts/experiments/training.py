@@ -113,7 +113,7 @@ def train_all(trainings: Sequence[Training], jobs: int) -> None:
                 )
                 running.add(training)
                 with training.stdout:
-                    follow(name, training.stdout, sys.stderr, copy=output, redraw=jobs == 1)
+                    follow(name, training.stdout, sys.stderr, copy=output)
                 status = training.wait()
                 running.discard(training)
             if status:

@@ -1,4 +1,4 @@
-"""Trains a configuration on the GPUs of this machine, or of several, with the tokens per update that it asks for.
+"""Trains a configuration on the GPUs of this machine, with the tokens per update that it asks for.
 
     bash scripts/train.sh configs/wikitext103/agg \\
       task.data=data/wikitext103-gpt2/data-bin checkpoint.save_dir=runs/agg
@@ -10,16 +10,6 @@ resume an interrupted training from its last checkpoint, run the same command ag
 A configuration is written for one GPU. On several GPUs, each reads fewer tokens per update, so that the training is the
 same: the product max_tokens (of a batch) x update_freq (batches per update) x GPUs does not change. If you set
 dataset.max_tokens or optimization.update_freq, this value applies to each GPU.
-
-fairseq starts a process for each GPU of a machine. On several machines, give the number of all GPUs and the options by
-which fairseq's processes find each other: on the second of two machines of 8 GPUs, whose first one is HOST,
-
-    bash scripts/train.sh CONFIG … --gpus 16 distributed_training.distributed_rank=8 \\
-      distributed_training.distributed_init_method=tcp://HOST:29500
-
-or, in a Slurm job, once for all machines,
-
-    srun --ntasks-per-node=1 bash scripts/train.sh CONFIG … --gpus 16 distributed_training.distributed_port=29500
 """
 
 from __future__ import annotations
@@ -36,17 +26,13 @@ from agg_fairseq.errors import UserError
 from ..command import Parser, run, whole_number
 from .configuration import SIZES, batches_of, composed, locate, readable, with_plugin
 
-DISTRIBUTED = "distributed_training.distributed_"
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Replaces this process by the training command."""
     parser = Parser("train.sh", __doc__)
     parser.add_argument("config", metavar="CONFIG", help="such as configs/wikitext103/agg")
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="options of the configuration")
-    parser.add_argument(
-        "--gpus", type=whole_number, metavar="N", help="number of GPUs, of all machines (default: all visible ones)"
-    )
+    parser.add_argument("--gpus", type=whole_number, metavar="N", help="number of GPUs (default: all visible ones)")
     parser.add_argument(
         "--dry-run", action="store_true", help="print the command and the tokens per update, and start nothing"
     )  # fmt: skip
@@ -55,8 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     overrides = with_plugin([readable(override) for override in options.overrides])
     config = composed(file, overrides)
     given = {override.lstrip("+").partition("=")[0] for override in overrides}
-    several_machines = not given.isdisjoint(f"{DISTRIBUTED}{name}" for name in ("init_method", "port"))
-    gpus = _number_of_gpus(options.gpus, config.common.cpu, options.dry_run or several_machines)
+    gpus = 1 if config.common.cpu else _number_of_gpus(options.gpus, options.dry_run)
     batches = batches_of(config, gpus, given)
     print(f"train: {batches} (processes x tokens x batches)", file=sys.stderr)
     others = [override for override in overrides if override.lstrip("+").partition("=")[0] not in SIZES]
@@ -72,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "hydra.job.chdir=false",  # paths are relative to where the user is
         f"++dataset.max_tokens={batches.max_tokens}",
         f"++optimization.update_freq=[{batches.update_freq}]",
-        f"{DISTRIBUTED}world_size={gpus}",  # fairseq's default is all GPUs
+        f"distributed_training.distributed_world_size={gpus}",  # fairseq's default is all GPUs
     ]
     if "tokens_per_sample" in config.task:  # by default fairseq cuts a batch of 33 sequences down to 32
         settings.append("++dataset.required_batch_size_multiple=1")
@@ -82,11 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             # what the first process sends to others, torch >= 2.6 does not open
             "checkpoint.load_checkpoint_on_all_dp_ranks=true",
         ]
-        if not several_machines:  # without it, fairseq would look for other machines in a Slurm job
-            with socket.socket() as probe:
-                probe.bind(("localhost", 0))
-                port = probe.getsockname()[1]  # that nobody uses
-            settings.append(f"{DISTRIBUTED}init_method='tcp://localhost:{port}'")
+        with socket.socket() as probe:
+            probe.bind(("localhost", 0))
+            port = probe.getsockname()[1]  # that nobody uses
+        # without it, fairseq would look for other machines in a Slurm job
+        settings.append(f"distributed_training.distributed_init_method='tcp://localhost:{port}'")
     program = str(Path(sys.executable).with_name("fairseq-hydra-train"))
     command = [program, "--config-dir", str(file.parent), "--config-name", file.stem, *settings, *overrides]
     if options.dry_run:
@@ -96,22 +81,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.execv(command[0], command)
 
 
-def _number_of_gpus(wanted: int | None, on_cpu: bool, may_be_elsewhere: bool) -> int:
-    """Number of processes: `wanted`, or one per GPU that is visible; on a CPU, one."""
-    if on_cpu:
-        if wanted not in (None, 1):
-            raise UserError(f"--gpus: found {wanted} for a configuration of the CPU; expected 1")
-        return 1
+def _number_of_gpus(wanted: int | None, may_be_elsewhere: bool) -> int:
+    """Number of processes: `wanted`, or one per GPU that is visible."""
     import torch
 
     visible = torch.cuda.device_count()
-    if may_be_elsewhere:
-        return wanted or visible or 1
-    if not visible:
-        raise UserError("found no GPU; expected at least one at this size; size=tiny is for a CPU")
-    if (wanted or 1) > visible:
-        raise UserError(f"--gpus: found {wanted}, and {visible} GPUs; expected no more than there are")
-    return wanted or visible
+    if visible < (wanted or 1) and not may_be_elsewhere:
+        raise UserError(
+            f"found {visible} GPUs; expected {wanted or 'one'} or more at this size; size=tiny is for a CPU"
+        )
+    return wanted or visible or 1
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(table_3, 
     assert table["no g1"][1] == "not run" and table["no g1"][0] == "15.48"
     assert table["AGG"][1] == rows(first.stdout)["PPL Total"][3]
     (moved / "manifest.json").write_text('{"corpus": "another", "bpe": {"kind": "words"}}')
-    for more, said in ((("--data", moved), "(corpus: "), (("common.seed=2",), "(overrides: ")):
+    for more, said in ((("--data", moved), "(corpus: "), (("--seed", "2"), "(overrides: ")):
         result = reproduce("agg-3", *options, *more, check=False)
         assert result.returncode == 2 and f"other settings {said}" in result.stderr.splitlines()[-1]
 
@@ -153,23 +153,16 @@ def test_a_dry_run_prints_the_trainings_and_starts_none(prepared_data, tmp_path)
 
 
 MISTAKES = [
-    (("agg-12",), "found the entry 'agg-12'; expected one of agg-1, "),
+    (("agg-12",), "found the entry 'agg-12'; expected one that --list prints"),
     ((), "found no ENTRY"),
-    (("agg-3", "Max-Update=3"), "expected key=value"),
-    (("agg-3", "size=small"), "expected --scale, --data or --output for that"),
-    (("agg-3", "--show", "--dry-run"), "found --show and --dry-run"),
+    (("agg-3", "size=small"), "expected --scale, --data, --output or --seeds for that"),
     (("agg-7", "--scale", "tiny", "--output", "out"), "found no --data; expected a folder of"),
     (("agg-3", "--data", "/nowhere"), "--data: found no folder /nowhere"),
-    (("agg-3", "common.seed=7", "--seeds", "1", "2"), "found common.seed= with --seeds"),
     (("agg-3", "--updates", "3"), "--updates: found it with agg-3, which cannot take it"),
-    (("agg-3", "--jobs", "0"), "--jobs: found '0'; expected a whole number from 1"),
     (("agg-3", "--seeds", "1", "x"), "--seeds/--seed: found 'x'; expected a whole number from 1"),
     (("demo", "--data", ROOT / "docs"), "found no wiki.train.tokens in"),
-    (("demo", "--fast"), "--fast"),
-    (("demo", "--output", ""), "--output: found ''; expected a folder"),
     (("demo", "--output", "a:b"), "expected a path without ':'"),
     (("objectives",), "found no --data"),
-    (("multi30k",), "found no --data; expected the folder of Multi30k"),
 ]
 
 
@@ -178,12 +171,12 @@ def test_mistakes_are_told_in_one_line(mt_data, tmp_path):
     two.mkdir()
     (two / "data-bin").symlink_to(mt_data)
     (two / "manifest.json").write_text('{"bpe": {"kind": "words"}, "tokenizer": "words"}')
-    moses = "expected text of two languages, tokenizer moses, prepared with --validation train"
+    moses = "expected {'languages': 2, 'tokenizer': 'moses', 'validation': 'train'}"
     here = tmp_path / "here"
     here.mkdir()
     for arguments, message in (
         *MISTAKES,
-        (("agg-3", "--scale", "tiny", "--data", two), "found text of two languages"),
+        (("agg-3", "--scale", "tiny", "--data", two), "found {'languages': 2}"),
         (("agg-7", "--data", two), moses),
     ):
         result = reproduce(*arguments, check=False, cwd=here)

@@ -102,15 +102,11 @@ def test_tokens_that_cannot_be_kept_and_those_that_the_user_sets(launch):
 
 
 def test_the_number_of_gpus_is_given_or_counted(launch):
-    """Those that are visible; a dry run needs none; those of several machines are fairseq's to find."""
+    """Those that are visible; a dry run needs none."""
     assert "= 4 x " in launch(AGG, gpus=4)[2] and "= 2 x " in launch(AGG, "--gpus", "2", gpus=4)[2]
     assert "= 1 x " in launch(AGG, gpus=0)[2] and "= 8 x " in launch(AGG, "--gpus", "8", gpus=0)[2]
-    assert "found no GPU; expected at least one at this size; size=tiny" in launch(AGG, gpus=0, dry=False)[2]
-    assert "--gpus: found 3, and 2 GPUs" in launch(AGG, "--gpus", "3", gpus=2, dry=False)[2]
-    assert "--gpus: found 2 for a configuration of the CPU" in launch(AGG, "size=tiny", "--gpus", "2")[2]
-    far = ("distributed_training.distributed_init_method=tcp://first:29500", "distributed_training.distributed_rank=2")
-    status, command, said = launch(AGG, "--gpus", "4", *far, gpus=2)
-    assert status == 0 and "= 4 x " in said and not any("localhost" in word for word in command)
+    assert "found 0 GPUs; expected one or more at this size; size=tiny" in launch(AGG, gpus=0, dry=False)[2]
+    assert "found 2 GPUs; expected 3 or more" in launch(AGG, "--gpus", "3", gpus=2, dry=False)[2]
 
 
 def test_folders_of_any_name(launch, tmp_path):
