@@ -73,10 +73,7 @@ def equal_token(counts: Tensor, number: int) -> Tensor:
     ranked, _ = _ranked(counts)
     if not 1 <= number <= len(counts):
         raise ValueError(f"equal-token: expected 1 to {len(counts)} classes, one per token at most, got {number}")
-    share, rest = divmod(len(counts), number)
-    sizes = np.full(number, share)
-    sizes[:rest] += 1
-    return _classes(ranked, np.cumsum(sizes))
+    return _classes(ranked, np.cumsum([len(part) for part in np.array_split(ranked, number)]))
 
 
 def assign_classes(assignment: str, number: int, counts: Tensor) -> Tensor:
