@@ -58,10 +58,7 @@ def read_translations(path: str | Path) -> Translations:
                 raise UserError(f"{path}: found {number or 'no'} {kind}-{index}; expected {max(expected, 1)}: {CUT}")
     if len(ids) <= max(ids):
         missing = next(index for index in range(len(ids)) if index not in ids)
-        raise UserError(
-            f"{path}: found {len(ids)} sentences, but none of id {missing}; expected all of the split: "
-            "fairseq-generate drops the last, incomplete batch unless given --required-batch-size-multiple 1"
-        )
+        raise UserError(f"{path}: found no id {missing}; run fairseq-generate --required-batch-size-multiple 1")
     # NaN is no score: a hypothesis with it is chosen only where there is no other.
     best = [
         [

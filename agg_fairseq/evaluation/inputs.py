@@ -37,12 +37,9 @@ def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> 
 def load_embedding_vocabulary(
     models: Mapping[str, EmbeddingSource], data: str | Path | None, train_text: str | Path | None = None
 ) -> Vocabulary:
-    """The vocabulary of models whose output embeddings are all over it.
+    """The vocabulary of models whose output embeddings are all over it: of one task and languages, or one tokenizer.
 
-    Args:
-        models: checkpoints of fairseq-train, of the same task and languages; or of transformers, with one tokenizer.
-        data: for checkpoints of fairseq-train, the folder written by `fairseq-preprocess`, with the training split.
-        train_text: for models of transformers, a text in which tokens are counted; None: the counts are not known.
+    `data` is for checkpoints of fairseq-train, `train_text` for models of transformers, without which it has no counts.
     """
     for model in models.values():
         model.output_embedding  # noqa: B018 — a file that is no model is refused before the data is counted
