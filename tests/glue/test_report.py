@@ -81,7 +81,7 @@ def test_an_error_in_a_section_does_not_cost_the_others(lm_runs, lm_data, tmp_pa
     left_out = write_report({name: lm_runs / "agg"}, lm_data, tmp_path / "r.html", options)
     html = (tmp_path / "r.html").read_text()
     assert list(left_out) == ["What came out", "Translations", "Word similarity", "Similarity of aligned words"]
-    expected = f"--datasets: found no file {missing}; expected files, folders, or names of MEN"
+    expected = f"--datasets: found no file {missing}; expected files, or names of MEN"
     assert str(left_out["Word similarity"]).startswith(expected) and f"error: {expected}" in html
     assert "<b>" not in html and "&lt;b&gt;alert" in html and "not the same in all runs" not in html
 
