@@ -1,5 +1,7 @@
 """Runs the GPU's implementation of the loss without a GPU, and finds where the host would have to wait for one."""
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -8,6 +10,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 def use(implementation, patch):
     """Makes every operation take one implementation of the forward pass, whatever the device."""
     patch.setattr("agg_fairseq.functional.kernels.select", lambda features, options: implementation)
+
+
+def use_chunks(elements, patch):
+    """Makes every implementation hold about so many logits at a time; a row at least."""
+    patch.setattr("agg_fairseq.functional.kernels.chunked.CHUNK_ELEMENTS", elements)
+    if find_spec("triton"):
+        patch.setattr("agg_fairseq.functional.kernels.fused.CHUNK_BYTES", 4 * elements)
 
 
 def leave_out_what_only_a_cpu_reads(patch):

@@ -97,10 +97,7 @@ class LikelihoodCriterion(FairseqCriterion):
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss of a micro-batch in nats, its denominator (tokens; sentences with --sentence-avg), and the log.
 
-        Args:
-            model: a fairseq model whose logits are the output of one linear layer.
-            sample: a batch of the task; `target` (B, T).
-            reduce: sum over positions; without it the loss is per position and carries no gradient.
+        Without `reduce`, the loss is per position and carries no gradient.
         """
         target, tokens = sample["target"], sample["ntokens"]
         layer = self.output_layer(model, sample["net_input"])
@@ -149,13 +146,10 @@ class LikelihoodCriterion(FairseqCriterion):
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """What `forward` returns, from the output of the objective.
 
-        An AWD-LSTM has left a penalty in the forward pass of the model, a scalar in nats per token.
-
-        Args:
-            tokens: of the batch, without padding.
-            likelihood: do these positions count in `nll_loss` and `ppl`? Not if the model has made the targets up.
+        `likelihood`: do these positions count in `nll_loss` and `ppl`? Not if the model has made the targets up.
         """
         loss, measures = output.loss if reduce else output.output.losses, output.measures
+        # An AWD-LSTM has left a penalty in the forward pass of the model, a scalar in nats per token.
         penalty = getattr(getattr(layers.unwrapped(model), "decoder", None), "penalty", None)
         if penalty is not None:
             measures["activation_penalty"] = (sample_size * penalty.detach(), sample_size)
@@ -222,11 +216,7 @@ class LikelihoodCriterion(FairseqCriterion):
         self.train_iterator = iterator
 
     def begin_update(self, update_num: int) -> None:
-        """An attempt at an update begins: the gradient is zero, and no micro-batch was seen.
-
-        The same number again means that the attempt before failed (its gradient overflowed, or a worker ran out of
-        memory), and that nothing of it remains.
-        """
+        """An attempt at an update begins; with the same number again, the attempt before failed."""
         self.statistics.begin_update(update_num)
         self.objective.begin_update(update_num, **self.update_options())
 
@@ -272,11 +262,7 @@ class LikelihoodCriterion(FairseqCriterion):
 
 
 class EmbeddingStatistics:
-    """The measures of `Geometry` that are logged of the output embedding.
-
-    They are due once per update at the interval in training (0: never), and in validation, where they are computed
-    once.
-    """
+    """The measures of `Geometry` of the output embedding: once per update at the interval, and once per validation."""
 
     def __init__(self, interval: int) -> None:
         self.interval = interval

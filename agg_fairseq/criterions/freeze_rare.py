@@ -64,16 +64,14 @@ class FreezeRareCriterion(LikelihoodCriterion):
         if cfg.freeze_below is not None:
             check_open_interval("--freeze-below", cfg.freeze_below)
             if self.fraction != DEFAULT_FRACTION:  # which checkpoints of version 0.2.0 have beside --freeze-below
-                raise ValueError(
-                    f"found both --freeze-below {cfg.freeze_below} and --freeze-fraction {self.fraction}; drop one of "
-                    "them"
-                )
+                found = f"--freeze-below {cfg.freeze_below} and --freeze-fraction {self.fraction}"
+                raise ValueError(f"found both {found}; drop one of them")
         check_at_least(0, cfg, "freeze_until", "a number of updates or 0 (to the end)")
         self.freezes_rows = str(cfg.freeze_parts) == ALL
         if cfg.center_output and self.freezes_rows:
             raise ValueError(
-                "found --center-output, which moves all rows of the output embedding, and --freeze-parts all, which "
-                "holds some of them; drop --center-output, or freeze parts of the gradient (b, c, bc)"
+                "found --center-output, which moves all rows of the output embedding, and --freeze-parts all; "
+                "drop --center-output, or freeze parts of the gradient (b, c, bc)"
             )
         self.changes_rows = self.changes_rows or self.freezes_rows
         self.register_buffer("rare", torch.zeros(len(task.target_dictionary), dtype=torch.bool), persistent=False)
@@ -89,9 +87,8 @@ class FreezeRareCriterion(LikelihoodCriterion):
                 self.rare = (counts.double() < self.cfg.freeze_below * counts.sum()) & ~special
                 if not self.rare.any():
                     fail(
-                        f"--freeze-below: found no token whose share is below {self.cfg.freeze_below} of the "
-                        f"{int(counts.sum()):,} target tokens; expected some to freeze; raise it, or use "
-                        "--freeze-fraction"
+                        f"--freeze-below: found no token whose share of the {int(counts.sum()):,} target tokens is "
+                        f"below {self.cfg.freeze_below}; raise it, or use --freeze-fraction"
                     )
             else:
                 tokens = len(counts) - int((special & (counts == 0)).sum())
@@ -117,10 +114,7 @@ class FreezeRareCriterion(LikelihoodCriterion):
         Their gradient is zero, so that they build up no momentum and do not enter the norm for gradient clipping.
         """
         if self.training and self.freezes_rows and self._is_frozen and self._frozen is None:
-            weight, rows = (
-                self.output_layer(model, sample["net_input"]).weight,
-                self.rare.nonzero().squeeze(1),
-            )
+            weight, rows = self.output_layer(model, sample["net_input"]).weight, self.rare.nonzero().squeeze(1)
             hook = weight.register_hook(lambda gradient: gradient.index_fill(0, rows, 0.0))
             self._frozen = weight, rows, weight.detach()[rows], hook
         return super().forward(model, sample, reduce)

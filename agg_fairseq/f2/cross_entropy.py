@@ -50,7 +50,6 @@ def factorized_cross_entropy(
     *,
     label_smoothing: float = 0.0,
     ignore_index: int = -100,
-    chunk_elements: int | None = None,
 ) -> FactorizedOutput:
     """The negative log-likelihood of the factorized softmax; errors as those of `gated_cross_entropy`.
 
@@ -65,7 +64,6 @@ def factorized_cross_entropy(
         classes: the class of each token.
         label_smoothing: ε in [0, 1), over the joint distribution: ε/(V−1) goes to every token but the target.
         ignore_index: target value of the positions that contribute nothing (padding).
-        chunk_elements: token logits held at a time, at least one row of a class; None as in `gated_cross_entropy`.
 
     Returns:
         FactorizedOutput: the loss, and its summands per position.
@@ -110,7 +108,7 @@ def factorized_cross_entropy(
 
     wanted = (wants_gradient(features), wants_gradient(weight))
     token_loss, token_nll, token_losses = _TokenTerm.apply(
-        wide, features.detach(), weight, target, rows_of_class, classes, (at_target, share), wanted, chunk_elements
+        wide, features.detach(), weight, target, rows_of_class, classes, (at_target, share), wanted
     )
     loss = class_losses.sum() + token_loss
     class_nll, class_losses = class_nll.detach(), class_losses.detach()
@@ -144,7 +142,6 @@ class _TokenTerm(torch.autograd.Function):
         classes: TokenClasses,
         smoothing: tuple[float, float],
         wanted: tuple[bool, bool],
-        chunk_elements: int | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Of H (N, D), W (V, D) and y (N,): the loss, the NLL (N,) and the summands of the loss (N,).
 
@@ -172,7 +169,6 @@ class _TokenTerm(torch.autograd.Function):
                 position_weight=losses.new_full((len(rows),), omega) if share else None,
                 unlikelihood=None,
                 ignore_index=-1,
-                chunk_elements=chunk_elements,
                 predict=False,
             )
             implementation = kernels.select(features, options)
@@ -214,7 +210,7 @@ class _TokenTerm(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of H (N, D) and W (V, D) times `grad_loss`; may run once."""
         grad_features, grad_weight = scaled_gradients(ctx, grad_loss, "factorized_cross_entropy")
-        return (grad_features, None, grad_weight, *[None] * 6)
+        return (grad_features, None, grad_weight, *[None] * 5)
 
 
 def joint_log_prob(features: Tensor, weight: Tensor, class_weight: Tensor, classes: TokenClasses) -> Tensor:

@@ -23,15 +23,13 @@ X = 0.1
 
 
 def push_to_pull(updates_per_appearance: float, beta2: float) -> float:
-    """B/A: how much more strongly Adam makes pushes, relative to pulls, than they are in the gradient.
+    """B/A, 1 or more: how much more strongly Adam makes pushes, relative to pulls, than they are in the gradient.
+
+    Infinity for x of 1 or more, where assumption 3 cannot hold: the pushes themselves then bound the ratio.
 
     Args:
         updates_per_appearance: N, the mean number of updates from one appearance of the token to the next.
         beta2: β₂ of Adam, in [0, 1).
-
-    Returns:
-        float: 1 or more; infinity for x of 1 or more, where assumption 3 cannot hold: the pushes themselves then bound
-        the ratio.
 
     Example:
         >>> push_to_pull(100, beta2=0.999)

@@ -18,7 +18,7 @@ def rare_tokens(
     rare_fraction: float | None = None,
     never_rare: Tensor | None = None,
 ) -> Tensor:
-    """The rare tokens R of an update, by a threshold or by a share of the vocabulary.
+    """The rare tokens R of an update, (V,) bool, by a threshold or by a share of the vocabulary.
 
     With `alpha`, Eq. 5: `R = {k : a[k] / updates < α}`. With `rare_fraction` F, R is the rarest ⌊F·n + ½⌋ of the n
     tokens that may be rare. Of tokens of equal rate the one with the higher index counts as rarer, since dictionaries
@@ -31,9 +31,6 @@ def rare_tokens(
         alpha: α in (0, 1), in appearances per update. Exactly one of `alpha` and `rare_fraction` is given.
         rare_fraction: F in (0, 1).
         never_rare: (V,) bool, tokens that are never rare (the special ones).
-
-    Returns:
-        (V,) bool.
     """
     if (alpha is None) == (rare_fraction is None):
         raise ValueError("expected exactly one of alpha and rare_fraction")

@@ -1,4 +1,4 @@
-"""Adaptive gradient partial scaling: gates from a token's count in the training set (Yu et al. 2021, Sec. 3)."""
+"""Adaptive gradient partial scaling: gates from a token's count in the training set (Yu et al. 2021, Eqs. 13–15)."""
 
 import torch
 from torch import Tensor
@@ -42,8 +42,6 @@ def agps_gates(
         mu1: μ1 > 0, in occurrences; in the paper larger than the count of any rare token.
         mu2: μ2 > 0, in occurrences.
         variant: "eq15" or "algorithm1".
-
-    Reference: Yu et al. (2021), "Rare Words Degenerate All Words", Eqs. 13–15 and Algorithm 1.
     """
     for name, mu in (("mu1", mu1), ("mu2", mu2)):
         if not mu > 0:
@@ -56,8 +54,4 @@ def agps_gates(
         g2 = (c / mu2).clamp(max=1)
     else:  # Algorithm 1 computes f2 from counts that were clipped at μ1
         g2 = f1 + (c.clamp(max=mu1) / mu2).clamp(max=1)
-    return Gates(
-        rare=rare,
-        g1=f1.masked_fill(present, 1.0).float(),
-        g2=g2.masked_fill(present, 1.0).float(),
-    )
+    return Gates(rare, *(gate.masked_fill(present, 1.0).float() for gate in (f1, g2)))

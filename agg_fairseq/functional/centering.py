@@ -1,4 +1,6 @@
-"""Output embedding centering: the mean row of W as a penalty, or subtracted (Stollenwerk et al. 2026).
+"""The mean row of W as a penalty (μ-loss), or subtracted (μ-centering).
+
+Reference: Stollenwerk, Lokrantz & Hertzberg (2026), "Output Embedding Centering for Stable LLM Pretraining".
 
 `μ = Σ_k w_k / V` is the mean of all V rows that the softmax runs over, padding and the other special tokens included,
 and it is subtracted from all of them. So each logit of a position falls by the same number `h·μ`, and no probability
@@ -16,9 +18,6 @@ def mean_row_penalty(weight: Tensor) -> Tensor:
     """`‖μ‖²`, a scalar, of the mean row `μ = Σ_k w_k / V` of W (V, D); its gradient is `2μ/V` for each row.
 
     Cost: one pass over W, and one that fills the gradient. Computed in float32 whatever the dtype (float64 stays).
-
-    Reference: Stollenwerk, Lokrantz & Hertzberg (2026), "Output Embedding Centering for Stable LLM Pretraining", the
-    μ-loss.
     """
     return _mean_row(weight).square().sum()
 
@@ -29,8 +28,6 @@ def center_rows_(weight: Tensor, masters: Iterable[Tensor] = ()) -> None:
 
     Cost: one pass over W that reads, and one that writes. With `masters`, float32 copies of W that an optimizer for
     half precision trains, these are centered, and W takes their rounded values, as after a step of such an optimizer.
-
-    Reference: Stollenwerk, Lokrantz & Hertzberg (2026), μ-centering.
     """
     masters = list(masters)
     for tensor in masters or [weight]:

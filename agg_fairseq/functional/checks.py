@@ -11,10 +11,7 @@ from .gates import Gates
 def check_arguments(
     name: str, features: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, ignore_index: int
 ) -> None:
-    """Raises ValueError or TypeError if H (..., D), W (V, D), y (...) and ε do not fit together.
-
-    `name` is that of the operation, for the message; the others are as `gated_cross_entropy` takes them.
-    """
+    """Raises ValueError or TypeError if H (..., D), W (V, D), y (...) and ε do not fit; `name` is the operation's."""
     if not features.is_floating_point():
         raise TypeError(f"{name}: expected floating-point features, got {features.dtype}")
     if target.dtype != torch.int64:
@@ -34,10 +31,7 @@ def check_arguments(
 
 
 def check_targets(name: str, target: Tensor, vocabulary: int, ignore_index: int) -> None:
-    """Checks that every target is in [0, V) or ignored.
-
-    On a GPU the device checks by itself and reports later, since reading the answer would mean waiting for it.
-    """
+    """Raises ValueError if a target is neither in [0, V) nor ignored; a GPU reports it later, without waiting."""
     good = (target == ignore_index) | ((target >= 0) & (target < vocabulary))
     if target.is_cuda:
         torch._assert_async(good.all())
@@ -57,7 +51,7 @@ def check_positions_and_tokens(
         )
     vectors = {"bias": bias}
     if gates is not None:
-        vectors |= {f"gates.{field}": vector for field, vector in gates.vectors().items()}
+        vectors |= {f"gates.{field}": vector for field, vector in vars(gates).items()}
     for field, vector in vectors.items():
         if vector is not None and vector.shape != (vocabulary,):
             raise ValueError(f"{name}: expected {field} of shape ({vocabulary},), got {tuple(vector.shape)}")

@@ -1,4 +1,4 @@
-"""Cosine regularization: a penalty on the mean cosine between the rows of an embedding (Gao et al. 2019)."""
+"""Cosine regularization: a penalty on the mean cosine between rows of an embedding (Gao et al. 2019, Eqs. 6 and 22)."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def cosine_regularizer(weight: Tensor, *, ignore_index: int | None = None) -> Tensor:
-    """`R(W) = (‖Σ_k ŵ_k‖² − V) / V²`, the mean cosine over all pairs of different rows (Eqs. 6 and 22).
+    """`R(W) = (‖Σ_k ŵ_k‖² − V) / V²` in [−1, 1], the mean cosine over all pairs of different rows.
 
     With `s = Σ_k ŵ_k`, the gradient is `dR/dw_k = 2 (s − (ŵ_k·s) ŵ_k) / (V² ‖w_k‖)`. Both cost three passes over W and,
     beyond the gradient, memory for vectors only. Computed in float32 whatever the dtype (float64 stays).
@@ -16,11 +16,6 @@ def cosine_regularizer(weight: Tensor, *, ignore_index: int | None = None) -> Te
         weight: (V, D) embeddings, floating point.
         ignore_index: a row that is not a token (padding), excluded, also from V: fairseq initializes it to zero, and
             the gradient of a direction grows without bound as its row goes to zero. Rows of zeros are always excluded.
-
-    Returns:
-        Scalar in [−1, 1].
-
-    Reference: Gao et al. (2019), Eq. 6 and Proposition 1.
     """
     return _CosineRegularizer.apply(weight, ignore_index)
 

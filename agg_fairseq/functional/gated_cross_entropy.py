@@ -27,9 +27,9 @@ The likelihood of a position may have a weight (FACE), and an unlikelihood penal
 gates then apply to the gradient of the sum. `ChunkedLoss` lists what each term adds to the gradient.
 
 Cost: the three products of plain cross-entropy (6·N·V·D operations) and, beyond inputs and gradients, a chunk of logits
-or two. The gradients are formed during the forward pass, summed in float32 (float64 for float64 input), and rescaled in
-the backward pass. So the logits are computed only once, and half precision does not make gradients underflow before the
-loss scale is applied.
+or two, each of 2^23 elements on a CPU and 256 MiB on a GPU. The gradients are formed during the forward pass, summed in
+float32 (float64 for float64 input), and rescaled in the backward pass. So the logits are computed only once, and half
+precision does not make gradients underflow before the loss scale is applied.
 """
 
 import math
@@ -74,7 +74,6 @@ def gated_cross_entropy(
     softcap: float | None = None,
     ignore_index: int = -100,
     predict: bool = False,
-    chunk_elements: int | None = None,
 ) -> CrossEntropyOutput:
     """Cross-entropy of `softmax(features weightᵀ + bias)` whose gradient into `weight` is gated.
 
@@ -106,11 +105,6 @@ def gated_cross_entropy(
         softcap: c > 0, the bound of the logits, as in Gemma 2; None is none. It cannot be combined with `adversarial`.
         ignore_index: target value of the positions that contribute nothing (padding).
         predict: also return the arg-max of P, of the logits as they are without `adversarial`.
-        chunk_elements: logits held at a time, at least one row of V; None is 2^23 on a CPU (32 MiB in float32), and
-            as many as fit in 256 MiB on a GPU.
-
-    Returns:
-        CrossEntropyOutput: the loss, and its summands per position.
 
     Raises:
         ValueError: a shape, a range or a size does not fit.
@@ -143,7 +137,6 @@ def gated_cross_entropy(
         position_weight=None if position_weight is None else position_weight.detach().reshape(-1),
         unlikelihood=unlikelihood,
         ignore_index=ignore_index,
-        chunk_elements=chunk_elements,
         predict=predict,
         z_loss=z_loss,
         adversarial=adversarial,
@@ -175,18 +168,12 @@ class _GatedCrossEntropy(torch.autograd.Function):
 
 
 def face_weights(frequency: Tensor) -> Tensor:
-    """The weight of each token in frequency-aware cross-entropy (FACE): `1 − f[k] / max f`, scaled to a mean of 1.
+    """The weight of each token in FACE, `1 − f[k] / max f`, scaled to a mean of 1: (V,) float32.
 
-    This is the variant with pre-weight. The most frequent token has weight 0, one that was never output the highest.
+    f (V,), not negative, is how often each token was output (OPR) or is in the training set. All weights are 1 where
+    nothing was output yet, or all tokens equally often. This is the variant with pre-weight.
 
-    Args:
-        frequency: (V,) f, not negative: how often each token was output (OPR) or is in the training set.
-
-    Returns:
-        (V,) float32; all 1 where nothing was output yet, or all tokens equally often.
-
-    Reference: Jiang et al. (2019), "Improving Neural Response Diversity with Frequency-Aware Cross-Entropy Loss";
-    FACE-OPR in the tables of Choi et al. (2020).
+    Reference: Jiang et al. (2019), "Improving Neural Response Diversity with Frequency-Aware Cross-Entropy Loss".
     """
     f = frequency.double()
     weight = 1 - f / f.max().clamp(min=1)

@@ -22,10 +22,6 @@ class Gates:
     g1: Tensor | None = None
     g2: Tensor | None = None
 
-    def vectors(self) -> dict[str, Tensor]:
-        """The vectors (V,) that are given, by name."""
-        return {name: vector for name, vector in vars(self).items() if vector is not None}
-
     def at_common_targets(self, like: Tensor) -> Tensor | None:
         """(V,) in the dtype of `like`, or None where every gate is 1."""
         return None if self.g1 is None else self.g1.to(like).masked_fill(~self.rare, 1.0)
@@ -36,13 +32,10 @@ class Gates:
 
 
 def freezing_gates(rare: Tensor, parts: str) -> Gates:
-    """Gates that freeze parts of Eq. 4 on the rare tokens R (V,): 0 on a part that is frozen, 1 on the others.
+    """Gates that freeze `parts`, "b", "c" or "bc", of Eq. 4 (Yu et al. 2022, Table 2) on the rare tokens R (V,).
 
     Part (a) pulls a rare token towards the features whose target it is, and is never frozen here; (b) pushes it away
-    from the features of targets that are not rare, (c) from those of the other rare ones. `parts` is "b", "c" or "bc";
-    ValueError for another.
-
-    Reference: Yu et al. (2022), Sec. 3.3, Eq. 4 and Table 2.
+    from the features of targets that are not rare, (c) from those of the other rare ones.
     """
     if parts not in PARTS:
         raise ValueError(f"expected parts to be one of {', '.join(PARTS)}, got {parts!r}")

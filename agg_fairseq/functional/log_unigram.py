@@ -1,22 +1,14 @@
-"""The starting bias of an output layer that takes frequency off the embeddings."""
+"""The log-unigram bias of Meister et al. (2022), "A Natural Bias for Language Generation Models"."""
 
 from torch import Tensor
 
 
 def log_unigram(counts: Tensor) -> Tensor:
-    """The log-unigram bias `b[k] = log((c[k] + 1) / (Σ_j c[j] + V))`, from training counts.
+    """The bias `b[k] = log((c[k] + 1) / (Σ_j c[j] + V))` in nats, (V,) float32, from training counts c (V,) of targets.
 
     With this bias a model whose logits `H Wᵀ` are 0 predicts the training frequencies, so that the embeddings of rare
     tokens need not be pushed away from all features to make these tokens improbable. One occurrence is added to each
     token (Laplace's rule), so that the bias of a token that never occurs is finite.
-
-    Args:
-        counts: (V,) c, not negative, how often each token is a target in the training data.
-
-    Returns:
-        (V,) float32, in nats; `logsumexp(b)` is 0.
-
-    Reference: Meister et al. (2022), "A Natural Bias for Language Generation Models".
 
     Example:
         >>> import torch

@@ -24,7 +24,6 @@ class Options(NamedTuple):
     position_weight: Tensor | None  # (N,)
     unlikelihood: Unlikelihood | None
     ignore_index: int
-    chunk_elements: int | None  # logits held at a time; None is the default of the implementation
     predict: bool
     z_loss: float = 0.0
     adversarial: float = 0.0  # ε
@@ -56,19 +55,14 @@ def working_dtype(features: Tensor) -> torch.dtype:
 
 
 def wants_gradient(tensor: Tensor | None) -> bool:
-    """Whether a backward pass will ask for the gradient of `tensor`.
-
-    To be asked before `autograd.Function.apply`: inside, under `torch.no_grad()` as in validation,
-    `ctx.needs_input_grad` still says yes.
-    """
+    """Will a backward pass ask for this gradient? Call it before `apply`: inside, it seems so under `no_grad` too."""
     return tensor is not None and tensor.requires_grad and torch.is_grad_enabled()
 
 
 def scaled_gradients(ctx: Any, scale: Tensor, name: str) -> list[Tensor | None]:
-    """The result of `backward`: the gradients that the forward pass formed, times that of the loss, a scalar.
+    """The gradients that the forward pass formed, as pairs with the wanted dtype or None, times that of the loss.
 
-    `ctx.gradients` is a list of None or (gradient, wanted dtype). They are scaled in their own memory, so that a second
-    call is a RuntimeError, which calls the operation by its `name`.
+    They are scaled in their own memory, so that a second call is a RuntimeError, which says the operation's `name`.
     """
     if ctx.gradients is None:
         raise RuntimeError(

@@ -94,14 +94,9 @@ class Penalty(NamedTuple):
 
 
 def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
-    """The candidates of the token level: the tokens that were targets earlier in the same row, except the target.
+    """The candidates of the token level: the tokens that were targets (B, T) earlier in the same row, but no padding.
 
-    Args:
-        target: (B, T) int64.
-        ignore_index: padding, never a candidate.
-
-    Reference: Welleck et al. (2020), the token-level objective. In their code the candidates of one sequence leak into
-    the other sequences of a batch.
+    In the code of Welleck et al. the candidates of one sequence leak into the other sequences of a batch.
     """
     batch, steps = target.shape
     ordered, order = target.sort(dim=1, stable=True)
@@ -121,7 +116,7 @@ def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
 def repeated_ngrams(tokens: Tensor, n: int) -> Tensor:
     """Which tokens (B, T) are part of an n-gram, n >= 1, that occurred earlier in the same row: (B, T) bool.
 
-    Reference: Welleck et al. (2020), the sequence-level objective (n = 4). Their code omits the last n-gram of a row.
+    The sequence level of Welleck et al. has n = 4; their code omits the last n-gram of a row.
     """
     repeated = torch.zeros_like(tokens, dtype=torch.bool)
     for row, line in enumerate(tokens.tolist()):
@@ -136,6 +131,5 @@ def repeated_ngrams(tokens: Tensor, n: int) -> Tensor:
 
 def given_tokens(tokens: Tensor, is_candidate: Tensor) -> Candidates:
     """One candidate or none at each position, from tokens (B, T) and bool (B, T)."""
-    never = torch.iinfo(torch.int64).max
-    since = torch.zeros_like(tokens).masked_fill_(~is_candidate, never)
+    since = (~is_candidate).long()  # with one step, 1 is beyond the last
     return Candidates(tokens.reshape(-1, 1), since.reshape(-1, 1), steps=1)

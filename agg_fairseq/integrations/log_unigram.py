@@ -1,9 +1,4 @@
-"""A fixed log-unigram bias in the output layer of a causal language model of Hugging Face transformers.
-
-The bias is a parameter of the `nn.Linear` that the model ends in, so that `save_pretrained` saves it. But the classes
-of most models (GPT-2, Llama, …) build that layer without a bias: their `from_pretrained` warns that `lm_head.bias` is
-unexpected, and leaves it out. `load_pretrained` puts it back.
-"""
+"""Loads the log-unigram bias that `save_pretrained` saves and `from_pretrained` of most classes leaves out."""
 
 from pathlib import Path
 from typing import Any

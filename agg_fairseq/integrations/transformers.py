@@ -134,9 +134,7 @@ class GatedLoss(TrainerCallback):
         self.has_log_unigram = log_unigram is not None
         if self.has_log_unigram:
             if isinstance(self.head, FactorizedSoftmax):
-                raise ValueError(
-                    "found log_unigram with a factorized output layer, which has no bias; drop one of them"
-                )
+                raise ValueError("found log_unigram with a factorized output layer, without bias; drop one of them")
             counts = checked_counts("log_unigram", log_unigram, vocabulary)
             self.head.bias = nn.Parameter(log_of_frequencies(counts).to(self.head.weight), requires_grad=False)
         self.center_output = center_output
@@ -223,8 +221,8 @@ class GatedLoss(TrainerCallback):
             )
         if step.target.shape != features.shape[:-1]:
             raise UserError(
-                f"GatedLoss: found features at positions {tuple(features.shape[:-1])} and labels of shape "
-                f"{tuple(step.target.shape)}; expected the same, so leave out logits_to_keep in training"
+                f"GatedLoss: found features at {tuple(features.shape[:-1])}, labels at {tuple(step.target.shape)}; "
+                "expected the same positions; leave out logits_to_keep in training"
             )
         vocabulary = self.objective.vocabulary
         numbers = torch.tensor(PROBES, dtype=torch.promote_types(features.dtype, torch.float32))
@@ -247,10 +245,10 @@ class GatedLoss(TrainerCallback):
             )
         if self._scale_and_cap is None:
             self._scale_and_cap = _scale_and_cap(step.placeholder, logits)
-        allowed = logits.shape == step.placeholder.shape and self._scale_and_cap is not None
-        if allowed and self.has_log_unigram and self._scale_and_cap != (1.0, None):
-            raise UserError(f"GatedLoss: {name} scales or caps its logits, and a bias with them; leave out log_unigram")
-        if not allowed or (isinstance(self.head, FactorizedSoftmax) and self._scale_and_cap != (1.0, None)):
+        needs_logits_as_they_are = self.has_log_unigram or isinstance(self.head, FactorizedSoftmax)
+        if needs_logits_as_they_are and self._scale_and_cap != (1.0, None):
+            raise UserError(f"GatedLoss: {name} changes its logits; expected no log_unigram, and no factorized layer")
+        if logits.shape != step.placeholder.shape or self._scale_and_cap is None:
             raise UserError(
                 f"GatedLoss: {name} changes its logits after the output layer in another way than by a scale and a "
                 "soft cap; it is not supported"
@@ -286,12 +284,12 @@ class GatedLoss(TrainerCallback):
         """Ends an update in a loop of your own, as `Objective.end_update`; Trainer needs no such call."""
         self._has_loss = False
         self.objective.end_update(skipped)
-        if self.center_output and self.head.weight.dim() != 2:
-            raise UserError(
-                "GatedLoss: found center_output with FSDP of flat parameters, of which a worker holds a part; "
-                "leave out center_output"
-            )
         if self.center_output:
+            if self.head.weight.dim() != 2:
+                raise UserError(
+                    "GatedLoss: found center_output with FSDP of flat parameters, of which a worker holds a part; "
+                    "leave out center_output"
+                )
             center_rows_(self.head.weight)
 
     def state_dict(self) -> dict[str, Any]:
@@ -302,8 +300,7 @@ class GatedLoss(TrainerCallback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what `state_dict` returned, but for the window, which is as the options say.
 
-        The state of a method without counts leaves the window empty. ValueError for a state of another vocabulary, or
-        none that was saved here.
+        The state of a method without counts leaves the window empty. ValueError for one of another vocabulary.
         """
         if not isinstance(state, dict) or "counter" not in state:
             raise ValueError("GatedLoss: expected a state that it has saved")
@@ -316,10 +313,6 @@ class GatedLoss(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Sets the window, and restores it where Trainer resumes from a checkpoint."""
-        if not self._hooks:
-            raise UserError("GatedLoss: it was removed from its model; take it out of the callbacks of Trainer")
-        if all(module is not self.model for module in kwargs["model"].modules()):
-            raise UserError("GatedLoss: Trainer trains another model than the one it was made with; give both the same")
         if self.center_output and args.deepspeed:
             raise UserError(
                 "GatedLoss: found center_output with DeepSpeed, which trains copies of the weights; drop one of them"
@@ -328,7 +321,14 @@ class GatedLoss(TrainerCallback):
             return
         self.objective.discard_update()
         if not self._window_is_given:
-            self.objective.counter.resize(_updates_per_epoch(kwargs["train_dataloader"], args))
+            try:
+                batches = len(kwargs["train_dataloader"])
+            except TypeError:
+                raise UserError(
+                    "GatedLoss: the training data has no length to take the window of one epoch from; give "
+                    "agg_window=K, in updates"
+                ) from None
+            self.objective.counter.resize(max(1, math.ceil(batches / args.gradient_accumulation_steps)))
         mark = state.stateful_callbacks.get(MARK)
         if state.global_step > 0 and mark is None:
             logger.warning("GatedLoss: the checkpoint was made without GatedLoss; the window of counts starts empty")
@@ -345,8 +345,8 @@ class GatedLoss(TrainerCallback):
         """Ends an update."""
         if not self._has_loss:
             raise UserError(
-                "GatedLoss: Trainer computes the loss outside of the model; leave out compute_loss_func, an overridden "
-                "compute_loss, and label_smoothing_factor, in place of which GatedLoss takes label_smoothing"
+                "GatedLoss: Trainer computes the loss outside of the model that GatedLoss was made with; leave out "
+                "compute_loss_func, an overridden compute_loss, and label_smoothing_factor (give GatedLoss its own)"
             )
         self.end_update(skipped=getattr(kwargs.get("optimizer"), "step_was_skipped", False))
 
@@ -374,14 +374,11 @@ class GatedLoss(TrainerCallback):
             if origin == (run, update):
                 self.load_state_dict(saved["state"])
         except Exception as error:  # of whatever kind a damaged file causes
-            raise UserError(
-                f"GatedLoss: cannot restore the token counts from {path}: {error}".split("\n")[0]
-            ) from error
+            message = f"GatedLoss: cannot restore the token counts from {path}: {error}"
+            raise UserError(message.split("\n")[0]) from error
         if origin != (run, update):
-            whose = (
-                "another training than the checkpoint" if origin[0] != run else f"update {origin[1]}, not to {update}"
-            )
-            raise UserError(f"GatedLoss: {path} belongs to {whose}; {remedy}")
+            owner = "another training" if origin[0] != run else f"update {origin[1]}, not to {update}"
+            raise UserError(f"GatedLoss: {path} belongs to {owner}; {remedy}")
 
 
 def _check_model(model: Any) -> None:
@@ -406,7 +403,7 @@ def _check_model(model: Any) -> None:
 
 
 def _objective(method: str, vocabulary: int, never_rare: Iterable[int], options: dict[str, Any]) -> Objective:
-    """The objective of a method; `options` may begin with its name, and those that are None are left out."""
+    """The objective of a method, from options that may begin with its name; None is as if it were left out."""
     if method not in METHODS:
         raise ValueError(f"expected method to be one of {', '.join(METHODS)}, got {method!r}")
     given = {name: value for name, value in options.items() if value is not None}
@@ -455,21 +452,8 @@ def _scale_and_cap(placeholder: Tensor, logits: Tensor) -> tuple[float, float | 
 
 
 def _is_same(given: Tensor | None, expected: Tensor | None) -> bool:
-    if given is None or expected is None:
-        return given is expected
-    return given is expected or torch.equal(given, expected.to(given.device))
-
-
-def _updates_per_epoch(dataloader: Any, args: Any) -> int:
-    """The updates in which Trainer goes through its data once."""
-    try:
-        batches = len(dataloader)
-    except TypeError:
-        raise UserError(
-            "GatedLoss: the training data has no length to take the window of one epoch from; give agg_window=K, in "
-            "updates"
-        ) from None
-    return max(1, math.ceil(batches / args.gradient_accumulation_steps))
+    both = given is not None and expected is not None
+    return given is expected or (both and torch.equal(given, expected.to(given.device)))
 
 
 def _checkpoint_folder(args: Any, update: int) -> Path:

@@ -74,11 +74,8 @@ class AggObjective(Objective):
     def begin_update(self, number: int | None = None, *, window: int | None = None, fixes_group: bool = False) -> None:
         """See `Objective`; sets the gates of the update.
 
-        Args:
-            number: of the update, or None.
-            window: K from here on; None: as before.
-            fixes_group: keep the group of rare tokens from here on, if the window is full (Table 9). Before that, most
-                tokens had no time to appear.
+        `window` is K from here on. `fixes_group` keeps the group of rare tokens from here on, if the window is full
+        (Table 9): before that, most tokens had no time to appear.
         """
         super().begin_update(number)
         if window is not None:
@@ -112,10 +109,7 @@ class AggObjective(Objective):
         return self.current_gates
 
     def measures(self, target: Tensor, output: CrossEntropyOutput) -> dict[str, Measure]:
-        """`rare_tokens`, the size of R, and `rare_share`, the same as a share of the vocabulary.
-
-        The first update, before which nothing is counted, has no group: a size of 0 would be averaged in with others.
-        """
+        """`rare_tokens`, the size of R, and `rare_share`, its share of the vocabulary, in updates with gates."""
         measures = super().measures(target, output)
         if self.is_training and self.current_gates is not None:
             rare = self.current_gates.rare.sum()
@@ -140,10 +134,7 @@ class AggObjective(Objective):
         return {"counter": counter.get_extra_state(), "open_update": counter.open_update, "static_rare": static}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Restores the state, its window included; one of a method without this counter leaves the window empty.
-
-        Whether the update under way took place shows in the next `begin_update`.
-        """
+        """Restores the state, its window included; one of a method without this counter leaves the window empty."""
         if state.get("counter") is None:
             return
         self.is_open = False

@@ -144,9 +144,9 @@ class Objective(nn.Module):
     def micro_batch(self, target: Tensor, is_dummy: bool = False) -> MicroBatch:
         """Counts the targets (B, T) of a micro-batch, and returns its gates and position weights.
 
-        All reductions over workers within an update take place here. So a caller that may run out of memory in the
-        forward pass of the model calls this before it, and passes the result to `forward`; the workers then stay in
-        step. A dummy micro-batch, whose loss is multiplied by 0, is not counted.
+        All reductions over workers within an update take place here, so that workers stay in step if this is called
+        before a forward pass of the model that may run out of memory. A dummy micro-batch, whose loss is multiplied by
+        0, is not counted.
         """
         if not self.is_training:
             return MicroBatch()
@@ -173,13 +173,10 @@ class Objective(nn.Module):
 
         Args:
             features: (B, T, D), the input of the output layer.
-            weight: (V, D), the output embedding W.
+            weight, bias, scale, softcap: W (V, D) and the others, as of `functional.gated_cross_entropy`.
             target: (B, T) int64 in [0, V), or `ignore_index`.
-            bias: (V,), of the output layer; its gradient is gated like that of `weight`.
             micro_batch: the result of `micro_batch`, if that was called; None calls it.
             denominator: as of `complete`.
-            scale: s, by which the model multiplies its logits, not 0.
-            softcap: c of logits that are bounded by `c tanh(logits / c)`, after the scale; None is none.
         """
         micro_batch = self.micro_batch(target) if micro_batch is None else micro_batch
         predicts = self.predicts and self.is_training
@@ -228,8 +225,7 @@ class Objective(nn.Module):
     def begin_update(self, number: int | None = None) -> None:
         """Begins an attempt at an update; in a loop without numbers, the first micro-batch does.
 
-        With a higher number than before, the previous update took place. With the same one, it was skipped and is
-        attempted again, so that nothing of it remains.
+        A higher number than before says that the previous update took place, the same one that it was skipped.
         """
         self.is_open = True
         if self.counter is not None and number is not None:

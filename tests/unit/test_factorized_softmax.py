@@ -15,6 +15,7 @@ from agg_fairseq.f2 import (
 )
 from agg_fairseq.functional import gated_cross_entropy
 from agg_fairseq.functional.kernels.chunked import ChunkedLoss
+from tests.waiting import use_chunks
 
 PAD = 1
 
@@ -57,21 +58,20 @@ def problem(class_of_token):
 
 
 @pytest.fixture(autouse=True)
-def short_runs(monkeypatch):
+def short_runs_and_chunks(monkeypatch):
     """Slices and scattered tokens side by side, as in a dictionary of thousands."""
+    use_chunks(30, monkeypatch)
     monkeypatch.setattr(token_classes, "RUN", 4)
 
 
-@pytest.mark.parametrize("chunk_elements", [1, 30, 2**20])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.9])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_loss_and_gradients_are_those_of_the_naive_joint(name, epsilon, chunk_elements):
+def test_loss_and_gradients_are_those_of_the_naive_joint(name, epsilon):
     h, w, u, y = problem(LAYOUTS[name])
     expected = paper_loss(paper_log_prob(h, w, u, LAYOUTS[name]), y, epsilon)
     out = factorized_cross_entropy(
-        h, w, u, y, TokenClasses.of(LAYOUTS[name]),
-        label_smoothing=epsilon, ignore_index=PAD, chunk_elements=chunk_elements,
-    )  # fmt: skip
+        h, w, u, y, TokenClasses.of(LAYOUTS[name]), label_smoothing=epsilon, ignore_index=PAD
+    )
     assert out.loss.item() == pytest.approx(expected.item(), rel=1e-12)
     assert out.losses.sum().item() == pytest.approx(expected.item(), rel=1e-12)
     nll = -paper_log_prob(h, w, u, LAYOUTS[name]).gather(1, y[:, None]).squeeze(1) * (y != PAD)

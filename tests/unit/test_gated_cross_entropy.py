@@ -6,14 +6,18 @@ import torch.nn.functional as F
 from torch.autograd import grad
 
 from agg_fairseq.functional import Gates, face_weights, gated_cross_entropy, naive_gated_cross_entropy
-from tests.waiting import use
+from tests.waiting import use, use_chunks
 
 PAD = 1
 
 
 @pytest.fixture(params=["chunked", "fused, in blocks", "fused"])
 def implementation(request, monkeypatch):
-    """Its dtype and device, after making every operation take it. Of several blocks, the last is not full."""
+    """Its dtype and device, after making every operation take it, in chunks of seven positions or fewer.
+
+    Of several blocks, the last is not full.
+    """
+    use_chunks(80, monkeypatch)
     if request.param == "chunked":
         return {"dtype": torch.float64, "device": "cpu"}
     pytest.importorskip("triton")
@@ -67,15 +71,15 @@ BOTH = ("g1", "g2")
 @pytest.mark.parametrize(
     ("sizes", "given", "shift", "options"),
     [
-        ({}, BOTH, 0, {"chunk_elements": 1, "label_smoothing": 0.1}),
-        ({"rare": False}, BOTH, 0, {"chunk_elements": 40}),
+        ({}, BOTH, 0, {"label_smoothing": 0.1}),
+        ({"rare": False}, BOTH, 0, {}),
         ({"rare": True}, BOTH, -5, {"label_smoothing": 0.1}),
-        ({}, BOTH[:1], -20, {"scale": 0.25, "chunk_elements": 40}),
+        ({}, BOTH[:1], -20, {"scale": 0.25}),
         ({}, BOTH[1:], 0, {"scale": -3.0, "softcap": 1.5, "label_smoothing": 0.1}),
-        ({}, None, 0, {"softcap": 30.0, "chunk_elements": 40}),
+        ({}, None, 0, {"softcap": 30.0}),
         ({"n": 1, "v": 3, "d": 1, "pads": 0}, BOTH, 0, {}),
         ({"n": 7, "v": 3, "d": 2, "pads": 0}, BOTH, -5, {"softcap": 2.0}),
-        ({"n": 257, "v": 101, "d": 17}, BOTH, -20, {"chunk_elements": 300}),
+        ({"n": 257, "v": 101, "d": 17}, BOTH, -20, {}),
     ],
 )
 def test_equals_the_paper(implementation, sizes, given, shift, options):
@@ -105,7 +109,6 @@ def test_equals_the_paper(implementation, sizes, given, shift, options):
     torch.testing.assert_close([t.double() for t in found], expected, **tolerance)
     predicted = logits[range(len(y)), out.prediction]
     torch.testing.assert_close(predicted[y != PAD], logits.amax(1)[y != PAD], **tolerance)
-    options = {name: value for name, value in options.items() if name != "chunk_elements"}
     naive = naive_gated_cross_entropy(
         h, w, y, bias=b, gates=gates, position_weight=weights, ignore_index=PAD, **options
     )
@@ -199,8 +202,9 @@ def test_no_tensor_of_all_positions_by_vocabulary(implementation, monkeypatch):
         monkeypatch.setattr("agg_fairseq.functional.kernels.triton_rows.form_residuals_", lambda *_, **options: None)
     n, v = 64, 2048
     h, w, _, y, _, gates = problem(n, v, 4, **implementation)
+    use_chunks(n * v // 8, monkeypatch)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
-        gated_cross_entropy(h, w, y, gates=gates, chunk_elements=n * v // 8).loss.backward()
+        gated_cross_entropy(h, w, y, gates=gates).loss.backward()
     largest = max(event.self_cpu_memory_usage for event in profiler.events())
     assert 0 < largest <= n * v * h.element_size() // 4
 
@@ -214,13 +218,6 @@ def test_large_logits_stay_finite_and_small_losses_keep_their_digits():
     # the target is the largest logit, at 8,000: −log P is log(1 + e^−2), not the difference of two large numbers
     loss = gated_cross_entropy(torch.tensor([[1.0]]), torch.tensor([[8000.0], [7998.0]]), torch.tensor([0])).loss
     assert loss.item() == pytest.approx(0.126928, abs=1e-6)
-
-
-def test_gradients_come_in_the_dtype_of_their_tensors():
-    h, w, _, y, *_ = problem(dtype=torch.float32)
-    h16 = h.detach().half().requires_grad_()
-    out = gated_cross_entropy(h16, w, y, ignore_index=PAD)
-    assert [gradient.dtype for gradient in grad(out.loss, (h16, w))] == [torch.float16, torch.float32]
 
 
 def test_backward_runs_once():

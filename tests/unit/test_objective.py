@@ -124,7 +124,7 @@ def test_gates_come_from_the_updates_before(threshold, which):
         rare = rare_tokens(appearances, min(number, 2), never_rare=NEVER_RARE, **threshold)
         expected = agg_gates(appearances, min(number, 2), rare, which=which, alpha=threshold.get("alpha"))
         assert rare.any() and not rare[NEVER_RARE].any()
-        assert all(torch.equal(getattr(gates, name), vector) for name, vector in expected.vectors().items())
+        assert all(torch.equal(getattr(gates, name), vector) for name, vector in vars(expected).items())
 
 
 def test_the_update_under_way_may_count():

@@ -5,8 +5,14 @@ import torch
 
 from agg_fairseq.functional import Gates, gated_cross_entropy, naive_gated_cross_entropy
 from agg_fairseq.functional.terms import POSITION_TERMS
+from tests.waiting import use_chunks
 
 PAD = 1
+
+
+@pytest.fixture(autouse=True)
+def several_chunks(monkeypatch):
+    use_chunks(40, monkeypatch)
 
 
 def problem(batch=3, steps=7, v=9, d=4):
@@ -46,15 +52,14 @@ def arguments_of(terms, y):
     return {t.argument: t.value(terms[t.option], y, PAD) for t in POSITION_TERMS if terms.get(t.option)}
 
 
-@pytest.mark.parametrize("chunk_elements", [1, 30, 2**20])
 @pytest.mark.parametrize(("term", "weight"), [("ul_alpha", 2.0), ("z_loss", 0.3), ("adv_epsilon", 0.5)])
-def test_equals_its_definition(term, weight, chunk_elements):
+def test_equals_its_definition(term, weight):
     h, w, b, y, weights = problem()
     above = ((w[y] * h).sum(-1) > 0)[y != PAD]
     assert 3 < above.sum() < len(above) - 3, "adversarial training lowers the logits of some targets only"
     expected = paper_loss(h, w, b, y, weights, **{term: weight})
     given = {"bias": b, "position_weight": weights, "ignore_index": PAD, **arguments_of({term: weight}, y)}
-    out = gated_cross_entropy(h, w, y, chunk_elements=chunk_elements, predict=True, **given)
+    out = gated_cross_entropy(h, w, y, predict=True, **given)
     for found in (out.loss, out.losses.sum(), naive_gated_cross_entropy(h, w, y, **given)):
         torch.testing.assert_close(found, expected)
     torch.testing.assert_close(*(torch.autograd.grad(loss, (h, w, b)) for loss in (out.loss, expected)))
@@ -88,7 +93,7 @@ def test_terms_and_options_together(ul, z, adversarial, smoothing, gated, with_b
         **arguments_of({"ul_alpha": 0.7 * ul, "z_loss": 0.2 * z, "adv_epsilon": 0.4 * adversarial}, y),
     }
     naive = naive_gated_cross_entropy(h, w, y, **given)
-    fast = gated_cross_entropy(h, w, y, chunk_elements=40, **given)
+    fast = gated_cross_entropy(h, w, y, **given)
     torch.testing.assert_close(fast.loss, naive)
     inputs = (h, w, b) if with_bias else (h, w)
     torch.testing.assert_close(*(torch.autograd.grad(loss, inputs) for loss in (fast.loss, naive)))

@@ -80,9 +80,8 @@ class ChunkedLoss:
         for chunk in rows.split(chunk_rows):
             self._run_chunk(chunk, buffer[: len(chunk)], gates)
 
-    def _chunk_rows(self, rows: int, default_elements: int) -> int:
-        """C, the positions of a chunk: at least one, at most all."""
-        elements = default_elements if self.options.chunk_elements is None else self.options.chunk_elements
+    def _chunk_rows(self, rows: int, elements: int) -> int:
+        """C, the positions of a chunk of so many logits: at least one, at most all `rows`."""
         return min(max(1, elements // self.weight.size(0)), rows)
 
     def _run_chunk(self, rows: Tensor, buffer: Tensor, gates: Gates | None) -> None:

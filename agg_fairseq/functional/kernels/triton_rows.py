@@ -27,7 +27,7 @@ ALIGNMENT = 16  # the width of a row of logits is a multiple of this, so that it
 
 
 class Operands:
-    """What the kernel reads beside the logits, for all N positions. It reads addresses, so every tensor is contiguous.
+    """What the kernel reads beside the logits, for all N positions; contiguous, since it reads addresses.
 
     Vectors over the vocabulary are `width` long, as the rows of logits are: V, rounded up to a multiple of `ALIGNMENT`.
     """
@@ -71,10 +71,8 @@ def form_residuals_(
     Args:
         logits: (C, width), contiguous, any floating dtype, −∞ beyond V; holds `scale · r` afterwards, where `write`.
         gated: (C, width), like `logits`; receives `scale · g`. Needed with gates.
-        operands: of all N positions.
+        operands, outputs: of all N positions; outputs of padding get zeros, the arg-max is the first of equal ones.
         start: the chunk's first position.
-        outputs: of all N positions; those of padding get zeros, and the arg-max is the first of equal ones.
-        options: of the operation.
         scale: what the residuals are multiplied by before they are rounded to their dtype.
         write: whether residuals are needed at all.
     """
@@ -146,17 +144,31 @@ def _form_residuals(
     logits += row * width
     gated += row * width
 
-    # First pass: the value of the position. −log P[y] = (max z − z[y]) + log Σ exp(z − max z), where the logits come
-    # first because they cancel exactly at the maximum.
+    # First pass: max z, Σ exp(z − max z), which is rescaled whenever the maximum grows, Σ z and arg-max z. Then
+    # −log P[y] = (max z − z[y]) + log Σ exp(z − max z), where the logits come first because they cancel exactly at the
+    # maximum.
     z_at_target = tl.load(logits + y).to(tl.float32)
     if HAS_BIAS:
         z_at_target += tl.load(bias + y)
     if HAS_CAP:
-        z_at_target, _ = _capped(z_at_target, cap)
+        z_at_target, slope_at_target = _capped(z_at_target, cap)
     tl.debug_barrier()  # all warps have read it before one of them writes there
-    largest, total, logits_sum, best = _normalizer(
-        logits, bias, vocabulary, width, cap, HAS_BIAS, HAS_CAP, PREDICT, BLOCK
-    )
+    largest = -3.4e38  # finite, since a block may hold nothing but −∞
+    total = 0.0
+    logits_sum = 0.0
+    best = 0
+    for first in range(0, width, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        z = _logits_at(logits, bias, k, width, HAS_BIAS)
+        if HAS_CAP:
+            z, _ = _capped(z, cap)
+            z = tl.where(k < vocabulary, z, -float("inf"))
+        logits_sum += tl.sum(tl.where(k < vocabulary, z, 0.0))
+        if PREDICT:
+            best = tl.where(tl.max(z) > largest, first + tl.argmax(z, axis=0), best)
+        new_largest = tl.maximum(largest, tl.max(z))
+        total = total * tl.exp(largest - new_largest) + tl.sum(tl.exp(z - new_largest))
+        largest = new_largest
     weight = 1.0
     if HAS_IMPORTANCE:
         weight = tl.load(importance + position)
@@ -202,35 +214,3 @@ def _logits_at(logits, bias, k, width, HAS_BIAS: tl.constexpr):
     if HAS_BIAS:
         z += tl.load(bias + k, mask=k < width, other=0.0)
     return z
-
-
-@triton.jit
-def _normalizer(
-    logits,
-    bias,
-    vocabulary,
-    width,
-    cap,
-    HAS_BIAS: tl.constexpr,
-    HAS_CAP: tl.constexpr,
-    PREDICT: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """max z, Σ exp(z − max z), Σ z and arg-max z of one row, in one pass: Σ is rescaled whenever the maximum grows."""
-    largest = -3.4e38  # finite, since a block may hold nothing but −∞
-    total = 0.0
-    logits_sum = 0.0
-    best = 0
-    for first in range(0, width, BLOCK):
-        k = first + tl.arange(0, BLOCK)
-        z = _logits_at(logits, bias, k, width, HAS_BIAS)
-        if HAS_CAP:
-            z, _ = _capped(z, cap)
-            z = tl.where(k < vocabulary, z, -float("inf"))
-        logits_sum += tl.sum(tl.where(k < vocabulary, z, 0.0))
-        if PREDICT:
-            best = tl.where(tl.max(z) > largest, first + tl.argmax(z, axis=0), best)
-        new_largest = tl.maximum(largest, tl.max(z))
-        total = total * tl.exp(largest - new_largest) + tl.sum(tl.exp(z - new_largest))
-        largest = new_largest
-    return largest, total, logits_sum, best
