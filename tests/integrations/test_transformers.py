@@ -179,7 +179,7 @@ def test_a_tokenizer_says_what_is_never_rare():
     assert (~gated.objective.never_rare).nonzero().flatten().tolist() == [1, 3]
     gated = GatedLoss(gpt2(), agg_rare_fraction=0.3, tokenizer=tokenizer, never_rare=[3])
     assert (~gated.objective.never_rare).nonzero().flatten().tolist() == [1]
-    with pytest.raises(UserError, match="found 1 tokens beyond the 7 rows of the embedding, such as '<mine>'"):
+    with pytest.raises(UserError, match="found 1 tokens beyond the 7 rows"):
         GatedLoss(gpt2(vocab_size=7), tokenizer=tokenizer)
     with pytest.raises(UserError, match="expected a fast tokenizer of transformers, got str"):
         GatedLoss(gpt2(), tokenizer="gpt2")
