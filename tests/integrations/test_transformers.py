@@ -291,7 +291,10 @@ def test_a_state_is_restored_but_for_the_window():
     third = GatedLoss(gpt2())
     third.load_state_dict(likelihood.state_dict())
     assert third.objective.counter.updates == 0
-    for wrong, message in ((None, "a state that it has saved"), ({"counter": {"vocabulary": 7}}, "over 61 tokens, got 7")):
+    for wrong, message in (
+        (None, "a state that it has saved"),
+        ({"counter": {"vocabulary": 7}}, "over 61 tokens, got 7"),
+    ):
         with pytest.raises(ValueError, match=message):
             third.load_state_dict(wrong)
 
