@@ -18,17 +18,17 @@ def frequencies(folders: Mapping[str, str | Path]) -> style.Figure:
     A curve for each folder, or for each language of a parallel corpus. Tokens without occurrences are left out.
 
     Args:
-        folders: written by `fairseq-preprocess`, with the training split, by the names of the curves.
+        folders: written by `fairseq-preprocess`, by the names of the curves.
 
     Raises:
         UserError: a folder has no training split, or a file in it is damaged.
 
     Reference: Gao et al. (2019), Fig. 3.
     """
-    counts: list[tuple[str, Tensor]] = []
+    counts: dict[str, Tensor] = {}
     for name, folder in zip(folders, map(Path, folders.values()), strict=True):
         if (folder / "dict.txt").is_file():
-            counts.append((name, count_tokens(folder, load_dictionary(folder))))
+            counts[name] = count_tokens(folder, load_dictionary(folder))
             continue
         splits = sorted(path.name.removesuffix(".bin") for path in folder.glob("train.*-*.*.bin"))
         if not splits:
@@ -36,9 +36,9 @@ def frequencies(folders: Mapping[str, str | Path]) -> style.Figure:
         for split in splits:
             language = split.rsplit(".", 1)[1]
             dictionary = load_dictionary(folder, f"dict.{language}.txt")
-            counts.append((f"{name} {language}", count_tokens(folder, dictionary, split)))
+            counts[f"{name} {language}"] = count_tokens(folder, dictionary, split)
     figure, ((axis,),) = style.new_figure()
-    for index, (name, of_tokens) in enumerate(counts):
+    for index, (name, of_tokens) in enumerate(counts.items()):
         seen = of_tokens[of_tokens > 0].sort(descending=True).values.tolist()
         style.line(axis, index, range(1, len(seen) + 1), seen, name)
     style.finish(axis, xlabel="rank", ylabel="occurrences", xscale="log", yscale="log")

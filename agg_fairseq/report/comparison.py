@@ -101,9 +101,8 @@ class Comparison:
         least = min(distance(value.mean) for value in values.values()) if distance and len(values) > 1 else None
         base, compared = values.get(self.baseline), {}
         for model, value in values.items():
-            change, verdict = None, ""
-            if base is not None and model != self.baseline:
-                change, verdict = _against(value, base, declared, distance)
+            is_alone = base is None or model == self.baseline
+            change, verdict = (None, "") if is_alone else _against(value, base, declared, distance)
             is_best = least is not None and distance(value.mean) == least
             compared[model] = Compared(declared, value, change, verdict, is_best)
         return compared

@@ -26,7 +26,8 @@ window.addEventListener("load", () => {
       overflow: page.documentElement.scrollWidth - page.documentElement.clientWidth,
       images: page.images.length,
       broken: [...page.images].filter((image) => !image.naturalWidth).length,
-      columns: [...page.querySelectorAll("thead th")].map((title) => title.getBoundingClientRect().width),
+      columns: [...page.querySelectorAll(":is(#runs, #language-model, #embeddings, #texts) thead th")]
+        .map((title) => title.getBoundingClientRect().width),
     };
   });
   document.body.textContent = JSON.stringify(found);
