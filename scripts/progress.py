@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable
 from typing import IO
 
-from tqdm import tqdm
-
 SHOWN = {"ppl": "ppl", "isotropy": "I(W)", "rare_tokens": "rare tokens"}
 LOGGED = re.compile(r"(?:\| |\[)(?:train_inner|valid)(?: \||\]\[INFO\] -) (\{.*\})")
 """A line of fairseq-train, and of fairseq-hydra-train."""
@@ -17,6 +15,8 @@ LENGTH = re.compile(r"'max_update': (\d+)")  # in the settings, which are printe
 
 def follow(name: str, lines: Iterable[bytes], screen: IO[str], copy: IO[bytes]) -> None:
     """Shows the progress of a training on a terminal; `copy` gets all lines that it prints."""
+    from tqdm import tqdm  # not above: --help and --list work before .venv exists
+
     shown: dict[str, object] = {}
     with tqdm(desc=name, unit=" updates", file=screen, disable=not screen.isatty()) as bar:
         for line in lines:

@@ -75,7 +75,7 @@ SWEEP = {
         _lm(f"alpha-{alpha}", "agg"),
         scaled={
             **dict.fromkeys(("paper", "small"), (f"criterion.agg_alpha={alpha}",)),
-            "tiny": ("criterion.agg_alpha=0.03", f"++criterion.agg_rare_fraction={share}"),
+            "tiny": ("criterion.agg_alpha=null", f"++criterion.agg_rare_fraction={share}"),
         },
     )
     for alpha, share in {0.01: 0.02, 0.02: 0.05, 0.03: 0.1, 0.04: 0.2, 0.05: 0.4}.items()

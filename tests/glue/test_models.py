@@ -18,7 +18,7 @@ def overrides(model, scale):
 
 def has_one_threshold(criterion):
     """A share of the vocabulary and an α of its own exclude each other: the criterion would refuse both."""
-    return not criterion.get("agg_rare_fraction") or criterion.get("agg_alpha", 0.03) == 0.03
+    return not criterion.get("agg_rare_fraction") or criterion.get("agg_alpha") is None
 
 
 @pytest.fixture
