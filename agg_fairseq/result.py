@@ -86,7 +86,7 @@ class Result:
         labels: titles of the columns that name the rows.
         version: of the package that measured it.
 
-    Example:
+    Examples:
         >>> rows = {"mle": {"perplexity": {"total": 169.04, "rare": 913.25}, "path": "runs/mle"}}
         >>> result = Result(rows, {"perplexity": ["rare", "total"]}, {"split": "test"}, version="1")
         >>> result.value("mle", "perplexity", "total")

@@ -76,7 +76,7 @@ echo "setup: 2/3 this package with its tools$compiled"
 if pip show "$other" > /dev/null 2>&1; then pip uninstall --yes "$other" "$wanted"; fi
 # What is compiled is built against what is already here: in an isolated build, fairseq-fixed would pull a second torch of
 # several GB.
-pip install --constraint "$constraints" --no-build-isolation --editable '.[fairseq,eval,data,dev]'
+pip install --constraint "$constraints" --no-build-isolation --editable '.[fairseq,eval,data,dev,docs]'
 echo "setup: 3/3 eflomal, which is compiled"
 if ! has_compiler || ! pip install --constraint "$constraints" --no-build-isolation eflomal; then
   echo "setup: note: eflomal is missing, which needs a C++ compiler and Python's headers: agg-fairseq align cannot be" \

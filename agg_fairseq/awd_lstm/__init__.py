@@ -4,4 +4,6 @@
 register the architecture and the task with fairseq.
 """
 
-from .nt_asgd import NTASGD as NTASGD
+from .nt_asgd import NTASGD
+
+__all__ = ["NTASGD"]

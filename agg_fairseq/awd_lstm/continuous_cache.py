@@ -28,7 +28,7 @@ class ContinuousCache:
     At the first position of a text, M_t is empty, and p is that of the model. The cost per position is that of `size`
     inner products.
 
-    Example:
+    Examples:
         >>> cache = ContinuousCache(CacheOptions(size=100, theta=1.0, weight=0.5))
         >>> features, model = torch.eye(2), torch.full((2, 4), 0.25).log()
         >>> cache.add(features, torch.tensor([3, 1]), model).exp()  # at the second position, token 3 is in the cache

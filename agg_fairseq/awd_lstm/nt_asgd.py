@@ -28,7 +28,7 @@ class NTASGD(torch.optim.Optimizer):
         weight_decay: added to the gradient.
         patience: n, the non-monotone interval, in validations. 0: averages from the first update on.
 
-    Example:
+    Examples:
         >>> weight = torch.nn.Parameter(torch.tensor([8.0]))
         >>> optimizer = NTASGD([weight], lr=0.25, patience=0)
         >>> for _ in range(3):

@@ -1,7 +1,6 @@
 """fairseq criterions, a file each. Importing this package registers them; `base.py` says what each contributes."""
 
-import importlib
-import pkgutil
+from . import agg, agps, cosreg, f2_softmax, face, freeze_rare, mle, unlikelihood, unlikelihood_sequence  # noqa: F401
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+__all__ = ["LikelihoodCriterion", "LikelihoodCriterionConfig", "register"]

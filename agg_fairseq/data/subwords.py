@@ -121,7 +121,7 @@ def escaped(token: str, *, byte_level: bool) -> str:
 
     `byte_level`: do its characters stand for bytes, as those of GPT-2 do?
 
-    Example:
+    Examples:
         >>> escaped("Ġna", byte_level=True), escaped("Ã", byte_level=True), escaped("▁na", byte_level=False)
         ("' na'", "'\\\\xc3'", "' na'")
     """

@@ -11,19 +11,26 @@ docs/evaluation.md has examples, and `agg-fairseq COMMAND --help` explains each 
     device      cpu, cuda, cuda:1, …; None: a GPU if there is one
 """
 
-from ..result import Result as Result
-from .align_sim import align_sim as align_sim
-from .bleu import bleu as bleu
-from .cache import Cache as Cache
-from .calibration import calibrate as calibrate
-from .generate_texts import generate_texts as generate_texts
-from .group_shares import group_shares as group_shares
-from .isotropy import isotropy as isotropy
-from .neighbors import neighbors as neighbors
-from .perplexity import perplexity as perplexity
-from .push_pull import push_pull as push_pull
-from .scoring import BinarizedText as BinarizedText
-from .scoring import PlainText as PlainText
-from .text_metrics import text_metrics as text_metrics
-from .under_trained import under_trained as under_trained
-from .word_similarity import word_similarity as word_similarity
+from ..awd_lstm.continuous_cache import CacheOptions
+from ..data.subwords import TokenizerOptions
+from ..result import Result
+from .align_sim import align_sim
+from .bleu import bleu
+from .cache import Cache
+from .calibration import calibrate
+from .generate_texts import generate_texts
+from .group_shares import group_shares
+from .isotropy import isotropy
+from .neighbors import neighbors
+from .perplexity import perplexity
+from .push_pull import push_pull
+from .scoring import BinarizedText, PlainText
+from .text_metrics import text_metrics
+from .under_trained import under_trained
+from .word_similarity import word_similarity
+
+__all__ = [
+    "Result", "Cache", "BinarizedText", "PlainText", "CacheOptions", "TokenizerOptions",
+    "perplexity", "calibrate", "group_shares", "isotropy", "push_pull", "under_trained",
+    "neighbors", "word_similarity", "align_sim", "generate_texts", "text_metrics", "bleu",
+]  # fmt: skip

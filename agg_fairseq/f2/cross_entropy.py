@@ -68,7 +68,7 @@ def factorized_cross_entropy(
     Returns:
         FactorizedOutput: the loss, and its summands per position.
 
-    Example:
+    Examples:
         >>> H, W, U = torch.ones(1, 3), torch.zeros(4, 3), torch.zeros(2, 3, requires_grad=True)
         >>> classes = TokenClasses.of(torch.tensor([0, 1, 1, 1]))
         >>> out = factorized_cross_entropy(H, W, U, torch.tensor([3]), classes)

@@ -28,7 +28,7 @@ def decoupled_log_prob(
     class all of whose tokens are forbidden. Outside, tokens are ordered by class only, so no other logits are needed.
 
     Args:
-        features, weight, class_weight, classes: as those of `joint_log_prob`.
+        features: this and the next three as of `joint_log_prob`.
         chosen: (...) int64 in [0, C), the class of each position; see `choose_class`.
 
     Returns:

@@ -20,7 +20,7 @@ class FactorizedSoftmax(nn.Module):
         dimension: D.
         weight: (V, D), an existing parameter to tie the output embedding to; None makes one.
 
-    Example:
+    Examples:
         >>> from agg_fairseq.f2 import mefmax
         >>> counts = torch.tensor([10, 10, 10, 1, 1, 1, 1, 1, 1])
         >>> layer = FactorizedSoftmax(mefmax(counts), dimension=4)

@@ -24,7 +24,7 @@ def mefmax(counts: Tensor) -> Tensor:
     Returns:
         (V,) int64 in [0, C): the class of each token, 0 the most frequent. No class is empty.
 
-    Example:
+    Examples:
         >>> mefmax(torch.tensor([1, 10, 1, 1, 10, 10, 1, 1, 1]))
         tensor([2, 0, 2, 2, 0, 1, 2, 2, 2])
 

@@ -12,6 +12,8 @@ from ..checkpoints.transformers_model import report_without
 from ..errors import UserError
 from .factorized_softmax import FactorizedSoftmax
 
+__all__ = ["factorize_head", "load_factorized"]
+
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 

@@ -31,7 +31,7 @@ def push_to_pull(updates_per_appearance: float, beta2: float) -> float:
         updates_per_appearance: N, the mean number of updates from one appearance of the token to the next.
         beta2: β₂ of Adam, in [0, 1).
 
-    Example:
+    Examples:
         >>> push_to_pull(100, beta2=0.999)
         1.0526315789473684
     """
@@ -47,7 +47,7 @@ def least_beta2(updates_per_appearance: float) -> float:
     Args:
         updates_per_appearance: N, above 0; infinity for a token that never appears, for which it is 1.
 
-    Example:
+    Examples:
         >>> round(least_beta2(100), 6)
         0.998
     """

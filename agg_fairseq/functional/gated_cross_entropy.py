@@ -110,7 +110,7 @@ def gated_cross_entropy(
         ValueError: a shape, a range or a size does not fit.
         TypeError: `target` is not int64, or `features` not floating point.
 
-    Example:
+    Examples:
         >>> H, W = torch.ones(2, 3), torch.zeros(4, 3, requires_grad=True)
         >>> out = gated_cross_entropy(H, W, torch.tensor([1, 3]))
         >>> round(out.loss.item(), 4)  # 2 log 4

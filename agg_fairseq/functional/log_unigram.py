@@ -10,7 +10,7 @@ def log_unigram(counts: Tensor) -> Tensor:
     tokens need not be pushed away from all features to make these tokens improbable. One occurrence is added to each
     token (Laplace's rule), so that the bias of a token that never occurs is finite.
 
-    Example:
+    Examples:
         >>> import torch
         >>> (log_unigram(torch.tensor([6, 2, 0])).exp() * 11).round()
         tensor([7., 3., 1.])

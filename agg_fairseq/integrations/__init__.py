@@ -1,4 +1,6 @@
 """The objectives in other training frameworks; nothing here needs fairseq."""
 
-from .label_counts import label_counts as label_counts
-from .log_unigram import load_pretrained as load_pretrained
+from .label_counts import label_counts
+from .log_unigram import load_pretrained
+
+__all__ = ["label_counts", "load_pretrained"]

@@ -18,7 +18,7 @@ def label_counts(dataset: Iterable[Mapping[str, Any]], vocabulary: int) -> Tenso
             no target, and neither is −100.
         vocabulary: V; a token outside [0, V) is a ValueError.
 
-    Example:
+    Examples:
         >>> label_counts([{"input_ids": [1, 2, 2]}, {"labels": [0, -100, 3]}], vocabulary=4).tolist()
         [0, 0, 2, 1]
     """

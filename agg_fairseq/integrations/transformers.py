@@ -49,6 +49,8 @@ except ImportError as error:
         "pip install '.[transformers]'"
     ) from error
 
+__all__ = ["GatedLoss"]
+
 logger = logging.getLogger(__name__)
 
 METHODS: dict[str, type[Objective]] = {"agg": AggObjective, "agps": AgpsObjective, "mle": Objective}

@@ -63,7 +63,7 @@ def split_compounds(line: str) -> str:
 
     As fairseq does it, from left to right and not overlapping: of `a-b-c`, only the first hyphen is split.
 
-    Example:
+    Examples:
         >>> split_compounds("Text-zu-Text")
         'Text ##AT##-##AT## zu ##AT##-##AT## Text'
     """

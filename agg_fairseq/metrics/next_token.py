@@ -180,7 +180,9 @@ def fit_group_offsets(log_probs: Tensor, groups: Tensor, names: tuple[str, ...],
         names: of the G groups; ValueError if one has no targets, so that its offset would be −∞.
         steps: of Newton's method, at most; ValueError if it has not converged then.
 
-    Example: a model that gives rare tokens half of the probability that they deserve
+    Examples:
+        A model that gives rare tokens half of the probability that they deserve:
+
         >>> log_probs = torch.tensor([[0.9, 0.1]]).double().log().expand(10, 2)
         >>> fit_group_offsets(log_probs, torch.tensor([0] * 8 + [1] * 2), ("frequent", "rare")).exp()
         tensor([1.0000, 2.2500], dtype=torch.float64)

@@ -29,7 +29,7 @@ class TokenCounter(nn.Module):
         window: K >= 1, how many updates are remembered; None: all of them.
         ignore_index: a target that is not counted, as in `gated_cross_entropy`; None counts all.
 
-    Example:
+    Examples:
         >>> counter = TokenCounter(vocabulary=4, window=2)
         >>> for tokens in ([0, 0, 3], [3], [1]):
         ...     counter.add(torch.tensor(tokens))

@@ -24,7 +24,7 @@ class UnigramLinear(nn.Linear):
         counts: (V,) how often each token is a target in the training data, not negative, at most 2^53.
         learned: False keeps the bias as it starts.
 
-    Example:
+    Examples:
         >>> embedding = nn.Embedding(3, 8)
         >>> layer = UnigramLinear(embedding.weight, torch.tensor([6, 2, 0]))
         >>> (layer(torch.zeros(1, 8)).detach().softmax(-1) * 11).round()

@@ -23,7 +23,8 @@ class AggObjective(Objective):
 
     Args:
         vocabulary: V.
-        alpha, rare_fraction: as of `functional.rare_tokens`, at most one of them; by default, alpha is 0.03.
+        alpha: as of `functional.rare_tokens`; 0.03 if `rare_fraction` is not given either.
+        rare_fraction: as of `functional.rare_tokens`, instead of `alpha`.
         never_rare: (V,) bool, tokens that are never rare: special ones, and those that cannot be a target at all, such
             as rows that only pad the vocabulary.
         window: K >= 1, the number of updates over which appearances are counted.
@@ -32,7 +33,7 @@ class AggObjective(Objective):
             reduction over the workers for each; the first update is then gated too.
         **options: as of `Objective`.
 
-    Example:
+    Examples:
         >>> objective = AggObjective(vocabulary=50, rare_fraction=0.2)
         >>> features, weight = torch.randn(2, 3, 8), torch.randn(50, 8, requires_grad=True)
         >>> target = torch.randint(50, (2, 3))

@@ -173,8 +173,9 @@ class Objective(nn.Module):
 
         Args:
             features: (B, T, D), the input of the output layer.
-            weight, bias, scale, softcap: W (V, D) and the others, as of `functional.gated_cross_entropy`.
+            weight: W (V, D).
             target: (B, T) int64 in [0, V), or `ignore_index`.
+            bias: this, `scale` and `softcap` as of `functional.gated_cross_entropy`.
             micro_batch: the result of `micro_batch`, if that was called; None calls it.
             denominator: as of `complete`.
         """

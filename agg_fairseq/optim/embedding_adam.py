@@ -25,7 +25,7 @@ def appearance_rates(counts: Tensor, updates: float) -> Tensor:
     Returns:
         Tensor: (V,) float64 in [0, 1).
 
-    Example:
+    Examples:
         >>> appearance_rates(torch.tensor([0, 10, 5000]), updates=1000)
         tensor([0.0000, 0.0100, 0.9933], dtype=torch.float64)
     """
@@ -82,7 +82,7 @@ class EmbeddingAdam(torch.optim.Optimizer):
     Raises:
         ValueError: `beta2` is out of its range, or a parameter does not have the shape that its group needs.
 
-    Example:
+    Examples:
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 100, bias=False))
         >>> hidden, output = model
         >>> rates = appearance_rates(torch.arange(100), updates=1000)

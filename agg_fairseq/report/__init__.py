@@ -23,6 +23,8 @@ from .page import Section, Table, Term, load_template
 from .runs import open_runs
 from .sections import SECTIONS, NotShown, ReportInputs, ReportOptions
 
+__all__ = ["write_report", "ReportOptions", "NotShown"]
+
 DEFAULTS = ReportOptions()
 
 

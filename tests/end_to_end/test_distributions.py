@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 BUILD = "from setuptools.build_meta import *; build_sdist('dist'); build_wheel('dist')"
 TOP_LEVEL = {
     *("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md", "MANIFEST.in", "Makefile"),
-    *("constraints.txt", "pyproject.toml", "setup.py"),
+    *("constraints.txt", "mkdocs.yml", "pyproject.toml", "setup.py"),
 }
 
 
