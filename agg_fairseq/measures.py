@@ -101,6 +101,9 @@ MEASURES = {measure.name: measure for measure in (
         "different directions."),
     Measure("singular_value", "{}", HIGHER, digits=3, term="singular values", meaning=
         "Singular values of W divided by the largest: the second, the tenth, the median and the smallest."),
+    Measure("moved", "moved {}", digits=3, meaning=
+        "How far the output embeddings of the group are from those of another model, such as the one that was "
+        "fine-tuned: ‖W − W₀‖ / ‖W₀‖ over the rows of the group."),
     # words, by data set; and aligned words, by frequency group
     Measure("spearman", "{}", HIGHER, scale=100, term="Spearman × 100", meaning=
         "Rank correlation between cosines of embeddings and human scores of pairs of words, times 100. The last "
@@ -184,17 +187,25 @@ NEXT_TOKENS: Columns = {
     "expected_over_observed": ("rare",),
 }
 CALIBRATED: Columns = {"calibrated_perplexity": ("total", "rare"), "calibrated_expected_over_observed": ("rare",)}
-"""Columns of `evaluation.perplexity`; CALIBRATED, if offsets are fitted."""
+MOVED: Columns = {"moved": ("frequent", "medium", "rare")}
+"""Columns of `evaluation.perplexity`; CALIBRATED, if offsets are fitted; MOVED, with a model that others began as."""
 COMPARED: Columns = {
     "perplexity": ("total",),
     "within_perplexity": ("frequent", "medium", "rare"),
     "expected_over_observed": ("rare",),
     "isoscore": ("total",),
+    "moved": ("rare",),
     "calibrated_perplexity": ("total",),
     "calibrated_expected_over_observed": ("rare",),
 }
 """Those by which models are compared. The others are changed by a constant on the logits of a group, by a shift of all
 embeddings, or are of a kind that only some tables of the papers have."""
+
+
+def with_groups(columns: Columns, names: Sequence[str]) -> Columns:
+    """The columns with three other groups in place of frequent, medium and rare."""
+    renamed = dict(zip(("frequent", "medium", "rare"), names, strict=True))
+    return {measure: [renamed.get(key, key) for key in keys] for measure, keys in columns.items()}
 
 
 def column_titles(columns: Columns) -> dict[tuple[str, str], str]:

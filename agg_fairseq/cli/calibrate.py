@@ -20,10 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_options(parser, "--data", required=True)
     add_options(parser, "--split", default="valid", help="split to fit on; not the one that models are compared on")
+    add_options(parser, "--occurrences-in")
     add_output(parser, "checkpoint")
     add_options(parser, "--max-tokens", "--device", "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    options = select(arguments, "data", "output", "split", "max_tokens", "device")
+    options = select(arguments, "data", "output", "split", "max_tokens", "device", "occurrences_in")
     print_result(calibrate(open_model(arguments), **options), arguments.json)

@@ -29,7 +29,8 @@ from ..checkpoints.opening import open_models
 from ..errors import UserError
 from ..evaluation import BinarizedText, PlainText, perplexity
 from ..evaluation.scoring import BREAK_MODES
-from ..measures import CALIBRATED, COMPARED
+from ..measures import CALIBRATED, COMPARED, with_groups
+from ..metrics.groups import OCCURRENCE_GROUPS
 from .options import add_inputs, add_options, select
 from .outputs import print_result
 
@@ -44,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--train-text", help="with --text, the text to count tokens in (default: that of --text)")
     add("--calibrate", metavar="SPLIT", help="split, or with --text a file, to fit one offset per group on")
     add_options(parser, "--groups", "--tokens-per-sample")
+    add_options(parser, "--occurrences-in", metavar="DATA|FILE")
+    add("--moved-from", metavar="MODEL", help="also measure how far the embeddings are from those of this model")
     break_help = "how DATA is cut into blocks; with none, across lines"
     add("--sample-break-mode", choices=BREAK_MODES, default="none", help=break_help)
     context = "tokens of context before each block of DATA, which are not scored"
@@ -61,8 +64,18 @@ def run(arguments: argparse.Namespace) -> None:
     field = "split" if isinstance(text, BinarizedText) else "text"
     fitted_on = None if arguments.calibrate is None else replace(text, **{field: arguments.calibrate})
     models = open_models(arguments.inputs, arguments.name)
-    result = perplexity(models, text, calibrate=fitted_on, groups=arguments.groups, device=arguments.device)
-    print_result(result, arguments.json, columns=None if arguments.full else {**COMPARED, **CALIBRATED})
+    others = [] if arguments.moved_from is None else open_models([arguments.moved_from]).values()
+    result = perplexity(
+        models,
+        text,
+        calibrate=fitted_on,
+        moved_from=next(iter(others), None),
+        **select(arguments, "groups", "occurrences_in", "device"),
+    )
+    columns = {**COMPARED, **CALIBRATED}
+    if arguments.occurrences_in is not None:
+        columns = with_groups(columns | {"perplexity": ("total", "rare")}, OCCURRENCE_GROUPS)
+    print_result(result, arguments.json, columns=None if arguments.full else columns)
 
 
 def _text(arguments: argparse.Namespace) -> BinarizedText | PlainText:

@@ -19,6 +19,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "choices": tuple(GROUP_MEANINGS), "default": "types",
         "help": f"which tokens are frequent, medium and rare: {_GROUPS}",
     },
+    "--occurrences-in": {
+        "metavar": "DATA",
+        "help": "group tokens by how often they occur in the training split of another folder with the same "
+        "dictionary: 100 times or more, 1 to 99 times, or never",
+    },
     "--tokens-per-sample": {
         "type": int, "metavar": "N",
         "help": "tokens per block, its context included (default: as in training; of a text, the models' positions)",

@@ -78,6 +78,10 @@ class TokenizerVocabulary(Vocabulary):
             raise UserError(f"{text}: found no tokens; expected text to count the tokens in")
         return replace(self, counts=torch.from_numpy(counts))
 
+    def counts_in(self, text: str | Path) -> Tensor:
+        """As `counted_in`."""
+        return self.counted_in(text).counts
+
     def encode_file(self, text: str | Path) -> Iterator[np.ndarray]:
         """The rows of the tokens of a text, (n,) int64, in blocks of whole lines; tokens without a row are left out."""
         try:

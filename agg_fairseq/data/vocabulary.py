@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
-from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES
+from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES, occurrence_groups
 from .alignments import training_pair
 from .binarized import FILLER, count_tokens, load_dictionary, split_parts
 from .subwords import SPACE, TokenizerOptions, WordTokenizer, word_starts
@@ -44,8 +44,14 @@ class Vocabulary(ABC):
     def word_tokenizer(self, tokenizer: TokenizerOptions) -> WordTokenizer:
         """Splits words into these tokens; one that has a tokenizer of its own takes `WORDS` alone."""
 
-    def groups(self, grouping: str) -> FrequencyGroups:
-        """Frequent, medium and rare tokens, by one of `GROUPINGS`."""
+    @abstractmethod
+    def counts_in(self, text: str | Path) -> Tensor:
+        """(V,) int64 occurrences in another text: the training split of a folder, or for a tokenizer a file."""
+
+    def groups(self, grouping: str, occurrences_in: str | Path | None = None) -> FrequencyGroups:
+        """Frequent, medium and rare tokens, by one of `GROUPINGS`; or groups by the occurrences in another text."""
+        if occurrences_in is not None:
+            return occurrence_groups(self.counts_in(occurrences_in), excluded=self.never_targets)
         if self.counts is None:
             raise UserError("--train-text: found none; expected a text to count tokens in, for the frequency groups")
         of_counts = frequency_groups if grouping == "types" else relative_frequency_groups
@@ -106,6 +112,16 @@ class BinarizedVocabulary(Vocabulary):
     def byte_level(self) -> bool:
         """Whether the tokens are GPT-2's pieces, and not their numbers."""
         return SPACE in word_starts(self.tokens)
+
+    def counts_in(self, text: str | Path) -> Tensor:
+        """As targets of the training split of a folder with the same dictionary."""
+        other = BinarizedVocabulary.load(text, self.languages)
+        if other.tokens != self.tokens:
+            raise UserError(
+                f"{text}: found another dictionary than that of the model; expected fairseq-preprocess "
+                "with --srcdict or --tgtdict, the dict.txt of the model's data"
+            )
+        return other.counts
 
     def word_tokenizer(self, tokenizer: TokenizerOptions) -> WordTokenizer:
         """Splits words into these tokens, by the tokenizer that the data was encoded with."""

@@ -11,14 +11,15 @@ from ..checkpoints import Checkpoint
 from ..errors import UserError
 from ..files import atomic_write, check_writable
 from ..functional import log_unigram
+from ..measures import with_groups
 from ..metrics import NextTokenStatistics
-from ..metrics.groups import GROUPS
 from ..result import Result
 from .inputs import find_device
 from .scoring import BinarizedText
 
 WITH_BIAS = {"transformer_lm": "transformer_lm_unigram", "transformer": "transformer_unigram"}
 LAYER = "decoder.output_projection"
+COLUMNS = {"perplexity": ("frequent", "medium", "rare", "total"), "expected_over_observed": ("rare",)}
 
 
 def calibrate(
@@ -27,6 +28,7 @@ def calibrate(
     output: str | Path,
     *,
     split: str = "valid",
+    occurrences_in: str | Path | None = None,
     max_tokens: int | None = None,
     device: str | None = None,
 ) -> Result:
@@ -39,6 +41,7 @@ def calibrate(
         model: a `transformer_lm` or `transformer`, with a log-unigram bias or without.
         output: model to write, of a model with a log-unigram bias.
         split: the split to fit on; not the one that the model is compared on.
+        occurrences_in: group tokens by their occurrences in the training split of this folder, as `perplexity` does.
 
     Returns:
         Result: the rows `as it was` and `calibrated`, with `perplexity` and `expected_over_observed` of the split by
@@ -55,7 +58,7 @@ def calibrate(
     expected = "a transformer_lm or transformer, with a log-unigram bias or without"
     parent = architecture(model, {*WITH_BIAS, *WITH_BIAS.values()}, expected)
     text.check(vocabulary)
-    groups, torch_device = vocabulary.groups("types"), find_device(device)
+    groups, torch_device = vocabulary.groups("types", occurrences_in), find_device(device)
     score = partial(text.score, models, "calibrating", vocabulary, torch_device)
     before = NextTokenStatistics.of(score(), groups, keep_positions=True)
     try:
@@ -88,7 +91,12 @@ def calibrate(
     }
     return Result(
         rows,
-        {"perplexity": (*GROUPS, "total"), "expected_over_observed": ["rare"]},
-        {"fitted-on": split, "targets": before.tokens, **text.settings(models, vocabulary)},
-        {"offsets": dict(zip(GROUPS, offsets.tolist(), strict=True))},
+        with_groups(COLUMNS, groups.names),
+        {
+            "fitted-on": split,
+            "targets": before.tokens,
+            **text.settings(models, vocabulary),
+            "occurrences-in": None if occurrences_in is None else str(occurrences_in),
+        },
+        {"offsets": dict(zip(groups.names, offsets.tolist(), strict=True))},
     )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from torch import Tensor
 from tqdm import tqdm
 
@@ -46,7 +47,7 @@ def isotropy(
     Reference: Yu et al. (2022), Eq. 3, Tables 10 and 11; Gao et al. (2019), Fig. 2b; Rudman et al. (2022).
     """
     if data is None and train_text is None:
-        sizes, members = None, {}
+        sizes, members = None, dict.fromkeys(GROUPS, torch.zeros(0, dtype=torch.int64))
         for model in models.values():
             model.output_embedding  # noqa: B018 — all files are looked at before the first is measured
     else:
@@ -58,7 +59,7 @@ def isotropy(
         weight = embedding.weight
         if not weight.any():
             raise UserError(f"{model}: found only zeros in {embedding.name}; expected a trained model")
-        ends = [weight[members.get(group, [])] for group in ("rare", "frequent")]
+        ends = [weight[members[group]] for group in ("rare", "frequent")]
         cosine = metrics.mean_cosine_between(*ends)
         singular_values = metrics.singular_values(weight).tolist()
         dimensions = len(singular_values)
@@ -85,14 +86,13 @@ def isotropy(
 def geometry_by_group(weight: Tensor, members: Mapping[str, Tensor]) -> dict[str, dict[str, float | None]]:
     """The fields of `metrics.geometry`, each by group, for the rows (V, D) of the group, and as `total` for all rows.
 
-    All are centered at the mean row of `weight`. None where one is not defined, as for a group without rows, or one
-    that `members` lacks.
+    All are centered at the mean row of `weight`. None where one is not defined, as for a group without rows.
     """
     center = metrics.mean_row(weight)
-    fields: dict[str, dict[str, float | None]] = {field: dict.fromkeys(ALL) for field in metrics.Geometry._fields}
-    for group in ALL:
-        rows = weight if group == "total" else weight[members[group]] if group in members else weight[:0]
-        measured = metrics.geometry(rows, center=center)._asdict() if len(rows) else {}
+    fields: dict[str, dict[str, float | None]] = {field: {} for field in metrics.Geometry._fields}
+    for group in (*members, "total"):
+        rows = weight if group == "total" else weight[members[group]]
+        measured = metrics.geometry(rows, center=center)._asdict() if len(rows) else dict.fromkeys(fields, math.nan)
         for field, value in measured.items():
             fields[field][group] = None if math.isnan(value) else value
     return fields

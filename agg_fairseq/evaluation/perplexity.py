@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from ..checkpoints import Checkpoint, EmbeddingSource
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
-from ..measures import CALIBRATED, NEXT_TOKENS
-from ..metrics import NextTokenStatistics
-from ..metrics.groups import GROUPS
+from ..measures import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
+from ..metrics import FrequencyGroups, NextTokenStatistics
 from ..names import HUMAN
 from ..result import Result
 from .inputs import check_row_names, find_device, matrix_setting
@@ -24,6 +26,8 @@ def perplexity(
     *,
     calibrate: Text | None = None,
     groups: str = "types",
+    occurrences_in: str | Path | None = None,
+    moved_from: EmbeddingSource | None = None,
     device: str | None = None,
 ) -> Result:
     """Evaluates language models or translation models of fairseq, or language models of transformers, side by side.
@@ -32,14 +36,17 @@ def perplexity(
         text: to score, a `BinarizedText` for models of fairseq or a `PlainText` for those of transformers.
         calibrate: text of the same kind, on which one offset per group is fitted for the calibrated columns; None:
             there are none.
+        occurrences_in: group tokens by their occurrences in this text instead, as `metrics.occurrence_groups`: the
+            training split of a folder with the same dictionary, or for models of transformers a file.
+        moved_from: a model with the same vocabulary, from whose output embedding the distance is measured.
 
     Returns:
         Result: a row per model, with `perplexity`, `group_perplexity`, `within_perplexity`, `unique_predictions`,
         `expected_over_observed` and the fields of `metrics.Geometry` by group, and with `calibrate` also
-        `calibrated_perplexity` and `calibrated_expected_over_observed`; beside the measures `path`, `matrix`, `tokens`
-        (targets scored), `criterion` (the options that it was trained with), and `offsets` by group (nats). The row
-        `human` has the distinct targets and the E/O of the training frequencies. Facts: `groups`, their sizes, and
-        `targets`, those scored, by group.
+        `calibrated_perplexity` and `calibrated_expected_over_observed`, with `moved_from` also `moved`; beside the
+        measures `path`, `matrix`, `tokens` (targets scored), `criterion` (the options that it was trained with), and
+        `offsets` by group (nats). The row `human` has the distinct targets and the E/O of the training frequencies.
+        Facts: `groups`, their sizes, and `targets`, those scored, by group.
 
     Reference: Yu et al. (2022), Tables 1–3.
     """
@@ -53,7 +60,7 @@ def perplexity(
     for model in with_matrix.values():  # all of them before the first model is scored
         if not model.output_embedding.saved.any():
             raise UserError(f"{model}: found only zeros in {model.output_embedding.name}; expected a trained model")
-    members, torch_device = vocabulary.groups(groups), find_device(device)
+    members, torch_device = vocabulary.groups(groups, occurrences_in), find_device(device)
     for part in dict.fromkeys([text, calibrate or text]):
         part.check(vocabulary)
 
@@ -82,9 +89,11 @@ def perplexity(
             "expected_over_observed": statistics.expected_over_observed(),
         }
         if embedding is not None:
-            row |= geometry_by_group(embedding.weight, {group: members.members(group) for group in GROUPS})
+            row |= geometry_by_group(embedding.weight, {group: members.members(group) for group in members.names})
+            if moved_from is not None:
+                row["moved"] = _distances(embedding.weight, moved_from.output_embedding.weight, members)
         if offsets is not None:
-            row["offsets"] = dict(zip(GROUPS, offsets.tolist(), strict=True))
+            row["offsets"] = dict(zip(members.names, offsets.tolist(), strict=True))
             row["calibrated_perplexity"] = statistics.calibrated_perplexity()
             row["calibrated_expected_over_observed"] = statistics.calibrated_expected_over_observed()
     rows[HUMAN] = {  # the same with each model
@@ -92,14 +101,24 @@ def perplexity(
         "expected_over_observed": statistics.frequencies_over_observed(vocabulary.counts),
     }
     targets = statistics.targets()
-    shares = ",".join(f"{group}={targets[group] / targets['total']:.1%}" for group in GROUPS)
+    shares = ",".join(f"{group}={targets[group] / targets['total']:.1%}" for group in members.names)
     settings = {
         "split": text.name,
         "targets": f"{targets['total']},{shares}",
         **text.settings(models, vocabulary),
         "calibrated-on": None if calibrate is None else calibrate.name,
-        "groups": GROUPINGS[groups],
+        "groups": GROUPINGS[groups] if occurrences_in is None else f"occurrences-in-{occurrences_in}",
+        "moved-from": None if moved_from is None else str(moved_from),
         "isotropy": f"eigenvectors-of-WtW,all-rows,{matrix_setting(with_matrix)}",
     }
     columns = NEXT_TOKENS if calibrate is None else {**NEXT_TOKENS, **CALIBRATED}
-    return Result(rows, columns, settings, {"groups": members.sizes(), "targets": targets})
+    if moved_from is not None:
+        columns = {**columns, **MOVED}
+    return Result(rows, with_groups(columns, members.names), settings, {"groups": members.sizes(), "targets": targets})
+
+
+def _distances(weight: Tensor, before: Tensor, groups: FrequencyGroups) -> dict[str, float | None]:
+    """‖W − W₀‖ / ‖W₀‖ over the rows of each group; None for a group without rows."""
+    moved, norms = ((weight - before).norm(dim=1), before.norm(dim=1))
+    members = {group: groups.members(group) for group in groups.names}
+    return {group: (moved[m].norm() / norms[m].norm()).item() if len(m) else None for group, m in members.items()}

@@ -10,6 +10,7 @@ AGG_SHARES = (0.3, 0.5, 0.2)
 AGPS_FREQUENCIES = (1e-5, 1e-6)
 MASS_GROUPS = ("frequent", "medium", "rare", "very rare")
 MASS_PERCENT = (40, 30, 20, 10)
+OCCURRENCE_GROUPS = ("100 or more", "1 to 99", "absent")
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,18 @@ def relative_frequency_groups(counts: Tensor, *, excluded: tuple[int, ...] = ())
     of_token = sum((counts.double() < frequency * total).long() for frequency in AGPS_FREQUENCIES)
     of_token[list(excluded)] = -1
     return FrequencyGroups(of_token)
+
+
+def occurrence_groups(counts: Tensor, *, excluded: tuple[int, ...] = ()) -> FrequencyGroups:
+    """Tokens that occur at least 100 times in a text, 1 to 99 times, or never: `OCCURRENCE_GROUPS`.
+
+    Args: as those of `frequency_groups`, of the text that a model is fine-tuned on.
+
+    Reference: none; groups of our own (docs/fine-tuning.md).
+    """
+    of_token = (counts < 100).long() + (counts < 1).long()
+    of_token[list(excluded)] = -1
+    return FrequencyGroups(of_token, OCCURRENCE_GROUPS)
 
 
 def frequency_mass_groups(counts: Tensor) -> FrequencyGroups:
