@@ -194,7 +194,6 @@ COMPARED: Columns = {
     "within_perplexity": ("frequent", "medium", "rare"),
     "expected_over_observed": ("rare",),
     "isoscore": ("total",),
-    "moved": ("rare",),
     "calibrated_perplexity": ("total",),
     "calibrated_expected_over_observed": ("rare",),
 }

@@ -29,7 +29,7 @@ from ..checkpoints.opening import open_models
 from ..errors import UserError
 from ..evaluation import BinarizedText, PlainText, perplexity
 from ..evaluation.scoring import BREAK_MODES
-from ..measures import CALIBRATED, COMPARED, with_groups
+from ..measures import CALIBRATED, COMPARED, MOVED, with_groups
 from ..metrics.groups import OCCURRENCE_GROUPS
 from .options import add_inputs, add_options, select
 from .outputs import print_result
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> None:
         moved_from=next(iter(others), None),
         **select(arguments, "groups", "occurrences_in", "device"),
     )
-    columns = {**COMPARED, **CALIBRATED}
+    columns = {**COMPARED, **CALIBRATED, **MOVED}
     if arguments.occurrences_in is not None:
         columns = with_groups(columns | {"perplexity": ("total", "rare")}, OCCURRENCE_GROUPS)
     print_result(result, arguments.json, columns=None if arguments.full else columns)

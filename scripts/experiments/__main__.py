@@ -11,8 +11,8 @@ folder `tables` with the table, its numbers as JSON and its pictures. The tables
   small   the paper's data with a smaller model and fewer updates, for one GPU of 24 GB
   paper   the published setting
 
-Our own experiments (demo, objectives, f2, multi30k, cures, second-moments) have one size, and each has an output folder
-of its own.
+Our own experiments (demo, objectives, f2, multi30k, cures, second-moments, fine-tuning) have one size, and each has an
+output folder of its own.
 """
 
 from __future__ import annotations
@@ -100,9 +100,12 @@ def _plan(options: argparse.Namespace) -> list[Planned]:
     data = options.data and options.data.absolute()
     if data is not None and not data.is_dir():
         raise UserError(f"--data: found no folder {options.data}; expected one of text, or one that was prepared")
-    given = {name: getattr(options, name) for name in ("updates", "vocabulary") if getattr(options, name) is not None}
+    own = ("updates", "vocabulary", "new_text")
+    given = {name: getattr(options, name) for name in own if getattr(options, name) is not None}
     if given and OURS.keys().isdisjoint(keys):
         raise UserError(f"--{min(given)}: found it with {', '.join(keys)}, which cannot take it")
+    if options.new_text and keys != ["fine-tuning"]:
+        raise UserError(f"--new-text: found it with {', '.join(keys)}; expected fine-tuning alone")
     seeds, plan = list(dict.fromkeys(options.seeds or [None])), []
     shared = Workspace(
         scale=options.scale,
@@ -170,12 +173,16 @@ def _parser() -> argparse.ArgumentParser:
     ours.add_argument(
         "--updates", type=whole_number, metavar="N",
         help="updates of each model (default: demo and multi30k 1000; objectives and f2 2200; cures 16320, eight "
-        "epochs; second-moments 4080)",
+        "epochs; second-moments 4080; fine-tuning 6120, and 1000 on the new text)",
     )  # fmt: skip
     ours.add_argument(
         "--vocabulary", type=whole_number, metavar="N",
         help="number of sub-words, or of most frequent words (default: demo 4000, with --data 16000; multi30k 6000; "
-        "the others 10000)",
+        "fine-tuning 8000; the others 10000)",
+    )  # fmt: skip
+    ours.add_argument(
+        "--new-text", type=Path, nargs=3, metavar=("TRAIN", "VALID", "TEST"),
+        help="what fine-tuning goes on with (default: the documentation of Python)",
     )  # fmt: skip
     return parser
 

@@ -108,6 +108,8 @@ def _check(workspace: Workspace, corpus: Corpus, prepared: Prepared) -> None:
 
 def _folder(workspace: Workspace, corpus: Corpus) -> Path:
     data, output = workspace.data, workspace.output
+    if corpus.tokens_of is not None:
+        return output / corpus.name
     if data is not None and (data / MANIFEST).is_file():
         return data
     if corpus.options is not None:
@@ -148,13 +150,14 @@ def _program(workspace: Workspace, corpus: Corpus) -> list[str]:
     if corpus.options is None and workspace.data is None and workspace.scale == "tiny":
         corpus = DOCUMENTATION
     if corpus.options is not None:
-        options = list(corpus.options)
+        of = [] if corpus.tokens_of is None else ["--of", str(_folder(workspace, corpus.tokens_of))]
+        options = [*of, *corpus.options]
     elif corpus.parallel:
         options = ["--vocabulary", str(MERGES)] if workspace.scale == "tiny" else []
     elif workspace.scale == "tiny":
         options = ["--tokenizer", "sentencepiece", "--vocabulary", str(VOCABULARY)]
     else:
         options = ["--tokenizer", corpus.tokenizer]
-    if workspace.data is not None and corpus.program != DOCUMENTATION.program:
+    if workspace.data is not None and corpus.program != DOCUMENTATION.program and corpus.tokens_of is None:
         options += ["--from", str(workspace.data)]
     return [*corpus.program, *options]

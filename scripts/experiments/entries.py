@@ -16,7 +16,7 @@ from ..data.prepared_folder import MANIFEST
 from . import agg, agps, cosreg, f2
 from .corpora import DOCUMENTATION, WMT14, wikitext_in_words
 from .experiment import Column, Corpus, Experiment, Method, Model
-from .measures import COMPARISON, bleu, isotropy, perplexity, push_pull, texts, titled
+from .measures import COMPARISON, bleu, isotropy, new_text_of, old_text, perplexity, push_pull, texts, titled
 from .pictures import RARE_TOKENS, SINGULAR_VALUES, projection
 
 EXPERIMENTS = {**agg.EXPERIMENTS, **agps.EXPERIMENTS, **f2.EXPERIMENTS, **cosreg.EXPERIMENTS}
@@ -63,6 +63,21 @@ SECOND_MOMENTS: Mapping[str, tuple[str, ...]] = {
     "appearances": (EMBEDDING, "optimizer.embedding_memory=appearances"),
 }
 """Overrides of configs/cures/mle.yaml; in a name, what has another β₂ than 0.98."""
+
+GATED_HALF = ("criterion._name=agg", "criterion.agg_rare_fraction=0.5", "criterion.agg_window=1000")
+LOW = ("optimization.lr=[0.0003]", "lr_scheduler.end_learning_rate=0.00003")
+FINE_TUNING: Mapping[str, tuple[str, ...]] = {
+    "adam": (),
+    "adam-0.98": ("optimizer.adam_betas='(0.9,0.98)'",),
+    "adam-low": LOW,
+    "frozen-absent": (FREEZE, "criterion.freeze_below=1e-9"),
+    "frozen-absent-low": (FREEZE, "criterion.freeze_below=1e-9", *LOW),
+    "appearances": (EMBEDDING, "optimizer.embedding_beta2=0.98", "optimizer.embedding_memory=appearances"),
+    "agg": GATED_HALF,
+    "agg-low": (*GATED_HALF, *LOW),
+    "agg-alpha": ("criterion._name=agg", "criterion.agg_alpha=0.03", "criterion.agg_window=1000"),
+}
+"""Overrides of configs/cures/mle.yaml with β₂ = 0.999; low: a learning rate of 0.0003 instead of 0.001."""
 
 WHOLE = {name: keys for name, keys in NEXT_TOKENS.items() if name not in ("group_perplexity", "within_perplexity")}
 OBJECTIVES: Mapping[str, tuple[str, ...]] = {
@@ -139,6 +154,49 @@ def second_moments(*, data: Path | None = None, updates: int = 4080, vocabulary:
             name="second-moments",
             wide=True,
             changes=True,
+        )
+    ]
+
+
+def fine_tuning(
+    *, data: Path | None = None, updates: int = 6120, vocabulary: int = 8000, new_text: Sequence[Path] = ()
+) -> list[Experiment]:
+    """What fine-tuning on another text makes of the tokens that do not occur there; `data` as of the demo.
+
+    The new text is three files, or none for the documentation of Python. It has 1,000 updates where the old one has
+    6,120.
+    """
+    options = ("--tokenizer", "sentencepiece", "--vocabulary", str(vocabulary))
+    old = replace(wikitext_in_words(data, vocabulary), name="wikitext2-sentencepiece", options=options)
+    new = Corpus(
+        "new-text", ("scripts.data.same_tokens",), "sentencepiece", options=(*map(str, new_text),), tokens_of=old
+    )
+    steps = f"optimization.max_update={updates}", "optimization.lr=[0.01]", "lr_scheduler.end_learning_rate=0.001"
+    before = Model("before", "cures/mle", old, (BETA2, *steps))
+    further = (
+        f"optimization.max_update={max(1, round(updates / 6.12))}", "optimization.lr=[0.001]",
+        "lr_scheduler.end_learning_rate=0.0001", BETA2,
+    )  # fmt: skip
+    models = [Model(name, "cures/mle", new, (*further, *own), start=before) for name, own in FINE_TUNING.items()]
+    of_new, of_old = (partial(evaluate, before=before, new=new) for evaluate in (new_text_of, old_text))
+    return [
+        Experiment(
+            "Fine-tuning on a new text, and what it does to tokens that do not occur there; test splits",
+            [Method(model.name, model) for model in (before, *models)],
+            [
+                Column.of("new text", of_new, "perplexity", "total"),
+                Column.of("old text", of_old, "perplexity", "total"),
+                Column.of("absent", of_old, "perplexity", "absent"),
+                Column.of("within absent", of_old, "within_perplexity", "absent"),
+                Column.of("E/O absent", of_old, "expected_over_observed", "absent"),
+                Column.of("moved", of_old, "moved", "absent"),
+                Column.of("old, calibrated", of_old, "calibrated_perplexity", "total"),
+                Column.of("new, calibrated", partial(of_new, calibrated=True), "perplexity", "total"),
+            ],
+            note="calibrated: with one constant per group (100 occurrences or more in the new text, 1 to 99, none) on "
+            "the logits, fitted on the validation split of the old text.",
+            name="fine-tuning",
+            wide=True,
         )
     ]
 
@@ -310,6 +368,11 @@ OURS: dict[str, Entry] = {
         "which second moments of Adam make embeddings degenerate, language models",
         "runs/second-moments",
         second_moments,
+    ),
+    "fine-tuning": Entry(
+        "what fine-tuning does to the tokens that do not occur in the new text, language models",
+        "runs/fine-tuning",
+        fine_tuning,
     ),
 }
 """Our own experiments, on small models, by the names that the command line takes."""

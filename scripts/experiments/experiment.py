@@ -35,6 +35,7 @@ class Corpus:
     # Of the program, for a corpus of our own experiments, which is prepared in their output folder. None: a corpus of
     # the papers, which the scale decides on.
     options: tuple[str, ...] | None = None
+    tokens_of: Corpus | None = None  # whose tokenizer and dictionary it has, and in whose folder it is
     # As the papers have it, for estimates of what a training takes:
     entries: int = 8000  # of its dictionary
     tokens: int = 0  # of its training split

@@ -21,7 +21,7 @@ from agg_fairseq.data.word_pairs import DATASETS, dataset_files
 from agg_fairseq.measures import CALIBRATED, COMPARED, NEXT_TOKENS, Columns, column_titles
 
 from .corpora import prepare
-from .experiment import BIN, Column, Experiment, Method, Model, Value, Workspace, failed, say
+from .experiment import BIN, Column, Corpus, Experiment, Method, Model, Value, Workspace, failed, say
 from .training import best_checkpoint, is_newer, is_trained
 
 if TYPE_CHECKING:
@@ -137,6 +137,34 @@ def perplexity_as_published(workspace: Workspace, method: Method, *, groups: str
         for name, row in predicted.rows.items()
     }
     return replace(predicted, rows=rows)
+
+
+def old_text(workspace: Workspace, method: Method, *, before: Model, new: Corpus) -> Result:
+    """The test split that the model `before` was trained on, by the occurrences of tokens in the corpus `new`."""
+    from agg_fairseq.evaluation import BinarizedText
+
+    data, occurrences_in = prepare(workspace, before.corpus).binarized, prepare(workspace, new).binarized
+    text, fitted_on = BinarizedText(data), BinarizedText(data, "valid")
+    options = {"calibrate": fitted_on, "occurrences_in": occurrences_in, "moved_from": checkpoint(workspace, before)}
+    models = {method.model.name: checkpoint(workspace, method.model)}
+    return _evaluate(workspace, method.model, "perplexity", models, text, **options)
+
+
+def new_text_of(
+    workspace: Workspace, method: Method, *, before: Model, new: Corpus, calibrated: bool = False
+) -> Result:
+    """The test split of the corpus `new`; `calibrated`: with the offsets of `old_text`, saved in the model."""
+    from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
+    from agg_fairseq.evaluation import BinarizedText
+
+    model, data = checkpoint(workspace, method.model), prepare(workspace, new).binarized
+    if calibrated:
+        old, file = prepare(workspace, before.corpus).binarized, f"calibrated-{new.name}.pt"
+        model = Checkpoint(
+            _evaluate(workspace, method.model, "calibrate", model, old, file=file, occurrences_in=data),
+            training_state=False,
+        )
+    return _evaluate(workspace, method.model, "perplexity", {method.model.name: model}, BinarizedText(data))
 
 
 def isotropy(workspace: Workspace, method: Method) -> Result:

@@ -8,12 +8,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from agg_fairseq.checkpoints import Checkpoint, open_models
 from agg_fairseq.cli.main import main
+from agg_fairseq.data.binarized import load_dictionary
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import BinarizedText, PlainText, calibrate, perplexity
 from agg_fairseq.models.from_checkpoint import build_model
 from tests.commands import changed, read_result, refused, run, save_model
-from tests.conftest import called
+from tests.conftest import called, preprocessed
 from tests.small_trainings import F2_LM, LM, MT
 
 GROUPS = ("frequent", "medium", "rare")
@@ -168,6 +169,35 @@ def test_the_checkpoint_is_the_calibrated_model(kind, lm_data, tmp_path, capsys)
     for measure in ("perplexity", "expected_over_observed"):
         assert other[measure] == pytest.approx(one[f"calibrated_{measure}"], rel=1e-4)
     assert other["within_perplexity"] == pytest.approx(one["within_perplexity"], rel=1e-4)
+
+
+def test_by_the_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp_path, capsys):
+    """One word occurs 100 times there, ten once, the others never; the offset of each group is saved in the model."""
+    text = ["w0 " * 100, " ".join(f"w{number}" for number in range(1, 11))]
+    other = preprocessed(
+        tmp_path, dict.fromkeys(("train", "valid", "test"), text), "--only-source", f"--srcdict={lm_data / 'dict.txt'}"
+    )
+    options = ("--data", lm_data, "--occurrences-in", other)
+    run(
+        capsys, "eval-lm", lm_runs / "mle", lm_runs / "agg", *options, "--split", "valid", "--calibrate", "test",
+        "--moved-from", lm_runs / "mle", "--json", tmp_path / "o.json",
+    )  # fmt: skip
+    result = read_result(tmp_path / "o.json")
+    before, after = (Checkpoint(lm_runs / name).output_embedding.weight for name in ("mle", "agg"))
+    names = ["w0", "</s>", *(f"w{number}" for number in range(1, 11)), "<s>", "<pad>"]
+    dictionary = load_dictionary(lm_data)
+    rows = set(range(len(dictionary))) - {dictionary.index(name) for name in names}
+    assert result.facts["groups"] == {"100 or more": 1, "1 to 99": 11, "absent": len(rows)}
+    moved = (after - before)[sorted(rows)].norm() / before[sorted(rows)].norm()
+    assert result["agg"]["moved"]["absent"] == pytest.approx(moved.item()) and not any(result["mle"]["moved"].values())
+    assert "found another dictionary" in refused(
+        capsys, "eval-lm", lm_runs / "mle", "--data", lm_data, "--occurrences-in", prepared_data / "data-bin"
+    )
+    run(capsys, "calibrate", lm_runs / "agg", *options, "--split", "test", "-o", tmp_path / "after.pt")
+    saved = perplexity(open_models([tmp_path / "after.pt"], ["agg"]), BinarizedText(lm_data, "valid"))
+    assert saved.value("agg", "perplexity", "total") == pytest.approx(
+        result.value("agg", "calibrated_perplexity", "total"), rel=1e-4
+    )
 
 
 def test_stock_tools_load_it(lm_runs, lm_data, tmp_path):

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from agg_fairseq.metrics import frequency_groups, frequency_mass_groups, group_shares, relative_frequency_groups
+from agg_fairseq.metrics.groups import occurrence_groups
 
 
 def test_groups_by_hand():
@@ -18,6 +19,12 @@ def test_relative_frequency_groups_by_hand():
     assert groups.of_token.tolist() == [-1, 0, 0, 1, 1, 1, 2]
     with pytest.raises(ValueError, match="not all zero"):
         relative_frequency_groups(torch.zeros(3, dtype=torch.int64))
+
+
+def test_occurrence_groups_by_hand():
+    groups = occurrence_groups(torch.tensor([0, 1, 99, 100, 500, 0]), excluded=(0,))
+    members = {name: groups.members(name).tolist() for name in groups.names}
+    assert members == {"100 or more": [3, 4], "1 to 99": [1, 2], "absent": [5]}
 
 
 def test_mass_groups_by_hand():
