@@ -37,7 +37,7 @@ def test_models_of_our_own_experiments(text):
         for model in models:
             given = [*overrides(model, "tiny"), f"++task.data={text}", "++checkpoint.save_dir=/run"]
             cfg = composed(locate(f"configs/{model.config}"), with_plugin(given))
-            assert cfg.optimization.max_update == 50 and cfg.common.cpu, (key, model.name)
+            assert cfg.optimization.max_update == (8 if model.start else 50) and cfg.common.cpu, (key, model.name)
             assert has_one_threshold(cfg.criterion), (key, model.name)
 
 
