@@ -20,7 +20,7 @@ test: check      ## lint, then the tests that take seconds
 test-slow: setup ## the rest of the tests: command lines, the widest grids
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -m slow
 
-demo: setup      ## train plain likelihood and two cures on a small corpus and compare them, in minutes on a CPU
+demo: setup      ## train plain likelihood, AGG, and a larger β₂ on a small corpus and compare them, in minutes on a CPU
 	@bash scripts/demo.sh
 
 docs: setup      ## build/site: the pages and the API reference, from the docstrings

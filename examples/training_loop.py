@@ -14,8 +14,8 @@ by how often they appear), and IsoScore of the embeddings (1: they use all dimen
 | AGG | 208.37 | 107.84 | 5,526.01 | 39,165.30 | 0.66 | 0.68 |
 | AGG, fixed bias | 142.39 | 75.07 | 2,899.98 | 8,313.72 | 0.13 | 0.23 |
 
-Here, β₂ is 0.999, and AGG alone only costs perplexity; it gains with the bias. docs/which-cure.md says when it is of
-use.
+Here, β₂ is 0.999, and AGG alone only costs perplexity; it gains with the bias. The worst model has the highest
+IsoScore, which says nothing after so few updates. docs/which-cure.md says when AGG is of use.
 """
 
 import argparse

@@ -241,8 +241,8 @@ def demo(*, data: Path | None = None, updates: int = 1000, vocabulary: int | Non
     where = "the documentation of Python" if data is None else data.name
     note = (
         "mle: Adam's β₂ is 0.98, as in many recipes of fairseq. It forgets a gradient after about 50 updates, before a "
-        "rare token appears again: the embeddings degenerate. AGG repairs them; with β₂ = 0.999, nothing has to be "
-        "repaired (docs/which-cure.md)."
+        "rare token appears again: the embeddings degenerate. AGG prevents that, with the same total perplexity after "
+        "calibration; β₂ = 0.999 prevents it, too, and lowers the total (docs/which-cure.md)."
     )
     return [replace(_comparison(f"The demo's model on {where}", models), columns=COMPARISON, changes=True, note=note)]
 
