@@ -102,6 +102,8 @@ class EmbeddingAdam(torch.optim.Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
+        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"expected two betas in [0, 1), got {betas}")
         of_all = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**of_all, "beta2": None, "rates": None, "coupled": False})
 

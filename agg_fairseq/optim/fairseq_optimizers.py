@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, List, Optional
+from typing import Any, List, NoReturn, Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..awd_lstm.nt_asgd import NTASGD
 from ..data.binarized import training_counts
-from ..errors import fail
+from ..errors import fail, first_line
 from ..fairseq_glue.registries import option, register_once
 from ..fairseq_glue.trainer import hook_trainer, validate_and_save_average
 from .embedding_adam import EmbeddingAdam, appearance_rates
@@ -26,6 +26,11 @@ register = partial(register_once, OPTIMIZER_REGISTRY, register_optimizer)
 """The decorator of each optimizer: `@register(name, dataclass=…)`."""
 
 
+def fail_memory_efficient(optimizer: FairseqOptimizer) -> NoReturn:
+    """Refuses modes in which the optimizers of torch would have no float32 copies of the parameters."""
+    fail(f"--optimizer {optimizer.name}: found --memory-efficient-fp16 or -bf16; expected --fp16, --bf16 or --amp")
+
+
 class AdamOptimizer(FairseqAdam):
     """An optimizer with the options of fairseq's `adam`, as fairseq reads them."""
 
@@ -34,7 +39,10 @@ class AdamOptimizer(FairseqAdam):
 
     def __init__(self, cfg: Any, params: Any) -> None:
         FairseqOptimizer.__init__(self, cfg)  # without fairseq's own Adam
-        self._optimizer = self.optimizer_class(params, **self.optimizer_config)
+        try:
+            self._optimizer = self.optimizer_class(params, **self.optimizer_config)
+        except Exception as error:  # ValueError, or what Python raises for --adam-betas, which fairseq evaluates
+            fail(f"--optimizer {self.name}: {first_line(error)}; expected options such as --adam-betas '(0.9, 0.98)'")
 
 
 class AdamOfEmbedding(AdamOptimizer):
@@ -135,6 +143,7 @@ class FairseqAdamL2(AdamOptimizer):
 
     optimizer_class = torch.optim.Adam
     supports_flat_params = True  # every number is updated by itself
+    supports_memory_efficient_fp16 = property(fail_memory_efficient)  # fairseq asks in these modes alone
 
 
 @dataclass
@@ -153,6 +162,8 @@ class NTASGDConfig(FairseqDataclass):
 @register("nt_asgd", dataclass=NTASGDConfig)
 class FairseqNTASGD(FairseqOptimizer):
     """SGD that averages its weights once validation no longer improves; the average is validated and saved."""
+
+    supports_memory_efficient_fp16 = property(fail_memory_efficient)
 
     def __init__(self, cfg: Any, params: Any) -> None:
         super().__init__(cfg)

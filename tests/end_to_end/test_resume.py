@@ -270,7 +270,7 @@ def test_a_truncated_checkpoint_is_refused(lm_data, whole, tmp_path):
     last = run / "checkpoint_last.pt"
     last.write_bytes(last.read_bytes()[:20_000])
     assert train(options(lm_data, run, *AGG), log) == 2
-    assert "copy a whole one beside it there" in refusal(log)
+    assert "copy another checkpoint to this path" in refusal(log)
     shutil.copy(run / "checkpoint_2_12.pt", last)
     assert train(options(lm_data, run, *AGG), f"{run}.log") == 0
     assert differences(lasting(saved(run)), lasting(saved(whole))) == []
