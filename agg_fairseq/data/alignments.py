@@ -199,7 +199,10 @@ def align_split(data: str | Path, output: str | Path) -> Result:
     try:
         import eflomal
     except ImportError as error:
-        raise UserError(f"align: eflomal is missing ({first_line(error)}); pip install '.[align]'") from error
+        raise UserError(
+            f"align: eflomal is missing ({first_line(error)}); pip install '.[align]', or give align-sim the links of "
+            "another aligner, such as fast_align"
+        ) from error
     split = load_parallel(data, training_pair(data))
     check_writable(output)
 

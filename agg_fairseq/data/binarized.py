@@ -121,7 +121,7 @@ def _tokens(path: Path) -> np.ndarray:
         with open_file(index, "rb") as file:
             raw = file.read()
         if not raw.startswith(MAGIC):
-            raise ValueError("another format than that of --dataset-impl mmap")
+            raise ValueError("not in the format of --dataset-impl mmap, the default")
         zero, version, code, number = struct.unpack_from("<BQBQ", raw, len(MAGIC))
         if len(raw) != HEADER + 12 * number:
             raise ValueError(f"{len(raw)} bytes for {number} sentences")

@@ -82,7 +82,10 @@ def _score(log: Translations, references: Sequence[str] | None, moses: str | Non
     for lines in [log.texts] if log.decoded else [log.texts, log.references]:
         having = [line for line in lines if SUBWORD.search(line)]
         if len(having) > SUBWORD_SHARE * len(lines):
-            raise UserError(f"{log.path}: found sub-words, {having[0][:40]!r}; run fairseq-generate --remove-bpe")
+            raise UserError(
+                f"{log.path}: found sub-words, {having[0][:40]!r}; run fairseq-generate with --remove-bpe, or "
+                "--remove-bpe sentencepiece"
+            )
     texts = log.texts
     if moses is not None:
         try:

@@ -19,7 +19,7 @@ DISTANCE, NORM = "distance", "norm"
 """What tells under-trained tokens: the distance of the row to those of unused tokens, or the norm of the input row."""
 ALIKE = 0.5
 """Unused rows with a larger median distance to one another were not pushed the same way: they are where they began.
-The expected distance is 1 for independent random directions, and 0 for equal ones; this is the middle."""
+Chosen by hand: the middle between the distance of equal directions, 0, and that expected of random ones, 1."""
 COLUMNS = ("indicator", "known_unused", "threshold", "threshold_reason", "others", "below", "below_share")
 FEWEST = 3  # unused tokens that must be known for them to set the threshold
 SHOWN = 20  # tokens of each model in the table of the worst

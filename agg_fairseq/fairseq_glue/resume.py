@@ -105,7 +105,9 @@ def check_resume(cfg: Any, name: str) -> None:
     try:
         state = Checkpoint(path).state
     except UnreadableCheckpoint as error:
-        raise UserError(f"{error}; copy another checkpoint to this path to go on from it, or remove the file to start anew") from error
+        raise UserError(
+            f"{error}; copy another checkpoint to this path to go on from it, or remove the file to start anew"
+        ) from error
 
     history = (state.get("optimizer_history") or [{}])[-1]
     criterion, extra = history.get("criterion_name"), state.get("extra_state") or {}

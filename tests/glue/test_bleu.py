@@ -118,7 +118,7 @@ def test_sacrebleu_of_plain_and_tokenized_text(tmp_path, capsys, case):
 @pytest.mark.parametrize(
     ("hypotheses", "options", "words"),
     [
-        (["Ei@@ n Hund", "x", "y"], (), "found sub-words, 'Ei@@ n Hund'; run fairseq-generate --remove-bpe"),
+        (["Ei@@ n Hund", "x", "y"], (), "found sub-words, 'Ei@@ n Hund'; run fairseq-generate with --remove-bpe"),
         (["▁Ein ▁Hu nd", "x", "y"], (), "found sub-words, '▁Ein ▁Hu nd'"),
         (None, ("--moses", "de"), "found no --reference"),
         (None, ("--reference", "none.de"), "none.de: unreadable (FileNotFoundError"),
