@@ -29,6 +29,7 @@ def text():
     return text.view(-1, under_trained.BLOCK), counts
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(
     ("tied", "decay", "has_agg", "indicator"),
     [
