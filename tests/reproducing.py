@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from scripts.command import run
-from scripts.data import translation, wikitext
+from scripts.data import same_tokens, translation, wikitext
 from scripts.experiments import __main__ as experiments
 from scripts.experiments import measures, training
 from scripts.training import train
@@ -68,7 +68,7 @@ def reproduce(*arguments, check=True, cwd=ROOT):
         patch.chdir(cwd)
         patch.setattr(training, "subprocess", SimpleNamespace(Popen=ForkedTraining, PIPE=None, STDOUT=None))
         patch.setattr(measures, "subprocess", SimpleNamespace(run=generate_forked))
-        for program in (wikitext, translation):
+        for program in (wikitext, translation, same_tokens):
             patch.setattr(program, "binarize", binarize_here)
         patch.setenv("OMP_NUM_THREADS", "1")
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -113,6 +113,22 @@ def test_the_factorized_layer_on_text(shared_data, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_fine_tuning_on_another_text(shared_data, tmp_path, monkeypatch):
+    """In the tokens of the old one, by the occurrences in the new one; frozen rows stand still."""
+    models = entries.FINE_TUNING
+    monkeypatch.setattr(entries, "FINE_TUNING", {name: models[name] for name in ("adam", "frozen-absent")})
+    names = [f"wiki.{split}.tokens" for split in ("train", "valid", "test")]
+    text = head_of(shared_data / "wikitext-2", tmp_path / "text", names, {"train": 800, "valid": 60, "test": 60})
+    new = head_of(shared_data / "multi30k", tmp_path / "new", NEW, {"train": 600, "valid": 60, "test": 60})
+    small = [override for override in LM if override.startswith("model.")]
+    options = ("--data", text, "--output", tmp_path / "out", "--updates", "60", "--vocabulary", "500", *small)
+    table = rows(reproduce("fine-tuning", *options, "--new-text", *(new / name for name in NEW)).stdout)
+    columns = table[""]
+    moved = {name: float(table[name][columns.index("moved")]) for name in ("before", "adam", "frozen-absent")}
+    assert moved["before"] == moved["frozen-absent"] == 0 < moved["adam"]
+
+
+@pytest.mark.slow
 def test_multi30k_from_text_to_bleu(shared_data, tmp_path, monkeypatch):
     """A model with options of its own, and both ways to decode the factorized layer, from raw text to BLEU."""
     models, entry = ("bias-agg-0.3", "f2", "f2-greedy-class"), OURS["multi30k"]
@@ -152,7 +168,9 @@ def test_a_dry_run_prints_the_trainings_and_starts_none(prepared_data, tmp_path)
     assert not (tmp_path / "new").exists()
 
 
+NEW = ("train.en", "valid.en", "test.en")
 MISTAKES = [
+    (("demo", "--new-text", *NEW), "--new-text: found it with demo; expected fine-tuning alone"),
     (("agg-12",), "found the entry 'agg-12'; expected one that --list prints"),
     ((), "found no ENTRY"),
     (("agg-3", "size=small"), "expected --scale, --data, --output or --seeds for that"),
