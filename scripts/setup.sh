@@ -70,15 +70,15 @@ grep -v '^torch==' constraints.txt > "$constraints"
 printf '%s\n' "$torch" >> "$constraints"
 
 echo "setup: 1/3 build tools and $torch"
-pip install --constraint "$constraints" cython numpy setuptools wheel "$torch"
+pip install --no-compile --constraint "$constraints" cython numpy setuptools wheel "$torch"
 echo "setup: 2/3 this package with its tools$compiled"
 # Both packages install the folder `fairseq`. The other one goes first, and this one with it, whose files that removes.
 if pip show "$other" > /dev/null 2>&1; then pip uninstall --yes "$other" "$wanted"; fi
 # What is compiled is built against what is already here: in an isolated build, fairseq-fixed would pull a second torch of
 # several GB.
-pip install --constraint "$constraints" --no-build-isolation --editable '.[fairseq,eval,data,dev,docs]'
+pip install --no-compile --constraint "$constraints" --no-build-isolation --editable '.[fairseq,eval,data,dev,docs]'
 echo "setup: 3/3 eflomal, which is compiled"
-if ! has_compiler || ! pip install --constraint "$constraints" --no-build-isolation eflomal; then
+if ! has_compiler || ! pip install --no-compile --constraint "$constraints" --no-build-isolation eflomal; then
   echo "setup: note: eflomal is missing, which needs a C++ compiler and Python's headers: agg-fairseq align cannot be" \
     "used" >&2
 fi

@@ -1,5 +1,6 @@
-"""The wheel and the source distribution: what they hold, and that the wheel trains where it is installed."""
+"""The wheel and the source distribution: what they hold, and that the wheel works where it is installed; a release."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -8,7 +9,8 @@ import zipfile
 
 import pytest
 
-from tests.conftest import ROOT
+from agg_fairseq import __version__
+from tests.conftest import ROOT, zipf_text
 
 BUILD = "from setuptools.build_meta import *; build_sdist('dist'); build_wheel('dist')"
 TOP_LEVEL = {
@@ -23,7 +25,7 @@ def files_of(folder):
 
 @pytest.mark.slow
 def test_wheel_and_sdist(lm_data, tmp_path):
-    """The wheel is installed into an empty environment, and trains there."""
+    """The wheel is installed into an empty environment, and trains there, with fairseq and with transformers."""
     source = tmp_path / "source"
     for folder in ("agg_fairseq", "benchmarks", "configs", "docs", "examples", "scripts", "tests"):
         shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -43,15 +45,38 @@ def test_wheel_and_sdist(lm_data, tmp_path):
     assert installed == {f"agg_fairseq/{name}" for name in files_of(source / "agg_fairseq")}
     folder = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    for packages in (["torch==2.13.0"], ["--constraint", ROOT / "constraints.txt", f"{wheel}[fairseq]"]):
-        subprocess.run([folder / "bin" / "pip", "install", "--quiet", *packages], check=True, cwd=tmp_path)
+    pip = [folder / "bin" / "pip", "install", "--quiet", "--no-compile", "--constraint", ROOT / "constraints.txt"]
+    for package in ("torch", f"{wheel}[fairseq,transformers]"):
+        subprocess.run([*pip, package], check=True, cwd=tmp_path)
+    for split, lines in (("train", 300), ("test", 60)):
+        (tmp_path / f"wiki.{split}.tokens").write_text("\n".join(zipf_text(lines)) + "\n")
     shell = f"""
         export PATH={folder}/bin:$PATH PYTHONPATH=
         fairseq-train {lm_data} --user-dir "$(agg-fairseq user-dir)" --task language_modeling --arch transformer_lm \\
           --decoder-layers 1 --decoder-embed-dim 8 --decoder-ffn-embed-dim 8 --decoder-attention-heads 1 \\
           --criterion agg --agg-rare-fraction 0.3 --agg-window 2 --tokens-per-sample 8 --max-tokens 64 --max-update 4 \\
           --optimizer adam --lr 0.01 --cpu --save-dir runs/agg
+        agg-fairseq eval-lm runs/agg --data {lm_data}
+        python {source}/examples/huggingface.py --data . --vocabulary 300 --updates 1 --block 16 --batch 4
     """
-    trained = subprocess.run(["bash", "-ec", shell], cwd=tmp_path, capture_output=True, text=True, timeout=1800)
-    assert trained.returncode == 0 and "rare_share" in trained.stdout + trained.stderr, trained.stderr[-3000:]
-    assert (tmp_path / "runs" / "agg" / "checkpoint_last.pt").is_file()
+    ran = subprocess.run(["bash", "-ec", shell], cwd=tmp_path, capture_output=True, text=True, timeout=1800)
+    assert ran.returncode == 0 and "rare_share" in ran.stdout + ran.stderr, ran.stderr[-3000:]
+    for row in ("agg ", "bias-fixed-agg "):
+        assert f"\n| {row}" in ran.stdout
+
+
+def test_a_release_has_one_version_and_date():
+    """Of the package, CITATION.cff and CHANGELOG.md, which may still be unreleased."""
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    version, date = re.search(r"^## (\S+) \((.+)\)$", changelog, re.MULTILINE).groups()
+    assert __version__ == version and f"\nversion: {version}\n" in citation
+    assert date == "unreleased" or f"\ndate-released: {date}\n" in citation
+
+
+def test_the_authors_of_agg_are_those_of_the_paper():
+    """As the paper spells them: in CITATION.cff, and in the entry of README.md."""
+    names = re.search(r"^  author = \"(.+)\",$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)[1]
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8").partition("Rare Tokens")[2]
+    found = re.findall(r"family-names: (.+), given-names: (.+)}", cited.partition("url:")[0])
+    assert [", ".join(name) for name in found] == names.split(" and ")
