@@ -64,12 +64,12 @@ def run(arguments: argparse.Namespace) -> None:
     field = "split" if isinstance(text, BinarizedText) else "text"
     fitted_on = None if arguments.calibrate is None else replace(text, **{field: arguments.calibrate})
     models = open_models(arguments.inputs, arguments.name)
-    others = [] if arguments.moved_from is None else open_models([arguments.moved_from]).values()
+    origin = None if arguments.moved_from is None else next(iter(open_models([arguments.moved_from]).values()))
     result = perplexity(
         models,
         text,
         calibrate=fitted_on,
-        moved_from=next(iter(others), None),
+        moved_from=origin,
         **select(arguments, "groups", "occurrences_in", "device"),
     )
     columns = {**COMPARED, **CALIBRATED, **MOVED}

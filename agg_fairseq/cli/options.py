@@ -26,7 +26,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--tokens-per-sample": {
         "type": int, "metavar": "N",
-        "help": "tokens per block, its context included (default: as in training; of a text, the models' positions)",
+        "help": "tokens per block, its context included (default: as in training; for a text, the models' positions)",
     },
     "--max-tokens": {
         "type": int, "metavar": "N", "help": "tokens per batch (default: 2048, or a block where that is longer)",

@@ -22,7 +22,7 @@ BEGINNINGS = {
     "texts": rb'\{"prefix": ',
     "alignments": rb"\d+-\d+[ \n]|\n",
 }
-"""Patterns of how files begin that commands write, by what they are."""
+"""How the files that commands write begin: a pattern for each kind."""
 
 
 def add_output(parser: argparse.ArgumentParser, kind: str, help_text: str = "") -> None:
@@ -32,7 +32,7 @@ def add_output(parser: argparse.ArgumentParser, kind: str, help_text: str = "") 
 
 
 def check_outputs(arguments: argparse.Namespace) -> None:
-    """Checks, before any work, that what a command writes is two files, and over nothing but what a command wrote.
+    """Checks, before any work, that --output and --json are two files, which replace only files that a command wrote.
 
     Raises:
         UserError: a file cannot be written, is both of -o and --json, or is there and does not begin as those do.

@@ -43,7 +43,7 @@ from ..fairseq_glue.resume import check_resume, listen_to_restoring
 from ..functional import center_rows_
 from ..functional.terms import TERMS
 from ..metrics import Geometry, geometry
-from ..objective import Measure, Objective, ObjectiveOutput
+from ..objective import Average, Objective, ObjectiveOutput
 from .options import CriterionConfig, LikelihoodCriterionConfig, check_options  # noqa: F401 — for each criterion
 
 
@@ -269,14 +269,14 @@ class EmbeddingStatistics:
         self._are_due = False  # in the training batches of this update?
         # Those of the present weights that are computed, in training and in validation, by their W, of which some
         # models have several (0: any W that is made anew in each batch). The log has their mean.
-        self._measures: dict[tuple[bool, int], dict[str, Measure]] = {}
+        self._measures: dict[tuple[bool, int], dict[str, Average]] = {}
 
     def begin_update(self, update_num: int) -> None:
         """The weights have changed."""
         self._are_due = self.interval > 0 and update_num % self.interval == 0
         self._measures = {}
 
-    def of(self, weight: Tensor, training: bool) -> dict[str, Measure]:
+    def of(self, weight: Tensor, training: bool) -> dict[str, Average]:
         """The measures of W (V, D) that are defined, if they are due; all are NaN if W is not finite."""
         key = (training, id(weight) if isinstance(weight, nn.Parameter) else 0)
         if training and (not self._are_due or key in self._measures):

@@ -2,6 +2,6 @@
 
 from .agg import AggObjective
 from .agps import AgpsObjective
-from .likelihood import Measure, MicroBatch, Objective, ObjectiveOutput
+from .likelihood import Average, MicroBatch, Objective, ObjectiveOutput
 
-__all__ = ["Objective", "AggObjective", "AgpsObjective", "MicroBatch", "ObjectiveOutput", "Measure"]
+__all__ = ["Objective", "AggObjective", "AgpsObjective", "MicroBatch", "ObjectiveOutput", "Average"]

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..functional import CrossEntropyOutput, Gates, agg_gates, checks, rare_tokens
 from ..functional.agg import DEFAULT_ALPHA
 from ..modules import TokenCounter
-from .likelihood import Measure, Objective
+from .likelihood import Average, Objective
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,6 @@ class AggObjective(Objective):
         self.register_buffer("static_rare", None, persistent=False)
         self._has_warned = False
         self._gates_from(self.counter.appearances, 1)  # raises where an option is out of its range
-        self.current_gates = None
 
     def begin_update(self, number: int | None = None, *, window: int | None = None, fixes_group: bool = False) -> None:
         """See `Objective`; sets the gates of the update.
@@ -109,7 +108,7 @@ class AggObjective(Objective):
             self.current_gates = self._gates_from(self.counter.appearances + current, self.counter.updates + 1)
         return self.current_gates
 
-    def measures(self, target: Tensor, output: CrossEntropyOutput) -> dict[str, Measure]:
+    def measures(self, target: Tensor, output: CrossEntropyOutput) -> dict[str, Average]:
         """`rare_tokens`, the size of R, and `rare_share`, its share of the vocabulary, in updates with gates."""
         measures = super().measures(target, output)
         if self.is_training and self.current_gates is not None:

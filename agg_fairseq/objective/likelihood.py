@@ -11,7 +11,7 @@ from ..functional.checks import check_weight
 from ..functional.terms import EMBEDDING_TERMS, POSITION_TERMS, TERMS, PositionTerm
 from ..modules import TokenCounter
 
-Measure = tuple[Any, Any]
+Average = tuple[Any, Any]
 """A sum, and the number of what it is summed over: their quotient is logged."""
 
 
@@ -28,7 +28,7 @@ class ObjectiveOutput(NamedTuple):
 
     loss: Tensor  # scalar in nats, summed over the targets
     output: Any  # `CrossEntropyOutput`, or that of another output layer
-    measures: dict[str, Measure]
+    measures: dict[str, Average]
 
 
 def all_reduce(tensor: Tensor, operation: str) -> None:
@@ -115,7 +115,7 @@ class Objective(nn.Module):
     def count_predictions(self, prediction: Tensor, target: Tensor) -> None:
         """Called, if `predicts`, with the arg-max tokens (B, T) of each training micro-batch that is no dummy one."""
 
-    def measures(self, target: Tensor, output: CrossEntropyOutput) -> dict[str, Measure]:
+    def measures(self, target: Tensor, output: CrossEntropyOutput) -> dict[str, Average]:
         """What is logged of a micro-batch beside loss, likelihood and terms of W: the terms of positions, per token."""
         terms = self.position_terms()
         tokens = (target != self.ignore_index).sum() if terms else 0
@@ -203,7 +203,7 @@ class Objective(nn.Module):
         return self.complete(output, weight, denominator, self.measures(target, output))
 
     def complete(
-        self, output: Any, weight: Tensor, denominator: int | Tensor, measures: dict[str, Measure]
+        self, output: Any, weight: Tensor, denominator: int | Tensor, measures: dict[str, Average]
     ) -> ObjectiveOutput:
         """Adds the terms of W (V, D) to the loss of a micro-batch.
 

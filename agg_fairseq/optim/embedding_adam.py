@@ -104,8 +104,8 @@ class EmbeddingAdam(torch.optim.Optimizer):
     ) -> None:
         if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
             raise ValueError(f"expected two betas in [0, 1), got {betas}")
-        of_all = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**of_all, "beta2": None, "rates": None, "coupled": False})
+        defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, {**defaults, "beta2": None, "rates": None, "coupled": False})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)

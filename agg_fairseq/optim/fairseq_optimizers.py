@@ -53,7 +53,7 @@ class AdamOfEmbedding(AdamOptimizer):
 
     optimizer_class = EmbeddingAdam
 
-    def of_embedding(self, trainer: Any) -> dict[str, Any]:
+    def group_options(self, trainer: Any) -> dict[str, Any]:
         """The entries of the group of the output embedding."""
         raise NotImplementedError
 
@@ -76,7 +76,7 @@ class AdamOfEmbedding(AdamOptimizer):
         if position is None:
             logger.info(f"{self.name}: the output embedding is not trained")
             return
-        own = {"params": [group["params"].pop(position)], **self.of_embedding(trainer)}
+        own = {"params": [group["params"].pop(position)], **self.group_options(trainer)}
         self._optimizer.add_param_group({**group, **own})
 
 
@@ -84,7 +84,7 @@ class AdamOfEmbedding(AdamOptimizer):
 class FairseqCoupledAdam(AdamOfEmbedding):
     """fairseq's `adam`, with one second moment for all rows of the output embedding."""
 
-    def of_embedding(self, trainer: Any) -> dict[str, Any]:
+    def group_options(self, trainer: Any) -> dict[str, Any]:
         return {"coupled": True}
 
 
@@ -110,7 +110,7 @@ class FairseqEmbeddingAdam(AdamOfEmbedding):
 
     counts: Tensor | None = None  # of the training split, until the first step knows how many updates it has
 
-    def of_embedding(self, trainer: Any) -> dict[str, Any]:
+    def group_options(self, trainer: Any) -> dict[str, Any]:
         if self.cfg.embedding_beta2 is not None and not 0 <= self.cfg.embedding_beta2 < 1:
             fail(f"--embedding-beta2: found {self.cfg.embedding_beta2}; expected a number in [0, 1)")
         rates = None
@@ -120,7 +120,7 @@ class FairseqEmbeddingAdam(AdamOfEmbedding):
         return {"beta2": self.cfg.embedding_beta2, "rates": rates}
 
     def step(self, *arguments: Any, **options: Any) -> None:
-        """As of fairseq's; before the first one, the rates follow from the length of an epoch."""
+        """The step of fairseq's `adam`. Before the first one, the rates are computed, from the length of an epoch."""
         if self.counts is not None:
             batches = self.task.dataset_to_epoch_iter.get(self.task.dataset(self.cfg.train_subset))
             if batches is None:
