@@ -30,6 +30,7 @@ CASES = {
 CASES["unlikelihood_sequence"] = (LM, (TIED,))
 
 
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("name", EVERY_CRITERION)
 def test_every_criterion_takes_every_term(lm_data, mt_data, name):
     """Every gradient is that of the naive implementation with the gates, position weights and terms of this criterion.

@@ -54,6 +54,7 @@ print("FOUND" + json.dumps([imported, replaced(), own_methods(task), own_methods
 """
 
 
+@pytest.mark.slow
 def test_what_is_replaced_is_what_the_table_says_and_no_more(lm_data, tmp_path):
     """One method by the import; by a training two names of `checkpoint_utils`, methods of two classes, and attributes.
 

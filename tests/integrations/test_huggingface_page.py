@@ -89,6 +89,7 @@ def test_table_of_objectives():
         names["model"](**batch()).loss.backward()
 
 
+@pytest.mark.slow
 def test_example_prints_a_row_for_each_model(tmp_path, capsys):
     """With a small text and few updates; and the commands measure the folders that it leaves."""
     for split, lines in (("train", 300), ("test", 60)):
