@@ -31,6 +31,10 @@ def rare_tokens(
         alpha: α in (0, 1), in appearances per update. Exactly one of `alpha` and `rare_fraction` is given.
         rare_fraction: F in (0, 1).
         never_rare: (V,) bool, tokens that are never rare (the special ones).
+
+    Examples:
+        >>> rare_tokens(torch.tensor([9, 0, 2, 1]), updates=10, rare_fraction=0.5)
+        tensor([False,  True, False,  True])
     """
     if (alpha is None) == (rare_fraction is None):
         raise ValueError("expected exactly one of alpha and rare_fraction")
@@ -68,6 +72,13 @@ def agg_gates(
         rare: (V,) bool, R, as `rare_tokens` returns it; may be empty.
         which: "both"; "g1" or "g2" for that gate alone (Table 8); or "faded".
         alpha: for "faded", α of `rare_tokens`; None takes the highest rate in R, for a group chosen by its size.
+
+    Examples:
+        >>> gates = agg_gates(torch.tensor([9, 0, 2, 1]), 10, torch.tensor([False, True, False, True]))
+        >>> gates.at_common_targets(like=torch.ones(1))
+        tensor([1.0000, 0.0000, 1.0000, 0.1000])
+        >>> gates.at_rare_targets(like=torch.ones(1))
+        tensor([1., 0., 1., 1.])
     """
     if which not in GATES:
         raise ValueError(f"expected gates to be one of {', '.join(GATES)}, got {which!r}")

@@ -42,6 +42,12 @@ def agps_gates(
         mu1: μ1 > 0, in occurrences; in the paper larger than the count of any rare token.
         mu2: μ2 > 0, in occurrences.
         variant: "eq15" or "algorithm1".
+
+    Examples:
+        >>> counts, present = torch.tensor([90, 8, 2]), torch.tensor([True, False, False])
+        >>> gates = agps_gates(counts, present, torch.tensor([False, True, True]), mu1=10, mu2=4)
+        >>> gates.at_common_targets(like=torch.ones(1)), gates.at_rare_targets(like=torch.ones(1))
+        (tensor([1.0000, 0.8000, 0.2000]), tensor([1.0000, 1.0000, 0.5000]))
     """
     for name, mu in (("mu1", mu1), ("mu2", mu2)):
         if not mu > 0:

@@ -16,6 +16,10 @@ def cosine_regularizer(weight: Tensor, *, ignore_index: int | None = None) -> Te
         weight: (V, D) embeddings, floating point.
         ignore_index: a row that is not a token (padding), excluded, also from V: fairseq initializes it to zero, and
             the gradient of a direction grows without bound as its row goes to zero. Rows of zeros are always excluded.
+
+    Examples:
+        >>> cosine_regularizer(torch.tensor([[1.0, 0.0], [0.0, 3.0]]))
+        tensor(0.)
     """
     return _CosineRegularizer.apply(weight, ignore_index)
 

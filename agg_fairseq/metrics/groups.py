@@ -36,6 +36,10 @@ def frequency_groups(counts: Tensor, *, excluded: tuple[int, ...] = ()) -> Frequ
         counts: (V,) occurrences in the training set.
         excluded: tokens in no group (those that are never a target: pad and bos).
 
+    Examples:
+        >>> frequency_groups(torch.arange(10, 0, -1)).sizes()
+        {'frequent': 3, 'medium': 5, 'rare': 2}
+
     Reference: Yu et al. (2022), Sec. 3.1.
     """
     ranked = torch.argsort(counts, descending=True, stable=True)

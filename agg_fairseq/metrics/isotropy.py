@@ -98,6 +98,10 @@ def isoscore(weight: Tensor) -> float:
         dimensions, it is at most (V − 2) / (D − 1), since V points span at most V − 1 dimensions. 0 if all rows are
         equal; otherwise 1 if D = 1, because the only dimension is used.
 
+    Examples:
+        >>> isoscore(torch.tensor([[1.0, 0.0, 5.0], [-1.0, 0.0, 5.0], [0.0, 1.0, 5.0], [0.0, -1.0, 5.0]]))
+        0.5
+
     Reference: Rudman et al. (2022), Algorithm 1.
     """
     w = check_embeddings(weight)

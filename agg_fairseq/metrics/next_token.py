@@ -32,6 +32,12 @@ class NextTokenStatistics:
             `fit_group_offsets` on another text; None: there are none.
         keep_positions: keep the log-probabilities of the groups at each position, for `fit_offsets`; they take
             8·(G + 2) bytes per position.
+
+    Examples:
+        >>> statistics = NextTokenStatistics(FrequencyGroups(torch.tensor([0, 0, 1, 2])))
+        >>> statistics.add(torch.full((5, 4), 0.25).log(), torch.tensor([0, 1, 0, 2, 3]))
+        >>> round(statistics.perplexity()["total"], 3), round(statistics.within_perplexity()["frequent"], 3)
+        (4.0, 2.0)
     """
 
     def __init__(self, groups: FrequencyGroups, *, offsets: Tensor | None = None, keep_positions: bool = False) -> None:
