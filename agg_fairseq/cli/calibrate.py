@@ -21,10 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--data", required=True)
     add_options(parser, "--split", default="valid", help="split to fit on; not the one that models are compared on")
     add_options(parser, "--occurrences-in")
+    share = "share of the offsets that is added, above 0 to 1, where another text is not to lose (default: 1)"
+    parser.add_argument("--share", type=float, default=1.0, metavar="S", help=share)
     add_output(parser, "checkpoint")
     add_options(parser, "--max-tokens", "--device", "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    options = select(arguments, "data", "output", "split", "max_tokens", "device", "occurrences_in")
+    options = select(arguments, "data", "output", "split", "max_tokens", "device", "occurrences_in", "share")
     print_result(calibrate(open_model(arguments), **options), arguments.json)

@@ -29,6 +29,7 @@ def calibrate(
     *,
     split: str = "valid",
     occurrences_in: str | Path | None = None,
+    share: float = 1.0,
     max_tokens: int | None = None,
     device: str | None = None,
 ) -> Result:
@@ -42,6 +43,7 @@ def calibrate(
         output: model to write, of a model with a log-unigram bias.
         split: the split to fit on; not the one that the model is compared on.
         occurrences_in: group tokens by their occurrences in the training split of this folder, as `perplexity` does.
+        share: of the offsets that is added, in (0, 1].
 
     Returns:
         Result: the rows `as it was` and `calibrated`, with `perplexity` and `expected_over_observed` of the split by
@@ -51,6 +53,8 @@ def calibrate(
     """
     from ..models.from_checkpoint import architecture, sibling_state  # imports fairseq
 
+    if not 0 < share <= 1:
+        raise UserError(f"--share: expected a number in (0, 1], got {share}")
     check_writable(output, model.path)
     text = BinarizedText(data, split, max_tokens=max_tokens)
     models = {"calibrating": model}
@@ -62,7 +66,7 @@ def calibrate(
     score = partial(text.score, models, "calibrating", vocabulary, torch_device)
     before = NextTokenStatistics.of(score(), groups, keep_positions=True)
     try:
-        offsets = before.fit_offsets()
+        offsets = share * before.fit_offsets()
     except ValueError as error:
         raise UserError(f"--split {split}: {error}") from error
     after = NextTokenStatistics.of(score(), groups, offsets=offsets)
@@ -96,6 +100,7 @@ def calibrate(
             "fitted-on": split,
             "targets": before.tokens,
             **text.settings(models, vocabulary),
+            "share": share,
             "occurrences-in": None if occurrences_in is None else str(occurrences_in),
         },
         {"offsets": dict(zip(groups.names, offsets.tolist(), strict=True))},

@@ -16,7 +16,7 @@ from ..data.prepared_folder import MANIFEST
 from . import agg, agps, cosreg, f2
 from .corpora import DOCUMENTATION, WMT14, wikitext_in_words
 from .experiment import Column, Corpus, Experiment, Method, Model
-from .measures import COMPARISON, bleu, isotropy, new_text_of, old_text, perplexity, push_pull, texts, titled
+from .measures import COMPARISON, bleu, fine_tuned, isotropy, perplexity, push_pull, texts, titled
 from .pictures import RARE_TOKENS, SINGULAR_VALUES, projection
 
 EXPERIMENTS = {**agg.EXPERIMENTS, **agps.EXPERIMENTS, **f2.EXPERIMENTS, **cosreg.EXPERIMENTS}
@@ -65,19 +65,19 @@ SECOND_MOMENTS: Mapping[str, tuple[str, ...]] = {
 """Overrides of configs/cures/mle.yaml; in a name, what has another β₂ than 0.98."""
 
 GATED_HALF = ("criterion._name=agg", "criterion.agg_rare_fraction=0.5", "criterion.agg_window=1000")
-LOW = ("optimization.lr=[0.0003]", "lr_scheduler.end_learning_rate=0.00003")
+LOW = ("optimization.lr=[0.001]", "lr_scheduler.end_learning_rate=0.0001")
+ABSENT, EVERY_ROW = ((FREEZE, f"criterion.freeze_below={share}") for share in ("1e-9", "0.9"))
 FINE_TUNING: Mapping[str, tuple[str, ...]] = {
     "adam": (),
+    "frozen-absent": ABSENT,
+    "agg": GATED_HALF,
+    "frozen-embedding": EVERY_ROW,
     "adam-0.98": ("optimizer.adam_betas='(0.9,0.98)'",),
     "adam-low": LOW,
-    "frozen-absent": (FREEZE, "criterion.freeze_below=1e-9"),
-    "frozen-absent-low": (FREEZE, "criterion.freeze_below=1e-9", *LOW),
-    "appearances": (EMBEDDING, "optimizer.embedding_beta2=0.98", "optimizer.embedding_memory=appearances"),
-    "agg": GATED_HALF,
+    "frozen-absent-low": (*ABSENT, *LOW),
     "agg-low": (*GATED_HALF, *LOW),
-    "agg-alpha": ("criterion._name=agg", "criterion.agg_alpha=0.03", "criterion.agg_window=1000"),
 }
-"""Overrides of configs/cures/mle.yaml with β₂ = 0.999; low: a learning rate of 0.0003 instead of 0.001."""
+"""Overrides of configs/cures/mle.yaml with β₂ = 0.999; low: a learning rate of 0.001 instead of 0.003."""
 
 WHOLE = {name: keys for name, keys in NEXT_TOKENS.items() if name not in ("group_perplexity", "within_perplexity")}
 OBJECTIVES: Mapping[str, tuple[str, ...]] = {
@@ -174,27 +174,29 @@ def fine_tuning(
     steps = f"optimization.max_update={updates}", "optimization.lr=[0.01]", "lr_scheduler.end_learning_rate=0.001"
     before = Model("before", "cures/mle", old, (BETA2, *steps))
     further = (
-        f"optimization.max_update={max(1, round(updates / 6.12))}", "optimization.lr=[0.001]",
-        "lr_scheduler.end_learning_rate=0.0001", BETA2,
+        f"optimization.max_update={max(1, round(updates / 6.12))}", "optimization.lr=[0.003]",
+        "lr_scheduler.end_learning_rate=0.0003", BETA2,
     )  # fmt: skip
     models = [Model(name, "cures/mle", new, (*further, *own), start=before) for name, own in FINE_TUNING.items()]
-    of_new, of_old = (partial(evaluate, before=before, new=new) for evaluate in (new_text_of, old_text))
+    of_new, of_old = (partial(fine_tuned, before=before, new=new, scored=scored) for scored in (new, old))
+    columns = [
+        Column.of("new text", of_new, "perplexity", "total"),
+        Column.of("old text", of_old, "perplexity", "total"),
+    ]
+    for title, measure in (("absent", "perplexity"), ("within absent", "within_perplexity")):
+        columns.append(Column.of(title, of_old, measure, "absent"))
+    columns.append(Column.of("E/O absent", of_old, "expected_over_observed", "absent"))
+    columns.append(Column.of("moved", of_old, "moved", "absent"))
+    for share in (0.4, 1.0):
+        for title, of_text in (("new", of_new), ("old", of_old)):
+            columns.append(Column.of(f"{title}, {share:.0%}", partial(of_text, share=share), "perplexity", "total"))
     return [
         Experiment(
             "Fine-tuning on a new text, and what it does to tokens that do not occur there; test splits",
             [Method(model.name, model) for model in (before, *models)],
-            [
-                Column.of("new text", of_new, "perplexity", "total"),
-                Column.of("old text", of_old, "perplexity", "total"),
-                Column.of("absent", of_old, "perplexity", "absent"),
-                Column.of("within absent", of_old, "within_perplexity", "absent"),
-                Column.of("E/O absent", of_old, "expected_over_observed", "absent"),
-                Column.of("moved", of_old, "moved", "absent"),
-                Column.of("old, calibrated", of_old, "calibrated_perplexity", "total"),
-                Column.of("new, calibrated", partial(of_new, calibrated=True), "perplexity", "total"),
-            ],
-            note="calibrated: with one constant per group (100 occurrences or more in the new text, 1 to 99, none) on "
-            "the logits, fitted on the validation split of the old text.",
+            columns,
+            note="40%, 100%: with that share of the constants on the logits, one per group (100 occurrences or more in "
+            "the new text, 1 to 99, none), that fit the validation split of the old text.",
             name="fine-tuning",
             wide=True,
         )

@@ -139,32 +139,27 @@ def perplexity_as_published(workspace: Workspace, method: Method, *, groups: str
     return replace(predicted, rows=rows)
 
 
-def old_text(workspace: Workspace, method: Method, *, before: Model, new: Corpus) -> Result:
-    """The test split that the model `before` was trained on, by the occurrences of tokens in the corpus `new`."""
-    from agg_fairseq.evaluation import BinarizedText
-
-    data, occurrences_in = prepare(workspace, before.corpus).binarized, prepare(workspace, new).binarized
-    text, fitted_on = BinarizedText(data), BinarizedText(data, "valid")
-    options = {"calibrate": fitted_on, "occurrences_in": occurrences_in, "moved_from": checkpoint(workspace, before)}
-    models = {method.model.name: checkpoint(workspace, method.model)}
-    return _evaluate(workspace, method.model, "perplexity", models, text, **options)
-
-
-def new_text_of(
-    workspace: Workspace, method: Method, *, before: Model, new: Corpus, calibrated: bool = False
+def fine_tuned(
+    workspace: Workspace, method: Method, *, before: Model, new: Corpus, scored: Corpus, share: float = 0
 ) -> Result:
-    """The test split of the corpus `new`; `calibrated`: with the offsets of `old_text`, saved in the model."""
+    """The test split of a corpus by a model that was `before` and has been trained on `new`.
+
+    By the occurrences of tokens in `new`; with a share of the offsets that fit the validation split of the old corpus.
+    """
     from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
     from agg_fairseq.evaluation import BinarizedText
 
-    model, data = checkpoint(workspace, method.model), prepare(workspace, new).binarized
-    if calibrated:
-        old, file = prepare(workspace, before.corpus).binarized, f"calibrated-{new.name}.pt"
+    model, start = checkpoint(workspace, method.model), checkpoint(workspace, before)
+    occurrences_in = prepare(workspace, new).binarized
+    if share:
+        options = {"occurrences_in": occurrences_in, "share": share, "file": f"calibrated-{share}.pt"}
+        data = prepare(workspace, before.corpus).binarized
         model = Checkpoint(
-            _evaluate(workspace, method.model, "calibrate", model, old, file=file, occurrences_in=data),
-            training_state=False,
+            _evaluate(workspace, method.model, "calibrate", model, data, **options), training_state=False
         )
-    return _evaluate(workspace, method.model, "perplexity", {method.model.name: model}, BinarizedText(data))
+    models, text = {method.model.name: model}, BinarizedText(prepare(workspace, scored).binarized)
+    options = {"occurrences_in": occurrences_in, "moved_from": start}
+    return _evaluate(workspace, method.model, "perplexity", models, text, **options)
 
 
 def isotropy(workspace: Workspace, method: Method) -> Result:

@@ -194,6 +194,24 @@ def test_by_the_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp
         capsys, "eval-lm", lm_runs / "mle", "--data", lm_data, "--occurrences-in", prepared_data / "data-bin"
     )
     run(capsys, "calibrate", lm_runs / "agg", *options, "--split", "test", "-o", tmp_path / "after.pt")
+    run(
+        capsys,
+        "calibrate",
+        lm_runs / "agg",
+        *options,
+        "--split",
+        "test",
+        "--share",
+        0.25,
+        "-o",
+        tmp_path / "quarter.pt",
+    )
+    quarter = perplexity(
+        open_models([tmp_path / "quarter.pt"], ["agg"]), BinarizedText(lm_data, "valid"),
+        calibrate=BinarizedText(lm_data), occurrences_in=other,
+    )  # fmt: skip
+    for group, offset in result["agg"]["offsets"].items():
+        assert quarter["agg"]["offsets"][group] == pytest.approx(0.75 * offset, abs=1e-4)
     saved = perplexity(open_models([tmp_path / "after.pt"], ["agg"]), BinarizedText(lm_data, "valid"))
     assert saved.value("agg", "perplexity", "total") == pytest.approx(
         result.value("agg", "calibrated_perplexity", "total"), rel=1e-4
