@@ -52,12 +52,13 @@ def test_wheel_and_sdist(lm_data, tmp_path):
         (tmp_path / f"wiki.{split}.tokens").write_text("\n".join(zipf_text(lines)) + "\n")
     shell = f"""
         export PATH={folder}/bin:$PATH PYTHONPATH=
+        pip uninstall --quiet --yes torchaudio  # docs/compatibility.md says why
         fairseq-train {lm_data} --user-dir "$(agg-fairseq user-dir)" --task language_modeling --arch transformer_lm \\
           --decoder-layers 1 --decoder-embed-dim 8 --decoder-ffn-embed-dim 8 --decoder-attention-heads 1 \\
           --criterion agg --agg-rare-fraction 0.3 --agg-window 2 --tokens-per-sample 8 --max-tokens 64 --max-update 4 \\
           --optimizer adam --lr 0.01 --cpu --save-dir runs/agg
         agg-fairseq eval-lm runs/agg --data {lm_data}
-        python {source}/examples/huggingface.py --data . --vocabulary 300 --updates 1 --block 16 --batch 4
+        python {source}/examples/huggingface.py --data . --vocabulary 300 --updates 4 --block 16 --batch 4
     """
     ran = subprocess.run(["bash", "-ec", shell], cwd=tmp_path, capture_output=True, text=True, timeout=1800)
     assert ran.returncode == 0 and "rare_share" in ran.stdout + ran.stderr, ran.stderr[-3000:]
