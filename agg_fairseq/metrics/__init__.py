@@ -6,7 +6,14 @@ Where a function checks the range of an argument, it raises ValueError.
 from .align_sim import TEMPERATURE, LinkCounts, align_sim, group_means, orthogonal_align_sim
 from .bleu import Bleu, corpus_bleu, split_compounds, tokenized_bleu
 from .diversity import distinct, repetition, self_bleu, unique_tokens
-from .groups import FrequencyGroups, frequency_groups, frequency_mass_groups, group_shares, relative_frequency_groups
+from .groups import (
+    FrequencyGroups,
+    frequency_groups,
+    frequency_mass_groups,
+    group_shares,
+    occurrence_groups,
+    relative_frequency_groups,
+)
 from .isotropy import (
     Geometry,
     geometry,
@@ -26,7 +33,8 @@ from .under_trained import unused_distance
 from .word_similarity import WordSimilarity, word_similarity, word_vectors
 
 __all__ = [
-    "FrequencyGroups", "frequency_groups", "relative_frequency_groups", "frequency_mass_groups", "group_shares",
+    "FrequencyGroups", "frequency_groups", "relative_frequency_groups", "frequency_mass_groups",
+    "occurrence_groups", "group_shares",
     "NextTokenStatistics",
     "Geometry", "geometry", "isoscore", "isotropy", "mean_cosine", "mean_cosine_between", "mean_inner_product",
     "mean_row", "singular_values", "principal_projection", "unused_distance",

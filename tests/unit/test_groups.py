@@ -1,8 +1,13 @@
 import pytest
 import torch
 
-from agg_fairseq.metrics import frequency_groups, frequency_mass_groups, group_shares, relative_frequency_groups
-from agg_fairseq.metrics.groups import occurrence_groups
+from agg_fairseq.metrics import (
+    frequency_groups,
+    frequency_mass_groups,
+    group_shares,
+    occurrence_groups,
+    relative_frequency_groups,
+)
 
 
 def test_groups_by_hand():
