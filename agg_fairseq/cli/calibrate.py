@@ -1,6 +1,7 @@
-"""Calibrates the frequency groups of a trained model: rare tokens are then expected as often as they appear.
+"""Calibrates the groups of tokens of a trained model: each is then expected as often as it appears in the split.
 
-One offset per group (frequent, medium, rare) is fitted on a split and added to the logits of its tokens. It is saved as
+One offset per group (frequent, medium, rare; or those of --occurrences-in) is fitted on a split and added to the logits
+of its tokens; with --share, a part of it, and E/O comes only nearer to 1. It is saved as
 the bias of the output layer, on top of an old bias: the result is a checkpoint of a model with a log-unigram bias,
 which fairseq-eval-lm and fairseq-generate load with --user-dir. The table shows the split before and after. Only two
 numbers are fitted, so the gain carries over to other text; nothing changes within a group. AGG needs this most: it
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--data", required=True)
     add_options(parser, "--split", default="valid", help="split to fit on; not the one that models are compared on")
     add_options(parser, "--occurrences-in")
-    share = "share of the offsets that is added, above 0 to 1, where another text is not to lose (default: 1)"
+    share = "share of the offsets that is added, above 0 to 1, where another text is not to lose"
     parser.add_argument("--share", type=float, default=1.0, metavar="S", help=share)
     add_output(parser, "checkpoint")
     add_options(parser, "--max-tokens", "--device", "--json")

@@ -15,20 +15,24 @@ embedding_adam, in float32, on one worker, and saved with the state of the optim
 
 import argparse
 
-from ..checkpoints import Checkpoint
+from ..checkpoints.fairseq_checkpoint import Checkpoint, checkpoint_file
 from ..evaluation import push_pull
-from .options import add_inputs, add_options, files_by_name, select
+from ..names import unique_names
+from .options import add_inputs, add_options, select
 from .outputs import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, "MODEL", "checkpoints of fairseq-train with the state of the optimizer")
     add_options(parser, "--data", required=True)
-    parser.add_argument("--batches", type=int, default=50, metavar="N", help="batches of the training split")
+    parser.add_argument(
+        "--batches", type=int, default=50, metavar="N", help="batches of the training split, at most an epoch"
+    )
     add_options(parser, "--groups", "--json")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    models = {name: Checkpoint(path) for name, path in files_by_name(arguments, "folder").items()}
+    files = [checkpoint_file(path) for path in arguments.inputs]
+    models = {name: Checkpoint(file) for name, file in zip(unique_names(files, arguments.name), files, strict=True)}
     result = push_pull(models, **select(arguments, "data", "batches", "groups"))
     print_result(result, arguments.json, transposed=True)

@@ -14,7 +14,7 @@ from ..functional import log_unigram
 from ..measures import with_groups
 from ..metrics import NextTokenStatistics
 from ..result import Result
-from .inputs import find_device
+from .inputs import WITH_TARGETS, find_device
 from .scoring import BinarizedText
 
 WITH_BIAS = {"transformer_lm": "transformer_lm_unigram", "transformer": "transformer_unigram"}
@@ -33,17 +33,17 @@ def calibrate(
     max_tokens: int | None = None,
     device: str | None = None,
 ) -> Result:
-    """Calibrates the frequency groups of a trained model: rare tokens are then expected as often as they appear.
+    """Calibrates the groups of tokens of a trained model: on the split, each is then expected as often as it appears.
 
-    One offset per group (frequent, medium, rare) is fitted on a split, added to the logits of its tokens, and saved as
-    the bias of the output layer, on top of an old bias.
+    One offset per group (frequent, medium, rare; or those of `occurrences_in`) is fitted on a split, added to the
+    logits of its tokens, and saved as the bias of the output layer, on top of an old bias.
 
     Args:
         model: a `transformer_lm` or `transformer`, with a log-unigram bias or without.
         output: model to write, of a model with a log-unigram bias.
         split: the split to fit on; not the one that the model is compared on.
         occurrences_in: group tokens by their occurrences in the training split of this folder, as `perplexity` does.
-        share: of the offsets that is added, in (0, 1].
+        share: of the offsets that is added, in (0, 1]; below 1, groups come only nearer to how often they appear.
 
     Returns:
         Result: the rows `as it was` and `calibrated`, with `perplexity` and `expected_over_observed` of the split by
@@ -68,7 +68,7 @@ def calibrate(
     try:
         offsets = share * before.fit_offsets()
     except ValueError as error:
-        raise UserError(f"--split {split}: {error}") from error
+        raise UserError(f"--split {split}: {error}; {WITH_TARGETS}") from error
     after = NextTokenStatistics.of(score(), groups, offsets=offsets)
 
     parameters = dict(model.parameters)

@@ -15,6 +15,9 @@ from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
 
+WITH_TARGETS = "give a text that has them, such as that of the first training"
+"""The remedy where offsets are fitted on a text without targets of a group."""
+
 
 def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> BinarizedVocabulary:
     """The vocabulary of models of one task and languages, all over it, from the folder with the training split."""

@@ -15,7 +15,7 @@ from ..measures import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
 from ..metrics import FrequencyGroups, NextTokenStatistics
 from ..names import HUMAN
 from ..result import Result
-from .inputs import check_row_names, find_device, matrix_setting
+from .inputs import WITH_TARGETS, check_row_names, find_device, matrix_setting
 from .isotropy import geometry_by_group
 from .scoring import Text
 
@@ -60,6 +60,13 @@ def perplexity(
     for model in with_matrix.values():  # all of them before the first model is scored
         if not model.output_embedding.saved.any():
             raise UserError(f"{model}: found only zeros in {model.output_embedding.name}; expected a trained model")
+    if moved_from is not None:
+        if not with_matrix:
+            raise UserError("--moved-from: found models with an adaptive softmax alone; expected an output embedding")
+        shape = tuple(moved_from.output_embedding.saved.shape)
+        for model in with_matrix.values():
+            if (found := tuple(model.output_embedding.saved.shape)) != shape:
+                raise UserError(f"--moved-from: found {shape} as shape of {moved_from}; expected {found}, as {model}")
     members, torch_device = vocabulary.groups(groups, occurrences_in), find_device(device)
     for part in dict.fromkeys([text, calibrate or text]):
         part.check(vocabulary)
@@ -73,7 +80,7 @@ def perplexity(
             try:
                 offsets = fitted_on.fit_offsets()
             except ValueError as error:
-                raise UserError(f"--calibrate {calibrate.name}: {model}: {error}") from error
+                raise UserError(f"--calibrate {calibrate.name}: {model}: {error}; {WITH_TARGETS}") from error
         chunks = text.score(models, name, vocabulary, torch_device)
         statistics = NextTokenStatistics.of(chunks, members, offsets=offsets)
         embedding = model.output_embedding if name in with_matrix else None

@@ -1,5 +1,6 @@
 """How strongly an optimizer pushes the rows of the output embedding away from features, relative to pulling them."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -45,10 +46,11 @@ class PushPull:
         along = torch.stack([*parts, *(part * scale for part in parts)]) @ direction  # 4 x V
         self.sums += along.double().cpu()
 
-    def ratio(self, tokens: Tensor | Sequence[int]) -> float:
-        """The ratio over the rows of these tokens; NaN if none of them was a target."""
+    def ratio(self, tokens: Tensor | Sequence[int]) -> float | None:
+        """The ratio over the rows of these tokens; None if none of them was a target."""
         push, pull, push_step, pull_step = self.sums[:, tokens].sum(1)
-        return ((push_step / push) / (pull_step / pull)).item()
+        ratio = ((push_step / push) / (pull_step / pull)).item()
+        return ratio if math.isfinite(ratio) else None
 
 
 @torch.no_grad()

@@ -122,14 +122,19 @@ class EmbeddingAdam(torch.optim.Optimizer):
         """As of `torch.optim.Optimizer`, but `beta2`, `rates` and `coupled` stay, and states stay in float32.
 
         torch casts the state to the dtype of the parameter. In float16 most second moments would become 0, and the next
-        step would be as long as 1 / eps lets it be.
+        step would be as long as 1 / eps lets it be. ValueError for a state of a group with `rates` for one without, or
+        the other way round.
         """
         of_caller = [{key: group[key] for key in OF_CALLER} for group in self.param_groups]
         super().load_state_dict(state_dict)
         for group, own, saved in zip(self.param_groups, of_caller, state_dict["param_groups"], strict=True):
             group.update(own)
             for parameter, number in zip(group["params"], saved["params"], strict=True):
-                for name, value in state_dict["state"].get(number, {}).items():
+                state = state_dict["state"].get(number, {})
+                if state and ("share_of_zeros" in state) != (group["rates"] is not None):
+                    kinds = ("updates", "appearances") if group["rates"] is not None else ("appearances", "updates")
+                    raise ValueError("found a state whose memory counts {}, expected {}".format(*kinds))
+                for name, value in state.items():
                     if isinstance(value, Tensor):
                         self.state[parameter][name] = value.to(parameter.device, copy=True)
 
@@ -155,8 +160,8 @@ class EmbeddingAdam(torch.optim.Optimizer):
                     state["step"] = 0
                     state["exp_avg"] = torch.zeros_like(weight)
                     state["exp_avg_sq"] = torch.zeros_like(weight[0] if group["coupled"] else weight)
-                for name in ("exp_avg", "exp_avg_sq"):  # fairseq's memory-efficient fp16 restores it on the CPU
-                    state[name] = state[name].to(weight)
+                for name, value in state.items():  # fairseq's memory-efficient fp16 restores it on the CPU
+                    state[name] = value.to(weight.device) if isinstance(value, Tensor) else value
                 state["step"] += 1
                 first, second = state["exp_avg"], state["exp_avg_sq"]
 

@@ -57,6 +57,13 @@ class AdamOfEmbedding(AdamOptimizer):
         """The entries of the group of the output embedding."""
         raise NotImplementedError
 
+    def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
+        """As of fairseq's; one line and status 2 for a state that is not of such an optimizer."""
+        try:
+            super().load_state_dict(state_dict, optimizer_overrides)
+        except ValueError as error:
+            fail(f"--optimizer {self.name}: {error}; resume with the options of that training, or --reset-optimizer")
+
     def attach(self, trainer: Any) -> None:
         """Gives the output embedding its group; one line and status 2 if there is no such matrix."""
         model, criterion = trainer.get_model(), trainer.get_criterion()

@@ -23,6 +23,11 @@ from .prepared_folder import MANIFEST, SPLITS, binarize, dictionary_size, prepar
 def prepare(output: Path, of: Path, files: Sequence[Path]) -> None:
     """Makes what is missing of a prepared folder, with the tokenizer and the dictionary of the prepared folder `of`."""
     manifest = read_json_object(of / MANIFEST, "the manifest of a prepared corpus")
+    missing = {"tokenizer", "bpe"} - manifest.keys()
+    if missing:
+        raise UserError(
+            f"--of: found no {min(missing)} in {of / MANIFEST}; expected a corpus of this version; prepare it again"
+        )
     bpe = manifest["bpe"]
     if bpe["kind"] not in ("words", "sentencepiece"):
         raise UserError(f"--of: found a corpus in tokens of {bpe['kind']}; expected words or sentencepiece")

@@ -106,6 +106,9 @@ def _plan(options: argparse.Namespace) -> list[Planned]:
         raise UserError(f"--{min(given)}: found it with {', '.join(keys)}, which cannot take it")
     if options.new_text and keys != ["fine-tuning"]:
         raise UserError(f"--new-text: found it with {', '.join(keys)}; expected fine-tuning alone")
+    for file in options.new_text or ():
+        if not file.is_file():
+            raise UserError(f"--new-text: found no file {file}; expected the training, validation and test text")
     seeds, plan = list(dict.fromkeys(options.seeds or [None])), []
     shared = Workspace(
         scale=options.scale,

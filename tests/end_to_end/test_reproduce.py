@@ -7,6 +7,8 @@ from functools import wraps
 
 import pytest
 
+from agg_fairseq.errors import UserError
+from scripts.data import same_tokens
 from scripts.experiments import entries
 from scripts.experiments.entries import OURS
 from tests.conftest import ROOT, run_command
@@ -171,6 +173,7 @@ def test_a_dry_run_prints_the_trainings_and_starts_none(prepared_data, tmp_path)
 NEW = ("train.en", "valid.en", "test.en")
 MISTAKES = [
     (("demo", "--new-text", *NEW), "--new-text: found it with demo; expected fine-tuning alone"),
+    (("fine-tuning", "--new-text", *NEW), "--new-text: found no file train.en; expected the training"),
     (("agg-12",), "found the entry 'agg-12'; expected one that --list prints"),
     ((), "found no ENTRY"),
     (("agg-3", "size=small"), "expected --scale, --data, --output or --seeds for that"),
@@ -182,6 +185,13 @@ MISTAKES = [
     (("demo", "--output", "a:b"), "expected a path without ':'"),
     (("objectives",), "found no --data"),
 ]
+
+
+def test_a_corpus_without_a_tokenizer_is_refused_before_anything_is_written(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"bpe": {"kind": "words"}}')
+    with pytest.raises(UserError, match="--of: found no tokenizer in .*; expected a corpus of this version"):
+        same_tokens.prepare(tmp_path / "new", tmp_path, ())
+    assert not (tmp_path / "new").exists()
 
 
 def test_mistakes_are_told_in_one_line(mt_data, tmp_path):

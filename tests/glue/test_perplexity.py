@@ -120,6 +120,12 @@ def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             perplexity(models, scored, calibrate=fitted_on)
+    with pytest.raises(UserError, match=r"--moved-from: found \(.*\) as shape of .*mt.pt; expected \(.*\), as "):
+        perplexity(runs, text, moved_from=translation["mt"])
+    adaptive = Checkpoint(runs["mle"].path)
+    adaptive.state["cfg"]["model"]["adaptive_softmax_cutoff"] = "20,40"
+    with pytest.raises(UserError, match="--moved-from: found models with an adaptive softmax alone"):
+        perplexity({"mle": adaptive}, text, moved_from=runs["mle"])
 
 
 def test_the_command(lm_runs, lm_data, tmp_path, capsys):
@@ -193,6 +199,9 @@ def test_by_the_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp
     assert "found another dictionary" in refused(
         capsys, "eval-lm", lm_runs / "mle", "--data", lm_data, "--occurrences-in", prepared_data / "data-bin"
     )
+    assert "--groups: found it with --occurrences-in" in refused(
+        capsys, "eval-lm", lm_runs / "mle", *options, "--groups", "types"
+    )
     run(capsys, "calibrate", lm_runs / "agg", *options, "--split", "test", "-o", tmp_path / "after.pt")
     run(
         capsys,
@@ -251,7 +260,9 @@ def test_what_cannot_be_calibrated(lm_data, mt_data, tmp_path):
     with pytest.raises(UserError, match="found a model transformer_lm_f2; expected a transformer_lm or transformer"):
         calibrate(f2, lm_data, tmp_path / "out.pt")
     pairs = random_checkpoint(tmp_path / "mt.pt", mt_data, KINDS["translation"])
-    with pytest.raises(UserError, match="--split valid: found no rare targets"):  # its rare words are of the source
+    with pytest.raises(
+        UserError, match="--split valid: found no rare targets.*; give a text that has"
+    ):  # its rare words are of the source
         calibrate(pairs, mt_data, tmp_path / "out.pt")
     with pytest.raises(UserError, match="found an input, which would be written over"):
         calibrate(f2, lm_data, f2.path)

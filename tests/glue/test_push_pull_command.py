@@ -5,7 +5,9 @@ import torch
 
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
+from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import push_pull
+from agg_fairseq.optim import appearance_rates
 from tests.commands import read_result, refused, run
 
 
@@ -25,18 +27,82 @@ def test_ratios_are_those_of_the_second_moments_in_the_checkpoint(lm_runs, lm_da
     assert list(flat.values()) == pytest.approx([1.0] * 3, rel=1e-3)
 
 
-def test_a_memory_of_appearances_favors_pushes_less(lm_runs, lm_data):
-    """The same second moments, of which the row of a token that appears forgets less."""
-    ratios = {}
-    for memory in ("updates", "appearances"):
+def test_a_memory_of_appearances(lm_runs, lm_data):
+    """The same second moments, of which rows forget less: in the formula too; v is corrected row by row."""
+    vocabulary, found = BinarizedVocabulary.load(lm_data), {}
+    rates = appearance_rates(vocabulary.counts, updates=15)
+    zeros = torch.full((len(rates), 1), 0.5).double()
+    zeros[rates > rates.mean()] = 1 - 1e-4
+    frequent = vocabulary.groups("types").members("frequent")
+    for kind, own, share in (
+        ("updates", {}, {}),
+        ("appearances", {"rates": rates}, {}),
+        ("corrected", {"rates": rates}, {"share_of_zeros": zeros}),
+    ):
         checkpoint = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt")
-        checkpoint.state["cfg"]["optimizer"]["embedding_memory"] = memory
-        ratios[memory] = push_pull({"mle": checkpoint}, lm_data, batches=3)["mle"]["push_to_pull_measured"]["rare"]
-    assert ratios["appearances"] < ratios["updates"]
+        saved = checkpoint.state["last_optimizer_state"]
+        saved["param_groups"][-1] |= own
+        for state in saved["state"].values():
+            state.update(share if state["exp_avg_sq"].shape[0] == len(rates) else {})
+        row = push_pull({"mle": checkpoint}, lm_data, batches=3)["mle"]
+        x = row["updates_per_occurrence"]["frequent"] * 0.001 / 2
+        x *= rates[frequent][vocabulary.counts[frequent] > 0].mean().item() if own else 1
+        assert 1 - 1 / row["push_to_pull"]["frequent"] == pytest.approx(x)
+        found[kind] = row["push_to_pull_measured"]
+    assert found["appearances"]["rare"] < found["updates"]["rare"]
+    assert found["corrected"]["rare"] == pytest.approx(found["appearances"]["rare"], rel=1e-2)  # one factor for all
+    assert found["corrected"]["frequent"] != pytest.approx(found["appearances"]["frequent"], rel=1e-2)
 
 
-def test_a_checkpoint_without_second_moments_is_refused(lm_runs, lm_data, tmp_path, capsys):
-    state = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state
+@pytest.mark.parametrize(
+    ("section", "option", "value", "message"),
+    [
+        ("optimization", "update_freq", [2], "found a training with --update-freq 2; expected 1; give"),
+        ("criterion", "_name", "agg", "--criterion agg; expected mle or cross_entropy"),
+        ("criterion", "label_smoothing", 0.1, "--label-smoothing 0.1; expected plain likelihood"),
+        ("task", "_name", "translation", "--task translation; expected a language model"),
+        ("model", "adaptive_softmax_cutoff", "9", "--adaptive-softmax-cutoff 9; expected one softmax"),
+        ("common", "memory_efficient_fp16", True, "--memory-efficient-fp16; expected float32"),
+        ("distributed_training", "distributed_world_size", 2, "--distributed-world-size 2; expected one worker"),
+        ("optimizer", "_name", "coupled_adam", "--optimizer coupled_adam; expected adam or embedding_adam"),
+    ],
+)
+def test_trainings_that_form_other_updates_are_refused(lm_runs, lm_data, section, option, value, message):
+    checkpoint = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt")
+    checkpoint.state["cfg"][section][option] = value
+    with pytest.raises(UserError, match=message):
+        push_pull({"mle": checkpoint}, lm_data, batches=1)
+
+
+def test_batches_and_dropout_are_as_in_training(lm_runs, lm_data):
+    """Of two sentences each; and a model has the same numbers alone and as the second."""
+
+    def checkpoint():
+        checkpoint = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt")
+        checkpoint.state["cfg"]["dataset"] |= {"batch_size": 2, "required_batch_size_multiple": 1}
+        checkpoint.state["cfg"]["model"] |= {"dropout": 0.5}
+        return checkpoint
+
+    [alone] = push_pull({"one": checkpoint()}, lm_data, batches=2).rows.values()
+    second = push_pull({"one": checkpoint(), "two": checkpoint()}, lm_data, batches=2)["two"]
+    assert second == alone
+    counts = BinarizedVocabulary.load(lm_data).counts.double()
+    rare = BinarizedVocabulary.load(lm_data).groups("types").members("rare")
+    share = counts[rare][counts[rare] > 0].mean() / counts.sum()
+    assert alone["updates_per_occurrence"]["rare"] > 1 / share / 33  # 16 tokens of each, or less; not 4 x 16
+
+
+def test_what_cannot_be_measured_is_told_in_one_line(lm_runs, lm_data, tmp_path, capsys):
+    path = lm_runs / "mle" / "checkpoint_last.pt"
+    for number in (0, 10**20):
+        assert "--batches: expected 1 to " in refused(capsys, "push-pull", path, "--data", lm_data, "--batches", number)
+    state = Checkpoint(path).state
     torch.save({**state, "last_optimizer_state": None}, tmp_path / "bare.pt")
-    error = refused(capsys, "push-pull", tmp_path / "bare.pt", "--data", lm_data)
-    assert "found no second moments; expected --optimizer adam" in error
+    error = refused(capsys, "push-pull", tmp_path / "bare.pt", "--data", lm_data, "--batches", 1)
+    assert "found no state of the optimizer; expected a checkpoint that" in error
+    moments = state["last_optimizer_state"]["state"]
+    for number in moments:
+        moments[number] = {"exp_avg_sq": torch.zeros(16)}
+    torch.save(state, tmp_path / "coupled.pt")
+    error = refused(capsys, "push-pull", tmp_path / "coupled.pt", "--data", lm_data, "--batches", 1)
+    assert "found second moments of shape (16,) of the output embedding; expected (" in error

@@ -75,14 +75,24 @@ def test_weights_are_updated_in_float32_and_the_state_stays_as_it_is(dtype, kind
     assert resumed.param_groups[0]["lr"] == OPTIONS["lr"]
 
 
-def test_the_state_follows_its_parameter_to_another_device():
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_follows_its_parameter_to_another_device(kind):
     """As fairseq restores the state with --memory-efficient-fp16: on the CPU, whatever the device of the model."""
-    parameter = torch.nn.Parameter(torch.zeros(3, 2, device="meta"))
-    optimizer = EmbeddingAdam([{"params": [parameter], "coupled": True}])
-    optimizer.state[parameter] = {"step": 1, "exp_avg": torch.zeros(3, 2), "exp_avg_sq": torch.zeros(2)}
+    _, restored = trained(torch.zeros(7, 2), [torch.ones(7, 2)], KINDS[kind])
+    parameter = torch.nn.Parameter(torch.zeros(7, 2, device="meta"))
+    optimizer = EmbeddingAdam([{"params": [parameter], **KINDS[kind]}])
+    [optimizer.state[parameter]] = restored.state.values()
     parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     assert {value.device.type for value in optimizer.state[parameter].values() if torch.is_tensor(value)} == {"meta"}
+
+
+@pytest.mark.parametrize(("saved", "resumed"), [("own", "rates"), ("rates", "own")])
+def test_a_resume_that_counts_the_memory_otherwise_is_refused(saved, resumed):
+    _, optimizer = trained(torch.randn(7, 3), [torch.randn(7, 3)], KINDS[saved])
+    other = EmbeddingAdam([{"params": [torch.nn.Parameter(torch.zeros(7, 3))], **KINDS[resumed]}])
+    with pytest.raises(ValueError, match="found a state whose memory counts .*, expected "):
+        other.load_state_dict(optimizer.state_dict())
 
 
 @pytest.mark.parametrize(
