@@ -36,11 +36,11 @@ def push_pull(
     memory counts appearances, a row's 1 − β₂ is multiplied by its rate.
 
     Args:
-        models: language models of fairseq, opened with their training state, trained by
-            plain likelihood, with `adam` or `embedding_adam`, in float32, without --update-freq and on one worker.
-            UserError names the first option that says otherwise.
-        batches: number of batches, 1 to those of an epoch; a forward and backward pass each, and two products more in
-            the output layer.
+        models: language models of fairseq, opened with their training state, trained by plain likelihood with `adam` or
+            `embedding_adam`, in float32, without --update-freq and on one worker. UserError names the first option that
+            says otherwise.
+        batches: number of batches, at least 1, and at most those of an epoch; a forward and backward pass each, and two
+            products more in the output layer.
 
     Returns:
         Result: a row per model; for each group `updates_per_occurrence` (N), `push_to_pull` by the formula (None where
@@ -142,9 +142,9 @@ def _measured(
         max_positions=model.max_positions(), ignore_invalid_inputs=True,
         required_batch_size_multiple=dataset["required_batch_size_multiple"], seed=1,
     )  # fmt: skip
-    if not 1 <= batches <= len(iterator):
-        raise UserError(f"--batches: expected 1 to {len(iterator)}, the batches of an epoch, got {batches}")
-    samples = list(itertools.islice(iterator.next_epoch_itr(), batches))
+    if batches < 1:
+        raise UserError(f"--batches: expected at least 1, got {batches}")
+    samples = list(itertools.islice(iterator.next_epoch_itr(), min(batches, len(iterator))))
     layer = layers.output_layer(model, samples[0]["net_input"], {len(counts)}, "push-pull")
     parameters = [parameter for parameter in model.train().parameters() if parameter.requires_grad]
     state, group = _state_of_adam(checkpoint, parameters, layer.weight)

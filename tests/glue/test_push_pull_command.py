@@ -94,8 +94,10 @@ def test_batches_and_dropout_are_as_in_training(lm_runs, lm_data):
 
 def test_what_cannot_be_measured_is_told_in_one_line(lm_runs, lm_data, tmp_path, capsys):
     path = lm_runs / "mle" / "checkpoint_last.pt"
-    for number in (0, 10**20):
-        assert "--batches: expected 1 to " in refused(capsys, "push-pull", path, "--data", lm_data, "--batches", number)
+    for number in (0, -1):
+        assert "--batches: expected at least 1" in refused(
+            capsys, "push-pull", path, "--data", lm_data, "--batches", number
+        )
     state = Checkpoint(path).state
     torch.save({**state, "last_optimizer_state": None}, tmp_path / "bare.pt")
     error = refused(capsys, "push-pull", tmp_path / "bare.pt", "--data", lm_data, "--batches", 1)
