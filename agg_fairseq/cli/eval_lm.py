@@ -44,8 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--text", metavar="FILE", help="text in UTF-8 to score, instead of DATA, for models of transformers")
     add_options(parser, "--train-text", help="with --text, the text to count tokens in (default: that of --text)")
     add("--calibrate", metavar="SPLIT", help="split, or with --text a file, to fit one offset per group on")
-    add_options(parser, "--groups", default=None)
-    add_options(parser, "--tokens-per-sample")
+    add_options(parser, "--groups", "--tokens-per-sample")
     add_options(parser, "--occurrences-in", metavar="DATA|FILE")
     add("--moved-from", metavar="MODEL", help="also measure how far the embeddings are from those of this model")
     break_help = "how DATA is cut into blocks; with none, across lines"
@@ -61,21 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    if None not in (arguments.groups, arguments.occurrences_in):
+    if arguments.occurrences_in is not None and arguments.groups != "types":
         raise UserError("--groups: found it with --occurrences-in, which forms groups of its own; leave one out")
     text = _text(arguments)
     field = "split" if isinstance(text, BinarizedText) else "text"
     fitted_on = None if arguments.calibrate is None else replace(text, **{field: arguments.calibrate})
     models = open_models(arguments.inputs, arguments.name)
     origin = None if arguments.moved_from is None else next(iter(open_models([arguments.moved_from]).values()))
-    result = perplexity(
-        models,
-        text,
-        calibrate=fitted_on,
-        moved_from=origin,
-        groups=arguments.groups or "types",
-        **select(arguments, "occurrences_in", "device"),
-    )
+    options = select(arguments, "groups", "occurrences_in", "device")
+    result = perplexity(models, text, calibrate=fitted_on, moved_from=origin, **options)
     columns = {**COMPARED, **CALIBRATED, **MOVED}
     if arguments.occurrences_in is not None:
         columns = with_groups(columns | {"perplexity": ("total", "rare")}, OCCURRENCE_GROUPS)

@@ -1,5 +1,6 @@
 """Results stored in a folder: an evaluation runs again only if its function, its options or a file has changed."""
 
+import contextlib
 import dataclasses
 import hashlib
 import inspect
@@ -10,7 +11,8 @@ from typing import Any, get_args, get_type_hints
 
 from .. import __version__
 from ..checkpoints.opening import EmbeddingSource
-from ..files import atomic_write, fingerprint, write_json
+from ..errors import UserError
+from ..files import atomic_write, fingerprint, read_json_object, write_json
 from ..result import Result
 
 DATA_ENDINGS = (".bin", ".idx", ".txt")  # of the files in a folder of fairseq-preprocess
@@ -36,12 +38,10 @@ class Cache:
         # One entry for each question; a changed file or version has another answer, which replaces the old one.
         question = hashlib.sha256(json.dumps(key["question"]).encode()).hexdigest()[:16]
         path = self.folder / f"{function.__name__}-{question}.json"
-        try:
-            entry = json.loads(path.read_text(encoding="utf-8"))
-            if entry["key"] == key:
-                return Result.from_json(entry["result"])
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            pass  # missing or damaged: it is evaluated again
+        with contextlib.suppress(UserError, ValueError):  # missing or damaged: it is evaluated again
+            entry = read_json_object(path, "a result")
+            if entry.get("key") == key:
+                return Result.from_json(entry.get("result"))
         text = json.dumps({"key": key, "result": function(*arguments, **options).json()}, ensure_ascii=False)
         atomic_write(path, lambda temporary: temporary.write_text(text, "utf-8", "backslashreplace"))
         return Result.from_json(json.loads(text)["result"])  # as it will be read the next time
@@ -50,15 +50,13 @@ class Cache:
         """The file `name` that the function writes, whose last positional argument is its path: stored or new."""
         path, key_path = self.folder / name, self.folder / f"{name}.key.json"
         key = _key(function, inspect.signature(function).bind(*arguments, None, **options))
-        try:
-            stored = json.loads(key_path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            stored = None
-        # The size, since a file that was cut off is the damage that happens.
-        if not path.is_file() or stored != {"key": key, "size": path.stat().st_size}:
-            key_path.unlink(missing_ok=True)  # first: the old key is not that of the new file
-            function(*arguments, path, **options)
-            write_json(key_path, {"key": key, "size": path.stat().st_size})
+        with contextlib.suppress(UserError, OSError):  # missing or damaged: it is written again
+            # The size, since a file that was cut off is the damage that happens.
+            if read_json_object(key_path, "a key") == {"key": key, "size": path.stat().st_size}:
+                return path
+        key_path.unlink(missing_ok=True)  # first: the old key is not that of the new file
+        function(*arguments, path, **options)
+        write_json(key_path, {"key": key, "size": path.stat().st_size})
         return path
 
 

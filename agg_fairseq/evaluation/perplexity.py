@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from ..checkpoints import Checkpoint, EmbeddingSource
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
 from ..measures import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
-from ..metrics import FrequencyGroups, NextTokenStatistics
+from ..metrics import NextTokenStatistics
 from ..names import HUMAN
 from ..result import Result
 from .inputs import WITH_TARGETS, check_row_names, find_device, matrix_setting
@@ -58,15 +56,12 @@ def perplexity(
         if not isinstance(model, Checkpoint) or model.model_options.get("adaptive_softmax_cutoff") is None
     }
     for model in with_matrix.values():  # all of them before the first model is scored
-        if not model.output_embedding.saved.any():
+        saved = model.output_embedding.saved
+        if not saved.any():
             raise UserError(f"{model}: found only zeros in {model.output_embedding.name}; expected a trained model")
-    if moved_from is not None:
-        if not with_matrix:
-            raise UserError("--moved-from: found models with an adaptive softmax alone; expected an output embedding")
-        shape = tuple(moved_from.output_embedding.saved.shape)
-        for model in with_matrix.values():
-            if (found := tuple(model.output_embedding.saved.shape)) != shape:
-                raise UserError(f"--moved-from: found {shape} as shape of {moved_from}; expected {found}, as {model}")
+        if moved_from is not None and moved_from.output_embedding.saved.shape != saved.shape:
+            found, expected = (tuple(matrix.shape) for matrix in (moved_from.output_embedding.saved, saved))
+            raise UserError(f"--moved-from: found {found} as shape of {moved_from}; expected {expected}, as {model}")
     members, torch_device = vocabulary.groups(groups, occurrences_in), find_device(device)
     for part in dict.fromkeys([text, calibrate or text]):
         part.check(vocabulary)
@@ -96,9 +91,15 @@ def perplexity(
             "expected_over_observed": statistics.expected_over_observed(),
         }
         if embedding is not None:
-            row |= geometry_by_group(embedding.weight, {group: members.members(group) for group in members.names})
-            if moved_from is not None:
-                row["moved"] = _distances(embedding.weight, moved_from.output_embedding.weight, members)
+            rows_of = {group: members.members(group) for group in members.names}
+            row |= geometry_by_group(embedding.weight, rows_of)
+            if moved_from is not None:  # ‖W − W₀‖ / ‖W₀‖ over the rows of each group
+                before = moved_from.output_embedding.weight
+                moved, norms = (embedding.weight - before).norm(dim=1), before.norm(dim=1)  # V
+                row["moved"] = {
+                    group: (moved[tokens].norm() / norms[tokens].norm()).item() if len(tokens) else None
+                    for group, tokens in rows_of.items()
+                }
         if offsets is not None:
             row["offsets"] = dict(zip(members.names, offsets.tolist(), strict=True))
             row["calibrated_perplexity"] = statistics.calibrated_perplexity()
@@ -122,10 +123,3 @@ def perplexity(
     if moved_from is not None:
         columns = {**columns, **MOVED}
     return Result(rows, with_groups(columns, members.names), settings, {"groups": members.sizes(), "targets": targets})
-
-
-def _distances(weight: Tensor, before: Tensor, groups: FrequencyGroups) -> dict[str, float | None]:
-    """‖W − W₀‖ / ‖W₀‖ over the rows of each group; None for a group without rows."""
-    moved, norms = ((weight - before).norm(dim=1), before.norm(dim=1))
-    members = {group: groups.members(group) for group in groups.names}
-    return {group: (moved[m].norm() / norms[m].norm()).item() if len(m) else None for group, m in members.items()}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +49,17 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     """
     check_row_names(texts, HUMAN)
     continuations, references = _read_sides(texts)
-    groups, shares, sizes = None, None, None
+    groups = sizes = None
     if data is not None:
         dictionary = load_dictionary(data)
         unseen = torch.zeros(1, dtype=torch.int64)  # one more entry, for all tokens that the dictionary lacks
         groups = metrics.frequency_mass_groups(torch.cat([count_tokens(data, dictionary), unseen]))
-        shares = partial(_shares, dictionary=dictionary, groups=groups)
         sizes = {**groups.sizes(), MASS_GROUPS[-1]: groups.sizes()[MASS_GROUPS[-1]] - 1}  # without that entry
     rows = {}
     everything = {**continuations, HUMAN: references}
     for name, of_row in tqdm(everything.items(), desc="measuring", unit="file", disable=None, leave=False):
-        rows[name] = _measure(of_row, None if name == HUMAN else references, shares)
+        rows[name] = _measure(of_row, None if name == HUMAN else references)
+        rows[name]["token_share"] = None if groups is None else _shares(of_row, dictionary, groups)
         rows[name]["path"] = None if name == HUMAN else str(texts[name])
     settings = {
         "texts": len(references),
@@ -91,9 +90,7 @@ def _read_sides(paths: Mapping[str, str | Path]) -> tuple[dict[str, Texts], Text
     return continuations, references
 
 
-def _measure(
-    texts: Texts, references: Texts | None, shares: Callable[[Texts], dict[str, float] | None] | None
-) -> dict[str, Any]:
+def _measure(texts: Texts, references: Texts | None) -> dict[str, Any]:
     """The measures of one row; without references, those of the human texts."""
     tokens = [any(texts), any(references or [])]
     jaccard = metrics.ms_jaccard(texts, references, MAX_ORDER) if references and any(tokens) else None
@@ -106,7 +103,6 @@ def _measure(
         "distinct": dict(zip(ORDERS, metrics.distinct(texts, MAX_ORDER), strict=True)),
         "repetition": metrics.repetition(texts),
         "unique_tokens": metrics.unique_tokens(texts),
-        "token_share": None if shares is None else shares(texts),
     }
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import torch
 
 from .. import metrics
-from ..checkpoints.opening import EmbeddingSource
-from ..checkpoints.transformers_model import PretrainedModel
+from ..checkpoints import Checkpoint, EmbeddingSource
 from ..data.subwords import WORDS, TokenizerOptions, escaped
 from ..errors import UserError
 from ..result import Result
@@ -61,11 +60,9 @@ def under_trained(
 
     Reference: Land and Bartolo (2024).
     """
-    is_one_file = [
-        isinstance(model, PretrainedModel) and not model.tokenizer_file.exists() for model in models.values()
-    ]
     vocabulary = members = None
-    if data is not None or train_text is not None or not all(is_one_file):
+    has_tokens = any(isinstance(model, Checkpoint) or model.tokenizer_file.exists() for model in models.values())
+    if data is not None or train_text is not None or has_tokens:
         vocabulary = load_embedding_vocabulary(models, data, train_text)
         readable = vocabulary.word_tokenizer(tokenizer).readable
         byte_level = vocabulary.byte_level or tokenizer.kind == "gpt2"
@@ -97,19 +94,14 @@ def under_trained(
         for row in values.argsort(stable=True).tolist():
             token = f"<row {row}>" if vocabulary is None else vocabulary.tokens[row]
             group = -1 if members is None else int(members.of_token[row])
-            tokens.append(
-                {
-                    "id": row,
-                    "token": token,
-                    "readable": token if vocabulary is None else escaped(readable(token), byte_level=byte_level),
-                    NORM: norm[row].item(),
-                    DISTANCE: None if distance is None else distance[row].item(),
-                    "count": None if members is None else int(vocabulary.counts[row]),
-                    "group": None if group < 0 else members.names[group],
-                    "unused": bool(is_known[row]),
-                    "below": bool(is_below[row]),
-                }
-            )
+            tokens.append({
+                "id": row, "token": token,
+                "readable": token if vocabulary is None else escaped(readable(token), byte_level=byte_level),
+                NORM: norm[row].item(), DISTANCE: None if distance is None else distance[row].item(),
+                "count": None if members is None else int(vocabulary.counts[row]),
+                "group": None if group < 0 else members.names[group],
+                "unused": bool(is_known[row]), "below": bool(is_below[row]),
+            })  # fmt: skip
         below, others = int((is_below & ~is_known).sum()), size - len(known)
         rows[name] = {
             "path": str(model), "matrix": embedding.description, "indicator": chosen, "known_unused": len(known),

@@ -127,7 +127,11 @@ class GatedLoss(TrainerCallback):
         vocabulary = self.head.weight.size(0)
         never_rare = {*options.pop("never_rare", _special_tokens(model, vocabulary))}
         if tokenizer is not None:
-            never_rare |= _no_targets(tokenizer, vocabulary)
+            backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+            if not hasattr(backend, "to_str"):
+                raise UserError(f"GatedLoss: expected a fast tokenizer of transformers, got {type(tokenizer).__name__}")
+            known = TokenizerVocabulary.parse(backend.to_str(), Path("tokenizer"), vocabulary)
+            never_rare |= {*known.special_ids, *known.unused}
         self.method, self.objective = method, _objective(method, vocabulary, never_rare, options)
         if isinstance(self.head, FactorizedSoftmax) and (method != "mle" or any(self.objective.weights.values())):
             raise ValueError(
@@ -430,15 +434,6 @@ def _special_tokens(model: PreTrainedModel, vocabulary: int) -> list[int]:
         value = getattr(config, name, None)
         tokens.update(value if isinstance(value, (list, tuple)) else [value])
     return sorted(token for token in tokens - {None} if 0 <= token < vocabulary)
-
-
-def _no_targets(tokenizer: Any, rows: int) -> set[int]:
-    """The special and reserved tokens of a tokenizer, and the rows of the embedding that have no token."""
-    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    if not hasattr(backend, "to_str"):
-        raise UserError(f"GatedLoss: expected a fast tokenizer of transformers, got {type(tokenizer).__name__}")
-    vocabulary = TokenizerVocabulary.parse(backend.to_str(), Path("tokenizer"), rows)
-    return {*vocabulary.special_ids, *vocabulary.unused}
 
 
 @torch.compiler.disable  # which would warn of the numbers that it reads

@@ -12,15 +12,13 @@ can be made lower by expecting rare tokens more often, and the perplexity within
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .groups import FrequencyGroups
-
-T = TypeVar("T")
 
 
 class NextTokenStatistics:
@@ -109,15 +107,15 @@ class NextTokenStatistics:
 
     def unique_predictions(self) -> dict[str, int]:
         """Uniq: the number of distinct arg-max predictions, by the group of the prediction, and all as `total`."""
-        return self._by_group(lambda tokens: int(self._predicted[tokens].sum()))
+        return self._sums(self._predicted)
 
     def unique_targets(self) -> dict[str, int]:
         """Uniq of the human text: the number of distinct targets."""
-        return self._by_group(lambda tokens: int((self._targets[tokens] > 0).sum()))
+        return self._sums(self._targets > 0)
 
     def targets(self) -> dict[str, int]:
         """The number of targets of each group, and of all as `total`."""
-        return self._by_group(lambda tokens: int(self._targets[tokens].sum()))
+        return self._sums(self._targets)
 
     def expected_over_observed(self) -> dict[str, float | None]:
         """Σ_i P_i(g), divided by the number of targets of the group; None without targets.
@@ -152,23 +150,22 @@ class NextTokenStatistics:
             raise ValueError("found no offsets; expected those of `fit_group_offsets` when the statistics are made")
         return sums
 
-    def _perplexity(self, sums: Tensor) -> dict[str, float | None]:
-        def of_tokens(tokens: Tensor | slice) -> float | None:
-            targets = self._targets[tokens].sum()
-            if targets == 0:
-                return None
-            mean = (sums[tokens].sum() / targets).item()
-            return math.exp(mean) if mean < 700 else math.inf  # exp overflows above 709
-
-        return self._by_group(of_tokens)
+    def _perplexity(self, nll: Tensor) -> dict[str, float | None]:
+        means = self._per_target(self._sums(nll)).items()  # exp overflows above 709
+        return {name: None if mean is None else math.exp(mean) if mean < 700 else math.inf for name, mean in means}
 
     def _over_observed(self, expected: Tensor) -> dict[str, float | None]:
         of_group = dict(zip(self.groups.names, expected.tolist(), strict=False)) | {"total": expected.sum().item()}
+        return self._per_target(of_group)
+
+    def _per_target(self, of_group: dict[str, float]) -> dict[str, float | None]:
         return {name: of_group[name] / number if number else None for name, number in self.targets().items()}
 
-    def _by_group(self, measure: Callable[[Tensor | slice], T]) -> dict[str, T]:
+    def _sums(self, of_token: Tensor) -> dict[str, Any]:
+        """The sum of numbers (V,) over the tokens of each group, and over all as `total`."""
         members = zip(self.groups.names, self._members, strict=False)  # without those in no group
-        return {name: measure(tokens.cpu()) for name, tokens in members} | {"total": measure(slice(None))}
+        sums = {name: of_token[tokens.cpu()].sum().item() for name, tokens in members}
+        return sums | {"total": of_token.sum().item()}
 
 
 def fit_group_offsets(log_probs: Tensor, groups: Tensor, names: tuple[str, ...], *, steps: int = 100) -> Tensor:

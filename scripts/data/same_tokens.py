@@ -16,7 +16,7 @@ from agg_fairseq.files import read_json_object
 
 from ..command import Parser, run
 from . import python_documentation, sentencepiece_bpe
-from .files import digest, read_lines, write_lines
+from .files import Text, digest, write_lines
 from .prepared_folder import MANIFEST, SPLITS, binarize, dictionary_size, prepare_folder
 
 
@@ -34,7 +34,9 @@ def prepare(output: Path, of: Path, files: Sequence[Path]) -> None:
     model = of.absolute() / bpe.get("sentencepiece_model", "")
 
     def encoded(folder: Path) -> None:
-        texts: dict[str, Iterable[str]] = dict(zip(SPLITS, map(read_lines, files), strict=True)) if files else {}
+        texts: dict[str, Iterable[str]] = {
+            split: Text(file).lines() for split, file in zip(SPLITS, files, strict=False)
+        }
         for split, lines in (texts or python_documentation.split(python_documentation.documents())).items():
             of_model = sentencepiece_bpe.encode(model.parent, lines) if bpe["kind"] == "sentencepiece" else lines
             write_lines(folder / split, of_model)

@@ -102,10 +102,10 @@ def _plan(options: argparse.Namespace) -> list[Planned]:
         raise UserError(f"--data: found no folder {options.data}; expected one of text, or one that was prepared")
     own = ("updates", "vocabulary", "new_text")
     given = {name: getattr(options, name) for name in own if getattr(options, name) is not None}
-    if given and OURS.keys().isdisjoint(keys):
-        raise UserError(f"--{min(given)}: found it with {', '.join(keys)}, which cannot take it")
     if options.new_text and keys != ["fine-tuning"]:
         raise UserError(f"--new-text: found it with {', '.join(keys)}; expected fine-tuning alone")
+    if given and OURS.keys().isdisjoint(keys):
+        raise UserError(f"--{min(given)}: found it with {', '.join(keys)}, which cannot take it")
     for file in options.new_text or ():
         if not file.is_file():
             raise UserError(f"--new-text: found no file {file}; expected the training, validation and test text")

@@ -172,7 +172,7 @@ def test_a_dry_run_prints_the_trainings_and_starts_none(prepared_data, tmp_path)
 
 NEW = ("train.en", "valid.en", "test.en")
 MISTAKES = [
-    (("demo", "--new-text", *NEW), "--new-text: found it with demo; expected fine-tuning alone"),
+    (("agg-3", "--new-text", *NEW), "--new-text: found it with agg-3; expected fine-tuning alone"),
     (("fine-tuning", "--new-text", *NEW), "--new-text: found no file train.en; expected the training"),
     (("agg-12",), "found the entry 'agg-12'; expected one that --list prints"),
     ((), "found no ENTRY"),
@@ -187,11 +187,16 @@ MISTAKES = [
 ]
 
 
-def test_a_corpus_without_a_tokenizer_is_refused_before_anything_is_written(tmp_path):
+def test_texts_that_cannot_be_prepared_in_the_same_tokens(tmp_path):
+    """Of a corpus without a tokenizer, before anything is written; in another encoding."""
     (tmp_path / "manifest.json").write_text('{"bpe": {"kind": "words"}}')
     with pytest.raises(UserError, match="--of: found no tokenizer in .*; expected a corpus of this version"):
         same_tokens.prepare(tmp_path / "new", tmp_path, ())
     assert not (tmp_path / "new").exists()
+    (tmp_path / "manifest.json").write_text('{"bpe": {"kind": "words"}, "tokenizer": "words"}')
+    (tmp_path / "latin-1").write_bytes(b"caf\xe9\n")
+    with pytest.raises(UserError, match="latin-1: found bytes that are not UTF-8"):
+        same_tokens.prepare(tmp_path / "new", tmp_path, [tmp_path / "latin-1"] * 3)
 
 
 def test_mistakes_are_told_in_one_line(mt_data, tmp_path):

@@ -31,9 +31,8 @@ def test_of_binarized_text(lm_data):
         per_update = 64 * train[tokens].double().mean().item() / train.sum().item()
         assert row["updates_per_occurrence"] == pytest.approx(1 / per_update)
         assert row["least_beta2"] == pytest.approx(max(0, 1 - 0.2 * per_update))
-    assert result["total"]["types"] == len(dictionary) - 2 and result["total"]["target_share"][
-        "train"
-    ] == pytest.approx(1)
+    assert result["total"]["types"] == len(dictionary) - 2
+    assert result["total"]["target_share"]["train"] == pytest.approx(1)
 
 
 def test_of_pairs_and_of_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkeypatch):
@@ -64,10 +63,7 @@ def test_all_parts_of_the_training_split(lm_data, tmp_path):
 
 def test_group_shares_refuses_options(lm_data, tmp_path):
     for options, message in (
-        (
-            {"data": tmp_path / "nowhere"},
-            "found no folder, and no --tokenizer; expected a folder of fairseq-preprocess",
-        ),
+        ({"data": tmp_path / "nowhere"}, "found no folder, and no --tokenizer; expected a folder of fairseq-prepr"),
         ({"data": lm_data, "tokenizer": tmp_path}, "found a folder, and --tokenizer; expected a folder"),
         ({"data": lm_data, "tokens_per_update": 0}, "--tokens-per-update: expected at least 1"),
         ({"data": lm_data, "rare_fraction": 1.0}, "--rare-fraction: expected a value in"),

@@ -33,23 +33,10 @@ cli
 """
 """A module imports only from its own folder and from rows above its own; of several names that fit a module, the
 longest counts."""
-PURE = (
-    *(
-        "",
-        "functional",
-        "modules",
-        "objective",
-        "optim",
-        "f2",
-        "awd_lstm",
-        "metrics",
-        "integrations",
-        "checkpoints",
-        "data",
-    ),
-    *("data.binarized", "data.vocabulary", "data.tokenizer_vocabulary", "evaluation", "f2.conversion"),
-    *("plots", "report", "cli.main"),
-)
+PURE = """
+functional modules objective optim f2 awd_lstm metrics integrations checkpoints data
+data.binarized data.vocabulary data.tokenizer_vocabulary evaluation f2.conversion plots report cli.main
+""".split()
 
 
 def row_of(module):
@@ -94,7 +81,7 @@ from agg_fairseq.functional import gated_cross_entropy
 gated_cross_entropy(torch.ones(2, 3), torch.ones(4, 3, requires_grad=True), torch.tensor([1, 3])).loss.backward()
 assert not [name for name in sys.modules if name.endswith("kernels.fused") or name.split(".")[0] == "triton"]
 for module in {PURE}:
-    importlib.import_module(f"agg_fairseq.{{module}}".rstrip("."))
+    importlib.import_module(f"agg_fairseq.{{module}}")
 try:
     import agg_fairseq.integrations.transformers
 except ImportError as error:

@@ -40,9 +40,8 @@ def test_counts_by_hand():
     likely[0, 4] = 0.55
     statistics.add(likely.log(), torch.tensor([9]))
     assert statistics.tokens == 3 and statistics.targets() == {"frequent": 2, "medium": 0, "rare": 1, "total": 3}
-    assert statistics.perplexity() == pytest.approx(
-        {"frequent": 10, "medium": None, "rare": 20, "total": 2000 ** (1 / 3)}
-    )
+    expected = {"frequent": 10, "medium": None, "rare": 20, "total": 2000 ** (1 / 3)}
+    assert statistics.perplexity() == pytest.approx(expected)
     assert statistics.unique_predictions() == {"frequent": 1, "medium": 1, "rare": 0, "total": 2}
     assert statistics.unique_targets() == {"frequent": 1, "medium": 0, "rare": 1, "total": 2}
     # 0.3, 0.3 and 0.15 for two frequent targets; 0.2, 0.2 and 0.1 for a rare one

@@ -183,11 +183,8 @@ def test_isotropy_of_a_transformers_model(tmp_path, text, capsys):
     assert "matrix:lm_head.weight|rows:12," in printed
     assert "|groups:30%/50%/20%-of-types|counted-in:text.txt|" in printed
     result = read_result(tmp_path / "i.json")
-    assert result.facts["groups"] == {
-        "frequent": 2,
-        "medium": 4,
-        "rare": 2,
-    }  # of 12 rows without <s>, <unk> and two fillers
+    # of 12 rows without <s>, <unk> and two fillers
+    assert result.facts["groups"] == {"frequent": 2, "medium": 4, "rare": 2}
     assert main(["isotropy", str(path / "model.safetensors")]) == 0
     assert "groups:" not in capsys.readouterr().out
 
@@ -244,10 +241,8 @@ def test_other_vocabularies_and_options(tmp_path, text):
     assert isotropy(models).rows.keys() == {"first", "second"}  # which needs no tokens
     assert "found another vocabulary" in refusal(lambda: isotropy(models, train_text=text))[0]
     only = open_models([first])
-    assert (
-        "--bpe: found gpt2"
-        in refusal(lambda: neighbors(only, None, words=["sea"], tokenizer=TokenizerOptions("gpt2")))[0]
-    )
+    gpt2 = TokenizerOptions("gpt2")
+    assert "--bpe: found gpt2" in refusal(lambda: neighbors(only, None, words=["sea"], tokenizer=gpt2))[0]
     assert "give --train-text FILE" in refusal(lambda: isotropy(only, tmp_path))[0]
     assert "found 'nowhere'" in refusal(lambda: neighbors(only, None, words=["nowhere"]))[0]
     assert "no word but a special token" in refusal(lambda: neighbors(only, None, words=["<s>"]))[0]
