@@ -6,6 +6,7 @@ agg-fairseq plot isotropy runs/mle runs/agg --data data-bin -o isotropy.svg
 agg-fairseq plot rare-tokens runs/agg/train.log -o rare.png
 agg-fairseq plot alpha-sweep eval-lm.json -o sweep.pdf
 agg-fairseq plot class-sweep text-metrics.json -o classes.svg
+agg-fairseq plot pushes-and-pulls push-pull.json -o ratios.svg
 
 Every picture is readable in black and white, and has its own --help: agg-fairseq plot projection --help.
 """
@@ -33,10 +34,11 @@ INPUTS = {
     "DATA": "folders written by fairseq-preprocess, with the training split",
     "EVAL.json": "files that agg-fairseq eval-lm --json wrote",
     "METRICS.json": "files that agg-fairseq text-metrics --json wrote",
+    "PUSHES.json": "files that agg-fairseq push-pull --json wrote",
 }
 """The kinds of inputs except MODEL, and their help."""
 NAMES = {"RUN": "that of its folder", "LOG": "that of its folder", "DATA": "its own"}
-"""The default of --name, for inputs that have names; EVAL.json and METRICS.json contain names."""
+"""The default of --name, for inputs that have names; files of JSON contain names."""
 OF_GROUPS = ("--data", "--train-text", "--groups")
 PICTURES: dict[str, tuple[Callable[..., plots.style.Figure], str, tuple[str, ...]]] = {
     "projection": (plots.projection, "MODEL", OF_GROUPS),
@@ -51,6 +53,7 @@ PICTURES: dict[str, tuple[Callable[..., plots.style.Figure], str, tuple[str, ...
     "frequencies": (plots.frequencies, "DATA", ()),
     "token-shares": (plots.token_shares, "METRICS.json", ()),
     "class-sweep": (plots.class_sweep, "METRICS.json", ()),
+    "pushes-and-pulls": (plots.pushes_and_pulls, "PUSHES.json", ()),
 }
 """The function that draws each picture, what it is drawn from, and its options."""
 CHANGES = {
@@ -99,7 +102,7 @@ def draw(arguments: argparse.Namespace) -> plots.style.Figure:
         if kind == "RUN":
             inputs = {name: checkpoints_of_run(folder) for name, folder in inputs.items()}
     else:
-        expected = f"a file of agg-fairseq {'eval-lm' if kind == 'EVAL.json' else 'text-metrics'} --json"
+        expected = f"one of the {INPUTS[kind]}"
         inputs = {}
         for path in arguments.inputs:
             try:

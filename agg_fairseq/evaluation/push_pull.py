@@ -44,34 +44,48 @@ def push_pull(
 
     Returns:
         Result: a row per model; for each group `updates_per_occurrence` (N), `push_to_pull` by the formula (None where
-        x is 1 or more) and `push_to_pull_measured`.
+        x is 1 or more) and `push_to_pull_measured`. `octaves` has the same and x for tokens of 1, 2 to 3, 4 to 7, …
+        occurrences, which `plots.pushes_and_pulls` draws.
 
     Reference: none; a measure of our own (docs/which-cure.md).
     """
     for checkpoint in models.values():
         _check_training(checkpoint)
     vocabulary = load_vocabulary(models, data)
-    frequency_groups = vocabulary.groups(groups)
-    occurring = vocabulary.counts > 0
+    counts, frequency_groups = vocabulary.counts.double(), vocabulary.groups(groups)
     members = {group: frequency_groups.members(group) for group in GROUPS}
-    members = {group: tokens[occurring[tokens]] for group, tokens in members.items()}
+    octaves = counts.log2().floor()  # -inf for tokens that do not occur
     rows: dict[str, Any] = {}
     for name, checkpoint in models.items():
         balance, forgotten, tokens_per_update = _measured(name, checkpoint, data, vocabulary.counts, batches)
-        rates = vocabulary.counts.double() / vocabulary.counts.sum() * tokens_per_update
-        n = {group: 1 / rates[tokens].mean().item() if len(tokens) else None for group, tokens in members.items()}
-        formula = {
-            group: push_to_pull(n[group], 1 - forgotten[tokens].mean().item())
-            for group, tokens in members.items()
-            if n[group] is not None
-        }
+        rates = counts / counts.sum() * tokens_per_update
+        of_groups = {group: _compared(tokens, balance, rates, forgotten) for group, tokens in members.items()}
         rows[name] = {
             "path": str(checkpoint),
-            "updates_per_occurrence": n,
-            "push_to_pull": {group: formula[group] if formula.get(group, math.inf) < math.inf else None for group in n},
-            "push_to_pull_measured": {group: balance.ratio(tokens) for group, tokens in members.items()},
+            **{measure: {group: of_groups[group][measure] for group in GROUPS} for measure in COLUMNS},
+            "octaves": [
+                _compared((octaves == octave).nonzero()[:, 0], balance, rates, forgotten)
+                for octave in octaves[counts > 0].unique().tolist()
+            ],
         }
     return Result(rows, COLUMNS, {"split": "train", "batches": batches, "groups": groups})
+
+
+def _compared(
+    tokens: torch.Tensor, balance: PushPull, rates: torch.Tensor, forgotten: torch.Tensor
+) -> dict[str, float | None]:
+    """The ratio by the formula and as measured over the tokens that occur; None where it is not defined."""
+    tokens = tokens[rates[tokens] > 0]
+    if not len(tokens):
+        return dict.fromkeys((*COLUMNS, "x"))
+    n, share = 1 / rates[tokens].mean().item(), forgotten[tokens].mean().item()
+    formula = push_to_pull(n, 1 - share)
+    return {
+        "updates_per_occurrence": n,
+        "x": n * share / 2,
+        "push_to_pull": formula if formula < math.inf else None,
+        "push_to_pull_measured": balance.ratio(tokens),
+    }
 
 
 def _check_training(checkpoint: Checkpoint) -> None:

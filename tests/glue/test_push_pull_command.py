@@ -16,9 +16,20 @@ def test_ratios_are_those_of_the_second_moments_in_the_checkpoint(lm_runs, lm_da
     path = lm_runs / "mle" / "checkpoint_last.pt"
     run(capsys, "push-pull", path, "--data", lm_data, "--batches", 3, "--json", tmp_path / "p.json")
     [row] = read_result(tmp_path / "p.json").rows.values()
-    counts = BinarizedVocabulary.load(lm_data).counts
+    vocabulary = BinarizedVocabulary.load(lm_data)
+    counts, rare = vocabulary.counts, vocabulary.groups("types").members("rare")
+    rare_mean = counts[rare][counts[rare] > 0].double().mean().item()
     assert row["updates_per_occurrence"]["rare"] > row["updates_per_occurrence"]["frequent"] > 0
     assert all(0 < row["push_to_pull_measured"][group] < 100 for group in ("frequent", "medium", "rare"))
+    octaves = [point["updates_per_occurrence"] for point in row["octaves"]]
+    assert octaves == pytest.approx(
+        [  # of at least 2^i and fewer than 2^(i+1) occurrences
+            row["updates_per_occurrence"]["rare"]
+            * rare_mean
+            / counts[counts.log2().floor() == i].double().mean().item()
+            for i in counts[counts > 0].log2().floor().unique().tolist()
+        ]
+    )
     checkpoint = Checkpoint(path)
     [second] = [s["exp_avg_sq"] for s in checkpoint.state["last_optimizer_state"]["state"].values()
                 if s["exp_avg_sq"].shape[0] == len(counts)]  # fmt: skip
