@@ -84,24 +84,13 @@ def calibrate(
     atomic_write(output, lambda temporary: torch.save(state, temporary))
 
     rows = {
-        "as it was": {
-            "perplexity": before.perplexity(),
-            "expected_over_observed": before.expected_over_observed(),
-        },
+        "as it was": {"perplexity": before.perplexity(), "expected_over_observed": before.expected_over_observed()},
         "calibrated": {
             "perplexity": after.calibrated_perplexity(),
             "expected_over_observed": after.calibrated_expected_over_observed(),
         },
     }
-    return Result(
-        rows,
-        with_groups(COLUMNS, groups.names),
-        {
-            "fitted-on": split,
-            "targets": before.tokens,
-            **text.settings(models, vocabulary),
-            "share": share,
-            "occurrences-in": None if occurrences_in is None else str(occurrences_in),
-        },
-        {"offsets": dict(zip(groups.names, offsets.tolist(), strict=True))},
-    )
+    settings = {"fitted-on": split, "targets": before.tokens, **text.settings(models, vocabulary), "share": share}
+    settings["occurrences-in"] = None if occurrences_in is None else str(occurrences_in)
+    facts = {"offsets": dict(zip(groups.names, offsets.tolist(), strict=True))}
+    return Result(rows, with_groups(COLUMNS, groups.names), settings, facts)

@@ -103,11 +103,7 @@ def test_the_text_is_known_by_its_content(given, tmp_path, monkeypatch, capsys):
 def test_errors_are_one_line(given, here, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for arguments, room, said in (
-        (
-            ("--tokenizer", "gpt2", "--vocabulary", "9"),
-            None,
-            "found it with --tokenizer gpt2; expected --tokenizer sen",
-        ),
+        (("--tokenizer", "gpt2", "--vocabulary", "9"), None, "found it with --tokenizer gpt2; expected --token"),
         (("--from", "/nowhere"), None, "--from: found neither a zip at /nowhere nor wiki"),
         (("--from", "my files, é"), 1000, "File too large; correct that and run it again"),
     ):
