@@ -151,8 +151,8 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
 def pushes_and_pulls(evaluations: Evaluations) -> style.Figure:
     """Draws how much more strongly Adam pushes rows of W than it pulls them, against x = N (1 − β₂)/2.
 
-    A point for the tokens of 1, 2 to 3, 4 to 7, … occurrences of each model, and 1/(1 − x), which follows from Adam's
-    memory as long as pushes are small.
+    A point for the tokens of 1, 2 to 3, 4 to 7, … occurrences of each model, from x = 0.001 on, and 1/(1 − x), which
+    follows from Adam's memory as long as pushes are small.
 
     Args:
         evaluations: of `push_pull`.
@@ -176,7 +176,7 @@ def pushes_and_pulls(evaluations: Evaluations) -> style.Figure:
     for index, (name, points) in enumerate(models.items()):
         measured = [point["push_to_pull_measured"] for point in points]
         style.line(axis, index, [point["x"] for point in points], measured, name, marked=True)
-    style.finish(axis, xscale="log", yscale="log", xlabel="x = N (1 − β₂) / 2", ylabel="pushes/pulls")
+    style.finish(axis, xscale="log", yscale="log", xlim=(1e-3, None), xlabel="x = N (1 − β₂) / 2", ylabel="pushes/pulls")
     return style.finish_figure(figure)
 
 
