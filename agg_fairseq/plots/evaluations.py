@@ -176,7 +176,9 @@ def pushes_and_pulls(evaluations: Evaluations) -> style.Figure:
     for index, (name, points) in enumerate(models.items()):
         measured = [point["push_to_pull_measured"] for point in points]
         style.line(axis, index, [point["x"] for point in points], measured, name, marked=True)
-    style.finish(axis, xscale="log", yscale="log", xlim=(1e-3, None), xlabel="x = N (1 − β₂) / 2", ylabel="pushes/pulls")
+    style.finish(
+        axis, xscale="log", yscale="log", xlim=(1e-3, None), xlabel="x = N (1 − β₂) / 2", ylabel="pushes/pulls"
+    )
     return style.finish_figure(figure)
 
 

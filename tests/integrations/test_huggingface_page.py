@@ -110,8 +110,41 @@ def test_example_prints_a_row_for_each_model(tmp_path, capsys):
     assert all(row["tokens"][0]["count"] > 0 for row in found.rows.values())
 
 
-def test_example_says_what_is_missing(tmp_path, capsys):
+@pytest.mark.slow
+def test_the_constants_of_the_fine_tuned_model(tmp_path, capsys):
+    """They move probability to the tokens that the new text lacks, and do not change the perplexity among them."""
+    for name, lines in (("wiki.train.tokens", 300), ("wiki.valid.tokens", 60), ("wiki.test.tokens", 60)):
+        (tmp_path / name).write_text("\n".join(zipf_text(lines)) + "\n")
+    for name, lines in (("new", 200), ("new-test", 60)):
+        words = [[word for word in line.split() if int(word[1:]) < 8] for line in zipf_text(lines)]
+        (tmp_path / name).write_text("".join(" ".join(line) + "\n" for line in words))
+    new = [str(tmp_path / name) for name in ("new", "new-test")]
+    runpy.run_path(str(ROOT / "examples" / "fine_tuning.py"))["main"](
+        [
+            "--old",
+            str(tmp_path),
+            "--new",
+            *new,
+            "--output",
+            str(tmp_path / "out"),
+            *"--vocabulary 300 --updates 12".split(),
+        ]
+    )
+    lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    printed = {name: list(map(float, values)) for name, *values in (line for line in lines if len(line) == 6)}
+    assert list(printed) == [
+        "before",
+        *(f"{model}{with_}" for model in ("mle", "agg") for with_ in ("", ", 40%", ", 100%")),
+    ]
+    for model in ("mle", "agg"):
+        plain, some, whole = (printed[f"{model}{with_}"] for with_ in ("", ", 40%", ", 100%"))
+        assert plain[3] == some[3] == whole[3] and plain[1] > some[1] > whole[1]
+        assert abs(whole[4] - 1) < abs(plain[4] - 1)
+
+
+@pytest.mark.parametrize(("example", "option"), [("huggingface", "--data"), ("fine_tuning", "--old")])
+def test_example_says_what_is_missing(example, option, tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
-        runpy.run_path(str(ROOT / "examples" / "huggingface.py"))["main"](["--data", str(tmp_path)])
+        runpy.run_path(str(ROOT / "examples" / f"{example}.py"))["main"]([option, str(tmp_path)])
     assert stop.value.code == 2
     assert "found no" in capsys.readouterr().err
