@@ -95,7 +95,8 @@ MEASURES = {measure.name: measure for measure in (
         "measure the mean row."),
     Measure("isoscore", "IsoScore {}", HIGHER, digits=3, meaning=
         "Share of the dimensions that the embeddings use evenly (Rudman et al. 2022), in [0, 1]. Neither a shift of "
-        "all rows nor their scale changes it. Of the measures of geometry, trust this one first."),
+        "all rows nor their scale changes it. Of the measures of geometry, trust this one first; whether a model "
+        "predicts better is said by the perplexities."),
     Measure("rare_frequent_cosine", "cos(rare, frequent)", digits=3, meaning=
         "Mean cosine between a rare and a frequent embedding. If it is far below S(W), the two groups point in "
         "different directions."),

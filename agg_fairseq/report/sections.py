@@ -102,10 +102,11 @@ def verdict(report: ReportInputs) -> list[Block]:
         raise NotShown("there is one model, and nothing to compare it with")
     # The same results as in the sections below, which report the errors of their measurements.
     results: list[Result] = []
-    for evaluate in (_perplexity, _bleu, _isotropy):
+    for evaluate in (_perplexity, _bleu):
         with contextlib.suppress(NotShown, UserError):
             results.append(evaluate(report))
     columns = {**COMPARED, "unique_predictions": ["total"], "bleu": [""], "sacrebleu": [""]}
+    del columns["isoscore"]  # may rise while predictions become worse (docs/which-cure.md)
     verdicts = report.comparison.verdicts(results, columns)
     if not verdicts:
         raise NotShown("nothing could be measured that has a better and a worse direction")
