@@ -17,9 +17,8 @@ from transformers import Trainer
 from agg_fairseq.checkpoints.opening import open_models
 from agg_fairseq.evaluation import isotropy, neighbors
 
-PAGES = [ROOT / name for name in ("docs/huggingface.md", "README.md")]
-TEXT = "\n".join(page.read_text() for page in PAGES)
-DIFFS = {diff for diff in re.findall(r"```diff\n(.*?)```", TEXT, re.DOTALL) if "GatedLoss" in diff}
+PAGE = (ROOT / "docs" / "huggingface.md").read_text()
+DIFFS = {diff for diff in re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL) if "GatedLoss" in diff}
 
 
 def sides(diff):
@@ -47,7 +46,7 @@ def test_factorized_head(tmp_path):
     model = gpt2()
     names = {"model": model, "train": dataset(), "vocabulary": VOCABULARY, "folder": tmp_path / "saved"}
     names["args"] = trainer(model, tmp_path).args
-    exec(re.search(r"```python\n(.*?)```", PAGES[0].read_text(), re.DOTALL)[1], names)
+    exec(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1], names)
     loaded = names["model"]
     assert loaded is not model
     for one in (model.eval(), loaded.eval()):
@@ -80,7 +79,7 @@ def test_table_of_objectives():
     from agg_fairseq.integrations import label_counts
     from agg_fairseq.integrations.transformers import GatedLoss
 
-    section = PAGES[0].read_text().split("## Objectives")[1].split("\n## ")[0]
+    section = PAGE.split("## Objectives")[1].split("\n## ")[0]
     calls = re.findall(r"^\| `(GatedLoss\(.*?\))` \|", section, re.MULTILINE)
     assert len(calls) == 7
     for call in calls:
