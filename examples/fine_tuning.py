@@ -21,9 +21,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.errors import UserError, fail
 from agg_fairseq.evaluation import PlainText, perplexity
-from agg_fairseq.integrations import label_counts
 from agg_fairseq.integrations.transformers import GatedLoss
-from agg_fairseq.metrics import occurrence_groups
 
 DATA = Path(os.environ.get("AGG_DATA", "../shared/data"))
 CAPTIONS = tuple(DATA / "multi30k" / f"{split}.en" for split in ("train", "test"))
@@ -64,18 +62,16 @@ def compare(options: argparse.Namespace, old: dict[str, Path], new: Path, new_te
         )
     )  # fmt: skip
     folders = {"before": options.output / "before"}
-    train(model, old_blocks, options.updates, 0.01, folders["before"], bpe)
-    further, group = max(1, options.updates // 3), occurrence_groups(label_counts(new_blocks, vocabulary))
+    train(model, old_blocks, options.updates, 0.01, options.seed, folders["before"], bpe)
+    further = max(1, options.updates // 3)
     for name in ("mle", "agg"):
         model = GPT2LMHeadModel.from_pretrained(folders["before"])
         gated = [GatedLoss(model, agg_rare_fraction=0.5, agg_window=further)] if name == "agg" else []
         folders[name] = options.output / name
-        train(model, new_blocks, further, 0.003, folders[name], bpe, gated)
-        tuned = open_models([folders[name]])
-        fitted = perplexity(
-            tuned, PlainText(old["test"], old["train"], BLOCK), occurrences_in=new,
-            calibrate=PlainText(old["valid"], old["train"], BLOCK),
-        )  # fmt: skip
+        train(model, new_blocks, further, 0.003, options.seed, folders[name], bpe, gated)
+        tuned, text = open_models([folders[name]]), PlainText(old["test"], old["train"], BLOCK)
+        fitted = perplexity(tuned, text, occurrences_in=new, calibrate=PlainText(old["valid"], old["train"], BLOCK))
+        group = text.load_vocabulary(tuned).groups("types", occurrences_in=new)
         constants = torch.tensor([*fitted[next(iter(tuned))]["offsets"].values(), 0.0])  # 0 for tokens of no group
         for share in (0.4, 1.0):
             model.lm_head.bias = torch.nn.Parameter(share * constants[group.of_token])
@@ -94,14 +90,15 @@ def compare(options: argparse.Namespace, old: dict[str, Path], new: Path, new_te
 
 
 def train(
-    model: GPT2LMHeadModel, examples: list, updates: int, rate: float, folder: Path, bpe: ByteLevelBPETokenizer,
-    callbacks: list | None = None,
+    model: GPT2LMHeadModel, examples: list, updates: int, rate: float, seed: int, folder: Path,
+    bpe: ByteLevelBPETokenizer, callbacks: list | None = None,
 ) -> None:  # fmt: skip
     """Trains with Trainer's default β₂ of 0.999, in updates of 1,024 tokens, and saves model and tokenizer."""
     training = TrainingArguments(
-        output_dir=str(folder), max_steps=updates, per_device_train_batch_size=1024 // BLOCK, learning_rate=rate,
-        warmup_steps=min(100, updates // 2), weight_decay=0.01, logging_steps=max(1, updates // 10),
-        save_strategy="no", report_to=[], disable_tqdm=True, dataloader_pin_memory=torch.cuda.is_available(),
+        output_dir=str(folder), seed=seed, max_steps=updates, per_device_train_batch_size=1024 // BLOCK,
+        learning_rate=rate, warmup_steps=min(100, updates // 2), weight_decay=0.01,
+        logging_steps=max(1, updates // 10), save_strategy="no", report_to=[], disable_tqdm=True,
+        dataloader_pin_memory=torch.cuda.is_available(),
     )  # fmt: skip
     Trainer(model, training, train_dataset=examples, callbacks=callbacks).train()
     save(model, bpe, folder)

@@ -170,6 +170,8 @@ def pushes_and_pulls(evaluations: Evaluations) -> style.Figure:
             if name in models:
                 raise UserError(f"{path}: found {name!r} again; expected a --name for each model of push-pull")
             models[name] = [point for point in row["octaves"] if point["push_to_pull_measured"] is not None]
+    if not any(models.values()):
+        raise UserError(f"{', '.join(evaluations)}: found no ratio; expected groups that have targets")
     figure, ((axis,),) = style.new_figure(width=7.0, height=4.0)
     x = [10 ** (power / 20) for power in range(-60, 0)]
     axis.plot(x, [1 / (1 - value) for value in x], color=style.REFERENCE, label="1/(1 − x)")

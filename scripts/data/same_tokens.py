@@ -35,7 +35,7 @@ def prepare(output: Path, of: Path, files: Sequence[Path]) -> None:
 
     def encoded(folder: Path) -> None:
         texts: dict[str, Iterable[str]] = {
-            split: Text(file).lines() for split, file in zip(SPLITS, files, strict=False)
+            split: Text(file).lines() for split, file in zip(SPLITS, files, strict=bool(files))
         }
         for split, lines in (texts or python_documentation.split(python_documentation.documents())).items():
             of_model = sentencepiece_bpe.encode(model.parent, lines) if bpe["kind"] == "sentencepiece" else lines

@@ -211,6 +211,7 @@ def changed(path, target, *changes):
         ("class-sweep", ("rows", slice(6, 8), []), "models named …equal-frequency-N and 1 models named …equal-token-N"),
         ("class-sweep", ("rows", -1, "name", "humans"), "found no row 'human'"),
         ("class-sweep", ("rows", ...), "found no 'rows'; expected one of the files that agg-fairseq text-metrics"),
+        ("pushes-and-pulls", ("rows", 0, "octaves", []), "found no ratio; expected groups that have targets"),
         ("pushes-and-pulls", ("rows", 0, "octaves", ...), "found no ratios in the row 'mle'; expected what push-pull"),
     ],
 )
