@@ -17,7 +17,7 @@ from . import agg, agps, cosreg, f2
 from .corpora import DOCUMENTATION, WMT14, wikitext_in_words
 from .experiment import Column, Corpus, Experiment, Method, Model
 from .measures import COMPARISON, bleu, fine_tuned, isotropy, perplexity, push_pull, texts, titled
-from .pictures import RARE_TOKENS, SINGULAR_VALUES, projection
+from .pictures import RARE_TOKENS, SINGULAR_VALUES, projection, trade_off
 
 EXPERIMENTS = {**agg.EXPERIMENTS, **agps.EXPERIMENTS, **f2.EXPERIMENTS, **cosreg.EXPERIMENTS}
 """Tables and figures, by the names that the command line takes."""
@@ -179,22 +179,25 @@ def fine_tuning(
     )  # fmt: skip
     models = [Model(name, "cures/mle", new, (*further, *own), start=before) for name, own in FINE_TUNING.items()]
     of_new, of_old = (partial(fine_tuned, before=before, new=new, scored=scored) for scored in (new, old))
-    columns = [
-        Column.of("new text", of_new, "perplexity", "total"),
-        Column.of("old text", of_old, "perplexity", "total"),
+    totals = [
+        [
+            Column.of(f"{title}, {share:.0%}" if share else title, partial(of_text, share=share), "perplexity", "total")
+            for title, of_text in (("new text", of_new), ("old text", of_old))
+        ]
+        for share in (0, 0.4, 1.0)
     ]
+    columns = [*totals[0]]
     for title, measure in (("absent", "perplexity"), ("within absent", "within_perplexity")):
         columns.append(Column.of(title, of_old, measure, "absent"))
     columns.append(Column.of("E/O absent", of_old, "expected_over_observed", "absent"))
     columns.append(Column.of("moved", of_old, "moved", "absent"))
-    for share in (0.4, 1.0):
-        for title, of_text in (("new", of_new), ("old", of_old)):
-            columns.append(Column.of(f"{title}, {share:.0%}", partial(of_text, share=share), "perplexity", "total"))
+    columns += [*totals[1], *totals[2]]
     return [
         Experiment(
             "Fine-tuning on a new text, and what it does to tokens that do not occur there; test splits",
             [Method(model.name, model) for model in (before, *models)],
             columns,
+            [trade_off(totals)],
             note="40%, 100%: with that share of the constants on the logits, one per group (100 occurrences or more in "
             "the new text, 1 to 99, none), that fit the validation split of the old text.",
             name="fine-tuning",

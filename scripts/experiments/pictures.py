@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .corpora import prepare
-from .experiment import Method, Picture, Workspace
+from .experiment import Column, Method, Picture, Workspace
 from .measures import checkpoint, neighbors, perplexity_as_published
 
 if TYPE_CHECKING:
@@ -79,6 +79,26 @@ def _rare_tokens(workspace: Workspace, methods: Sequence[Method]) -> Figure | No
     logs = {method.model.name: workspace.folder(method.model) / "train.log" for method in methods}
     gated = {name: log for name, log in logs.items() if "rare_tokens" in log.read_text(encoding="utf-8")}
     return plots.rare_tokens(gated) if gated else None
+
+
+def trade_off(points: Sequence[Sequence[Column]]) -> Picture:
+    """A curve of each model that starts from another one: at each point, one perplexity against another.
+
+    `points` has the columns of both, the horizontal one first. The axes are logarithmic.
+    """
+
+    def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure | None:
+        from agg_fairseq.plots import style
+
+        figure, ((axis,),) = style.new_figure(width=7.0, height=4.5)
+        for index, method in enumerate(method for method in methods if method.model.start):
+            x, y = zip(*([column.read(workspace, method) for column in point] for point in points), strict=True)
+            style.line(axis, index, x, y, method.label, marked=True)
+        first, second = (f"perplexity, {column.label}" for column in points[0])
+        style.finish(axis, xscale="log", yscale="log", xlabel=first, ylabel=second)
+        return style.finish_figure(figure)
+
+    return Picture("trade-off", draw)
 
 
 RARE_TOKENS = Picture("rare-tokens", _rare_tokens)

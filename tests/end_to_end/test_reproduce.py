@@ -116,7 +116,7 @@ def test_the_factorized_layer_on_text(shared_data, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_fine_tuning_on_another_text(shared_data, tmp_path, monkeypatch):
-    """In the tokens of the old one, by the occurrences in the new one; frozen rows stand still."""
+    """In the tokens of the old one, by the occurrences in the new one; frozen rows stand still; and a picture."""
     models = entries.FINE_TUNING
     monkeypatch.setattr(entries, "FINE_TUNING", {name: models[name] for name in ("adam", "frozen-absent")})
     names = [f"wiki.{split}.tokens" for split in ("train", "valid", "test")]
@@ -128,6 +128,8 @@ def test_fine_tuning_on_another_text(shared_data, tmp_path, monkeypatch):
     columns = table[""]
     moved = {name: float(table[name][columns.index("moved")]) for name in ("before", "adam", "frozen-absent")}
     assert moved["before"] == moved["frozen-absent"] == 0 < moved["adam"]
+    assert columns[-4:] == ["new text, 40%", "old text, 40%", "new text, 100%", "old text, 100%"]
+    assert (tmp_path / "out" / "trade-off.png").is_file()
 
 
 @pytest.mark.slow
