@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -63,13 +62,12 @@ def calibrate(
     parent = architecture(model, {*WITH_BIAS, *WITH_BIAS.values()}, expected)
     text.check(vocabulary)
     groups, torch_device = vocabulary.groups("types", occurrences_in), find_device(device)
-    score = partial(text.score, models, "calibrating", vocabulary, torch_device)
-    before = NextTokenStatistics.of(score(), groups, keep_positions=True)
+    chunks = text.score(models, "calibrating", vocabulary, torch_device)
+    statistics = NextTokenStatistics.of(chunks, groups, keep_positions=True)
     try:
-        offsets = share * before.fit_offsets()
+        offsets = share * statistics.fit_offsets()
     except ValueError as error:
         raise UserError(f"--split {split}: {error}; {WITH_TARGETS}") from error
-    after = NextTokenStatistics.of(score(), groups, offsets=offsets)
 
     parameters = dict(model.parameters)
     shift = torch.cat([offsets, offsets.new_zeros(1)])[groups.of_token]  # (V,); the last, of index −1, is of no group
@@ -84,13 +82,16 @@ def calibrate(
     atomic_write(output, lambda temporary: torch.save(state, temporary))
 
     rows = {
-        "as it was": {"perplexity": before.perplexity(), "expected_over_observed": before.expected_over_observed()},
+        "as it was": {
+            "perplexity": statistics.perplexity(),
+            "expected_over_observed": statistics.expected_over_observed(),
+        },
         "calibrated": {
-            "perplexity": after.calibrated_perplexity(),
-            "expected_over_observed": after.calibrated_expected_over_observed(),
+            "perplexity": statistics.calibrated_perplexity(offsets),
+            "expected_over_observed": statistics.calibrated_expected_over_observed(offsets),
         },
     }
-    settings = {"fitted-on": split, "targets": before.tokens, **text.settings(models, vocabulary), "share": share}
+    settings = {"fitted-on": split, "targets": statistics.tokens, **text.settings(models, vocabulary), "share": share}
     settings["occurrences-in"] = None if occurrences_in is None else str(occurrences_in)
     facts = {"offsets": dict(zip(groups.names, offsets.tolist(), strict=True))}
     return Result(rows, with_groups(COLUMNS, groups.names), settings, facts)

@@ -77,7 +77,7 @@ def perplexity(
             except ValueError as error:
                 raise UserError(f"--calibrate {calibrate.name}: {model}: {error}; {WITH_TARGETS}") from error
         chunks = text.score(models, name, vocabulary, torch_device)
-        statistics = NextTokenStatistics.of(chunks, members, offsets=offsets)
+        statistics = NextTokenStatistics.of(chunks, members, keep_positions=offsets is not None)
         embedding = model.output_embedding if name in with_matrix else None
         row = rows[name] = {
             "path": str(model),
@@ -102,8 +102,8 @@ def perplexity(
                 }
         if offsets is not None:
             row["offsets"] = dict(zip(members.names, offsets.tolist(), strict=True))
-            row["calibrated_perplexity"] = statistics.calibrated_perplexity()
-            row["calibrated_expected_over_observed"] = statistics.calibrated_expected_over_observed()
+            row["calibrated_perplexity"] = statistics.calibrated_perplexity(offsets)
+            row["calibrated_expected_over_observed"] = statistics.calibrated_expected_over_observed(offsets)
     rows[HUMAN] = {  # the same with each model
         "unique_predictions": statistics.unique_targets(),
         "expected_over_observed": statistics.frequencies_over_observed(vocabulary.counts),

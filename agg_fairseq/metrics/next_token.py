@@ -26,10 +26,8 @@ class NextTokenStatistics:
 
     Args:
         groups: the group of each of the V tokens of the vocabulary; G groups.
-        offsets: (G,) in nats, what is added to all logits of a group for the calibrated measures, from
-            `fit_group_offsets` on another text; None: there are none.
-        keep_positions: keep the log-probabilities of the groups at each position, for `fit_offsets`; they take
-            8·(G + 2) bytes per position.
+        keep_positions: keep the target and the log-probabilities of the groups at each position, for `fit_offsets` and
+            the calibrated measures; they take 8·(G + 2) bytes per position.
 
     Examples:
         >>> statistics = NextTokenStatistics(FrequencyGroups(torch.tensor([0, 0, 1, 2])))
@@ -38,17 +36,16 @@ class NextTokenStatistics:
         (4.0, 2.0)
     """
 
-    def __init__(self, groups: FrequencyGroups, *, offsets: Tensor | None = None, keep_positions: bool = False) -> None:
+    def __init__(self, groups: FrequencyGroups, *, keep_positions: bool = False) -> None:
         vocabulary = len(groups.of_token)
         self.groups = groups
-        self.offsets = offsets
         self.tokens = 0  # the number of positions added
         self._targets = torch.zeros(vocabulary, dtype=torch.int64)
         self._predicted = torch.zeros(vocabulary, dtype=torch.bool)
-        # Sums in nats over the positions with that target: −log P[y], −log P(g_y), and −log P[y] after calibration.
-        self._nll, self._group_nll, self._calibrated_nll = torch.zeros(3, vocabulary, dtype=torch.float64)
+        # Sums in nats over the positions with that target: −log P[y] and −log P(g_y).
+        self._nll, self._group_nll = torch.zeros(2, vocabulary, dtype=torch.float64)
         # The expected number of tokens of each group, and of those in no group: Σ_i P_i(g).
-        self._expected, self._calibrated_expected = torch.zeros(2, len(groups.names) + 1, dtype=torch.float64)
+        self._expected = torch.zeros(len(groups.names) + 1, dtype=torch.float64)
         self._positions: list[tuple[Tensor, Tensor]] | None = [] if keep_positions else None
         indices = range(len(groups.names))
         self._members = [(groups.of_token == index).nonzero().squeeze(1) for index in (*indices, -1)]
@@ -69,22 +66,13 @@ class NextTokenStatistics:
         # The logarithm of a sum of probabilities, which may all be too small for float32. Of no tokens it is −∞.
         of_groups = torch.stack([log_probs[:, tokens].logsumexp(1) for tokens in self._members], 1).double().cpu()
         target = target.cpu()
-        group = self.groups.of_token[target][:, None]  # N x 1; −1, of a token in no group, is the last column
-        group = group.where(group >= 0, len(self.groups.names))
         self.tokens += len(target)
         self._targets += torch.bincount(target, minlength=len(self._targets))
         self._nll.index_add_(0, target, nll)
-        self._group_nll.index_add_(0, target, -of_groups.gather(1, group).squeeze(1))
+        self._group_nll.index_add_(0, target, -of_groups.gather(1, self._columns(target)[:, None]).squeeze(1))
         self._expected += of_groups.exp().sum(0)
-        if self.offsets is not None:
-            # The logits of group g rise by δ_g: log P'[y] = log P[y] + δ_{g_y} − log Σ_g P(g) exp δ_g
-            shifted = of_groups + torch.cat([self.offsets, self.offsets.new_zeros(1)])  # N x (G + 1)
-            normalizer = shifted.logsumexp(1)
-            gain = (shifted - of_groups).gather(1, group).squeeze(1) - normalizer
-            self._calibrated_nll.index_add_(0, target, nll - gain)
-            self._calibrated_expected += (shifted - normalizer[:, None]).exp().sum(0)
         if self._positions is not None:
-            self._positions.append((of_groups, group.squeeze(1)))
+            self._positions.append((of_groups, target))
 
     def perplexity(self) -> dict[str, float | None]:
         """exp of the mean NLL (in nats) over the targets of each group, and over all as `total`; None without targets.
@@ -101,9 +89,12 @@ class NextTokenStatistics:
         """exp of the mean −log(P[y] / P(g_y)): `perplexity` is the product of this and `group_perplexity`."""
         return self._perplexity(self._nll - self._group_nll)
 
-    def calibrated_perplexity(self) -> dict[str, float | None]:
-        """`perplexity` with the offsets added to the logits of the groups."""
-        return self._perplexity(self._of_offsets(self._calibrated_nll))
+    def calibrated_perplexity(self, offsets: Tensor) -> dict[str, float | None]:
+        """`perplexity` with offsets (G,), in nats, added to all logits of the groups; needs the positions."""
+        # log P'[y] = log P[y] + δ_{g_y} − log Σ_g P(g) exp δ_g
+        shifted, target = self._shifted(offsets)
+        gain = torch.cat([offsets, offsets.new_zeros(1)])[self._columns(target)] - shifted.logsumexp(1)  # N
+        return self._perplexity(self._nll.index_add(0, target, -gain))
 
     def unique_predictions(self) -> dict[str, int]:
         """Uniq: the number of distinct arg-max predictions, by the group of the prediction, and all as `total`."""
@@ -126,9 +117,9 @@ class NextTokenStatistics:
         """
         return self._over_observed(self._expected)
 
-    def calibrated_expected_over_observed(self) -> dict[str, float | None]:
-        """`expected_over_observed` with the offsets added to the logits of the groups."""
-        return self._over_observed(self._of_offsets(self._calibrated_expected))
+    def calibrated_expected_over_observed(self, offsets: Tensor) -> dict[str, float | None]:
+        """`expected_over_observed` with offsets (G,), in nats, added to all logits of the groups."""
+        return self._over_observed(self._shifted(offsets)[0].softmax(1).sum(0))
 
     def frequencies_over_observed(self, counts: Tensor) -> dict[str, float | None]:
         """`expected_over_observed` of the training frequencies, from counts (V,), the same at all positions.
@@ -139,16 +130,26 @@ class NextTokenStatistics:
         return self._over_observed(torch.stack([counts[tokens.cpu()].sum() * share for tokens in self._members]))
 
     def fit_offsets(self) -> Tensor:
-        """`fit_group_offsets` of the positions that were kept; ValueError also if there are none."""
+        """`fit_group_offsets` of the positions; ValueError also if there are none."""
+        log_probs, target = self._kept()
+        return fit_group_offsets(log_probs, self._columns(target), self.groups.names)
+
+    def _kept(self) -> tuple[Tensor, Tensor]:
+        """log P(g) (N, G + 1) and targets (N,) of all positions."""
         if not self._positions:
             raise ValueError("found no positions; expected some, added with keep_positions")
-        log_probs, groups = map(torch.cat, zip(*self._positions, strict=True))
-        return fit_group_offsets(log_probs, groups, self.groups.names)
+        log_probs, target = map(torch.cat, zip(*self._positions, strict=True))
+        return log_probs, target
 
-    def _of_offsets(self, sums: Tensor) -> Tensor:
-        if self.offsets is None:
-            raise ValueError("found no offsets; expected those of `fit_group_offsets` when the statistics are made")
-        return sums
+    def _shifted(self, offsets: Tensor) -> tuple[Tensor, Tensor]:
+        """log P(g) + δ_g, not normalized, (N, G + 1), and targets (N,) of all positions."""
+        log_probs, target = self._kept()
+        return log_probs + torch.cat([offsets, offsets.new_zeros(1)]), target
+
+    def _columns(self, target: Tensor) -> Tensor:
+        """(N,) int64, the groups of the targets; the last of G + 1 for a token in no group."""
+        group = self.groups.of_token[target]
+        return group.where(group >= 0, len(self.groups.names))
 
     def _perplexity(self, nll: Tensor) -> dict[str, float | None]:
         means = self._per_target(self._sums(nll)).items()  # exp overflows above 709

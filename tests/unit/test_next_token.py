@@ -50,13 +50,14 @@ def test_counts_by_hand():
     counts = torch.tensor([4, 0, 0, 0, 0, 0, 0, 0, 0, 1])  # a fifth of the training tokens are rare, a third of these
     reference = {"frequent": 3 * 0.8 / 2, "medium": None, "rare": 0.6, "total": 1}
     assert statistics.frequencies_over_observed(counts) == pytest.approx(reference)
-    with pytest.raises(ValueError, match="found no offsets"):
-        statistics.calibrated_perplexity()
+    with pytest.raises(ValueError, match="found no positions"):
+        statistics.calibrated_perplexity(torch.zeros(3))
 
 
 def test_offsets_are_those_of_the_greatest_likelihood(groups, predictions):
     log_probs, target = predictions
-    offsets = added(groups, predictions, keep_positions=True).fit_offsets()
+    statistics = added(groups, predictions, keep_positions=True)
+    offsets = statistics.fit_offsets()
 
     def nll(free):
         shift = torch.cat([torch.zeros(1), torch.tensor(free), torch.zeros(1)]).double()[groups.of_token]
@@ -65,17 +66,15 @@ def test_offsets_are_those_of_the_greatest_likelihood(groups, predictions):
     best = minimize(nll, offsets[1:].numpy() + 1, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-12})
     assert offsets[0] == 0 and offsets[1:].tolist() == pytest.approx(best.x.tolist(), abs=1e-4)
     assert offsets[2] > 190
-    calibrated = added(groups, predictions, offsets=offsets)
-    assert calibrated.calibrated_perplexity()["total"] == pytest.approx(math.exp(best.fun), rel=1e-6)
+    assert statistics.calibrated_perplexity(offsets)["total"] == pytest.approx(math.exp(best.fun), rel=1e-6)
+    assert statistics.calibrated_perplexity(0 * offsets) == pytest.approx(statistics.perplexity())  # of each group
     for name in ("medium", "rare"):  # where the gradient is zero
-        assert calibrated.calibrated_expected_over_observed()[name] == pytest.approx(1, abs=1e-6)
+        assert statistics.calibrated_expected_over_observed(offsets)[name] == pytest.approx(1, abs=1e-6)
 
 
 def test_offsets_that_cannot_be_fitted(groups, predictions):
     log_probs, target = predictions
     with pytest.raises(ValueError, match="found no rare targets"):
         added(groups, (log_probs, target % 7), keep_positions=True).fit_offsets()
-    with pytest.raises(ValueError, match="found no positions"):
-        added(groups, predictions).fit_offsets()
     with pytest.raises(ValueError, match="did not converge"):
         fit_group_offsets(log_probs[:, :2].log_softmax(1), target % 2, ("frequent", "rare"), steps=1)
