@@ -64,7 +64,8 @@ class NextTokenStatistics:
         nll = -log_probs.gather(1, target[:, None]).squeeze(1).double().cpu()  # N
         self._predicted[log_probs.argmax(1).cpu()] = True
         # The logarithm of a sum of probabilities, which may all be too small for float32. Of no tokens it is −∞.
-        of_groups = torch.stack([log_probs[:, tokens].logsumexp(1) for tokens in self._members], 1).double().cpu()
+        of_groups = [log_probs.index_select(1, tokens).logsumexp(1) for tokens in self._members]  # G + 1 of N
+        of_groups = torch.stack(of_groups, 1).double().cpu()
         target = target.cpu()
         self.tokens += len(target)
         self._targets += torch.bincount(target, minlength=len(self._targets))
