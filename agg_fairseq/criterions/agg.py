@@ -107,7 +107,7 @@ class AggCriterion(LikelihoodCriterion):
         if not cfg.agg_window and training < 10 * window:
             logger.warning(
                 f"agg: the window is one epoch of {window:,} updates, more than a tenth of the training of "
-                f"{training:,}; in our comparison (docs/which-cure.md) a window in which a rare token appears once or "
+                f"{training:,}; in our comparison (docs/method.md) a window in which a rare token appears once or "
                 "twice led to a lower total perplexity; agg-fairseq groups tells how many updates that takes"
             )
 
