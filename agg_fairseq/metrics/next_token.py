@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from .groups import FrequencyGroups
 
@@ -93,8 +94,8 @@ class NextTokenStatistics:
     def calibrated_perplexity(self, offsets: Tensor) -> dict[str, float | None]:
         """`perplexity` with offsets (G,), in nats, added to all logits of the groups; needs the positions."""
         # log P'[y] = log P[y] + δ_{g_y} − log Σ_g P(g) exp δ_g
-        shifted, target = self._shifted(offsets)
-        gain = torch.cat([offsets, offsets.new_zeros(1)])[self._columns(target)] - shifted.logsumexp(1)  # N
+        (log_probs, target), shift = self._kept(), pad(offsets, (0, 1))
+        gain = shift[self._columns(target)] - (log_probs + shift).logsumexp(1)  # N
         return self._perplexity(self._nll.index_add(0, target, -gain))
 
     def unique_predictions(self) -> dict[str, int]:
@@ -120,7 +121,7 @@ class NextTokenStatistics:
 
     def calibrated_expected_over_observed(self, offsets: Tensor) -> dict[str, float | None]:
         """`expected_over_observed` with offsets (G,), in nats, added to all logits of the groups."""
-        return self._over_observed(self._shifted(offsets)[0].softmax(1).sum(0))
+        return self._over_observed((self._kept()[0] + pad(offsets, (0, 1))).softmax(1).sum(0))
 
     def frequencies_over_observed(self, counts: Tensor) -> dict[str, float | None]:
         """`expected_over_observed` of the training frequencies, from counts (V,), the same at all positions.
@@ -141,11 +142,6 @@ class NextTokenStatistics:
             raise ValueError("found no positions; expected some, added with keep_positions")
         log_probs, target = map(torch.cat, zip(*self._positions, strict=True))
         return log_probs, target
-
-    def _shifted(self, offsets: Tensor) -> tuple[Tensor, Tensor]:
-        """log P(g) + δ_g, not normalized, (N, G + 1), and targets (N,) of all positions."""
-        log_probs, target = self._kept()
-        return log_probs + torch.cat([offsets, offsets.new_zeros(1)]), target
 
     def _columns(self, target: Tensor) -> Tensor:
         """(N,) int64, the groups of the targets; the last of G + 1 for a token in no group."""

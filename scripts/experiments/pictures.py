@@ -87,7 +87,7 @@ def trade_off(points: Sequence[Sequence[Column]]) -> Picture:
     `points` has the columns of both, the horizontal one first. The axes are logarithmic.
     """
 
-    def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure | None:
+    def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure:
         from agg_fairseq.plots import style
 
         figure, ((axis,),) = style.new_figure(width=7.0, height=4.5)
