@@ -5,7 +5,7 @@
 Needs `pip install '.[transformers]'`, the `wiki.*.tokens` files of WikiText-2 in the folder of the old text, and two
 files of another text. Trains a model on the old text, then on the new one with plain likelihood and with AGG, both with
 β₂ = 0.999. Constants that are fitted on the validation split of the old text become a bias of the output layer:
-40% and 100% of them. It prints the perplexities of both texts; docs/fine-tuning.md has the table.
+40% and 100% of them. It prints the perplexities of both texts; docs/fine-tuning.md has our numbers.
 """
 
 from __future__ import annotations
