@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ def perplexity(
     text: Text,
     *,
     calibrate: Text | None = None,
+    shares: Sequence[float] = (),
     groups: str = "types",
     occurrences_in: str | Path | None = None,
     moved_from: EmbeddingSource | None = None,
@@ -34,6 +35,8 @@ def perplexity(
         text: to score, a `BinarizedText` for models of fairseq or a `PlainText` for those of transformers.
         calibrate: text of the same kind, on which one offset per group is fitted for the calibrated columns; None:
             there are none.
+        shares: of these offsets; with each, say 0.4, the model has a row `NAME, 40%` of calibrated `perplexity` and
+            `expected_over_observed`.
         occurrences_in: group tokens by their occurrences in this text instead, as `metrics.occurrence_groups`: the
             training split of a folder with the same dictionary, or for models of transformers a file.
         moved_from: a model with the same vocabulary, from whose output embedding the distance is measured.
@@ -104,6 +107,11 @@ def perplexity(
             row["offsets"] = dict(zip(members.names, offsets.tolist(), strict=True))
             row["calibrated_perplexity"] = statistics.calibrated_perplexity(offsets)
             row["calibrated_expected_over_observed"] = statistics.calibrated_expected_over_observed(offsets)
+            for share in shares:
+                rows[f"{name}, {share:.0%}"] = {
+                    "perplexity": statistics.calibrated_perplexity(share * offsets),
+                    "expected_over_observed": statistics.calibrated_expected_over_observed(share * offsets),
+                }
     rows[HUMAN] = {  # the same with each model
         "unique_predictions": statistics.unique_targets(),
         "expected_over_observed": statistics.frequencies_over_observed(vocabulary.counts),

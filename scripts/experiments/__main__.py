@@ -11,8 +11,8 @@ folder `tables` with the table, its numbers as JSON and its pictures. The tables
   small   the paper's data with a smaller model and fewer updates, for one GPU of 24 GB
   paper   the published setting
 
-Our own experiments (demo, objectives, f2, multi30k, cures, second-moments, fine-tuning) have one size, and each has an
-output folder of its own.
+Our own experiments (demo, objectives, f2, multi30k, cures, second-moments, large-vocabulary, fine-tuning) have one
+size, and each has an output folder of its own.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
     ours.add_argument(
         "--updates", type=whole_number, metavar="N",
         help="updates of each model (default: demo and multi30k 1000; objectives and f2 2200; cures 16320, eight "
-        "epochs; second-moments 4080; fine-tuning 6120, and 1000 on the new text)",
+        "epochs; second-moments and large-vocabulary 4080; fine-tuning 6120, and 1000 on the new text)",
     )  # fmt: skip
     ours.add_argument(
         "--vocabulary", type=whole_number, metavar="N",

@@ -12,11 +12,12 @@ from agg_fairseq.files import read_json_object
 from agg_fairseq.measures import NEXT_TOKENS
 from agg_fairseq.names import HUMAN
 
+from ..command import ROOT
 from ..data.prepared_folder import MANIFEST
 from . import agg, agps, cosreg, f2
 from .corpora import DOCUMENTATION, WMT14, wikitext_in_words
 from .experiment import Column, Corpus, Experiment, Method, Model
-from .measures import COMPARISON, bleu, fine_tuned, isotropy, perplexity, push_pull, texts, titled
+from .measures import COMPARISON, SHARES, bleu, fine_tuned, isotropy, perplexity, push_pull, texts, titled
 from .pictures import RARE_TOKENS, SINGULAR_VALUES, projection, trade_off
 
 EXPERIMENTS = {**agg.EXPERIMENTS, **agps.EXPERIMENTS, **f2.EXPERIMENTS, **cosreg.EXPERIMENTS}
@@ -28,6 +29,7 @@ FADED = ("criterion._name=agg", "criterion.agg_rare_fraction=0.6", "criterion.ag
 BIAS = ("model._name=transformer_lm_unigram",)
 FIXED_BIAS = (*BIAS, "model.unigram_bias=fixed")
 BETA2 = "optimizer.adam_betas='(0.9,0.999)'"
+COUPLED = ("optimizer._name=coupled_adam",)
 FREEZE = "criterion._name=freeze_rare"
 F2 = ("model._name=transformer_lm_f2", "criterion._name=f2_softmax")
 
@@ -44,7 +46,7 @@ CURES: Mapping[str, tuple[str, ...]] = {
     "agps": (  # rank 900 occurs 222 times, and the paper asks for a μ1 above that
         "criterion._name=agps", "criterion.agps_rare_rank=900", "criterion.agps_mu1=250", "criterion.agps_mu2=20",
     ),
-    "coupled-adam": ("optimizer._name=coupled_adam",),
+    "coupled-adam": COUPLED,
     "f2": F2,
     "cosreg": ("criterion._name=cosreg",),
     "mu-loss": ("criterion.mu_loss=1",),
@@ -54,18 +56,46 @@ CURES: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Overrides of configs/cures/mle.yaml by the name of the model."""
 
-EMBEDDING = "optimizer._name=embedding_adam"
+EMBEDDING, APPEARANCES = "optimizer._name=embedding_adam", "optimizer.embedding_memory=appearances"
 SECOND_MOMENTS: Mapping[str, tuple[str, ...]] = {
     "mle": (),
     "all-0.999": (BETA2,),
     "w-0.999": (EMBEDDING, "optimizer.embedding_beta2=0.999"),
     "others-0.999": (EMBEDDING, "optimizer.embedding_beta2=0.98", BETA2),
-    "appearances": (EMBEDDING, "optimizer.embedding_memory=appearances"),
+    "appearances": (EMBEDDING, APPEARANCES),
+    "coupled-adam": COUPLED,
 }
 """Overrides of configs/cures/mle.yaml; in a name, what has another β₂ than 0.98."""
 
+INTERVENTIONS = f"common.user_dir={ROOT / 'scripts' / 'experiments' / 'interventions'}"
+PROBES: Mapping[str, tuple[str, ...]] = {
+    "frequent-0.999": (INTERVENTIONS, "optimizer._name=long_memory_of_frequent_rows"),
+    "amsgrad": (INTERVENTIONS, "optimizer._name=amsgrad_of_w"),
+    "balanced-pushes": (INTERVENTIONS, "criterion._name=balanced_pushes"),
+}
+"""The same, with optimizers and a criterion that are not in the package."""
+
+LARGER = (
+    "model.decoder_layers=4", "model.decoder_embed_dim=256", "model.decoder_input_dim=256",
+    "model.decoder_output_dim=256", "model.decoder_ffn_embed_dim=1024", "optimization.lr=[0.003]",
+    "lr_scheduler.end_learning_rate=0.0003",
+)  # fmt: skip
+LARGE_VOCABULARY: Mapping[str, tuple[str, ...]] = {
+    "mle": (),
+    "all-0.999": (BETA2,),
+    "all-0.9999": ("optimizer.adam_betas='(0.9,0.9999)'",),
+    "w-0.999": (EMBEDDING, "optimizer.embedding_beta2=0.999"),
+    "appearances": (EMBEDDING, APPEARANCES),
+    "bias-fixed-0.999": (*FIXED_BIAS, BETA2),
+    "agg-0.999": (*AGG, "criterion.agg_window=2400", BETA2),
+    "larger": LARGER,
+    "larger-0.999": (*LARGER, BETA2),
+}
+"""The same; the larger model is trained with the first seed alone."""
+
 GATED_HALF = ("criterion._name=agg", "criterion.agg_rare_fraction=0.5", "criterion.agg_window=1000")
 LOW = ("optimization.lr=[0.001]", "lr_scheduler.end_learning_rate=0.0001")
+HIGH = ("optimization.lr=[0.01]", "lr_scheduler.end_learning_rate=0.001")
 ABSENT, EVERY_ROW = ((FREEZE, f"criterion.freeze_below={share}") for share in ("1e-9", "0.9"))
 FINE_TUNING: Mapping[str, tuple[str, ...]] = {
     "adam": (),
@@ -76,8 +106,16 @@ FINE_TUNING: Mapping[str, tuple[str, ...]] = {
     "adam-low": LOW,
     "frozen-absent-low": (*ABSENT, *LOW),
     "agg-low": (*GATED_HALF, *LOW),
-}
-"""Overrides of configs/cures/mle.yaml with β₂ = 0.999; low: a learning rate of 0.001 instead of 0.003."""
+    "adam-high": HIGH,
+    "agg-high": (*GATED_HALF, *HIGH),
+    "agg-alpha": ("criterion._name=agg", "criterion.agg_alpha=0.03", "criterion.agg_window=1000"),
+    "agps": (  # a token of this rank occurs about 200 times in the new texts
+        "criterion._name=agps", "criterion.agps_rare_rank=350", "criterion.agps_mu1=250", "criterion.agps_mu2=20",
+    ),
+    "appearances": (EMBEDDING, APPEARANCES),
+    "slow-embedding": (INTERVENTIONS, "optimizer._name=slow_w"),
+}  # fmt: skip
+"""Overrides of configs/cures/mle.yaml with β₂ = 0.999; low and high: learning rates of 0.001 and 0.01, not 0.003."""
 
 WHOLE = {name: keys for name, keys in NEXT_TOKENS.items() if name not in ("group_perplexity", "within_perplexity")}
 OBJECTIVES: Mapping[str, tuple[str, ...]] = {
@@ -142,20 +180,41 @@ def cures(*, data: Path | None = None, updates: int = 16320, vocabulary: int = 1
 
 def second_moments(*, data: Path | None = None, updates: int = 4080, vocabulary: int = 10000) -> list[Experiment]:
     """Which second moments of Adam make embeddings degenerate; `data` as of the demo."""
-    short = (f"optimization.max_update={updates}", "optimization.lr=[0.01]", "lr_scheduler.end_learning_rate=0.001")
-    corpus = wikitext_in_words(data, vocabulary)
-    models = [Model(name, "cures/mle", corpus, (*short, *own)) for name, own in SECOND_MOMENTS.items()]
+    corpus, probed = wikitext_in_words(data, vocabulary), "Plain likelihood, with another memory of Adam"
+    models, probes = (_short(corpus, updates, overrides) for overrides in (SECOND_MOMENTS, PROBES))
     ratio = Column.of("pushes/pulls rare", push_pull, "push_to_pull_measured", "rare")
+    options = {"wide": True, "changes": True}
     return [
         Experiment(
-            "Plain likelihood, with another memory of Adam for some of the parameters; test split",
+            f"{probed} for some of the parameters; test split",
             _rows(models),
             [*COMPARISON, ratio],
             name="second-moments",
+            **options,
+        ),
+        Experiment(f"{probed} or gates; test split", _rows([models[0], *probes]), COMPARISON, name="probes", **options),
+    ]
+
+
+def large_vocabulary(*, data: Path | None = None, updates: int = 4080, vocabulary: int = 40000) -> list[Experiment]:
+    """The memory of Adam, and cures, where rare tokens appear once in a thousand updates; `data` as of the demo."""
+    models = _short(wikitext_in_words(data, vocabulary), updates, LARGE_VOCABULARY, "dataset.max_tokens=512")
+    return [
+        Experiment(
+            "All words, in updates of 512 tokens; test split",
+            _rows([replace(model, every_seed=not model.name.startswith("larger")) for model in models]),
+            COMPARISON,
+            name="large-vocabulary",
             wide=True,
             changes=True,
         )
     ]
+
+
+def _short(corpus: Corpus, updates: int, models: Mapping[str, tuple[str, ...]], *shared: str) -> list[Model]:
+    """Models of configs/cures/mle.yaml, trained for fewer updates at a higher learning rate."""
+    steps = f"optimization.max_update={updates}", "optimization.lr=[0.01]", "lr_scheduler.end_learning_rate=0.001"
+    return [Model(name, "cures/mle", corpus, (*steps, *shared, *own)) for name, own in models.items()]
 
 
 def fine_tuning(
@@ -184,7 +243,7 @@ def fine_tuning(
             Column.of(f"{title}, {share:.0%}" if share else title, partial(of_text, share=share), "perplexity", "total")
             for title, of_text in (("new text", of_new), ("old text", of_old))
         ]
-        for share in (0, 0.4, 1.0)
+        for share in (0, *SHARES)
     ]
     columns = [*totals[0]]
     for title, measure in (("absent", "perplexity"), ("within absent", "within_perplexity")):
@@ -373,6 +432,11 @@ OURS: dict[str, Entry] = {
         "which second moments of Adam make embeddings degenerate, language models",
         "runs/second-moments",
         second_moments,
+    ),
+    "large-vocabulary": Entry(
+        "the memory of Adam where rare tokens appear once in a thousand updates, language models",
+        "runs/large-vocabulary",
+        large_vocabulary,
     ),
     "fine-tuning": Entry(
         "what fine-tuning does to the tokens that do not occur in the new text, language models",

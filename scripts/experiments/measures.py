@@ -139,6 +139,10 @@ def perplexity_as_published(workspace: Workspace, method: Method, *, groups: str
     return replace(predicted, rows=rows)
 
 
+SHARES = 0.4, 1.0
+"""Of the constants that calibrate a model that was trained on another text."""
+
+
 def fine_tuned(
     workspace: Workspace, method: Method, *, before: Model, new: Corpus, scored: Corpus, share: float = 0
 ) -> Result:
@@ -146,20 +150,22 @@ def fine_tuned(
 
     By the occurrences of tokens in `new`; with a share of the offsets that fit the validation split of the old corpus.
     """
-    from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
     from agg_fairseq.evaluation import BinarizedText
 
-    model, start = checkpoint(workspace, method.model), checkpoint(workspace, before)
-    occurrences_in = prepare(workspace, new).binarized
-    if share:
-        options = {"occurrences_in": occurrences_in, "share": share, "file": f"calibrated-{share}.pt"}
-        data = prepare(workspace, before.corpus).binarized
-        model = Checkpoint(
-            _evaluate(workspace, method.model, "calibrate", model, data, **options), training_state=False
-        )
-    models, text = {method.model.name: model}, BinarizedText(prepare(workspace, scored).binarized)
-    options = {"occurrences_in": occurrences_in, "moved_from": start}
-    return _evaluate(workspace, method.model, "perplexity", models, text, **options)
+    name = method.model.name
+    old, text = (BinarizedText(prepare(workspace, corpus).binarized) for corpus in (before.corpus, scored))
+    result = _evaluate(
+        workspace,
+        method.model,
+        "perplexity",
+        {name: checkpoint(workspace, method.model)},
+        text,
+        calibrate=replace(old, split="valid"),
+        shares=SHARES,
+        occurrences_in=prepare(workspace, new).binarized,
+        moved_from=checkpoint(workspace, before),
+    )
+    return replace(result, rows={name: result.rows[f"{name}, {share:.0%}" if share else name]})
 
 
 def isotropy(workspace: Workspace, method: Method) -> Result:

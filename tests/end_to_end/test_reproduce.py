@@ -14,6 +14,8 @@ from scripts.experiments.entries import OURS
 from tests.conftest import ROOT, run_command
 from tests.reproducing import LM, MT, head_of, reproduce, rows
 
+NEW, FINE_TUNED = ("train.en", "valid.en", "test.en"), ("adam", "frozen-absent", "slow-embedding")
+
 
 @pytest.fixture(scope="module")
 def table_3(prepared_data, tmp_path_factory):
@@ -115,10 +117,21 @@ def test_the_factorized_layer_on_text(shared_data, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_interventions_outside_the_package(prepared_data, tmp_path, monkeypatch):
+    """They train, each to another model, from their folder as fairseq's user_dir; a table of their own."""
+    monkeypatch.setattr(entries, "SECOND_MOMENTS", {"mle": ()})
+    small = [override for override in LM if override.startswith("model.")]
+    options = ("--data", prepared_data, "--output", tmp_path / "out", "--updates", "20", *small)
+    totals = {row: cells[0] for row, cells in rows(reproduce("second-moments", *options).stdout).items()}
+    assert {"mle", *entries.PROBES} < totals.keys()
+    assert len({totals[name] for name in ("mle", *entries.PROBES)}) == 4
+
+
+@pytest.mark.slow
 def test_fine_tuning_on_another_text(shared_data, tmp_path, monkeypatch):
     """In the tokens of the old one, by the occurrences in the new one; frozen rows stand still; and a picture."""
     models = entries.FINE_TUNING
-    monkeypatch.setattr(entries, "FINE_TUNING", {name: models[name] for name in ("adam", "frozen-absent")})
+    monkeypatch.setattr(entries, "FINE_TUNING", {name: models[name] for name in FINE_TUNED})
     names = [f"wiki.{split}.tokens" for split in ("train", "valid", "test")]
     text = head_of(shared_data / "wikitext-2", tmp_path / "text", names, {"train": 800, "valid": 60, "test": 60})
     new = head_of(shared_data / "multi30k", tmp_path / "new", NEW, {"train": 600, "valid": 60, "test": 60})
@@ -126,8 +139,8 @@ def test_fine_tuning_on_another_text(shared_data, tmp_path, monkeypatch):
     options = ("--data", text, "--output", tmp_path / "out", "--updates", "60", "--vocabulary", "500", *small)
     table = rows(reproduce("fine-tuning", *options, "--new-text", *(new / name for name in NEW)).stdout)
     columns = table[""]
-    moved = {name: float(table[name][columns.index("moved")]) for name in ("before", "adam", "frozen-absent")}
-    assert moved["before"] == moved["frozen-absent"] == 0 < moved["adam"]
+    moved = {name: float(table[name][columns.index("moved")]) for name in ("before", *FINE_TUNED)}
+    assert moved["before"] == moved["frozen-absent"] == 0 < moved["slow-embedding"] < moved["adam"]
     assert columns[-4:] == ["new text, 40%", "old text, 40%", "new text, 100%", "old text, 100%"]
     assert (tmp_path / "out" / "trade-off.png").is_file()
 
@@ -172,7 +185,6 @@ def test_a_dry_run_prints_the_trainings_and_starts_none(prepared_data, tmp_path)
     assert not (tmp_path / "new").exists()
 
 
-NEW = ("train.en", "valid.en", "test.en")
 MISTAKES = [
     (("agg-3", "--new-text", *NEW), "--new-text: found it with agg-3; expected fine-tuning alone"),
     (("fine-tuning", "--new-text", *NEW), "--new-text: found no file train.en; expected the training"),

@@ -207,6 +207,12 @@ def test_by_the_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp
     )  # fmt: skip
     for group, offset in result["agg"]["offsets"].items():
         assert quarter["agg"]["offsets"][group] == pytest.approx(0.75 * offset, abs=1e-4)
+    shares = perplexity(
+        open_models([lm_runs / "agg"], ["agg"]), BinarizedText(lm_data, "valid"), calibrate=BinarizedText(lm_data),
+        shares=[0.25], occurrences_in=other,
+    )  # fmt: skip
+    for measure in ("perplexity", "expected_over_observed"):
+        assert shares["agg, 25%"][measure] == pytest.approx(quarter["agg"][measure], rel=1e-4)
     saved = perplexity(open_models([tmp_path / "after.pt"], ["agg"]), BinarizedText(lm_data, "valid"))
     assert saved.value("agg", "perplexity", "total") == pytest.approx(
         result.value("agg", "calibrated_perplexity", "total"), rel=1e-4

@@ -1,0 +1,82 @@
+"""Interventions that `reproduce.sh second-moments` and `fine-tuning` compare, and that no page recommends.
+
+fairseq imports this folder as its user_dir. W is the output embedding, with a group of its own in the optimizer.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.optim.adam import FairseqAdamConfig
+
+from agg_fairseq.criterions.base import LikelihoodCriterion, LikelihoodCriterionConfig
+from agg_fairseq.criterions.base import register as register_criterion
+from agg_fairseq.data.binarized import training_counts
+from agg_fairseq.functional import Gates
+from agg_fairseq.metrics import frequency_groups
+from agg_fairseq.optim.fairseq_optimizers import AdamOfEmbedding, register
+
+
+@register("amsgrad_of_w", dataclass=FairseqAdamConfig)
+class AmsgradOfW(AdamOfEmbedding):
+    """Adam, for W with the largest second moment so far (Reddi et al. 2018)."""
+
+    optimizer_class = torch.optim.AdamW
+
+    def group_options(self, trainer: Any) -> dict[str, Any]:
+        """Of W."""
+        return {"amsgrad": True}
+
+
+@register("slow_w", dataclass=FairseqAdamConfig)
+class SlowW(AdamOfEmbedding):
+    """Adam, for W with a tenth of the learning rate."""
+
+    def group_options(self, trainer: Any) -> dict[str, Any]:
+        """Of W: it is only told apart."""
+        return {}
+
+    def set_lr(self, lr: float) -> None:
+        """The learning rate of an update. The trainer may ask before W has its group."""
+        super().set_lr(lr)
+        if len(self.param_groups) > 1:
+            self.param_groups[-1]["lr"] = lr / 10
+
+
+@register("long_memory_of_frequent_rows", dataclass=FairseqAdamConfig)
+class LongMemoryOfFrequentRows(AdamOfEmbedding):
+    """Adam, for the frequent rows of W with β₂ = 0.999. Row k has 1 − (1 − β₂) r_k."""
+
+    def group_options(self, trainer: Any) -> dict[str, Any]:
+        """Of W."""
+        counts = training_counts(trainer.task, "train")
+        rates = torch.ones(len(counts), dtype=torch.float64)
+        rates[frequency_groups(counts).members("frequent")] = 0.001 / (1 - self.optimizer_config["betas"][1])
+        return {"rates": rates}
+
+
+# The ratio of pushes to pulls in `mle` of second-moments (seed 1), by agg-fairseq push-pull, for tokens of 1, 2 to 3,
+# 4 to 7, … occurrences.
+MEASURED_X = (0.1, 1.0, 10.0)
+MEASURED_RATIO = (1.1, 9.0, 100.0)
+
+
+@register_criterion("balanced_pushes", dataclass=LikelihoodCriterionConfig)
+class BalancedPushes(LikelihoodCriterion):
+    """Likelihood with the pushes of each token divided by the ratio that was measured at its x with β₂ = 0.98."""
+
+    gates: Gates
+
+    def on_train_iterator(self, iterator: Any) -> None:
+        """Computes the gates, the same in every update."""
+        counts = training_counts(self.task, "train")
+        x = len(iterator) / counts.clamp(min=1) * (1 - 0.98) / 2
+        logs = np.interp(x.log(), np.log(MEASURED_X), np.log(MEASURED_RATIO))
+        gate = torch.from_numpy(np.exp(-logs)).float()
+        self.gates = Gates(torch.ones_like(counts, dtype=torch.bool), gate, gate)
+        super().on_train_iterator(iterator)
+
+    def begin_update(self, update_num: int) -> None:
+        """Sets the gates."""
+        super().begin_update(update_num)
+        self.objective.current_gates = self.gates
