@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 import agg_fairseq
 from agg_fairseq.data.subwords import TokenizerOptions
@@ -139,7 +142,7 @@ def perplexity_as_published(workspace: Workspace, method: Method, *, groups: str
     return replace(predicted, rows=rows)
 
 
-SHARES = 0.4, 1.0
+SHARES = tuple(tenths / 10 for tenths in range(11))
 """Of the constants that calibrate a model that was trained on another text."""
 
 
@@ -161,11 +164,35 @@ def fine_tuned(
         {name: checkpoint(workspace, method.model)},
         text,
         calibrate=replace(old, split="valid"),
-        shares=SHARES,
+        shares=SHARES[1:],
         occurrences_in=prepare(workspace, new).binarized,
         moved_from=checkpoint(workspace, before),
     )
     return replace(result, rows={name: result.rows[f"{name}, {share:.0%}" if share else name]})
+
+
+def lowest_on_old(
+    workspace: Workspace,
+    method: Method,
+    *,
+    on_new: Callable[..., Result],
+    on_old: Callable[..., Result],
+    reference: Method,
+    allowed: float,
+) -> float | None:
+    """The lowest perplexity of the old text, with a share of the constants that the new one allows.
+
+    There, the perplexity may be at most `allowed` times that of the reference without constants. Perplexities of shares
+    between those measured are interpolated, in logarithms. None if the perplexity on the new text is always higher.
+    """
+
+    def total(read: Callable[..., Result], method: Method, share: float) -> float:
+        return math.log(read(workspace, method, share=share).value(method.model.name, "perplexity", "total"))
+
+    new, old = ([total(read, method, share) for share in SHARES] for read in (on_new, on_old))
+    shares = np.linspace(0, 1, 1001)
+    is_allowed = np.interp(shares, SHARES, new) <= total(on_new, reference, 0) + math.log(allowed)
+    return math.exp(np.interp(shares[is_allowed], SHARES, old).min()) if is_allowed.any() else None
 
 
 def isotropy(workspace: Workspace, method: Method) -> Result:
