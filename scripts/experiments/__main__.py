@@ -181,7 +181,7 @@ def _parser() -> argparse.ArgumentParser:
     ours.add_argument(
         "--vocabulary", type=whole_number, metavar="N",
         help="number of sub-words, or of most frequent words (default: demo 4000, with --data 16000; multi30k 6000; "
-        "fine-tuning 8000; the others 10000)",
+        "fine-tuning 8000; f2 and large-vocabulary 40000; the others 10000)",
     )  # fmt: skip
     ours.add_argument(
         "--new-text", type=Path, nargs=3, metavar=("TRAIN", "VALID", "TEST"),
