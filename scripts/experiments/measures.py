@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -177,13 +177,14 @@ def lowest_on_old(
     *,
     on_new: Callable[..., Result],
     on_old: Callable[..., Result],
-    reference: Method,
+    references: Mapping[str, Method],
     allowed: float,
 ) -> float | None:
     """The lowest perplexity of the old text, with a share of the constants that the new one allows.
 
-    There, the perplexity may be at most `allowed` times that of the reference without constants. Perplexities of shares
-    between those measured are interpolated, in logarithms. None if the perplexity on the new text is always higher.
+    There, the perplexity may be at most `allowed` times that of another method without constants, which `references`
+    has by the label of this one. Perplexities of shares between those measured are interpolated, in logarithms. None if
+    the perplexity on the new text is always higher.
     """
 
     def total(read: Callable[..., Result], method: Method, share: float) -> float:
@@ -191,7 +192,7 @@ def lowest_on_old(
 
     new, old = ([total(read, method, share) for share in SHARES] for read in (on_new, on_old))
     shares = np.linspace(0, 1, 1001)
-    is_allowed = np.interp(shares, SHARES, new) <= total(on_new, reference, 0) + math.log(allowed)
+    is_allowed = np.interp(shares, SHARES, new) <= total(on_new, references[method.label], 0) + math.log(allowed)
     return math.exp(np.interp(shares[is_allowed], SHARES, old).min()) if is_allowed.any() else None
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,19 +82,24 @@ def _rare_tokens(workspace: Workspace, methods: Sequence[Method]) -> Figure | No
     return plots.rare_tokens(gated) if gated else None
 
 
-def trade_off(points: Sequence[Sequence[Column]]) -> Picture:
-    """A curve of each model that starts from another one: at each point, one perplexity against another.
+def trade_off(points: Sequence[Sequence[Column]], curves: Mapping[str, Sequence[str]]) -> Picture:
+    """One perplexity against another. A curve consists of the pieces of several methods, by their labels.
 
-    `points` has the columns of both, the horizontal one first. The axes are logarithmic.
+    `points` has the columns of both perplexities at each point, the horizontal one first. The axes are logarithmic.
     """
 
     def draw(workspace: Workspace, methods: Sequence[Method]) -> Figure:
         from agg_fairseq.plots import style
 
         figure, ((axis,),) = style.new_figure(width=7.0, height=4.5)
-        for index, method in enumerate(method for method in methods if method.model.start):
-            x, y = zip(*([column.read(workspace, method) for column in point] for point in points), strict=True)
-            style.line(axis, index, x, y, method.label, marked=True)
+        for index, (title, labels) in enumerate(curves.items()):
+            curve = []
+            for method in methods:
+                if method.label in labels:
+                    pairs = [[column.read(workspace, method) for column in point] for point in points]
+                    curve += [*pairs, [math.nan, math.nan]]  # a gap
+            if curve:
+                style.line(axis, index, *zip(*curve, strict=True), title, marked=True)
         first, second = (f"perplexity, {column.label}" for column in points[0])
         style.finish(axis, xscale="log", yscale="log", xlabel=first, ylabel=second)
         return style.finish_figure(figure)
