@@ -16,8 +16,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import agg_fairseq
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.word_pairs import DATASETS, dataset_files
@@ -186,6 +184,8 @@ def lowest_on_old(
     has by the label of this one. Perplexities of shares between those measured are interpolated, in logarithms. None if
     the perplexity on the new text is always higher.
     """
+
+    import numpy as np
 
     def total(read: Callable[..., Result], method: Method, share: float) -> float:
         return math.log(read(workspace, method, share=share).value(method.model.name, "perplexity", "total"))
