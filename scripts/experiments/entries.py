@@ -89,7 +89,6 @@ PROBES: Mapping[str, tuple[str, ...]] = {
 LARGER = (
     "model.decoder_layers=4", "model.decoder_embed_dim=256", "model.decoder_input_dim=256",
     "model.decoder_output_dim=256", "model.decoder_ffn_embed_dim=1024", "optimization.lr=[0.003]",
-    "lr_scheduler.end_learning_rate=0.0003",
 )  # fmt: skip
 LARGE_VOCABULARY: Mapping[str, tuple[str, ...]] = {
     "mle": (),

@@ -184,7 +184,6 @@ def lowest_on_old(
     has by the label of this one. Perplexities of shares between those measured are interpolated, in logarithms. None if
     the perplexity on the new text is always higher.
     """
-
     import numpy as np
 
     def total(read: Callable[..., Result], method: Method, share: float) -> float:
