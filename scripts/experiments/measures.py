@@ -49,7 +49,7 @@ def checkpoint(workspace: Workspace, model: Model) -> Checkpoint:
     return _opened(path, path.stat().st_mtime_ns)
 
 
-@lru_cache(maxsize=1)  # all measures of a model need it; a checkpoint of the papers has some GB
+@lru_cache(maxsize=2)  # all measures of a model need it, and the one before fine-tuning; a checkpoint has some GB
 def _opened(path: Path, changed: int) -> Checkpoint:
     from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 
