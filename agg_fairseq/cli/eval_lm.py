@@ -28,7 +28,6 @@ from ..awd_lstm.continuous_cache import CacheOptions
 from ..checkpoints.opening import open_models
 from ..errors import UserError
 from ..evaluation import BinarizedText, PlainText, perplexity
-from ..evaluation.scoring import BREAK_MODES
 from ..measures import CALIBRATED, COMPARED, MOVED, with_groups
 from ..metrics.groups import OCCURRENCE_GROUPS
 from .options import add_inputs, add_options, select
@@ -47,8 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--groups", "--tokens-per-sample")
     add_options(parser, "--occurrences-in", metavar="DATA|FILE")
     add("--moved-from", metavar="MODEL", help="also measure how far the embeddings are from those of this model")
-    break_help = "how DATA is cut into blocks; with none, across lines"
-    add("--sample-break-mode", choices=BREAK_MODES, default="none", help=break_help)
     context = "tokens of context before each block of DATA, which are not scored"
     add("--context-window", type=int, default=0, metavar="N", help=context)
     cache = "mix the model with a continuous cache of the last N positions (Grave et al. 2017; default: no cache)"
@@ -77,9 +74,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _text(arguments: argparse.Namespace) -> BinarizedText | PlainText:
     """The text to score; options that are not for it are refused."""
-    options = select(arguments, "sample_break_mode", "context_window", "max_tokens")
+    options = select(arguments, "context_window", "max_tokens")
     if arguments.text is not None:
-        if arguments.data or arguments.cache_size or tuple(options.values()) != ("none", 0, None):
+        if arguments.data or arguments.cache_size or tuple(options.values()) != (0, None):
             raise UserError("--text: found it with --data, or with an option of how DATA is read; leave one out")
         return PlainText(arguments.text, arguments.train_text, arguments.tokens_per_sample)
     if arguments.data is None:

@@ -22,7 +22,7 @@ from .outputs import print_result
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
     add_options(parser, "--data", "--train-text", "--words")
-    add_options(parser, "--topk", default=5, help="neighbors of each word")
+    parser.add_argument("--topk", type=int, default=5, metavar="K", help="neighbors of each word")
     add_options(parser, "--groups", *TOKENIZER, "--json")
 
 

@@ -55,18 +55,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--alignments": {"metavar": "FILE", "help": "alignments of the training split in Pharaoh format, as align writes"},
     "--reference": {"metavar": "FILE", "help": "untokenized target side of the split, for sacreBLEU"},
     "--moses": {"metavar": "LANG", "help": "language of Moses tokens in the translations, which are detokenized"},
-    "--prefix-length": {"type": int, "default": 50, "metavar": "N", "help": "tokens that the model is given"},
-    "--length": {"type": int, "default": 100, "metavar": "N", "help": "tokens of a continuation and of a reference"},
     "--max-texts": {"type": int, "metavar": "N", "help": "continue only the first N prefixes (default: all)"},
-    "--topk": {
-        "type": int, "metavar": "K", "help": "draw each token from the K most probable ones (default: take the first)",
-    },
-    "--seed": {"type": int, "default": 1, "metavar": "N", "help": "of the random numbers, 0 to 2⁶³ − 1"},
     "--device": {"metavar": "DEVICE", "help": "cpu, cuda, cuda:1, … (default: a GPU if there is one)"},
     "--json": {"metavar": "FILE", "help": "also write all numbers to FILE"},
 }  # fmt: skip
 TOKENIZER = ("--bpe", "--gpt2-encoder-json", "--gpt2-vocab-bpe", "--sentencepiece-model", "--bpe-codes")
-GENERATION = ("--prefix-length", "--length", "--max-texts", "--topk", "--seed")
 
 
 def add_options(parser: argparse.ArgumentParser, *flags: str, **changes: Any) -> None:

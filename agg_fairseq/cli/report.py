@@ -17,7 +17,7 @@ from dataclasses import fields
 
 from ..errors import UserError
 from ..report import ReportOptions, write_report
-from .options import GENERATION, TOKENIZER, add_inputs, add_options, files_by_name, select, tokenizer_options
+from .options import TOKENIZER, add_inputs, add_options, files_by_name, select, tokenizer_options
 from .outputs import add_output
 
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--baseline", metavar="NAME", help="name of the run that the others are compared with (default: the first)")
     add_options(parser, "--groups", default=None)
-    add_options(parser, "--tokens-per-sample", "--words", "--datasets", *TOKENIZER, *GENERATION)
+    add_options(parser, "--tokens-per-sample", "--words", "--datasets", *TOKENIZER, "--max-texts")
     add("--translations", nargs="+", metavar="LOG", help="outputs of fairseq-generate, one for each RUN")
     add_options(parser, "--reference", "--moses", "--alignments", "--device")
 

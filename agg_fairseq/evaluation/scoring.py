@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -21,7 +20,6 @@ from ..functional.loss_core import CHUNK_ELEMENTS
 from ..integrations.log_unigram import load_pretrained
 from .inputs import check_split, load_embedding_vocabulary, load_vocabulary
 
-BREAK_MODES = ("none", "complete", "complete_doc", "eos")  # how fairseq cuts a split into blocks
 MAX_BLOCK = 1024  # tokens of a block, where neither the user nor the positions of a model of transformers say less
 Chunk = tuple[Tensor, Tensor]  # log P (n, V) in nats, and the targets (n,)
 
@@ -33,9 +31,8 @@ class BinarizedText:
     Args:
         data: folder with the split, and with the training split, in which tokens are counted.
         split: split to score; a translation model scores its target side.
-        tokens_per_sample: tokens per block, its context included; None: as in training. This, the next two and `cache`
+        tokens_per_sample: tokens per block, its context included; None: as in training. This, the next one and `cache`
             are not for translation models.
-        sample_break_mode: how the split is cut into blocks, one of `BREAK_MODES`; with none, across lines.
         context_window: tokens of context before each block, which are not scored.
         max_tokens: tokens per batch; None: 2048, or a block where that is longer.
         cache: options of a continuous cache, with which the text is read block by block in its order; None: no cache.
@@ -44,7 +41,6 @@ class BinarizedText:
     data: str | Path
     split: str = "test"
     tokens_per_sample: int | None = None
-    sample_break_mode: str = "none"
     context_window: int = 0
     max_tokens: int | None = None
     cache: CacheOptions | None = None
@@ -60,10 +56,10 @@ class BinarizedText:
             if not isinstance(model, Checkpoint):
                 raise UserError(f"{model}: found a model of transformers; give the text to score by --text FILE")
         vocabulary = load_vocabulary(models, self.data)
-        options = (self.tokens_per_sample, self.sample_break_mode, self.context_window, self.cache)
+        options = (self.tokens_per_sample, self.context_window, self.cache)
         if vocabulary.languages is None:
             self._length(models)
-        elif options != (None, "none", 0, None):
+        elif options != (None, 0, None):
             raise UserError("--tokens-per-sample, …: found an option of blocks with a translation model; leave it out")
         streams = _carrying_state(models)
         if streams and self.context_window:
@@ -93,7 +89,7 @@ class BinarizedText:
         streams, cache = _carrying_state(models), self.cache
         return {
             "tokens-per-sample": self._length(models),
-            "break": self.sample_break_mode,
+            "break": "none",
             "context": self.context_window,
             "state": f"carried({','.join(streams)})" if streams else None,
             "cache": None if cache is None else f"{cache.size},theta={cache.theta:g},lambda={cache.weight:g}",
@@ -108,7 +104,7 @@ class BinarizedText:
         checkpoint, overrides = models[name], {}
         if checkpoint.is_language_model:
             length = self._length(models)
-            overrides = {"sample_break_mode": self.sample_break_mode, "tokens_per_sample": length}
+            overrides = {"sample_break_mode": "none", "tokens_per_sample": length}
         model, task = build_model(checkpoint, self.data, overrides)
         model.to(device)
         if checkpoint.is_language_model:
@@ -146,39 +142,25 @@ class BinarizedText:
             raise UserError(f"--context-window: expected 0 to {length - 1}, got {self.context_window}")
         if self.max_tokens is not None and not length <= self.max_tokens < 2**31:
             raise UserError(f"--max-tokens: expected {length} (--tokens-per-sample) to 2^31 - 1, got {self.max_tokens}")
-        if self.sample_break_mode == "eos" and not hasattr(np, "compat"):
-            raise UserError(f"--sample-break-mode eos: found numpy {np.__version__}; fairseq needs numpy<2 for it")
 
     def _batches(self, model: Any, task: Any, is_language_model: bool) -> Any:
-        """The batches that fairseq-eval-lm would score; pairs of a translation model; or with a cache single blocks."""
+        """The batches that fairseq-eval-lm would score, or with a cache single blocks; pairs of a translation model."""
         dataset, positions = task.dataset(self.split), model.max_positions()
         if not is_language_model:
             return task.get_batch_iterator(
                 dataset, max_tokens=self.max_tokens or 2048, max_positions=positions, ignore_invalid_inputs=True
             ).next_epoch_itr(shuffle=False)
-        if self.cache is not None:
-            return self._blocks_in_order(task, dataset, positions)
-        return task.eval_lm_dataloader(
+        batches = task.eval_lm_dataloader(
             dataset=dataset,
             max_tokens=self.max_tokens or max(2048, task.args.tokens_per_sample + self.context_window),
+            batch_size=None if self.cache is None else 1,
             max_positions=positions,
             num_workers=0,
             context_window=self.context_window,
         )
-
-    def _blocks_in_order(self, task: Any, dataset: Any, positions: int) -> Iterator[dict[str, Any]]:
-        """Batches of one block each, in the order of the text, which fairseq changes to sort blocks by length.
-
-        As in fairseq's batches, blocks of more tokens than the model has `positions` are left out.
-        """
-        from fairseq.data import LMContextWindowDataset
-
-        fitting = np.flatnonzero(np.asarray(dataset.sizes) <= positions)
-        if self.context_window:
-            padding = task.source_dictionary.pad()
-            dataset = LMContextWindowDataset(dataset, task.args.tokens_per_sample, self.context_window, padding)
-        for number in fitting:
-            yield dataset.collater([dataset[number]])
+        if self.cache is None:
+            return batches
+        return sorted(batches, key=lambda block: block["id"].item())  # in the order of the text
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def write_report(
             installed.
     """
     data, output = Path(data), Path(output)
-    if output.suffix.lower() not in (".html", ".htm"):
+    if output.suffix.lower() != ".html":
         raise UserError(f"--output: found {output.name!r}; expected a name ending in .html")
     if not data.is_dir():
         raise UserError(f"{data}: found no such folder; expected one written by fairseq-preprocess")

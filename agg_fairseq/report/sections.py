@@ -44,11 +44,7 @@ class ReportOptions:
     words: Sequence[str] | None = None  # whose nearest neighbors are shown
     datasets: Sequence[str | Path] | None = None  # of word similarity
     tokenizer: TokenizerOptions = WORDS
-    prefix_length: int = 50  # this and the next four are options of `generate_texts`
-    length: int = 100
-    max_texts: int | None = None
-    topk: int | None = None
-    seed: int = 1
+    max_texts: int | None = None  # of each language model; None: all
     translations: Sequence[str | Path] | None = None  # outputs of fairseq-generate, one per run
     reference: str | Path | None = None  # of the translations, for sacreBLEU
     moses: str | None = None  # language of the translations, which are detokenized
@@ -265,7 +261,7 @@ def generated_texts(report: ReportInputs) -> list[Block]:
     """What the models write: measures of the texts, how rare their words are, and samples side by side."""
     if not report.runs[0].checkpoint.is_language_model:
         raise NotShown("these are no language models")
-    options = report.chosen("split", "prefix_length", "length", "max_texts", "topk", "seed", "device")
+    options = report.chosen("split", "max_texts", "device")
     files, write = {}, evaluation.generate_texts
     for number, run in enumerate(report.runs, 1):
         files[run.name] = report.cache.file(f"texts-{number}.jsonl", write, run.checkpoint, report.data, **options)

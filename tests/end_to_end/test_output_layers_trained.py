@@ -20,12 +20,11 @@ COMMON = (
     "--log-interval 1 --required-batch-size-multiple 1"
 ).split()
 EVALUATION = ("--cpu", "--max-tokens", "64", "--num-workers", "0", "--required-batch-size-multiple", "1")
-SENTENCES = ("--sample-break-mode", "eos")
 AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
 UNIGRAM = ("--arch", "transformer_lm_unigram", "--share-decoder-input-output-embed")
 KINDS = {
-    "f2": ([*F2_LM, *SENTENCES], ("--criterion", "f2_softmax")),
-    "unigram": ([*LM, *SENTENCES, *UNIGRAM], AGG),
+    "f2": (F2_LM, ("--criterion", "f2_softmax")),
+    "unigram": ([*LM, *UNIGRAM], AGG),
     "f2 translation": ([*F2_MT, "--share-all-embeddings"], ("--criterion", "f2_softmax", "--label-smoothing", "0.1")),
 }
 LAYER = "decoder.output_projection"
@@ -70,7 +69,7 @@ def test_evaluation_is_that_of_the_log_and_needs_no_training_data(
     """The perplexity of fairseq-eval-lm and of our eval-lm, which alone counts tokens; texts; the name of W."""
     checkpoint, log = lm_runs_of_kinds[kind]
     expected = pytest.approx(float(re.findall(r'"valid_ppl": "([\d.]+)"', log)[-1]), abs=0.011)
-    blocks = ("--tokens-per-sample", 16, *SENTENCES)
+    blocks = ("--tokens-per-sample", 16)
     split = ("--path", checkpoint, "--gen-subset", "valid")
     printed = called("eval_lm", bare[0], *split, *blocks, *EVALUATION, "--softmax-batch", 20)
     assert float(re.search(r"Perplexity: ([\d.]+)", printed)[1]) == expected

@@ -80,7 +80,7 @@ def test_blocks_of_different_lengths_are_not_compared(lm_data, good_checkpoint, 
 
 def test_mistakes_with_options(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
-        main(["eval-lm", "x", "--data", "y", "--sample-break-mode", "words"])
+        main(["eval-lm", "x", "--data", "y", "--groups", "words"])
     assert stop.value.code == 2 and "'words'" in capsys.readouterr().err
     assert ".png, .svg, .pdf" in refused(capsys, "plot", "singular-values", "c.pt", "--output", tmp_path / "x.docx")
     assert "File name too long" in refused(capsys, "isotropy", "x\n" * 300)
