@@ -105,8 +105,11 @@ LARGE_VOCABULARY: Mapping[str, tuple[str, ...]] = {
 
 GATED_HALF = ("criterion._name=agg", "criterion.agg_rare_fraction=0.5", "criterion.agg_window=1000")
 ABSENT, EVERY_ROW = ((FREEZE, f"criterion.freeze_below={share}") for share in ("1e-9", "0.9"))
-RATES = {"-low": "0.001", "": "0.003", "-high": "0.01"}
-AT_EACH_RATE = {"adam": (), "agg": GATED_HALF, "frozen-absent": ABSENT}
+UNTIED = ("model.share_decoder_input_output_embed=false",)
+RATES = {"-low": "0.001", "-high": "0.01", "": "0.003"}  # every name ends in the last one
+AT_EACH_RATE = {
+    "adam": (), "agg": GATED_HALF, "frozen-absent": ABSENT, "untied": UNTIED, "agg-untied": (*GATED_HALF, *UNTIED),
+}  # fmt: skip
 FINE_TUNING: Mapping[str, tuple[str, ...]] = {
     **{
         f"{name}{suffix}": (*own, f"optimization.lr=[{rate}]", f"lr_scheduler.end_learning_rate={float(rate) / 10:g}")
@@ -254,14 +257,8 @@ def fine_tuning(
     ]
     methods = [Method(model.name, model) for model in (before, *models)]
     labelled = {method.label: method for method in methods}
-    plain = {name + suffix: labelled.get(f"adam{suffix}") for name in AT_EACH_RATE for suffix in RATES}
-    lowest = partial(
-        lowest_on_old,
-        on_new=of_new,
-        on_old=of_old,
-        references={**dict.fromkeys(labelled, labelled["adam"]), **plain},
-        allowed=1.01,
-    )
+    plain = {name: labelled[f"adam{next(filter(name.endswith, RATES))}"] for name in labelled}
+    lowest = partial(lowest_on_old, on_new=of_new, on_old=of_old, references=plain, allowed=1.01)
     columns = [
         *points[0],
         Column.of("absent", of_old, "perplexity", "absent"),

@@ -15,7 +15,7 @@ from scripts.experiments.entries import OURS
 from tests.conftest import ROOT, run_command
 from tests.reproducing import LM, MT, head_of, reproduce, rows
 
-NEW, FINE_TUNED = ("train.en", "valid.en", "test.en"), ("adam", "frozen-absent", "slow-embedding")
+NEW, FINE_TUNED = ("train.en", "valid.en", "test.en"), ("adam", "frozen-absent", "slow-embedding", "untied")
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_interventions_outside_the_package(prepared_data, tmp_path, monkeypatch)
 
 @pytest.mark.slow
 def test_fine_tuning_on_another_text(shared_data, tmp_path, monkeypatch):
-    """In the tokens of the old one, by the occurrences in the new one; frozen rows stand still; and a picture."""
+    """In the tokens of the old one, by the occurrences in the new one; what moves, and what does not; and a picture."""
     models = entries.FINE_TUNING
     monkeypatch.setattr(entries, "FINE_TUNING", {name: models[name] for name in FINE_TUNED})
     names = [f"wiki.{split}.tokens" for split in ("train", "valid", "test")]
@@ -143,6 +143,12 @@ def test_fine_tuning_on_another_text(shared_data, tmp_path, monkeypatch):
     columns = table[""]
     moved = {name: float(table[name][columns.index("moved")]) for name in ("before", *FINE_TUNED)}
     assert moved["before"] == moved["frozen-absent"] == 0 < moved["slow-embedding"] < moved["adam"]
+    before, untied = (
+        Checkpoint(tmp_path / "out" / name).state["model"]["decoder.embed_tokens.weight"]
+        for name in ("before", "untied")
+    )
+    absent = (before - untied).norm(dim=1) < 1e-4 * before.norm(dim=1)  # as inputs: by the weight decay alone
+    assert 20 < absent.sum() < 480 and moved["untied"] > 0
     assert columns[-3:] == ["new text, 40%", "old text, 40%", "old text at new + 1%"]
     without, with_constants = (float(table["adam"][column].replace(",", "")) for column in (1, -1))
     assert with_constants <= without

@@ -133,9 +133,9 @@ def test_the_constants_of_the_fine_tuned_model(tmp_path, capsys):
     printed = {name: list(map(float, values)) for name, *values in (line for line in lines if len(line) == 6)}
     assert list(printed) == [
         "before",
-        *(f"{model}{with_}" for model in ("mle", "agg") for with_ in ("", ", 40%", ", 100%")),
+        *(f"{model}{with_}" for model in ("mle", "agg", "untied") for with_ in ("", ", 40%", ", 100%")),
     ]
-    for model in ("mle", "agg"):
+    for model in ("mle", "agg", "untied"):
         plain, some, whole = (printed[f"{model}{with_}"] for with_ in ("", ", 40%", ", 100%"))
         assert plain[3] == some[3] == whole[3] and plain[1] > some[1] > whole[1]
         assert abs(whole[4] - 1) < abs(plain[4] - 1)
