@@ -73,11 +73,3 @@ def test_a_release_has_one_version_and_date():
     version, date = re.search(r"^## (\S+) \((.+)\)$", changelog, re.MULTILINE).groups()
     assert __version__ == version and f"\nversion: {version}\n" in citation
     assert date == "unreleased" or f"\ndate-released: {date}\n" in citation
-
-
-def test_the_authors_of_agg_are_those_of_the_paper():
-    """As the paper spells them: in CITATION.cff, and in the entry of README.md."""
-    names = re.search(r"^  author = \"(.+)\",$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)[1]
-    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8").partition("Rare Tokens")[2]
-    found = re.findall(r"family-names: (.+), given-names: (.+)}", cited.partition("url:")[0])
-    assert [", ".join(name) for name in found] == names.split(" and ")

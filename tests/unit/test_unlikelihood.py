@@ -31,21 +31,6 @@ def test_a_certain_candidate_gives_a_bounded_gradient(dtype, gap, alpha):
     assert into_h.isfinite()
 
 
-def test_target_as_candidate():
-    """The sequence level: the target itself is penalized, and the likelihood has weight 0."""
-    h, w = torch.randn(3, 7, 4).double().requires_grad_(), torch.randn(9, 4).double().requires_grad_()
-    y, punished = torch.randint(9, (3, 7)), torch.rand(3, 7) < 0.5
-    expected = h.new_zeros(())
-    for b, t in punished.nonzero().tolist():
-        expected = expected - (1 - (h[b, t] @ w.t()).softmax(0)[y[b, t]]).log()
-    unlikelihood = Unlikelihood(1.0, given_tokens(y, punished), spare_target=False)
-    out = gated_cross_entropy(
-        h, w, y, position_weight=torch.zeros(y.shape), unlikelihood=unlikelihood, label_smoothing=0.1
-    )
-    torch.testing.assert_close(out.loss, expected)
-    torch.testing.assert_close(torch.autograd.grad(out.loss, (h, w)), torch.autograd.grad(expected, (h, w)))
-
-
 @pytest.mark.parametrize(
     ("line", "n", "expected"),
     [
