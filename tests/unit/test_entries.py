@@ -6,22 +6,10 @@ import pytest
 
 from agg_fairseq.measures import column_titles
 from scripts.experiments import f2
-from scripts.experiments.entries import EXPERIMENTS, OURS
+from scripts.experiments.entries import EXPERIMENTS
 from tests.conftest import ROOT
 
 PAPERS = {"agg": "agg-acl2022", "agps": "agps-2021", "f2": "f2-softmax-emnlp2020", "cosreg": "cosreg-iclr2019"}
-NUMBERS = """
-agg: 1 2 3 4 5 6 7 8 9 10 11 13 14 15 figure-1 figure-2 figure-3 figure-4 figure-5
-agps: 1 2 3 4 10 11 12 figure-1 figure-2 figure-3 figure-4 figure-5 figure-6 figure-7
-f2: 1 2 3 4 5 8 9 10 texts figure-2 figure-3
-cosreg: 1 2 figure-2 figure-3a figure-3b
-"""
-
-
-def test_the_tables_and_figures_of_all_papers():
-    lines = [line.split(": ") for line in NUMBERS.split("\n")[1:-1]]
-    assert set(EXPERIMENTS) == {f"{paper}-{number}" for paper, numbers in lines for number in numbers.split()}
-    assert not EXPERIMENTS.keys() & OURS.keys()
 
 
 def test_each_has_something_to_show_of_configurations_that_exist_and_each_folder_has_one_model():

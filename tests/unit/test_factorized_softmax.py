@@ -68,20 +68,17 @@ def short_runs_and_chunks(monkeypatch):
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_loss_and_gradients_are_those_of_the_naive_joint(name, epsilon):
     h, w, u, y = problem(LAYOUTS[name])
-    expected = paper_loss(paper_log_prob(h, w, u, LAYOUTS[name]), y, epsilon)
-    out = factorized_cross_entropy(
-        h, w, u, y, TokenClasses.of(LAYOUTS[name]), label_smoothing=epsilon, ignore_index=PAD
-    )
+    log_prob, classes = paper_log_prob(h, w, u, LAYOUTS[name]), TokenClasses.of(LAYOUTS[name])
+    expected = paper_loss(log_prob, y, epsilon)
+    out = factorized_cross_entropy(h, w, u, y, classes, label_smoothing=epsilon, ignore_index=PAD)
     assert out.loss.item() == pytest.approx(expected.item(), rel=1e-12)
     assert out.losses.sum().item() == pytest.approx(expected.item(), rel=1e-12)
-    nll = -paper_log_prob(h, w, u, LAYOUTS[name]).gather(1, y[:, None]).squeeze(1) * (y != PAD)
-    torch.testing.assert_close(out.nll, nll.detach())
+    torch.testing.assert_close(out.nll, -log_prob.gather(1, y[:, None]).squeeze(1).detach() * (y != PAD))
     p1 = F.log_softmax(h @ u.t(), 1).gather(1, LAYOUTS[name][y][:, None]).squeeze(1)
     torch.testing.assert_close(out.class_nll, -p1.detach() * (y != PAD))
     torch.testing.assert_close(out.class_nll + out.token_nll, out.nll)
     found = torch.autograd.grad(3 * out.loss, (h, w, u))
-    for ours, theirs in zip(found, torch.autograd.grad(3 * expected, (h, w, u)), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-11)
+    torch.testing.assert_close(found, torch.autograd.grad(3 * expected, (h, w, u)), rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -92,9 +89,8 @@ def test_joint_log_prob_and_its_gradients(name):
     torch.testing.assert_close(joint, expected, rtol=1e-10, atol=1e-11)
     torch.testing.assert_close(F.log_softmax(joint, 1), joint, rtol=1e-10, atol=1e-11)  # what fairseq does with it
     towards = torch.randn_like(joint)
-    found = torch.autograd.grad((joint * towards).sum(), (h, w, u))
-    for ours, theirs in zip(found, torch.autograd.grad((expected * towards).sum(), (h, w, u)), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
+    found, right = (torch.autograd.grad((one * towards).sum(), (h, w, u)) for one in (joint, expected))
+    torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("offset", [0.0, 50.0, 90.0, 500.0])
@@ -161,11 +157,8 @@ def test_decoupled_is_equation_seven(name):
 
 
 def test_decoupled_ranks_the_outside_by_class_and_keeps_it_above_zero_in_float32():
-    class_of_token = torch.tensor([0, 1, 1, 2])
-    u = torch.tensor([[0.0], [-5.0], [-200.0]])
-    found = decoupled_log_prob(
-        torch.ones(1, 1), torch.zeros(4, 1), u, TokenClasses.of(class_of_token), torch.tensor([0])
-    )
+    classes, u = TokenClasses.of(torch.tensor([0, 1, 1, 2])), torch.tensor([[0.0], [-5.0], [-200.0]])
+    found = decoupled_log_prob(torch.ones(1, 1), torch.zeros(4, 1), u, classes, torch.tensor([0]))
     assert (found.exp() > 0).all()
     assert found[0].argsort(descending=True, stable=True).tolist() == [0, 1, 2, 3]
 

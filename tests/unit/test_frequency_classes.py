@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -18,12 +19,9 @@ def efficiency(values):
 
 def efficiency_of(counts, sizes):
     """Eq. 5, of consecutive classes of the given sizes over sorted counts."""
-    classes, start = [], 0
-    for size in sizes:
-        classes.append(counts[start : start + size])
-        start += size
-    between = efficiency([sum(c) for c in classes])
-    return between + sum(efficiency(c) for c in classes) / len(classes)
+    rest = iter(counts)
+    classes = [list(itertools.islice(rest, size)) for size in sizes]
+    return efficiency([sum(c) for c in classes]) + sum(efficiency(c) for c in classes) / len(classes)
 
 
 def printed_algorithm(counts):
@@ -38,8 +36,7 @@ def printed_algorithm(counts):
             if cum * number > tar * total:
                 tar += 1
                 bounds.append(idx)
-        edges = [0, *bounds, n]
-        sizes = [b - a for a, b in zip(edges, edges[1:], strict=False) if b > a]
+        sizes = [b - a for a, b in itertools.pairwise([0, *bounds, n]) if b > a]
         found = efficiency_of(counts, sizes)
         if best_efficiency < found - 1e-12:
             best, best_efficiency = sizes, found

@@ -33,10 +33,7 @@ def test_occurrence_groups_by_hand():
 
 
 def test_mass_groups_by_hand():
-    """Of 100 tokens, by rank: 35 from 0, 30 from 35, 15 from 65, 10 from 80, 10 from 90, and one never seen.
-
-    40, 70 and 90 are the borders, so the second is still frequent, and the fifth very rare.
-    """
+    """Of 100 tokens, by rank: 35 from 0, 30 from 35, 15 from 65, 10 from 80, 10 from 90; the borders are 40, 70, 90."""
     groups = frequency_mass_groups(torch.tensor([10, 0, 35, 15, 10, 30]))
     members = {name: groups.members(name).tolist() for name in groups.names}
     assert members == {"frequent": [2, 5], "medium": [3], "rare": [0], "very rare": [1, 4]}

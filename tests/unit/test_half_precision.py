@@ -1,8 +1,5 @@
-"""Gradients in half precision are no further from a float64 truth than those of fairseq's own criterions.
-
-Of a dictionary as large as the paper's, with logits up to ±30, under the loss scales of fairseq's fp16 training. There
-the logits are formed in half precision and their log-softmax in float32, and the loss is scaled after the forward pass.
-"""
+"""Gradients in half precision are no further from a float64 truth than those of fairseq's own criterions, for a
+dictionary as large as the paper's, logits up to ±30, and the loss scales of fairseq's fp16 training."""
 
 import contextlib
 
@@ -29,7 +26,7 @@ def problem(largest):
 
 
 def fairseq_loss(logits, y):
-    """fairseq's `cross_entropy` of logits in the dtype of the model: their log-softmax in float32."""
+    """fairseq's `cross_entropy`: logits in the dtype of the model, their log-softmax in float32."""
     log_probs = F.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     return F.nll_loss(log_probs, y, ignore_index=PAD, reduction="sum")
 
@@ -40,23 +37,13 @@ def gradients(loss_of, leaves, dtypes, scale=1.0):
     return torch.autograd.grad(loss_of(*copies) * scale, copies)
 
 
-def half_unit(exact, dtype):
-    """Half a unit in the last place at each number: the error of one rounding to `dtype` is no larger."""
-    exponent = exact.abs().clamp(min=torch.finfo(dtype).tiny).log2().floor()
-    return 0.5 * torch.finfo(dtype).eps * 2.0**exponent
-
-
 def largest_and_mean(errors, truth):
     return torch.stack([errors.max(), errors.mean()]) / truth.abs().max()
 
 
 def assert_no_worse(ours_of, theirs_of, leaves, dtypes, scales):
-    """Where fairseq's gradient is finite, ours is finite and not further from the truth, at most and on average.
-
-    Or not further than one rounding can lead: ours is formed in float32, scaled, and then rounded once to the dtype of
-    the gradient. Nor is it required to be finite where the truth, rounded, is not. Where a gradient stays in float32,
-    as under autocast, both are sums of float32 in some order.
-    """
+    """Where fairseq's gradient and the rounded truth are finite, ours is finite and not further from the truth, at most
+    and on average; or than one rounding can lead, or the order of a sum where a gradient stays in float32."""
     leaves = [leaf.to(kind) for leaf, kind in zip(leaves, dtypes, strict=True)]
     truth = gradients(theirs_of, leaves, (torch.float64,) * len(leaves))
     for scale in scales:
@@ -67,7 +54,9 @@ def assert_no_worse(ours_of, theirs_of, leaves, dtypes, scales):
             found, expected = (
                 largest_and_mean((gradient.double() / scale - exact).abs()[kept], exact) for gradient in (our, their)
             )
-            once = largest_and_mean(half_unit(exact[kept] * scale, our.dtype) / scale, exact)
+            unit = torch.finfo(our.dtype)
+            exponent = (exact[kept] * scale).abs().clamp(min=unit.tiny).log2().floor()
+            once = largest_and_mean(0.5 * unit.eps * 2.0**exponent / scale, exact)  # half a unit in the last place
             order = 16 * torch.finfo(torch.float32).eps if our.dtype == torch.float32 else 0.0
             assert (found <= torch.maximum(expected, once).clamp(min=order)).all(), (name, scale, found, expected, once)
 

@@ -48,10 +48,8 @@ def counts(*seeds):
 
 @pytest.mark.parametrize("method", ["agg", "agps"])
 def test_gates_and_terms_are_those_of_the_naive_implementation(method):
-    """Two micro-batches per update, a window of two updates, and three updates before the one that is looked at.
-
-    Every term at once; those of the embedding count once per update, as the sum is divided by its targets.
-    """
+    """Every term at once, two micro-batches per update, a window of two updates, in the fourth update; the terms of the
+    embedding count once per update, as the sum is divided by its targets."""
     assert set(WEIGHTS) == {term.option for term in TERMS}
     shared = {"never_rare": NEVER_RARE, "label_smoothing": 0.1, "padding_row": 0, **WEIGHTS}
     objective = AggObjective(V, rare_fraction=0.3, window=2, **shared)

@@ -29,10 +29,8 @@ def problem(batch=3, steps=7, v=9, d=4):
 
 
 def paper_loss(h, w, b, y, weights, ul_alpha=0.0, z_loss=0.0, adv_epsilon=0.0):
-    """−ω log p(y) − α Σ_{c ∈ {y_1…y_{t−1}} ∖ {y_t}} log(1 − p(c)) + γ log²Z, with w_y + δ in place of w_y.
-
-    δ is the worst of length ε ‖w_y‖, held fixed.
-    """
+    """−ω log p(y) − α Σ_{c ∈ {y_1…y_{t−1}} ∖ {y_t}} log(1 − p(c)) + γ log²Z, with w_y + δ in place of w_y: the worst δ
+    of length ε ‖w_y‖, held fixed."""
     total = h.new_zeros(())
     for i, t in (y != PAD).nonzero().tolist():
         target, features = y[i, t], h[i, t]
@@ -106,8 +104,8 @@ def test_the_z_loss_of_large_logits():
     assert out.z_loss.item() == pytest.approx(8000.126928**2, rel=1e-6)
     truth = h.detach().double().requires_grad_(), w.detach().double().requires_grad_()
     expected = naive_gated_cross_entropy(*truth, torch.tensor([0]), z_loss=1e-4)
-    for found, right in zip(torch.autograd.grad(out.loss, (h, w)), torch.autograd.grad(expected, truth), strict=True):
-        torch.testing.assert_close(found.double(), right, rtol=1e-5, atol=1e-5)
+    found, right = torch.autograd.grad(out.loss, (h, w)), torch.autograd.grad(expected, truth)
+    torch.testing.assert_close(found, right, rtol=1e-5, atol=1e-5, check_dtype=False)
 
 
 def test_adversarial_training_of_certain_targets():

@@ -8,8 +8,6 @@ from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from agg_fairseq.metrics import distinct, kl_divergence, ms_jaccard, repetition, self_bleu, unique_tokens
 
 TEXTS = st.lists(st.lists(st.sampled_from("abc"), max_size=7), min_size=2, max_size=6)
-OF_TEXTS = (self_bleu, distinct, repetition, unique_tokens)
-OF_PAIRS = (kl_divergence, ms_jaccard)
 
 
 def cut(*texts):
@@ -23,11 +21,8 @@ def test_kl_divergence_by_hand():
 
 
 def test_ms_jaccard_by_hand():
-    """One generated text, `a b`, and two references, whose counts are halved.
-
-    1: a 1 and 1, b 1 and ½, c 0 and ½: (1 + ½) / (1 + 1 + ½) = 3/5.
-    2: ab 1 and ½, ac 0 and ½: ½ / 1½ = 1/3. No text has a 3-gram.
-    """
+    """The counts of two references for one generated text are halved; no text has a 3-gram."""
+    # a 1 and 1, b 1 and ½, c 0 and ½: (1 + ½) / (1 + 1 + ½) = 3/5; ab 1 and ½, ac 0 and ½: ½ / 1½ = 1/3
     expected = [pytest.approx(0.6), pytest.approx((0.6 / 3) ** (1 / 2)), None]
     assert ms_jaccard(cut("a b"), cut("a b", "a c")) == expected
 
@@ -94,20 +89,18 @@ def test_distinct_and_unique_tokens_by_hand(texts, varied, uniq):
 def test_likeness_to_empty_texts():
     assert ms_jaccard(cut(""), cut("a b")) == [0, 0, None]
     empty, full = cut(""), cut("a")
-    for measure, *pair in (
-        (ms_jaccard, empty, empty), (kl_divergence, empty, full), (kl_divergence, full, empty),
-    ):  # fmt: skip
+    for measure, one, other in ((ms_jaccard, empty, empty), (kl_divergence, empty, full), (kl_divergence, full, empty)):
         with pytest.raises(ValueError, match="at least one token"):
-            measure(*pair)
+            measure(one, other)
 
 
 def test_text_metrics_refuse_strings_and_empty_texts():
-    for measure in OF_TEXTS:
+    for measure in (self_bleu, distinct, repetition, unique_tokens):
         with pytest.raises(ValueError, match="at least one text, got none"):
             measure([])
         with pytest.raises(TypeError, match="got the string 'a b'"):
             measure(["a b", "a c"])
-    for measure in OF_PAIRS:
+    for measure in (kl_divergence, ms_jaccard):
         with pytest.raises(ValueError, match="at least one text, got none"):
             measure(cut("a"), [])
         with pytest.raises(TypeError, match="got the string"):

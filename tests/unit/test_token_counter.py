@@ -1,6 +1,8 @@
 import copy
 import io
 import itertools
+import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -82,22 +84,12 @@ def test_bad_sizes_and_states():
         TokenCounter(6, 1).set_extra_state(TokenCounter(5, 1).get_extra_state())
 
 
-class Event:
-    """As a GPU's: it can be waited for, and not copied."""
-
-    def synchronize(self):
-        pass
-
-    def __reduce_ex__(self, protocol):
-        raise TypeError("cannot pickle an event")
-
-
 def test_copies_of_the_module():
-    """As a moving average of a model makes; with an update on its way to the host."""
-    counter = TokenCounter(5, 2)
+    """As a moving average of a model makes; with an update on its way to the host, whose event cannot be copied."""
+    counter, event = TokenCounter(5, 2), SimpleNamespace(synchronize=lambda: None, handle=threading.Lock())
     counter.add(torch.tensor([0, 3, 3]))
     counter.commit()
-    counter._leaving = (counter._leaving[0], Event())
+    counter._leaving = (counter._leaving[0], event)
     copied = copy.deepcopy(counter)
     copied.add(torch.tensor([1]))
     copied.commit()

@@ -15,19 +15,14 @@ def test_word_vectors_by_hand():
 
 
 def test_ties_by_hand():
-    """Cosines 0.71, 0.71, 0 and scores 3, 2, 1: ranks 2.5, 2.5, 1 and 3, 2, 1.
-
-    Less their mean 2: (½, ½, −1) and (1, 0, −1), so 1½ / √(1½ · 2) = √3 / 2.
-    """
+    """Cosines 0.71, 0.71, 0: ranks 2.5, 2.5, 1; less the mean, (½, ½, −1) and (1, 0, −1): 1½ / √(1½ · 2) = √3 / 2."""
     found = word_similarity(ANGLES, [[0], [2], [0]], [[1], [1], [2]], [3, 2, 1])
     assert found == WordSimilarity(pytest.approx(3**0.5 / 2), 3)
 
 
 def test_pairs_that_are_not_covered():
-    """A word of no token, of a token of zeros, or of tokens whose mean is zero, on either side.
-
-    Of the others, cosines are 0.71, 0, −1 and scores 5, 1, 3: ranks 3, 2, 1 and 3, 1, 2, so 1 − 6 · 2 / (3 · 8) = 1/2.
-    """
+    """A word of no token, of a token of zeros, or of tokens whose mean is zero, on either side."""
+    # of the others, cosines are 0.71, 0, −1 and scores 5, 1, 3: ranks 3, 2, 1 and 3, 1, 2, so 1 − 6 · 2 / (3 · 8)
     first = [[0], [], [0], [4], [0], [0, 3], [0], [0]]
     second = [[1], [0], [], [0], [1, 4], [1], [2], [3]]
     found = word_similarity(ANGLES, first, second, [5, 9, 9, 9, 9, 9, 1, 3])
