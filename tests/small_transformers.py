@@ -38,14 +38,20 @@ def llama_like(kind, **options):
     return getattr(transformers, f"{kind}ForCausalLM")(config).train()
 
 
-def save_word_tokenizer(folder, size):
-    """Writes a tokenizer.json of whole words: <unk>, then w0, w1, …; `size` tokens in all."""
+def word_tokenizer(words):
+    """Splits at spaces; the first word has the index 0, and the unknown one is <unk>."""
     import tokenizers
 
-    words = {"<unk>": 0, **{f"w{index}": index + 1 for index in range(size - 1)}}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    tokenizer.save(str(folder / "tokenizer.json"))
+    model = tokenizers.models.WordLevel({word: row for row, word in enumerate(words)}, "<unk>")
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    return tokenizer
+
+
+def save_word_tokenizer(folder, size):
+    """Writes a tokenizer.json of whole words: <unk>, then w0, w1, …; `size` tokens in all."""
+    words = ["<unk>", *(f"w{index}" for index in range(size - 1))]
+    word_tokenizer(words).save(str(folder / "tokenizer.json"))
 
 
 def batch(rows=3, length=12, ignored=(), seed=0):

@@ -12,6 +12,7 @@ from agg_fairseq.evaluation import under_trained
 from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
 from agg_fairseq.metrics import unused_distance
 from tests.commands import changed, read_result, refused, run
+from tests.small_transformers import word_tokenizer
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs safetensors, which transformers brings")
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
@@ -34,9 +35,7 @@ def folder(path, *, tied):
     safetensors.save_file(tensors, path / "model.safetensors")
     options = {"vocab_size": ROWS, "tie_word_embeddings": tied, "architectures": ["LlamaForCausalLM"]}
     (path / "config.json").write_text(json.dumps(options))
-    words_of_text = tokenizers.models.WordLevel({token: row for row, token in enumerate(TOKENS)}, "<unk>")
-    tokenizer = tokenizers.Tokenizer(words_of_text)
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer = word_tokenizer(TOKENS)
     tokenizer.add_special_tokens(["<s>"])
     tokenizer.save(str(path / "tokenizer.json"))
     return path

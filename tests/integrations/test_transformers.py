@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.conftest import run_command
-from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like, trainer
+from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like, trainer, word_tokenizer
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 pytest.importorskip("accelerate", reason="needs accelerate: pip install '.[transformers]'")
@@ -43,7 +43,7 @@ def assert_close(found, expected, tolerance):
     assert found.keys() == expected.keys()
     for name in expected:
         torch.testing.assert_close(
-            found[name], expected[name], rtol=tolerance, atol=tolerance, msg=lambda m, name=name: f"{name}: {m}"
+            found[name], expected[name], rtol=tolerance, atol=tolerance, msg=f"{name}: {{}}".format
         )
 
 
@@ -168,13 +168,11 @@ def test_remove_restores_the_model():
 
 def test_a_tokenizer_says_what_is_never_rare():
     """Its special and reserved tokens and the rows without a token: of 61 rows, 8 have tokens, 2 of them ordinary."""
-    import tokenizers
     import transformers
 
     tokens = ["<s>", "the", "[unused3]", "sea", "<|reserved_special_token_7|>", "<unk>", "<0xC0>", "<mine>"]
-    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({token: row for row, token in enumerate(tokens)}, "<unk>"))
-    given = {"tokenizer_object": words, "bos_token": "<s>", "unk_token": "<unk>", "extra_special_tokens": ["<mine>"]}
-    tokenizer = transformers.PreTrainedTokenizerFast(**given)
+    special = {"bos_token": "<s>", "unk_token": "<unk>", "extra_special_tokens": ["<mine>"]}
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(tokens), **special)
     gated = GatedLoss(gpt2(), agg_rare_fraction=0.3, tokenizer=tokenizer)
     assert (~gated.objective.never_rare).nonzero().flatten().tolist() == [1, 3]
     gated = GatedLoss(gpt2(), agg_rare_fraction=0.3, tokenizer=tokenizer, never_rare=[3])

@@ -9,17 +9,8 @@ import pytest
 from tests.conftest import ROOT
 
 README = ROOT / "README.md"
-FOLDERS = ("docs", "examples", "configs")
-PAGES = [
-    README,
-    ROOT / "CONTRIBUTING.md",
-    *sorted(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md")),
-]
-OTHER_TOOLS = {"--no-build-isolation", "--strict"}  # of pip and twine
-
-
-def without_code(text):
-    return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
+FOLDERS = [ROOT / name for name in ("docs", "examples", "configs")]
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted(page for folder in FOLDERS for page in folder.rglob("*.md"))]
 
 
 def anchors(page):
@@ -28,20 +19,11 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def options():
-    """All options in the sources of this package and of fairseq: written out, or fields of a dataclass."""
-    fairseq = importlib.util.find_spec("fairseq") or pytest.skip("needs fairseq")
-    folders = [ROOT / name for name in ("agg_fairseq", "scripts", "benchmarks", "examples")]
-    files = [path for folder in (*folders, Path(fairseq.origin).parent) for path in folder.rglob("*.py")]
-    text = "\n".join(path.read_text(errors="replace") for path in files)
-    fields = re.findall(r"^    ([a-z]\w*): ", text, re.MULTILINE)
-    return {*re.findall(r"--[a-z][\w-]*", text), *("--" + field.replace("_", "-") for field in fields), *OTHER_TOOLS}
-
-
 def test_links_resolve():
     broken = []
     for page in PAGES:
-        for link in re.findall(r"\]\((?!https?:)([^)]+)\)", without_code(page.read_text())):
+        text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+        for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text):
             path, _, anchor = link.partition("#")
             target = page.parent / path if path else page
             if not target.exists() or (anchor and anchor not in anchors(target)):
@@ -50,11 +32,15 @@ def test_links_resolve():
 
 
 def test_options_exist():
-    known = options()
-    named = {
-        (page.name, option) for page in PAGES for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text())
-    }
-    assert not [name for name in sorted(named) if name[1] not in known]
+    """In the sources of this package and of fairseq: written out, or as fields of a dataclass."""
+    fairseq = importlib.util.find_spec("fairseq") or pytest.skip("needs fairseq")
+    folders = [ROOT / name for name in ("agg_fairseq", "scripts", "benchmarks", "examples")]
+    files = [path for folder in (*folders, Path(fairseq.origin).parent) for path in folder.rglob("*.py")]
+    text = "\n".join(path.read_text(errors="replace") for path in files)
+    known = {"--" + field.replace("_", "-") for field in re.findall(r"^    ([a-z]\w*): ", text, re.MULTILINE)}
+    known |= {*re.findall(r"--[a-z][\w-]*", text), "--no-build-isolation", "--strict"}  # the last are of pip and twine
+    for page in PAGES:
+        assert {*re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text())} <= known, page
 
 
 def test_readme_links_every_page():
