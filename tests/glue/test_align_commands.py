@@ -65,25 +65,8 @@ def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--alignments", "nowhere"], "nowhere: unreadable"),
-        (["--alignments", "long"], "found 81 lines; expected 80"),
-        (["--alignments", "odd"], "odd, line 1: found 'x-"),
-        (["--name", "labeled tokens"], "--name: found 'labeled tokens', a row of its own"),
-    ],
-)
-def test_align_sim_refuses_options_and_links(mt_data, links, tmp_path, capsys, monkeypatch, arguments, words):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "long").write_text(links.read_text() + "0-0\n")
-    (tmp_path / "odd").write_text(links.read_text().replace("0-", "x-", 1))
-    path = model(tmp_path / "m", mt_data)
-    assert words in refused(capsys, "align-sim", path, "--data", mt_data, "--alignments", links, *arguments)
-
-
-def test_align_sim_of_the_other_direction(mt_data, lm_data, links, tmp_path, capsys):
-    """Of the other direction: the links are those of the files, en-de, the frequencies those of its target, English."""
+def test_align_sim_of_the_other_direction(mt_data, links, tmp_path, capsys):
+    """The links are those of the files, en-de, the frequencies those of its target, English."""
     reverse = model(tmp_path / "m", mt_data, task={**TRANSLATION, "source_lang": "de", "target_lang": "en"})
     found = cells(run(capsys, "align-sim", reverse, "--data", mt_data, "--alignments", links))
     weight = torch.load(reverse)["model"]["decoder.embed_tokens.weight"]
@@ -91,14 +74,21 @@ def test_align_sim_of_the_other_direction(mt_data, lm_data, links, tmp_path, cap
     dictionary = load_dictionary(mt_data, "dict.en.txt")
     groups = relative_frequency_groups(count_tokens(mt_data, dictionary, "train.en-de.en"))
     assert found["m"]["AlignSim rare"] == f"{values[groups.members('rare')].nanmean():.4f}"
+
+
+def test_align_sim_refuses(mt_data, lm_data, links, tmp_path, capsys):
     separate = shutil.copytree(mt_data, tmp_path / "separate")
     with (separate / "dict.en.txt").open("a") as file:
         file.write("more 1\n")
-    error = refused(capsys, "align-sim", model(tmp_path, mt_data), "--data", separate, "--alignments", links)
-    assert "found separate dictionaries; AlignSim expects" in error and "--joined-dictionary" in error
     language = save_checkpoint(tmp_path / "lm" / "c.pt", torch.randn(len(load_dictionary(lm_data)), 4), LANGUAGE_MODEL)
-    error = refused(capsys, "align-sim", language, "--data", lm_data, "--alignments", links)
-    assert "found a language model; AlignSim expects" in error
+    path = model(tmp_path / "m", mt_data)
+    for checkpoint, data, options, words in (
+        (path, mt_data, ("--alignments", tmp_path / "nowhere"), "nowhere: unreadable"),
+        (path, mt_data, ("--name", "labeled tokens"), "--name: found 'labeled tokens', a row of its own"),
+        (path, separate, (), "found separate dictionaries; AlignSim expects that of fairseq-preprocess --joined"),
+        (language, lm_data, (), "found a language model; AlignSim expects"),
+    ):
+        assert words in refused(capsys, "align-sim", checkpoint, "--data", data, "--alignments", links, *options)
 
 
 def test_align_with_eflomal(mt_data, tmp_path, capsys):

@@ -26,13 +26,6 @@ def trained(lm_runs, tmp_path_factory):
     return folder
 
 
-def assert_is_mean(path, of):
-    found, *states = (torch.load(one, weights_only=True)["model"] for one in (path, *of))
-    assert list(found) == list(states[0])
-    for name, value in found.items():
-        torch.testing.assert_close(value, sum(state[name] for state in states) / len(states))
-
-
 @pytest.mark.parametrize(
     ("options", "names"),
     [
@@ -49,7 +42,9 @@ def test_last_of_a_run_and_checkpoints_by_name(trained, tmp_path, capsys, option
     first = Checkpoint(paths[0])
     assert [row[0] for row in rows] == list(map(str, paths))
     assert rows[0][2] == f"{first.state['extra_state']['val_loss']:.3f}"
-    assert_is_mean(output, paths)
+    found, *states = (torch.load(path, weights_only=True)["model"] for path in (output, *paths))
+    assert list(found) == list(states[0])
+    torch.testing.assert_close(found, {name: sum(s[name] for s in states) / len(states) for name in found})
     assert Checkpoint(output).updates == first.updates
 
 

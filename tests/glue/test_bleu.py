@@ -42,10 +42,7 @@ def test_split_compounds_as_perl(line, expected):
 
 
 def test_tokenized_bleu_by_hand():
-    """`x a-b` for `a-b`: 4 tokens for 3, no penalty; of 1- to 4-grams match 3/4, 2/3, 1/2 and 0/1: 0 without smoothing.
-
-    `a b-c d` for `a b-c e`: 5 tokens; 4/5, 3/4, 2/3, 1/2: the product is 1/5.
-    """
+    """`x a-b` for `a-b`: of 1- to 4-grams match 3/4, 2/3, 1/2 and 0/1; `a b-c d` for `a b-c e`: 4/5, 3/4, 2/3, 1/2."""
     assert tokenized_bleu(["x a-b"], ["a-b"]).score == 0
     found = tokenized_bleu(["a b-c d"], ["a b-c e"])
     assert found.score == pytest.approx(100 * (1 / 5) ** (1 / 4))

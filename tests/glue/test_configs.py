@@ -1,7 +1,4 @@
-"""configs/: every file is composed at every size of its papers and compared with what these give.
-
-All that does not depend on the file is that of `mle` at the same size, which is compared with the papers once.
-"""
+"""configs/: every file is composed at every size of its papers, and compared with what these give or with `mle`."""
 
 import re
 from functools import cache

@@ -33,11 +33,8 @@ CASES["unlikelihood_sequence"] = (LM, (TIED,))
 @pytest.mark.grid(4)
 @pytest.mark.parametrize("name", EVERY_CRITERION)
 def test_every_criterion_takes_every_term(lm_data, mt_data, name):
-    """Every gradient is that of the naive implementation with the gates, position weights and terms of this criterion.
-
-    With a tied embedding too, whose input side is not gated. The terms are logged in columns of their own, and only
-    where they have a weight; nll_loss and ppl are the model's.
-    """
+    """Every gradient is that of the naive implementation with the gates, position weights and terms of this criterion,
+    also of a tied embedding. Terms are logged only where they have a weight; nll_loss and ppl are the model's."""
     assert set(WEIGHTS) == {term.option for term in TERMS}
     base, tied = CASES[name]
     data = lm_data if base is LM else mt_data

@@ -66,11 +66,9 @@ def scored(tmp_path):
 
 
 def test_word_similarity_by_hand(data, checkpoint, turned, scored, tmp_path, capsys):
-    """`Sea` and `paris` are found in lower case and not at all, `Pool` is zeros in one model, `car` is no word.
-
-    Scores 8, 9, 9.5, 7 and cosines 3/√10, 2/√5, 7/√50, 3/√10: ranks 2, 3, 4, 1 and 2.5, 1, 4, 2.5. Less their mean:
-    (−½, ½, 1½, −1½) and (0, −1½, 1½, 0), so 1½ / √(5 · 4½) = 1/√10.
-    """
+    """`Sea` and `paris` are found in lower case and not at all, `Pool` is zeros in one model, `car` is no word."""
+    # Scores 8, 9, 9.5, 7 and cosines 3/√10, 2/√5, 7/√50, 3/√10: ranks 2, 3, 4, 1 and 2.5, 1, 4, 2.5. Less their mean:
+    # (−½, ½, 1½, −1½) and (0, −1½, 1½, 0), so 1½ / √(5 · 4½) = 1/√10.
     target = tmp_path / "out.json"
     arguments = ("word-similarity", checkpoint, turned, "--data", data, "--datasets", scored, "--json", target)
     printed = run(capsys, *arguments)
@@ -123,11 +121,8 @@ def test_word_similarity_of_words_in_pieces(tmp_path, capsys):
 
 
 def test_word_similarity_as_published(tmp_path, capsys):
-    """Words without a space before them, `<unk>` for missing tokens, no second look in lower case, every pair.
-
-    The oracle is `eval_emb.py` of Yu et al. (2022), written out. Of `low`, `lower`, `Low` and `l`, split as `low`,
-    `low er`, `L ow` and `l`, the dictionary has no `L`. In our own protocol, only `low` has a token, `Ġlow`.
-    """
+    """As `eval_emb.py` of Yu et al. (2022): words without a space before them, `<unk>` for missing tokens (here `L`),
+    no second look in lower case, every pair. In our own protocol, only `low` has a token, `Ġlow`."""
     pieces = [*"Ġlowers", "L", "ow", "low", "er", "Ġl", "Ġlow"]
     ids = {piece: str(100 + index) for index, piece in enumerate(pieces)}
     (tmp_path / "encoder.json").write_text(json.dumps({piece: int(index) for piece, index in ids.items()}))
@@ -203,11 +198,9 @@ def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
 
 
 def test_rare_words_by_default(tmp_path, scored, capsys):
-    """Words of four letters or more, the most frequent of the rare ones; or pieces that begin a word.
-
-    Of thirty words, 30 to 1 times, the last four are rare, with eos and unk; one is too short.
-    """
+    """The most frequent of the rare words of four letters or more; or pieces that begin a word."""
     words = [f"stone{letter * times}" for letter in "abcdef" for times in range(1, 6)][:27]
+    # of thirty words, 30 to 1 times, the last four are rare, with eos and unk; one is too short
     by_frequency = " ".join(f"{word} " * (30 - i) for i, word in enumerate([*words, "abc", "stoneg", "stoneh"]))
     starts = " ".join(f"▁w{one}{other}" for one in "abcde" for other in "abcde")
     start = ("neighbors", tmp_path / "m" / "c.pt", "--data", tmp_path, "--topk", "1")

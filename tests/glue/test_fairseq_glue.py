@@ -56,10 +56,7 @@ print("FOUND" + json.dumps([imported, replaced(), own_methods(task), own_methods
 
 @pytest.mark.slow
 def test_what_is_replaced_is_what_the_table_says_and_no_more(lm_data, tmp_path):
-    """One method by the import; by a training two names of `checkpoint_utils`, methods of two classes, and attributes.
-
-    All other functions, classes and methods of fairseq are the same objects as before.
-    """
+    """All other functions, classes and methods of fairseq are the same objects as before."""
     options = "--user-dir agg_fairseq --optimizer sgd --lr 0.1 --cpu --num-workers 0 --max-update 2 --criterion agg"
     arguments = (lm_data, *LM, *options.split(), "--save-dir", tmp_path)
     output = run_command("python", "-c", PROGRAM, *arguments).stdout

@@ -171,10 +171,8 @@ def trainer_of_task(task, request, *options):
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "name"), zip(TRAINED, ["agg", "face", "agg", "unlikelihood", "agg"], strict=True))
 def test_tasks_train_as_with_the_criterion_of_fairseq(task, name, request, mt_data):
-    """Each language pair has its own model, or only its own encoder, or none; a batch is of one pair, or of all.
-
-    Then another criterion, which counts the targets of all pairs of an update.
-    """
+    """Each language pair has its own model, or only its own encoder, or none; a batch is of one pair, or of all. Then
+    another criterion, which counts the targets of all pairs of an update."""
     losses, start = {}, None
     files = ("--source-dict", mt_data / "dict.en.txt", "--target-dict", mt_data / "dict.de.txt")
     options = files if task == "translation_multi_simple_epoch" else ()  # one dictionary for all target languages

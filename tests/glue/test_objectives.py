@@ -19,6 +19,7 @@ def test_agps_counts_the_target_side(mt_data):
     trainer, _ = trainer_for(mt_data, *EVERY_CRITERION["agps"], base=MT)
     objective, dictionary = trainer.criterion.objective, trainer.task.target_dictionary
     counts, rare = objective.counts, objective.rare
+    assert (objective.rare_rank, objective.scaling) == (20, {"mu1": 30, "mu2": 5, "variant": "eq15"})
     words = (mt_data.parent / "train.de").read_text().split()
     for token in ("t0", "t7", "w0", "w7"):
         assert counts[dictionary.index(token)] == words.count(token)
@@ -126,8 +127,7 @@ def test_sequence_updates_alternate(lm_data):
 
 @pytest.mark.parametrize("more", [(), ("--ul-alpha", 1, "--z-loss", 0.1)])
 def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data, more):
-    """Its log has the keys of the others, with values of their kind: fairseq adds up the logs of workers by key,
-    tensors apart from numbers."""
+    """Its log has the keys and kinds of values of the others, as fairseq needs to add up the logs of workers."""
     trainer, _ = trainer_for(lm_data, *SEQUENCE, *more, "--ul-sequence-rate", 1)
     batch, kinds = batches(trainer.cfg, trainer.task)[0], []
     short = copy.deepcopy(batch)

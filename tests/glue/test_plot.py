@@ -203,7 +203,6 @@ def changed(path, target, *changes):
 @pytest.mark.parametrize(
     ("picture", "change", "words"),
     [
-        ("alpha-sweep", ("rows", 1, "isotropy", "rare", "0.5"), "found a text instead of a number in the row 'agg'"),
         ("alpha-sweep", ("rows", 1, "criterion", "agg_rare_fraction", 0.6), "found 1 values of agg_rare_fraction"),
         ("alpha-sweep", ("rows", 1, "criterion", "agg_rare_fraction", "a"), "found no agg_rare_fraction of 'agg'"),
         ("token-shares", ("columns", "token_share", []), "found no token_share; expected what text-metrics --data"),

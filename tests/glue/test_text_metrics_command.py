@@ -22,13 +22,9 @@ def write_texts(path, continuations=CONTINUATIONS, references=REFERENCES):
 
 
 def test_text_metrics_of_several_files(tmp_path, capsys):
-    """`human` is worked in test_self_bleu_by_hand: Self-BLEU-1 (2/3 + 0.60653 + 2/3) / 3, -2 (2 · 0.57735 + …) / 3.
-
-    References: a 4, b 3, c 1 of 8 tokens. Continuations: a 5, b 4, c 3 of 12; one of the three ends in `a b c` twice.
-    KLD: 1/2 ln(6/5) + 3/8 ln(9/8) + 1/8 ln(1/2) = 0.0487.
-    MS-Jaccard-1, as many texts on both sides: (4 + 3 + 1) / (5 + 4 + 3) = 2/3. 2-grams: ab 3, aa 1, bc 1 in the
-    references; ab 3, aa 1, bc 3, ca 2 in the continuations: 5 / 9.
-    """
+    """References: a 4, b 3, c 1. Continuations: a 5, b 4, c 3; one of the three ends in `a b c` twice."""
+    # KLD: 1/2 ln(6/5) + 3/8 ln(9/8) + 1/8 ln(1/2) = 0.0487. MS-Jaccard-1: (4 + 3 + 1) / (5 + 4 + 3) = 2/3. 2-grams: ab
+    # 3, aa 1, bc 1 in the references; ab 3, aa 1, bc 3, ca 2 in the continuations: 5/9, and √(2/3 · 5/9).
     path = write_texts(tmp_path / "model.jsonl")
     printed = run(capsys, "text-metrics", path)
     table = cells(printed)
@@ -43,23 +39,18 @@ def test_text_metrics_of_several_files(tmp_path, capsys):
     assert "\ntexts:3|tokens:8|" in printed and "|ms-jaccard:counts-per-text,unpadded|" in printed
 
 
-def slow_groups(data):
-    text = (data.parent / "train").read_text().splitlines()
-    counts = Counter([word for line in text for word in [*line.split(), "</s>"]])
-    vocabulary = ["</s>", *(line.split()[0] for line in (data / "dict.txt").read_text().splitlines())]
-    groups, before, total = {}, 0, sum(counts.values())
-    for word in sorted(vocabulary, key=lambda word: -counts[word]):
-        groups[word] = sum(before >= border / 100 * total for border in (40, 70, 90))
-        before += counts[word]
-    return groups
-
-
 def test_shares(lm_data, tmp_path, capsys):
     references = (lm_data.parent / "test").read_text().splitlines()
     references[0] += " never </s>"
     path, target = write_texts(tmp_path / "m.jsonl", ["w0 w0 never"] * len(references), references), tmp_path / "o.json"
     printed = run(capsys, "text-metrics", path, "--data", lm_data, "--json", target)
-    groups = slow_groups(lm_data)
+    text = (lm_data.parent / "train").read_text().splitlines()
+    counts = Counter([word for line in text for word in [*line.split(), "</s>"]])
+    vocabulary = ["</s>", *(line.split()[0] for line in (lm_data / "dict.txt").read_text().splitlines())]
+    groups, before, total = {}, 0, sum(counts.values())
+    for word in sorted(vocabulary, key=lambda word: -counts[word]):
+        groups[word] = sum(before >= border / 100 * total for border in (40, 70, 90))
+        before += counts[word]
     words = " ".join(references).split()
     found = Counter(groups.get(word, 3) for word in words)
     assert groups["w0"] == 0 and len(found) == 4
