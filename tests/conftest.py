@@ -88,10 +88,7 @@ def run_command(*arguments, check=True, cwd=ROOT, env=None, timeout=1800):
 
 
 def call(program, *arguments):
-    """Exit status, output, logged lines and errors of a command line of fairseq in this process, with this package.
-
-    The arguments may name another plug-in.
-    """
+    """Exit status, output, logged lines and errors of a command line of fairseq in this process, with this package."""
     from fairseq import checkpoint_utils
 
     register()

@@ -1,7 +1,6 @@
-"""Command lines of fairseq and of this package as real processes, without starting Python and torch anew.
+"""Command lines of fairseq and of this package as real processes, forked from one that has imported fairseq alone.
 
-They are forked from a process that has imported fairseq and done nothing else: importing it would take most of the
-time. The package itself is not imported there, so that --user-dir and the commands import it as they do for a user.
+Importing it would take most of the time. --user-dir and the commands import the package as they do for a user.
 """
 
 import importlib

@@ -1,7 +1,4 @@
-"""Damaged files, and what every reader has to do with them.
-
-A reader gives what the format says, or raises `UserError` in one line. Nothing else may come out of it.
-"""
+"""Damaged files: a reader gives what the format says, or raises `UserError` in one line, and nothing else."""
 
 import contextlib
 import resource

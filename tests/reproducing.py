@@ -31,10 +31,7 @@ MT = (
 
 
 class ForkedTraining:
-    """What `training.py` starts by `Popen`: train.sh in this process as a dry run, then its command, forked.
-
-    One at a time, since it redirects the output of this process.
-    """
+    """What `training.py` starts by `Popen`: train.sh in this process as a dry run, then its command, forked."""
 
     def __init__(self, command, env, **options):
         assert command[:2] == ["bash", str(ROOT / "scripts" / "train.sh")]

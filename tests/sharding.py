@@ -1,7 +1,5 @@
-"""A process of a training with `GatedLoss`: `[torchrun …] -m tests.sharding FOLDER`.
-
-Writes the parameters after six updates of each way to share the work, and after a resume in their middle.
-"""
+"""`[torchrun …] -m tests.sharding FOLDER` writes the parameters after six updates with `GatedLoss`, for each way to
+share the work, and after a resume in their middle."""
 
 import os
 import sys

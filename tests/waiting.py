@@ -26,16 +26,13 @@ def leave_out_what_only_a_cpu_reads(patch):
 
 
 class WaitsForTheDevice(TorchDispatchMode):
-    """Collects the operations whose result the host needs, so that it would wait for a GPU.
-
-    Methods that read a tensor's memory on a CPU do so without an operation, and are watched separately.
-    """
+    """Collects the operations whose result the host needs, so that it would wait for a GPU."""
 
     ALWAYS = (
         *("aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten._unique2", "aten.bincount"),
         "aten.lift_fresh",  # a tensor made of numbers of the host: the copy to the device waits for it
     )
-    READING = ("tolist", "numpy", "cpu")
+    READING = ("tolist", "numpy", "cpu")  # methods that read a tensor's memory on a CPU, without an operation
 
     def __init__(self):
         super().__init__()

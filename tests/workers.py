@@ -16,12 +16,11 @@ COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "reduce_scatter", "barri
 
 @contextlib.contextmanager
 def recorded(out_of_memory_at=None):
-    """Within, what a training of this process does is written down.
+    """Yields a dictionary of what a training of this process then does:
 
-    Yields:
-        `updates`: for each a dictionary: `weights`; `gradients`, as the optimizer gets them; `counts`, the criterion's
-            buffers; `micro_batches`, how many there were, and `dummies`, how many of them were without data.
-        `collectives`: (name, bytes, data type) of each collective that this package asked for, in order.
+    `updates`: of each, `weights`; `gradients`, as the optimizer gets them; `counts`, the criterion's buffers; and how
+        many `micro_batches` there were, and `dummies` among them.
+    `collectives`: (name, bytes, data type) of each collective that this package asked for, in order.
     """
     from fairseq.models import FairseqLanguageModel
     from fairseq.tasks import FairseqTask
@@ -101,10 +100,8 @@ def trained(*arguments, out_of_memory_at=None):
 
 
 def trained_by_two(trainings, folder):
-    """The records of two worker processes, by the name of the training: they run all trainings in turn.
-
-    A name that ends in "out of memory" says what happens to worker 1 in its sixth micro-batch.
-    """
+    """The records of two worker processes, which run all trainings in turn, by the names of the trainings; with "out of
+    memory" at the end of a name, that happens to worker 1 in its sixth micro-batch."""
     workers = [
         processes.Process(target=_train_all, args=(trainings, folder, rank, options))
         for rank, options in enumerate(options_of_workers(folder))

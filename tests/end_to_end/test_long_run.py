@@ -41,10 +41,8 @@ def elements_touched(call):
     ids=lambda one: one[1],
 )
 def test_memory_and_work_are_flat(lm_data, tmp_path, monkeypatch, options):
-    """Over epochs and validations: as many tensors after twice as many updates, at the same place in an epoch.
-
-    And in each update of one batch, with a window long full, the same elements are touched.
-    """
+    """As many tensors after twice as many updates, at the same place in an epoch; and in each update of one batch, with
+    a window long full, the same elements are touched."""
     step, marks, living = Trainer.train_step, (75, 150), {}
 
     def train_step(trainer, *arguments, **named):
@@ -71,10 +69,7 @@ def test_memory_and_work_are_flat(lm_data, tmp_path, monkeypatch, options):
 
 
 def test_the_work_and_memory_of_a_counter_do_not_depend_on_what_went_before():
-    """The elements touched in an update are the same for K = 5 and K = 50,000 updates of the same number of tokens.
-
-    The window holds eight bytes for each of their distinct tokens, and shares no storage with a larger one.
-    """
+    """For K = 5 and K = 50,000; the window holds eight bytes for each distinct token of an update."""
     found = set()
     for window in (5, 50_000):
         counter = TokenCounter(100, window)

@@ -83,10 +83,7 @@ def test_a_training_that_fails_is_named_and_starts_no_other(prepared_data, tmp_p
 
 @pytest.mark.slow
 def test_the_demo_from_its_first_line(prepared_data, tmp_path):
-    """By its script, two trainings side by side, in a folder of any name; then again: what is done is not done again.
-
-    Nothing is written beside the output.
-    """
+    """By its script, two trainings side by side, in a folder of any name, and nothing beside it; then again."""
     name = "out/-o '\"`touch marker`$(touch marker);,[a]{b}=\\*?!é "
     options = ("--updates", "8", f"--output={name}", "model.decoder_layers=1")
     command = ("bash", ROOT / "scripts" / "demo.sh", "--data", prepared_data, *options, "--jobs", "2")

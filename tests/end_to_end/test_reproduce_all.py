@@ -1,7 +1,4 @@
-"""scripts/reproduce.sh: tables and figures at --scale tiny that together have every feature, on real text.
-
-Each model is trained for a few updates, each measure taken and each picture drawn.
-"""
+"""scripts/reproduce.sh: tables and figures at --scale tiny that together have every feature, on real text."""
 
 import os
 from dataclasses import replace

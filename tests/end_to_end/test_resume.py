@@ -216,10 +216,8 @@ def started_from(run):
 
 
 def test_a_start_says_what_it_goes_on_from(lm_data, whole, tmp_path):
-    """fairseq hands the state of a criterion back together with the position in the data, or not at all.
-
-    A checkpoint of an older version has no counts. Another optimizer is refused.
-    """
+    """fairseq hands the state of a criterion back with the position in the data, or not at all; an older checkpoint has
+    no counts, and another optimizer is refused."""
     for name, more, first, second in (
         ("kept", (), "trained with AggCriterion\n", "agg: restored the counts of 7 updates"),
         ("reset", ("--reset-dataloader",), "and with it the state of a crit", "counts starts empty at update 13"),

@@ -29,10 +29,8 @@ hydra: {run: {dir: "${checkpoint.save_dir}/hydra"}, job: {chdir: false}}
 
 @pytest.mark.slow
 def test_a_training_is_interrupted_and_resumed(tmp_path, lm_data):
-    """Relative paths of where the user is, with files that are named like ours; the tokens that are told are trained.
-
-    Each batch has ten sequences: no multiple of 8, to which fairseq would cut them.
-    """
+    """Relative paths of where the user is, with files that are named like ours; the tokens that are told are trained,
+    in batches of ten sequences: no multiple of 8, to which fairseq would cut them."""
     folder = tmp_path / "the user’s folder"
     (folder / "scripts").mkdir(parents=True)
     for name in ("scripts/__init__.py", "regex.py", "hydra.py"):

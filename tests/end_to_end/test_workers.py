@@ -62,11 +62,8 @@ class Case(NamedTuple):
         ]  # fmt: skip
 
     def options_of_one(self, checkpoint):
-        """The command line of the single process with the joined batches.
-
-        unlikelihood_sequence cuts its prefixes from the head of each micro-batch, so that it is given the micro-batches
-        of both workers, and no larger ones.
-        """
+        """That of the single process with the joined batches; for unlikelihood_sequence, which cuts its prefixes from
+        the head of each micro-batch, with the micro-batches of both workers."""
         if self.criterion == "unlikelihood_sequence":
             return [*self.options(), "--update-freq", 2 * self.update_freq]
         return self.options(checkpoint, joined=2)
@@ -129,8 +126,8 @@ def norm(tensors):
 def test_two_workers_train_as_one_with_the_joined_batch(trainings, lm_data, case):
     """Counts, gradients and weights after each of six updates, and what the workers exchange.
 
-    In the mixed cases, the fourth update has a dummy batch after a real one. fairseq then forgets the tokens of that
-    worker's real batch when it divides, so that only the direction of the gradient is that of one process.
+    In the mixed cases, the fourth update has a dummy batch after a real one, whose tokens fairseq then forgets when it
+    divides: only the direction of the gradient is that of one process.
     """
     two, one = trainings[0][str(case)], trained(*trainings[1][str(case)])
     check_replicas(two)
@@ -163,10 +160,7 @@ def test_two_workers_train_as_one_with_the_joined_batch(trainings, lm_data, case
 
 
 def test_agps_survives_a_worker_without_memory(trainings):
-    """Worker 1 loses its sixth micro-batch, the last of its update; both go on in step.
-
-    In an earlier one of an update, or the only one, fairseq's own reductions would get out of step.
-    """
+    """Worker 1 loses its sixth micro-batch, the last of its update: in another, fairseq would get out of step."""
     first, second = trainings[0][str(FAILING)]
     check_replicas((first, second))
     assert len(first["collectives"]) == len(second["collectives"]) == 16

@@ -1,7 +1,4 @@
-"""Every decoder of transformers that can be made small: its own loss and gradients, or one line that refuses it.
-
-And saved: the matrix that is found in its files is its output embedding, or the files are refused in one line.
-"""
+"""Every decoder of transformers that can be made small is trained and measured as it should be, or refused."""
 
 import random
 import shutil

@@ -21,6 +21,10 @@ PAGE = (ROOT / "docs" / "huggingface.md").read_text()
 DIFFS = {diff for diff in re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL) if "GatedLoss" in diff}
 
 
+def example(name):
+    return runpy.run_path(str(ROOT / "examples" / f"{name}.py"))["main"]
+
+
 def sides(diff):
     """The program before and after."""
     lines = diff.splitlines()
@@ -60,13 +64,8 @@ def test_another_beta2_of_the_embedding(tmp_path):
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "objectives.md").read_text(), re.DOTALL)
     [program] = [text for text in programs if "AdamW(groups" in text]
     model = gpt2()
-    names = {
-        "Trainer": Trainer,
-        "torch": torch,
-        "model": model,
-        "train": dataset(),
-        "args": trainer(model, tmp_path).args,
-    }
+    names = {"Trainer": Trainer, "torch": torch, "model": model, "train": dataset()}
+    names["args"] = trainer(model, tmp_path).args
     exec(program, names)
     names["trainer"].train()
     others, embedding = names["trainer"].optimizer.param_groups
@@ -94,9 +93,7 @@ def test_example_prints_a_row_for_each_model(tmp_path, capsys):
     for split, lines in (("train", 300), ("test", 60)):
         (tmp_path / f"wiki.{split}.tokens").write_text("\n".join(zipf_text(lines)) + "\n")
     options = "--vocabulary 300 --updates 4 --block 16 --batch 4 --rare-fraction 0.3".split()
-    runpy.run_path(str(ROOT / "examples" / "huggingface.py"))["main"](
-        ["--data", str(tmp_path), "--output", str(tmp_path / "out"), *options]
-    )
+    example("huggingface")(["--data", str(tmp_path), "--output", str(tmp_path / "out"), *options])
     lines = [[cell.strip() for cell in line.split("|")] for line in capsys.readouterr().out.splitlines()]
     names = ("mle", "mle-beta2-0.999", "agg", "bias-fixed-agg", "bias-fixed-beta2-0.999")
     printed = {cells[1]: cells[2:] for cells in lines if len(cells) > 1 and cells[1] in names}
@@ -117,33 +114,21 @@ def test_the_constants_of_the_fine_tuned_model(tmp_path, capsys):
     for name, lines in (("new", 200), ("new-test", 60)):
         words = [[word for word in line.split() if int(word[1:]) < 8] for line in zipf_text(lines)]
         (tmp_path / name).write_text("".join(" ".join(line) + "\n" for line in words))
-    new = [str(tmp_path / name) for name in ("new", "new-test")]
-    runpy.run_path(str(ROOT / "examples" / "fine_tuning.py"))["main"](
-        [
-            "--old",
-            str(tmp_path),
-            "--new",
-            *new,
-            "--output",
-            str(tmp_path / "out"),
-            *"--vocabulary 300 --updates 12".split(),
-        ]
-    )
+    texts = ("--old", tmp_path, "--new", tmp_path / "new", tmp_path / "new-test", "--output", tmp_path / "out")
+    example("fine_tuning")([*map(str, texts), *"--vocabulary 300 --updates 12".split()])
     lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
     printed = {name: list(map(float, values)) for name, *values in (line for line in lines if len(line) == 6)}
-    assert list(printed) == [
-        "before",
-        *(f"{model}{with_}" for model in ("mle", "agg", "untied") for with_ in ("", ", 40%", ", 100%")),
-    ]
-    for model in ("mle", "agg", "untied"):
-        plain, some, whole = (printed[f"{model}{with_}"] for with_ in ("", ", 40%", ", 100%"))
+    models, shares = ("mle", "agg", "untied"), ("", ", 40%", ", 100%")
+    assert list(printed) == ["before", *(model + share for model in models for share in shares)]
+    for model in models:
+        plain, some, whole = (printed[model + share] for share in shares)
         assert plain[3] == some[3] == whole[3] and plain[1] > some[1] > whole[1]
         assert abs(whole[4] - 1) < abs(plain[4] - 1)
 
 
-@pytest.mark.parametrize(("example", "option"), [("huggingface", "--data"), ("fine_tuning", "--old")])
-def test_example_says_what_is_missing(example, option, tmp_path, capsys):
+@pytest.mark.parametrize(("name", "option"), [("huggingface", "--data"), ("fine_tuning", "--old")])
+def test_example_says_what_is_missing(name, option, tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
-        runpy.run_path(str(ROOT / "examples" / f"{example}.py"))["main"]([option, str(tmp_path)])
+        example(name)([option, str(tmp_path)])
     assert stop.value.code == 2
     assert "found no" in capsys.readouterr().err

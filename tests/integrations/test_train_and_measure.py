@@ -1,11 +1,14 @@
-"""From a training with `GatedLoss` to `eval-lm` and `tokens`, for the heads of today's models."""
+"""From a training with `GatedLoss` to `eval-lm` and `tokens`, for the heads of today's models; what is refused."""
 
 import math
 
 import pytest
 import torch
 
+from agg_fairseq.checkpoints import open_models
 from agg_fairseq.cli.main import main
+from agg_fairseq.errors import UserError
+from agg_fairseq.evaluation import BinarizedText, PlainText, perplexity
 from tests.conftest import zipf_text
 from tests.small_transformers import VOCABULARY, gpt2, llama_like, save_word_tokenizer
 
@@ -74,3 +77,22 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
     found = measured("tokens", tmp_path / kind, "--train-text", text)
     assert found["unused"] == list(range(WORDS + 1, VOCABULARY))
     assert {token["id"]: token["count"] for token in found["tokens"]}[1] == text.read_text().split().count("w0")
+
+
+def test_perplexity_of_transformers_refuses(lm_data, tmp_path):
+    for name in ("good", "broken"):
+        gpt2().save_pretrained(tmp_path / name)
+        save_word_tokenizer(tmp_path / name, VOCABULARY)
+    good, broken = (open_models([tmp_path / name]) for name in ("good", "broken"))
+    (tmp_path / "broken" / "config.json").unlink()
+    for name, words in (("text", "w1 w2 w3"), ("short", "w1")):
+        (tmp_path / name).write_text(f"{words}\n")
+    text = PlainText(tmp_path / "text")
+    for models, scored, message in (
+        (good, BinarizedText(lm_data), "found a model of transformers; give the text to score by --text FILE"),
+        (good, PlainText(text.text, tokens_per_sample=33), "expected 2 to 32 .the model's positions., got 33"),
+        (good, PlainText(tmp_path / "short", text.text), "found fewer than 2 tokens"),
+        (broken, text, "found no causal language model"),
+    ):
+        with pytest.raises(UserError, match=message):
+            perplexity(models, scored)

@@ -183,9 +183,6 @@ def test_a_tokenizer_says_what_is_never_rare():
         GatedLoss(gpt2(), tokenizer="gpt2")
 
 
-# What is refused
-
-
 @pytest.mark.parametrize(
     ("change", "found"),
     [
@@ -300,9 +297,6 @@ def test_a_state_is_restored_but_for_the_window():
 def test_label_counts_refuses_tokens_outside_the_vocabulary():
     with pytest.raises(ValueError, match=r"expected tokens in \[0, 4\), got 9"):
         label_counts([{"input_ids": [0, 9]}], 4)
-
-
-# With Trainer
 
 
 def test_trainer_counts_one_slot_per_update(tmp_path):
