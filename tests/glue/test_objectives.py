@@ -28,9 +28,6 @@ def test_agps_counts_the_target_side(mt_data):
     assert not rare[dictionary.pad()] and not rare[dictionary.unk()]
 
 
-# The freezing study.
-
-
 def test_the_counts_for_the_rare_group(lm_data, tmp_path, capsys, monkeypatch):
     """Of a file that is gone, or in which no token is rare."""
     data = shutil.copytree(lm_data, tmp_path / "bin")
@@ -86,9 +83,6 @@ def test_rare_by_relative_frequency(mt_data):
     assert trainer.criterion.rare.tolist() == expected and 0 < sum(expected) < len(dictionary) - len(special)
 
 
-# FACE.
-
-
 def test_face_counts_its_own_predictions(lm_data, capsys):
     """Of the updates before, on all workers, padding and dummy batches left out; the weights come from them."""
     trainer, _ = trainer_for(lm_data, "--criterion", "face")
@@ -110,8 +104,6 @@ def test_face_counts_its_own_predictions(lm_data, capsys):
         error = one_line(capsys, trainer.task.set_checkpoint_dict, state)
         assert "damaged or of another vocabulary" in error and "--restore-file" in error
 
-
-# Sequence-level unlikelihood.
 
 SEQUENCE = EVERY_CRITERION["unlikelihood_sequence"]
 

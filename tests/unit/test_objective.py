@@ -99,9 +99,6 @@ def test_what_is_not_counted():
         objective(example(1)[0], weight, example(1)[1] + 99)
 
 
-# The updates of AGG, by their numbers.
-
-
 def gates_of(objective, seeds, first=0):
     """The gates of numbered updates, with one micro-batch in each."""
     gates = []
@@ -153,9 +150,6 @@ def test_warns_once_where_most_tokens_are_rare(caplog, gates, expected):
     for number, warnings in enumerate(expected):
         gates_of(objective, [0], number)
         assert sum("of the vocabulary is rare" in record.message for record in caplog.records) == warnings
-
-
-# Options.
 
 
 @pytest.mark.parametrize(
