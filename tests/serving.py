@@ -6,19 +6,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Files(ThreadingHTTPServer):
-    """Serves files, with ranges.
-
-    files: content by path.
-    cuts: how many bytes the next answers have; None for all.
-    requests: what was asked for: the path, and the header Range.
-    ranges: whether ranges are granted.
-    gate: answers wait until it is set.
-    """
-
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.files, self.cuts, self.requests, self.ranges = {}, [], [], True
-        self.gate = threading.Event()
+        self.files = {}  # content by path
+        self.cuts = []  # how many bytes the next answers have; None for all
+        self.requests = []  # what was asked for: the path, and the header Range
+        self.ranges = True  # are they granted?
+        self.gate = threading.Event()  # answers wait until it is set
         self.gate.set()
 
     def url(self, path="/file"):

@@ -112,25 +112,24 @@ def test_sacrebleu_of_plain_and_tokenized_text(tmp_path, capsys, case):
     assert (result["a"]["bleu"] is None) == (case == "decoded")
 
 
-@pytest.mark.parametrize(
-    ("hypotheses", "options", "words"),
-    [
-        (["Ei@@ n Hund", "x", "y"], (), "found sub-words, 'Ei@@ n Hund'; run fairseq-generate with --remove-bpe"),
-        (["▁Ein ▁Hu nd", "x", "y"], (), "found sub-words, '▁Ein ▁Hu nd'"),
-        (None, ("--moses", "de"), "found no --reference"),
-        (None, ("--reference", "none.de"), "none.de: unreadable (FileNotFoundError"),
-        (None, ("--reference", "short"), "found 2 lines; expected 3, as in"),
-        (None, ("other.log",), "other.log: found another T-2 than in a.log"),
-        (None, ("decoded.log",), "detokenized text (D differs from H); expected --reference"),
-    ],
-)
-def test_bleu_refuses_logs_and_references(tmp_path, monkeypatch, capsys, hypotheses, options, words):
+def test_bleu_refuses_logs_and_references(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    write_log(tmp_path / "a.log", hypotheses or HYPOTHESES)
+    write_log(tmp_path / "a.log")
     write_log(tmp_path / "other.log", HYPOTHESES, [*REFERENCES[:2], "x"])
     write_log(tmp_path / "decoded.log", decode=str.upper)  # lacks the tokens of the references
+    write_log(tmp_path / "bpe.log", ["Ei@@ n Hund", "x", "y"])
+    write_log(tmp_path / "pieces.log", ["▁Ein ▁Hu nd", "x", "y"])
     write(tmp_path / "short", PLAIN_REFERENCES[:2])
-    assert words in refused(capsys, "bleu", *(() if "decoded.log" in options else ("a.log",)), *options)
+    for *arguments, words in (
+        ("bpe.log", "found sub-words, 'Ei@@ n Hund'; run fairseq-generate with --remove-bpe"),
+        ("pieces.log", "found sub-words, '▁Ein ▁Hu nd'"),
+        ("a.log", "--moses", "de", "found no --reference"),
+        ("a.log", "--reference", "none.de", "none.de: unreadable (FileNotFoundError"),
+        ("a.log", "--reference", "short", "found 2 lines; expected 3, as in"),
+        ("a.log", "other.log", "other.log: found another T-2 than in a.log"),
+        ("decoded.log", "detokenized text (D differs from H); expected --reference"),
+    ):
+        assert words in refused(capsys, "bleu", *arguments)
 
 
 def test_what_fairseq_generate_prints(mt_data, capsys, tmp_path):

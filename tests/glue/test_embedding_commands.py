@@ -217,27 +217,20 @@ def test_rare_words_by_default(tmp_path, scored, capsys):
     assert table(run(capsys, *start, "--words", "▁waa"))[1][0][0].startswith("▁waa")
 
 
-SIMILARITY, NEIGHBORS = ("word-similarity", "--datasets", "scored.txt"), ("neighbors", "--words", "sea")
-
-
-@pytest.mark.parametrize(
-    ("command", "arguments", "words"),
-    [
-        (SIMILARITY, ["--data", "nowhere"], "found no such folder"),
-        (NEIGHBORS, ["small/c.pt"], "found 7 tokens, but"),
-        (SIMILARITY, ["--name", "pairs"], "--name: found 'pairs', a row of its own"),
-        (NEIGHBORS, ["--bpe", "subword_nmt"], "--bpe-codes: found none; name the file"),
-        (NEIGHBORS, ["--json", "bin/train.bin"], "--json: found bin/train.bin"),
-        (NEIGHBORS, ["--words", "sea", "Athens"], "found 'Athens', in tokens ['Athens'], not all in the vocabulary"),
-        (NEIGHBORS, ["--words", "sea", "pool"], "found only zeros as an embedding of 'pool'"),
-        (NEIGHBORS, ["--words", "sea", "<unk>"], "--words: found '<unk>', no word but a special token"),
-        (NEIGHBORS, ["--topk", "0"], "--topk: expected 1 to 12, the tokens of the vocabulary, got 0"),
-    ],
-)
-def test_embedding_commands_refuse(data, checkpoint, scored, tmp_path, capsys, monkeypatch, command, arguments, words):
-    monkeypatch.chdir(tmp_path)
-    save_checkpoint(tmp_path / "small" / "c.pt", torch.ones(7, 2), LANGUAGE_MODEL)
-    path = arguments.pop(0) if arguments[0].endswith(".pt") else checkpoint
+def test_embedding_commands_refuse(data, checkpoint, scored, tmp_path, capsys):
+    small = save_checkpoint(tmp_path / "small" / "c.pt", torch.ones(7, 2), LANGUAGE_MODEL)
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    assert words in refused(capsys, command[0], path, "--data", "bin", *command[1:], *arguments)
+    for command, path, *arguments, words in (
+        ("word-similarity", checkpoint, "--data", tmp_path / "nowhere", "found no such folder"),
+        ("word-similarity", checkpoint, "--name", "pairs", "--name: found 'pairs', a row of its own"),
+        ("neighbors", small, "found 7 tokens, but"),
+        ("neighbors", checkpoint, "--bpe", "subword_nmt", "--bpe-codes: found none; name the file"),
+        ("neighbors", checkpoint, "--json", data / "train.bin", f"--json: found {data / 'train.bin'}"),
+        ("neighbors", checkpoint, "--words", "Athens", "'Athens', in tokens ['Athens'], not all in the vocabulary"),
+        ("neighbors", checkpoint, "--words", "sea", "pool", "found only zeros as an embedding of 'pool'"),
+        ("neighbors", checkpoint, "--words", "sea", "<unk>", "--words: found '<unk>', no word but a special token"),
+        ("neighbors", checkpoint, "--topk", "0", "--topk: expected 1 to 12, the tokens of the vocabulary, got 0"),
+    ):
+        given = ("--words", "sea") if command == "neighbors" else ("--datasets", scored)
+        assert words in refused(capsys, command, path, "--data", data, *given, *arguments)
     assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
