@@ -242,41 +242,31 @@ def forward_of(change):
     return criterion("mle", task), criterion("cross_entropy", task), model, sample
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda model, features, logits: logits,
+def test_logits_may_be_reshaped_and_cast():
+    for change in (
         lambda model, features, logits: logits.flatten(0, 1).view(2, 8, -1),
         lambda model, features, logits: logits.transpose(0, 1).contiguous().transpose(0, 1),
         lambda model, features, logits: logits.double(),
-    ],
-)
-def test_logits_may_be_reshaped_and_cast(change):
-    ours, theirs, model, sample = forward_of(change)
-    torch.testing.assert_close(ours(model, sample)[0], theirs(model, sample)[0], check_dtype=False)
+    ):
+        ours, theirs, model, sample = forward_of(change)
+        torch.testing.assert_close(ours(model, sample)[0], theirs(model, sample)[0], check_dtype=False)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda model, features, logits: 0.5 * logits, "changes its logits"),
-        (lambda model, features, logits: logits.masked_fill(torch.arange(64) == 1, -math.inf), "changes its logits"),
-        (lambda model, features, logits: model.scale * logits, "one linear layer alone"),
-        (lambda model, features, logits: logits + model.late_bias, "one linear layer alone"),
-        (lambda model, features, logits: logits.detach(), "one linear layer alone"),
-        (lambda model, features, logits: logits.view(2, 8, 64), "cannot be left out"),
-        (lambda model, features, logits: {"word_ins": logits}, "cannot be left out"),
-        (
-            lambda model, features, logits: model.decoder(features)[0] if model.training else logits,
-            "applied its output layer 2 times",
-        ),
-    ],
-)
-def test_models_that_do_more_with_their_logits_are_refused(change, words, capsys):
+def test_models_that_do_more_with_their_logits_are_refused(capsys):
     """Also where it makes no difference yet: a scale of 1 and a bias of 0 would be left untrained."""
-    ours, _, model, sample = forward_of(change)
-    assert words in one_line(capsys, ours, model, sample)
-    assert functional.linear is torch._C._nn.linear
+    for words, change in (
+        ("changes its logits", lambda model, features, logits: 0.5 * logits),
+        ("changes its logits", lambda model, features, logits: logits.masked_fill(torch.arange(64) == 1, -math.inf)),
+        ("one linear layer alone", lambda model, features, logits: model.scale * logits),
+        ("one linear layer alone", lambda model, features, logits: logits + model.late_bias),
+        ("one linear layer alone", lambda model, features, logits: logits.detach()),
+        ("cannot be left out", lambda model, features, logits: logits.view(2, 8, 64)),
+        ("cannot be left out", lambda model, features, logits: {"word_ins": logits}),
+        ("layer 2 times", lambda model, features, logits: model.decoder(features)[0] if model.training else logits),
+    ):
+        ours, _, model, sample = forward_of(change)
+        assert words in one_line(capsys, ours, model, sample)
+        assert functional.linear is torch._C._nn.linear
 
 
 def test_looking_for_the_layer_disturbs_nothing():
