@@ -5,8 +5,6 @@ token at position t, counted from 0, as in `0-0 1-2 2-1`. Source and target are 
 train.X-Y.X.bin.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Whether the embeddings of translation models know which words of the two languages were aligned."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

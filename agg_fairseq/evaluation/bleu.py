@@ -1,7 +1,5 @@
 """Tokenized BLEU and sacreBLEU of what fairseq-generate printed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields

@@ -1,7 +1,5 @@
 """A model whose frequency groups are calibrated: one offset per group, saved as the bias of its output layer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

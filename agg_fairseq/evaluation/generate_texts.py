@@ -1,7 +1,5 @@
 """Continuations of a split's prefixes by a language model, written as JSON Lines."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """How much of a text is rare: sizes, frequencies and shares of the frequency groups, before anything is trained."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

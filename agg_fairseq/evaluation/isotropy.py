@@ -1,7 +1,5 @@
 """How evenly the output embeddings of models point in all directions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

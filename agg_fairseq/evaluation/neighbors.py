@@ -1,7 +1,5 @@
 """The tokens whose output embeddings are nearest to those of words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Perplexity, distinct predictions, calibration and isotropy of models of text, by frequency group of the tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """How strongly Adam pushes the rows of rare tokens, relative to pulling them, at the end of a training."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """How close generated texts are to the references, how similar to each other, and how varied."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

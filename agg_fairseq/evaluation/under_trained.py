@@ -1,7 +1,5 @@
 """Which tokens of models are degenerate or under-trained, from the weights alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

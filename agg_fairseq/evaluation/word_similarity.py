@@ -1,7 +1,5 @@
 """How well the cosines of output embeddings agree with human scores of pairs of words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """A model with the factorized output layer, made of one that was trained with the ordinary softmax."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

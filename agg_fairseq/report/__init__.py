@@ -6,8 +6,6 @@ runs = {"mle": "runs/mle", "agg": "runs/agg"}
 write_report(runs, "data-bin/wikitext-2", "report.html", ReportOptions(split="valid", max_texts=100))
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from pathlib import Path

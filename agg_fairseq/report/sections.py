@@ -4,8 +4,6 @@ Each section is a function from `ReportInputs` to the blocks that it shows. It r
 to show, or an error of the evaluations; both cost only this section.
 """
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 from collections.abc import Callable, Sequence
