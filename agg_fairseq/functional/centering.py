@@ -13,13 +13,15 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from .loss_core import working_dtype
+
 
 def mean_row_penalty(weight: Tensor) -> Tensor:
     """`‖μ‖²`, a scalar, of the mean row `μ = Σ_k w_k / V` of W (V, D); its gradient is `2μ/V` for each row.
 
     Cost: one pass over W, and one that fills the gradient. Computed in float32 whatever the dtype (float64 stays).
     """
-    return _mean_row(weight).square().sum()
+    return weight.mean(0, dtype=working_dtype(weight)).square().sum()
 
 
 @torch.no_grad()
@@ -31,11 +33,7 @@ def center_rows_(weight: Tensor, masters: Iterable[Tensor] = ()) -> None:
     """
     masters = list(masters)
     for tensor in masters or [weight]:
-        tensor.copy_(tensor - _mean_row(tensor))  # a half-precision row less a float32 one is float32
+        mean = tensor.mean(0, dtype=working_dtype(tensor))
+        tensor.copy_(tensor - mean)  # a half-precision row less a float32 one is float32
     if masters:
         weight.copy_(masters[0])
-
-
-def _mean_row(weight: Tensor) -> Tensor:
-    """μ (D,) of W (V, D), in float32 or float64."""
-    return weight.mean(0, dtype=torch.float64 if weight.dtype == torch.float64 else torch.float32)

@@ -23,10 +23,8 @@ def check_arguments(
         )
     if target.shape != features.shape[:-1]:
         raise ValueError(f"{name}: expected target of shape {tuple(features.shape[:-1])}, got {tuple(target.shape)}")
-    if not 0 <= label_smoothing < 1 or math.isnan(label_smoothing):
+    if not 0 <= label_smoothing < 1:
         raise ValueError(f"{name}: expected label_smoothing in [0, 1), got {label_smoothing}")
-    if label_smoothing and weight.size(0) == 1:
-        raise ValueError(f"{name}: label_smoothing needs at least 2 tokens, got 1")
     check_targets(name, target, weight.size(0), ignore_index)
 
 

@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .loss_core import working_dtype
+
 
 def cosine_regularizer(weight: Tensor, *, ignore_index: int | None = None) -> Tensor:
     """`R(W) = (‖Σ_k ŵ_k‖² − V) / V²` in [−1, 1], the mean cosine over all pairs of different rows.
@@ -28,7 +30,7 @@ class _CosineRegularizer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, ignore_index: int | None) -> Tensor:
         """The value for W (V, D); keeps s and the inverse norms."""
-        w = _in_float32(weight)
+        w = weight.to(working_dtype(weight))
         inverse = w.norm(dim=1).reciprocal()  # V
         inverse.masked_fill_(inverse.isinf(), 0.0)
         if ignore_index is not None:
@@ -44,13 +46,9 @@ class _CosineRegularizer(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         """`2 (s − (ŵ_k·s) ŵ_k) / (V² ‖w_k‖)` times `grad`, a scalar."""
         weight, inverse, direction_sum, count = ctx.saved_tensors
-        w = _in_float32(weight)
+        w = weight.to(working_dtype(weight))
         outer = 2 * grad * inverse / count**2  # V
         with torch.autocast(weight.device.type, enabled=False):
             cosine = (w @ direction_sum) * inverse  # V, ŵ_k·s
         gradient = torch.mul(w, (-outer * cosine * inverse)[:, None]).addr_(outer, direction_sum)
         return gradient.to(weight.dtype), None
-
-
-def _in_float32(weight: Tensor) -> Tensor:
-    return weight if weight.dtype == torch.float64 else weight.float()

@@ -49,9 +49,9 @@ class Outputs(NamedTuple):
     prediction: Tensor | None  # (N,) int64
 
 
-def working_dtype(features: Tensor) -> torch.dtype:
-    """The dtype of values and gradients: float32, or float64 for float64 features."""
-    return torch.float64 if features.dtype == torch.float64 else torch.float32
+def working_dtype(given: Tensor) -> torch.dtype:
+    """The dtype of values and gradients: float32, or float64 for a float64 tensor."""
+    return torch.float64 if given.dtype == torch.float64 else torch.float32
 
 
 def wants_gradient(tensor: Tensor | None) -> bool:
