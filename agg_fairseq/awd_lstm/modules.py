@@ -94,7 +94,7 @@ def activation_penalty(dropped: Tensor, raw: Tensor, is_token: Tensor, *, alpha:
     Args:
         dropped: (B, T, D) m ⊙ h, the outputs of the last layer after dropout.
         raw: (B, T, D) h, before dropout.
-        kept: (B, T) bool, the positions that are not padding; the others follow after them.
+        is_token: (B, T) bool, the positions that are not padding; the others follow after them.
         alpha, beta: weights of the size of the activations, and of their change from one position to the next.
 
     Returns:

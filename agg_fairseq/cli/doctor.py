@@ -10,6 +10,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import itertools
 import platform
 from collections.abc import Iterator
 
@@ -48,9 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
 def installed_versions() -> dict[str, str | None]:
     """Versions by name; None where nothing is installed."""
     versions: dict[str, str | None] = {"agg-fairseq": __version__, "Python": platform.python_version()}
-    for name, distributions in DISTRIBUTIONS.items():
-        installed = [found for package in distributions for found in importlib.metadata.distributions(name=package)]
-        versions[name] = installed[0].version if installed else None
+    for name, packages in DISTRIBUTIONS.items():
+        installed = itertools.chain(*(importlib.metadata.distributions(name=package) for package in packages))
+        versions[name] = next((distribution.version for distribution in installed), None)
     return versions
 
 

@@ -42,8 +42,8 @@ class WordTokenizer:
 
     def indices(self, word: str) -> list[int]:
         """The rows of a word's tokens; none if one of them is special or not in the vocabulary."""
-        found = [self.index.get(token) for token in self.split(word)]
-        return [] if None in found else found
+        rows = [self.index.get(token) for token in self.split(word)]
+        return [] if None in rows else rows
 
 
 @dataclass(frozen=True)

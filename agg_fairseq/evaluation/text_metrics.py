@@ -76,7 +76,7 @@ def _read_sides(paths: Mapping[str, str | Path]) -> tuple[dict[str, Texts], Text
     """The continuations of each file, and the references, which have to be the same in all files."""
     records = {name: read_texts(path) for name, path in paths.items()}
     continuations, by_file = (
-        {name: [one[field].split() for one in of_file] for name, of_file in records.items()}
+        {name: [record[field].split() for record in of_file] for name, of_file in records.items()}
         for field in ("continuation", "reference")
     )
     first = next(iter(paths))

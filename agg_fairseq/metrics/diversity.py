@@ -24,7 +24,7 @@ def distinct(texts: Sequence[Text], max_order: int = 3) -> list[float]:
 
     Reference: Li et al. (2016), who count in all texts together; per text, Choi et al. (2020), Sec. 4.1.6.
     """
-    check_texts(texts, max_order)
+    check_texts(texts)
     scores = []
     for order in range(1, max_order + 1):
         of_text = (len(set(ngrams(text, order))) / max(1, len(text)) for text in texts)
@@ -73,7 +73,7 @@ def self_bleu(texts: Sequence[Text], max_order: int = 3) -> list[float]:
 
     Reference: Zhu et al. (2018); Papineni et al. (2002).
     """
-    check_texts(texts, max_order)
+    check_texts(texts)
     if len(texts) < 2:
         raise ValueError("expected at least two texts, since each is compared with the others, got one")
     lengths = [len(text) for text in texts]

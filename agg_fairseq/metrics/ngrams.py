@@ -22,10 +22,8 @@ def count_ngrams(texts: Iterable[Text], order: int) -> Counter[tuple[str, ...]]:
     return Counter(gram for text in texts for gram in ngrams(text, order))
 
 
-def check_texts(texts: Sequence[Text], max_order: int = 1) -> None:
-    """Raises TypeError for a text that is a string, ValueError for no text, or for a `max_order` below 1."""
-    if max_order < 1:
-        raise ValueError(f"expected n-grams of order 1 or more, got {max_order}")
+def check_texts(texts: Sequence[Text]) -> None:
+    """Raises TypeError for a text that is a string, ValueError for no text."""
     if len(texts) == 0:
         raise ValueError("expected at least one text, got none")
     string = next((text for text in [texts, *texts] if isinstance(text, str)), None)
@@ -56,7 +54,7 @@ def ms_jaccard(generated: Sequence[Text], references: Sequence[Text], max_order:
 
     Reference: Alihosseini et al. (2019), whose released code does not pad the texts; Choi et al. (2020), Sec. 4.1.6.
     """
-    check_texts(generated, max_order)
+    check_texts(generated)
     check_texts(references)
     if not any(map(len, [*generated, *references])):
         raise ValueError("expected texts with at least one token, got empty texts only")

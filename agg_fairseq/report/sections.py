@@ -145,10 +145,6 @@ def _perplexity(report: ReportInputs) -> Result:
     return report.evaluate(evaluation.perplexity, report.checkpoints, text, **report.chosen("device"))
 
 
-def _isotropy(report: ReportInputs) -> Result:
-    return report.evaluate(evaluation.isotropy, report.checkpoints, report.data)
-
-
 def _bleu(report: ReportInputs) -> Result:
     if report.options.translations is None:
         raise NotShown("no --translations, the outputs of fairseq-generate, were given")
@@ -176,7 +172,7 @@ def translations(report: ReportInputs) -> list[Block]:
 
 def embeddings(report: ReportInputs) -> list[Block]:
     """Isotropy, with the pictures of the embedding space."""
-    result = _isotropy(report)
+    result = report.evaluate(evaluation.isotropy, report.checkpoints, report.data)
     return [
         *_groups(result),
         report.comparison.table(result),

@@ -190,13 +190,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _stop(number: int, frame: object) -> None:
-    """SIGTERM is handled as Ctrl-C: the trainings that were started are ended too."""
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the trainings it started are ended too
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # tokens are of any script, terminals are not
     logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library

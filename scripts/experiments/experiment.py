@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,14 +138,12 @@ class Column:
     @classmethod
     def of(cls, label: str, evaluate: Callable[[Workspace, Method], Result], measure: str, key: str = "") -> Column:
         """The column of a measure in the Result of an evaluation, in the row of the model or of the human text."""
-        return cls(label, partial(_read, evaluate=evaluate, measure=measure, key=key), MEASURES[measure])
 
+        def read(workspace: Workspace, method: Method) -> Value:
+            result, row = evaluate(workspace, method), HUMAN if method.human else method.model.name
+            return result.shown(row, measure, key) if row in result.rows else None
 
-def _read(
-    workspace: Workspace, method: Method, *, evaluate: Callable[[Workspace, Method], Result], measure: str, key: str
-) -> Value:
-    result, row = evaluate(workspace, method), HUMAN if method.human else method.model.name
-    return result.shown(row, measure, key) if row in result.rows else None
+        return cls(label, read, MEASURES[measure])
 
 
 @dataclass(frozen=True)
