@@ -159,11 +159,7 @@ class Result:
 
     @classmethod
     def from_json(cls, values: Any) -> Result:
-        """What `json` returned.
-
-        Raises:
-            ValueError: it is something else.
-        """
+        """The result of which `json` returned the values; ValueError for any other values."""
         try:
             if values["schema"] != SCHEMA:
                 raise ValueError(f"the schema {values['schema']} instead of {SCHEMA}")

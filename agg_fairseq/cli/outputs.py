@@ -32,11 +32,7 @@ def add_output(parser: argparse.ArgumentParser, kind: str, help_text: str = "") 
 
 
 def check_outputs(arguments: argparse.Namespace) -> None:
-    """Checks, before any work, that --output and --json are two files, which replace only files that a command wrote.
-
-    Raises:
-        UserError: a file cannot be written, is both of -o and --json, or is there and does not begin as those do.
-    """
+    """Checks, before any work, that --output and --json are two files, and replace only files that a command wrote."""
     paths = {"output": getattr(arguments, "output", None), "json": getattr(arguments, "json", None)}
     paths = {option: Path(path) for option, path in paths.items() if path is not None}
     if len({path.resolve() for path in paths.values()}) < len(paths):

@@ -43,9 +43,6 @@ def projection(
     Args:
         checkpoints: over one dictionary. Without `data` or `train_text`, all tokens have the same color.
 
-    Raises:
-        UserError: as `load_embedding_vocabulary`.
-
     Reference: Yu et al. (2022), Figs. 1 and 3; Yu et al. (2021), Figs. 1, 3 and 4; Gao et al. (2019), Figs. 1a and 2a.
     """
     by_frequency = None
@@ -77,9 +74,6 @@ def singular_values(checkpoints: Mapping[str, EmbeddingSource]) -> style.Figure:
 
     A curve for each model; the slower it falls, the more isotropic are the embeddings. If there are several, a second
     panel has the ratio to the first model's.
-
-    Raises:
-        UserError: a model has no output embedding, or is damaged.
 
     Reference: Yu et al. (2022), Fig. 3c; Gao et al. (2019), Fig. 2b.
     """
@@ -117,9 +111,6 @@ def similarity(
     Args:
         checkpoints: over one dictionary.
         words: each a token, as dict.txt or tokenizer.json has it; for pieces that begin a word, without the mark.
-
-    Raises:
-        UserError: a word is no token of the dictionary; or as `projection`.
 
     Reference: Yu et al. (2021), Figs. 5 to 7.
     """
@@ -164,9 +155,6 @@ def under_trained(
 
     Args:
         unused: rows of tokens that are known to be unused; None: those that the vocabulary knows.
-
-    Raises:
-        UserError: as `evaluation.under_trained`.
 
     Reference: Land and Bartolo (2024), Fig. 1.
     """

@@ -131,9 +131,6 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
     Args:
         evaluations: of `text_metrics` with `data`, all of the same split.
 
-    Raises:
-        UserError: an evaluation has no shares, or a name has different ones.
-
     Reference: Choi et al. (2020), Fig. 2.
     """
     rows = _rows(evaluations, [("token_share", group) for group in MASS_GROUPS], "text-metrics --data --json")
@@ -156,9 +153,6 @@ def pushes_and_pulls(evaluations: Evaluations) -> style.Figure:
 
     Args:
         evaluations: of `push_pull`.
-
-    Raises:
-        UserError: a name is that of two models, or there are no ratios.
 
     Reference: none; docs/which-cure.md.
     """

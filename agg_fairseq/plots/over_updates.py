@@ -35,9 +35,6 @@ def isotropy_over_updates(
 
     A panel for each of the three, with a curve for each run. There is a gap where a group is empty.
 
-    Raises:
-        UserError: a run has fewer than two checkpoints; a checkpoint is not over the dictionary of `data`, or damaged.
-
     Reference: Yu et al. (2022), Fig. 2.
     """
     titles = ("I(W) frequent", "I(W) rare", "cosine of rare and frequent")
@@ -61,9 +58,6 @@ def inner_products_over_updates(runs: Runs, data: str | Path, *, groups: str = "
     """Draws the mean inner product between two embeddings of the same frequency group over the updates.
 
     A panel for each run, all on the same scale, with a curve for each group of two tokens or more.
-
-    Raises:
-        UserError: as `isotropy_over_updates`.
 
     Reference: Yu et al. (2021), Fig. 2.
     """
@@ -99,9 +93,6 @@ def rare_tokens(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()) ->
 
     A curve for each log. The right axis has their share of the vocabulary, if it is the same for all logs.
 
-    Raises:
-        UserError: a log cannot be read, or has no sizes of the rare group, which `--criterion agg` logs.
-
     Reference: Yu et al. (2022), Fig. 4.
     """
     figure, ((axis,),) = style.new_figure()
@@ -129,9 +120,6 @@ def learning_curves(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()
 
     A panel for each of the two, with a curve for each log. If there are several, a third panel has the difference to
     the first in the validation perplexity, at the updates at which both were validated.
-
-    Raises:
-        UserError: a log cannot be read, or has no perplexities of the training or of the split.
     """
     panels: dict[str, dict[str, dict[float, float]]] = {}  # by title and name: what is drawn by update
     for title, tag in (("training", "train_inner"), ("valid", "valid")):  # and what marks the lines of the log

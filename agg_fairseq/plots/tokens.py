@@ -20,9 +20,6 @@ def frequencies(folders: Mapping[str, str | Path]) -> style.Figure:
     Args:
         folders: written by `fairseq-preprocess`, by the names of the curves.
 
-    Raises:
-        UserError: a folder has no training split, or a file in it is damaged.
-
     Reference: Gao et al. (2019), Fig. 3.
     """
     counts: dict[str, Tensor] = {}
