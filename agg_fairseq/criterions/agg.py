@@ -64,7 +64,6 @@ class AggCriterion(LikelihoodCriterion):
     objective: AggObjective
 
     def make_objective(self, **options: Any) -> AggObjective:
-        """With the options of the configuration."""
         cfg, dictionary = self.cfg, self.task.target_dictionary
         check_at_least(0, cfg, "agg_window", "a number of updates or 0 (one epoch)")
         check_at_least(0, cfg, "agg_static_after_epoch", "an epoch or 0 (never)")
@@ -82,7 +81,6 @@ class AggCriterion(LikelihoodCriterion):
         )
 
     def begin_update(self, update_num: int) -> None:
-        """See `LikelihoodCriterion`."""
         if self.objective.counter.open_update is None:
             logger.info(f"agg: the window of token counts starts empty at update {update_num}")
             self._warn()
@@ -120,7 +118,6 @@ class AggCriterion(LikelihoodCriterion):
         return max(1, math.floor(updates) if self.cfg.skip_remainder_batch else math.ceil(updates))
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """See `LikelihoodCriterion`."""
         super().load_checkpoint_state(state)
         if not self.cfg.agg_static_after_epoch:
             self.objective.static_rare = None

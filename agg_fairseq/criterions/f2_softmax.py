@@ -24,7 +24,6 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
     logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {"class_nll": 3, "token_nll": 3}
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """See `LikelihoodCriterion`."""
         layer = factorized_layer(unwrapped(model))
         if layer is None:
             fail(

@@ -25,12 +25,10 @@ class FaceObjective(Objective):
         self.counter = TokenCounter(vocabulary, window=None)
 
     def begin_update(self, number: int | None = None) -> None:
-        """See `Objective`; sets the weights of the update."""
         super().begin_update(number)
         self.weight_of_token = face_weights(self.counter.appearances)
 
     def position_weight(self, target: Tensor) -> Tensor:
-        """The weight of each target."""
         return self.weight_of_token[target]
 
     def count_predictions(self, prediction: Tensor, target: Tensor) -> None:
@@ -57,5 +55,4 @@ class FaceCriterion(LikelihoodCriterion):
     counts_tokens: ClassVar[bool] = True
 
     def make_objective(self, **options: Any) -> FaceObjective:
-        """See `LikelihoodCriterion`."""
         return FaceObjective(**options)

@@ -109,7 +109,7 @@ class FreezeRareCriterion(LikelihoodCriterion):
             self._frozen = None
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """See `LikelihoodCriterion`. Freezes the rows before their first step, with a dummy batch too.
+        """Freezes the rows before their first step, with a dummy batch too.
 
         Their gradient is zero, so that they build up no momentum and do not enter the norm for gradient clipping.
         """

@@ -61,7 +61,7 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         self._continues = math.floor((update_num + 1) * rate) > math.floor(update_num * rate)
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """See `LikelihoodCriterion`. A batch without a whole prefix is trained on as it is."""
+        """A batch without a whole prefix is trained on as it is."""
         if self.training and self._continues:
             tokens, length = sample["net_input"]["src_tokens"], self.cfg.ul_prefix_length
             prefixes = tokens[:, : tokens.size(1) // length * length].reshape(-1, length)
@@ -73,7 +73,7 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         return super().forward(model, sample, reduce)
 
     def result(self, model: Any, weight: Tensor, output: ObjectiveOutput, *sizes: int, **options: Any) -> Any:
-        """See `LikelihoodCriterion`. In an update on continuations, what other workers measure is 0 here.
+        """In an update on continuations, what other workers measure is 0 here.
 
         fairseq adds up the logs of workers by key, tensors apart from numbers, so that all need the same of both kinds.
         """

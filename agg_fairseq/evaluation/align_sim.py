@@ -15,11 +15,7 @@ ORTHOGONAL, LABELED = "orthogonal", "labeled tokens"  # the rows that are of no 
 
 
 def align_sim(
-    models: Mapping[str, Checkpoint],
-    data: str | Path,
-    alignments: str | Path,
-    *,
-    groups: str = "frequency",
+    models: Mapping[str, Checkpoint], data: str | Path, alignments: str | Path, *, groups: str = "frequency"
 ) -> Result:
     """Measures whether embeddings of translation models are similar for words of the two languages that were aligned.
 

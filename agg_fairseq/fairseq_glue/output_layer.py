@@ -46,7 +46,7 @@ class LayerInput(NamedTuple):
     bias: Tensor | None  # (V,) b, if the layer has one
 
 
-_found: weakref.WeakKeyDictionary[nn.Module, OutputLayer] = weakref.WeakKeyDictionary()
+_layer_of: weakref.WeakKeyDictionary[nn.Module, OutputLayer] = weakref.WeakKeyDictionary()
 
 
 def output_layer(model: Any, net_input: dict[str, Any], vocabularies: set[int], criterion: str) -> OutputLayer:
@@ -62,8 +62,8 @@ def output_layer(model: Any, net_input: dict[str, Any], vocabularies: set[int], 
         criterion: name of the criterion that asks, for the error.
     """
     inner = unwrapped(model)
-    if inner in _found:
-        return _found[inner]
+    if inner in _layer_of:
+        return _layer_of[inner]
 
     def refuse(problem: str) -> None:
         sizes = " or ".join(map(str, sorted(vocabularies)))
@@ -122,7 +122,7 @@ def output_layer(model: Any, net_input: dict[str, Any], vocabularies: set[int], 
         if isinstance(error, IndexError) or "out of memory" in str(error):  # a token beyond W; the trainer recovers
             raise
         refuse(f"{name}, whose output layer cannot be left out ({first_line(error)})")
-    _found[inner] = layer
+    _layer_of[inner] = layer
     return layer
 
 
@@ -152,7 +152,7 @@ def features_of(model: Any, net_input: dict[str, Any], layer: OutputLayer) -> La
 
 def trained_embeddings(model: Any) -> list[nn.Parameter]:
     """Each W (V, D) of a model, wrapped or not, and of the models in it, that `output_layer` has found; none twice."""
-    layers = (_found[module] for module in unwrapped(model).modules() if module in _found)
+    layers = (_layer_of[module] for module in unwrapped(model).modules() if module in _layer_of)
     return list({id(layer.weight): layer.weight for layer in layers}.values())
 
 

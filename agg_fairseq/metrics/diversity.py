@@ -108,12 +108,10 @@ def _clipped_matches(texts: Sequence[Text], order: int) -> list[int]:
 
 def _closest_lengths(lengths: Sequence[int]) -> dict[int, int]:
     """For each length, the closest length of another text; of two that are equally close the shorter."""
-    occurrences = Counter(lengths)
-    ranked = sorted(occurrences)
-    closest = {}
-    for index, length in enumerate(ranked):
-        others = [length] if occurrences[length] > 1 else ranked[max(0, index - 1) : index] + ranked[index + 1 :][:1]
-        closest[length] = min(others, key=lambda other: abs(other - length))
+    occurrences, closest = Counter(lengths), {}
+    for length, texts in occurrences.items():  # n lengths are of n²/2 tokens or more: a linear cost
+        others = [length] if texts > 1 else occurrences.keys() - {length}
+        closest[length] = min(others, key=lambda other: (abs(other - length), other))
     return closest
 
 

@@ -88,11 +88,11 @@ def summary(runs: Sequence[Run]) -> list[list[str | None]]:
     return list(map(list, zip(titles, *columns, strict=True)))
 
 
-def count_parameters(parameters: Mapping[str, Any]) -> int:
+def count_parameters(parameters: Mapping[str, Tensor]) -> int:
     """The number of elements of all parameters; a tied embedding, which fairseq saves twice, counts once."""
     total, embeddings = 0, []
     for name, value in parameters.items():
-        if not isinstance(value, Tensor) or name.endswith(NO_PARAMETERS):
+        if name.endswith(NO_PARAMETERS):
             continue
         if value.dim() == 2 and ("embed" in name or "output_projection" in name):
             if any(torch.equal(value, other) for other in embeddings):
