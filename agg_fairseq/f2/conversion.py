@@ -85,7 +85,7 @@ def convert_to_f2(
     fitted_on = len(features)
     del features
     candidates = {"mean": start, "fitted": fitted}
-    measured_on, measured = _measure(_batches(network, task, "valid"), weight, token_classes, candidates)
+    measured_on, rows = _measure(_batches(network, task, "valid"), weight, token_classes, candidates)
     layer = "decoder.output_projection"
     saved = model.parameters.get(f"{layer}.weight", weight)
     parameters = {
@@ -104,10 +104,8 @@ def convert_to_f2(
         state["args"].criterion = "f2_softmax"
     atomic_write(output, lambda temporary: torch.save(state, temporary))
 
-    for values in measured.values():
-        values["perplexity"] = {"total": torch.tensor(values["nll"], dtype=torch.float64).exp().item()}
     return Result(
-        rows={"none: the ordinary softmax" if name == "softmax" else name: row for name, row in measured.items()},
+        rows=rows,
         columns={"kl": [""], "perplexity": ["total"]},
         settings={
             "classes": token_classes.number,
@@ -153,9 +151,9 @@ def _batches(model: nn.Module, task: Any, split: str) -> Iterator[tuple[Tensor, 
 @torch.no_grad()
 def _measure(
     batches: Iterator[tuple[Tensor, Tensor]], weight: Tensor, classes: TokenClasses, candidates: Mapping[str, Tensor]
-) -> tuple[int, dict[str, dict[str, float]]]:
-    """The number of positions; and for the softmax and each candidate U, KL(P ‖ p) and NLL per position, in nats."""
-    names = ("softmax", *candidates)
+) -> tuple[int, dict[str, dict[str, Any]]]:
+    """The number of positions; and for the softmax and each candidate U a row: KL(P ‖ p), NLL (nats), perplexity."""
+    names = ("none: the ordinary softmax", *candidates)
     sums = torch.zeros(len(names), 2, dtype=torch.float64)  # KL and NLL
     total, rows = 0, max(1, CHUNK_ELEMENTS // classes.vocabulary)
     for features, target in batches:
@@ -172,5 +170,7 @@ def _measure(
                 of_chunk.append([divergence.item(), (nll + moved).sum().item()])
             sums += torch.tensor(of_chunk, dtype=torch.float64)
         total += len(target)
-    means = zip(names, (sums / total).tolist(), strict=True)
-    return total, {name: {"kl": kl, "nll": nll} for name, (kl, nll) in means}
+    measured = {}
+    for name, (kl, nll) in zip(names, sums / total, strict=True):
+        measured[name] = {"kl": kl.item(), "nll": nll.item(), "perplexity": {"total": nll.exp().item()}}
+    return total, measured

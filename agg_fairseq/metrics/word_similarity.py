@@ -53,12 +53,11 @@ def word_similarity(
 
     Reference: Yu et al. (2022), Sec. 5.2, Table 6.
     """
-    ones, others = word_vectors(weight, first), word_vectors(weight, second)
-    covered = ones.any(dim=1) & others.any(dim=1)
-    ones, others = ones[covered], others[covered]
-    cosines = ((ones * others).sum(1) / (ones.norm(dim=1) * others.norm(dim=1))).round(decimals=DECIMALS)
+    left, right = word_vectors(weight, first), word_vectors(weight, second)
+    covered = left.any(dim=1) & right.any(dim=1)
+    left, right = left[covered], right[covered]
+    cosines = ((left * right).sum(1) / (left.norm(dim=1) * right.norm(dim=1))).round(decimals=DECIMALS).cpu()
     human = torch.tensor(scores, dtype=torch.float64)[covered.cpu()]
-    cosines = cosines.cpu()
     if any(len(side.unique()) < 2 for side in (cosines, human)):  # also where fewer than two pairs are covered
         return WordSimilarity(None, len(cosines))
 

@@ -82,12 +82,12 @@ def singular_values(checkpoints: Mapping[str, EmbeddingSource]) -> style.Figure:
     }
     first = next(iter(values))
     figure, ((axis, *others),) = style.new_figure(columns=min(len(values), 2))
-    for index, (name, of_one) in enumerate(values.items()):
-        ranks = range(1, len(of_one) + 1)
-        style.line(axis, index, ranks, of_one.tolist(), name)
-        if others and len(of_one) == len(values[first]):
+    for index, (name, of_model) in enumerate(values.items()):
+        ranks = range(1, len(of_model) + 1)
+        style.line(axis, index, ranks, of_model.tolist(), name)
+        if others and len(of_model) == len(values[first]):
             # of a matrix of rank below D, the last values are rounding errors
-            ratio = (of_one / values[first]).where((values[first] > 1e-7) & (of_one > 1e-7), math.nan)
+            ratio = (of_model / values[first]).where((values[first] > 1e-7) & (of_model > 1e-7), math.nan)
             style.line(others[0], index, ranks, ratio.tolist(), name)
     style.finish(axis, xlabel="index", ylabel="singular value / largest", yscale="log")
     for ratios in others:

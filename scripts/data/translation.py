@@ -105,8 +105,8 @@ def prepare(
             split: {name: count_lines(output / folder / f"{split}.en") for name, folder in counted.items()}
             for split in SPLITS
         }
-        said = ", ".join(f"{split} {counts['kept']:,} of {counts['found']:,}" for split, counts in pairs.items())
-        print(f"wmt14: {output}: {dictionary:,} entries in the dictionary; pairs: {said}")
+        listed = ", ".join(f"{split} {counts['kept']:,} of {counts['found']:,}" for split, counts in pairs.items())
+        print(f"wmt14: {output}: {dictionary:,} entries in the dictionary; pairs: {listed}")
         is_of_paper = source.is_official and held_out and vocabulary == VOCABULARY and not sentencepiece
         if is_of_paper and dictionary != DICTIONARY:
             print(

@@ -128,9 +128,9 @@ def _plan(options: argparse.Namespace) -> list[Planned]:
                 output = options.output / key  # each has a corpus of its own
         workspaces = []
         for seed in seeds:
-            own = {"scale": scale, "output": output.absolute(), "signatures": {}}
             models = f"seed-{seed}" if len(seeds) > 1 else ""
-            workspaces.append(replace(shared, seed=seed, models=models, **own))
+            workspace = replace(shared, scale=scale, output=output.absolute(), seed=seed, models=models, signatures={})
+            workspaces.append(workspace)
         plan += [(key, experiment, workspaces) for experiment in experiments]
     return plan
 
