@@ -34,8 +34,7 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
     agg_window: int = option(
         0,
         "updates K over which appearances are counted; 0: the updates of one epoch, as in the paper. A window that is "
-        "long costs perplexity: start with one in which a rare token appears once or twice, which `agg-fairseq groups` "
-        "tells",
+        "long costs perplexity: start with K = 2N, in which a rare token appears about twice (`agg-fairseq groups`)",
     )
     agg_count_current_batch: bool = option(
         False,
