@@ -77,7 +77,8 @@ def summary(runs: Sequence[Run]) -> list[list[str | None]]:
     titles = ("criterion", "architecture", "parameters", "checkpoint", "updates", "best on validation")
     columns = []
     for checkpoint in (run.checkpoint for run in runs):
-        model, best = checkpoint.model_options, (checkpoint.state.get("extra_state") or {}).get("best")
+        model, extra = checkpoint.model_options, checkpoint.state.get("extra_state")
+        best = extra.get("best") if isinstance(extra, dict) else None
         if isinstance(best, float | int):
             metric = options_of(checkpoint.state, "checkpoint").get("best_checkpoint_metric", "loss")
             best = f"{format_value(float(best), 3)} ({metric})"
