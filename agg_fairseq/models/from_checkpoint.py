@@ -7,7 +7,6 @@ from typing import Any
 
 from fairseq import checkpoint_utils, tasks
 from fairseq.dataclass.utils import overwrite_args_by_name
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
@@ -43,6 +42,8 @@ def build_model(
 
 def architecture(checkpoint: Checkpoint, models: Collection[str], expected: str) -> str:
     """The model's name in fairseq, one of `models`, with one softmax over all tokens; `expected` is for the error."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
     options = checkpoint.model_options
     name = options.get("_name") or options.get("arch") or "?"
     model = ARCH_MODEL_NAME_REGISTRY.get(name, name)
