@@ -23,7 +23,8 @@ class AggObjective(Objective):
 
     Args:
         vocabulary: V.
-        alpha, rare_fraction: one of them, as of `functional.rare_tokens`; without either, `alpha` is 0.03.
+        alpha: as of `functional.rare_tokens`; 0.03 if `rare_fraction` is not given either.
+        rare_fraction: as of `functional.rare_tokens`, instead of `alpha`.
         never_rare: (V,) bool, tokens that are never rare: special ones, and those that cannot be a target at all, such
             as rows that only pad the vocabulary.
         window: K >= 1, the number of updates over which appearances are counted.

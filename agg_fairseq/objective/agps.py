@@ -19,7 +19,9 @@ class AgpsObjective(Objective):
         vocabulary: V.
         rare_rank: `rank` of `functional.tokens_from_rank`.
         counts: (V,) occurrences of each token as a target in the training set; None: `set_counts` follows.
-        mu1, mu2, variant: as of `functional.agps_gates`; the defaults are the paper's for WikiText-103.
+        mu1: as of `functional.agps_gates`; the defaults of this and the next are the paper's for WikiText-103.
+        mu2: as of `functional.agps_gates`.
+        variant: as of `functional.agps_gates`.
         never_rare: as of `functional.tokens_from_rank`.
         **options: as of `Objective`.
     """
