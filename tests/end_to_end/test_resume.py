@@ -181,7 +181,11 @@ def test_kills_at_random_moments_leave_no_trace(lm_data, tmp_path, request):
         moment = (generator.choice(["update", "validation", "written", "renamed"]), generator.randint(1, 5))
         assert train(options(lm_data, run, *more), f"{run}.log", moment) == KILLED, moment
     assert train(options(lm_data, run, *more), f"{run}.log") == 0
-    assert_equal_trainings(run, whole)
+    assert differences(lasting(saved(run)), lasting(saved(whole))) == []
+    found, expected = logged(f"{run}.log"), logged(f"{whole}.log")
+    # fairseq logs the means of an epoch after its last checkpoint: a kill between the two leaves them out.
+    assert {key for key, _ in expected.keys() - found.keys()} <= {"train_num_updates"}
+    assert found == {key: expected[key] for key in found}
 
 
 @pytest.mark.grid(1)
