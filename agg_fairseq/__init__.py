@@ -11,7 +11,7 @@ import sys
 __version__ = "0.3.0"
 
 if sys.modules.get("fairseq"):
-    from . import criterions, models, tasks  # noqa: F401 — importing registers
+    from . import criterions, models  # noqa: F401 — importing registers
     from .checkpoints.fairseq_checkpoint import allow_namespaces
     from .optim import fairseq_optimizers  # noqa: F401 — importing registers
 

@@ -15,7 +15,16 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "constraints.txt", "docs/**/*", "examples/*", "configs/**/*")
+PAGES = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "constraints.txt",
+    "docs/**/*",
+    "examples/*",
+    "examples/awd_lstm/README.md",
+    "configs/**/*",
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -116,7 +116,7 @@ def call(program, *arguments):
 
 def register():
     """What --user-dir does, also where the package was imported before fairseq."""
-    from agg_fairseq import criterions, models, tasks  # noqa: F401 — importing registers
+    from agg_fairseq import criterions, models  # noqa: F401 — importing registers
     from agg_fairseq.checkpoints.fairseq_checkpoint import allow_namespaces
     from agg_fairseq.optim import fairseq_optimizers  # noqa: F401
 

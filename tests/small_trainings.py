@@ -15,10 +15,6 @@ LM = [*TINY_LM, "--dropout", "0"]
 MT = "--task translation --arch transformer_tiny --dropout 0 --max-tokens 64".split()
 F2_LM = [*LM, "--arch", "transformer_lm_f2"]
 F2_MT = [*MT, "--arch", "transformer_f2_tiny"]
-AWD = (
-    "--task language_modeling_streams --arch awd_lstm_lm --decoder-embed-dim 8 --decoder-hidden-size 12 "
-    "--decoder-layers 2 --tokens-per-sample 12 --batch-size 4 --batch-size-valid 2"
-).split()
 COMMON = (
     "--optimizer adam --lr 0.01 --cpu --max-update 50 --seed 3 --no-save --required-batch-size-multiple 1 "
     "--num-workers 0"  # no processes that read ahead: starting them would take most of the time

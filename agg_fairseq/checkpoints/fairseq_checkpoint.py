@@ -25,8 +25,6 @@ OUTPUT_NAMES = ("decoder.output_projection.weight", "decoder.fc_out.weight", "de
 """The output layers of fairseq's transformers, LSTMs and convolutional models (`fconv`)."""
 UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"  # what `UnigramLinear` adds to the parameters
 INPUT_NAME = "decoder.embed_tokens.weight"
-STREAMS = "language_modeling_streams"  # the task of models that carry their state from batch to batch
-LANGUAGE_MODELING = ("language_modeling", STREAMS)
 TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
 """The options of models whose output embedding is the input embedding."""
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
@@ -105,8 +103,8 @@ class Checkpoint:
 
     @property
     def is_language_model(self) -> bool:
-        """Whether its task is language modeling."""
-        return self.task_options.get("_name") in LANGUAGE_MODELING
+        """Whether its task is language modeling, or one of a plug-in that extends it by name."""
+        return str(self.task_options.get("_name")).startswith("language_modeling")
 
     @property
     def languages(self) -> tuple[str | None, str | None] | None:

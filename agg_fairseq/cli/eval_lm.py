@@ -13,7 +13,7 @@ IsoScore      the share of the dimensions that the output embeddings use evenly 
 --calibrate valid fits one constant per group to the logits on that split, and adds the perplexity and E/O with them.
 --full shows all columns: also PPL and PPL group (PPL = PPL group x PPL within), Uniq (the number of tokens that are the
 most probable one somewhere), and the isotropy of the output embedding (see isotropy --help). A translation model scores
-the target side. A model of the task language_modeling_streams carries its state from block to block.
+the target side.
 
     agg-fairseq eval-lm runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
     agg-fairseq eval-lm runs/gpt2-mle runs/gpt2-agg --text test.txt --train-text train.txt
@@ -24,7 +24,6 @@ Reference: Yu et al. (2022), Tables 1–3.
 import argparse
 from dataclasses import replace
 
-from ..awd_lstm.continuous_cache import CacheOptions
 from ..checkpoints.opening import open_models
 from ..errors import UserError
 from ..evaluation import BinarizedText, PlainText, perplexity
@@ -32,8 +31,6 @@ from ..measures import CALIBRATED, COMPARED, MOVED, with_groups
 from ..metrics.groups import OCCURRENCE_GROUPS
 from .options import add_inputs, add_options, select
 from .outputs import print_result
-
-THETA, LAMBDA = CacheOptions._field_defaults.values()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,10 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--moved-from", metavar="MODEL", help="also measure how far the embeddings are from those of this model")
     context = "tokens of context before each block of DATA, which are not scored"
     add("--context-window", type=int, default=0, metavar="N", help=context)
-    cache = "mix the model with a continuous cache of the last N positions (Grave et al. 2017; default: no cache)"
-    add("--cache-size", type=int, metavar="N", help=cache)
-    add("--cache-theta", type=float, default=THETA, metavar="X", help="how sharply it compares features")
-    add("--cache-lambda", type=float, default=LAMBDA, metavar="X", help="its share in the mixture, 0 to 1")
     add("--full", action="store_true", help="print all columns")
     add_options(parser, "--max-tokens", "--device", "--json")
 
@@ -76,16 +69,11 @@ def _text(arguments: argparse.Namespace) -> BinarizedText | PlainText:
     """The text to score; options that are not for it are refused."""
     options = select(arguments, "context_window", "max_tokens")
     if arguments.text is not None:
-        if arguments.data or arguments.cache_size or tuple(options.values()) != (0, None):
+        if arguments.data or tuple(options.values()) != (0, None):
             raise UserError("--text: found it with --data, or with an option of how DATA is read; leave one out")
         return PlainText(arguments.text, arguments.train_text, arguments.tokens_per_sample)
     if arguments.data is None:
         raise UserError("--data: found none; expected the folder that the models were trained on, or --text FILE")
     if arguments.train_text is not None:
         raise UserError("--train-text: found it without --text; tokens are counted in the training split of --data")
-    cache = None
-    if arguments.cache_size is not None:
-        cache = CacheOptions(arguments.cache_size, arguments.cache_theta, arguments.cache_lambda)
-    elif (arguments.cache_theta, arguments.cache_lambda) != (THETA, LAMBDA):
-        raise UserError("--cache-theta, --cache-lambda: found one of them without --cache-size; expected it too")
-    return BinarizedText(arguments.data, arguments.split, arguments.tokens_per_sample, cache=cache, **options)
+    return BinarizedText(arguments.data, arguments.split, arguments.tokens_per_sample, **options)

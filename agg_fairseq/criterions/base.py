@@ -52,7 +52,7 @@ class LikelihoodCriterion(FairseqCriterion):
 
     name: ClassVar[str]
     """Of `--criterion`; `register` sets it."""
-    logged: ClassVar[dict[str, int]] = dict.fromkeys((*Geometry._fields, "activation_penalty"), 4)
+    logged: ClassVar[dict[str, int]] = dict.fromkeys(Geometry._fields, 4)
     """What is logged beside loss, nll_loss, ppl and the terms, with its decimals."""
     counts_tokens: ClassVar[bool] = False
     """Does the criterion keep a number for each token? Then all target languages must have the same dictionary."""
@@ -149,12 +149,6 @@ class LikelihoodCriterion(FairseqCriterion):
         `likelihood`: do these positions count in `nll_loss` and `ppl`? Not if the model has made the targets up.
         """
         loss, measures = output.loss if reduce else output.output.losses, output.measures
-        # An AWD-LSTM has left a penalty in the forward pass of the model, a scalar in nats per token.
-        penalty = getattr(getattr(layers.unwrapped(model), "decoder", None), "penalty", None)
-        if penalty is not None:
-            measures["activation_penalty"] = (sample_size * penalty.detach(), sample_size)
-            if reduce:
-                loss = loss + sample_size * penalty
         measures |= self.statistics.of(weight, self.training)
         logging_output = {
             "loss": loss.detach().sum(),
@@ -240,8 +234,6 @@ class LikelihoodCriterion(FairseqCriterion):
                 fail("--center-output: found no memory for the first batch of this worker; lower --max-tokens")
             for weight in weights:
                 center_rows_(weight, layers.float32_copies(optimizer, weight))
-                for average in layers.averages(optimizer, weight):
-                    center_rows_(average)
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Tensors and plain values to be saved; the same on every worker."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..data.binarized import training_counts
 from ..errors import fail
 from ..fairseq_glue.dictionaries import special_tokens
-from ..fairseq_glue.output_layer import averages, float32_copies
+from ..fairseq_glue.output_layer import float32_copies
 from ..fairseq_glue.registries import option
 from ..functional import freezing_gates, tokens_from_rank
 from ..functional.checks import check_open_interval
@@ -125,5 +125,5 @@ class FreezeRareCriterion(LikelihoodCriterion):
         super().on_weights_changed(optimizer, model)
         if self._frozen is not None:
             weight, rows, values, _ = self._frozen
-            for matrix in (weight, *float32_copies(optimizer, weight), *averages(optimizer, weight)):
+            for matrix in (weight, *float32_copies(optimizer, weight)):
                 matrix[rows] = values.to(matrix.dtype)

@@ -11,7 +11,6 @@ docs/evaluation.md has examples, and `agg-fairseq COMMAND --help` explains each 
     device      cpu, cuda, cuda:1, …; None: a GPU if there is one
 """
 
-from ..awd_lstm.continuous_cache import CacheOptions
 from ..data.subwords import TokenizerOptions
 from ..result import Result
 from .align_sim import align_sim
@@ -30,7 +29,7 @@ from .under_trained import under_trained
 from .word_similarity import word_similarity
 
 __all__ = [
-    "Result", "Cache", "BinarizedText", "PlainText", "CacheOptions", "TokenizerOptions",
+    "Result", "Cache", "BinarizedText", "PlainText", "TokenizerOptions",
     "perplexity", "calibrate", "group_shares", "isotropy", "push_pull", "under_trained",
     "neighbors", "word_similarity", "align_sim", "generate_texts", "text_metrics", "bleu",
 ]  # fmt: skip

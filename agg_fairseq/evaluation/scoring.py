@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..awd_lstm.continuous_cache import CacheOptions, ContinuousCache
 from ..checkpoints import Checkpoint, EmbeddingSource, PretrainedModel
-from ..checkpoints.fairseq_checkpoint import STREAMS
 from ..data.binarized import load_dictionary
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
@@ -31,11 +29,10 @@ class BinarizedText:
     Args:
         data: folder with the split, and with the training split, in which tokens are counted.
         split: split to score; a translation model scores its target side.
-        tokens_per_sample: tokens per block, its context included; None: as in training. This, the next one and `cache`
-            are not for translation models.
+        tokens_per_sample: tokens per block, its context included; None: as in training. This and the next one are not
+            for translation models.
         context_window: tokens of context before each block, which are not scored.
         max_tokens: tokens per batch; None: 2048, or a block where that is longer.
-        cache: options of a continuous cache, with which the text is read block by block in its order; None: no cache.
     """
 
     data: str | Path
@@ -43,7 +40,6 @@ class BinarizedText:
     tokens_per_sample: int | None = None
     context_window: int = 0
     max_tokens: int | None = None
-    cache: CacheOptions | None = None
 
     @property
     def name(self) -> str:
@@ -56,19 +52,11 @@ class BinarizedText:
             if not isinstance(model, Checkpoint):
                 raise UserError(f"{model}: found a model of transformers; give the text to score by --text FILE")
         vocabulary = load_vocabulary(models, self.data)
-        options = (self.tokens_per_sample, self.context_window, self.cache)
+        options = (self.tokens_per_sample, self.context_window)
         if vocabulary.languages is None:
             self._length(models)
-        elif options != (None, 0, None):
+        elif options != (None, 0):
             raise UserError("--tokens-per-sample, …: found an option of blocks with a translation model; leave it out")
-        streams = _carrying_state(models)
-        if streams and self.context_window:
-            raise UserError(f"--context-window: expected 0 with {streams[0]}, got {self.context_window}")
-        if self.cache is not None:
-            try:
-                ContinuousCache(self.cache)
-            except ValueError as error:
-                raise UserError(str(error)) from error
         return vocabulary
 
     def check(self, vocabulary: BinarizedVocabulary) -> None:
@@ -86,14 +74,7 @@ class BinarizedText:
         """How the models read the text."""
         if vocabulary.languages is not None:
             return {"pairs": "-".join(vocabulary.languages)}
-        streams, cache = _carrying_state(models), self.cache
-        return {
-            "tokens-per-sample": self._length(models),
-            "break": "none",
-            "context": self.context_window,
-            "state": f"carried({','.join(streams)})" if streams else None,
-            "cache": None if cache is None else f"{cache.size},theta={cache.theta:g},lambda={cache.weight:g}",
-        }
+        return {"tokens-per-sample": self._length(models), "break": "none", "context": self.context_window}
 
     def score(
         self, models: Mapping[str, Checkpoint], name: str, vocabulary: BinarizedVocabulary, device: torch.device
@@ -110,7 +91,6 @@ class BinarizedText:
         if checkpoint.is_language_model:
             self._check_blocks(length, model.max_positions())
             task.args.tokens_per_sample = length - self.context_window
-        cache = None if self.cache is None else ContinuousCache(self.cache)
         try:
             task.load_dataset(self.split)
         except (ValueError, RuntimeError, AssertionError, OSError) as error:
@@ -121,7 +101,7 @@ class BinarizedText:
             if "net_input" not in sample:
                 continue
             try:
-                yield from _log_probs(model, task, sample, cache)
+                yield from _log_probs(model, task, sample)
             except torch.cuda.OutOfMemoryError as error:
                 raise UserError(f"--max-tokens: found {sample['ntokens']}, too many for the GPU; lower it") from error
 
@@ -144,23 +124,19 @@ class BinarizedText:
             raise UserError(f"--max-tokens: expected {length} (--tokens-per-sample) to 2^31 - 1, got {self.max_tokens}")
 
     def _batches(self, model: Any, task: Any, is_language_model: bool) -> Any:
-        """The batches that fairseq-eval-lm would score, or with a cache single blocks; pairs of a translation model."""
+        """The batches that fairseq-eval-lm would score; pairs of a translation model."""
         dataset, positions = task.dataset(self.split), model.max_positions()
         if not is_language_model:
             return task.get_batch_iterator(
                 dataset, max_tokens=self.max_tokens or 2048, max_positions=positions, ignore_invalid_inputs=True
             ).next_epoch_itr(shuffle=False)
-        batches = task.eval_lm_dataloader(
+        return task.eval_lm_dataloader(
             dataset=dataset,
             max_tokens=self.max_tokens or max(2048, task.args.tokens_per_sample + self.context_window),
-            batch_size=None if self.cache is None else 1,
             max_positions=positions,
             num_workers=0,
             context_window=self.context_window,
         )
-        if self.cache is None:
-            return batches
-        return sorted(batches, key=lambda block: block["id"].item())  # in the order of the text
 
 
 @dataclass(frozen=True)
@@ -237,21 +213,14 @@ Text = BinarizedText | PlainText
 """What models are scored on; both have the same methods."""
 
 
-def _carrying_state(models: Mapping[str, Checkpoint]) -> list[str]:
-    """The names of the models that read a split as one text, and carry their state from block to block."""
-    return [name for name, model in models.items() if model.task_options["_name"] == STREAMS]
-
-
 @torch.no_grad()
-def _log_probs(model: Any, task: Any, sample: dict[str, Any], cache: ContinuousCache | None) -> Iterator[Chunk]:
+def _log_probs(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[Chunk]:
     """The positions of a batch that fairseq-eval-lm counts.
 
     Logits are formed and normalized for a chunk of positions at a time: beside the features (N, D), it takes the memory
-    of a few times `CHUNK_ELEMENTS` numbers, whatever the batch. With a cache, the batch is one block of the text.
+    of a few times `CHUNK_ELEMENTS` numbers, whatever the batch.
     """
     from fairseq import utils
-
-    from ..fairseq_glue.output_layer import factorized_layer
 
     device = next(model.parameters()).device
     sample = sample if device.type == "cpu" else utils.move_to_cuda(sample, device=device)
@@ -268,11 +237,8 @@ def _log_probs(model: Any, task: Any, sample: dict[str, Any], cache: ContinuousC
     finally:
         if layer is not None:
             del decoder.output_layer  # so that the method of the class is found again
-    has_one_softmax = is_called and getattr(decoder, "adaptive_softmax", None) is None and not factorized_layer(model)
-    if cache is not None and not has_one_softmax:
-        raise UserError(f"--cache-size: found {type(model).__name__}; expected one softmax over all tokens")
     rows = max(1, CHUNK_ELEMENTS // len(task.target_dictionary))
     for chunk, targets in zip(features.split(rows), target.split(rows), strict=True):
         output = layer(chunk[None]) if is_called else chunk[None]  # 1 x n x V, or features for an adaptive softmax
         log_probs = model.get_normalized_probs((output, {}), log_probs=True)[0]  # n x V
-        yield (log_probs if cache is None else cache.add(chunk, targets, log_probs)), targets
+        yield log_probs, targets

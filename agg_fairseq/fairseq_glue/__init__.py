@@ -3,7 +3,7 @@
 `import agg_fairseq` adds names to fairseq's registries, and one class to a list of torch's. It replaces one method of
 fairseq's trainer, which then does what it did before unless a model or an optimizer of this package is chosen. All else
 happens when a criterion of this package is built (C) or trains (T), when a model with an output layer of this package
-is built (M), or when the optimizer nt_asgd is built (O).
+is built (M).
 
     what                                where             when  for how long            why
     registries of criterions, models,   criterions/,      import                        --criterion agg,
@@ -13,9 +13,6 @@ is built (M), or when the optimizer nt_asgd is built (O).
     (argparse.Namespace added)                            checkpoint                    checkpoints with a Namespace
     Trainer._build_optimizer            trainer           import        the process     a model is completed, an
                                                                                         optimizer learns which it trains
-    trainer.begin_valid_epoch,          trainer           O     the trainer instance    the average of the weights is
-    trainer.train_step, trainer.lr_step                                                 validated; its trigger
-    checkpoint_utils.save_checkpoint    trainer           O     the process             the average is saved
     task.get_batch_iterator             hooks             C     the task instance       length of an epoch; a resume
                                                                                         sees the same batches
     task.train_step                     hooks             C     the task instance       update number, dummy batches,
@@ -38,9 +35,9 @@ is built (M), or when the optimizer nt_asgd is built (O).
     torch.nn.functional.linear          output_layer      T     a call of forward       features without the logits
     atexit: destroy_process_group       distributed       T     trainings over gloo     torch may abort the process
     gradient hook on W; rows of W, its  freeze_rare,      T     while rows are frozen   rows that do not move at all
-    float32 copies and its average      output_layer
-    W, its float32 copies and its       base,             T     with --center-output    a mean row of zero
-    average, after a step               output_layer
+    float32 copies                      output_layer
+    W, its float32 copies, after a step base,             T     with --center-output    a mean row of zero
+                                        output_layer
     decoder.output_projection,          models/, f2/      M     the decoder instance    fairseq's builders name the
     decoder.__class__                                                                   class of their decoder inside
 

@@ -228,17 +228,3 @@ def float32_copies(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:
     flat = optimizer.fp32_params
     for copy in flat.values() if isinstance(flat, dict) else [flat]:
         yield copy.data[offset : offset + weight.numel()].view_as(weight)
-
-
-def averages(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:
-    """The average of a parameter that `nt_asgd` keeps, and that is validated and saved; nothing for other optimizers.
-
-    What is done to rows of a weight after a step (their mean is subtracted, or they are put back) has to be done to the
-    average too. Both are linear or constant, so that the result is the average of the changed weights.
-    """
-    trained = [weight]
-    if hasattr(optimizer, "fp16_params") and not optimizer.has_flat_params:
-        pairs = zip(optimizer.fp16_params, optimizer.fp32_params, strict=True)
-        trained += [copy for parameter, copy in pairs if parameter is weight]
-    state = getattr(getattr(optimizer, "optimizer", None), "state", {})
-    yield from (state[parameter]["average"] for parameter in trained if "average" in state.get(parameter, {}))

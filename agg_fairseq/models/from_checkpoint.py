@@ -10,7 +10,6 @@ from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from ..awd_lstm import streams_task  # noqa: F401 — importing registers the task
 from ..checkpoints import Checkpoint
 from ..errors import UserError, first_line
 

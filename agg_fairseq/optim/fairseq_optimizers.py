@@ -7,17 +7,16 @@ from itertools import chain
 from typing import Any, List, NoReturn, Optional
 
 import torch
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 from fairseq.optim import OPTIMIZER_REGISTRY, FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import II
 from torch import Tensor
 
-from ..awd_lstm.nt_asgd import NTASGD
 from ..data.binarized import training_counts
 from ..errors import fail, first_line
 from ..fairseq_glue.registries import option, register_once
-from ..fairseq_glue.trainer import hook_trainer, validate_and_save_average
+from ..fairseq_glue.trainer import hook_trainer
 from .embedding_adam import EmbeddingAdam, appearance_rates
 
 logger = logging.getLogger(__name__)
@@ -151,38 +150,6 @@ class FairseqAdamL2(AdamOptimizer):
     optimizer_class = torch.optim.Adam
     supports_flat_params = True  # every number is updated by itself
     supports_memory_efficient_fp16 = property(fail_memory_efficient)  # fairseq asks in these modes alone
-
-
-@dataclass
-class NTASGDConfig(FairseqDataclass):
-    """Options of `--optimizer nt_asgd`."""
-
-    weight_decay: float = option(0.0, "weight decay, added to the gradient")
-    asgd_patience: int = option(
-        5,
-        "averaging of the weights starts when the result of a validation is worse than the best one, not counting the "
-        "last N before it; 0: with the first update",
-    )
-    lr: List[float] = II("optimization.lr")
-
-
-@register("nt_asgd", dataclass=NTASGDConfig)
-class FairseqNTASGD(FairseqOptimizer):
-    """SGD that averages its weights once validation no longer improves; the average is validated and saved."""
-
-    supports_memory_efficient_fp16 = property(fail_memory_efficient)
-
-    def __init__(self, cfg: Any, params: Any) -> None:
-        super().__init__(cfg)
-        self._optimizer = NTASGD(params, **self.optimizer_config)
-
-    @property
-    def optimizer_config(self) -> dict[str, Any]:
-        """The options of `NTASGD` that replace those in a checkpoint, so that a resume can change them."""
-        return {"lr": self.cfg.lr[0], "weight_decay": self.cfg.weight_decay, "patience": self.cfg.asgd_patience}
-
-    def attach(self, trainer: Any) -> None:
-        validate_and_save_average(trainer)
 
 
 hook_trainer()

@@ -8,7 +8,7 @@ from functools import partial
 from .agg import TOKENS_NOTE, TRANSLATION_NOTE
 from .corpora import WIKITEXT2_WORDS, WMT14, translation_model
 from .experiment import Column, Experiment, Method, Model
-from .measures import BLEU, TO_ENGLISH, perplexity
+from .measures import BLEU, TO_ENGLISH, perplexity_of_awd_lstm
 from .pictures import FREQUENCIES, SINGULAR_VALUES, projection
 
 
@@ -49,8 +49,8 @@ EXPERIMENTS = {
             Method("MLE-CosReg + continuous cache pointer", COS_TUNED, "51.7 50.0", cache=CACHE),
         ],
         [
-            Column.of("Validation", partial(perplexity, split="valid"), "perplexity", "total"),
-            Column.of("Test", perplexity, "perplexity", "total"),
+            Column.of("Validation", partial(perplexity_of_awd_lstm, split="valid"), "perplexity", "total"),
+            Column.of("Test", perplexity_of_awd_lstm, "perplexity", "total"),
         ],
         note="AWD-LSTM reads a split as one text and carries its state, so that perplexity does not depend on blocks. "
         "The cache has the authors' options for WikiText-2. At small it is the paper's size.",

@@ -10,6 +10,7 @@ import functools
 import itertools
 import math
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 import agg_fairseq
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.word_pairs import DATASETS, dataset_files
+from agg_fairseq.files import read_json_object
 from agg_fairseq.measures import CALIBRATED, COMPARED, NEXT_TOKENS, Columns, column_titles
 
+from ..command import ROOT
 from .corpora import prepare
 from .experiment import BIN, Column, Corpus, Experiment, Method, Model, Value, Workspace, failed, say
 from .training import best_checkpoint, is_newer, is_trained
@@ -100,14 +103,32 @@ def perplexity(
     **options: Any,
 ) -> Result:
     """Perplexity, Uniq and isotropy by frequency group, of a split; with options of `evaluation.BinarizedText`."""
-    from agg_fairseq.awd_lstm.continuous_cache import CacheOptions
     from agg_fairseq.evaluation import BinarizedText
 
     models, data = _opened_and_data(workspace, method.model)
-    cache = None if method.cache is None else CacheOptions(method.cache)
-    text = BinarizedText(data, split, cache=cache, **options)
+    text = BinarizedText(data, split, **options)
     fitted_on = None if calibrate is None else replace(text, split=calibrate)
     return _evaluate(workspace, method.model, "perplexity", models, text, calibrate=fitted_on, groups=groups)
+
+
+def perplexity_of_awd_lstm(workspace: Workspace, method: Method, *, split: str = "test") -> Result:
+    """Perplexity of a split, by the script of examples/awd_lstm."""
+    from agg_fairseq.result import Result
+
+    model, path = method.model, checkpoint(workspace, method.model).path
+    file = workspace.folder(model) / f"perplexity-{split}{f'-cache-{method.cache}' if method.cache else ''}.json"
+    if not is_newer(file, path):
+        say(f"measuring {workspace.name(model)}: perplexity")
+        data = prepare(workspace, model.corpus).binarized
+        words = [sys.executable, ROOT / "examples/awd_lstm/evaluate.py", path, "--data", data, "--split", split]
+        words += ["--json", file, *(["--cache-size", method.cache] if method.cache else [])]
+        with open(file.with_suffix(".log"), "wb") as log:
+            status = subprocess.run(list(map(str, words)), stdout=log, stderr=log, check=False).returncode
+        if status:
+            raise failed("evaluate.py", status, file.with_suffix(".log"))
+    result = Result.from_json(read_json_object(file, "the perplexity that evaluate.py has written"))
+    workspace.signatures[f"perplexity: {result.signature}"] = None
+    return replace(result, rows={model.name: result.rows[str(path)]})
 
 
 def titled(evaluate: Callable[..., Result], columns: Columns, among: Columns | None = None) -> list[Column]:

@@ -51,11 +51,13 @@ def quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-def with_plugin(overrides: Sequence[str]) -> list[str]:
-    """The overrides, with this package as fairseq's user_dir unless they name another."""
+def with_plugin(file: Path, overrides: Sequence[str]) -> list[str]:
+    """The overrides, with this package as fairseq's user_dir, unless they or the configuration name another."""
     if any("common.user_dir=" in override for override in overrides):
         return list(overrides)
-    return [f"++common.user_dir={quoted(str(PLUGIN))}", *overrides]
+    common = as_written(file).get("common", {})
+    folder = PLUGIN if "user_dir" not in common else ROOT / common.user_dir  # `in` is false for a value that is missing
+    return [f"++common.user_dir={quoted(str(folder))}", *overrides]
 
 
 def as_written(file: Path, overrides: Sequence[str] = ()) -> Any:
@@ -124,7 +126,7 @@ def _with_defaults(config: Any) -> Any:
     from fairseq.dataclass.initialize import add_defaults
     from omegaconf import OmegaConf
 
-    from agg_fairseq import criterions, models, tasks  # noqa: F401 — registers
+    from agg_fairseq import criterions, models  # noqa: F401 — registers
     from agg_fairseq.optim import fairseq_optimizers  # noqa: F401 — registers
 
     whole = OmegaConf.merge(OmegaConf.structured(FairseqConfig), config)

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )  # fmt: skip
     options = parser.parse_intermixed_args(arguments)
     file = locate(options.config)
-    overrides = with_plugin([readable(override) for override in options.overrides])
+    overrides = with_plugin(file, [readable(override) for override in options.overrides])
     config = composed(file, overrides)
     given = {override.lstrip("+").partition("=")[0] for override in overrides}
     gpus = 1 if config.common.cpu else _number_of_gpus(options.gpus, options.dry_run)

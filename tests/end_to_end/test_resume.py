@@ -109,6 +109,7 @@ def test_a_killed_training_goes_on_bit_for_bit(name, lm_data, whole, tmp_path):
 
 
 AWD = (
+    "--user-dir", ROOT / "examples" / "awd_lstm",
     *"--task language_modeling_streams --arch awd_lstm_lm --decoder-layers 2 --decoder-embed-dim 16".split(),
     *"--decoder-hidden-size 24 --tokens-per-sample 16 --max-tokens 96 --clip-norm 0.25 --weight-decay 0.001".split(),
     *SMALL_LM[SMALL_LM.index("--cpu") :], *"--optimizer nt_asgd --lr 20".split(),

@@ -59,7 +59,6 @@ def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, ca
         (["--context-window", "16"], "--context-window: expected 0 to 15"),
         (["--max-tokens", "4"], "--max-tokens: expected 16 (--tokens-per-sample) to 2^31 - 1"),
         (["--split", "dev"], "dev.bin"),
-        (["--cache-theta", "0.5"], "found one of them without --cache-size"),
         (["--name", "a", "b"], "2 names for 1"),
         (["nowhere"], "no such folder"),
         (["."], "found no dict.txt"),

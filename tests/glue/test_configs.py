@@ -80,7 +80,8 @@ def written(folder, name, *overrides):
 def configured(folder, name, *overrides):
     """The whole configuration as scripts/train.sh composes and checks it: an option that does not exist is an error."""
     given = [f"{key}={GIVEN[key]}" for key in missing_keys(written(folder, name)) if key in GIVEN]
-    return composed(ROOT / "configs" / folder / f"{name}.yaml", with_plugin([*given, *overrides]))
+    file = ROOT / "configs" / folder / f"{name}.yaml"
+    return composed(file, with_plugin(file, [*given, *overrides]))
 
 
 def values(section, expected):

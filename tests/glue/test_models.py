@@ -36,7 +36,7 @@ def test_models_of_our_own_experiments(text):
         assert len(models) >= 2 and len({model.overrides for model in models}) == len({model.name for model in models})
         for model in models:
             given = [*overrides(model, "tiny"), f"++task.data={text}", "++checkpoint.save_dir=/run"]
-            cfg = composed(locate(f"configs/{model.config}"), with_plugin(given))
+            cfg = composed(file := locate(f"configs/{model.config}"), with_plugin(file, given))
             assert cfg.optimization.max_update == (8 if model.start else 50) and cfg.common.cpu, (key, model.name)
             assert has_one_threshold(cfg.criterion), (key, model.name)
 
@@ -57,8 +57,11 @@ def test_the_demo_trains_the_files_of_configs_demo(tmp_path):
     given = [f"task.data={tmp_path}", "checkpoint.save_dir=/run"]
     size = ["++dataset.required_batch_size_multiple=8", "optimization.max_update=1000", "dataset.max_tokens=512"]
     for model, file in zip(experiment.models()[:2], ("mle", "agg"), strict=True):
-        trained = composed(locate(f"configs/{model.config}"), with_plugin([*overrides(model, "tiny"), *given]))
-        written = composed(locate(f"configs/demo/{file}"), with_plugin([*given, *size]))
+        trained = composed(
+            path := locate(f"configs/{model.config}"), with_plugin(path, [*overrides(model, "tiny"), *given])
+        )
+        path = locate(f"configs/demo/{file}")
+        written = composed(path, with_plugin(path, [*given, *size]))
         for section in ("criterion", "model", "optimizer", "dataset", "optimization", "lr_scheduler"):
             assert written[section] == trained[section]
 

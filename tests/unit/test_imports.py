@@ -15,14 +15,14 @@ files names measures
 result
 functional
 modules optim
-f2 awd_lstm
+f2
 objective
 metrics
 data
 checkpoints decoding
 fairseq_glue
-f2.fairseq_decoder awd_lstm.language_model awd_lstm.streams_task optim.fairseq_optimizers
-models tasks
+f2.fairseq_decoder optim.fairseq_optimizers
+models
 criterions
 integrations f2.transformers_head
 evaluation
@@ -34,7 +34,7 @@ cli
 """A module imports only from its own folder and from rows above its own; of several names that fit a module, the
 longest counts."""
 PURE = """
-functional modules objective optim f2 awd_lstm metrics integrations checkpoints data
+functional modules objective optim f2 metrics integrations checkpoints data
 data.binarized data.vocabulary data.tokenizer_vocabulary evaluation f2.conversion plots report cli.main
 """.split()
 

@@ -4,16 +4,21 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from omegaconf import II
+from torch import Tensor
 
-from ..checkpoints.fairseq_checkpoint import STREAMS as NAME
-from ..errors import fail
-from ..fairseq_glue.output_layer import unwrapped
+from agg_fairseq.errors import fail
+from agg_fairseq.fairseq_glue.output_layer import unwrapped
+
 from .streams import StreamDataset
 
 logger = logging.getLogger(__name__)
+
+NAME = "language_modeling_streams"
+PENALTY = "activation_penalty"
 
 
 @dataclass
@@ -31,8 +36,8 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
     A split is cut into as many streams as a batch has rows, times the number of workers, and each row reads one of them
     from left to right. There are --batch-size rows, or --max-tokens divided by --tokens-per-sample. In training, the
     lengths of batches are random around --tokens-per-sample, and the learning rate of an update is multiplied by its
-    mean length over --tokens-per-sample (Merity et al. 2018, Sec. 4.1). In evaluation, the whole text is one stream,
-    unless the command sets a batch size.
+    mean length over --tokens-per-sample (Merity et al. 2018, Sec. 4.1); the loss has the `penalty` of the decoder. In
+    evaluation, the whole text is one stream, unless the command sets a batch size.
 
     A checkpoint has the state at the end of the last batch, so that a training on one worker resumes bit for bit. Of
     several workers fairseq saves what the first one has. So they resume with states of zeros, and the log says so, as
@@ -70,30 +75,46 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
         return iterator
 
     def eval_lm_dataloader(self, dataset: Any, *args: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
+        """The whole text as one stream."""
         if kwargs.get("context_window"):
             fail(f"--task {NAME}: found --context-window; expected none, since a state carries all of the text before")
         return super().eval_lm_dataloader(dataset, *args, batch_size=batch_size or 1, **kwargs)
 
-    def train_step(self, sample: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+    def train_step(self, sample: Any, model: Any, criterion: Any, *args: Any, **kwargs: Any) -> Any:
         """A micro-batch; the first after a resume begins with the saved state."""
-        self._decoder = unwrapped(model).decoder
+        decoder = self._decoder = unwrapped(model).decoder
         saved, self._saved = self._saved, None
         if saved is not None and sample["net_input"]["continues"]:
             workers, rows, parameter = self.args.distributed_world_size, len(sample["target"]), next(model.parameters())
-            # Checkpoints of version 0.2.0 do not have the number of streams, which on one worker is that of the rows.
-            streams = {len(part) for layer in saved["carried"] for part in layer} | {saved.get("streams", rows)}
-            if workers == 1 and streams == {rows}:
+            if workers == 1 and saved["streams"] == rows:
                 state = tuple((h.to(parameter), c.to(parameter)) for h, c in saved["carried"])
-                self._decoder.carried = {**self._decoder.carried, True: state}
+                decoder.carried = {**decoder.carried, True: state}
             else:
                 logger.warning(
-                    f"{NAME}: the checkpoint has the states of {min(streams)} of {max(streams)} streams, and this "
-                    f"training has {workers * rows}: the states of all streams begin with zeros"
+                    f"{NAME}: the checkpoint has states of {saved['streams']} streams, and this training has "
+                    f"{workers * rows} on {workers} workers: the states of all streams begin with zeros"
                 )
         if next(model.parameters()).grad is None:  # a new update, or a new attempt after an overflow
             self._lengths = []
         self._lengths.append(sample["target"].size(1))
-        return super().train_step(sample, model, *args, **kwargs)
+
+        def with_penalty(model: Any, sample: Any) -> tuple[Tensor, int, dict[str, Any]]:
+            loss, sample_size, logging_output = criterion(model, sample)
+            penalty, decoder.penalty = decoder.penalty, None
+            if penalty is not None:
+                loss = loss + sample_size * penalty
+                logging_output["loss"] = logging_output["loss"] + sample_size * penalty.detach()
+                logging_output[PENALTY] = sample_size * penalty.detach()
+            return loss, sample_size, logging_output
+
+        return super().train_step(sample, model, with_penalty, *args, **kwargs)
+
+    def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion: Any) -> None:
+        """Logs the penalty too."""
+        super().reduce_metrics(logging_outputs, criterion)
+        if any(PENALTY in output for output in logging_outputs):
+            size = sum(output["sample_size"] for output in logging_outputs)
+            metrics.log_scalar(PENALTY, sum(output[PENALTY] for output in logging_outputs) / size, size, round=4)
 
     def optimizer_step(self, optimizer: Any, model: Any, update_num: int) -> None:
         """An update with a learning rate in proportion to the length of its batches."""
@@ -109,4 +130,5 @@ class LanguageModelingStreamsTask(LanguageModelingTask):
         return {type(self).__name__: {"carried": carried, "streams": self.datasets[self.args.train_subset].streams}}
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
+        """Keeps the state of a checkpoint for the first batch."""
         self._saved = saved if saved.get("carried") else None

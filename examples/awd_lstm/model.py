@@ -7,7 +7,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel, register_model
 from torch import Tensor, nn
 
-from ..fairseq_glue.registries import option
+from agg_fairseq.fairseq_glue.registries import option
+
 from .modules import AwdLSTM, LSTMDropout, State, activation_penalty
 
 STATE = "state"
@@ -35,8 +36,8 @@ class AwdLSTMDecoder(FairseqIncrementalDecoder):
     Attributes:
         carried: the state at the end of the last batch, by `training`, so that validation leaves the one of training
             alone. A batch begins with it if it is told so, and else with zeros.
-        penalty: activation regularization of the last training batch, a scalar in nats per token, which the criterions
-            of this package add to the loss. fairseq's own do not.
+        penalty: activation regularization of the last training batch, a scalar in nats per token, which the task adds
+            to the loss of any criterion.
     """
 
     def __init__(self, dictionary: Any, options: AwdLSTMLanguageModelConfig, dropout: LSTMDropout) -> None:
@@ -94,10 +95,6 @@ class AwdLSTMDecoder(FairseqIncrementalDecoder):
         if saved is not None:
             order = {name: [part.index_select(0, new_order) for part in parts] for name, parts in saved.items()}
             self.set_incremental_state(incremental_state, STATE, order)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For copies of the model, such as that of --store-ema: a graph cannot be copied."""
-        return {**self.__dict__, "penalty": None}
 
     def max_positions(self) -> int:
         return 100_000

@@ -1,10 +1,21 @@
-"""SGD that begins to average its iterates once validation no longer improves (Merity, Keskar & Socher 2018)."""
+"""`--optimizer nt_asgd`: SGD that averages its iterates once validation no longer improves (Merity et al. 2018)."""
 
+import functools
+import logging
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, List
 
 import torch
+from fairseq import checkpoint_utils
+from fairseq.dataclass import FairseqDataclass
+from fairseq.optim import FairseqOptimizer, register_optimizer
+from omegaconf import II
 from torch import Tensor
+
+from agg_fairseq.fairseq_glue.registries import option
+
+logger = logging.getLogger(__name__)
 
 
 class NTASGD(torch.optim.Optimizer):
@@ -108,3 +119,79 @@ class NTASGD(torch.optim.Optimizer):
                     held = parameter.clone()
                     parameter.copy_(state["average"])
                     state["average"].copy_(held)
+
+
+@dataclass
+class NTASGDConfig(FairseqDataclass):
+    """Options of `--optimizer nt_asgd`."""
+
+    weight_decay: float = option(0.0, "weight decay, added to the gradient")
+    asgd_patience: int = option(
+        5,
+        "averaging of the weights starts when the result of a validation is worse than the best one, not counting the "
+        "last N before it; 0: with the first update",
+    )
+    lr: List[float] = II("optimization.lr")
+
+
+@register_optimizer("nt_asgd", dataclass=NTASGDConfig)
+class FairseqNTASGD(FairseqOptimizer):
+    """SGD that averages its weights once validation no longer improves; the average is validated and saved."""
+
+    def __init__(self, cfg: Any, params: Any) -> None:
+        super().__init__(cfg)
+        self._optimizer = NTASGD(params, **self.optimizer_config)
+
+    @property
+    def optimizer_config(self) -> dict[str, Any]:
+        """The options of `NTASGD` that replace those in a checkpoint, so that a resume can change them."""
+        return {"lr": self.cfg.lr[0], "weight_decay": self.cfg.weight_decay, "patience": self.cfg.asgd_patience}
+
+    def attach(self, trainer: Any) -> None:
+        """Makes a trainer hold the average when it validates and saves, and the weights when it trains.
+
+        A checkpoint then has the average as the model, for every tool that reads it, and the weights in the state of
+        the optimizer, which is told the loss of each validation before the checkpoint is written, on all workers.
+        """
+        if hasattr(trainer, "before_saving"):  # the optimizer is built a second time in a resume
+            return
+
+        def hold(average: bool) -> None:
+            optimizer = trainer.optimizer
+            if optimizer.optimizer.swapped != average:
+                optimizer.optimizer.swap()
+                if hasattr(optimizer, "_sync_fp32_params_to_fp16"):  # from the float32 copies to the model
+                    optimizer._sync_fp32_params_to_fp16()
+
+        def holding(average: bool, method: Callable[..., Any]) -> Callable[..., Any]:
+            def held(*arguments: Any, **options: Any) -> Any:
+                hold(average)
+                return method(*arguments, **options)
+
+            return held
+
+        def before_saving(loss: float | None) -> None:
+            updates = trainer.get_num_updates()
+            sign = -1 if trainer.cfg.checkpoint.maximize_best_checkpoint_metric else 1  # lower is better in `observe`
+            if loss is not None and trainer.optimizer.optimizer.observe(sign * float(loss), updates):
+                logger.info(f"validation has stopped improving: the average of the weights begins after {updates}")
+            hold(average=True)
+
+        trainer.before_saving = before_saving
+        trainer.begin_valid_epoch = holding(True, trainer.begin_valid_epoch)
+        trainer.train_step = holding(False, trainer.train_step)
+
+
+def _tell_trainer(save_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """fairseq's `save_checkpoint`, which first calls `before_saving` of a trainer that has it."""
+
+    @functools.wraps(save_checkpoint)  # with its attribute `best`
+    def save(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: float | None) -> Any:
+        if hasattr(trainer, "before_saving"):
+            trainer.before_saving(val_loss)
+        return save_checkpoint(cfg, trainer, epoch_itr, val_loss)
+
+    return save
+
+
+checkpoint_utils.save_checkpoint = _tell_trainer(checkpoint_utils.save_checkpoint)
