@@ -1,18 +1,23 @@
-"""Objectives and an output layer against degenerate token embeddings, as a fairseq plug-in.
+"""Objectives and an output layer against degenerate token embeddings, as a fairseq plug-in and in plain PyTorch.
 
-fairseq imports this folder through `--user-dir`, and then finds the criterions, models and optimizers registered. Where
-fairseq has not been imported yet nothing is registered, and `functional`, `modules`, `optim` and `metrics` work on
-their own; a program that wants them without `--user-dir` imports `agg_fairseq.criterions`, `agg_fairseq.models` and
-`agg_fairseq.optim.fairseq_optimizers`.
+Importing this package imports neither fairseq nor anything else. `register`, which the folder that `agg-fairseq
+user-dir` prints calls, adds all of it to fairseq, in whatever order the two are imported. (After fairseq, importing the
+package does so too, so that its own folder is a `--user-dir`.)
 """
 
 import sys
 
 __version__ = "0.3.0"
 
-if sys.modules.get("fairseq"):
+
+def register() -> None:
+    """Adds the criterions, models and optimizers to fairseq's registries; another call does nothing."""
     from . import criterions, models  # noqa: F401 — importing registers
     from .checkpoints.fairseq_checkpoint import allow_namespaces
     from .optim import fairseq_optimizers  # noqa: F401 — importing registers
 
     allow_namespaces()
+
+
+if sys.modules.get("fairseq"):
+    register()

@@ -20,6 +20,7 @@ from tests.forking import ENTRY_POINTS, run_forked
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
+USER_DIR = ROOT / "agg_fairseq" / "user_dir" / "agg_plugin"
 
 hypothesis.settings.register_profile("tests", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("tests")  # what is not a fuzzer draws the same numbers at each run
@@ -91,14 +92,13 @@ def call(program, *arguments):
     """Exit status, output, logged lines and errors of a command line of fairseq in this process, with this package."""
     from fairseq import checkpoint_utils
 
-    register()
     out, err, log = io.StringIO(), io.StringIO(), io.StringIO()
     root, level, before = logging.getLogger(), logging.root.level, sys.argv
     handlers = {logger: list(logger.handlers) for logger in _loggers()}
     root.addHandler(logging.StreamHandler(log))
     root.setLevel(logging.INFO)
     vars(checkpoint_utils.save_checkpoint).pop("best", None)  # of the last call in this process
-    plugin = () if program == "preprocess" or "--user-dir" in arguments else ("--user-dir", ROOT / "agg_fairseq")
+    plugin = () if program == "preprocess" or "--user-dir" in arguments else ("--user-dir", USER_DIR)
     sys.argv = [str(argument) for argument in (f"fairseq-{program}", *arguments, *plugin)]
     status = 0
     try:
@@ -112,15 +112,6 @@ def call(program, *arguments):
         for logger in _loggers():
             logger.handlers[:] = handlers.get(logger, [])  # less those of --log-file
     return status, out.getvalue(), log.getvalue(), err.getvalue()
-
-
-def register():
-    """What --user-dir does, also where the package was imported before fairseq."""
-    from agg_fairseq import criterions, models  # noqa: F401 — importing registers
-    from agg_fairseq.checkpoints.fairseq_checkpoint import allow_namespaces
-    from agg_fairseq.optim import fairseq_optimizers  # noqa: F401
-
-    allow_namespaces()
 
 
 def _loggers():

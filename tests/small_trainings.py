@@ -6,10 +6,11 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
+import agg_fairseq
 from agg_fairseq.fairseq_glue.trainer import fill_placeholder
-from tests.conftest import TINY_LM, register
+from tests.conftest import TINY_LM
 
-register()
+agg_fairseq.register()
 
 LM = [*TINY_LM, "--dropout", "0"]
 MT = "--task translation --arch transformer_tiny --dropout 0 --max-tokens 64".split()

@@ -12,4 +12,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    print(Path(__file__).resolve().parents[1])
+    print(Path(__file__).resolve().parents[1] / "user_dir" / "agg_plugin")

@@ -4,6 +4,8 @@
 registers.
 """
 
-import agg_fairseq  # noqa: F401 — importing registers
+import agg_fairseq
 
 from . import model, nt_asgd, task  # noqa: F401 — importing registers
+
+agg_fairseq.register()

@@ -17,13 +17,13 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import agg_fairseq
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.word_pairs import DATASETS, dataset_files
 from agg_fairseq.files import read_json_object
 from agg_fairseq.measures import CALIBRATED, COMPARED, NEXT_TOKENS, Columns, column_titles
 
 from ..command import ROOT
+from ..training.configuration import PLUGIN
 from .corpora import prepare
 from .experiment import BIN, Column, Corpus, Experiment, Method, Model, Value, Workspace, failed, say
 from .training import best_checkpoint, is_newer, is_trained
@@ -271,7 +271,7 @@ def bleu(workspace: Workspace, method: Method, *, generate: Sequence[str] = TRAN
     if not is_newer(log, path):
         say(f"translating the test split with {workspace.name(model)}")
         command = [
-            "fairseq-generate", corpus.binarized, "--user-dir", Path(agg_fairseq.__file__).parent, "-s", source, "-t",
+            "fairseq-generate", corpus.binarized, "--user-dir", PLUGIN, "-s", source, "-t",
             target, "--path", path, *generate, "--required-batch-size-multiple", "1",
         ]  # fmt: skip
         if method.decoding:

@@ -15,7 +15,7 @@ from agg_fairseq.errors import UserError
 
 from ..command import ROOT
 
-PLUGIN = Path(agg_fairseq.__file__).parent
+PLUGIN = Path(agg_fairseq.__file__).parent / "user_dir" / "agg_plugin"
 SIZES = ("dataset.max_tokens", "optimization.update_freq")
 
 
@@ -126,12 +126,8 @@ def _with_defaults(config: Any) -> Any:
     from fairseq.dataclass.initialize import add_defaults
     from omegaconf import OmegaConf
 
-    from agg_fairseq import criterions, models  # noqa: F401 — registers
-    from agg_fairseq.optim import fairseq_optimizers  # noqa: F401 — registers
-
     whole = OmegaConf.merge(OmegaConf.structured(FairseqConfig), config)
-    if Path(whole.common.user_dir) != PLUGIN:
-        utils.import_user_module(whole.common)
+    utils.import_user_module(whole.common)
     _check_names(whole)
     add_defaults(whole)
     _check_model(whole.model)

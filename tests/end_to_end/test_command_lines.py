@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from tests.commands import read_result
-from tests.conftest import ROOT, SMALL_LM, called, run_command
+from tests.conftest import ROOT, SMALL_LM, USER_DIR, called, run_command
 from tests.small_trainings import EVERY_CRITERION, FAMILIES
 
 COMMON = "--optimizer adam --lr 0.01 --cpu --seed 3 --no-epoch-checkpoints --num-workers 0 --log-format json".split()
@@ -53,7 +53,7 @@ def test_checkpoints_of_other_objectives_in_stock_eval_lm(lm_data, tmp_path):
 def test_options_that_fairseq_saves_as_a_namespace(lm_data, tmp_path):
     """With the plug-in, fairseq's tools open them, as torch >= 2.6 would not."""
     lstm = train(lm_data, tmp_path / "lstm", 2, "--criterion", "cosreg", base=FAMILIES["lstm_lm, tied"])
-    arguments = ("--user-dir", ROOT / "agg_fairseq", "--path", lstm, "--gen-subset", "test", *BLOCKS)
+    arguments = ("--user-dir", USER_DIR, "--path", lstm, "--gen-subset", "test", *BLOCKS)
     assert perplexities(run_command("fairseq-eval-lm", lm_data, *arguments))[0] < 80
 
 
@@ -78,7 +78,7 @@ def test_a_checkpoint_with_options_of_version_0_2_0(lm_data, tmp_path):
 def test_stock_generate_translates_what_hydra_train_saved(mt_data, tmp_path):
     """Without --user-dir; the training has the folder of the package under another name."""
     save = tmp_path / "mt"
-    (tmp_path / "plugin").symlink_to(ROOT / "agg_fairseq")
+    (tmp_path / "plugin").symlink_to(USER_DIR)
     (tmp_path / "mt.yaml").write_text(f"""# @package _group_
 common: {{user_dir: {tmp_path / "plugin"}, cpu: true}}
 task: {{_name: translation, data: {mt_data}}}
@@ -101,8 +101,8 @@ checkpoint: {{save_dir: {save}}}
 def test_user_dir_in_every_form(lm_data, tmp_path):
     """From another folder than the checkout; a link has another name than the package. A bad option is one line."""
     link = tmp_path / "plugin"
-    link.symlink_to(ROOT / "agg_fairseq")
-    relative, installed = os.path.relpath(ROOT / "agg_fairseq", tmp_path), run_command("agg-fairseq", "user-dir").stdout
+    link.symlink_to(USER_DIR)
+    relative, installed = os.path.relpath(USER_DIR, tmp_path), run_command("agg-fairseq", "user-dir").stdout
     options = (*SMALL_LM, *AGG, "--max-update", 1, "--no-save")
     for user_dir in (relative, f"{ROOT / 'agg_fairseq'}/", link, installed.strip()):
         run_command("fairseq-train", lm_data, "--user-dir", user_dir, *options, cwd=tmp_path)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from tests.conftest import ROOT, SMALL_LM
+from tests.conftest import ROOT, SMALL_LM, USER_DIR
 from tests.killing import KILLED, train, train_by_two
 
 LM = [*SMALL_LM, "--max-tokens", "128", "--dropout", "0.1"]
@@ -23,7 +23,7 @@ MT = ("--task", "translation", "--arch", "transformer_tiny", *LM[LM.index("--opt
 
 
 def options(data, save, *more, base=LM):
-    return [data, "--user-dir", ROOT / "agg_fairseq", *base, *SAVED_EVERY_SECOND_UPDATE, "--save-dir", save, *more]
+    return [data, "--user-dir", USER_DIR, *base, *SAVED_EVERY_SECOND_UPDATE, "--save-dir", save, *more]
 
 
 def saved(folder):

@@ -9,7 +9,7 @@ import torch
 from agg_fairseq.data.binarized import count_tokens, training_counts
 from agg_fairseq.errors import UserError
 from tests.commands import one_line
-from tests.conftest import run_command
+from tests.conftest import USER_DIR, run_command
 from tests.small_trainings import LM, batches, build, trainer_for
 
 PROGRAM = """
@@ -52,6 +52,32 @@ fairseq_cli.train.cli_main()
 task, optimizer = trainers[0].task, trainers[0].optimizer
 print("FOUND" + json.dumps([imported, replaced(), own_methods(task), own_methods(optimizer)]))
 """
+
+
+IMPORTED_FIRST = """
+import sys
+import agg_fairseq, agg_fairseq.functional
+assert not any(name.partition(".")[0] == "fairseq" for name in sys.modules)
+import fairseq_cli.train
+from types import SimpleNamespace
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.optim import OPTIMIZER_REGISTRY
+from fairseq.utils import import_user_module
+assert "agg" not in CRITERION_REGISTRY
+if sys.argv[1] == "program":
+    agg_fairseq.register()
+else:
+    import_user_module(SimpleNamespace(user_dir=sys.argv[1]))
+assert {"agg", "f2_softmax"} <= {*CRITERION_REGISTRY}, "criterions"
+assert "coupled_adam" in OPTIMIZER_REGISTRY and "transformer_f2" in ARCH_MODEL_REGISTRY
+"""
+
+
+@pytest.mark.grid(1)
+@pytest.mark.parametrize("by", [USER_DIR, "program"], ids=["user-dir", "program"])
+def test_registration_in_a_program_that_imports_the_package_before_fairseq(by):
+    run_command("python", "-c", IMPORTED_FIRST, by)
 
 
 @pytest.mark.slow
