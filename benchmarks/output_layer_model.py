@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import agg_fairseq.criterions  # noqa: F401 — registers
 from agg_fairseq.f2 import FactorizedSoftmax
-from agg_fairseq.f2.fairseq_decoder import F2TransformerDecoder
+from agg_fairseq.models.transformer_f2 import F2Layer, F2TransformerDecoder
 
 from .measuring import zipf
 
@@ -83,7 +83,8 @@ def generating_model(layer: nn.Module, decoding: str) -> EnsembleModel:
         decoding: `--f2-decoding` of the factorized one; a linear one has none.
     """
     decoder = (_F2Decoder if isinstance(layer, FactorizedSoftmax) else _FullDecoder)(layer)
-    decoder.f2_decoding = decoding
+    if isinstance(layer, FactorizedSoftmax):
+        layer.__class__, decoder.f2_decoding = F2Layer, decoding
     return EnsembleModel([FairseqLanguageModel(decoder)]).eval()
 
 
@@ -127,8 +128,7 @@ def criterion(name: str, task: FairseqTask, **options: Any) -> nn.Module:
     if name in ("cross_entropy", "label_smoothed_cross_entropy"):
         return CRITERION_REGISTRY[name](task, sentence_avg=False, **options)
     cfg = CRITERION_DATACLASS_REGISTRY[name]()
-    elsewhere = {"sentence_avg": False, "train_subset": "train", "save_dir": "", "restore_file": "", "no_save": True}
-    elsewhere |= {"reset_optimizer": True, "update_freq": [1], "skip_remainder_batch": False}
+    elsewhere = {"sentence_avg": False, "train_subset": "train", "update_freq": [1], "skip_remainder_batch": False}
     for option, value in (elsewhere | options).items():
         setattr(cfg, option, value)
     objective = CRITERION_REGISTRY[name](cfg, task)

@@ -39,7 +39,6 @@ from ..fairseq_glue.dictionaries import check_one_dictionary, target_dictionarie
 from ..fairseq_glue.distributed import all_reduce, check_ddp_backend, close_process_group_at_exit
 from ..fairseq_glue.hooks import listen
 from ..fairseq_glue.registries import register_once
-from ..fairseq_glue.resume import check_resume, listen_to_restoring
 from ..functional import center_rows_
 from ..functional.terms import TERMS
 from ..metrics import Geometry, geometry
@@ -78,7 +77,6 @@ class LikelihoodCriterion(FairseqCriterion):
         self.is_dummy = False  # is this micro-batch one that a worker repeats because it has run out of data?
         self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
         listen(task, self, cfg.train_subset, seed_has_epoch=cfg.update_ordered_indices_seed)
-        listen_to_restoring()
 
     def make_objective(self, **options: Any) -> Objective:
         """The objective; a criterion overrides this where it has one of its own. `options` are those of `Objective`."""
@@ -201,12 +199,13 @@ class LikelihoodCriterion(FairseqCriterion):
         """True: every logged value is a sum."""
         return True
 
-    # Called by the hooks on the task, in this order, and by the one on fairseq's load_checkpoint.
+    # Called by the hooks on the task, in this order.
 
     def on_train_iterator(self, iterator: Any) -> None:
         """Keeps the `EpochBatchIterator` over the training split, which has been made."""
         if self.train_iterator is None:
             close_process_group_at_exit()
+            write_checkpoints_atomically()
         self.train_iterator = iterator
 
     def begin_update(self, update_num: int) -> None:
@@ -242,15 +241,6 @@ class LikelihoodCriterion(FairseqCriterion):
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         """Restores what `checkpoint_state` of this criterion, or of another one of this package, returned."""
         self.objective.load_checkpoint_state(state)
-
-    def before_restoring(self) -> None:
-        """fairseq-train is about to look for a checkpoint to go on from: refuses one that it cannot go on from."""
-        try:
-            check_resume(self.cfg, type(self).__name__)
-        except UserError as error:
-            fail(f"--criterion {self.name}: {error}")
-        if not self.cfg.no_save:  # the folder may be that of another training
-            write_checkpoints_atomically()
 
 
 class EmbeddingStatistics:

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, make_dataclass
-from typing import Any, Optional
+from typing import Any
 
 from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
@@ -43,14 +43,6 @@ class CriterionConfig(EmbeddingTermWeights):  # type: ignore[misc, valid-type]
     )
     sentence_avg: bool = II("optimization.sentence_avg")
     train_subset: str = II("dataset.train_subset")
-    save_dir: str = II("checkpoint.save_dir")
-    no_save: bool = II("checkpoint.no_save")
-    restore_file: str = II("checkpoint.restore_file")
-    checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
-    continue_once: Optional[str] = II("checkpoint.continue_once")  # noqa: UP045 — fairseq reads the annotation
-    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")  # noqa: UP045
-    reset_optimizer: bool = II("checkpoint.reset_optimizer")
-    reset_dataloader: bool = II("checkpoint.reset_dataloader")
     update_ordered_indices_seed: bool = II("dataset.update_ordered_indices_seed")
     ddp_backend: str = II("distributed_training.ddp_backend")
 

@@ -1,6 +1,6 @@
 """All that reaches into the inside of fairseq and torch, and the complete list of what is replaced or wrapped.
 
-`import agg_fairseq` adds names to fairseq's registries, and one class to a list of torch's. It replaces one method of
+`agg_fairseq.register` adds names to fairseq's registries, and one class to a list of torch's. It replaces one method of
 fairseq's trainer, which then does what it did before unless a model or an optimizer of this package is chosen. All else
 happens when a criterion of this package is built (C) or trains (T), when a model with an output layer of this package
 is built (M).
@@ -22,24 +22,16 @@ is built (M).
                                                                                         rows centered
     task.get_checkpoint_dict,           hooks             C     the task instance       the criterion's state in
     task.set_checkpoint_dict (added)                                                    checkpoints
-    optimizer.zero_grad                 hooks             T     the optimizer instance  an attempt at an update begins
-    checkpoint_utils.load_checkpoint    resume            C     the process             a resume that cannot work ends
-                                                                                        in one line; the scheduler is
-                                                                                        restored completely
-    attributes of train.                hooks             C     the process             resume with --patience
-    should_stop_early (set)
-    ReduceLROnPlateauLRSchedule:        resume            C     the process             resume with
-    state_dict, load_state_dict                                                         --lr-scheduler reduce_lr_…
-    checkpoint_utils.PathManager        atomic_saving     T     the process, once a     a killed training leaves no
-                                                                training saves          truncated checkpoint
+    checkpoint_utils.PathManager        atomic_saving     T     the process             a killed training leaves no
+                                                                                        truncated checkpoint
     torch.nn.functional.linear          output_layer      T     a call of forward       features without the logits
     atexit: destroy_process_group       distributed       T     trainings over gloo     torch may abort the process
     gradient hook on W; rows of W, its  freeze_rare,      T     while rows are frozen   rows that do not move at all
     float32 copies                      output_layer
     W, its float32 copies, after a step base,             T     with --center-output    a mean row of zero
                                         output_layer
-    decoder.output_projection,          models/, f2/      M     the decoder instance    fairseq's builders name the
-    decoder.__class__                                                                   class of their decoder inside
+    decoder.output_projection,          models/           M     the decoder instance    fairseq's builders name the
+    decoder.__class__ (F²)                                                              class of their decoder inside
 
 A fairseq that differs from the tested version ends the first update in a TypeError if it calls `train_step` or
 `optimizer_step` differently. Where it does not call something at all, what the line of the table is for is missing, and

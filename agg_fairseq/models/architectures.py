@@ -16,34 +16,25 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 from torch import nn
 
-from ..errors import fail
-from ..fairseq_glue.trainer import hook_trainer
+from ..fairseq_glue.trainer import build_optimizer  # noqa: F401 — calls `fill`
 
 
-def register_transformers(
-    name: str, options: type[FairseqDataclass], replace: Callable[[nn.Module, Any], nn.Module]
-) -> None:
+def register_transformers(name: str, options: type[FairseqDataclass], replace: Callable[..., None]) -> None:
     """Registers `transformer_lm_NAME` and `transformer_NAME`, and their architectures.
 
     Args:
         name: what is added to the names of the parents.
         options: of the output layer.
-        replace: gives the parent's model the output layer; it gets the model and its options. The decoder then has
-            `is_placeholder` and `fill`, see `fairseq_glue.trainer`.
+        replace: puts the output layer into a transformer decoder that fairseq has built; it also gets the options. If
+            the layer needs the training counts, it has `is_placeholder` and `fill`, see `fairseq_glue.trainer`.
     """
-
-    def build(model: type[nn.Module], architecture: str, args: Any, task: Any) -> nn.Module:
-        if getattr(args, "adaptive_softmax_cutoff", None) is not None:
-            fail(
-                f"--arch {architecture}: found --adaptive-softmax-cutoff {args.adaptive_softmax_cutoff}; expected "
-                "none, since this architecture has another output layer"
-            )
-        return replace(model.build_model(args, task), args)
 
     class LanguageModel(TransformerLanguageModel):
         @classmethod
         def build_model(cls, args: Any, task: Any) -> nn.Module:
-            return build(super(), f"transformer_lm_{name}", args, task)
+            model = super().build_model(args, task)
+            replace(model.decoder, args)
+            return model
 
     class TranslationModel(TransformerModel):
         @classmethod
@@ -53,7 +44,9 @@ def register_transformers(
 
         @classmethod
         def build_model(cls, args: Any, task: Any) -> nn.Module:
-            return build(super(), f"transformer_{name}", args, task)
+            model = super().build_model(args, task)
+            replace(model.decoder, args)
+            return model
 
     # The names in logs and errors.
     LanguageModel.__name__, TranslationModel.__name__ = (
@@ -64,10 +57,9 @@ def register_transformers(
     models.register_model(f"transformer_{name}")(TranslationModel)
     for parent in ("transformer_lm", "transformer"):
         for theirs in list(models.ARCH_MODEL_INV_REGISTRY[parent]):
-            ours = f"{parent}_{name}{theirs.removeprefix(parent)}"
-            if theirs.startswith(parent) and ours not in models.ARCH_MODEL_REGISTRY:
-                configure, options_of_theirs = models.ARCH_CONFIG_REGISTRY[theirs], Namespace()
-                configure(options_of_theirs)
-                if getattr(options_of_theirs, "adaptive_softmax_cutoff", None) is None:
+            configure, options_of_theirs = models.ARCH_CONFIG_REGISTRY[theirs], Namespace()
+            configure(options_of_theirs)
+            if theirs.startswith(parent) and getattr(options_of_theirs, "adaptive_softmax_cutoff", None) is None:
+                ours = f"{parent}_{name}{theirs.removeprefix(parent)}"
+                if ours not in models.ARCH_MODEL_REGISTRY:
                     models.register_model_architecture(f"{parent}_{name}", ours)(configure)
-    hook_trainer()

@@ -1,14 +1,22 @@
 """`--arch transformer_lm_f2…` and `--arch transformer_f2…`: transformers with the factorized output layer."""
 
+import logging
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models.transformer import TransformerDecoderBase
+from torch import Tensor, nn
 
-from ..f2.decoupled_decoding import DECODINGS
-from ..f2.fairseq_decoder import factorize
-from ..f2.frequency_classes import ASSIGNMENTS
+from ..errors import fail
+from ..f2.decoupled_decoding import DECODINGS, choose_class, decoupled_log_prob
+from ..f2.factorized_softmax import FactorizedSoftmax
+from ..f2.frequency_classes import ASSIGNMENTS, assign_classes
 from ..fairseq_glue.registries import option
 from .architectures import register_transformers
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -27,6 +35,56 @@ class F2Options(FairseqDataclass):
         "chosen first, the most probable or a sampled one (decoupled decoding, Eq. 7); scoring always uses the "
         "joint distribution",
     )
+
+
+class F2Layer(FactorizedSoftmax):
+    """The factorized softmax. Until a checkpoint or `fill` brings the classes, all tokens are in one."""
+
+    decoding = "joint"
+
+    def __init__(self, weight: nn.Parameter, assignment: str, number: int) -> None:
+        with torch.random.fork_rng(devices=[]):  # U is drawn when the classes are known
+            super().__init__(torch.zeros(len(weight), dtype=torch.int64), weight.size(1), weight)
+        self.assignment, self.number = assignment, number
+
+    @property
+    def is_placeholder(self) -> bool:
+        return self.classes.number == 1
+
+    def fill(self, counts: Tensor) -> None:
+        """Makes the frequency classes from training counts (V,), and draws U."""
+        self.assign(assign_classes(self.assignment, self.number, counts).to(self.class_of_token.device))
+        sizes = self.classes.sizes
+        logger.info(f"{self.assignment}: {len(sizes)} frequency classes of {', '.join(map(str, sizes))} tokens")
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Log-probabilities (…, V) of features (…, D), joint or decoupled, in the place of logits."""
+        if self.decoding == "joint":
+            return self.log_prob(features)
+        chosen = choose_class(features, self.class_weight, sample=self.decoding == "sample-class")
+        return decoupled_log_prob(features, self.weight, self.class_weight, self.classes, chosen)
+
+
+class F2TransformerDecoder(TransformerDecoderBase):
+    """A decoder that may choose the class first (Eq. 7) while generating, that is, with an incremental state."""
+
+    f2_decoding: str
+
+    def forward(
+        self, prev_output_tokens: Tensor, encoder_out: Any = None, incremental_state: Any = None, **options: Any
+    ) -> tuple[Tensor, Any]:
+        self.output_projection.decoding = "joint" if incremental_state is None else self.f2_decoding
+        return super().forward(prev_output_tokens, encoder_out, incremental_state, **options)
+
+
+def factorize(decoder: nn.Module, options: Any) -> None:
+    """Replaces the output layer. W stays what it was, tied or not; U and the classes are placeholders."""
+    if str(options.f2_decoding) not in DECODINGS:
+        fail(f"--f2-decoding: expected {', '.join(DECODINGS)}, got {options.f2_decoding!r}")
+    weight = decoder.output_projection.weight
+    decoder.output_projection = F2Layer(weight, str(options.f2_assignment), options.f2_classes)
+    decoder.f2_decoding = str(options.f2_decoding)
+    decoder.__class__ = F2TransformerDecoder  # fairseq's builders name the class of their decoder inside
 
 
 register_transformers("f2", F2Options, factorize)

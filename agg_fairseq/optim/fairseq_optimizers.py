@@ -16,7 +16,7 @@ from torch import Tensor
 from ..data.binarized import training_counts
 from ..errors import fail, first_line
 from ..fairseq_glue.registries import option, register_once
-from ..fairseq_glue.trainer import hook_trainer
+from ..fairseq_glue.trainer import build_optimizer  # noqa: F401 — calls `attach`
 from .embedding_adam import EmbeddingAdam, appearance_rates
 
 logger = logging.getLogger(__name__)
@@ -150,6 +150,3 @@ class FairseqAdamL2(AdamOptimizer):
     optimizer_class = torch.optim.Adam
     supports_flat_params = True  # every number is updated by itself
     supports_memory_efficient_fp16 = property(fail_memory_efficient)  # fairseq asks in these modes alone
-
-
-hook_trainer()

@@ -21,7 +21,7 @@ metrics
 data
 checkpoints decoding
 fairseq_glue
-f2.fairseq_decoder optim.fairseq_optimizers
+optim.fairseq_optimizers
 models
 criterions
 integrations f2.transformers_head
@@ -29,7 +29,7 @@ evaluation
 f2.conversion
 plots
 report
-cli
+cli user_dir
 """
 """A module imports only from its own folder and from rows above its own; of several names that fit a module, the
 longest counts."""
