@@ -1,18 +1,26 @@
-"""What an evaluation returns: values by row, measure and group, with all settings that affect them."""
+"""What an evaluation returns: values by row, metric and group, with all settings; tables; comparison over seeds."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import __version__
-from .measures import MEASURES, Columns, Measure, column_titles
+from .columns import METRICS, Columns, Metric, column_titles
 
 Row = str | tuple[str, ...]  # the name of a row, or several names
 UNDEFINED = "—"  # what a table shows for None
+BETTER, WORSE, SAME = "better", "worse", "same"
+NEARLY = 0.01
+RULE = (
+    f"A difference is clear if it is larger than {NEARLY:.0%} of the baseline's value and than half a unit of the last "
+    "decimal that is shown (one seed of each model), or than two standard errors (several seeds, whose differences are "
+    "paired where both models have the same seeds)."
+)
+"""What `BETTER`, `WORSE` and `SAME` mean."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ class SeedValues:
         return text if len(self.numbers) == len(self.of_seed) else f"{text} (n = {len(self.numbers)})"
 
 
-Value = float | int | str | None  # a number or a text; None where a measure is not defined
+Value = float | int | str | None  # a number or a text; None where a metric is not defined
 SCHEMA = 1
 """Version of `Result.json`, which docs/evaluation.md describes. Raise it, and `evaluation.cache.REVISION`, if a name or
 a unit changes."""
@@ -77,8 +85,8 @@ class Result:
 
     Args:
         rows: by the name of what was measured, or by several names, one for each of `labels`. A row has the values of
-            `MEASURES` by their names, not rounded: one value, or a mapping of values by key, such as the frequency
-            group. It may also have what belongs to it and is no measure, such as its path or a list of texts.
+            `METRICS` by their names, not rounded: one value, or a mapping of values by key, such as the frequency
+            group. It may also have what belongs to it and is no metric, such as its path or a list of texts.
         columns: what the table shows.
         settings: every setting that affects a number; a text, a number, True for a setting that is only named in the
             signature, or None for one that does not apply.
@@ -110,15 +118,15 @@ class Result:
         """The values of a row, and what else belongs to it."""
         return self.rows[row]
 
-    def value(self, row: Row, measure: str, key: str = "") -> Value:
+    def value(self, row: Row, metric: str, key: str = "") -> Value:
         """A value of a row; None where it is not defined, or the row lacks it."""
-        value = self.rows[row].get(measure)
+        value = self.rows[row].get(metric)
         return (value or {}).get(key) if key else value
 
-    def shown(self, row: Row, measure: str, key: str = "") -> Value:
+    def shown(self, row: Row, metric: str, key: str = "") -> Value:
         """The same, in the unit that tables show, such as percent."""
-        value = self.value(row, measure, key)
-        return value if value is None or isinstance(value, str) else value * MEASURES[measure].scale
+        value = self.value(row, metric, key)
+        return value if value is None or isinstance(value, str) else value * METRICS[metric].scale
 
     @property
     def signature(self) -> str:
@@ -140,7 +148,7 @@ class Result:
         pairs = [pair for pair in column_titles(columns or self.columns) if pair in titles]
         lines = []
         for row in self.rows:
-            cells = [format_value(self.shown(row, *pair), MEASURES[pair[0]].digits) for pair in pairs]
+            cells = [format_value(self.shown(row, *pair), METRICS[pair[0]].digits) for pair in pairs]
             lines.append([*([row] if isinstance(row, str) else row), *cells])
         return [*self.labels, *(titles[pair] for pair in pairs)], lines
 
@@ -153,7 +161,7 @@ class Result:
             "settings": dict(self.settings),
             "facts": dict(self.facts),
             "labels": list(self.labels),
-            "columns": {measure: list(keys) for measure, keys in self.columns.items()},
+            "columns": {metric: list(keys) for metric, keys in self.columns.items()},
             "rows": [{"name": row, **values} for row, values in self.rows.items()],
         }
 
@@ -188,11 +196,70 @@ def format_value(value: Value, digits: int) -> str | None:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
-def format_change(change: SeedValues, measure: Measure) -> str | None:
-    """A change as tables show it, with its sign, in percent where the measure says so; None without numbers."""
+def format_change(change: SeedValues, metric: Metric) -> str | None:
+    """A change as tables show it, with its sign, in percent where the metric says so; None without numbers."""
     if not change.numbers:
         return None
-    return change.format(1, sign="+", unit="%") if measure.relative else change.format(measure.digits, sign="+")
+    return change.format(1, sign="+", unit="%") if metric.relative else change.format(metric.digits, sign="+")
+
+
+class Compared(NamedTuple):
+    """A model's value of a metric, and what it says against the baseline's."""
+
+    text: str  # mean and deviation, as tables show them
+    change: str  # from the baseline; empty for the baseline itself
+    verdict: str  # `BETTER`, `WORSE` or `SAME`; empty if no direction is better, or for the baseline
+    is_best: bool
+
+
+def compare(
+    metric: Metric, values: Mapping[str, SeedValues], baseline: str, human: Value = None
+) -> dict[str, Compared]:
+    """Compares models, in the unit that tables show; those without a number are left out.
+
+    Args:
+        values: of all seeds, by the names of the models.
+        baseline: the name of the model that the others are compared with.
+        human: the value of the human texts, for metrics that should be near to it.
+    """
+    values = {model: value for model, value in values.items() if value.numbers}
+    distance = metric.distance(human if isinstance(human, float | int) else None)
+    least = min(distance(value.mean) for value in values.values()) if distance and len(values) > 1 else None
+    compared = {}
+    for model, value in values.items():
+        change, verdict = "", ""
+        if baseline in values and model != baseline:
+            change, verdict = _against(value, values[baseline], metric, distance)
+        is_best = least is not None and distance(value.mean) == least
+        compared[model] = Compared(value.format(metric.digits), change, verdict, is_best)
+    return compared
+
+
+def _against(
+    value: SeedValues, base: SeedValues, metric: Metric, distance: Callable[[float], float] | None
+) -> tuple[str, str]:
+    """The change from the baseline, and by `RULE` whether it is clear.
+
+    What is to be near to 0, to 1 or to the human text may lie on the other side of it and about as far away: the
+    verdict compares the distances.
+    """
+    paired = len(value.numbers.keys() & base.numbers.keys()) > 1
+    both = [value, base] if paired else [SeedValues({"mean": seeds.mean}) for seeds in (value, base)]
+    change = format_change(both[0].change(both[1], relative=metric.relative), metric) or ""
+    if distance is None:
+        return change, ""
+    after, before = (SeedValues({seed: distance(x) for seed, x in seeds.numbers.items()}) for seeds in both)
+    gains = before.change(after)
+    if not gains.numbers:  # an infinity against another
+        return change, ""
+    deviations = [seeds.deviation for seeds in (value, base) if seeds.deviation is not None]
+    if paired:  # two standard errors of the mean gain
+        least = 2 * (gains.deviation or 0.0) / math.sqrt(len(gains.numbers))
+    elif deviations:  # the same of two independent means; the larger deviation stands for that of a single seed
+        least = 2 * max(deviations) * math.sqrt(1 / len(value.numbers) + 1 / len(base.numbers))
+    else:
+        least = max(NEARLY * abs(base.mean), 0.5 * 10**-metric.digits)
+    return change, SAME if abs(gains.mean) <= least else BETTER if gains.mean > 0 else WORSE
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

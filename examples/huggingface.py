@@ -22,11 +22,11 @@ from tokenizers import ByteLevelBPETokenizer
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
 from agg_fairseq.checkpoints import open_models
+from agg_fairseq.columns import COMPARED
 from agg_fairseq.errors import UserError, fail
 from agg_fairseq.evaluation import PlainText, perplexity
 from agg_fairseq.integrations import label_counts
 from agg_fairseq.integrations.transformers import GatedLoss
-from agg_fairseq.measures import COMPARED
 
 DATA = Path(os.environ.get("AGG_DATA", "../shared/data")) / "wikitext-2"
 LAYERS, DIMENSION, HEADS = 2, 128, 4

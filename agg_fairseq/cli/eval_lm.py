@@ -25,9 +25,9 @@ import argparse
 from dataclasses import replace
 
 from ..checkpoints.opening import open_models
+from ..columns import CALIBRATED, COMPARED, MOVED, with_groups
 from ..errors import UserError
 from ..evaluation import BinarizedText, PlainText, perplexity
-from ..measures import CALIBRATED, COMPARED, MOVED, with_groups
 from ..metrics.groups import OCCURRENCE_GROUPS
 from .options import add_inputs, add_options, select
 from .outputs import print_result

@@ -1,6 +1,7 @@
 """Arguments that several commands have, each with one name and one meaning."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,10 @@ from ..checkpoints import Checkpoint, EmbeddingSource
 from ..checkpoints.opening import open_models
 from ..data.subwords import FILES, TokenizerOptions
 from ..data.vocabulary import GROUP_MEANINGS
+from ..errors import UserError
+from ..files import read_json_object
 from ..names import unique_names
+from ..result import Result
 
 _GROUPS = "; ".join(f"with {name}, {meaning}" for name, meaning in GROUP_MEANINGS.items()).replace("%", "%%")
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -108,3 +112,14 @@ def open_model(arguments: argparse.Namespace) -> Checkpoint:
 def tokenizer_options(arguments: argparse.Namespace) -> TokenizerOptions:
     kind, *files = (flag[2:].replace("-", "_") for flag in TOKENIZER)
     return TokenizerOptions(getattr(arguments, kind), **select(arguments, *files))
+
+
+def read_results(paths: Sequence[str]) -> dict[str, Result]:
+    """What commands wrote to --json, by its path."""
+    results, expected = {}, "what a command of agg-fairseq wrote to --json"
+    for path in paths:
+        try:
+            results[path] = Result.from_json(read_json_object(path, expected))
+        except ValueError as error:
+            raise UserError(f"{path}: {error}; expected {expected}") from error
+    return results

@@ -11,7 +11,7 @@ from ..errors import UserError
 from ..files import check_writable, write_json
 
 if TYPE_CHECKING:
-    from ..measures import Columns
+    from ..columns import Columns
     from ..result import Result
 
 BEGINNINGS = {

@@ -5,10 +5,10 @@ from pathlib import Path
 import torch
 
 from ..checkpoints import Checkpoint
+from ..columns import with_groups
 from ..errors import UserError
 from ..files import atomic_write, check_writable
 from ..functional import log_unigram
-from ..measures import with_groups
 from ..metrics import NextTokenStatistics
 from ..result import Result
 from .inputs import WITH_TARGETS, find_device

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints import Checkpoint, EmbeddingSource
+from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
-from ..measures import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
 from ..metrics import NextTokenStatistics
 from ..names import HUMAN
 from ..result import Result

@@ -1,287 +1,284 @@
-"""The sections of a report.
+"""The sections of a report: functions from a `Report` to the blocks that they show.
 
-Each section is a function from `ReportInputs` to the blocks that it shows. It raises `NotShown` where there is nothing
-to show, or an error of the evaluations; both cost only this section.
+A section raises `NotShown` where there is nothing to show, or an error of the evaluations; both cost only this section.
 """
 
+from __future__ import annotations
+
+import base64
 import contextlib
-import inspect
-from collections.abc import Callable, Sequence
+import io
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import evaluation, plots
-from ..checkpoints.fairseq_checkpoint import Checkpoint
-from ..data.subwords import WORDS, TokenizerOptions
+from ..checkpoints.fairseq_checkpoint import Checkpoint, checkpoints_of_run
+from ..columns import COMPARED, METRICS, column_titles
 from ..data.vocabulary import GROUP_MEANINGS, GROUPINGS
-from ..data.word_pairs import dataset_files
 from ..errors import UserError
-from ..evaluation import Cache, Result
-from ..evaluation.fairseq_logs import read_translations
+from ..evaluation import Result
+from ..evaluation.fairseq_logs import read_entries
 from ..evaluation.neighbors import NoWord
 from ..evaluation.text_metrics import read_texts
-from ..measures import COMPARED
-from ..metrics import Geometry
 from ..names import HUMAN
-from .comparison import RULE, Comparison
-from .page import Block, Picture, Samples, Table
-from .runs import LOG, Run, different_settings, summary
+from ..result import BETTER, RULE, SAME, WORSE, Compared, SeedValues, compare, format_value
+from .settings import different_settings, settings_of, summary
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LOG = "train.log"
 MIN_CHECKPOINTS = 3  # the least number of checkpoints of a run whose changes over the updates are shown
 MAX_SAMPLES = 3  # the number of texts that are shown side by side
-
-
-@dataclass(frozen=True)
-class ReportOptions:
-    """What a report shows beside the runs themselves: options of the evaluations, with their defaults."""
-
-    split: str = "test"  # to evaluate and to continue
-    groups: str | None = None  # one of `data.vocabulary.GROUPINGS`; None: the default of each evaluation
-    tokens_per_sample: int | None = None  # of the perplexity
-    words: Sequence[str] | None = None  # whose nearest neighbors are shown
-    datasets: Sequence[str | Path] | None = None  # of word similarity
-    tokenizer: TokenizerOptions = WORDS
-    max_texts: int | None = None  # of each language model; None: all
-    translations: Sequence[str | Path] | None = None  # outputs of fairseq-generate, one per run
-    reference: str | Path | None = None  # of the translations, for sacreBLEU
-    moses: str | None = None  # language of the translations, which are detokenized
-    alignments: str | Path | None = None  # of the words of the training split, for AlignSim
-    device: str | None = None
-    baseline: str | None = None  # the run that the others are compared with; None: the first
-
-
-class ReportInputs(NamedTuple):
-    """What the sections are made from."""
-
-    runs: Sequence[Run]  # all of the same task
-    data: Path
-    options: ReportOptions
-    cache: Cache  # results and texts of earlier reports
-    comparison: Comparison  # which runs are of the same model, and which one the others are compared with
-
-    @property
-    def checkpoints(self) -> dict[str, Checkpoint]:
-        """The checkpoint of each run that is measured, by the name of the run."""
-        return {run.name: run.checkpoint for run in self.runs}
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the runs, whose order gives each its color in all pictures."""
-        return [run.name for run in self.runs]
-
-    def evaluate(self, function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
-        """The result of an evaluation, with the frequency groups of the report if it has groups and they are given."""
-        if "groups" in inspect.signature(function).parameters:
-            options |= self.groups
-        return self.cache.result(function, *arguments, **options)
-
-    @property
-    def groups(self) -> dict[str, str]:
-        """The option `groups`, where it is given."""
-        return {} if self.options.groups is None else {"groups": self.options.groups}
-
-    def chosen(self, *names: str) -> dict[str, Any]:
-        """Some of the options, by their names."""
-        return {name: getattr(self.options, name) for name in names}
+MARKS = {BETTER: "▲ better", WORSE: "▽ worse", SAME: "≈ no clear difference"}
 
 
 class NotShown(Exception):
     """The reason why there is nothing to show in a section."""
 
 
-def verdict(report: ReportInputs) -> list[Block]:
+class Table(NamedTuple):
+    """A table that can be scrolled sideways where it is too wide."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[Any]]  # a text, or a title and its metric; then texts, `Compared` values, or None, a dash
+    signature: str = ""  # the settings that affect the numbers, shown below the table
+
+
+class Picture(NamedTuple):
+    """A figure, which is written into the page itself, and its caption."""
+
+    figure: Figure
+    caption: str
+
+    @property
+    def url(self) -> str:
+        """The figure as SVG."""
+        file = io.BytesIO()
+        plots.save(self.figure, file, "svg")
+        return f"data:image/svg+xml;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+
+
+Block = str | Table | Picture  # a part of a section; a `str` is a paragraph
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the sections are made from.
+
+    Args:
+        checkpoints: of each run the one that is measured, by the name of the run; all of the same task.
+        split: to evaluate and to continue.
+        baseline: the run that the others are compared with; None: the first.
+        tokens_per_sample: of the perplexity; None: as in training.
+        max_texts: number of texts that each language model continues; None: all.
+        results: what other commands wrote to --json, such as `bleu` or `word-similarity`; rows have names of runs.
+    """
+
+    checkpoints: Mapping[str, Checkpoint]
+    data: Path
+    split: str = "test"
+    baseline: str | None = None
+    tokens_per_sample: int | None = None
+    max_texts: int | None = None
+    results: Sequence[Result] = ()
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.baseline not in (None, *self.checkpoints):
+            expected = ", ".join(self.checkpoints)
+            raise UserError(f"--baseline: found {self.baseline!r}; expected the name of a run: {expected}")
+
+    @cached_property
+    def models(self) -> dict[str, dict[str, str]]:
+        """By the title of a model and the seed, the name of a run: runs that differ by the seed alone are one model."""
+        alike: dict[frozenset[tuple[str, str]], dict[str, str]] = {}
+        for name, checkpoint in self.checkpoints.items():
+            settings = settings_of(checkpoint.state)
+            seed = settings.pop("--seed", "")
+            if seed in alike.get(frozenset(settings.items()), {}):  # trained twice with the same seed: another model
+                settings["run"] = name
+            alike.setdefault(frozenset(settings.items()), {})[seed] = name
+        models = {}
+        for of_seed in alike.values():
+            names = list(of_seed.values())
+            notes = [f"{len(names)} seeds"] if len(names) > 1 else []
+            notes += ["baseline"] if (self.baseline or next(iter(self.checkpoints))) in names and len(alike) > 1 else []
+            models[f"{names[0]} ({', '.join(notes)})" if notes else names[0]] = of_seed
+        return models
+
+    @property
+    def base(self) -> str:
+        """The title of the model that the others are compared with."""
+        name = self.baseline or next(iter(self.checkpoints))
+        return next(title for title, of_seed in self.models.items() if name in of_seed.values())
+
+    @cached_property
+    def perplexity(self) -> Result:
+        """Of language models."""
+        self.check_language_models()
+        text = evaluation.BinarizedText(self.data, self.split, self.tokens_per_sample)
+        return evaluation.perplexity(self.checkpoints, text, device=self.device)
+
+    def check_language_models(self) -> None:
+        """Raises NotShown for translation models."""
+        if not next(iter(self.checkpoints.values())).is_language_model:
+            raise NotShown("these are no language models")
+
+    def logs(self, *wanted: tuple[str, str]) -> dict[str, Path]:
+        """The logs by the names of their runs that have each number that is wanted, by tag and name."""
+        logs = {name: checkpoint.path.parent / LOG for name, checkpoint in self.checkpoints.items()}
+        entries = {name: read_entries(log) if log.is_file() else {} for name, log in logs.items()}
+        found = {
+            name: log
+            for name, log in logs.items()
+            if all(any(number in entry for entry in entries[name].get(tag, ())) for tag, number in wanted)
+        }
+        if not found:
+            numbers = " and ".join(f"{tag} {number}" for tag, number in wanted)
+            raise NotShown(f"no run has a {LOG} with {numbers}: --log-format json --log-file SAVE_DIR/{LOG}")
+        return found
+
+    def compare(self, result: Result, metric: str, key: str) -> dict[str, Compared]:
+        """A metric of the models that have a number."""
+        values = {
+            model: SeedValues({s: result.shown(run, metric, key) for s, run in of_seed.items() if run in result.rows})
+            for model, of_seed in self.models.items()
+        }
+        human = result.shown(HUMAN, metric, key) if HUMAN in result.rows else None
+        return compare(METRICS[metric], values, self.base, human)
+
+    def table(self, result: Result) -> list[Block]:
+        """A row per column of the result, and a column per model and per other row, such as the human texts."""
+        if not result.rows.keys() & self.checkpoints.keys():
+            return [Table(*result.formatted(), result.signature)]
+        others = [row for row in result.rows if row not in self.checkpoints]
+        rows: list[list[Any]] = []
+        for (metric, key), title in column_titles(result.columns).items():
+            cells = [format_value(result.shown(row, metric, key), METRICS[metric].digits) for row in others]
+            rows.append([(title, metric), *map(self.compare(result, metric, key).get, self.models), *cells])
+        groups = [name for name, setting in GROUPINGS.items() if result.settings.get("groups") == setting]
+        meanings = [f"Here, frequent, medium and rare tokens are {GROUP_MEANINGS[name]}." for name in groups]
+        return [*meanings, Table(["", *self.models, *map(str, others)], rows, result.signature)]
+
+
+def verdict(report: Report) -> list[Block]:
     """What came out, in words: each model against the baseline."""
-    if len(report.comparison.models) < 2:
+    others = [model for model in report.models if model != report.base]
+    if not others:
         raise NotShown("there is one model, and nothing to compare it with")
-    # The same results as in the sections below, which report the errors of their measurements.
-    results: list[Result] = []
-    for evaluate in (_perplexity, _bleu):
-        with contextlib.suppress(NotShown, UserError):
-            results.append(evaluate(report))
-    columns = {**COMPARED, "unique_predictions": ["total"], "bleu": [""], "sacrebleu": [""]}
-    del columns["isoscore"]  # may rise while predictions become worse (docs/which-cure.md)
-    verdicts = report.comparison.verdicts(results, columns)
-    if not verdicts:
+    results = list(report.results)
+    with contextlib.suppress(NotShown, UserError):  # which the section of the perplexity reports
+        results.insert(0, report.perplexity)
+    # without isoscore, which may rise while predictions become worse (docs/which-cure.md)
+    wanted = {metric: keys for metric, keys in COMPARED.items() if metric != "isoscore"}
+    wanted |= {"unique_predictions": ["total"], "bleu": [""], "sacrebleu": [""]}
+    lists: dict[str, dict[str, list[str]]] = {word: {model: [] for model in others} for word in MARKS}
+    for result in results:
+        titles = column_titles(result.columns)
+        for column in filter(titles.__contains__, column_titles(wanted)):
+            compared = report.compare(result, *column)
+            for model, value in compared.items():
+                if value.verdict:
+                    both = f"{compared[report.base].text} → {value.text}"
+                    lists[value.verdict][model].append(f"{titles[column]} {value.change} ({both})")
+    rows = [[MARKS[word], *map("; ".join, of_model.values())] for word, of_model in lists.items()]
+    if not any("".join(row[1:]) for row in rows):
         raise NotShown("nothing could be measured that has a better and a worse direction")
-    has_seeds = any(len(runs) > 1 for runs in report.comparison.models.values())
+    has_seeds = any(len(runs) > 1 for runs in report.models.values())
     caution = "" if has_seeds else " There is one seed of each model: a difference may be chance."
-    return [*verdicts, RULE + caution]
+    marks = " In the tables, ▲ is better than the baseline, ▽ is worse, and the best value is bold."
+    return [Table([f"against {report.base}", *others], rows), RULE + marks + caution]
 
 
-def overview(report: ReportInputs) -> list[Block]:
+def runs(report: Report) -> list[Block]:
     """What each run is, and the settings that differ."""
-    header = ["", *report.names]
-    blocks: list[Block] = [Table(header, summary(report.runs))]
-    if different := different_settings([run.checkpoint.state for run in report.runs]):
-        rows = [[name, *values] for name, values in different]
-        return [*blocks, "Options of fairseq-train that are not the same in all runs:", Table(header, rows)]
-    return [*blocks, "All settings are the same."] if len(report.runs) > 1 else blocks
+    header, states = ["", *report.checkpoints], [checkpoint.state for checkpoint in report.checkpoints.values()]
+    blocks: list[Block] = [Table(header, summary(report.checkpoints.values()))]
+    if different := different_settings(states):
+        return [*blocks, "Options of fairseq-train that are not the same in all runs:", Table(header, different)]
+    return [*blocks, "All settings are the same."] if len(states) > 1 else blocks
 
 
-def learning_curves(report: ReportInputs) -> list[Block]:
+def learning_curves(report: Report) -> list[Block]:
     """Perplexity over the updates."""
-    both = [run for run in report.runs if run.has_logged("train_inner", "ppl") and run.has_logged("valid", "ppl")]
-    logs = {run.name: run.log for run in both}
-    if not logs:
-        remedy = f"train with --log-format json --log-file SAVE_DIR/{LOG}"
-        raise NotShown(f"no run has a {LOG} with training and validation lines; {remedy}")
+    logs = report.logs(("train_inner", "ppl"), ("valid", "ppl"))
     caption = "Perplexity over the updates, of the training batches and of the validation split."
-    missing = [name for name in report.names if name not in logs]
-    figure = plots.learning_curves(logs, order=report.names)
-    return [Picture(figure, caption + (f" Not logged: {', '.join(missing)}." if missing else ""))]
+    missing = [name for name in report.checkpoints if name not in logs]
+    caption += f" Not logged: {', '.join(missing)}." if missing else ""
+    return [Picture(plots.learning_curves(logs, order=list(report.checkpoints)), caption)]
 
 
-def _groups(result: Result) -> list[Block]:
-    """What "frequent", "medium" and "rare" mean in the table of a result."""
-    names = [name for name, setting in GROUPINGS.items() if result.settings.get("groups") == setting]
-    return [f"Here, frequent, medium and rare tokens are {GROUP_MEANINGS[name]}." for name in names]
-
-
-def _perplexity(report: ReportInputs) -> Result:
-    if not report.runs[0].checkpoint.is_language_model:
-        raise NotShown("these are no language models")
-    text = evaluation.BinarizedText(report.data, **report.chosen("split", "tokens_per_sample"))
-    return report.evaluate(evaluation.perplexity, report.checkpoints, text, **report.chosen("device"))
-
-
-def _bleu(report: ReportInputs) -> Result:
-    if report.options.translations is None:
-        raise NotShown("no --translations, the outputs of fairseq-generate, were given")
-    logs = dict(zip(report.names, map(Path, report.options.translations), strict=True))
-    return report.evaluate(evaluation.bleu, logs, **report.chosen("reference", "moses"))
-
-
-def language_model(report: ReportInputs) -> list[Block]:
-    """Perplexity and distinct predictions by frequency group; isotropy has a section of its own."""
-    result = _perplexity(report)
-    return [*_groups(result), report.comparison.table(result, left_out=Geometry._fields)]
-
-
-def translations(report: ReportInputs) -> list[Block]:
-    """BLEU of logs of fairseq-generate, and some translations side by side."""
-    blocks: list[Block] = [report.comparison.table(_bleu(report))]
-    read = list(map(read_translations, report.options.translations))
-    first = read[0]
-    for index in _evenly_spread(len(first.references)):
-        texts = [(name, log.texts[index]) for name, log in zip(report.names, read, strict=True)]
-        context = first.sources[index] if first.sources else f"sentence {index + 1}"
-        blocks.append(Samples(context, [*texts, ("reference", first.references[index])]))
-    return blocks
-
-
-def embeddings(report: ReportInputs) -> list[Block]:
+def embeddings(report: Report) -> list[Block]:
     """Isotropy, with the pictures of the embedding space."""
-    result = report.evaluate(evaluation.isotropy, report.checkpoints, report.data)
+    plane = "Token embeddings in the plane of their first two singular directions, at most 2,000 of each group."
+    values = "Singular values of the embeddings: the slower they fall, the more isotropic are the embeddings."
     return [
-        *_groups(result),
-        report.comparison.table(result),
-        Picture(
-            plots.projection(report.checkpoints, report.data, **report.groups),
-            "Token embeddings in the plane of their first two singular directions, at most 2,000 of each group; the "
-            "middle 99% along each axis.",
-        ),
-        Picture(
-            plots.singular_values(report.checkpoints),
-            "Singular values of the embeddings: the slower they fall, the more isotropic are the embeddings.",
-        ),
+        *report.table(evaluation.isotropy(report.checkpoints, report.data)),
+        Picture(plots.projection(report.checkpoints, report.data), plane),
+        Picture(plots.singular_values(report.checkpoints), values),
     ]
 
 
-def over_updates(report: ReportInputs) -> list[Block]:
+def over_updates(report: Report) -> list[Block]:
     """How the embeddings changed during the training of the runs that saved enough checkpoints."""
-    runs = {run.name: run.checkpoints for run in report.runs if len(run.checkpoints) >= MIN_CHECKPOINTS}
-    if not runs:
+    of_runs = {name: checkpoints_of_run(run.path.parent, opened=[run]) for name, run in report.checkpoints.items()}
+    enough = {name: checkpoints for name, checkpoints in of_runs.items() if len(checkpoints) >= MIN_CHECKPOINTS}
+    if not enough:
         remedy = "train with --save-interval-updates N --keep-interval-updates -1"
         raise NotShown(f"no run has {MIN_CHECKPOINTS} checkpoints or more; {remedy}")
+    isotropy = plots.isotropy_over_updates(enough, report.data, order=list(report.checkpoints))
     return [
+        Picture(isotropy, "Isotropy of frequent and of rare embeddings, and the mean cosine between them."),
         Picture(
-            plots.isotropy_over_updates(runs, report.data, order=report.names, **report.groups),
-            "Isotropy of frequent and of rare embeddings, and the mean cosine between them.",
-        ),
-        Picture(
-            plots.inner_products_over_updates(runs, report.data, **report.groups),
+            plots.inner_products_over_updates(enough, report.data),
             "Mean inner product between embeddings of the same frequency group.",
         ),
     ]
 
 
-def rare_group(report: ReportInputs) -> list[Block]:
+def rare_group(report: Report) -> list[Block]:
     """How many tokens were in the rare group of adaptive gradient gating."""
-    logs = {run.name: run.log for run in report.runs if run.has_logged("train_inner", "rare_tokens")}
-    if not logs:
-        raise NotShown(f"no run has a {LOG} with rare_tokens, which --criterion agg logs")
-    caption = (
-        "Size of the rare group, which adaptive gradient gating chooses again at every update. It is another group "
-        "than the rare tokens of the tables."
-    )
-    return [Picture(plots.rare_tokens(logs, order=report.names), caption)]
+    figure = plots.rare_tokens(report.logs(("train_inner", "rare_tokens")), order=list(report.checkpoints))
+    return [Picture(figure, "Size of the rare group of AGG. It is another group than the rare tokens of the tables.")]
 
 
-def nearest_neighbors(report: ReportInputs) -> list[Block]:
-    """The nearest neighbors of some words, and their similarity to all other tokens."""
+def nearest_neighbors(report: Report) -> list[Block]:
+    """The nearest neighbors of three rare words, and their similarity to all other tokens."""
     try:
-        options = report.chosen("words", "tokenizer")
-        result = report.evaluate(evaluation.neighbors, report.checkpoints, report.data, **options)
+        result = evaluation.neighbors(report.checkpoints, report.data)
     except NoWord as error:
         raise NotShown(str(error)) from error
-    blocks: list[Block] = [*_groups(result), Table(*result.formatted(), result.signature)]
-    tokens = dict.fromkeys(row["tokens"][0]["token"] for row in result.rows.values() if len(row["tokens"]) == 1)
-    if tokens:
-        figure = plots.similarity(report.checkpoints, report.data, words=list(tokens), **report.groups)
-        caption = "Cosine of the words above with every token, by its frequency rank."
-        blocks.append(Picture(figure, caption))
-    return blocks
+    words = dict.fromkeys(row["tokens"][0]["token"] for row in result.rows.values())
+    figure = plots.similarity(report.checkpoints, report.data, words=list(words))
+    return [*report.table(result), Picture(figure, "Cosine of these words with every token, by its frequency rank.")]
 
 
-def similar_words(report: ReportInputs) -> list[Block]:
-    """Agreement with people on which words are similar."""
-    if report.options.datasets is None:
-        raise NotShown("no --datasets were given")
-    files, options = dataset_files(report.options.datasets), report.chosen("tokenizer")
-    result = report.evaluate(evaluation.word_similarity, report.checkpoints, report.data, files, **options)
-    return [report.comparison.table(result)]
-
-
-def aligned_words(report: ReportInputs) -> list[Block]:
-    """How similar the embeddings of words are that are translations of each other."""
-    if report.options.alignments is None:
-        raise NotShown("no --alignments were given")
-    result = report.evaluate(evaluation.align_sim, report.checkpoints, report.data, report.options.alignments)
-    return [*_groups(result), report.comparison.table(result)]
-
-
-def generated_texts(report: ReportInputs) -> list[Block]:
+def generated_texts(report: Report) -> list[Block]:
     """What the models write: measures of the texts, how rare their words are, and samples side by side."""
-    if not report.runs[0].checkpoint.is_language_model:
-        raise NotShown("these are no language models")
-    options = report.chosen("split", "max_texts", "device")
-    files, write = {}, evaluation.generate_texts
-    for number, run in enumerate(report.runs, 1):
-        files[run.name] = report.cache.file(f"texts-{number}.jsonl", write, run.checkpoint, report.data, **options)
-    result = report.evaluate(evaluation.text_metrics, files, report.data)
+    report.check_language_models()
+    options = {"split": report.split, "max_texts": report.max_texts, "device": report.device}
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: Path(folder, f"{number}.jsonl") for number, name in enumerate(report.checkpoints)}
+        for name, file in files.items():
+            evaluation.generate_texts(report.checkpoints[name], report.data, file, **options)
+        result = evaluation.text_metrics(files, report.data)
+        texts = [read_texts(file) for file in files.values()]
     caption = "Share of tokens by their part of the training text: the top 40%, next 30%, next 20% and last 10%."
-    shares = plots.token_shares({"the generated texts": result})
-    blocks: list[Block] = [report.comparison.table(result), Picture(shares, caption)]
-    texts = {name: read_texts(path) for name, path in files.items()}
-    first = next(iter(texts.values()))
-    for index in _evenly_spread(len(first)):
-        boxes = [(name, of_run[index]["continuation"]) for name, of_run in texts.items()]
-        boxes.append((HUMAN, first[index]["reference"]))
-        titled = [(f"{name}, {len(set(text.split()))} different tokens", _join_subwords(text)) for name, text in boxes]
-        blocks.append(Samples(f"{_join_subwords(first[index]['prefix'])} …", titled))
-    return blocks
-
-
-def frequencies(report: ReportInputs) -> list[Block]:
-    """How often each token occurs."""
-    figure = plots.frequencies({report.data.resolve().name: report.data})
-    return [Picture(figure, "Occurrences of each token in the training split, by rank.")]
-
-
-def _evenly_spread(count: int) -> list[int]:
-    """The indices of up to three of so many texts, evenly spread over them."""
-    return sorted({(2 * part + 1) * count // (2 * MAX_SAMPLES) for part in range(MAX_SAMPLES)})
+    samples = []  # evenly spread over the texts
+    for index in sorted({(2 * part + 1) * len(texts[0]) // (2 * MAX_SAMPLES) for part in range(MAX_SAMPLES)}):
+        records = [of_run[index] for of_run in texts]
+        continuations = [record["continuation"] for record in records]
+        samples.append([*map(_join_subwords, [records[0]["prefix"], *continuations, records[0]["reference"]])])
+    return [
+        *report.table(result),
+        Picture(plots.token_shares({"the generated texts": result}), caption),
+        Table(["prefix", *report.checkpoints, HUMAN], samples),
+    ]
 
 
 def _join_subwords(text: str) -> str:
@@ -292,19 +289,30 @@ def _join_subwords(text: str) -> str:
     return text.replace("@@ ", "")
 
 
-SECTIONS: dict[str, tuple[str, Callable[[ReportInputs], list[Block]]]] = {
-    "verdict": ("What came out", verdict),
-    "runs": ("Runs and settings", overview),
-    "learning-curves": ("Learning curves", learning_curves),
-    "language-model": ("Perplexity and predictions", language_model),
-    "translations": ("Translations", translations),
-    "embeddings": ("Embeddings", embeddings),
-    "over-updates": ("Embeddings during training", over_updates),
-    "rare-group": ("The rare group", rare_group),
-    "neighbors": ("Nearest neighbors", nearest_neighbors),
-    "word-similarity": ("Word similarity", similar_words),
-    "alignment": ("Similarity of aligned words", aligned_words),
-    "texts": ("Generated texts", generated_texts),
-    "frequencies": ("Token frequencies", frequencies),
+def other_results(report: Report) -> list[Block]:
+    """Results of other commands."""
+    if not report.results:
+        raise NotShown("no --results of other commands were given, such as those of bleu --json")
+    return [block for result in report.results for block in report.table(result)]
+
+
+def frequencies(report: Report) -> list[Block]:
+    """How often each token occurs."""
+    figure = plots.frequencies({report.data.resolve().name: report.data})
+    return [Picture(figure, "Occurrences of each token in the training split, by rank.")]
+
+
+SECTIONS: Mapping[str, Callable[[Report], list[Block]]] = {
+    "What came out": verdict,
+    "Runs and settings": runs,
+    "Learning curves": learning_curves,
+    "Perplexity and predictions": lambda report: report.table(report.perplexity),
+    "Embeddings": embeddings,
+    "Embeddings during training": over_updates,
+    "The rare group": rare_group,
+    "Nearest neighbors": nearest_neighbors,
+    "Generated texts": generated_texts,
+    "Other results": other_results,
+    "Token frequencies": frequencies,
 }
-"""By anchor the title of a section and the function that makes it, in the order of the page."""
+"""The functions that make the sections by their titles, in the order of the page."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from agg_fairseq.columns import METRICS, NEXT_TOKENS
 from agg_fairseq.errors import UserError
 from agg_fairseq.files import read_json_object
-from agg_fairseq.measures import MEASURES, NEXT_TOKENS
 from agg_fairseq.names import HUMAN
 
 from ..command import ROOT
@@ -266,7 +266,7 @@ def fine_tuning(
         Column.of("E/O absent", of_old, "expected_over_observed", "absent"),
         Column.of("moved", of_old, "moved", "absent"),
         *points[SHARES.index(0.4)],
-        Column("old text at new + 1%", lowest, MEASURES["perplexity"]),
+        Column("old text at new + 1%", lowest, METRICS["perplexity"]),
     ]
     return [
         Experiment(

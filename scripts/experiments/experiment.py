@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agg_fairseq.columns import METRICS, Metric
 from agg_fairseq.errors import UserError
-from agg_fairseq.measures import MEASURES, Measure
 from agg_fairseq.names import HUMAN
 
 if TYPE_CHECKING:  # --help and --list need the standard library alone
@@ -133,7 +133,7 @@ class Column:
 
     label: str  # its title in the table
     read: Callable[[Workspace, Method], Value]  # the value of a trained method
-    measure: Measure = Measure("", "")  # what it is, for its digits and changes
+    measure: Metric = Metric("", "")  # what it is, for its digits and changes
 
     @classmethod
     def of(cls, label: str, evaluate: Callable[[Workspace, Method], Result], measure: str, key: str = "") -> Column:
@@ -143,7 +143,7 @@ class Column:
             result, row = evaluate(workspace, method), HUMAN if method.human else method.model.name
             return result.shown(row, measure, key) if row in result.rows else None
 
-        return cls(label, read, MEASURES[measure])
+        return cls(label, read, METRICS[measure])
 
 
 @dataclass(frozen=True)

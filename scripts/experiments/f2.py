@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from agg_fairseq.measures import MEASURES
+from agg_fairseq.columns import METRICS
 from agg_fairseq.names import HUMAN
 
 from ..data.files import read_lines
@@ -140,7 +140,7 @@ Values = Mapping[str, float | None]  # by the name of the measure
 
 def wins(first: Values, second: Values, human: Values) -> int:
     """The number of measures, `perplexity` and those of `DUEL`, in which the first model is better than the second."""
-    distances = {name: MEASURES[name].distance(human.get(name)) for name in first}
+    distances = {name: METRICS[name].distance(human.get(name)) for name in first}
     return sum(distance(first[name]) < distance(second[name]) for name, distance in distances.items())
 
 

@@ -17,10 +17,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agg_fairseq.columns import CALIBRATED, COMPARED, NEXT_TOKENS, Columns, column_titles
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.word_pairs import DATASETS, dataset_files
 from agg_fairseq.files import read_json_object
-from agg_fairseq.measures import CALIBRATED, COMPARED, NEXT_TOKENS, Columns, column_titles
 
 from ..command import ROOT
 from ..training.configuration import PLUGIN

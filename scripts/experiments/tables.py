@@ -11,7 +11,7 @@ from pathlib import Path
 from agg_fairseq import plots
 from agg_fairseq.errors import UserError
 from agg_fairseq.files import atomic_write, write_json
-from agg_fairseq.report import ReportOptions, write_report
+from agg_fairseq.report import write_report
 from agg_fairseq.result import SeedValues, format_change, format_table
 
 from .corpora import prepare
@@ -66,7 +66,7 @@ def show(workspaces: Sequence[Workspace], key: str, experiment: Experiment) -> N
         data = prepare(first, experiment.models()[0].corpus).binarized
         say("writing the report")
         page = stem.with_name("report.html")
-        for reason in write_report(runs, data, page, ReportOptions(max_texts=100)).values():
+        for reason in write_report(runs, data, page, max_texts=100).values():
             if isinstance(reason, UserError):
                 say(f"the report lacks a section: {reason}")
         print(page)

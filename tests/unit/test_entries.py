@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from agg_fairseq.measures import column_titles
+from agg_fairseq.columns import column_titles
 from scripts.experiments import f2
 from scripts.experiments.entries import EXPERIMENTS
 from tests.conftest import ROOT

@@ -11,7 +11,7 @@ import agg_fairseq
 PACKAGE = Path(agg_fairseq.__file__).parent
 ROWS = """
 errors
-files names measures
+files names columns
 result
 functional
 modules optim

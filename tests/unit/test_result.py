@@ -3,8 +3,8 @@ import math
 
 import pytest
 
-from agg_fairseq.measures import MEASURES
-from agg_fairseq.result import Result, SeedValues, format_change
+from agg_fairseq.columns import METRICS
+from agg_fairseq.result import BETTER, SAME, WORSE, Result, SeedValues, compare, format_change
 
 RESULT = Result(
     {
@@ -76,7 +76,7 @@ def test_changes_are_of_the_same_seed():
     assert (mle.format(1), agg.format(1)) == ("200.0 ± 100.0", "140.0 ± 70.7 (n = 2)")
     assert agg.change(mle).numbers == {1: -10.0, 2: -10.0}
     assert agg.change(mle, relative=True).numbers == pytest.approx({1: -10.0, 2: -5.0})
-    assert format_change(agg.change(mle, relative=True), MEASURES["perplexity"]) == "-7.5% ± 3.5"
+    assert format_change(agg.change(mle, relative=True), METRICS["perplexity"]) == "-7.5% ± 3.5"
     assert agg.change(mle).format(2, sign="+") == "-10.00 ± 0.00"
     assert mle.change(SeedValues({1: 0.0, 4: 3.0}), relative=True).numbers == {}
 
@@ -93,3 +93,47 @@ def test_changes_are_of_the_same_seed():
 )
 def test_values_of_seeds_in_a_table(values, shown):
     assert SeedValues(dict(enumerate(values))).format(2) == shown
+
+
+@pytest.mark.parametrize(
+    ("metric", "mle", "agg", "change", "verdict"),
+    [
+        ("perplexity", 100.0, 80.0, "-20.0%", BETTER),
+        ("perplexity", 100.0, 100.9, "+0.9%", SAME),
+        ("perplexity", 100.0, 101.1, "+1.1%", WORSE),
+        ("unique_predictions", 50, 60, "+20.0%", BETTER),
+        ("mean_cosine", 0.3, -0.1, "-0.400", BETTER),
+        ("mean_cosine", 0.1, -0.3, "-0.400", WORSE),
+        ("mean_cosine", 0.3, -0.301, "-0.601", SAME),  # on the other side of 0, as far away
+        ("mean_cosine", 0.01, 0.0104, "+0.000", SAME),  # less than half a unit of the last decimal
+        ("rare_frequent_cosine", 0.5, 0.8, "+0.300", ""),
+        ("repetition", 30.0, 10.0, "-20.00", BETTER),  # nearer to the 5 of the human texts
+        ("repetition", 6.0, 0.0, "-6.00", WORSE),
+        ("repetition", 2.0, 8.01, "+6.01", SAME),
+    ],
+)
+def test_changes_of_one_seed(metric, mle, agg, change, verdict):
+    values = {"mle": SeedValues({1: mle}), "agg": SeedValues({1: agg}), "none": SeedValues({1: None})}
+    found = compare(METRICS[metric], values, "mle", 5.0)
+    assert found["agg"][1:3] == (change, verdict) and found["mle"][1:3] == ("", "") and "none" not in found
+    best = {WORSE: ["mle"], BETTER: ["agg"], "": [], SAME: ["mle"]}[verdict]
+    assert [name for name, value in found.items() if value.is_best] == best
+
+
+@pytest.mark.parametrize(
+    ("mle", "agg", "verdict"),
+    [
+        # Paired: changes of −0.9, −1.0 and −1.1 are clear, though the seeds themselves differ by far more.
+        ({1: 90.0, 2: 100.0, 3: 110.0}, {1: 89.1, 2: 99.0, 3: 108.9}, BETTER),
+        ({1: 90.0, 2: 100.0, 3: 110.0}, {1: 87.0, 2: 99.0, 3: 110.9}, SAME),
+        # Other seeds: two standard errors, 2 · sd · √(1/3 + 1/3), with the larger deviation of the two.
+        ({1: 99.0, 2: 100.0, 3: 101.0}, {4: 98.0, 5: 98.5, 6: 99.0}, SAME),
+        ({1: 99.0, 2: 100.0, 3: 101.0}, {4: 97.8, 5: 98.3, 6: 98.8}, BETTER),
+        # A single seed beside several: 2 · sd · √(1/3 + 1).
+        ({1: 99.0, 2: 100.0, 3: 101.0}, {1: 102.2}, SAME),
+        ({1: 99.0, 2: 100.0, 3: 101.0}, {1: 102.4}, WORSE),
+    ],
+)
+def test_seeds_decide_what_is_clear(mle, agg, verdict):
+    values = {"mle": SeedValues(mle), "agg": SeedValues(agg)}
+    assert compare(METRICS["perplexity"], values, "mle")["agg"].verdict == verdict

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 from tokenizers import ByteLevelBPETokenizer
 
+from agg_fairseq.columns import METRICS
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.errors import UserError
-from agg_fairseq.measures import MEASURES
 from agg_fairseq.names import HUMAN
 from agg_fairseq.result import Result
 from scripts.experiments import tables
@@ -30,7 +30,7 @@ def table(measures, rows, papers=None, **options):
         Method(label, None if label == "SC" else Model(label, "c", TEXT), (papers or {}).get(label, ""))
         for label in rows
     ]
-    columns = [Column(name, partial(read, position=position), MEASURES[name]) for position, name in enumerate(measures)]
+    columns = [Column(name, partial(read, position=position), METRICS[name]) for position, name in enumerate(measures)]
     experiment = Experiment("Title", methods, columns, **options)
     seeds = range(1, 1 + max(len(of_seeds) for row in rows.values() for of_seeds in row))
     result = measured([Workspace("tiny", None, seed=seed) for seed in seeds], experiment)
@@ -100,7 +100,7 @@ def test_texts_are_printed_under_the_table_and_numbers_are_written(tmp_path, cap
 def test_errors_of_the_report_are_said(tmp_path, capsys, monkeypatch):
     """The page is written without the section."""
     page, model = tmp_path / "report.html", Model("m", "demo/mle", TEXT)
-    monkeypatch.setattr(tables, "write_report", lambda *arguments: {"Texts": UserError("data: damaged")})
+    monkeypatch.setattr(tables, "write_report", lambda *arguments, **options: {"Texts": UserError("data: damaged")})
     workspace = Workspace("tiny", tmp_path, train=False)
     workspace.folder(model).mkdir()
     (workspace.folder(model) / "done").touch()
