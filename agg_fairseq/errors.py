@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from typing import NoReturn
 
 __all__ = ["UserError", "fail"]
@@ -27,6 +28,11 @@ def fail(message: str) -> NoReturn:
 
 
 def first_line(error: BaseException) -> str:
-    """An exception of somebody else's code in one line: its type and the first line of its message."""
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+    """An exception of somebody else's code in one line: its type and the first line of its message.
+
+    After a colon, the others follow, at most 400 characters: torch lists there the parameters that do not fit.
+    """
+    first, *others = str(error).splitlines() or ["no message"]
+    if first.endswith(":"):
+        first = textwrap.shorten(f"{first} {' '.join(others)}", 400, placeholder=" …")
+    return f"{type(error).__name__}: {first}"

@@ -14,8 +14,9 @@ Reference: Östling and Tiedemann (2016).
 import argparse
 
 from ..data.alignments import align_split
-from .options import add_options
-from .outputs import add_output, print_result
+from ..result import Result
+from .options import add_options, call
+from .outputs import add_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,5 +25,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--json")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    print_result(align_split(arguments.data, arguments.output), arguments.json)
+def run(arguments: argparse.Namespace) -> Result:
+    return call(align_split, arguments)

@@ -15,9 +15,8 @@ Reference: Yu et al. (2021), Eqs. 16 and 17, Table 3.
 
 import argparse
 
-from ..evaluation import align_sim
-from .options import add_models, add_options, models_by_name, select
-from .outputs import print_result
+from ..evaluation import Result, align_sim
+from .options import add_models, add_options, call, models_by_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +26,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--json")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    result = align_sim(models_by_name(arguments), **select(arguments, "data", "alignments", "groups"))
-    print_result(result, arguments.json)
+def run(arguments: argparse.Namespace) -> Result:
+    return call(align_sim, arguments, models_by_name(arguments))

@@ -1,7 +1,8 @@
 """Averages checkpoints of a run into one, as Vaswani et al. (2017) did before they translated.
 
-INPUT is the folder of a run, together with --last, or the checkpoints themselves. In a folder, checkpoints by epoch are
-named checkpoint<epoch>.pt, and those by update, which --save-interval-updates writes, checkpoint_<epoch>_<update>.pt.
+INPUT is the folder of a run, of which the last checkpoints are averaged, or the checkpoints themselves. In a folder,
+checkpoints by epoch are named checkpoint<epoch>.pt, and those by update, which --save-interval-updates writes,
+checkpoint_<epoch>_<update>.pt.
 The result is an ordinary checkpoint for fairseq-generate, fairseq-eval-lm, --finetune-from-model and the commands here.
 
 Parameters are summed in float64 and saved in their own dtype; tied parameters stay tied. Everything else is taken from
@@ -24,30 +25,25 @@ from ..checkpoints import Checkpoint
 from ..checkpoints.averaging import NAMES, average_checkpoints, last_checkpoints
 from ..errors import UserError
 from ..files import check_writable
+from ..result import Result
+from .options import add_options
 from .outputs import add_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="the folder of a run, or checkpoints")
-    parser.add_argument("--last", type=int, metavar="N", help="average the last N checkpoints of the folder")
-    parser.add_argument("--by", choices=tuple(NAMES), help="which checkpoints of the folder are used (default: epoch)")
+    parser.add_argument("--last", type=int, default=5, metavar="N", help="average the last N checkpoints of the folder")
+    parser.add_argument("--by", choices=tuple(NAMES), default="epoch", help="which checkpoints of the folder are used")
     add_output(parser, "checkpoint")
+    add_options(parser, "--json")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    paths = [Path(path) for path in arguments.inputs]
-    folder = next((path for path in paths if path.is_dir()), None)
-    if folder is not None:
-        if len(paths) > 1 or arguments.last is None:
-            raise UserError(f"INPUT: found a folder, {folder}; expected it alone and with --last N, or checkpoints")
-        paths = last_checkpoints(folder, arguments.last, arguments.by or "epoch")
-    elif arguments.last is not None or arguments.by is not None:
-        raise UserError(f"--last, --by: found no folder {paths[0]}; expected that of a run as the only INPUT")
-    elif len(paths) < 2:
-        raise UserError(f"INPUT: found one checkpoint, {paths[0]}; expected at least two, or a folder and --last N")
+def run(arguments: argparse.Namespace) -> Result:
+    paths = list(map(Path, arguments.inputs))
+    if paths[0].is_dir() and len(paths) == 1:
+        paths = last_checkpoints(paths[0], arguments.last, arguments.by)
+    if len(set(paths)) < max(len(paths), 2) or any(path.is_dir() for path in paths):
+        raise UserError("INPUT: expected the folder of a run, or two checkpoints or more, each once")
     check_writable(arguments.output, *paths)
     checkpoints = {str(path): Checkpoint(path, training_state=False) for path in paths}
-    if len(checkpoints) < len(paths):
-        raise UserError("INPUT: found a checkpoint twice; expected each once")
-    result = average_checkpoints(checkpoints, arguments.output)
-    print(f"{result.table()}\n\n{arguments.output}: the mean of {len(paths)} checkpoints")
+    return average_checkpoints(checkpoints, arguments.output)

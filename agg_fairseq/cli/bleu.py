@@ -17,9 +17,8 @@ Reference: Vaswani et al. (2017); Post (2018).
 
 import argparse
 
-from ..evaluation import bleu
-from .options import add_inputs, add_options, files_by_name, select
-from .outputs import print_result
+from ..evaluation import Result, bleu
+from .options import add_inputs, add_options, call, files_by_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,5 +26,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--reference", "--moses", "--json")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    print_result(bleu(files_by_name(arguments, "stem"), **select(arguments, "reference", "moses")), arguments.json)
+def run(arguments: argparse.Namespace) -> Result:
+    return call(bleu, arguments, files_by_name(arguments, "stem"))

@@ -12,9 +12,9 @@ AGG needs this most: it holds back the gradient that says that a token is rare.
 
 import argparse
 
-from ..evaluation import calibrate
-from .options import add_model, add_options, open_model, select
-from .outputs import add_output, print_result
+from ..evaluation import Result, calibrate
+from .options import add_model, add_options, call, open_model
+from .outputs import add_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +28,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--max-tokens", "--device", "--json")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    options = select(arguments, "data", "output", "split", "max_tokens", "device", "occurrences_in", "share")
-    print_result(calibrate(open_model(arguments), **options), arguments.json)
+def run(arguments: argparse.Namespace) -> Result:
+    return call(calibrate, arguments, open_model(arguments))

@@ -17,8 +17,9 @@ import argparse
 
 from ..f2.conversion import convert_to_f2
 from ..f2.frequency_classes import ASSIGNMENTS
-from .options import add_model, add_options, open_model, select
-from .outputs import add_output, print_result
+from ..result import Result
+from .options import add_model, add_options, call, open_model
+from .outputs import add_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +33,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--device", "--json")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    names = ("data", "output", "f2_assignment", "f2_classes", "device")
-    print_result(convert_to_f2(open_model(arguments), **select(arguments, *names)), arguments.json)
+def run(arguments: argparse.Namespace) -> Result:
+    return call(convert_to_f2, arguments, open_model(arguments))

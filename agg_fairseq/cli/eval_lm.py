@@ -25,12 +25,11 @@ import argparse
 from dataclasses import replace
 
 from ..checkpoints.opening import open_models
-from ..columns import CALIBRATED, COMPARED, MOVED, with_groups
+from ..columns import CALIBRATED, COMPARED, MOVED
 from ..errors import UserError
-from ..evaluation import BinarizedText, PlainText, perplexity
+from ..evaluation import BinarizedText, PlainText, Result, perplexity
 from ..metrics.groups import OCCURRENCE_GROUPS
 from .options import add_inputs, add_options, select
-from .outputs import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,24 +44,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--moved-from", metavar="MODEL", help="also measure how far the embeddings are from those of this model")
     context = "tokens of context before each block of DATA, which are not scored"
     add("--context-window", type=int, default=0, metavar="N", help=context)
-    add("--full", action="store_true", help="print all columns")
+    shown = {**COMPARED, **CALIBRATED, **MOVED}
+    shown |= {metric: (*keys, *OCCURRENCE_GROUPS) for metric, keys in shown.items() if "rare" in keys}
+    shown["perplexity"] = ("total", OCCURRENCE_GROUPS[-1])
+    add("--full", dest="columns", action="store_const", const=None, default=shown, help="print all columns")
     add_options(parser, "--max-tokens", "--device", "--json")
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> Result:
     if arguments.occurrences_in is not None and arguments.groups != "types":
         raise UserError("--groups: found it with --occurrences-in, which forms groups of its own; leave one out")
     text = _text(arguments)
     field = "split" if isinstance(text, BinarizedText) else "text"
-    fitted_on = None if arguments.calibrate is None else replace(text, **{field: arguments.calibrate})
-    models = open_models(arguments.inputs, arguments.name)
-    origin = None if arguments.moved_from is None else next(iter(open_models([arguments.moved_from]).values()))
     options = select(arguments, "groups", "occurrences_in", "device")
-    result = perplexity(models, text, calibrate=fitted_on, moved_from=origin, **options)
-    columns = {**COMPARED, **CALIBRATED, **MOVED}
-    if arguments.occurrences_in is not None:
-        columns = with_groups(columns | {"perplexity": ("total", "rare")}, OCCURRENCE_GROUPS)
-    print_result(result, arguments.json, columns=None if arguments.full else columns)
+    if arguments.calibrate is not None:
+        options["calibrate"] = replace(text, **{field: arguments.calibrate})
+    if arguments.moved_from is not None:
+        (options["moved_from"],) = open_models([arguments.moved_from]).values()
+    return perplexity(open_models(arguments.inputs, arguments.name), text, **options)
 
 
 def _text(arguments: argparse.Namespace) -> BinarizedText | PlainText:

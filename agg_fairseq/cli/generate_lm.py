@@ -13,10 +13,10 @@ Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
 
 import argparse
 
-from ..evaluation import generate_texts
+from ..evaluation import Result, generate_texts
 from ..f2.decoupled_decoding import DECODINGS
-from .options import add_model, add_options, open_model, select
-from .outputs import add_output, print_result
+from .options import add_model, add_options, call, open_model
+from .outputs import add_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--device", "--json")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    names = ("split", "prefix_length", "length", "max_texts", "topk", "seed", "f2_decoding", "batch_size", "device")
-    options = select(arguments, "data", "output", *names)
-    print_result(generate_texts(open_model(arguments), **options), arguments.json)
+def run(arguments: argparse.Namespace) -> Result:
+    return call(generate_texts, arguments, open_model(arguments))

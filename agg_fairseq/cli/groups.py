@@ -15,9 +15,8 @@ Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1.
 
 import argparse
 
-from ..evaluation import group_shares
-from .options import add_options, select
-from .outputs import print_result
+from ..evaluation import Result, group_shares
+from .options import add_options, call
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +29,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--groups", "--json")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    options = select(arguments, "data", "tokenizer", "tokens_per_update", "rare_fraction", "groups")
-    print_result(group_shares(**options), arguments.json)
+def run(arguments: argparse.Namespace) -> Result:
+    return call(group_shares, arguments)

@@ -23,16 +23,15 @@ Reference: Yu et al. (2022), Eq. 3, Tables 10 and 11; Gao et al. (2019), Fig. 2b
 
 import argparse
 
-from ..evaluation import isotropy
-from .options import add_models, add_options, models_by_name, select
-from .outputs import print_result
+from ..evaluation import Result, isotropy
+from .options import add_models, add_options, call, models_by_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
     add_options(parser, "--data", "--train-text", "--groups", "--json")
+    parser.set_defaults(transposed=True)
 
 
-def run(arguments: argparse.Namespace) -> None:
-    options = select(arguments, "data", "train_text", "groups")
-    print_result(isotropy(models_by_name(arguments), **options), arguments.json, transposed=True)
+def run(arguments: argparse.Namespace) -> Result:
+    return call(isotropy, arguments, models_by_name(arguments))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import logging
 import os
 import sys
@@ -12,6 +13,8 @@ from collections.abc import Collection, Sequence
 
 from .. import __version__
 from ..errors import FAIRSEQ_REMEDY, UserError
+from ..files import write_json
+from ..result import Result
 from .outputs import check_outputs
 
 COMMANDS = {
@@ -21,7 +24,6 @@ COMMANDS = {
     "text-metrics": "how close generated texts are to the references, how similar and how varied",
     "bleu": "tokenized BLEU and sacreBLEU of what fairseq-generate printed",
     "isotropy": "isotropy, mean cosines and singular values of output embeddings, by frequency group",
-    "push-pull": "how much more strongly Adam pushes the embeddings of rare tokens than it pulls them, by group",
     "align": "word alignments of a parallel training split, by eflomal",
     "align-sim": "similarity of the embeddings of aligned words in translation models, by group",
     "word-similarity": "agreement of output embeddings with human scores of pairs of words",
@@ -32,8 +34,7 @@ COMMANDS = {
     "average-checkpoints": "the mean of the last checkpoints of a run, as a checkpoint",
     "report": "one HTML page that compares runs: settings, curves, all measures and pictures, texts",
     "plot": "the papers' pictures: embeddings, singular values, isotropy and rare group over the updates, …",
-    "completion": "print a script that completes commands and options in bash and zsh",
-    "doctor": "versions found and known incompatibilities, each with its remedy",
+    "doctor": "versions found, and what cannot work with them, each with its remedy",
     "user-dir": "print the folder to pass to fairseq's --user-dir",
 }
 """A line about each command; its module has the same name, with underscores."""
@@ -42,43 +43,47 @@ FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Descriptions keep their lines, and options tell their defaults, unless they are None or False."""
+    """Descriptions keep their lines, and options tell their defaults, unless they are None or flags."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return action.help if action.default is None or action.default is False else super()._get_help_string(action)
+        return action.help if action.default in (None, []) or action.nargs == 0 else super()._get_help_string(action)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a sub-command, and returns its exit status.
+    """Runs a sub-command, prints its `Result`, and returns the exit status.
 
     It is 0; 2 without a command and for errors that the user can correct; 1 if `doctor` finds that no training can
     start.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # tokens are of any script, terminals are not
+        if isinstance(stream, io.TextIOWrapper):  # and no buffer of a caller
+            stream.reconfigure(errors="backslashreplace")  # tokens are of any script, terminals are not
     parser = build_parser(arguments)
     chosen = parser.parse_args(arguments)
     if chosen.command is None:
         parser.print_help(sys.stderr)
         return 2
-    command = " ".join(filter(None, (chosen.command, getattr(chosen, "picture", None))))
     logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of fairseq's use of torch: nothing that a user could change
             check_outputs(chosen)
-            return chosen.run(chosen) or 0
+            result = chosen.run(chosen)
+        if isinstance(result, Result):
+            if chosen.json is not None:
+                write_json(chosen.json, result.json())
+            table = result.table(getattr(chosen, "columns", None), transposed=getattr(chosen, "transposed", False))
+            print(f"{table}\n\n{result.signature}")
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
     except UserError as error:
-        print(f"agg-fairseq {command}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        message = str(error)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in FAIRSEQ:
             raise
-        found = f"found no {missing}, by which this command reads data folders and builds models of fairseq"
-        print(f"agg-fairseq {command}: error: {found}; {FAIRSEQ_REMEDY}", file=sys.stderr)
-        return 2
+        message = f"found no {missing}, by which this command reads data and builds models; {FAIRSEQ_REMEDY}"
     except KeyboardInterrupt:
         print("agg-fairseq: interrupted", file=sys.stderr)
         return 130
@@ -86,11 +91,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a name that is too long for a file, a disk that fails
-        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        print(f"agg-fairseq {command}: error: {' '.join(what.split())}", file=sys.stderr)
-        return 2
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     finally:
         logging.disable(logging.NOTSET)
+    command = " ".join(filter(None, (chosen.command, getattr(chosen, "picture", None))))
+    print(f"agg-fairseq {command}: error: {' '.join(message.split())}", file=sys.stderr)
+    return 2
 
 
 def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:

@@ -14,9 +14,8 @@ Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12
 
 import argparse
 
-from ..evaluation import neighbors
-from .options import TOKENIZER, add_models, add_options, models_by_name, select, tokenizer_options
-from .outputs import print_result
+from ..evaluation import Result, neighbors
+from .options import TOKENIZER, add_models, add_options, call, models_by_name, tokenizer_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +25,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--groups", *TOKENIZER, "--json")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    options = select(arguments, "data", "train_text", "words", "topk", "groups")
-    result = neighbors(models_by_name(arguments), tokenizer=tokenizer_options(arguments), **options)
-    print_result(result, arguments.json)
+def run(arguments: argparse.Namespace) -> Result:
+    return call(neighbors, arguments, models_by_name(arguments), tokenizer=tokenizer_options(arguments))

@@ -1,7 +1,8 @@
 """Arguments that several commands have, each with one name and one meaning."""
 
 import argparse
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,13 @@ def add_options(parser: argparse.ArgumentParser, *flags: str, **changes: Any) ->
 def select(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Some of the arguments, as options of a function whose parameters have the same names."""
     return {name: getattr(arguments, name) for name in names}
+
+
+def call(function: Callable[..., Result], arguments: argparse.Namespace, *inputs: Any, **options: Any) -> Result:
+    """Calls a function with inputs, and with all arguments that have the names of its other parameters."""
+    parameters = list(inspect.signature(function).parameters)[len(inputs) :]
+    named = {name: value for name, value in vars(arguments).items() if name in parameters}
+    return function(*inputs, **named, **options)
 
 
 def add_inputs(parser: argparse.ArgumentParser, metavar: str, help_text: str, name: str = "that of its folder") -> None:

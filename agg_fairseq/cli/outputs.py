@@ -1,18 +1,11 @@
-"""What commands write: `--json`, `-o`, and the table of a result."""
-
-from __future__ import annotations
+"""The files that commands write: `--json` and `-o`."""
 
 import argparse
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..files import check_writable, write_json
-
-if TYPE_CHECKING:
-    from ..columns import Columns
-    from ..result import Result
+from ..files import check_writable
 
 BEGINNINGS = {
     "numbers": rb'\{\n  "signature"',
@@ -45,10 +38,3 @@ def check_outputs(arguments: argparse.Namespace) -> None:
             kind = arguments.kind if option == "output" else "numbers"
             if beginning and not re.match(BEGINNINGS[kind], beginning, re.DOTALL):
                 raise UserError(f"--{option}: found {path}, a file that no command here wrote; name another")
-
-
-def print_result(result: Result, json: str | None, *, columns: Columns | None = None, transposed: bool = False) -> None:
-    """Prints the table, all of it or some columns, and the signature; writes everything to the file `json` if given."""
-    print(f"{result.table(columns, transposed=transposed)}\n\n{result.signature}")
-    if json is not None:
-        write_json(json, result.json())

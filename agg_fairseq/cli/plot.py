@@ -6,7 +6,6 @@ agg-fairseq plot isotropy runs/mle runs/agg --data data-bin -o isotropy.svg
 agg-fairseq plot rare-tokens runs/agg/train.log -o rare.png
 agg-fairseq plot alpha-sweep eval-lm.json -o sweep.pdf
 agg-fairseq plot class-sweep text-metrics.json -o classes.svg
-agg-fairseq plot pushes-and-pulls push-pull.json -o ratios.svg
 
 Every picture is readable in black and white, and has its own --help: agg-fairseq plot projection --help.
 """
@@ -22,9 +21,8 @@ from typing import Any
 from .. import plots
 from ..checkpoints.fairseq_checkpoint import checkpoints_of_run
 from ..errors import UserError
-from ..files import atomic_write, read_json_object
-from ..result import Result
-from .options import add_inputs, add_models, add_options, files_by_name, models_by_name, select
+from ..files import atomic_write
+from .options import add_inputs, add_models, add_options, files_by_name, models_by_name, read_results, select
 from .outputs import add_output
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -34,11 +32,8 @@ INPUTS = {
     "DATA": "folders written by fairseq-preprocess, with the training split",
     "EVAL.json": "files that agg-fairseq eval-lm --json wrote",
     "METRICS.json": "files that agg-fairseq text-metrics --json wrote",
-    "PUSHES.json": "files that agg-fairseq push-pull --json wrote",
 }
 """The kinds of inputs except MODEL, and their help."""
-NAMES = {"RUN": "that of its folder", "LOG": "that of its folder", "DATA": "its own"}
-"""The default of --name, for inputs that have names; files of JSON contain names."""
 OF_GROUPS = ("--data", "--train-text", "--groups")
 PICTURES: dict[str, tuple[Callable[..., plots.style.Figure], str, tuple[str, ...]]] = {
     "projection": (plots.projection, "MODEL", OF_GROUPS),
@@ -53,17 +48,8 @@ PICTURES: dict[str, tuple[Callable[..., plots.style.Figure], str, tuple[str, ...
     "frequencies": (plots.frequencies, "DATA", ()),
     "token-shares": (plots.token_shares, "METRICS.json", ()),
     "class-sweep": (plots.class_sweep, "METRICS.json", ()),
-    "pushes-and-pulls": (plots.pushes_and_pulls, "PUSHES.json", ()),
 }
 """The function that draws each picture, what it is drawn from, and its options."""
-CHANGES = {
-    ("RUN", "--data"): {"required": True},
-    ("MODEL", "--words"): {
-        "required": True,
-        "help": "each a token, as dict.txt or tokenizer.json has it, without mark",
-    },
-}
-"""How these options of pictures differ from those of other commands."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,12 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         picture = pictures.add_parser(name, help=summary, description=about, formatter_class=parser.formatter_class)
         if metavar == "MODEL":
             add_models(picture)
-        elif metavar in NAMES:
-            add_inputs(picture, metavar, INPUTS[metavar], NAMES[metavar])
-        else:
+        elif metavar.endswith(".json"):  # which has names
             picture.add_argument("inputs", nargs="+", metavar=metavar, help=INPUTS[metavar])
+        else:
+            add_inputs(picture, metavar, INPUTS[metavar], "its own" if metavar == "DATA" else "that of its folder")
         for flag in flags:
-            add_options(picture, flag, **CHANGES.get((metavar, flag), {}))
+            required = flag == "--words" or (metavar, flag) == ("RUN", "--data")
+            add_options(picture, flag, **({"required": True} if required else {}))
         add_output(picture, "picture", f"picture to write: {', '.join(ENDINGS)}")
 
 
@@ -97,16 +84,10 @@ def draw(arguments: argparse.Namespace) -> plots.style.Figure:
     function, kind, flags = PICTURES[arguments.picture]
     if kind == "MODEL":
         inputs: dict[str, Any] = models_by_name(arguments)
-    elif kind in NAMES:
+    elif kind.endswith(".json"):
+        inputs = read_results(arguments.inputs)
+    else:
         inputs = files_by_name(arguments, "folder" if kind == "LOG" else "name")
         if kind == "RUN":
             inputs = {name: checkpoints_of_run(folder) for name, folder in inputs.items()}
-    else:
-        expected = f"one of the {INPUTS[kind]}"
-        inputs = {}
-        for path in arguments.inputs:
-            try:
-                inputs[path] = Result.from_json(read_json_object(path, expected))
-            except ValueError as error:
-                raise UserError(f"{path}: {error}; expected {expected}") from error
     return function(inputs, **select(arguments, *(flag[2:].replace("-", "_") for flag in flags)))

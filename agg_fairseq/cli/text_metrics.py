@@ -13,9 +13,8 @@ Reference: Choi et al. (2020), Sec. 4.1.5, Tables 1 to 3; Yu et al. (2022), Tabl
 
 import argparse
 
-from ..evaluation import text_metrics
-from .options import add_inputs, add_options, files_by_name
-from .outputs import print_result
+from ..evaluation import Result, text_metrics
+from .options import add_inputs, add_options, call, files_by_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,5 +22,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--data", "--json")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    print_result(text_metrics(files_by_name(arguments, "stem"), arguments.data), arguments.json)
+def run(arguments: argparse.Namespace) -> Result:
+    return call(text_metrics, arguments, files_by_name(arguments, "stem"))

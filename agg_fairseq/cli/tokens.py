@@ -4,9 +4,9 @@ If the input embedding of a model is its output layer too, tokens are ranked by 
 row to the sum of the rows of tokens that are known to be unused. If the two are separate, or the unused rows are not
 alike or not known, they are ranked by `norm`, that of their row of the input embedding. A low value means little
 training. Tokens are known to be unused if they are rows beyond the tokenizer, named as unused or reserved, bytes that
-no UTF-8 has, or special tokens and fillers of a dictionary that do not occur. The first table has how many other tokens
-do not exceed the threshold, the largest value of a known unused token, the second the 20 lowest ones as text, with
-escapes for bytes that are no whole character. With fewer than three known unused tokens, the threshold is the value
+no UTF-8 has, or special tokens and fillers of a dictionary that do not occur. The first table has the 20 lowest other
+tokens as text, with escapes for bytes that are no whole character, the second how many do not exceed the threshold, the
+largest value of a known unused token. With fewer than three known unused tokens, the threshold is the value
 that 2% of the tokens do not exceed.
 
     agg-fairseq tokens models/gpt2 --train-text wiki.train.tokens
@@ -17,10 +17,9 @@ Reference: Land and Bartolo (2024).
 
 import argparse
 
-from ..evaluation import under_trained
+from ..evaluation import Result, under_trained
 from ..evaluation.under_trained import CAUTION, worst_tokens
-from ..files import write_json
-from .options import TOKENIZER, add_models, add_options, models_by_name, select, tokenizer_options
+from .options import TOKENIZER, add_models, add_options, call, models_by_name, tokenizer_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--groups", *TOKENIZER, "--json")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    options = select(arguments, "data", "train_text", "unused", "groups")
-    result = under_trained(models_by_name(arguments), tokenizer=tokenizer_options(arguments), **options)
-    print(f"{result.table()}\n\n{worst_tokens(result).table()}\n\n{CAUTION}\n\n{result.signature}")
-    if arguments.json is not None:
-        write_json(arguments.json, result.json())
+def run(arguments: argparse.Namespace) -> Result:
+    result = call(under_trained, arguments, models_by_name(arguments), tokenizer=tokenizer_options(arguments))
+    print(f"{worst_tokens(result).table()}\n\n{CAUTION}\n")
+    return result

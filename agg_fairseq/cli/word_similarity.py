@@ -15,9 +15,8 @@ Reference: Yu et al. (2022), Table 6.
 
 import argparse
 
-from ..evaluation import word_similarity
-from .options import TOKENIZER, add_models, add_options, models_by_name, select, tokenizer_options
-from .outputs import print_result
+from ..evaluation import Result, word_similarity
+from .options import TOKENIZER, add_models, add_options, call, models_by_name, tokenizer_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +32,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--json")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    options = select(arguments, "data", "datasets", "as_published")
-    result = word_similarity(models_by_name(arguments), tokenizer=tokenizer_options(arguments), **options)
-    print_result(result, arguments.json)
+def run(arguments: argparse.Namespace) -> Result:
+    return call(word_similarity, arguments, models_by_name(arguments), tokenizer=tokenizer_options(arguments))

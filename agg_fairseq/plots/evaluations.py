@@ -145,39 +145,6 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
     return style.finish_figure(figure)
 
 
-def pushes_and_pulls(evaluations: Evaluations) -> style.Figure:
-    """Draws how much more strongly Adam pushes rows of W than it pulls them, against x = N (1 − β₂)/2.
-
-    A point for the tokens of 1, 2 to 3, 4 to 7, … occurrences of each model, from x = 0.001 on, and 1/(1 − x), which
-    follows from Adam's memory as long as pushes are small.
-
-    Args:
-        evaluations: of `push_pull`.
-
-    Reference: none; docs/which-cure.md.
-    """
-    models: dict[str, list[Mapping[str, float]]] = {}
-    for path, result in evaluations.items():
-        for name, row in result.rows.items():
-            if "octaves" not in row:
-                raise UserError(f"{path}: found no ratios in the row {name!r}; expected what push-pull --json writes")
-            if name in models:
-                raise UserError(f"{path}: found {name!r} again; expected a --name for each model of push-pull")
-            models[name] = [point for point in row["octaves"] if point["push_to_pull_measured"] is not None]
-    if not any(models.values()):
-        raise UserError(f"{', '.join(evaluations)}: found no ratio; expected groups that have targets")
-    figure, ((axis,),) = style.new_figure(width=7.0, height=4.0)
-    x = [10 ** (power / 20) for power in range(-60, 0)]
-    axis.plot(x, [1 / (1 - value) for value in x], color=style.REFERENCE, label="1/(1 − x)")
-    for index, (name, points) in enumerate(models.items()):
-        measured = [point["push_to_pull_measured"] for point in points]
-        style.line(axis, index, [point["x"] for point in points], measured, name, marked=True)
-    style.finish(
-        axis, xscale="log", yscale="log", xlim=(1e-3, None), xlabel="x = N (1 − β₂) / 2", ylabel="pushes/pulls"
-    )
-    return style.finish_figure(figure)
-
-
 def _rows(
     evaluations: Evaluations, columns: Sequence[tuple[str, str]], command: str
 ) -> dict[str, tuple[Mapping[str, Any], list[float]]]:

@@ -10,12 +10,12 @@ import contextlib
 import io
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import evaluation, plots
+from .. import evaluation, metrics, plots
 from ..checkpoints.fairseq_checkpoint import Checkpoint, checkpoints_of_run
 from ..columns import COMPARED, METRICS, column_titles
 from ..data.vocabulary import GROUP_MEANINGS, GROUPINGS
@@ -213,6 +213,13 @@ def learning_curves(report: Report) -> list[Block]:
     return [Picture(plots.learning_curves(logs, order=list(report.checkpoints)), caption)]
 
 
+def predictions(report: Report) -> list[Block]:
+    """Perplexity and distinct predictions by frequency group; the geometry has a section of its own."""
+    result = report.perplexity
+    columns = {metric: keys for metric, keys in result.columns.items() if metric not in metrics.Geometry._fields}
+    return report.table(replace(result, columns=columns))
+
+
 def embeddings(report: Report) -> list[Block]:
     """Isotropy, with the pictures of the embedding space."""
     plane = "Token embeddings in the plane of their first two singular directions, at most 2,000 of each group."
@@ -306,7 +313,7 @@ SECTIONS: Mapping[str, Callable[[Report], list[Block]]] = {
     "What came out": verdict,
     "Runs and settings": runs,
     "Learning curves": learning_curves,
-    "Perplexity and predictions": lambda report: report.table(report.perplexity),
+    "Perplexity and predictions": predictions,
     "Embeddings": embeddings,
     "Embeddings during training": over_updates,
     "The rare group": rare_group,

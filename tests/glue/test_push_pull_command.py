@@ -1,4 +1,4 @@
-"""`agg-fairseq push-pull`, from the second moments that a checkpoint has."""
+"""The ratio of pushes to pulls, from the second moments that a checkpoint has."""
 
 import pytest
 import torch
@@ -8,14 +8,12 @@ from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import push_pull
 from agg_fairseq.optim import appearance_rates
-from tests.commands import read_result, refused, run
 
 
-def test_ratios_are_those_of_the_second_moments_in_the_checkpoint(lm_runs, lm_data, tmp_path, capsys):
+def test_ratios_are_those_of_the_second_moments_in_the_checkpoint(lm_runs, lm_data):
     """Equal second moments are gradient descent; if they are small where a token is rare, its pulls are unchanged."""
     path = lm_runs / "mle" / "checkpoint_last.pt"
-    run(capsys, "push-pull", path, "--data", lm_data, "--batches", 3, "--json", tmp_path / "p.json")
-    [row] = read_result(tmp_path / "p.json").rows.values()
+    row = push_pull({"mle": Checkpoint(path)}, lm_data, batches=3)["mle"]
     vocabulary = BinarizedVocabulary.load(lm_data)
     counts, rare = vocabulary.counts, vocabulary.groups("types").members("rare")
     rare_mean = counts[rare][counts[rare] > 0].double().mean().item()
@@ -103,19 +101,18 @@ def test_batches_and_dropout_are_as_in_training(lm_runs, lm_data):
     assert alone["updates_per_occurrence"]["rare"] > 1 / share / 33  # 16 tokens of each, or less; not 4 x 16
 
 
-def test_what_cannot_be_measured_is_told_in_one_line(lm_runs, lm_data, tmp_path, capsys):
+def test_what_cannot_be_measured_is_told_in_one_line(lm_runs, lm_data, tmp_path):
     path = lm_runs / "mle" / "checkpoint_last.pt"
     for number in (0, -1):
-        assert "--batches: expected at least 1" in refused(
-            capsys, "push-pull", path, "--data", lm_data, "--batches", number
-        )
+        with pytest.raises(UserError, match="--batches: expected at least 1"):
+            push_pull({"mle": Checkpoint(path)}, lm_data, batches=number)
     state = Checkpoint(path).state
     torch.save({**state, "last_optimizer_state": None}, tmp_path / "bare.pt")
-    error = refused(capsys, "push-pull", tmp_path / "bare.pt", "--data", lm_data, "--batches", 1)
-    assert "found no state of the optimizer; expected a checkpoint that" in error
+    with pytest.raises(UserError, match="found no state of the optimizer; expected a checkpoint that"):
+        push_pull({"mle": Checkpoint(tmp_path / "bare.pt")}, lm_data, batches=1)
     moments = state["last_optimizer_state"]["state"]
     for number in moments:
         moments[number] = {"exp_avg_sq": torch.zeros(16)}
     torch.save(state, tmp_path / "coupled.pt")
-    error = refused(capsys, "push-pull", tmp_path / "coupled.pt", "--data", lm_data, "--batches", 1)
-    assert "found second moments of shape (16,) of the output embedding; expected (" in error
+    with pytest.raises(UserError, match=r"found second moments of shape \(16,\) of the output embedding; expected"):
+        push_pull({"mle": Checkpoint(tmp_path / "coupled.pt")}, lm_data, batches=1)

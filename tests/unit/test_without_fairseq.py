@@ -1,7 +1,5 @@
-"""Without fairseq, each command that needs it says so in one line, and the others work; suggestions and completion."""
+"""Without fairseq, each command that needs it says so in one line, and the others work."""
 
-import shutil
-import subprocess
 import sys
 
 import pytest
@@ -65,7 +63,6 @@ NEED_NONE = (
     "plot singular-values {}/lm -o {}/out.png",
     "text-metrics {}/texts",
     "user-dir",
-    "completion",
 )
 
 
@@ -106,17 +103,3 @@ def test_a_run_where_a_checkpoint_is_wanted_and_the_reverse(place, capsys):
     ):
         assert run(f"{command} --data {{}}/data", place) == 2
         assert f"found a file; expected the folder of a run, such as {place}/lm" in capsys.readouterr().err
-
-
-def test_shell_completion(capsys, monkeypatch):
-    """shtab completes; without it, a hint."""
-    pytest.importorskip("shtab", reason="needs shtab: pip install '.[eval]'")
-    for shell in ("bash", "zsh"):
-        assert main(["completion", shell]) == 0
-        script = capsys.readouterr().out
-        assert "singular-values" in script and "--groups" in script
-        if shutil.which(shell):
-            assert subprocess.run([shell, "-n"], input=script, text=True).returncode == 0
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    assert main(["completion"]) == 2
-    assert "shtab is missing; pip install shtab" in capsys.readouterr().err
