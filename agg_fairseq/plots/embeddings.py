@@ -49,13 +49,13 @@ def projection(
     if data is not None or train_text is not None:
         by_frequency = load_embedding_vocabulary(checkpoints, data, train_text).groups(groups)
     projected = [metrics.principal_projection(model.output_embedding.weight) for model in checkpoints.values()]  # V x 2
-    low = torch.stack([points.sort(dim=0).values[int(0.005 * len(points))] for points in projected]).amin(0)
-    high = torch.stack([points.sort(dim=0).values[-1 - int(0.005 * len(points))] for points in projected]).amax(0)
-    center, reach = (low + high) / 2, 0.6 * (high - low)  # of both axes, with a margin
-    reach = reach.clamp(min=0.6 * reach.max().item()).masked_fill(reach.max() == 0, 1.0)  # no panel is a narrow strip
-    shape = (reach[1] / reach[0]).item()
+    ranges = torch.stack(
+        [points.double().quantile(torch.tensor([0.005, 0.995]).double(), dim=0) for points in projected]
+    )
+    low, high = ranges[:, 0].amin(0), ranges[:, 1].amax(0)
+    center, reach = (low + high) / 2, 0.6 * (high - low).max().item() or 1.0  # of both axes, with a margin
     figure, panels = style.new_panels(
-        len(checkpoints), width=4.2, height=0.9 + 4.0 * shape, sharex=True, sharey=True,
+        len(checkpoints), width=4.2, height=4.9, sharex=True, sharey=True,
         xlabel="first singular direction", ylabel="second singular direction",
     )  # fmt: skip
     members = {"tokens": slice(None)} if by_frequency is None else {name: by_frequency.members(name) for name in GROUPS}
@@ -64,7 +64,7 @@ def projection(
         axis.axhline(0, color="0.8", linewidth=0.8, zorder=0)
         axis.axvline(0, color="0.8", linewidth=0.8, zorder=0)
         style.finish(axis, title=name, grid=False, aspect="equal")
-        axis.set(xlim=(center[0] - reach[0], center[0] + reach[0]), ylim=(center[1] - reach[1], center[1] + reach[1]))
+        axis.set(xlim=(center[0] - reach, center[0] + reach), ylim=(center[1] - reach, center[1] + reach))
         axis.locator_params(nbins=8, steps=(1, 2, 5, 10))
     return style.finish_figure(figure)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import UserError
@@ -34,21 +34,22 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
 
     Raises:
         UserError: there are fewer than two values of AGG's option, or values of both options; a name has different
-            numbers; or a number is missing.
+            numbers; or a measure is missing.
 
     Reference: Yu et al. (2022), Fig. 5.
     """
-    panels = {"perplexity": "perplexity", "unique_predictions": "Uniq", "isotropy": "I(W)"}
-    columns = [(measure, group) for group in ("total", "rare") for measure in panels]
-    swept: dict[float, list[list[float]]] = {}  # for each value of the option, the values of each model by column
+    titles = {
+        (measure, group): f"{title}, {group}"
+        for group in ("total", "rare")
+        for measure, title in (("perplexity", "perplexity"), ("unique_predictions", "Uniq"), ("isotropy", "I(W)"))
+    }
+    swept: dict[float, list[list[float]]] = {}  # for each value of the option, the values of each model by panel
     levels: dict[str, list[float]] = {}
-    options = set()
-    for name, (row, values) in _rows(evaluations, columns, "eval-lm --json").items():
-        criterion = row.get("criterion")
-        if isinstance(criterion, Mapping) and criterion.get("_name") == "agg":
-            option = "agg_rare_fraction" if criterion.get("agg_rare_fraction") else "agg_alpha"
-            if not isinstance(criterion.get(option), float | int):
-                raise UserError(f"{', '.join(evaluations)}: found no {option} of {name!r}; expected a number")
+    options: set[str] = set()
+    for name, (row, values) in _rows(evaluations, titles, "eval-lm --json").items():
+        criterion = row.get("criterion") or {}
+        if criterion.get("_name") == "agg":
+            option = next(option for option in AGG_OPTIONS if criterion.get(option) is not None)
             options.add(option)
             swept.setdefault(criterion[option], []).append(values)
         elif name != HUMAN:
@@ -56,23 +57,23 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
     if len(swept) < 2 or len(options) > 1:
         found = f"{len(swept)} values of {' and '.join(sorted(options or AGG_OPTIONS))}"
         raise UserError(f"{', '.join(evaluations)}: found {found}; expected two or more, all of one option of AGG")
-    figure, axes = style.new_figure(rows=2, columns=len(panels), width=4.0, height=3.0, sharex=True)
-    for number, (axis, (measure, group)) in enumerate(zip(axes.flat, columns, strict=True)):
-        models = [SeedValues(dict(enumerate(values[number] for values in swept[x]))) for x in sorted(swept)]
+    x, (option,) = sorted(swept), options
+    figure, axes = style.new_figure(rows=2, columns=3, width=4.0, height=3.0, sharex=True)
+    for number, (axis, title) in enumerate(zip(axes.flat, titles.values(), strict=True)):
+        models = [SeedValues(dict(enumerate(values[number] for values in swept[value]))) for value in x]
         # Where a model has no value, there is a gap.
         means = [seeds.mean if len(seeds.numbers) == len(seeds.of_seed) else math.nan for seeds in models]
-        if any(len(seeds.of_seed) > 1 for seeds in models):
-            spread = [seeds.deviation or 0.0 for seeds in models]
-            low, high = ([mean + sign * sd for mean, sd in zip(means, spread, strict=True)] for sign in (-1, 1))
-            axis.fill_between(sorted(swept), low, high, color=style.COLORS[0], alpha=0.2, linewidth=0)
-        style.line(axis, 0, sorted(swept), means, "AGG", marked=True)
+        spread = [seeds.deviation or 0.0 for seeds in models]
+        low, high = ([mean + sign * sd for mean, sd in zip(means, spread, strict=True)] for sign in (-1, 1))
+        axis.fill_between(x, low, high, color=style.COLORS[0], alpha=0.2, linewidth=0)
+        style.line(axis, 0, x, means, "AGG", marked=True)
         for index, (name, values) in enumerate(levels.items()):
             style.level(axis, index, values[number], name)
-        if measure == "unique_predictions":  # a number of tokens
+        if title.startswith("Uniq"):  # a number of tokens
             axis.yaxis.get_major_locator().set_params(integer=True)
-        style.finish(axis, title=f"{panels[measure]}, {group}")
+        style.finish(axis, title=title)
     for axis in axes[-1]:
-        axis.set_xlabel(AGG_OPTIONS[next(iter(options))])
+        axis.set_xlabel(AGG_OPTIONS[option])
     return style.finish_figure(figure)
 
 
@@ -87,7 +88,7 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
 
     Raises:
         UserError: a curve has fewer than two points, or two models with the same number of classes; a name has
-            different numbers; or a number is missing.
+            different numbers; or a measure is missing.
 
     Reference: Choi et al. (2020), Fig. 3.
     """
@@ -98,7 +99,7 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
     }
     curves: dict[str, dict[int, list[float]]] = {curve: {} for curve in CLASS_CURVES}
     levels: dict[str, list[float]] = {}
-    for name, (_, values) in _rows(evaluations, list(titles), "text-metrics --json").items():
+    for name, (_, values) in _rows(evaluations, titles, "text-metrics --json").items():
         match = CLASS_MODEL.search(name)
         points, key = (curves[match[1]], int(match[2])) if match else (levels, name)
         if key in points:
@@ -117,7 +118,6 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
         for index, (name, values) in enumerate(levels.items(), 1):  # level 0 looks like the second curve
             style.level(axis, index, values[panel], name)
         style.level(axis, None, human[panel], HUMAN)
-        axis.xaxis.get_major_locator().set_params(integer=True)
         style.finish(axis, title=title, xlabel="classes")
     return style.finish_figure(figure)
 
@@ -146,7 +146,7 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
 
 
 def _rows(
-    evaluations: Evaluations, columns: Sequence[tuple[str, str]], command: str
+    evaluations: Evaluations, columns: Iterable[tuple[str, str]], command: str
 ) -> dict[str, tuple[Mapping[str, Any], list[float]]]:
     """Each row, that of the human texts included, and its values as tables show them, NaN for what is not defined."""
     rows: dict[str, tuple[Mapping[str, Any], list[float]]] = {}
@@ -157,8 +157,6 @@ def _rows(
             raise UserError(f"{path}: found no {missing[0]}; expected what {command} writes")
         for name in result.rows:
             shown = [result.shown(name, *column) for column in columns]
-            if any(isinstance(value, str) for value in shown):
-                raise UserError(f"{path}: found a text instead of a number in the row {name!r}")
             values = [math.nan if value is None else value for value in shown]
             if repr(rows.setdefault(name, (result[name], values))[1]) != repr(values):  # NaN is NaN
                 found = f"found other numbers in the row {name!r} than in another file"

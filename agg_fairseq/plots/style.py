@@ -41,33 +41,24 @@ def new_figure(
 ) -> tuple[Figure, np.ndarray]:
     """An empty figure and its axes (rows, columns), each of this width and height in inches."""
     try:
-        from matplotlib import figure as figures
-        from matplotlib.backends import backend_agg
+        from matplotlib.figure import Figure
     except ImportError as error:
         raise UserError("plot: matplotlib is missing; pip install '.[eval]'") from error
-    figure = figures.Figure(figsize=(width * columns, height * rows), layout="constrained")
-    backend_agg.FigureCanvasAgg(figure)  # becomes the canvas of the figure, by which the legend is measured
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def new_panels(
-    count: int, *, width: float, height: float = 3.6, xlabel: str, ylabel: str, **options: Any
-) -> tuple[Figure, list[Axes]]:
-    """As `new_figure`, of so many panels, at most three per row, with the label of x below each column."""
+def new_panels(count: int, *, xlabel: str, ylabel: str, **options: Any) -> tuple[Figure, list[Axes]]:
+    """As `new_figure`, of so many panels, at most three per row, each with its label of x."""
     columns = min(count, PANELS_PER_ROW)
-    figure, grid = new_figure(-(-count // columns), columns, width=width, height=height, **options)
+    figure, grid = new_figure(-(-count // columns), columns, **options)
     for unused in grid.flat[count:]:
         unused.remove()
-    for index, axis in enumerate(grid.flat[:count]):
+    for axis in grid.flat[:count]:
+        axis.set_xlabel(xlabel)
         axis.tick_params(labelbottom=True)  # also above an empty cell of the grid
-        if index + columns >= count:
-            axis.set_xlabel(xlabel)  # the legend of the figure would cover a label of the figure
     figure.supylabel(ylabel, fontsize="medium")
     return figure, list(grid.flat[:count])
-
-
-def _in_lines(name: str) -> str:
-    return "\n".join(textwrap.wrap(name.strip(), NAME_LENGTH))
 
 
 def line(
@@ -128,14 +119,14 @@ def bars(axis: Axes, index: int | None, x: Sequence[float], heights: Sequence[fl
 
 
 def _legend_label(label: str) -> str:
-    """The label after a space: matplotlib leaves labels that begin with an underscore out of the legend."""
-    return f" {label}"
+    """In lines, after a space: matplotlib leaves labels that begin with an underscore out of the legend."""
+    return f" {textwrap.fill(label.strip(), NAME_LENGTH)}"
 
 
 def finish(axis: Axes, *, title: str = "", grid: bool = True, **properties: Any) -> None:
     """Completes a panel when everything is drawn, with properties such as `yscale`; an empty one is "not defined"."""
     axis.set(**properties)
-    axis.set_title(_in_lines(title), parse_math=False)
+    axis.set_title(textwrap.fill(title, NAME_LENGTH), parse_math=False)
     for direction in (axis.xaxis, axis.yaxis):
         if direction.get_scale() == "log":
             _label_logarithms(direction)
@@ -149,7 +140,7 @@ def finish(axis: Axes, *, title: str = "", grid: bool = True, **properties: Any)
 
 
 def _label_logarithms(direction: Axis) -> None:
-    """Plain numbers at 1, 2 and 5 of each power of ten of a logarithmic axis; at even distances within a power."""
+    """Plain numbers, at even distances or at 1, 2 and 5 of each power of ten of a logarithmic axis."""
     from matplotlib import ticker
 
     low, high = direction.get_view_interval()
@@ -166,23 +157,19 @@ def _label_logarithms(direction: Axis) -> None:
 def finish_figure(figure: Figure) -> Figure:
     """Completes a figure when all of its panels are finished, and returns it.
 
-    One legend for all panels is put below them, in as many columns as fit side by side; the figure grows by it.
+    One legend for all panels, with each label once, is put below them; the figure grows by it.
     """
-    handles: list[Any] = []  # of each label once, unless a panel itself has it twice
+    handles: dict[str, Any] = {}
     for axis in figure.axes:
-        known = {handle.get_label() for handle in handles}
-        handles += [handle for handle in axis.get_legend_handles_labels()[0] if handle.get_label() not in known]
-    for rows in range(1, len(handles) + 1):
-        columns = -(-len(handles) // rows)
-        legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, markerscale=2)
-        for text, handle in zip(legend.get_texts(), handles, strict=True):
-            text.set_text(_in_lines(handle.get_label()))
+        for handle in axis.get_legend_handles_labels()[0]:
+            handles.setdefault(handle.get_label(), handle)
+    if handles:
+        width = 0.5 + 0.09 * max(len(line) for label in handles for line in label.splitlines())  # inches of an entry
+        columns = max(1, min(len(handles), int(figure.get_figwidth() / width)))
+        figure.set_figheight(figure.get_figheight() + 0.22 * sum(label.count("\n") + 1 for label in handles) / columns)
+        legend = figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=columns, markerscale=2)
+        for text in legend.get_texts():
             text.set_parse_math(False)
-        box = legend.get_window_extent(figure.canvas.get_renderer())
-        if columns == 1 or box.width <= figure.bbox.width:
-            figure.set_figheight(figure.get_figheight() + box.height / figure.dpi)
-            break
-        legend.remove()
     return figure
 
 

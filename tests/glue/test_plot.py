@@ -194,7 +194,6 @@ def changed(path, target, *changes):
     ("picture", "change", "words"),
     [
         ("alpha-sweep", ("rows", 1, "criterion", "agg_rare_fraction", 0.6), "found 1 values of agg_rare_fraction"),
-        ("alpha-sweep", ("rows", 1, "criterion", "agg_rare_fraction", "a"), "found no agg_rare_fraction of 'agg'"),
         ("token-shares", ("columns", "token_share", []), "found no token_share; expected what text-metrics --data"),
         ("class-sweep", ("rows", 0, "name", "mle-equal-token-4"), "found equal-token-4 again"),
         ("class-sweep", ("rows", slice(6, 8), []), "models named …equal-frequency-N and 1 models named …equal-token-N"),

@@ -19,7 +19,9 @@ def test_the_line_of_an_error_has_the_parameters_that_do_not_fit():
     line = first_line(caught.value)
     assert "\n" not in line and line.startswith("RuntimeError: Error(s) in loading state_dict for Linear:")
     assert '"bias"' in line and '"scale"' in line and "torch.Size([4, 2])" in line
-    assert first_line(ValueError("one\ntwo")) == "ValueError: one" and first_line(ValueError()) == "ValueError: no message"
+    assert (
+        first_line(ValueError("one\ntwo")) == "ValueError: one" and first_line(ValueError()) == "ValueError: no message"
+    )
 
 
 def test_a_caller_may_take_what_is_printed():
