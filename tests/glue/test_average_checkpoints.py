@@ -90,13 +90,12 @@ def test_average_checkpoints_refuses_arguments(trained, tmp_path, capsys):
     a, b, new, linked = trained / "checkpoint8.pt", trained / "checkpoint9.pt", tmp_path / "new.pt", tmp_path / "l.pt"
     linked.symlink_to(a)
     for arguments, words in (
-        ((trained,), "expected it alone and with --last N"),
-        ((a, b, "--last", 2), "--last, --by: found no folder"),
-        ((a,), "found one checkpoint"),
+        ((trained, a), "two checkpoints or more, each once"),
+        ((a,), "two checkpoints or more, each once"),
         ((a, tmp_path / "none.pt"), "found no such file"),
         ((trained, "--last", 1), "expected at least two"),
         ((trained, "--last", 5), "found 4 of the form checkpoint<epoch>.pt; expected 5"),
-        ((a, b, a), "twice"),
+        ((a, b, a), "two checkpoints or more, each once"),
         ((a, b, "--output", linked), "found an input, which would be written over"),
         ((a, tmp_path / "none.pt", "--output", tmp_path), "cannot write"),  # said before the inputs are read
     ):

@@ -8,12 +8,10 @@ from agg_fairseq.cli.main import main
 
 
 def test_what_cannot_work_is_said(capsys, monkeypatch):
-    assert main(["doctor"]) == 0
-    assert "training with fairseq: ready" in capsys.readouterr().out
-
     class Distribution:
         version = "2.6"
 
+    monkeypatch.setattr(doctor, "IMPORTED", {("torch",): ""})
     monkeypatch.setattr(doctor.importlib.metadata, "distributions", lambda name: [Distribution])
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
