@@ -9,7 +9,8 @@ from typing import Any, ClassVar, List, Optional
 from fairseq.dataclass import ChoiceEnum
 from omegaconf import II
 
-from ..fairseq_glue.dictionaries import fillers, special_tokens
+from ..data.binarized import in_no_group, training_counts
+from ..fairseq_glue.dictionaries import has_joined_dictionary
 from ..fairseq_glue.registries import option
 from ..functional.agg import DEFAULT_ALPHA, GATES
 from ..objective import AggObjective
@@ -63,7 +64,7 @@ class AggCriterion(LikelihoodCriterion):
     objective: AggObjective
 
     def make_objective(self, **options: Any) -> AggObjective:
-        cfg, dictionary = self.cfg, self.task.target_dictionary
+        cfg = self.cfg
         check_at_least(0, cfg, "agg_window", "a number of updates or 0 (one epoch)")
         check_at_least(0, cfg, "agg_static_after_epoch", "an epoch or 0 (never)")
         alpha, rare_fraction = cfg.agg_alpha, cfg.agg_rare_fraction
@@ -75,9 +76,16 @@ class AggCriterion(LikelihoodCriterion):
             window=max(cfg.agg_window, 1),
             gates=str(cfg.agg_gates),
             count_current_batch=cfg.agg_count_current_batch,
-            never_rare=special_tokens(dictionary) | fillers(dictionary),
+            never_rare=in_no_group(self.task.target_dictionary),
             **options,
         )
+
+    def on_train_iterator(self, iterator: Any) -> None:
+        """Counts the training split, once, if the dictionary has tokens of another language."""
+        if self.train_iterator is None and has_joined_dictionary(self.task):
+            counts = training_counts(self.task, self.cfg.train_subset)
+            self.objective.never_rare = in_no_group(self.task.target_dictionary, counts)
+        super().on_train_iterator(iterator)
 
     def begin_update(self, update_num: int) -> None:
         if self.objective.counter.open_update is None:

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 from fairseq.dataclass import ChoiceEnum
 
-from ..data.binarized import training_counts
-from ..fairseq_glue.dictionaries import special_tokens
+from ..data.binarized import in_no_group, training_counts
+from ..fairseq_glue.dictionaries import has_joined_dictionary
 from ..fairseq_glue.registries import option
 from ..functional.agps import DEFAULT_MU1, DEFAULT_MU2, VARIANTS
 from ..objective import AgpsObjective
@@ -47,12 +47,13 @@ class AgpsCriterion(LikelihoodCriterion):
             mu1=self.cfg.agps_mu1,
             mu2=self.cfg.agps_mu2,
             variant=str(self.cfg.agps_variant),
-            never_rare=special_tokens(self.task.target_dictionary),
             **options,
         )
 
     def on_train_iterator(self, iterator: Any) -> None:
         """Counts the training split, once."""
         if self.train_iterator is None:
-            self.objective.set_counts(training_counts(self.task, self.cfg.train_subset))
+            counts, is_joined = training_counts(self.task, self.cfg.train_subset), has_joined_dictionary(self.task)
+            self.objective.never_rare = in_no_group(self.task.target_dictionary, counts if is_joined else None)
+            self.objective.set_counts(counts)
         super().on_train_iterator(iterator)

@@ -8,12 +8,12 @@ import torch
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
-from ..data.binarized import training_counts
+from ..data.binarized import in_no_group, training_counts
 from ..errors import fail
-from ..fairseq_glue.dictionaries import special_tokens
+from ..fairseq_glue.dictionaries import has_joined_dictionary
 from ..fairseq_glue.output_layer import float32_copies
 from ..fairseq_glue.registries import option
-from ..functional import freezing_gates, tokens_from_rank
+from ..functional import freezing_gates, rarest
 from ..functional.checks import check_open_interval
 from ..functional.gates import PARTS
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
@@ -81,19 +81,17 @@ class FreezeRareCriterion(LikelihoodCriterion):
     def on_train_iterator(self, iterator: Any) -> None:
         """Counts the training split, once."""
         if self.train_iterator is None:
-            counts = training_counts(self.task, self.cfg.train_subset)
-            special = special_tokens(self.task.target_dictionary)
+            counts, is_joined = training_counts(self.task, self.cfg.train_subset), has_joined_dictionary(self.task)
+            excluded = in_no_group(self.task.target_dictionary, counts if is_joined else None)
             if self.cfg.freeze_below is not None:
-                self.rare = (counts.double() < self.cfg.freeze_below * counts.sum()) & ~special
+                self.rare = (counts.double() < self.cfg.freeze_below * counts.sum()) & ~excluded
                 if not self.rare.any():
                     fail(
                         f"--freeze-below: found no token whose share of the {int(counts.sum()):,} target tokens is "
                         f"below {self.cfg.freeze_below}; raise it, or use --freeze-fraction"
                     )
             else:
-                tokens = len(counts) - int((special & (counts == 0)).sum())
-                rank = min(round((1 - self.fraction) * tokens), len(counts) - 1)
-                self.rare = tokens_from_rank(counts, rank, special)
+                self.rare = rarest(counts, self.fraction, excluded)
             logger.info(f"freeze_rare: {int(self.rare.sum()):,} of {len(counts):,} tokens are rare")
         super().on_train_iterator(iterator)
 

@@ -43,6 +43,20 @@ def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
         raise UserError(f"{folder}: found a bad {file} ({first_line(error)}); run fairseq-preprocess again") from error
 
 
+def in_no_group(dictionary: Any, target_counts: Tensor | None = None) -> Tensor:
+    """(V,) bool, the tokens that are in no frequency group, and that no method treats as rare.
+
+    These are the special symbols, and the entries that only fill the dictionary. If it is joined with that of the
+    source language, give `target_counts` (V,), those of the target side of the training split: the tokens that never
+    occur there are then in no group either.
+    """
+    # A dictionary that --output-dictionary-size truncates keeps all symbols; V is the number of those in use.
+    entries = list(zip(dictionary.symbols, dictionary.count, strict=True))[: len(dictionary)]
+    is_excluded = torch.tensor([not count and FILLER.fullmatch(symbol) is not None for symbol, count in entries])
+    is_excluded[: dictionary.nspecial] = True
+    return is_excluded if target_counts is None else is_excluded | (target_counts == 0)
+
+
 def training_counts(task: Any, split: str) -> Tensor:
     """The occurrences of each token as a target in a binarized split: (V,) int64 over the target dictionary.
 

@@ -125,9 +125,11 @@ class TokenizerVocabulary(Vocabulary):
         ]
 
     @property
-    def never_targets(self) -> tuple[int, ...]:
-        """As `special_ids`: a text that is encoded without special tokens has none of these."""
-        return tuple(self.special_ids)
+    def excluded(self) -> Tensor:
+        """(V,) bool, `special_ids` and `unused`: a text that is encoded without special tokens has none of these."""
+        is_excluded = torch.zeros(self.rows, dtype=torch.bool)
+        is_excluded[[*self.special_ids, *self.unused]] = True
+        return is_excluded
 
     def word_tokenizer(self, tokenizer: TokenizerOptions) -> WordTokenizer:
         """Splits words as they are split in running text, after another word, by the tokenizer of the model.

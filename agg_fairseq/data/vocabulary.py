@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
 from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES, occurrence_groups
 from .alignments import training_pair
-from .binarized import FILLER, count_tokens, load_dictionary, split_parts
+from .binarized import count_tokens, in_no_group, load_dictionary, split_parts
 from .subwords import SPACE, TokenizerOptions, WordTokenizer, word_starts
 
 GROUPINGS = {
@@ -35,7 +35,7 @@ class Vocabulary(ABC):
 
     counts: Tensor | None  # (V,) int64 occurrences of each as a target in the training text, where they are known
     tokens: Sequence[str]  # V of them, as the dictionary or the tokenizer has them
-    never_targets: tuple[int, ...]  # rows that are in no frequency group
+    excluded: Tensor  # (V,) bool, rows that are in no frequency group
     special_ids: list[int]  # rows of tokens that stand for no text, which are never listed as neighbors
     unused: list[int]  # rows that were certainly in no training text
     byte_level: bool  # do the characters of tokens stand for bytes, as GPT-2's do?
@@ -51,11 +51,11 @@ class Vocabulary(ABC):
     def groups(self, grouping: str, occurrences_in: str | Path | None = None) -> FrequencyGroups:
         """Frequent, medium and rare tokens, by one of `GROUPINGS`; or groups by the occurrences in another text."""
         if occurrences_in is not None:
-            return occurrence_groups(self.counts_in(occurrences_in), excluded=self.never_targets)
+            return occurrence_groups(self.counts_in(occurrences_in), excluded=self.excluded)
         if self.counts is None:
             raise UserError("--train-text: found none; expected a text to count tokens in, for the frequency groups")
         of_counts = frequency_groups if grouping == "types" else relative_frequency_groups
-        return of_counts(self.counts, excluded=self.never_targets)
+        return of_counts(self.counts, excluded=self.excluded)
 
 
 @dataclass(frozen=True)
@@ -92,16 +92,14 @@ class BinarizedVocabulary(Vocabulary):
         return self.dictionary.symbols
 
     @property
-    def never_targets(self) -> tuple[int, ...]:
-        """pad and bos."""
-        return self.dictionary.pad(), self.dictionary.bos()
+    def excluded(self) -> Tensor:
+        """As `in_no_group`, which the criterions ask too."""
+        return in_no_group(self.dictionary, self.counts if self.joined else None)
 
     @property
     def special_ids(self) -> list[int]:
         """The special tokens, and the entries without occurrences that fairseq pads a dictionary with."""
-        unseen = (self.counts == 0).nonzero().squeeze(1).tolist()
-        padding = (index for index in unseen if FILLER.fullmatch(self.dictionary[index]))
-        return sorted({*range(self.dictionary.nspecial), *padding})
+        return in_no_group(self.dictionary).nonzero().squeeze(1).tolist()
 
     @property
     def unused(self) -> list[int]:

@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from ..data.binarized import count_tokens
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
-from ..functional import least_beta2, rare_tokens
+from ..functional import least_beta2, rarest
 from ..metrics.groups import GROUPS
 from ..result import Result
 
@@ -58,14 +57,11 @@ def group_shares(
         vocabulary = TokenizerVocabulary.load(path, None).counted_in(data)
         counts = {Path(data).name: vocabulary.counts}
     frequencies = vocabulary.counts
-    never_target, never_rare = torch.zeros(2, len(frequencies), dtype=torch.bool)
-    never_target[list(vocabulary.never_targets)] = True
-    never_rare[vocabulary.special_ids] = True
     by_frequency = vocabulary.groups(groups)
     members: dict[str, Tensor] = {group: by_frequency.members(group) for group in GROUPS}
-    members["total"] = (~never_target).nonzero().squeeze(1)
-    rarest = rare_tokens(frequencies, 1, rare_fraction=rare_fraction, never_rare=never_rare).nonzero().squeeze(1)
-    members[f"rarest {100 * rare_fraction:g}%"] = rarest
+    members["total"] = (~vocabulary.excluded | (frequencies > 0)).nonzero().squeeze(1)  # special targets too
+    gated = rarest(frequencies, rare_fraction, vocabulary.excluded)
+    members[f"rarest {100 * rare_fraction:g}%"] = gated.nonzero().squeeze(1)
 
     rows = {}
     for name, tokens in members.items():

@@ -9,11 +9,11 @@ import torch
 from tqdm import tqdm
 
 from .. import metrics
-from ..data.binarized import count_tokens, load_dictionary
+from ..data.binarized import count_tokens, in_no_group, load_dictionary
 from ..errors import UserError
 from ..files import read_lines
 from ..metrics.diversity import OFTEN, SHORTEST_PHRASE
-from ..metrics.groups import MASS_GROUPS, MASS_PERCENT
+from ..metrics.groups import MASS_PERCENT
 from ..metrics.ngrams import ABSENT
 from ..names import HUMAN
 from ..result import Result
@@ -50,9 +50,8 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     groups = sizes = None
     if data is not None:
         dictionary = load_dictionary(data)
-        unseen = torch.zeros(1, dtype=torch.int64)  # one more entry, for all tokens that the dictionary lacks
-        groups = metrics.frequency_mass_groups(torch.cat([count_tokens(data, dictionary), unseen]))
-        sizes = {**groups.sizes(), MASS_GROUPS[-1]: groups.sizes()[MASS_GROUPS[-1]] - 1}  # without that entry
+        groups = metrics.frequency_mass_groups(count_tokens(data, dictionary), excluded=in_no_group(dictionary))
+        sizes = groups.sizes()
     rows = {}
     everything = {**continuations, HUMAN: references}
     for name, of_row in tqdm(everything.items(), desc="measuring", unit="file", disable=None, leave=False):
@@ -105,8 +104,10 @@ def _measure(texts: Texts, references: Texts | None) -> dict[str, Any]:
 
 
 def _shares(texts: Texts, dictionary: Any, groups: metrics.FrequencyGroups) -> dict[str, float] | None:
-    """The share of each group in the tokens of all texts; a token that the dictionary lacks is the last of `groups`."""
-    indices = [dictionary.indices.get(token, len(dictionary)) for text in texts for token in text]
+    """The share of each group in the tokens of all texts; special tokens and those not in the dictionary have none."""
+    # Not by `dictionary.index`: an entry with #fairseq:overwrite has the name of a special symbol.
+    rows = dictionary.indices | {dictionary[row]: row for row in range(dictionary.nspecial)}
+    indices = [rows.get(token, dictionary.unk()) for text in texts for token in text]
     return metrics.group_shares(torch.tensor(indices), groups) if indices else None
 
 

@@ -1,11 +1,8 @@
-"""The target dictionaries of a task: how many there are, whether they are the same, and their special tokens."""
+"""The dictionaries of a task: how many target languages have one of their own, and whether the source language has."""
 
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from ..data.binarized import FILLER, task_name
+from ..data.binarized import task_name
 
 
 def target_dictionaries(task: Any) -> list[Any]:
@@ -27,17 +24,8 @@ def check_one_dictionary(task: Any) -> None:
         )
 
 
-def special_tokens(dictionary: Any) -> Tensor:
-    """(V,) bool, the tokens that no method treats as rare: padding, begin and end of sentence, the unknown word."""
-    is_special = torch.zeros(len(dictionary), dtype=torch.bool)
-    is_special[[dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]] = True
-    return is_special
+def has_joined_dictionary(task: Any) -> bool:
+    """Whether the task translates, and has one dictionary for both languages: some tokens are then never a target."""
+    from fairseq.tasks.translation import TranslationTask
 
-
-def fillers(dictionary: Any) -> Tensor:
-    """(V,) bool, the entries that only fill the dictionary. In a group of a given size they displace rare tokens.
-
-    A dictionary that --output-dictionary-size truncates keeps all symbols; V is the number of those in use.
-    """
-    entries = list(zip(dictionary.symbols, dictionary.count, strict=True))[: len(dictionary)]
-    return torch.tensor([not count and FILLER.fullmatch(token) is not None for token, count in entries])
+    return isinstance(task, TranslationTask) and task.source_dictionary.symbols == task.target_dictionary.symbols

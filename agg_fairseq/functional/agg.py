@@ -5,6 +5,7 @@ from torch import Tensor
 
 from .checks import check_open_interval
 from .gates import Gates
+from .rare import rarest
 
 GATES = ("both", "g1", "g2", "faded")
 DEFAULT_ALPHA = 0.03  # appearances per update, at the paper's 32,000 tokens per update
@@ -20,17 +21,15 @@ def rare_tokens(
 ) -> Tensor:
     """The rare tokens R of an update, (V,) bool, by a threshold or by a share of the vocabulary.
 
-    With `alpha`, Eq. 5: `R = {k : a[k] / updates < α}`. With `rare_fraction` F, R is the rarest ⌊F·n + ½⌋ of the n
-    tokens that may be rare. Of tokens of equal rate the one with the higher index counts as rarer, since dictionaries
-    of fairseq are sorted by frequency; in another order the choice among equals is arbitrary. Where more than that many
-    have not appeared at all, R holds unseen tokens only: exclude those that can be no target through `never_rare`.
+    With `alpha`, Eq. 5: `R = {k : a[k] / updates < α}`. With `rare_fraction`, R is the `rarest` tokens. Where
+    more than that many have not appeared at all, it holds unseen tokens only: exclude those that can be no target.
 
     Args:
         appearances: (V,) a, integer, how often each token was a target in the window.
         updates: number of updates in the window, at least 1.
         alpha: α in (0, 1), in appearances per update. Exactly one of `alpha` and `rare_fraction` is given.
         rare_fraction: F in (0, 1).
-        never_rare: (V,) bool, tokens that are never rare (the special ones).
+        never_rare: (V,) bool, tokens that are in no group, as `excluded` of `rarest`.
 
     Examples:
         >>> rare_tokens(torch.tensor([9, 0, 2, 1]), updates=10, rare_fraction=0.5)
@@ -42,17 +41,8 @@ def rare_tokens(
         raise ValueError(f"expected updates of at least 1, got {updates}")
     if alpha is not None:
         rare = appearances.double() / updates < check_open_interval("alpha", alpha)
-    else:
-        fraction, vocabulary = check_open_interval("rare_fraction", rare_fraction), len(appearances)
-        index = torch.arange(vocabulary, device=appearances.device)
-        order = appearances.long() * vocabulary + (vocabulary - 1 - index)  # V, all different
-        excluded = torch.zeros_like(order, dtype=torch.bool) if never_rare is None else never_rare
-        order = order.masked_fill(excluded, torch.iinfo(torch.int64).max)
-        # The size of R stays a tensor: to read it, the host would have to wait for a GPU.
-        size = (fraction * (~excluded).sum().double() + 0.5).floor().long()
-        highest = order.sort().values.gather(0, (size - 1).clamp(min=0)[None])
-        rare = (order <= highest) & (size > 0)
-    return rare if never_rare is None else rare & ~never_rare
+        return rare if never_rare is None else rare & ~never_rare
+    return rarest(appearances, check_open_interval("rare_fraction", rare_fraction), never_rare)
 
 
 def agg_gates(

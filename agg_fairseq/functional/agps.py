@@ -1,27 +1,11 @@
 """Adaptive gradient partial scaling: gates from a token's count in the training set (Yu et al. 2021, Eqs. 13–15)."""
 
-import torch
 from torch import Tensor
 
 from .gates import Gates
 
 VARIANTS = ("eq15", "algorithm1")
 DEFAULT_MU1, DEFAULT_MU2 = 500.0, 20.0  # the paper's values for WikiText-103; for WMT14 it has 1500 and 400
-
-
-def tokens_from_rank(counts: Tensor, rank: int, never_rare: Tensor | None = None) -> Tensor:
-    """The tokens whose rank by counts (V,) is at least `rank`, in [0, V): (V,) bool.
-
-    The most frequent has rank 0; ties are ranked by index. `never_rare` (V,) bool, the special tokens, are left out of
-    the result, and of the ranking if they never occur.
-    """
-    ordered = torch.argsort(counts, descending=True, stable=True)
-    if never_rare is not None:
-        never_targets = never_rare & (counts == 0)
-        ordered = ordered[~never_targets[ordered]]
-    rare = torch.zeros_like(counts, dtype=torch.bool)
-    rare[ordered[rank:]] = True
-    return rare if never_rare is None else rare & ~never_rare
 
 
 def agps_gates(
@@ -44,6 +28,7 @@ def agps_gates(
         variant: "eq15" or "algorithm1".
 
     Examples:
+        >>> import torch
         >>> counts, present = torch.tensor([90, 8, 2]), torch.tensor([True, False, False])
         >>> gates = agps_gates(counts, present, torch.tensor([False, True, True]), mu1=10, mu2=4)
         >>> gates.at_common_targets(like=torch.ones(1)), gates.at_rare_targets(like=torch.ones(1))

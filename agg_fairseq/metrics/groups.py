@@ -1,9 +1,12 @@
 """Groups of tokens by training frequency, as each paper defines them, and the share of each group in a text."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from ..functional.rare import frequency_ranks, rarest
 
 GROUPS = ("frequent", "medium", "rare")
 AGG_SHARES = (0.3, 0.5, 0.2)
@@ -29,12 +32,12 @@ class FrequencyGroups:
         return {name: len(self.members(name)) for name in self.names}
 
 
-def frequency_groups(counts: Tensor, *, excluded: tuple[int, ...] = ()) -> FrequencyGroups:
-    """The first 30%, next 50% and last 20% of the vocabulary by training frequency; ties are ranked by index.
+def frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
+    """The first 30%, next 50% and last 20% of the vocabulary by training frequency, as `functional.rarest` ranks them.
 
     Args:
-        counts: (V,) occurrences in the training set.
-        excluded: tokens in no group (those that are never a target: pad and bos).
+        counts: (V,) occurrences as a target in the training set.
+        excluded: (V,) bool, tokens that are in no group.
 
     Examples:
         >>> frequency_groups(torch.arange(10, 0, -1)).sizes()
@@ -42,19 +45,11 @@ def frequency_groups(counts: Tensor, *, excluded: tuple[int, ...] = ()) -> Frequ
 
     Reference: Yu et al. (2022), Sec. 3.1.
     """
-    ranked = torch.argsort(counts, descending=True, stable=True)
-    ranked = ranked[~torch.isin(ranked, torch.tensor(excluded, dtype=ranked.dtype))]
-    of_token = torch.full((len(counts),), -1, dtype=torch.int64)
-    start, cumulative = 0, 0.0
-    for group, share in enumerate(AGG_SHARES):
-        cumulative += share
-        end = round(cumulative * len(ranked))
-        of_token[ranked[start:end]] = group
-        start = end
-    return FrequencyGroups(of_token)
+    _, medium, rare = AGG_SHARES
+    return _groups((rarest(counts, share, excluded) for share in (medium + rare, rare)), excluded)
 
 
-def relative_frequency_groups(counts: Tensor, *, excluded: tuple[int, ...] = ()) -> FrequencyGroups:
+def relative_frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
     """Tokens that each make up at least 1e-5 of the training text (frequent), at least 1e-6 (medium), or less (rare).
 
     Args: as those of `frequency_groups`; ValueError if the counts are all zero.
@@ -64,45 +59,45 @@ def relative_frequency_groups(counts: Tensor, *, excluded: tuple[int, ...] = ())
     total = counts.sum().double()
     if total <= 0:
         raise ValueError("expected counts that are not all zero")
-    of_token = sum((counts.double() < frequency * total).long() for frequency in AGPS_FREQUENCIES)
-    of_token[list(excluded)] = -1
-    return FrequencyGroups(of_token)
+    return _groups((counts.double() < frequency * total for frequency in AGPS_FREQUENCIES), excluded)
 
 
-def occurrence_groups(counts: Tensor, *, excluded: tuple[int, ...] = ()) -> FrequencyGroups:
+def occurrence_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
     """Tokens that occur at least 100 times in a text, 1 to 99 times, or never: `OCCURRENCE_GROUPS`.
 
     Args: as those of `frequency_groups`, of the text that a model is fine-tuned on.
 
     Reference: none; groups of our own (docs/fine-tuning.md).
     """
-    of_token = (counts < 100).long() + (counts < 1).long()
-    of_token[list(excluded)] = -1
-    return FrequencyGroups(of_token, OCCURRENCE_GROUPS)
+    return _groups((counts < 100, counts < 1), excluded, OCCURRENCE_GROUPS)
 
 
-def frequency_mass_groups(counts: Tensor) -> FrequencyGroups:
+def frequency_mass_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
     """The tokens that make up the top 40%, next 30%, next 20% and last 10% of the training text: `MASS_GROUPS`.
 
-    Tokens are ranked by decreasing count, ties by index. If the text is sorted by that rank, a token is in the group of
-    the part in which its occurrences begin, so the most frequent token is always frequent. Tokens that were never seen
-    are very rare.
+    If the text, without the excluded tokens, is sorted by the ranks of `functional.frequency_ranks`, a token is in the
+    group of the part in which its occurrences begin, so the most frequent token is always frequent. Tokens that were
+    never seen are very rare.
 
-    Args:
-        counts: (V,) occurrences in the training set, whole numbers, not all zero; else ValueError.
+    Args: as those of `frequency_groups`; ValueError if the counts are negative, or all zero.
 
     Reference: Choi et al. (2020), Sec. 4.3 and Fig. 2, which give the top 40% and the bottom 10%.
     """
     if counts.dim() != 1 or counts.lt(0).any() or not counts.any():
         found = f"{counts.tolist()[:6]} of shape {tuple(counts.shape)}"
         raise ValueError(f"expected counts of shape (V,), none negative and not all zero, got {found}")
-    ranked = torch.argsort(counts, descending=True, stable=True)  # V
-    sorted_counts = counts[ranked].long()
-    before = sorted_counts.cumsum(0) - sorted_counts  # V, occurrences of the tokens of lower rank
-    percent = torch.tensor(MASS_PERCENT).cumsum(0)[:-1]  # 40, 70, 90
-    of_token = torch.empty(len(counts), dtype=torch.int64)
-    of_token[ranked] = (100 * before[:, None] >= percent * counts.long().sum()).sum(1)
-    return FrequencyGroups(of_token, MASS_GROUPS)
+    mass = counts.long() if excluded is None else counts.long().masked_fill(excluded, 0)
+    ranks = frequency_ranks(counts, excluded)
+    ranked = torch.empty_like(mass).scatter_(0, ranks, mass)  # V, in order of rank
+    before = (ranked.cumsum(0) - ranked)[ranks]  # V, occurrences of the tokens of lower rank
+    limits = torch.tensor(MASS_PERCENT).cumsum(0)[:-1].tolist()  # 40, 70, 90
+    return _groups((100 * before >= percent * mass.sum() for percent in limits), excluded, MASS_GROUPS)
+
+
+def _groups(rarer: Iterable[Tensor], excluded: Tensor | None, names: tuple[str, ...] = GROUPS) -> FrequencyGroups:
+    """From (V,) bool for each group but the first: the tokens of this group and of all rarer ones."""
+    of_token = sum(tokens.long() for tokens in rarer)
+    return FrequencyGroups(of_token if excluded is None else of_token.masked_fill(excluded, -1), names)
 
 
 def group_shares(tokens: Tensor, groups: FrequencyGroups) -> dict[str, float]:

@@ -25,7 +25,7 @@ class AggObjective(Objective):
         vocabulary: V.
         alpha: as of `functional.rare_tokens`; 0.03 if `rare_fraction` is not given either.
         rare_fraction: as of `functional.rare_tokens`, instead of `alpha`.
-        never_rare: (V,) bool, tokens that are never rare: special ones, and those that cannot be a target at all, such
+        never_rare: (V,) bool, tokens that are in no group: special ones, and those that cannot be a target at all, such
             as rows that only pad the vocabulary.
         window: K >= 1, the number of updates over which appearances are counted.
         gates: "both", "g1", "g2" or "faded", see `functional.agg_gates`.

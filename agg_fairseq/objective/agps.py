@@ -22,7 +22,7 @@ class AgpsObjective(Objective):
         mu1: as of `functional.agps_gates`; the defaults of this and the next are the paper's for WikiText-103.
         mu2: as of `functional.agps_gates`.
         variant: as of `functional.agps_gates`.
-        never_rare: as of `functional.tokens_from_rank`.
+        never_rare: `excluded` of `functional.tokens_from_rank`.
         **options: as of `Objective`.
     """
 

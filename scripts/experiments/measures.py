@@ -339,13 +339,13 @@ def distinct_tokens(workspace: Workspace, method: Method, *, number: int, topk: 
 
 def very_rare_percentage(workspace: Workspace, method: Method, *, number: int, topk: int | None, count: int) -> float:
     """The percentage of its tokens that are among the rarest of the training text, which together make up 10% of it."""
-    from agg_fairseq.data.binarized import count_tokens, load_dictionary
+    from agg_fairseq.data.binarized import count_tokens, in_no_group, load_dictionary
     from agg_fairseq.metrics import frequency_mass_groups
     from agg_fairseq.metrics.groups import MASS_GROUPS
 
     data = prepare(workspace, method.model.corpus).binarized
     dictionary = load_dictionary(data)
-    of_token = frequency_mass_groups(count_tokens(data, dictionary)).of_token
+    of_token = frequency_mass_groups(count_tokens(data, dictionary), excluded=in_no_group(dictionary)).of_token
     tokens = _records(workspace, method, topk=topk, count=count)[number]["continuation"].split()
     rarest = of_token[[dictionary.index(token) for token in tokens]] == MASS_GROUPS.index("very rare")
     return 100 * rarest.double().mean().item()

@@ -11,7 +11,7 @@ import torch
 
 from agg_fairseq import __version__
 from agg_fairseq.data.alignments import load_parallel, parse_links, read_links
-from agg_fairseq.data.binarized import count_tokens, load_dictionary
+from agg_fairseq.data.binarized import count_tokens, in_no_group, load_dictionary
 from agg_fairseq.metrics import align_sim, orthogonal_align_sim, relative_frequency_groups
 from tests.commands import LANGUAGE_MODEL, TRANSLATION, cells, refused, run, save_checkpoint
 
@@ -38,7 +38,7 @@ def model(folder, data, seed=0, task=TRANSLATION):
 
 
 def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
-    """The mean over each group, over the words that the training text has; those of the source alone are rare."""
+    """The mean over each group, of the words of the training text; those of the source alone are in none."""
     paths = [model(tmp_path / name, mt_data, seed) for seed, name in enumerate(("mle", "agps"))]
     printed = run(capsys, "align-sim", *paths, "--data", mt_data, "--alignments", links)
     table = cells(printed)
@@ -49,15 +49,15 @@ def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
     of_source = {dictionary.index(word) for sentence in sentences(mt_data, "en") for word in sentence}
     of_target = {dictionary.index(word) for sentence in sentences(mt_data, "de") for word in sentence}
     assert of_source < set(rare) and not of_source & of_target
-    expected = [len(of_target), 0, len(of_source), len(of_source) + len(of_target)]
+    expected = [len(of_target), 0, 0, len(of_source) + len(of_target)]
     assert [table["labeled tokens"][f"AlignSim {group}"] for group in GROUPS] == [str(n) for n in expected]
     counted = read_links(links, load_parallel(mt_data, ("en", "de")))
     values = [align_sim(torch.load(path)["model"]["decoder.embed_tokens.weight"], counted) for path in paths]
     values.append(orthogonal_align_sim(counted, len(dictionary)))
     for row, of_row in zip(("mle", "agps", "orthogonal"), values, strict=True):
-        members = (list(of_target), list(of_source), list(of_target | of_source))
-        frequent, source_only, total = (f"{of_row[tokens].mean():.4f}" for tokens in members)
-        assert list(table[row].values()) == [frequent, "—", source_only, total]
+        members = (list(of_target), list(of_target | of_source))
+        frequent, total = (f"{of_row[tokens].mean():.4f}" for tokens in members)
+        assert list(table[row].values()) == [frequent, "—", "—", total]
     total = sum(map(len, sentences(mt_data, "en")))
     assert printed.splitlines()[-1] == (
         "matrix:decoder.output_projection.weight(tied)|groups:1e-05/1e-06-of-tokens|frequencies:target-side|temperature:10|"
@@ -72,8 +72,9 @@ def test_align_sim_of_the_other_direction(mt_data, links, tmp_path, capsys):
     weight = torch.load(reverse)["model"]["decoder.embed_tokens.weight"]
     values = align_sim(weight, read_links(links, load_parallel(mt_data, ("en", "de"))))
     dictionary = load_dictionary(mt_data, "dict.en.txt")
-    groups = relative_frequency_groups(count_tokens(mt_data, dictionary, "train.en-de.en"))
-    assert found["m"]["AlignSim rare"] == f"{values[groups.members('rare')].nanmean():.4f}"
+    counts = count_tokens(mt_data, dictionary, "train.en-de.en")
+    groups = relative_frequency_groups(counts, excluded=in_no_group(dictionary, counts))
+    assert found["m"]["AlignSim frequent"] == f"{values[groups.members('frequent')].nanmean():.4f}"
 
 
 def test_align_sim_refuses(mt_data, lm_data, links, tmp_path, capsys):

@@ -13,7 +13,7 @@ from tests.commands import LANGUAGE_MODEL, read_result, refused, run, save_check
 
 TEXT = "the the the the the the sea sea sea sea lake lake lake Paris Paris river river pool x|y Rome"
 WORDS = ["the", "sea", "lake", "Paris", "river", "pool", "x|y", "Rome"]
-"""In the order of the dictionary, after its four special tokens; `Rome` is rare, and `<unk>`, of 10 that are ranked."""
+"""In the order of the dictionary, after its four special tokens: two frequent words, four medium, two rare."""
 VECTORS = [[9.0, 9], [0, 1], [1, 3], [5, 0], [1, 2], [0, 0], [-2, 0], [3, 1]]
 SCORES = {
     "sea lake": 8, "sea river": 9, "lake river": 9.5, "Paris Rome": 7, "sea paris": 1, "Sea Pool": 6, "the car": 3,
@@ -186,26 +186,26 @@ def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
     assert body[3][2:] == ["Paris (0.95)", "the (0.89)", "river (0.71)"]
     assert "|groups:30%/50%/20%-of-types|†:rare|" in printed
     result = read_result(target)
-    assert result.facts["groups"] == {"frequent": 3, "medium": 5, "rare": 2}
+    assert result.facts["groups"] == {"frequent": 2, "medium": 4, "rare": 2}
     lake, rome = result["lake", "mle"], result["Rome†", "agg"]
-    itself = {"token": "lake", "readable": "lake", "index": 6, "count": 3, "group": "frequent"}
+    itself = {"token": "lake", "readable": "lake", "index": 6, "count": 3, "group": "medium"}
     assert (lake["word"], lake["tokens"]) == ("lake", [itself]) and len(rome["neighbors"]) == 3
     first = {"token": "river", "readable": "river", "index": 8, "count": 2, "group": "medium"}
     assert lake["neighbors"][0] == {"cosine": pytest.approx(7 / 50**0.5), **first}
     # Eight words less itself and `pool`; the last is `x|y`, at −1, escaped in the table.
     printed = run(capsys, *start, "Paris", "--topk", "9")
-    assert table(printed)[1][0][-4:] == ["x¦y (-1.00)", "—", "—", "—"] and "x\\|y (-1.00)" in printed
+    assert table(printed)[1][0][-4:] == ["x¦y† (-1.00)", "—", "—", "—"] and "x\\|y† (-1.00)" in printed
 
 
 def test_rare_words_by_default(tmp_path, scored, capsys):
     """The most frequent of the rare words of four letters or more; or pieces that begin a word."""
     words = [f"stone{letter * times}" for letter in "abcdef" for times in range(1, 6)][:27]
-    # of thirty words, 30 to 1 times, the last four are rare, with eos and unk; one is too short
-    by_frequency = " ".join(f"{word} " * (30 - i) for i, word in enumerate([*words, "abc", "stoneg", "stoneh"]))
+    words = [*words[:25], "abc", *words[25:], "stoneg", "stoneh"]  # 30 to 1 times: the last six are rare
+    by_frequency = " ".join(f"{word} " * (30 - i) for i, word in enumerate(words))
     starts = " ".join(f"▁w{one}{other}" for one in "abcde" for other in "abcde")
     start = ("neighbors", tmp_path / "m" / "c.pt", "--data", tmp_path, "--topk", "1")
     for text, expected in (
-        (by_frequency, [f"{words[26]}†", "stoneg†", "stoneh†"]),
+        (by_frequency, [f"{words[i]}†" for i in (24, 26, 27)]),
         (f"{starts} {starts} ation ▁stone", ["▁stone†"]),
     ):
         save_checkpoint(start[1], torch.eye(len(write_data(tmp_path, {"train": text}))), LANGUAGE_MODEL)

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from agg_fairseq.fairseq_glue.dictionaries import fillers, special_tokens
+from agg_fairseq.data.binarized import in_no_group
 from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
 from tests.small_trainings import TIED, batches, target_counts, trainer_for
 
@@ -26,13 +26,11 @@ def test_weights_are_equal(lm_data, name):
     model, dictionary = copy.deepcopy(trainer.model), trainer.task.target_dictionary
     pad, size = dictionary.pad(), len(dictionary)
     shared = {"label_smoothing": 0.1, "ignore_index": pad, "padding_row": pad, **WEIGHTS}
-    special = special_tokens(dictionary)
+    shared_by_gates = {"never_rare": in_no_group(dictionary), **shared}
     objective = {
-        "agg": lambda: AggObjective(
-            size, rare_fraction=0.4, window=2, never_rare=special | fillers(dictionary), **shared
-        ),
+        "agg": lambda: AggObjective(size, rare_fraction=0.4, window=2, **shared_by_gates),
         "agps": lambda: AgpsObjective(
-            size, rare_rank=20, mu1=30, mu2=5, never_rare=special, counts=target_counts(lm_data, dictionary), **shared
+            size, rare_rank=20, mu1=30, mu2=5, counts=target_counts(lm_data, dictionary), **shared_by_gates
         ),
         "mle": lambda: Objective(size, **shared),
     }[name]()

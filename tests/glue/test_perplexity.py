@@ -56,18 +56,19 @@ def literal(checkpoint, data, split):
 @pytest.mark.parametrize("kind", KINDS)
 def test_against_the_definition(kind, lm_data, mt_data, tmp_path):
     data, pair, fitted_on = lm_data, None, "test"
-    if kind == "translation":  # its rare words are all of the source
-        data, pair, fitted_on = mt_data, ("en", "de"), None
+    if kind == "translation":
+        data, pair = mt_data, ("en", "de")
     checkpoint = random_checkpoint(tmp_path / "model.pt", data, KINDS[kind])
-    fitted = fitted_on and BinarizedText(data, fitted_on)
+    fitted = BinarizedText(data, fitted_on)
     result = perplexity({"model": checkpoint}, BinarizedText(data, "valid"), calibrate=fitted, device="cpu")
     row = result["model"]
     assert (result.value("model", "isoscore", "total") is None) == (kind == "adaptive")
 
     probabilities, target = literal(checkpoint, data, "valid")
     members = BinarizedVocabulary.load(data, pair).groups("types")
-    mass = torch.stack([probabilities[:, members.members(group)].sum(1) for group in GROUPS], 1)  # N x G
-    group = members.of_token[target]
+    group_of_token = members.of_token.where(members.of_token >= 0, len(GROUPS))  # the last: special tokens
+    mass = torch.stack([probabilities[:, group_of_token == index].sum(1) for index in range(4)], 1)  # N x (G + 1)
+    group = group_of_token[target]
     nll, group_nll = (-p.gather(1, of[:, None]).squeeze(1).log() for p, of in ((probabilities, target), (mass, group)))
     for index, name in enumerate((*GROUPS, "total")):
         chosen = group == index if name != "total" else torch.ones_like(group, dtype=torch.bool)
@@ -82,12 +83,11 @@ def test_against_the_definition(kind, lm_data, mt_data, tmp_path):
         assert perplexities[0] == pytest.approx(perplexities[1] * perplexities[2], rel=1e-12)
         whole = probabilities.sum() if name == "total" else mass[:, index].sum()
         assert row["expected_over_observed"][name] == pytest.approx(whole.item() / observed, rel=1e-5)
-        if fitted_on is not None:
-            gains = torch.tensor([row["offsets"][name] for name in GROUPS], dtype=torch.float64)
-            normalizer = 1 - mass.sum(1) + (mass * gains.exp()).sum(1)  # what is in no group keeps its probability
-            calibrated = (nll - gains[group] + normalizer.log())[chosen].mean().exp()
-            assert row["calibrated_perplexity"][name] == pytest.approx(calibrated.item(), rel=1e-5)
-            assert f"|calibrated-on:{fitted_on}|" in result.signature and row["offsets"]["frequent"] == 0
+        gains = torch.tensor([*(row["offsets"][name] for name in GROUPS), 0], dtype=torch.float64)
+        normalizer = (mass * gains.exp()).sum(1)
+        calibrated = (nll - gains[group] + normalizer.log())[chosen].mean().exp()
+        assert row["calibrated_perplexity"][name] == pytest.approx(calibrated.item(), rel=1e-5)
+        assert f"|calibrated-on:{fitted_on}|" in result.signature and row["offsets"]["frequent"] == 0
 
 
 def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
@@ -186,10 +186,11 @@ def test_by_the_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp
     )  # fmt: skip
     result = read_result(tmp_path / "o.json")
     before, after = (Checkpoint(lm_runs / name).output_embedding.weight for name in ("mle", "agg"))
-    names = ["w0", "</s>", *(f"w{number}" for number in range(1, 11)), "<s>", "<pad>"]
     dictionary = load_dictionary(lm_data)
-    rows = set(range(len(dictionary))) - {dictionary.index(name) for name in names}
-    assert result.facts["groups"] == {"100 or more": 1, "1 to 99": 11, "absent": len(rows)}
+    words = {dictionary.index(line.split()[0]) for line in (lm_data / "dict.txt").read_text().splitlines()}
+    rows = {row for row in words if not dictionary[row].startswith("madeupword")}
+    rows -= {dictionary.index(f"w{number}") for number in range(11)}
+    assert result.facts["groups"] == {"100 or more": 1, "1 to 99": 10, "absent": len(rows)}
     moved = (after - before)[sorted(rows)].norm() / before[sorted(rows)].norm()
     assert result["agg"]["moved"]["absent"] == pytest.approx(moved.item()) and not any(result["mle"]["moved"].values())
     assert "found another dictionary" in refused(
@@ -252,10 +253,8 @@ def test_what_cannot_be_calibrated(lm_data, mt_data, tmp_path):
     with pytest.raises(UserError, match="found a model transformer_lm_f2; expected a transformer_lm or transformer"):
         calibrate(f2, lm_data, tmp_path / "out.pt")
     pairs = random_checkpoint(tmp_path / "mt.pt", mt_data, KINDS["translation"])
-    with pytest.raises(
-        UserError, match="--split valid: found no rare targets.*; give a text that has"
-    ):  # its rare words are of the source
-        calibrate(pairs, mt_data, tmp_path / "out.pt")
+    with pytest.raises(UserError, match="--split valid: found no .* targets.*; give a text that has"):
+        calibrate(pairs, mt_data, tmp_path / "out.pt", occurrences_in=mt_data)
     with pytest.raises(UserError, match="found an input, which would be written over"):
         calibrate(f2, lm_data, f2.path)
     assert not (tmp_path / "out.pt").exists()

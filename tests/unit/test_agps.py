@@ -80,7 +80,7 @@ def test_algorithm_1(mu2):
 def test_rank_of_an_unsorted_vocabulary():
     counts = torch.tensor([0, 0, 7, 3, 5, 5, 1])  # 0 and 1 never a target, 2 the unknown word
     special = torch.tensor([1, 1, 1, 0, 0, 0, 0]).bool()
-    assert tokens_from_rank(counts, 2, special).nonzero().flatten().tolist() == [3, 5, 6]
+    assert tokens_from_rank(counts, 1, special).nonzero().flatten().tolist() == [3, 5, 6]
     assert tokens_from_rank(counts, 0, special).nonzero().flatten().tolist() == [3, 4, 5, 6]
     assert tokens_from_rank(counts, 5, special).sum() == 0
 
