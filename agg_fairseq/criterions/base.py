@@ -27,7 +27,7 @@ import math
 from typing import Any, ClassVar
 
 from fairseq import utils
-from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion, register_criterion
+from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.logging import metrics
 from torch import Tensor, nn
 
@@ -38,7 +38,7 @@ from ..fairseq_glue.atomic_saving import write_checkpoints_atomically
 from ..fairseq_glue.dictionaries import check_one_dictionary, target_dictionaries
 from ..fairseq_glue.distributed import all_reduce, check_ddp_backend, close_process_group_at_exit
 from ..fairseq_glue.hooks import listen
-from ..fairseq_glue.registries import register_once
+from ..fairseq_glue.registries import named
 from ..functional import center_rows_
 from ..functional.terms import TERMS
 from ..metrics import Geometry, geometry
@@ -272,5 +272,5 @@ class EmbeddingStatistics:
         return self._measures[key]
 
 
-register = functools.partial(register_once, CRITERION_REGISTRY, register_criterion)
+register = functools.partial(named, register_criterion)
 """The decorator of each criterion: `@register(name, dataclass=…)`."""

@@ -10,18 +10,11 @@ def option(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
 
 
-def register_once(registry: dict[str, type], register: Callable[..., Any], name: str, dataclass: type) -> Any:
-    """A decorator such as fairseq's `register_criterion`, but a second import of the same class is no error.
+def named(register: Callable[..., Any], name: str, dataclass: type) -> Callable[[type], type]:
+    """A decorator such as fairseq's `register_criterion(name, dataclass=…)`, which also sets `name` of the class."""
 
-    The folder that `--user-dir` names may be a link, and so be imported under another name beside the installed
-    package. The first registration stands. (For models and tasks, fairseq does the same.) `name` of the class is set.
-    """
-
-    def registered(cls: type) -> type:
-        known = registry.get(name)
-        if known is not None and known.__name__ == cls.__name__:
-            return known
+    def decorate(cls: type) -> type:
         cls.name = name
         return register(name, dataclass=dataclass)(cls)
 
-    return registered
+    return decorate

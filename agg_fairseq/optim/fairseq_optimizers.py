@@ -8,20 +8,20 @@ from typing import Any, List, NoReturn, Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum
-from fairseq.optim import OPTIMIZER_REGISTRY, FairseqOptimizer, register_optimizer
+from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import II
 from torch import Tensor
 
 from ..data.binarized import training_counts
 from ..errors import fail, first_line
-from ..fairseq_glue.registries import option, register_once
+from ..fairseq_glue.registries import named, option
 from ..fairseq_glue.trainer import build_optimizer  # noqa: F401 — calls `attach`
 from .embedding_adam import EmbeddingAdam, appearance_rates
 
 logger = logging.getLogger(__name__)
 
-register = partial(register_once, OPTIMIZER_REGISTRY, register_optimizer)
+register = partial(named, register_optimizer)
 """The decorator of each optimizer: `@register(name, dataclass=…)`."""
 
 

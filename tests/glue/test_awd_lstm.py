@@ -17,13 +17,13 @@ from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.decoding import continuation
 from agg_fairseq.evaluation import BinarizedText, generate_texts, perplexity
 from agg_fairseq.models.from_checkpoint import build_model
-from tests.conftest import ROOT, call, called, run_command
+from tests.conftest import ROOT, called, run_command
 from tests.small_trainings import build, trainer_for
 
 USER_DIR = ROOT / "examples" / "awd_lstm"
 import_user_module(SimpleNamespace(user_dir=str(USER_DIR)))
 from awd_lstm.continuous_cache import CacheOptions, ContinuousCache  # noqa: E402
-from awd_lstm.modules import AwdLSTM, LSTMDropout, activation_penalty, embedding_dropout, locked_dropout  # noqa: E402
+from awd_lstm.modules import AwdLSTM, LSTMDropout, activation_penalty, embedding_dropout  # noqa: E402
 from awd_lstm.nt_asgd import NTASGD  # noqa: E402
 from awd_lstm.streams import StreamDataset  # noqa: E402
 
@@ -59,15 +59,6 @@ def test_layers_without_dropout_are_those_of_torch():
     for (h, c), (h_, c_) in zip(found, states, strict=True):
         torch.testing.assert_close([h, c], [h_[0], c_[0]])
     assert [layer.hidden_size for layer in lstm.layers] == [7, 7, 5]
-
-
-def test_locked_dropout_has_one_mask_for_all_positions():
-    x = torch.ones(50, 40, 30)
-    dropped = locked_dropout(x, 0.3, True)
-    assert torch.equal(dropped, dropped[:1].expand_as(x))
-    assert set(dropped.unique().tolist()) == {0.0, float(torch.tensor(1.0) / 0.7)}
-    assert (dropped[0] == 0).float().mean() == pytest.approx(0.3, abs=0.04)
-    assert locked_dropout(x, 0.3, False) is x and locked_dropout(x, 0.0, True) is x
 
 
 def test_embedding_dropout_drops_whole_words():
@@ -244,15 +235,6 @@ def test_lengths_are_random_around_the_mean_and_repeat_with_the_seed():
     assert lengths[~short].mean() == pytest.approx(69.5, abs=0.2) and lengths[~short].std() == pytest.approx(5, abs=0.2)
 
 
-def test_two_workers_read_the_streams_of_one():
-    whole, first, second = (stream(500, 10) for _ in range(3))
-    whole.arrange(6)
-    first.arrange(6, range(3))
-    second.arrange(6, range(3, 6))
-    parts = zip(first.batch_by_size(None), second.batch_by_size(None), strict=True)
-    assert whole.batch_by_size(None) == [left + right for left, right in parts]
-
-
 def test_the_state_is_carried_over_batches(lm_data):
     """Without dropout, features of the batches of an epoch are those of the streams read at once."""
     cfg, task, model, _ = build(lm_data, "--criterion", "mle", *PLAIN, base=AWD)
@@ -326,22 +308,6 @@ def test_average_is_validated_and_saved_and_training_goes_on_from_the_weights(lm
     assert trainer.optimizer.optimizer.param_groups[0]["losses"] == [3.0]
 
 
-def test_when_averaging_begins_for_a_metric_that_is_maximized(lm_data):
-    """When it falls; and fairseq keeps a moving average, although the graph of a penalty could not be copied."""
-    options = ("--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric", "--store-ema")
-    trainer, iterator = trainer_for(lm_data, "--criterion", "mle", *NT_ASGD, *options, base=AWD)
-    trainer.train_step([next(iter(iterator.next_epoch_itr()))])
-    average, weights = trainer.ema.get_model().state_dict(), trainer.model.state_dict()
-    assert average.keys() == weights.keys()
-    assert not torch.equal(*(one["decoder.embed_tokens.weight"] for one in (average, weights)))
-    optimizer = trainer.optimizer.optimizer
-    for update, bleu in enumerate((10.0, 20.0, 30.0, 5.0)):
-        assert not optimizer.averaging
-        trainer.set_num_updates(update)
-        trainer.before_saving(bleu)
-    assert optimizer.averaging
-
-
 @pytest.mark.slow
 def test_a_resume_with_another_number_of_streams_begins_with_zeros(lm_data, caplog):
     """In the middle of an epoch, and the log says so."""
@@ -412,9 +378,3 @@ def test_evaluation_carries_the_state_over_blocks(lm_data, awd_run):
     assert f"Perplexity: {expected:.2f}" in called("eval-lm", lm_data, "--user-dir", USER_DIR, *options)
     texts = generate_texts(Checkpoint(path), lm_data, awd_run / "texts.jsonl", prefix_length=5, length=5, device="cpu")
     assert texts[str(awd_run / "texts.jsonl")]["texts"] > 3
-
-
-def test_too_many_streams_end_in_one_line(lm_data):
-    options = (*AWD, *NT_ASGD, "--batch-size", 2000, "--criterion", "mle", "--cpu", "--no-save")
-    status, _, _, error = call("train", lm_data, "--user-dir", USER_DIR, *options)
-    assert status == 2 and "found 2000 streams of" in error and "Traceback" not in error

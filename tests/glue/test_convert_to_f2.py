@@ -1,7 +1,5 @@
 """A trained model with the ordinary softmax becomes one with the factorized layer, and goes on training."""
 
-import shutil
-
 import pytest
 import torch
 
@@ -62,15 +60,13 @@ def test_what_is_in_the_checkpoint(trained, lm_data, tmp_path, capsys):
 
 
 def test_convert_to_f2_refuses(trained, lm_data, tmp_path, capsys):
-    output, new, without_valid = tmp_path / "f2.pt", tmp_path / "new.pt", tmp_path / "no-valid"
-    shutil.copytree(lm_data, without_valid, ignore=shutil.ignore_patterns("valid*"))
+    output, new = tmp_path / "f2.pt", tmp_path / "new.pt"
     convert(capsys, trained, lm_data, output)
     for (path, data, *options), text in (
         ((output, lm_data), "found a model transformer_lm_f2; expected transformer_lm or transformer"),
         ((trained, tmp_path), "fairseq cannot build its model"),
         ((trained, lm_data, "--f2-classes", 3), "no --f2-classes, since it finds their number"),
         ((trained, lm_data, "--json", new), "--json: found the file of --output"),
-        ((trained, without_valid), "found no valid.bin"),
     ):
         arguments = (path, "--data", data, "--output", new, *options)
         assert text in refused(capsys, "convert-to-f2", *arguments)
