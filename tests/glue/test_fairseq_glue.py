@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 
 from agg_fairseq.data.binarized import count_tokens, training_counts
 from agg_fairseq.errors import UserError
@@ -130,6 +131,21 @@ def test_a_criterion_that_does_not_train_is_not_told(lm_data):
         criterion.on_weights_changed = lambda optimizer, model, name=name: told[name].append("changed")
     trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
     assert told == {"trains": [0, "step", "changed"], "other": []}
+
+
+def test_the_first_error_is_the_one_that_is_seen(lm_data, tmp_path, monkeypatch):
+    """Also of a batch without targets; and that of fairseq, of options that exclude each other."""
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg")
+
+    def forward(model, sample):
+        raise ValueError("the first error")
+
+    monkeypatch.setattr(trainer.criterion, "forward", forward)
+    with pytest.raises(ValueError, match="the first error"):
+        trainer.task.train_step({"net_input": {}}, trainer.model, trainer.criterion, trainer.optimizer, 0)
+    trainer.cfg.checkpoint.update({"finetune_from_model": "a.pt", "restore_file": "b.pt"})
+    with pytest.raises(ValueError, match="can not be specified together"):
+        checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
 
 
 def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
