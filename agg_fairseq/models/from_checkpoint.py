@@ -1,6 +1,7 @@
 """The model of a checkpoint, built by fairseq; and the checkpoint of a sibling, a model with another output layer."""
 
 import copy
+from argparse import Namespace
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,12 @@ def build_model(
     try:
         if state.get("cfg") is not None:
             state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
-        state["args"] = copy.deepcopy(state.get("args"))
+        if state.get("args") is not None:
+            # How it was trained, which another program may have defined, makes no model. Options that fairseq did not
+            # have yet, and refers to others for, it would take for true.
+            trained_by = dict.fromkeys(("criterion", "optimizer", "lr_scheduler"))
+            options = {"use_plasma_view": False, "tpu": False, **vars(state["args"]), **trained_by}
+            state["args"] = Namespace(**options)
         state = checkpoint_utils._upgrade_state_dict(state)  # makes `cfg` of `args`, so the overrides come after it
         overwrite_args_by_name(state["cfg"], {"data": str(data), **(overrides or {})})
         task = tasks.setup_task(state["cfg"].task, from_checkpoint=True)

@@ -5,12 +5,14 @@ import shutil
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, options
 
+from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.data.binarized import count_tokens, training_counts
 from agg_fairseq.errors import UserError
+from agg_fairseq.models import build_model
 from tests.conftest import USER_DIR, run_command
-from tests.small_trainings import LM, batches, build, trainer_for
+from tests.small_trainings import COMMON, LM, batches, build, trainer_for
 
 PROGRAM = """
 import inspect, json, sys
@@ -146,6 +148,21 @@ def test_the_first_error_is_the_one_that_is_seen(lm_data, tmp_path, monkeypatch)
     trainer.cfg.checkpoint.update({"finetune_from_model": "a.pt", "restore_file": "b.pt"})
     with pytest.raises(ValueError, match="can not be specified together"):
         checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
+
+
+def test_a_checkpoint_of_fairseq_0_9_with_a_criterion_of_another_program(lm_data, tmp_path):
+    """As AGG's authors have released them: options in a Namespace, without those that fairseq has had since."""
+    _, _, model, _ = build(lm_data, "--criterion", "cross_entropy")
+    args = options.parse_args_and_arch(options.get_training_parser(), [str(lm_data), *LM, *COMMON])
+    vars(args).update(criterion="cross_entropy_agg", optimizer="their_own")
+    del args.use_plasma_view, args.tpu
+    history = [{"optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 5}]
+    state = {"args": args, "model": model.state_dict(), "optimizer_history": history, "extra_state": {"epoch": 1}}
+    torch.save(state, tmp_path / "checkpoint_best.pt")
+    found, task = build_model(Checkpoint(tmp_path), lm_data)
+    assert len(task.load_dataset("test")) > 0
+    tokens = torch.arange(12).view(2, 6)
+    assert torch.equal(found(tokens)[0], model.eval()(tokens)[0])
 
 
 def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
