@@ -23,7 +23,7 @@ from tests.small_trainings import build, trainer_for
 USER_DIR = ROOT / "examples" / "awd_lstm"
 import_user_module(SimpleNamespace(user_dir=str(USER_DIR)))
 from awd_lstm.continuous_cache import CacheOptions, ContinuousCache  # noqa: E402
-from awd_lstm.modules import AwdLSTM, LSTMDropout, activation_penalty, embedding_dropout  # noqa: E402
+from awd_lstm.modules import AwdLSTM, LSTMDropout, activation_penalty  # noqa: E402
 from awd_lstm.nt_asgd import NTASGD  # noqa: E402
 from awd_lstm.streams import StreamDataset  # noqa: E402
 
@@ -59,19 +59,6 @@ def test_layers_without_dropout_are_those_of_torch():
     for (h, c), (h_, c_) in zip(found, states, strict=True):
         torch.testing.assert_close([h, c], [h_[0], c_[0]])
     assert [layer.hidden_size for layer in lstm.layers] == [7, 7, 5]
-
-
-def test_embedding_dropout_drops_whole_words():
-    """As the embedding by a matrix whose rows are dropped."""
-    tokens, weight = torch.randint(200, (30, 20)), torch.rand(200, 3) + 1
-    dropped = embedding_dropout(tokens, weight, 0.25, True)
-    kept = {}
-    for token, row in zip(tokens.flatten().tolist(), dropped.flatten(0, 1), strict=True):
-        expected = weight[token] / 0.75 if row.any() else torch.zeros(3)
-        torch.testing.assert_close(row, expected)
-        assert kept.setdefault(token, bool(row.any())) == bool(row.any())
-    assert 1 - sum(kept.values()) / len(kept) == pytest.approx(0.25, abs=0.1)
-    assert torch.equal(embedding_dropout(tokens, weight, 0.25, False), weight[tokens])
 
 
 def test_weight_dropout_drops_recurrent_entries_once_per_batch():
@@ -306,24 +293,6 @@ def test_average_is_validated_and_saved_and_training_goes_on_from_the_weights(lm
         one.train_step([batches[4]])
     assert all(map(torch.equal, trainer.model.parameters(), resumed.model.parameters()))
     assert trainer.optimizer.optimizer.param_groups[0]["losses"] == [3.0]
-
-
-@pytest.mark.slow
-def test_a_resume_with_another_number_of_streams_begins_with_zeros(lm_data, caplog):
-    """In the middle of an epoch, and the log says so."""
-    trainer, iterator = trainer_for(lm_data, "--criterion", "mle", *NT_ASGD, base=AWD)
-    for batch in list(iterator.next_epoch_itr())[:2]:
-        trainer.train_step([batch])
-    saved = trainer.task.get_checkpoint_dict()["LanguageModelingStreamsTask"]
-    for rows in (4, 3):
-        other, iterator = trainer_for(lm_data, "--criterion", "mle", *NT_ASGD, "--batch-size", rows, base=AWD)
-        second = list(iterator.next_epoch_itr())[1]
-        seen = []
-        other.model.decoder.lstm.register_forward_pre_hook(lambda module, inputs, seen=seen: seen.append(inputs[2]))
-        other.task.set_checkpoint_dict(saved)
-        other.train_step([second])
-        said = "has states of 4 streams, and this training has 3" in caplog.text
-        assert (seen[-1] is None) == said == (rows == 3)
 
 
 def test_incremental_decoding_is_that_of_the_whole_text(lm_data):

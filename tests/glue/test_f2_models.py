@@ -70,14 +70,6 @@ def test_loss_and_gradients_equal_those_of_fairseqs_criterion(lm_data, mt_data, 
     assert found["class_nll"] + found["token_nll"] == pytest.approx(found["nll_loss"], abs=0.0021)
 
 
-def test_the_mean_row_is_penalized(lm_data):
-    cfg, task, model, criterion = build(lm_data, "--criterion", "f2_softmax", "--mu-loss", 3, base=F2_LM)
-    batch, weight = batches(cfg, task)[0], model.decoder.output_projection.weight
-    loss, size, log = criterion(model.eval(), batch)
-    assert log["mu_loss"] == weight.mean(0).square().sum() > 0
-    torch.testing.assert_close(loss, log["nll_loss"] + 3 * size * log["mu_loss"])
-
-
 GENERATORS = {
     "beam": {"beam": 4},
     "top-k": {"beam": 2, "sampling": True, "sampling_topk": 10},
