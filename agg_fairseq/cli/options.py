@@ -43,7 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--gpt2-encoder-json": {"metavar": "FILE", "help": "encoder.json of gpt2"},
     "--gpt2-vocab-bpe": {"metavar": "FILE", "help": "vocab.bpe of gpt2"},
     "--sentencepiece-model": {"metavar": "FILE", "help": "model of sentencepiece"},
-    "--bpe-codes": {"metavar": "FILE", "help": "codes of subword_nmt"},
+    "--bpe-codes": {"metavar": "FILE", "help": "codes of subword_nmt or fastbpe"},
     "--words": {
         "nargs": "+", "metavar": "WORD",
         "help": "words whose neighbors are shown (default: the three most frequent of the rare ones)",
