@@ -13,10 +13,10 @@ __version__ = "0.3.0"
 def register() -> None:
     """Adds the criterions, models and optimizers to fairseq's registries; another call does nothing."""
     from . import criterions, models  # noqa: F401 — importing registers
-    from .checkpoints.fairseq_checkpoint import allow_namespaces
+    from .checkpoints.fairseq_checkpoint import allow_plain_values
     from .optim import fairseq_optimizers  # noqa: F401 — importing registers
 
-    allow_namespaces()
+    allow_plain_values()
 
 
 if sys.modules.get("fairseq"):

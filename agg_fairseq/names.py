@@ -8,6 +8,7 @@ from pathlib import Path
 from .errors import UserError
 
 HUMAN = "human"  # the row of the human texts
+UNIGRAM = "unigram"  # the row of a model that always predicts the training frequencies
 
 
 def unique_names(paths: Sequence[str | Path], names: Sequence[str] | None, default: str = "folder") -> list[str]:

@@ -4,15 +4,18 @@ All that the package asks of a checkpoint is an attribute of `Checkpoint(path)`:
 tensors are mapped from the file where torch can do so, so that an optimizer's state takes no memory.
 """
 
+import _codecs
 import argparse
 import inspect
 import pickle
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,10 +24,13 @@ from ..files import fingerprint
 from .output_embedding import OutputEmbedding, check_finite
 from .transformers_model import is_pretrained
 
-OUTPUT_NAMES = ("decoder.output_projection.weight", "decoder.fc_out.weight", "decoder.fc3.weight")
-"""The output layers of fairseq's transformers, LSTMs and convolutional models (`fconv`)."""
+OUTPUT_NAMES = (
+    "decoder.output_projection.weight", "decoder.embed_out", "decoder.fc_out.weight", "decoder.fc3.weight",
+    "decoder.model.lm_head.weight",
+)  # fmt: skip
+"""The output layers of fairseq's transformers (in fairseq 0.9, if untied), LSTMs, `fconv` and `hf_gpt2`."""
 UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"  # what `UnigramLinear` adds to the parameters
-INPUT_NAME = "decoder.embed_tokens.weight"
+INPUT_NAMES = ("decoder.embed_tokens.weight", "decoder.model.transformer.wte.weight")  # the latter of `hf_gpt2`
 TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
 """The options of models whose output embedding is the input embedding."""
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
@@ -129,25 +135,32 @@ class Checkpoint:
         UserError if there is no embedding of a known name, or if it is no dense matrix of finite numbers.
         """
         name = next((name for name in OUTPUT_NAMES if {name, f"{name}_g"} & self.parameters.keys()), None)
-        if name is None and INPUT_NAME in self.parameters and any(map(self.model_options.get, TYING_OPTIONS)):
-            name = INPUT_NAME
+        if name is None and self._input_name and any(map(self.model_options.get, TYING_OPTIONS)):
+            name = self._input_name
         if name is None:
-            raise UserError(f"{self.path}: found no output embedding; expected {OUTPUT_NAMES[0]} or a tied one")
+            names = ", ".join(list(self.parameters)[:3])
+            raise UserError(
+                f"{self.path}: found no output embedding among {names}, …; expected {OUTPUT_NAMES[0]} or a tied one"
+            )
         if name in self.parameters:
             saved = self._matrix(name)
         else:
             lengths, directions = self._matrix(f"{name}_g").float(), self._matrix(f"{name}_v").float()
             saved = lengths * directions / directions.norm(dim=1, keepdim=True)
             check_finite(self.path, {name: saved})  # a row of zeros has no direction
-        tied = INPUT_NAME in self.parameters and torch.equal(self._matrix(INPUT_NAME).float(), saved.float())
+        tied = self._input_name is not None and torch.equal(self._matrix(self._input_name).float(), saved.float())
         return OutputEmbedding(name, tied, saved, has_log_unigram=UNIGRAM_COUNTS_NAME in self.parameters)
 
     @property
     def input_embedding(self) -> Tensor:
         """The input embedding (V, D) of the decoder, in the dtype of the file; errors as `output_embedding`."""
-        if INPUT_NAME not in self.parameters:
-            raise UserError(f"{self.path}: found no input embedding; expected {INPUT_NAME}")
-        return self._matrix(INPUT_NAME)
+        if self._input_name is None:
+            raise UserError(f"{self.path}: found no input embedding; expected {INPUT_NAMES[0]}")
+        return self._matrix(self._input_name)
+
+    @property
+    def _input_name(self) -> str | None:
+        return next((name for name in INPUT_NAMES if name in self.parameters), None)
 
     def _matrix(self, name: str) -> Tensor:
         value = self.parameters[name]
@@ -159,7 +172,7 @@ class Checkpoint:
 
     def check_vocabulary(self, tokens: int, data: str | Path) -> None:
         """Raises UserError unless the embeddings have a row for each of the `tokens` of the dictionary in `data`."""
-        for name in (INPUT_NAME, *OUTPUT_NAMES, *(f"{name}_v" for name in OUTPUT_NAMES)):
+        for name in (*INPUT_NAMES, *OUTPUT_NAMES, *(f"{name}_v" for name in OUTPUT_NAMES)):
             rows = self.parameters[name].shape[:1].numel() if name in self.parameters else tokens
             if rows != tokens:
                 raise UserError(f"{self.path}: found {rows} tokens, but {data} has {tokens}; pass the model's own data")
@@ -216,14 +229,24 @@ def checkpoints_of_run(folder: str | Path, *, opened: Sequence[Checkpoint] = ())
     return [by_updates[updates] for updates in sorted(by_updates)]
 
 
-def allow_namespaces() -> None:
-    """Lets `torch.load(weights_only=True)` open checkpoints that hold an `argparse.Namespace`.
+def allow_plain_values() -> None:
+    """Lets `torch.load(weights_only=True)` open what `fairseq-train` saves beside tensors, numbers and containers.
 
-    `fairseq-train` saves the options of its older models, the translation transformers among them, in one. It is a
-    plain record of values; but torch >= 2.6 refuses it, and with it every resume of such a model, unless told.
+    These are an `argparse.Namespace`, in which the options of its older models are, the translation transformers among
+    them; and arrays and numbers of numpy, which meters have, as those of --eval-bleu. All are plain values; but torch
+    >= 2.6 refuses them, and with them every resume of such a training, unless told. Arrays of objects stay refused.
     """
-    if hasattr(torch.serialization, "add_safe_globals"):
-        torch.serialization.add_safe_globals([argparse.Namespace])
+    if not hasattr(torch.serialization, "add_safe_globals"):
+        return
+    allowed: list[Any] = [argparse.Namespace, np.ndarray, np.dtype, _codecs.encode]
+    allowed += {type(np.dtype(code)) for code in np.typecodes["All"] if code not in "OV"}
+    pickled = np.array(0.5).__reduce__()[0], np.float64(0.5).__reduce__()[0]  # numpy's functions that make them
+    allowed += [
+        (function, f"{module}.multiarray.{name}")  # as numpy 1 and numpy 2 name them in a file
+        for function, name in zip(pickled, ("_reconstruct", "scalar"), strict=True)
+        for module in ("numpy.core", "numpy._core")
+    ]
+    torch.serialization.add_safe_globals(allowed)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -231,7 +254,7 @@ def _load(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{path}: found no such file; expected a checkpoint, such as checkpoint_best.pt of a run")
     unreadable = f"{path}: found no readable checkpoint (damaged, truncated, or another file); expected one of fairseq"
-    allow_namespaces()
+    allow_plain_values()
     try:
         is_zip = zipfile.is_zipfile(path)
         if is_zip:
@@ -244,7 +267,8 @@ def _load(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         if "global" not in str(error).lower():
             raise UnreadableCheckpoint(unreadable) from error
-        raise UserError(f"{path}: refused, since loading it can run code; save it again by fairseq >= 0.12") from error
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        raise UserError(f"{path}: refused, since loading {found[1] if found else 'it'} can run code") from error
     except Exception as error:  # a damaged pickle makes torch fail in as many ways as it has instructions
         raise UnreadableCheckpoint(unreadable) from error
     is_checkpoint = isinstance(state, dict) and all(isinstance(state.get(part), kind) for part, kind in PARTS.items())

@@ -3,7 +3,7 @@
 import logging
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..errors import UserError, first_line
-from ..files import open_file
 
 logger = logging.getLogger(__name__)
 
 BLOCK_TOKENS = 2**24  # tokens that are counted at a time
 FILLER = re.compile(r"madeupword\d{4,}")
 """The entries, without occurrences, by which fairseq makes the length of a dictionary a multiple of 8."""
-MAGIC = b"MMIDIDX\x00"  # the first bytes of the index that fairseq-preprocess writes
-HEADER = len(MAGIC) + 18
-"""Bytes before the sizes: these, a zero, a version (8), the type of the tokens (1), the number of sentences (8)."""
-UNREADABLE = (ValueError, RuntimeError, AssertionError, OSError, LookupError, TypeError, struct.error)
-"""What fairseq and numpy raise for a damaged index."""
+BLOCK_SENTENCES = 10_000  # of files that fairseq reads sentence by sentence
+INDEX_HEADER = 26  # bytes of an .idx before the sizes
 
 
 def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
@@ -61,8 +57,9 @@ def training_counts(task: Any, split: str) -> Tensor:
     """The occurrences of each token as a target in a binarized split: (V,) int64 over the target dictionary.
 
     All folders of a sharded data set are counted, and in each folder `split` and its continuations `split1`, `split2`,
-    …, as fairseq reads them; for a translation task, the files of the target side. If a language model predicts only a
-    part of its dictionary, the other tokens count as the unknown word, as they do in training.
+    …, as fairseq reads them; for a translation task, the files of the target side, the first as often as
+    --upsample-primary says. If a language model predicts only a part of its dictionary, the other tokens count as the
+    unknown word, as they do in training.
     """
     from fairseq import utils
 
@@ -73,26 +70,34 @@ def training_counts(task: Any, split: str) -> Tensor:
         raise UserError(f"found the task {task_name(task)}, which {problem}; expected language_modeling or translation")
     source, target = (getattr(options, f"{side}_lang", None) for side in ("source", "target"))
     suffixes = [f".{source}-{target}.{target}", f".{target}-{source}.{target}"] if target else [""]
-    parts = [path for folder in utils.split_paths(data) for path in split_parts(folder, split, suffixes)]
-    if not parts:
-        expected = " or ".join(f"{split}{suffix}.bin" for suffix in suffixes)
-        raise UserError(f"{data}: found no {expected}; expected the training split of fairseq-preprocess")
-    logger.info(f"counting the target tokens of {len(parts)} file(s): {parts[0]}.bin …")
+    implementation = getattr(options, "dataset_impl", None) and str(options.dataset_impl)
     dictionary = task.target_dictionary
     whole = getattr(task, "dictionary", None) or dictionary  # that of --output-dictionary-size is its head
-    occurrences = sum(count_tokens(path.parent, whole, path.name) for path in parts)
+    occurrences = torch.zeros(len(whole), dtype=torch.int64)
+    for folder in utils.split_paths(data):
+        parts = split_parts(folder, split, suffixes, implementation)
+        for part in parts or [Path(folder) / f"{split}{suffixes[0]}"]:  # which is then refused
+            times = getattr(options, "upsample_primary", 1) if target and len(parts) > 1 and part == parts[0] else 1
+            occurrences += times * count_tokens(folder, whole, part.name, implementation)
     counts = occurrences[: len(dictionary)].clone()
     counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
-    logger.info(f"found {int(counts.sum()):,} target tokens")
+    logger.info(f"found {int(counts.sum()):,} target tokens in {split} of {data}")
     return counts
 
 
-def split_parts(folder: str | Path, split: str, suffixes: Sequence[str]) -> list[Path]:
+def split_parts(
+    folder: str | Path, split: str, suffixes: Sequence[str], implementation: str | None = None
+) -> list[Path]:
     """A split and its continuations `split1`, `split2`, …, each with the first suffix that is there, without `.bin`."""
+    from fairseq.data.indexed_dataset import dataset_exists, infer_dataset_impl
+
+    def exists(path: Path) -> bool:
+        return dataset_exists(str(path), implementation) if implementation else bool(infer_dataset_impl(str(path)))
+
     parts: list[Path] = []
     while True:
         paths = [Path(folder) / f"{split}{len(parts) or ''}{suffix}" for suffix in suffixes]
-        path = next((path for path in paths if Path(f"{path}.bin").is_file()), None)
+        path = next(filter(exists, paths), None)
         if path is None:
             return parts
         parts.append(path)
@@ -105,47 +110,47 @@ def task_name(task: Any) -> str:
     return next((name for name, kind in TASK_REGISTRY.items() if kind is type(task)), type(task).__name__)
 
 
-def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Tensor:
+def count_tokens(data: str | Path, dictionary: Any, split: str = "train", implementation: str | None = None) -> Tensor:
     """How often each token of the dictionary occurs in a split that `fairseq-preprocess` wrote: (V,) int64.
 
     The split itself is read, since `dict.txt` has no counts of eos and unk, and has the sum over both languages if they
-    have a joined dictionary. A parallel split is named with its side, such as `train.en-de.de`.
+    have a joined dictionary. A parallel split is named with its side, such as `train.en-de.de`. `implementation` is
+    that of --dataset-impl; None: as the files are.
     """
-    path = Path(data) / split
-    tokens = _tokens(path)
+    path, again = Path(data) / split, "run fairseq-preprocess again"
     counts = np.zeros(len(dictionary), dtype=np.int64)
-    blocks = range(0, len(tokens), BLOCK_TOKENS)
-    for start in tqdm(blocks, desc=f"counting {split}", unit="block", disable=None, leave=False):
-        block = tokens[start : start + BLOCK_TOKENS]
+    try:
+        blocks = _blocks(path, dictionary, implementation)
+    except (ValueError, RuntimeError, AssertionError, OSError, LookupError, TypeError, struct.error) as error:
+        raise UserError(f"{path}: unreadable .idx or .bin ({first_line(error)}); {again}") from error
+    for block in tqdm(blocks, desc=f"counting {split}", unit="block", disable=None, leave=False):
         beyond = next((int(token) for token in (block.min(), block.max()) if not 0 <= token < len(counts)), None)
         if beyond is not None:
-            raise UserError(f"{path}: found token {beyond}, beyond all {len(counts)}; run fairseq-preprocess again")
+            raise UserError(f"{path}: found token {beyond}, beyond all {len(counts)}; {again}")
         counts += np.bincount(block, minlength=len(counts))
     return torch.from_numpy(counts)
 
 
-def _tokens(path: Path) -> np.ndarray:
-    """The tokens of a split, (T,), mapped from the file."""
-    from fairseq.data.indexed_dataset import _code_to_dtype
+def _blocks(path: Path, dictionary: Any, implementation: str | None) -> Iterable[np.ndarray]:
+    """The tokens of a split in blocks (n,), by fairseq's own reader for files of this kind."""
+    from fairseq.data import indexed_dataset
 
-    again, index, contents = "run fairseq-preprocess again", Path(f"{path}.idx"), Path(f"{path}.bin")
-    if not contents.is_file():
-        raise UserError(f"{contents}: found no such file; expected the binarized split of fairseq-preprocess")
-    try:
-        with open_file(index, "rb") as file:
-            raw = file.read()
-        if not raw.startswith(MAGIC):
-            raise ValueError("not in the format of --dataset-impl mmap, the default")
-        zero, version, code, number = struct.unpack_from("<BQBQ", raw, len(MAGIC))
-        if len(raw) != HEADER + 12 * number:
-            raise ValueError(f"{len(raw)} bytes for {number} sentences")
-        tokens = np.memmap(contents, _code_to_dtype[code], mode="r")
-        sizes = np.frombuffer(raw, dtype="<i4", count=number, offset=HEADER).astype(np.int64)
-        begins = np.frombuffer(raw, dtype="<i8", count=number, offset=HEADER + 4 * number)
-    except UNREADABLE as error:
-        raise UserError(f"{path}: unreadable .idx or .bin ({first_line(error)}); {again}") from error
+    kind = implementation or indexed_dataset.infer_dataset_impl(str(path)) or "mmap"
+    kind = "lazy" if kind == "cached" else kind  # of the same files; cached, all sentences would have to be fetched
+    if not indexed_dataset.dataset_exists(str(path), kind):
+        raise UserError(f"{path.parent}: found no split {path.name!r}; expected {path.name}.bin and {path.name}.idx")
+    if kind != "mmap":
+        dataset = indexed_dataset.make_dataset(str(path), kind, fix_lua_indexing=True, dictionary=dictionary)
+        indices = np.array_split(np.arange(len(dataset)), len(dataset) // BLOCK_SENTENCES + 1)
+        return (np.concatenate([dataset[index].numpy() for index in block]) for block in indices if len(block))
     # fairseq trusts the index: from a truncated file, or that of another split, it would silently read wrong tokens.
-    matching = np.array_equal(begins, (np.cumsum(sizes) - sizes) * tokens.itemsize) and not (sizes < 0).any()
-    if (zero, version) != (0, 1) or tokens.dtype.kind not in "iu" or not matching or len(tokens) != sizes.sum():
-        raise UserError(f"{path}: found {len(tokens)} tokens of type {tokens.dtype}, other than the .idx says; {again}")
-    return tokens
+    raw = Path(f"{path}.idx").read_bytes()
+    magic, version, code, number = struct.unpack_from("<9sQBQ", raw)
+    tokens = np.memmap(f"{path}.bin", indexed_dataset._code_to_dtype[code], mode="r")
+    sizes = np.frombuffer(raw, "<i4", number, offset=INDEX_HEADER).astype(np.int64)
+    begins = np.frombuffer(raw, "<i8", number, offset=INDEX_HEADER + 4 * number)
+    is_whole = len(raw) == INDEX_HEADER + 12 * number and len(tokens) == sizes.sum() and not (sizes < 0).any()
+    is_whole = is_whole and np.array_equal(begins, (np.cumsum(sizes) - sizes) * tokens.itemsize)
+    if (magic, version) != (b"MMIDIDX\x00\x00", 1) or tokens.dtype.kind not in "iu" or not is_whole:
+        raise ValueError(f"{len(tokens)} tokens of type {tokens.dtype}, other than the .idx says")
+    return (tokens[start : start + BLOCK_TOKENS] for start in range(0, len(tokens), BLOCK_TOKENS))

@@ -16,7 +16,7 @@ from ..files import atomic_write, fingerprint, read_json_object, write_json
 from ..result import Result
 
 DATA_ENDINGS = (".bin", ".idx", ".txt")  # of the files in a folder of fairseq-preprocess
-REVISION = 11
+REVISION = 12
 """Revision of the stored results. Raise it if an evaluation returns other values or measures them in another way, so
 that results that the same version of the package stored before are not used."""
 

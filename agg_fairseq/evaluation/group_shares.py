@@ -4,7 +4,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..data.binarized import count_tokens
+from ..data.binarized import count_tokens, split_parts
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
@@ -50,7 +50,7 @@ def group_shares(
         counts = {"train": vocabulary.counts}
         for split in ("valid", "test"):
             file = vocabulary.split.name.replace("train", split, 1)
-            if (Path(data) / f"{file}.bin").is_file():
+            if split_parts(data, file, [""]):
                 counts[split] = count_tokens(data, vocabulary.dictionary, file)
     else:
         path = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)

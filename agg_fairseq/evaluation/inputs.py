@@ -10,7 +10,6 @@ from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..checkpoints.opening import EmbeddingSource
 from ..checkpoints.transformers_model import PretrainedModel
 from ..data.alignments import training_pair
-from ..data.binarized import count_tokens
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
@@ -94,17 +93,6 @@ def frequency_settings(data: str | Path | None, train_text: str | Path | None, g
     if data is None and train_text is None:
         return {}
     return {"groups": GROUPINGS[groups], "counted-in": None if train_text is None else Path(train_text).name}
-
-
-def check_split(data: str | Path, dictionary: Any, split: str) -> None:
-    """Checks that a folder has a binarized split, and that its tokens can be read as they were written.
-
-    fairseq itself would score other tokens where a size in the index is damaged, or end in a traceback. A parallel
-    split is named with its side, such as `test.en-de.de`.
-    """
-    if not (Path(data) / f"{split}.bin").is_file():
-        raise UserError(f"{data}: found no split {split!r}; expected {split}.bin there")
-    count_tokens(data, dictionary, split)
 
 
 def find_device(name: str | None) -> torch.device:

@@ -9,7 +9,7 @@ from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
 from ..metrics import NextTokenStatistics
-from ..names import HUMAN
+from ..names import HUMAN, UNIGRAM
 from ..result import Result
 from .inputs import WITH_TARGETS, check_row_names, find_device, matrix_setting
 from .isotropy import geometry_by_group
@@ -44,12 +44,13 @@ def perplexity(
         `expected_over_observed` and the fields of `metrics.Geometry` by group, and with `calibrate` also
         `calibrated_perplexity` and `calibrated_expected_over_observed`, with `moved_from` also `moved`; beside the
         measures `path`, `matrix`, `tokens` (targets scored), `criterion` (the options that it was trained with), and
-        `offsets` by group (nats). The row `human` has the distinct targets and the E/O of the training frequencies.
+        `offsets` by group (nats). The row `human` has the distinct targets, and `unigram` the E/O of a model that
+        always predicts the training frequencies.
         Facts: `groups`, their sizes, and `targets`, those scored, by group.
 
     Reference: Yu et al. (2022), Tables 1–3.
     """
-    check_row_names(models, HUMAN)
+    check_row_names(models, HUMAN, UNIGRAM)
     vocabulary = text.load_vocabulary(models)
     with_matrix = {  # an adaptive softmax has no single output embedding
         name: model
@@ -68,6 +69,7 @@ def perplexity(
         part.check(vocabulary)
 
     rows: dict[str, dict[str, Any]] = {}
+    first: NextTokenStatistics | None = None
     for name, model in models.items():
         offsets = None
         if calibrate is not None:
@@ -79,6 +81,12 @@ def perplexity(
                 raise UserError(f"--calibrate {calibrate.name}: {model}: {error}; {WITH_TARGETS}") from error
         chunks = text.score(models, name, vocabulary, torch_device)
         statistics = NextTokenStatistics.of(chunks, members, keep_positions=offsets is not None)
+        first = statistics if first is None else first
+        if not statistics.has_targets_of(first):
+            raise UserError(
+                f"{model}: found {statistics.tokens} targets, and others than the {first.tokens} of "
+                f"{next(iter(models.values()))}, which can read other sentences or blocks; measure them one at a time"
+            )
         embedding = model.output_embedding if name in with_matrix else None
         row = rows[name] = {
             "path": str(model),
@@ -110,10 +118,8 @@ def perplexity(
                     "perplexity": statistics.calibrated_perplexity(share * offsets),
                     "expected_over_observed": statistics.calibrated_expected_over_observed(share * offsets),
                 }
-    rows[HUMAN] = {  # the same with each model
-        "unique_predictions": statistics.unique_targets(),
-        "expected_over_observed": statistics.frequencies_over_observed(vocabulary.counts),
-    }
+    rows[HUMAN] = {"unique_predictions": statistics.unique_targets()}
+    rows[UNIGRAM] = {"expected_over_observed": statistics.frequencies_over_observed(vocabulary.counts)}
     targets = statistics.targets()
     shares = ",".join(f"{group}={targets[group] / targets['total']:.1%}" for group in members.names)
     settings = {

@@ -10,13 +10,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..checkpoints import Checkpoint, EmbeddingSource, PretrainedModel
-from ..data.binarized import load_dictionary
+from ..data.binarized import count_tokens, load_dictionary
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError, first_line
 from ..functional.loss_core import CHUNK_ELEMENTS
 from ..integrations.log_unigram import load_pretrained
-from .inputs import check_split, load_embedding_vocabulary, load_vocabulary
+from .inputs import load_embedding_vocabulary, load_vocabulary
 
 MAX_BLOCK = 1024  # tokens of a block, where neither the user nor the positions of a model of transformers say less
 Chunk = tuple[Tensor, Tensor]  # log P (n, V) in nats, and the targets (n,)
@@ -62,11 +62,11 @@ class BinarizedText:
     def check(self, vocabulary: BinarizedVocabulary) -> None:
         """Checks that the split is there, and can be read as it was written."""
         file = vocabulary.split.name.replace("train", self.split, 1)  # of a parallel split with its side
-        check_split(self.data, vocabulary.dictionary, file)
+        count_tokens(self.data, vocabulary.dictionary, file)  # fairseq would score what a damaged index says
         if vocabulary.languages is not None:
             source, target = vocabulary.languages
             dictionary = load_dictionary(self.data, f"dict.{source}.txt")
-            check_split(self.data, dictionary, f"{file.removesuffix(target)}{source}")
+            count_tokens(self.data, dictionary, f"{file.removesuffix(target)}{source}")
 
     def settings(
         self, models: Mapping[str, Checkpoint], vocabulary: BinarizedVocabulary

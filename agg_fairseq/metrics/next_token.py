@@ -76,6 +76,10 @@ class NextTokenStatistics:
         if self._positions is not None:
             self._positions.append((of_groups, target))
 
+    def has_targets_of(self, other: NextTokenStatistics) -> bool:
+        """Whether both have the same targets, in any order; else their measures cannot be compared."""
+        return torch.equal(self._targets, other._targets)
+
     def perplexity(self) -> dict[str, float | None]:
         """exp of the mean NLL (in nats) over the targets of each group, and over all as `total`; None without targets.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..metrics.groups import MASS_GROUPS
-from ..names import HUMAN
+from ..names import HUMAN, UNIGRAM
 from ..result import Result, SeedValues
 from . import style
 
@@ -52,7 +52,7 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
             option = next(option for option in AGG_OPTIONS if criterion.get(option) is not None)
             options.add(option)
             swept.setdefault(criterion[option], []).append(values)
-        elif name != HUMAN:
+        elif name not in (HUMAN, UNIGRAM):
             levels[name] = values
     if len(swept) < 2 or len(options) > 1:
         found = f"{len(swept)} values of {' and '.join(sorted(options or AGG_OPTIONS))}"

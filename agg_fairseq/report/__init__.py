@@ -22,7 +22,7 @@ from ..columns import METRICS
 from ..errors import UserError
 from ..evaluation.inputs import check_row_names
 from ..files import atomic_write, check_writable
-from ..names import HUMAN
+from ..names import HUMAN, UNIGRAM
 from ..result import UNDEFINED
 from .sections import SECTIONS, NotShown, Report, Table
 
@@ -53,7 +53,7 @@ def write_report(
     if not data.is_dir():
         raise UserError(f"{data}: found no such folder; expected one written by fairseq-preprocess")
     check_writable(output)
-    check_row_names(runs, HUMAN)
+    check_row_names(runs, HUMAN, UNIGRAM)
     try:
         import jinja2
     except ImportError as error:

@@ -5,14 +5,15 @@ import shutil
 
 import pytest
 import torch
-from fairseq import checkpoint_utils, options
+from fairseq import checkpoint_utils, options, tasks
+from fairseq.data import data_utils, indexed_dataset
 
 from agg_fairseq.checkpoints import Checkpoint
-from agg_fairseq.data.binarized import count_tokens, training_counts
+from agg_fairseq.data.binarized import count_tokens, load_dictionary, training_counts
 from agg_fairseq.errors import UserError
 from agg_fairseq.models import build_model
 from tests.conftest import USER_DIR, run_command
-from tests.small_trainings import COMMON, LM, batches, build, trainer_for
+from tests.small_trainings import COMMON, LM, MT, batches, build, configuration, trainer_for
 
 PROGRAM = """
 import inspect, json, sys
@@ -183,3 +184,35 @@ def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
     task.cfg, task.args = None, None
     with pytest.raises(UserError, match="the task language_modeling, which names no data"):
         training_counts(task, "train")
+
+
+@pytest.mark.parametrize("implementation", ["raw", "cached", "lazy"])
+def test_counts_of_every_format(implementation, lm_data, tmp_path):
+    """As fairseq reads it: text, or the older binary format."""
+    dictionary = load_dictionary(lm_data)
+    shutil.copy(lm_data / "dict.txt", tmp_path)
+    if implementation == "raw":
+        shutil.copy(lm_data.parent / "train", tmp_path)
+    else:
+        builder = indexed_dataset.make_builder(str(tmp_path / "train.bin"), implementation)
+        for sentence in data_utils.load_indexed_dataset(str(lm_data / "train"), dictionary):
+            builder.add_item(sentence)
+        builder.finalize(str(tmp_path / "train.idx"))
+    expected = count_tokens(lm_data, dictionary)
+    assert torch.equal(count_tokens(tmp_path, dictionary), expected)
+    task = tasks.setup_task(configuration(tmp_path, "--criterion", "mle", "--dataset-impl", implementation).task)
+    assert torch.equal(training_counts(task, "train"), expected)
+
+
+def test_the_first_part_counts_as_often_as_it_is_read(mt_data, tmp_path):
+    """--upsample-primary, of which a language model has none."""
+    data = shutil.copytree(mt_data, tmp_path / "bin")
+    for path in data.glob("valid.*"):
+        shutil.copy(path, data / path.name.replace("valid", "train1"))
+    task = tasks.setup_task(configuration(data, "--criterion", "mle", "--upsample-primary", 3, base=MT).task)
+    task.load_dataset("train", combine=True)
+    dataset = task.dataset("train")
+    tokens = torch.cat([dataset[index]["target"] for index in range(len(dataset))])
+    expected = torch.bincount(tokens, minlength=len(task.target_dictionary))
+    assert torch.equal(training_counts(task, "train"), expected)
+    assert expected.sum() > count_tokens(mt_data, task.target_dictionary, "train.en-de.de").sum() * 3

@@ -9,9 +9,11 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
+from fairseq.logging import metrics
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
+from agg_fairseq.errors import UserError
 from tests.commands import refused
 from tests.conftest import SMALL_LM, call
 from tests.hostile import AMOUNTS, fuzz, refusal
@@ -168,3 +170,31 @@ def test_a_damaged_checkpoint_is_read_or_refused_in_one_line(files, options, tmp
                 torch.testing.assert_close(found.parameters, expected, rtol=0, atol=0, equal_nan=True)
 
     fuzz(check, valid, files)
+
+
+def test_what_meters_of_fairseq_save_is_opened_and_arrays_of_objects_are_not(tmp_path):
+    """--eval-bleu leaves arrays of numpy in its meters, other tasks numbers; a resume opens the same file by torch."""
+    with metrics.aggregate("valid") as meters:
+        metrics.log_scalar("_bleu_counts", np.array([3, 2, 1, 0]))
+        metrics.log_scalar("wer", np.float32(0.5), np.int64(2))
+    extra = {"metrics": {"valid": meters.state_dict()}, "val_loss": np.float64(1.5), "name": np.array(["a"])}
+    path = tmp_path / "bleu.pt"
+    path.write_bytes(saved(checkpoint(extra_state=extra, args=None)))
+    counts = {key: state for _, key, _, state in Checkpoint(path).state["extra_state"]["metrics"]["valid"]}
+    assert counts["_bleu_counts"]["sum"].tolist() == [3, 2, 1, 0]
+    assert torch.load(path)["extra_state"]["val_loss"] == 1.5, "as fairseq opens it to go on"
+    path.write_bytes(saved(checkpoint(extra_state={"objects": np.array([print, len], dtype=object)})))
+    said, _ = refusal(Checkpoint, path)
+    assert said.startswith(f"{path}: ")
+
+
+def test_output_layers_of_older_and_other_models(tmp_path):
+    """Of fairseq 0.9, without tying, and of its wrapper of GPT-2."""
+    for name in ("decoder.embed_out", "decoder.model.lm_head.weight"):
+        weight = torch.randn(12, 4)
+        path = tmp_path / "c.pt"
+        path.write_bytes(saved(checkpoint(model={"decoder.other": torch.ones(2), name: weight})))
+        assert torch.equal(Checkpoint(path).output_embedding.weight, weight)
+    path.write_bytes(saved(checkpoint(model={"module.decoder.embed_out": weight})))
+    with pytest.raises(UserError, match="found no output embedding among module.decoder.embed_out, …"):
+        Checkpoint(path).output_embedding  # noqa: B018

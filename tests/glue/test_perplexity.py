@@ -124,6 +124,24 @@ def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
         perplexity(runs, text, moved_from=translation["mt"])
 
 
+def test_models_of_other_targets_are_refused(mt_data, tmp_path):
+    """A model of few positions cannot read long pairs; without them it would seem the better one."""
+    models = {
+        str(positions): random_checkpoint(
+            tmp_path / f"{positions}.pt", mt_data,
+            (*KINDS["translation"], "--max-source-positions", positions, "--max-target-positions", positions),
+        )
+        for positions in (1024, 6)
+    }  # fmt: skip
+    alone = [
+        perplexity({name: model}, BinarizedText(mt_data, "train")).rows[name]["tokens"]
+        for name, model in models.items()
+    ]
+    assert alone[0] > alone[1] > 0
+    with pytest.raises(UserError, match=f"6.pt: found {alone[1]} targets, and others than the {alone[0]} of .*1024.pt"):
+        perplexity(models, BinarizedText(mt_data, "train"))
+
+
 def test_the_command(lm_runs, lm_data, tmp_path, capsys):
     start = ("eval-lm", lm_runs / "mle", "--split", "valid")
     headers = []
