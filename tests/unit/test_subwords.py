@@ -99,7 +99,7 @@ def test_pieces_of_byte_pair_codes(kind, codes, tmp_path):
 
 
 def test_codes_of_the_other_program(tmp_path):
-    """And those that fastBPE would not read as they were meant: of the first format of subword-nmt, with a lone `</w>`."""
+    """And those that fastBPE would not read as meant: of the first format of subword-nmt, with a lone `</w>`."""
     for kind, codes, said in (
         ("subword_nmt", OF_FASTBPE, "found the codes of fastBPE; expected --bpe fastbpe"),
         ("fastbpe", "l o\nlo </w>\n", "unreadable .* expected what --bpe fastbpe reads"),
