@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import sys
 from collections.abc import Iterable
 from typing import IO
 
@@ -37,3 +39,9 @@ def follow(name: str, lines: Iterable[bytes], screen: IO[str], copy: IO[bytes]) 
                     bar.initial = int(values["num_updates"])
                 bar.set_postfix(shown, refresh=False)
                 bar.update(int(values["num_updates"]) - bar.n)
+
+
+if __name__ == "__main__":  # of what standard input gives: NAME LOG
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # to the end of what the training prints
+    with open(sys.argv[2], "wb") as log:
+        follow(sys.argv[1], sys.stdin.buffer, sys.stderr, log)

@@ -1,24 +1,26 @@
-"""Runs reproduce.sh in this process, with models of a few updates, and its trainings without starting Python anew."""
+"""Runs the scripts of tables as they are, in a copy of the repository whose commands are forked from a process that has
+imported fairseq: starting it anew would take most of the time."""
 
-import contextlib
-import io
+import json
 import os
-import shlex
-from subprocess import CompletedProcess
-from types import SimpleNamespace
+import runpy
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
-import pytest
-
-from scripts.command import run
-from scripts.data import same_tokens, translation, wikitext
-from scripts.experiments import __main__ as experiments
-from scripts.experiments import measures, training
-from scripts.training import train
 from tests.commands import table
 from tests.conftest import ROOT
-from tests.forking import run_forked
-from tests.preparing import binarize_here
+from tests.forking import ENTRY_POINTS, processes
 
+CLIENT = """#!{python} -SE
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    server.sendall(json.dumps([sys.argv, os.getcwd(), dict(os.environ), os.getpid()]).encode() + b"\\n")
+    sys.exit(int(server.makefile().readline()))
+"""
 SMALL = (
     "optimization.max_update=6", "checkpoint.save_interval_updates=3", "common.log_interval=1", "dataset.num_workers=0",
     "model.decoder_embed_dim=16", "model.decoder_ffn_embed_dim=16",
@@ -29,50 +31,80 @@ MT = (
     "model.encoder_ffn_embed_dim=16",
 )  # fmt: skip
 
-
-class ForkedTraining:
-    """What `training.py` starts by `Popen`: train.sh in this process as a dry run, then its command, forked."""
-
-    def __init__(self, command, env, **options):
-        assert command[:2] == ["bash", str(ROOT / "scripts" / "train.sh")]
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = run("train", lambda: train.main([*command[2:], "--dry-run"]))
-        result = CompletedProcess(command, status, "", "")
-        if not status:
-            program, *arguments = shlex.split(out.getvalue())
-            result = run_forked([os.path.basename(program), *arguments], cwd=os.getcwd(), env=env, timeout=1800)
-        self.returncode = result.returncode
-        self.stdout = io.BytesIO(f"{err.getvalue()}{result.stdout}{result.stderr}".encode())
-
-    def wait(self):
-        return self.returncode
-
-    def terminate(self):
-        pass
+FOLDERS = ("wikitext103", "wmt14_en_de", "wikitext2", "ours")
+SCRIPTS = [
+    str(path.relative_to(ROOT / "scripts"))
+    for folder in FOLDERS
+    for path in sorted((ROOT / "scripts" / folder).glob("*.sh"))
+    if path.name != "prepare.sh"
+]
+"""Of all tables, as reproduce.sh lists them."""
 
 
-def generate_forked(command, stdout, stderr, **options):
-    result = run_forked([os.path.basename(command[0]), *command[1:]], cwd=os.getcwd(), env=os.environ, timeout=1800)
-    stdout.write(result.stdout.encode())
-    stderr.write(result.stderr.encode())
-    return result
+class Clone:
+    """A copy of the repository at `folder`; `run` starts a script in it."""
+
+    def __init__(self, folder):
+        self.root = folder
+        (folder / ".venv" / "bin").mkdir(parents=True)
+        (folder / ".venv" / ".installed").touch()
+        for name in ("scripts", "configs", "agg_fairseq", "examples"):
+            (folder / name).symlink_to(ROOT / name)
+        self.server = socket.socket(socket.AF_UNIX)
+        address = str(folder / "socket")
+        self.server.bind(address)
+        self.server.listen(64)
+        for name in (*ENTRY_POINTS, "python"):
+            file = folder / ".venv" / "bin" / name
+            file.write_text(CLIENT.format(python=sys.executable, address=address))
+            file.chmod(0o755)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            connection, _ = self.server.accept()
+            threading.Thread(target=_answer, args=(connection,), daemon=True).start()
+
+    def run(self, script, *arguments, check=True, cwd=None, **variables):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **{name: str(value) for name, value in variables.items()}}
+        result = subprocess.run(
+            ["bash", str(self.root / "scripts" / script), *map(str, arguments)],
+            cwd=cwd or self.root, env=environment, capture_output=True, text=True, timeout=1800,
+        )  # fmt: skip
+        if check:
+            assert result.returncode == 0, f"{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
+        return result
 
 
-def reproduce(*arguments, check=True, cwd=ROOT):
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(cwd)
-        patch.setattr(training, "subprocess", SimpleNamespace(Popen=ForkedTraining, PIPE=None, STDOUT=None))
-        patch.setattr(measures, "subprocess", SimpleNamespace(run=generate_forked))
-        for program in (wikitext, translation, same_tokens):
-            patch.setattr(program, "binarize", binarize_here)
-        patch.setenv("OMP_NUM_THREADS", "1")
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = run("reproduce", lambda: experiments.main(list(map(str, arguments))))
-    if check:
-        assert status == 0, f"{out.getvalue()[-3000:]}\n{err.getvalue()[-3000:]}"
-    return CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+def _answer(connection):
+    with connection:
+        call = json.loads(connection.makefile().readline())
+        process = processes.Process(target=_run, args=call)
+        process.start()
+        process.join()
+        connection.sendall(f"{process.exitcode}\n".encode())
+
+
+def _run(argv, cwd, env, client):
+    for descriptor, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY | os.O_APPEND), (2, os.O_WRONLY | os.O_APPEND)):
+        os.dup2(os.open(f"/proc/{client}/fd/{descriptor}", flags), descriptor)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", 1), open(2, "w", 1)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    program, *arguments = argv
+    sys.executable = str(Path(program).with_name("python"))
+    sys.argv = [os.path.basename(program), *arguments]
+    if sys.argv[0] in ENTRY_POINTS:
+        sys.argv[0] = program
+        module, function = ENTRY_POINTS[os.path.basename(program)]
+        sys.exit(getattr(__import__(module, fromlist=[function]), function)())
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        runpy.run_path(arguments[0], run_name="__main__")
 
 
 def rows(text):
@@ -88,3 +120,12 @@ def head_of(source, target, names, lines):
         text = (source / name).read_text(encoding="utf-8").split("\n")[:count]
         (target / name).write_text("\n".join(text) + "\n", encoding="utf-8")
     return target
+
+
+def words_of_wikitext(clone, shared_data, folder):
+    """The beginning of WikiText-2, prepared in words."""
+    names = [f"wiki.{split}.tokens" for split in ("train", "valid", "test")]
+    text = head_of(shared_data / "wikitext-2", folder / "text", names, {"train": 800, "valid": 40, "test": 50})
+    options = ("--from", text, "--tokenizer", "words", "--output", folder / "words")
+    clone.run("wikitext2/prepare.sh", *options)
+    return folder / "words"

@@ -69,12 +69,13 @@ def as_written(file: Path, overrides: Sequence[str] = ()) -> Any:
 
 
 def composed(file: Path, overrides: Sequence[str]) -> Any:
-    """The whole configuration, as fairseq-hydra-train sees it, and checked."""
+    """The whole configuration, as fairseq-hydra-train sees it, and checked, but for the files that it names."""
     from omegaconf import OmegaConf
 
     with _errors_in_one_line(file.stem):
         config = as_written(file, overrides)
-        _check_given(config)
+        if missing := missing_keys(config):
+            raise UserError(f"found no {', '.join(missing)}; expected {' '.join(f'{key}=…' for key in missing)}")
         whole = _with_defaults(config)
         OmegaConf.resolve(whole)  # here, where an interpolation that cannot be resolved becomes one line
         return whole
@@ -107,10 +108,8 @@ def missing_keys(config: Any) -> list[str]:
     return sorted(f"{name}.{key}" for name, key, value in options if value == "???")
 
 
-def _check_given(config: Any) -> None:
-    missing = missing_keys(config)
-    if missing:
-        raise UserError(f"found no {', '.join(missing)}; expected {' '.join(f'{key}=…' for key in missing)}")
+def check_files(config: Any) -> None:
+    """Checks that the data and the checkpoint to start from are there."""
     for folder in str(config.task.data).split(":"):  # as fairseq does
         if not Path(folder).is_dir():
             raise UserError(f"task.data: found no folder {folder}; expected the data-bin of a prepared corpus")

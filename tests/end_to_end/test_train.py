@@ -1,5 +1,6 @@
 """scripts/train.sh: what it starts, and what it says before."""
 
+import json
 import re
 import shlex
 import shutil
@@ -29,8 +30,9 @@ hydra: {run: {dir: "${checkpoint.save_dir}/hydra"}, job: {chdir: false}}
 
 @pytest.mark.slow
 def test_a_training_is_interrupted_and_resumed(tmp_path, lm_data):
-    """Relative paths of where the user is, with files that are named like ours; the tokens that are told are trained,
-    in batches of ten sequences: no multiple of 8, to which fairseq would cut them."""
+    """A finished one is left alone, and other settings are refused. Relative paths of where the user is, with files
+    that are named like ours; the tokens that are told are trained, in batches of ten sequences: no multiple of 8, to
+    which fairseq would cut them."""
     folder = tmp_path / "the user’s folder"
     (folder / "scripts").mkdir(parents=True)
     for name in ("scripts/__init__.py", "regex.py", "hydra.py"):
@@ -40,6 +42,18 @@ def test_a_training_is_interrupted_and_resumed(tmp_path, lm_data):
     command = ("bash", ROOT / "scripts" / "train.sh", "own", "task.data=data", "checkpoint.save_dir=läufe/one two")
     first = run_command(*command, "optimization.max_update=3", cwd=folder)
     assert "train: 320 tokens per update = 1 x 160 x 2 " in first.stderr and "warning" not in first.stderr
+    run = folder / "läufe" / "one two"
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.name != ".lock"}
+    again = run_command(*command, "optimization.max_update=3", cwd=folder)
+    assert "is trained already" in again.stderr and all(
+        path.stat().st_mtime_ns == time for path, time in before.items()
+    )
+    for other in ("criterion.agg_rare_fraction=0.4", "optimization.max_update=6"):
+        refused = run_command(*command, "optimization.max_update=3", other, cwd=folder, check=False)
+        assert refused.returncode == 2 and "holds a training of other settings (" in refused.stderr
+    (run / "done").unlink()  # as a training that was interrupted leaves it
+    settings = json.loads((run / "settings.json").read_text())
+    (run / "settings.json").write_text(json.dumps(settings | {"optimization.max_update": 6}))
     run_command(*command, cwd=folder)
     lines = read_log(folder / "läufe" / "one two" / "train.log")
     assert [line["num_updates"] for line in lines] == [1, 2, 3, 4, 5, 6] and max(line["wpb"] for line in lines) == 320
@@ -95,8 +109,8 @@ def test_tokens_that_cannot_be_kept_and_those_that_the_user_sets(launch):
     _, command, said = launch(AGG, "dataset.max_tokens=1024", gpus=4)
     assert "++optimization.update_freq=[8]" in command and command.count("++dataset.max_tokens=1024") == 2
     assert "32,768 tokens per update = 4 x 1,024 x 8" in said and "warning" not in said
-    _, _, said = launch(AGG, "optimization.update_freq=[1]", "size=small", gpus=2)
-    assert "warning: that is 0.5 times the configured 32,768" in said
+    _, _, said = launch(AGG, "optimization.update_freq=[1]", "size=agg-small", gpus=2)
+    assert "warning: that is 0.25 times the configured 32,768" in said
 
 
 def test_the_number_of_gpus_is_given_or_counted(launch):

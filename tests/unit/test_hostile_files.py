@@ -20,8 +20,6 @@ from agg_fairseq.evaluation.text_metrics import FIELDS, read_texts
 from scripts.data.files import Text
 from scripts.data.prepared_folder import prepare_folder
 from scripts.data.wikitext_source import EMPTY_LINE, _rows
-from scripts.experiments.experiment import Corpus, Model, Workspace
-from scripts.experiments.training import check_settings, settings_of
 from tests.hostile import AMOUNTS, fuzz, refusal
 
 LOG = (
@@ -44,7 +42,6 @@ SENTENCES = ([[5, 6, 7], [4], [8, 8, 9], [4, 5]], [[5, 6, 7], [6], [7, 5], [9, 8
 ROWS = ["", " = A title = \n", " a line\n", " caf\u00e9 \u2028 \n", ""] * 3
 SETTINGS = {"corpus": "some", "merges": 6, "lines": [1, 2]}
 MANIFEST = {"settings": SETTINGS, "bpe": {"kind": "words"}, "files": {}}
-MODEL = Model("m", "cures/mle", Corpus("c", ("p",), "words"), ("a=1",))
 
 
 def lines_of(content):
@@ -109,24 +106,12 @@ def prepare(path):
     return SETTINGS
 
 
-def settings_of_a_model():
-    return settings_of(Workspace("tiny", None, dry=True), MODEL)
-
-
-def trained(path):
-    path.rename(path.parent / "settings.json")
-    (path.parent / "done").touch()
-    check_settings(Workspace("tiny", path.parents[1], dry=True), MODEL)
-    return settings_of_a_model()
-
-
 OF_SCRIPTS = {
     "text": (
         b"one\n\xc3\xbc \xe2\x80\xa8two\r\n\nend", lambda path: "".join("".join(Text(path).lines()).split()),
         lambda content: "".join(content.decode("utf-8-sig").split()),
     ),
     "manifest": (json.dumps(MANIFEST).encode(), prepare, lambda content: json.loads(content)["settings"]),
-    "settings of a model": (json.dumps(settings_of_a_model()).encode(), trained, json.loads),
     "parquet": (written_parquet(), lambda path: list(_rows(path)), lambda content: [row or EMPTY_LINE for row in ROWS]),
 }  # fmt: skip
 CASES = {**TEXT_FILES, **OF_SCRIPTS}

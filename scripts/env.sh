@@ -1,0 +1,156 @@
+# Sourced by the scripts of tables. Each row of a table is a training in a folder of its own, with what is measured of it.
+# All is made once, so that tables share what they have in common, and an interrupted script goes on when it is run again.
+#
+#   SIZE=paper      or small, on one GPU of 24 GB: the paper's data and optimizer; or tiny: minutes per row on 2 CPU cores
+#   RUNS=runs/SIZE  folder of the trainings and tables
+#   DATA=DIR        folder of wiki.{train,valid,test}.tokens or {train,valid,test}.{en,de}, or a prepared one. Default:
+#                   data/CORPUS, downloaded if it is missing; at tiny, for language models, the documentation of Python
+#   MODELS="a b"    only these rows
+#   SEED=1 GPUS=8 JOBS=2   of all random numbers; of each training (default: all); trainings side by side (default: 1)
+#   ALPHA=0.05      threshold of AGG, instead of the configuration's
+#   DRY_RUN=1       print all commands and start none, which needs no GPU
+#   KEY=VALUE …     as arguments: options of every training
+#
+# Several seeds: for SEED in 1 2 3; do SEED=$SEED RUNS=runs/seed-$SEED bash scripts/…/TABLE.sh; done
+#                python scripts/table.py scripts/…/TABLE.tsv runs/seed-*
+set -euo pipefail
+. "$(dirname -- "${BASH_SOURCE[0]}")/in_venv.sh"
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+SIZE=${SIZE:-paper} JOBS=${JOBS:-1} RUNS=${RUNS:-runs/${SIZE:-paper}} DATA=${DATA:-} MODELS=${MODELS:-}
+overrides=("$@")
+data='' bpe='' rows=''
+case " $* " in *\ -h\ * | *\ --help\ *) sed -n '2,/^[^#]/{/^#/s/^# \?//p}' "$0" "$root/scripts/env.sh" && exit ;; esac
+
+fail() { echo "$(basename -- "$0"): error: $*" >&2; exit 2; }
+say() { echo "$(basename -- "$0"): $*" >&2; }
+in_plan() { [ "${DRY_RUN:-}" = plan ]; }
+show() { printf '%q ' "$@"; echo; }
+
+case $SIZE in paper | small | tiny) ;; *) fail "found SIZE=$SIZE; expected paper, small or tiny" ;; esac
+case $RUNS$DATA$MODELS$root in *[!a-zA-Z0-9/._\ +=-]*) fail "found other characters than letters, digits and /._+=- in" \
+  "RUNS, DATA, MODELS or the path of this repository; expected a plain path" ;; esac
+case $RUNS$DATA$root in *\ *) fail "found a space in a path; expected none" ;; esac
+if [ -n "$DATA" ] && [ ! -d "$DATA" ]; then fail "found no folder DATA=$DATA; expected text, or a prepared corpus"; fi
+
+if in_plan; then echo "export PATH=$root/.venv/bin:\$PATH PYTHONPATH=$root"; else # all commands, of which the configurations are checked before any data is made
+  plan=$(DRY_RUN=plan bash -- "$0" "$@")
+  (in_venv scripts.training.train --check <<< "$plan")
+  if [ -n "${DRY_RUN:-}" ]; then printf '%s\n' "$plan"; exit; fi
+fi
+export PATH="$root/.venv/bin:$PATH" PYTHONPATH=$root PYTHONSAFEPATH=1
+if [ "$JOBS" -gt 1 ]; then export OMP_NUM_THREADS=$((($(nproc) + JOBS - 1) / JOBS)); fi
+
+alpha=${ALPHA:+criterion.agg_alpha=$ALPHA}
+if [ -n "$alpha" ] && [ "$SIZE" = tiny ]; then alpha="$alpha criterion.agg_rare_fraction=null"; fi
+
+# size NAME: the size of a configuration, such as agg, at SIZE.
+size() { case $SIZE in paper) echo "$1" ;; small) echo "$1-small" ;; tiny) echo tiny ;; esac; }
+
+# corpus FOLDER PREPARE [OPTION…]: prepares a corpus by scripts/PREPARE; sets `data` to its folder, and `bpe` to options
+# that say how its words are split. It is in RUNS if it is made from DATA. At tiny it is the documentation of Python, or
+# DATA in few sub-words.
+corpus() {
+  local prepare=$2 kind
+  data=$1
+  shift 2
+  if [ "$SIZE" = tiny ]; then
+    data=$RUNS/data/text
+    case $prepare in
+      wmt*) data=$RUNS/data/wmt && set -- --vocabulary 6000 ;;
+      *) set -- --tokenizer sentencepiece --vocabulary 8000 ;;
+    esac
+    if [ -z "$DATA" ]; then
+      case $prepare in wmt*) fail "found no DATA; expected a folder of {train,valid,test}.{en,de}, such as Multi30k" ;; esac
+      prepare=text/prepare.sh && set -- --vocabulary 8000
+    fi
+  elif [ -n "$DATA" ]; then
+    data=$RUNS/${data#"$RUNS"/}
+  fi
+  kind=$(grep -o -w 'gpt2\|words' <<< "$*" || case $prepare in wmt*) echo subword_nmt ;; *) echo sentencepiece ;; esac)
+  if [ -f "$DATA/manifest.json" ]; then
+    data=$DATA
+    kind=$(sed -n 's/.*"kind": "\([a-z0-9_]*\)".*/\1/p' "$DATA/manifest.json")
+  else
+    if [ -n "$DATA" ] && [ "$prepare" != text/prepare.sh ]; then set -- "$@" --from "$DATA"; fi
+    set -- bash "$root/scripts/$prepare" "$@" --output "$data"
+    if in_plan; then show "$@"; else "$@" >&2; fi
+  fi
+  bpe="--bpe $kind"
+  case $kind in
+    gpt2) bpe="$bpe --gpt2-encoder-json $data/tokenizer/encoder.json --gpt2-vocab-bpe $data/tokenizer/vocab.bpe" ;;
+    sentencepiece) bpe="$bpe --sentencepiece-model $data/tokenizer/sentencepiece.model" ;;
+    subword_nmt) bpe="$bpe --bpe-codes $data/tokenizer/codes" ;;
+  esac
+}
+
+# train CONFIG NAME [KEY=VALUE…]: trains configs/CONFIG into $RUNS/NAME and adds NAME to `rows`, if MODELS has that name.
+started=()
+plugin=$root/agg_fairseq
+train() {
+  local config=$1 name=$2 folder=$RUNS/$2
+  shift 2
+  case " ${MODELS:-$name} " in *" $name "*) rows="$rows $name" ;; *) return 0 ;; esac
+  set -- "configs/$config" "task.data=$data/data-bin" "checkpoint.save_dir=$folder" "$@" ${SEED:+"common.seed=$SEED"}
+  set -- bash "$root/scripts/train.sh" "$@" ${overrides[@]+"${overrides[@]}"} ${GPUS:+--gpus "$GPUS"}
+  if in_plan; then show "$@"; return; fi
+  if [ -e "$folder/done" ]; then say "$name is trained already"; return; fi
+  while [ "$(jobs -pr | wc -l)" -ge "$JOBS" ]; do wait -n || finish; done
+  say "training $name"
+  mkdir -p -- "$folder"
+  set -m # with a process group of its own, which `stop` ends
+  logged "$folder/output.log" "$@" &
+  set +m
+  started+=("$name")
+  if [ "$JOBS" = 1 ]; then finish; fi
+}
+
+logged() { "${@:2}" 2>&1 | (in_venv scripts.progress "${1%/*}" "$1"); }
+
+# finish: waits for the trainings that run; all of those that were started have to be done then.
+finish() {
+  local name
+  wait
+  for name in ${started[@]+"${started[@]}"}; do
+    [ -e "$RUNS/$name/done" ] && continue
+    tail -n 15 -- "$RUNS/$name/output.log" >&2
+    fail "training $name failed; its output is in $RUNS/$name/output.log; run this again to go on"
+  done
+  started=()
+}
+
+stop() {
+  local job
+  for job in $(jobs -pr); do kill -- "-$job"; done
+  wait
+  exit 130
+}
+trap stop INT TERM
+
+# folders, in_folders FILE: the folders of all rows, and a file in each. after ROW UPDATES …: checkpoints of a row.
+folders() { for row in $rows; do echo "$RUNS/$row"; done; }
+in_folders() { for row in $rows; do echo "$RUNS/$row/$1"; done; }
+after() { for updates in "${@:2}"; do echo "$RUNS/$1/"checkpoint_*_"$updates".pt; done; }
+
+# once FILE COMMAND…: makes a file by a command that names it, or else from what the command prints.
+once() {
+  local file=$1 named
+  shift
+  case " $* " in *" $file "*) named=yes ;; *) named= ;; esac
+  if in_plan; then if [ -n "$named" ]; then show "$@"; else echo "$(show "$@")> $file"; fi; return; fi
+  finish
+  if [ -e "$file" ]; then return; fi
+  say "making $file"
+  mkdir -p -- "$(dirname -- "$file")"
+  if [ -n "$named" ]; then "$@" > /dev/null; else "$@" > "$file.partial" && mv -- "$file.partial" "$file"; fi
+}
+
+# print COMMAND…: runs a command whose output is a part of the table.
+print() { if in_plan; then show "$@"; else finish && "$@"; fi; }
+
+# table NAME [OPTION…]: prints NAME.tsv of the script's folder, the numbers of the paper beside those of the rows.
+table() {
+  local name=$1
+  shift
+  set -- python "$root/scripts/table.py" "$here/$name.tsv" "$RUNS" "$@"
+  if in_plan; then show "$@"; else finish && "$@" | tee "$RUNS/$name.md"; fi
+}

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# The ordinary softmax beside the factorized output layer: perplexities, then texts, small language models (docs/f2-softmax.md).
+#
+#   data   all words of WikiText-2
+#   rows   2 layers of 128, 2,200 updates of 2,048 tokens (configs/demo/mle.yaml). f2 has MefMax's classes; the others N of equal
+#          frequency mass or of equally many tokens; -greedy: not drawn from the top 3; -joint: not decoupled
+RUNS=${RUNS:-runs/f2-softmax} SIZE=paper
+. "$(dirname -- "$0")/../env.sh"
+corpus $RUNS wikitext2/prepare.sh --tokenizer words --vocabulary 40000
+shared="optimization.max_update=2200 checkpoint.save_interval_updates=220 dataset.required_batch_size_multiple=8"
+f2="model._name=transformer_lm_f2 criterion._name=f2_softmax"
+train demo/mle mle $shared
+train demo/mle f2 $shared $f2
+for classes in equal-frequency-4 equal-frequency-18 equal-token-4 equal-token-13; do
+  train demo/mle $classes $shared $f2 model.f2_assignment=${classes%-*} model.f2_classes=${classes##*-}
+done
+
+continue_texts() { # continue_texts ROW MODEL [OPTION…]
+  local run=$RUNS/$1
+  once $run/texts.jsonl agg-fairseq generate-lm $RUNS/$2 --data $data/data-bin "${@:3}" -o $run/texts.jsonl
+  once $run/texts.json agg-fairseq text-metrics $run/texts.jsonl --name $1 --data $data/data-bin --json $run/texts.json
+}
+for row in $rows; do
+  run=$RUNS/$row
+  once $run/eval.json agg-fairseq eval-lm $run --data $data/data-bin --json $run/eval.json
+  if [ $row = mle ]; then
+    continue_texts mle mle --topk 3
+    continue_texts mle-greedy mle
+  else
+    continue_texts $row $row --topk 3 --f2-decoding sample-class
+  fi
+  if [ $row = f2 ]; then
+    continue_texts f2-joint f2 --topk 3 --f2-decoding joint
+    continue_texts f2-greedy f2 --f2-decoding greedy-class
+    continue_texts f2-greedy-joint f2 --f2-decoding joint
+  fi
+done
+table f2

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# What fine-tuning on a new text does to the tokens that do not occur there (docs/fine-tuning.md).
+#
+#   data   WikiText-2 in 8,000 sub-words; the new text: NEW, a folder of wiki.{train,valid,test}.tokens, or the documentation of Python
+#   rows   before: 2 layers of 64, 6,120 updates of 1,024 tokens; the others 1,000 updates on from it, at a learning rate of
+#          0.001 (-low), 0.003 or 0.01 (-high). 10 minutes, and 3 each, on a core of an AMD EPYC
+RUNS=${RUNS:-runs/fine-tuning} SIZE=paper
+. "$(dirname -- "$0")/../env.sh"
+beta2="optimizer.adam_betas='(0.9,0.999)'"
+corpus $RUNS/old wikitext2/prepare.sh --tokenizer sentencepiece --vocabulary ${VOCABULARY:-8000}
+old=$data
+train cures/mle before $beta2 optimization.max_update=6120 optimization.lr=[0.01] lr_scheduler.end_learning_rate=0.001
+DATA=${NEW:-}
+if [ -n "$DATA" ]; then
+  corpus $RUNS/new wikitext2/prepare.sh --tokens-of $old
+else
+  corpus $RUNS/new text/prepare.sh --tokens-of $old
+fi
+
+finish # before the others start from it
+further="checkpoint.finetune_from_model=$RUNS/before/checkpoint_best.pt optimization.max_update=1000 $beta2"
+agg="criterion._name=agg criterion.agg_rare_fraction=0.5 criterion.agg_window=1000"
+absent="criterion._name=freeze_rare criterion.freeze_below=1e-9" untied=model.share_decoder_input_output_embed=false
+for rate in -low:0.001:0.0001 -high:0.01:0.001 :0.003:0.0003; do
+  IFS=: read -r suffix first last <<< "$rate"
+  shared="$further optimization.lr=[$first] lr_scheduler.end_learning_rate=$last"
+  train cures/mle adam$suffix $shared
+  train cures/mle agg$suffix $shared $agg
+  train cures/mle frozen-absent$suffix $shared $absent
+  train cures/mle untied$suffix $shared $untied
+  train cures/mle agg-untied$suffix $shared $agg $untied
+done
+train cures/mle frozen-embedding $shared criterion._name=freeze_rare criterion.freeze_below=0.9
+train cures/mle adam-0.98 $shared "optimizer.adam_betas='(0.9,0.98)'"
+train cures/mle agg-alpha $shared criterion._name=agg criterion.agg_alpha=0.03 criterion.agg_window=1000
+# A token of this rank occurs about 200 times in the new texts.
+train cures/mle agps $shared criterion._name=agps criterion.agps_rare_rank=350 criterion.agps_mu1=250 criterion.agps_mu2=20
+train cures/mle slow-embedding $shared common.user_dir=$here/interventions optimizer._name=slow_w
+
+for row in $rows; do
+  run=$RUNS/$row
+  for text in old new; do
+    once $run/$text.json python "$here/fine_tuning.py" measure $run --before $RUNS/before --old $old --new $data --text $text \
+      --json $run/$text.json
+  done
+done
+print python "$here/fine_tuning.py" table $RUNS $rows

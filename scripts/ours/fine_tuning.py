@@ -1,0 +1,108 @@
+"""What fine-tuning makes of the old text and of the new one, with shares of the constants that fit the old text.
+
+    python scripts/ours/fine_tuning.py measure RUN --before RUN --old DATA --new DATA --text old|new --json FILE
+    python scripts/ours/fine_tuning.py table RUNS ROW …
+
+The constants, one per group (100 occurrences or more in the new text, 1 to 99, none), are fitted on the validation
+split of the old text. `table` prints the rows from ROW/old.json and ROW/new.json, and draws RUNS/trade-off.png.
+"""
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+
+from agg_fairseq import plots
+from agg_fairseq.checkpoints import Checkpoint
+from agg_fairseq.evaluation import BinarizedText, perplexity
+from agg_fairseq.files import write_json
+from agg_fairseq.plots import style
+from agg_fairseq.result import Result, format_table
+
+SHARES = tuple(tenths / 10 for tenths in range(11))
+RATES = ("-low", "-high", "")  # ends of the names of rows: every name ends in the last one
+ALLOWED = 1.01
+CURVES = ("adam", "agg", "frozen-absent", "untied", "agg-untied")
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Writes the Result of one text, a row per share."""
+    text = BinarizedText(getattr(options, options.text) / "data-bin")
+    result = perplexity(
+        {options.run.name: Checkpoint(options.run / "checkpoint_best.pt")},
+        text,
+        calibrate=BinarizedText(options.old / "data-bin", "valid"),
+        shares=SHARES[1:],
+        occurrences_in=options.new / "data-bin",
+        moved_from=Checkpoint(options.before / "checkpoint_best.pt"),
+    )
+    write_json(options.json, result.json())
+
+
+def table(options: argparse.Namespace) -> None:
+    """Prints the table, and draws the picture of one total perplexity against the other."""
+    curves = {row: [totals(options.runs / row, text) for text in ("new", "old")] for row in options.rows}
+    lines = []
+    for row, (new, old) in curves.items():
+        result = read(options.runs / row / "old.json")
+        plain = curves.get(f"adam{next(filter(row.endswith, RATES))}")
+        lowest = None if plain is None else lowest_on_old(new, old, plain[0][0])
+        cells = [new[0], old[0], *(result.value(row, *pair) for pair in (
+            ("perplexity", "absent"), ("within_perplexity", "absent"), ("expected_over_observed", "absent"),
+        ))]  # fmt: skip
+        moved = result.value(row, "moved", "absent")
+        cells = [None if value is None else f"{value:,.2f}" for value in (*cells, new[4], old[4], lowest)]
+        lines.append([row, *cells[:5], None if moved is None else f"{moved:.3f}", *cells[5:]])
+    header = ["", "new text", "old text", "absent", "within absent", "E/O absent", "moved", "new text, 40%"]
+    print(format_table([*header, "old text, 40%", "old text at new + 1%"], lines))
+    figure, ((axis,),) = style.new_figure(width=7.0, height=4.5)
+    for index, name in enumerate(CURVES):
+        pieces = [curves[name + rate] for rate in RATES if name + rate in curves]
+        points = [[*piece[text], math.nan] for text in (0, 1) for piece in pieces]  # with a gap after each
+        if pieces:
+            half = len(pieces)
+            style.line(axis, index, sum(points[:half], []), sum(points[half:], []), name, marked=True)
+    style.finish(axis, xscale="log", yscale="log", xlabel="perplexity, new text", ylabel="perplexity, old text")
+    plots.save(style.finish_figure(figure), options.runs / "trade-off.png", "png")
+
+
+def read(path: Path) -> Result:
+    """The Result of a file."""
+    return Result.from_json(json.loads(path.read_text(encoding="utf-8")))
+
+
+def totals(run: Path, text: str) -> list[float]:
+    """The total perplexity of a text with each share of the constants."""
+    result = read(run / f"{text}.json")
+    rows = [f"{run.name}, {share:.0%}" if share else run.name for share in SHARES]
+    return [result.value(row, "perplexity", "total") for row in rows]
+
+
+def lowest_on_old(new: list[float], old: list[float], plain: float) -> float | None:
+    """The lowest perplexity of the old text where that of the new one is at most 1% above that of `adam`, if it is.
+
+    Perplexities of shares between those measured are interpolated, in logarithms.
+    """
+    shares = np.linspace(0, 1, 1001)
+    allowed = np.interp(shares, SHARES, np.log(new)) <= math.log(plain * ALLOWED)
+    return math.exp(np.interp(shares[allowed], SHARES, np.log(old)).min()) if allowed.any() else None
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("measure")
+    command.add_argument("run", type=Path)
+    for name in ("before", "old", "new"):
+        command.add_argument(f"--{name}", type=Path, required=True)
+    command.add_argument("--text", choices=("old", "new"), required=True)
+    command.add_argument("--json", required=True)
+    command.set_defaults(call=measure)
+    command = commands.add_parser("table")
+    command.add_argument("runs", type=Path)
+    command.add_argument("rows", nargs="+")
+    command.set_defaults(call=table)
+    given = parser.parse_args()
+    given.call(given)

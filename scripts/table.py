@@ -1,0 +1,115 @@
+"""Prints a table of a paper, with our numbers beside the paper's.
+
+    python scripts/table.py scripts/wikitext103/agg-table-3.tsv runs/seed-1 runs/seed-2 [--changes]
+
+The first lines of TABLE.tsv begin with # and are printed above the table. The next line has the names of the columns,
+FILE/TITLE: the column TITLE of RUNS/ROW/FILE.json, which a command of agg-fairseq wrote with --json. Each other line
+has the name of a row and the paper's numbers, with nothing or - where it has none. The row `human` is in the files of
+the other rows. Of several folders RUNS, one per seed, the table has mean ± standard deviation (n − 1).
+
+`not run` marks what is not there, `quoted` a system of others, whose name ends in (quoted), and a dash a value that is
+not defined. --changes adds the differences from the first row, paired by seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from agg_fairseq.columns import METRICS, column_titles
+from agg_fairseq.names import HUMAN
+from agg_fairseq.result import Result, SeedValues, Value, format_change, format_table
+
+NOT_RUN, QUOTED = "not run", "quoted"
+MOST_COLUMNS = 4  # beside numbers of a paper; more become rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser("table.py", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("table", type=Path, metavar="TABLE.tsv")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS")
+    parser.add_argument("--changes", action="store_true", help="also the differences from the first row")
+    options = parser.parse_args(arguments)
+    lines = options.table.read_text(encoding="utf-8").splitlines()
+    print("\n".join(line[1:].strip() for line in lines if line.startswith("#")), end="\n\n")
+    header, *rows = csv.reader((line for line in lines if not line.startswith("#")), delimiter="\t")
+    print(table(header[1:], {row[0]: row[1:] for row in rows}, options.runs, options.changes))
+    if len(options.runs) > 1:
+        print(f"\nMean ± standard deviation over {len(options.runs)} seeds.")
+
+
+def table(columns: Sequence[str], rows: dict[str, list[str]], runs: Sequence[Path], changes: bool) -> str:
+    """The table in Markdown; `rows` are the paper's numbers."""
+    metrics = [_metric(column, [*rows], runs) for column in columns]
+    lines: dict[str, list[tuple[str | None, str | None]]] = {}  # cells by the name of the row: the paper's, and ours
+    of_first: list[SeedValues] = []
+    for name, numbers in rows.items():
+        papers = [None if number in ("", "-") else number for number in numbers]
+        papers += [None] * (len(columns) - len(papers))
+        cells = [SeedValues({folder: _value(folder, name, column, [*rows]) for folder in runs}) for column in columns]
+        digits = [METRICS[metric].digits if metric else 0 for metric in metrics]
+        ours = [cell.format(decimals) for cell, decimals in zip(cells, digits, strict=True)]
+        lines[name] = list(zip(papers, ours, strict=True))
+        of_first = of_first or cells
+        if changes and of_first is not cells and name != HUMAN:
+            pairs = zip(cells, of_first, [METRICS.get(metric) for metric in metrics], strict=True)
+            differences = [metric and format_change(cell.change(base, relative=metric.relative), metric)
+                           for cell, base, metric in pairs]  # fmt: skip
+            if any(differences):
+                lines[f"Δ {name}"] = [(None, difference) for difference in differences]
+    names, grid = list(lines), list(lines.values())
+    titles = [column.partition("/")[2] or column for column in columns]
+    if len(titles) != len(set(titles)):  # the same measure of several files
+        titles = [column.replace("/", " ", 1) for column in columns]
+    if len(titles) > MOST_COLUMNS and any(paper for line in grid for paper, _ in line):
+        names, titles, grid = titles, names, [list(line) for line in zip(*grid, strict=True)]
+    head, printed = [""], [names]
+    for title, cells in zip(titles, zip(*grid, strict=True), strict=True):
+        papers, ours = zip(*cells, strict=True)
+        if any(paper is not None for paper in papers):
+            head.append(f"{title}, paper")
+            printed.append(list(papers))
+        if any(cell != "" for cell in ours):
+            head.append(title)
+            printed.append(list(ours))
+    return format_table(head, list(zip(*printed, strict=True)))
+
+
+def _result(folder: Path, row: str, file: str) -> Result | None:
+    path = folder / row / f"{file}.json"
+    return Result.from_json(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+
+
+def _value(folder: Path, row: str, column: str, rows: Sequence[str]) -> Value:
+    """Our value of a cell, "not run", or None if it is not defined."""
+    file, slash, title = column.partition("/")
+    if row.endswith("(quoted)"):
+        return QUOTED
+    if not slash:  # of the paper alone
+        return ""
+    results = [_result(folder, name, file) for name in (rows if row == HUMAN else [row])]
+    for result in filter(None, results):
+        names = [name for name in result.rows if (name == HUMAN) == (row == HUMAN)]
+        pairs = [pair for pair, shown in column_titles(result.columns).items() if shown == title]
+        if pairs:
+            return result.shown(names[0], *pairs[0]) if names else None
+    return NOT_RUN
+
+
+def _metric(column: str, rows: Sequence[str], runs: Sequence[Path]) -> str:
+    """The name of the metric of a column, "" if it is nowhere measured."""
+    file, _, title = column.partition("/")
+    for result in filter(None, (_result(folder, row, file) for folder in runs for row in rows)):
+        for pair, shown in column_titles(result.columns).items():
+            if shown == title:
+                return pair[0]
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

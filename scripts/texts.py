@@ -1,0 +1,55 @@
+"""Prints the first texts that models continued, side by side, as people read them, with what the papers count in each.
+
+    python scripts/texts.py PREPARED RUNS/MODEL/texts.jsonl …
+
+Uniq is the number of different tokens of a continuation; VR the percentage of very rare ones, which together make up
+10% of the training text. (Yu et al. 2022, Tables 5 and 15; Choi et al. 2020, Table 4 and the appendix.)
+"""
+
+import json
+import sys
+import textwrap
+from itertools import groupby
+from pathlib import Path
+
+from agg_fairseq.data.binarized import count_tokens, load_dictionary
+from agg_fairseq.metrics import frequency_mass_groups
+
+COUNT = 4
+
+
+def readable(text: str, prepared: Path) -> str:
+    """A text of tokens, separated by spaces, without marks of sub-words."""
+    kind = json.loads((prepared / "manifest.json").read_text())["bpe"]["kind"]
+    if kind == "sentencepiece":
+        return " ".join(text.replace(" ", "").replace("▁", " ").split())
+    if kind != "gpt2":
+        return text
+    from tokenizers import ByteLevelBPETokenizer
+
+    files = [str(prepared / "tokenizer" / name) for name in ("encoder.json", "vocab.bpe")]
+    pieces = ByteLevelBPETokenizer.from_file(*files)
+    runs = groupby(text.split(), key=str.isdecimal)  # special tokens, such as </s>, are no ids
+    return " ".join(
+        "".join(pieces.decode([*map(int, run)]) if ids else f" {' '.join(run)} " for ids, run in runs).split()
+    )
+
+
+def main(prepared: Path, files: list[Path]) -> None:
+    """Prints the texts; the name of a model is that of the folder of its file."""
+    dictionary = load_dictionary(prepared / "data-bin")
+    groups = frequency_mass_groups(count_tokens(prepared / "data-bin", dictionary))
+    very_rare = set(groups.members("very rare").tolist())
+    texts = [[json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[:COUNT]] for file in files]
+    for number, of_models in enumerate(zip(*texts, strict=True), 1):
+        print(f"Text {number}: {readable(of_models[0]['prefix'], prepared)}")
+        for file, text in zip(files, of_models, strict=True):
+            tokens = text["continuation"].split()
+            share = sum(dictionary.index(token) in very_rare for token in tokens) / len(tokens)
+            facts = f"{file.parent.name} (Uniq {len(set(tokens))}, VR {share:.1%})"
+            said = f"{facts}: {readable(text['continuation'], prepared)}"
+            print(textwrap.fill(said, 120, initial_indent="  ", subsequent_indent="    "))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]])

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# AGG, Table 3 (Yu et al. 2022): language modeling on WikiText-103. Of the same models: Tables 5, 6, 10, 13, 15, Figure 3.
+#
+#   rows     mle, agg: GPT-2 medium, 50,000 updates of 32,768 tokens (configs/wikitext103/size/agg.yaml)
+#   takes    19 GPU hours each, by 6 operations per parameter and token at 50 TFLOP/s (half precision); not run yet
+#   differs  347 million parameters where the paper says 358; the texts of Tables 5 and 15 are the first of the test split,
+#            50 tokens of prefix and 100 of continuation, since the paper does not say which it shows. At tiny, rare is the
+#            rarest 5% at each update instead of an α, blocks have 128 tokens, and the words are rare ones of that text
+#   needs    for Table 6, the last: MEN.txt, WS353.txt, RG65.txt, RW.txt (word<TAB>word<TAB>score) in AGG_DATA/word-similarity
+. "$(dirname -- "$0")/../env.sh"
+block="--tokens-per-sample 512" context="--context-window 400" words="--words homepage Werewolf policymakers"
+if [ "$SIZE" = tiny ]; then block="--tokens-per-sample 128" context="--context-window 100" words=''; fi
+
+corpus data/wikitext103-gpt2 wikitext103/prepare.sh --tokenizer gpt2
+train wikitext103/mle mle size=$(size agg)
+train wikitext103/agg agg size=$(size agg) $alpha
+
+# Tables 3 and 10. As in the authors' commands: perplexity of the last 112 of each 512 tokens; Uniq of whole blocks.
+for row in $rows; do
+  run=$RUNS/$row
+  once $run/ppl.json agg-fairseq eval-lm $run --data $data/data-bin $block $context --json $run/ppl.json
+  once $run/uniq.json agg-fairseq eval-lm $run --data $data/data-bin $block --json $run/uniq.json
+done
+table agg-table-3
+table agg-table-10
+
+# Figure 3.
+once $RUNS/agg-figure-3ab.png agg-fairseq plot projection $(folders) --data $data/data-bin -o $RUNS/agg-figure-3ab.png
+once $RUNS/agg-figure-3c.png agg-fairseq plot singular-values $(folders) -o $RUNS/agg-figure-3c.png
+
+# Tables 5 and 15, greedy as by the authors' evaluation.py, with the number of different tokens of each continuation.
+for row in $rows; do
+  run=$RUNS/$row
+  once $run/texts.jsonl agg-fairseq generate-lm $run --data $data/data-bin --max-texts 4 -o $run/texts.jsonl
+done
+print python "$root/scripts/texts.py" $data $(in_folders texts.jsonl)
+table agg-tables-5-15
+
+# Table 13; † marks rare tokens.
+once $RUNS/agg-table-13.md agg-fairseq neighbors $(folders) --data $data/data-bin $words $bpe
+print cat $RUNS/agg-table-13.md
+table agg-table-13
+
+# Table 6. As in the authors' code, sub-words that the dictionary lacks are <unk>, and no pair is left out.
+for row in $rows; do
+  run=$RUNS/$row
+  once $run/words.json agg-fairseq word-similarity $run --data $data/data-bin --datasets MEN WS353 RG65 RW --as-published \
+    $bpe --json $run/words.json
+done
+table agg-table-6

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# F²-Softmax, Tables 3 and 8 and Figure 3 (Choi et al. 2020): without decoupled decoding; from a model of the ordinary softmax;
+# other classes.
+#
+#   rows     f2, f2-joint (the same model), f2-mle (those of Table 1), f2-transfer; f2-equal-frequency-N, f2-equal-token-N
+#   takes    3.7 GPU hours for each of 11 trainings, by 6 operations per parameter and token at 50 TFLOP/s (half precision); not run yet
+#   differs  the paper's numbers are of Melo-Lyrics and texts drawn from the top 20, ours of WikiText-103 and the top 3, so that
+#            they cannot be compared. Where you have the lyrics: DATA=DIR LYRICS=1 (configs/wikitext103/size/f2-lyrics.yaml).
+#            The paper transfers a model of 10 GB of news, this f2-mle. Figure 3 has no numbers, and does not say how far
+#            it goes past MefMax's number of classes: N is 2, 4, 8, 16
+. "$(dirname -- "$0")/../env.sh"
+size=$(size f2) k=3 pieces='' seed=${SEED:+--seed $SEED}
+if [ -n "${LYRICS:-}" ]; then size=f2-lyrics k=20 pieces="--vocabulary 40000"; fi
+
+corpus data/wikitext103-sentencepiece wikitext103/prepare.sh --tokenizer sentencepiece $pieces
+train wikitext103/mle f2-mle size=$size
+train wikitext103/f2 f2 size=$size
+start=$RUNS/f2-mle/converted.pt
+once $start agg-fairseq convert-to-f2 $RUNS/f2-mle --data $data/data-bin -o $start
+train wikitext103/f2 f2-transfer size=$size checkpoint.finetune_from_model=$start
+for assignment in equal-frequency equal-token; do
+  for classes in 2 4 8 16; do
+    train wikitext103/f2 f2-$assignment-$classes size=$size model.f2_assignment=$assignment model.f2_classes=$classes
+  done
+done
+
+measure() { # measure ROW MODEL [OPTION…]
+  local run=$RUNS/$1 model=$RUNS/$2
+  once $run/ppl.json agg-fairseq eval-lm $model --data $data/data-bin --json $run/ppl.json
+  once $run/top$k.jsonl agg-fairseq generate-lm $model --data $data/data-bin --topk $k $seed "${@:3}" -o $run/top$k.jsonl
+  once $run/texts.json agg-fairseq text-metrics $run/top$k.jsonl --name $1 --data $data/data-bin --json $run/texts.json
+}
+for row in $rows; do
+  if [ $row = f2-mle ]; then measure $row $row; else measure $row $row --f2-decoding sample-class; fi
+  if [ $row = f2 ]; then measure f2-joint f2 --f2-decoding joint; fi
+done
+table f2-tables-3-8
+once $RUNS/f2-figure-3.png agg-fairseq plot class-sweep $(in_folders texts.json) -o $RUNS/f2-figure-3.png
