@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agg_fairseq.columns import METRICS, column_titles
-from agg_fairseq.names import HUMAN
+from agg_fairseq.names import HUMAN, UNIGRAM
 from agg_fairseq.result import Result, SeedValues, Value, format_change, format_table
 
 NOT_RUN, QUOTED = "not run", "quoted"
@@ -94,7 +94,7 @@ def _value(folder: Path, row: str, column: str, rows: Sequence[str]) -> Value:
         return ""
     results = [_result(folder, name, file) for name in (rows if row == HUMAN else [row])]
     for result in filter(None, results):
-        names = [name for name in result.rows if (name == HUMAN) == (row == HUMAN)]
+        names = [name for name in result.rows if (name in (HUMAN, UNIGRAM)) == (row == HUMAN)]
         pairs = [pair for pair, shown in column_titles(result.columns).items() if shown == title]
         if pairs:
             return result.shown(names[0], *pairs[0]) if names else None
