@@ -132,8 +132,6 @@ METRICS = {
     "updates_per_occurrence": Metric("updates per occurrence {}"),
     "least_beta2": Metric("least β₂ of Adam", digits=6),
     # an optimizer, by frequency group
-    "push_to_pull": Metric("1/(1−x) {}"),
-    "push_to_pull_measured": Metric("pushes/pulls {}"),
     # under-trained tokens: of a model, and of a token
     "indicator": Metric("indicator"),
     "known_unused": Metric("known unused"),

@@ -22,7 +22,6 @@ from .group_shares import group_shares
 from .isotropy import isotropy
 from .neighbors import neighbors
 from .perplexity import perplexity
-from .push_pull import push_pull
 from .scoring import BinarizedText, PlainText
 from .text_metrics import text_metrics
 from .under_trained import under_trained
@@ -30,6 +29,6 @@ from .word_similarity import word_similarity
 
 __all__ = [
     "Result", "Cache", "BinarizedText", "PlainText", "TokenizerOptions",
-    "perplexity", "calibrate", "group_shares", "isotropy", "push_pull", "under_trained",
+    "perplexity", "calibrate", "group_shares", "isotropy", "under_trained",
     "neighbors", "word_similarity", "align_sim", "generate_texts", "text_metrics", "bleu",
 ]  # fmt: skip

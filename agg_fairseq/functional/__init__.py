@@ -3,7 +3,7 @@
 Where a function checks the range of an argument, it raises ValueError.
 """
 
-from .adam_memory import least_beta2, push_to_pull
+from .adam_memory import least_beta2
 from .agg import agg_gates, rare_tokens
 from .agps import agps_gates
 from .centering import center_rows_, mean_row_penalty
@@ -19,5 +19,5 @@ __all__ = [
     "gated_cross_entropy", "CrossEntropyOutput", "Gates", "naive_gated_cross_entropy", "gate_gradient",
     "rarest", "rare_tokens", "agg_gates", "tokens_from_rank", "agps_gates", "freezing_gates", "face_weights",
     "Unlikelihood", "Candidates", "previous_tokens", "given_tokens", "repeated_ngrams",
-    "cosine_regularizer", "mean_row_penalty", "center_rows_", "log_unigram", "push_to_pull", "least_beta2",
+    "cosine_regularizer", "mean_row_penalty", "center_rows_", "log_unigram", "least_beta2",
 ]  # fmt: skip

@@ -16,33 +16,12 @@ appearance lowers it from B to A on average. In a steady state, growth and fall 
     B (1 − β₂)/2 = (B − A)/N        so that        B/A = 1/(1 − x),    x = N (1 − β₂)/2
 """
 
-import math
-
-X = 0.1
-"""The x of `least_beta2`. In our trainings (docs/which-cure.md) nothing more was gained below 0.25."""
-
-
-def push_to_pull(updates_per_appearance: float, beta2: float) -> float:
-    """B/A, 1 or more: how much more strongly Adam makes pushes, relative to pulls, than they are in the gradient.
-
-    Infinity for x of 1 or more, where assumption 3 cannot hold: the pushes themselves then bound the ratio.
-
-    Args:
-        updates_per_appearance: N, the mean number of updates from one appearance of the token to the next.
-        beta2: β₂ of Adam, in [0, 1).
-
-    Examples:
-        >>> push_to_pull(100, beta2=0.999)
-        1.0526315789473684
-    """
-    x = updates_per_appearance * (1 - beta2) / 2
-    return 1 / (1 - x) if x < 1 else math.inf
-
 
 def least_beta2(updates_per_appearance: float) -> float:
-    """The least β₂ for which `push_to_pull` is at most 1/(1 − 0.1) = 1.11: 1 − 0.2/N, and at least 0.
+    """The least β₂ for which B/A is at most 1/(1 − 0.1) = 1.11: 1 − 0.2/N, and at least 0.
 
-    It is meant for the mean N of a group of tokens. Tokens that are rarer, or that come in bursts, need a larger one.
+    This is x = 0.1; in our trainings (docs/which-cure.md) nothing more was gained below 0.25. It is meant for the mean
+    N of a group of tokens. Tokens that are rarer, or that come in bursts, need a larger one.
 
     Args:
         updates_per_appearance: N, above 0; infinity for a token that never appears, for which it is 1.
@@ -51,4 +30,4 @@ def least_beta2(updates_per_appearance: float) -> float:
         >>> round(least_beta2(100), 6)
         0.998
     """
-    return max(0.0, 1 - 2 * X / updates_per_appearance)
+    return max(0.0, 1 - 0.2 / updates_per_appearance)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from agg_fairseq import evaluation
-from agg_fairseq.checkpoints import Checkpoint, open_models
+from agg_fairseq.checkpoints import open_models
 from agg_fairseq.cli.main import main
 from agg_fairseq.evaluation import BinarizedText
 from agg_fairseq.evaluation.cache import REVISION
@@ -73,7 +73,6 @@ def test_the_json_is_as_documented(lm_runs, lm_data, tmp_path):
         "under_trained": evaluation.under_trained(run, lm_data),
         "word_similarity": evaluation.word_similarity(run, lm_data, [tmp_path / "pairs.txt"]),
         "group_shares": evaluation.group_shares(lm_data, tokens_per_update=64),
-        "push_pull": evaluation.push_pull({"mle": Checkpoint(lm_runs / "mle")}, lm_data, batches=1),
         "generate_texts": replace(generated, rows={"t": generated[str(tmp_path / "t.jsonl")]}),
         "text_metrics": evaluation.text_metrics({"t": tmp_path / "t.jsonl"}, lm_data),
         "bleu": evaluation.bleu({"log": tmp_path / "log"}),
