@@ -75,8 +75,7 @@ class SeedValues:
 
 Value = float | int | str | None  # a number or a text; None where a metric is not defined
 SCHEMA = 1
-"""Version of `Result.json`, which docs/evaluation.md describes. Raise it, and `evaluation.cache.REVISION`, if a name or
-a unit changes."""
+"""Version of `Result.json`, which docs/evaluation.md describes. Raise it if a name or a unit changes."""
 
 
 @dataclass(frozen=True)

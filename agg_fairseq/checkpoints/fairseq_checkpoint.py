@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from ..files import fingerprint
 from .output_embedding import OutputEmbedding, check_finite
 from .transformers_model import is_pretrained
 
@@ -64,7 +63,6 @@ class Checkpoint:
     Attributes:
         path: of the file.
         state: the contents: `model`, `cfg` or `args`, `extra_state`, `optimizer_history`, …
-        fingerprint: path, size and time of change of the file that was read.
 
     Raises:
         UnreadableCheckpoint: the file is truncated or damaged, or of another kind.
@@ -74,7 +72,6 @@ class Checkpoint:
 
     def __init__(self, path: str | Path, *, training_state: bool = True) -> None:
         self.path = checkpoint_file(path)
-        self.fingerprint = fingerprint(self.path)  # before it is read: a training may replace the file
         self.state: dict[str, Any] = _load(self.path)
         if not training_state:
             self.state["last_optimizer_state"] = None

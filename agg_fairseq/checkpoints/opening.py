@@ -8,7 +8,7 @@ from ..names import unique_names
 from .fairseq_checkpoint import Checkpoint, checkpoint_file
 from .transformers_model import PretrainedModel, is_pretrained, weights_file
 
-EmbeddingSource = Checkpoint | PretrainedModel  # both have `path`, `fingerprint` and `output_embedding`
+EmbeddingSource = Checkpoint | PretrainedModel  # both have `path` and `output_embedding`
 
 
 def open_models(

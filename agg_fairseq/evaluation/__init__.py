@@ -15,7 +15,6 @@ from ..data.subwords import TokenizerOptions
 from ..result import Result
 from .align_sim import align_sim
 from .bleu import bleu
-from .cache import Cache
 from .calibration import calibrate
 from .generate_texts import generate_texts
 from .group_shares import group_shares
@@ -28,7 +27,7 @@ from .under_trained import under_trained
 from .word_similarity import word_similarity
 
 __all__ = [
-    "Result", "Cache", "BinarizedText", "PlainText", "TokenizerOptions",
+    "Result", "BinarizedText", "PlainText", "TokenizerOptions",
     "perplexity", "calibrate", "group_shares", "isotropy", "under_trained",
     "neighbors", "word_similarity", "align_sim", "generate_texts", "text_metrics", "bleu",
 ]  # fmt: skip
