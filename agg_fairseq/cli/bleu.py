@@ -23,7 +23,7 @@ from .options import add_inputs, add_options, call, files_by_name
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, "LOG", "outputs of fairseq-generate", "its own, without ending")
-    add_options(parser, "--reference", "--moses", "--json")
+    add_options(parser, "--reference", "--tokenize", "--moses", "--json")
 
 
 def run(arguments: argparse.Namespace) -> Result:

@@ -59,6 +59,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--alignments": {"metavar": "FILE", "help": "alignments of the training split in Pharaoh format, as align writes"},
     "--reference": {"metavar": "FILE", "help": "untokenized target side of the split, for sacreBLEU"},
+    "--tokenize": {
+        "choices": ("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "flores200"), "default": "13a",
+        "help": "tokenizer of sacreBLEU; zh for Chinese, char or ja-mecab for Japanese, whose words 13a does not split "
+        "(default: 13a)",
+    },
     "--moses": {"metavar": "LANG", "help": "language of Moses tokens in the translations, which are detokenized"},
     "--max-texts": {"type": int, "metavar": "N", "help": "continue only the first N prefixes (default: all)"},
     "--device": {"metavar": "DEVICE", "help": "cpu, cuda, cuda:1, … (default: a GPU if there is one)"},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..errors import UserError
+from ..errors import UserError, first_line
 from ..files import read_lines
 from ..metrics import Bleu, corpus_bleu, tokenized_bleu
 from ..result import Result
@@ -23,13 +23,20 @@ COLUMNS = (
 SUBWORD_SHARE = 0.05  # text is taken for sub-words if more than this share of its lines has some
 
 
-def bleu(logs: Mapping[str, str | Path], *, reference: str | Path | None = None, moses: str | None = None) -> Result:
+def bleu(
+    logs: Mapping[str, str | Path],
+    *,
+    reference: str | Path | None = None,
+    tokenize: str = "13a",
+    moses: str | None = None,
+) -> Result:
     """Tokenized BLEU (Vaswani et al. 2017) and sacreBLEU of translations of one split that fairseq-generate printed.
 
     Args:
         logs: outputs of `fairseq-generate`, with joined sub-words, by the names of their rows. Of several hypotheses
             for a sentence, the one with the best score counts.
         reference: the untokenized target side of the split, a sentence per line; None: no sacreBLEU.
+        tokenize: name of sacreBLEU's tokenizer, such as zh; its default, 13a, does not split Chinese and Japanese.
         moses: language of Moses tokens in the hypotheses, such as de, which are then detokenized; None: they are taken
             as they are.
 
@@ -51,7 +58,7 @@ def bleu(logs: Mapping[str, str | Path], *, reference: str | Path | None = None,
     references = None if reference is None else read_reference(reference, first)
     rows, settings = {}, {"sentences": len(first.references)}
     for name, log in tqdm(translations.items(), desc="scoring", unit="log", disable=None, leave=False):
-        of_tokens, of_text = _score(log, references, moses)
+        of_tokens, of_text = _score(log, references, tokenize, moses)
         rows[name] = {"path": str(logs[name]), "sentences": len(log.references)}
         for measure, bleu_of_log in (("bleu", of_tokens), ("sacrebleu", of_text)):
             parts = asdict(bleu_of_log) if bleu_of_log else dict.fromkeys(field.name for field in fields(Bleu))
@@ -73,7 +80,9 @@ def read_reference(path: str | Path, log: Translations) -> list[str]:
     return lines
 
 
-def _score(log: Translations, references: Sequence[str] | None, moses: str | None) -> tuple[Bleu | None, Bleu | None]:
+def _score(
+    log: Translations, references: Sequence[str] | None, tokenize: str, moses: str | None
+) -> tuple[Bleu | None, Bleu | None]:
     """BLEU of the tokens, and sacreBLEU of the texts; None where fairseq-generate or the user gave no such text."""
     if log.decoded and references is None:
         raise UserError(f"{log.path}: found detokenized text (D differs from H); expected --reference, for sacreBLEU")
@@ -94,6 +103,8 @@ def _score(log: Translations, references: Sequence[str] | None, moses: str | Non
         texts = [detokenizer.detokenize(line.split()) for line in texts]
     try:
         of_tokens = None if log.decoded else tokenized_bleu(log.tokens, log.references)
-        return of_tokens, None if references is None else corpus_bleu(texts, references)
+        return of_tokens, None if references is None else corpus_bleu(texts, references, tokenize=tokenize)
     except ImportError as error:
         raise UserError("bleu: sacrebleu is missing; pip install '.[eval]'") from error
+    except RuntimeError as error:  # a tokenizer of sacrebleu whose own package is missing
+        raise UserError(f"--tokenize {tokenize}: {first_line(error)}") from error

@@ -6,7 +6,9 @@ from fairseq.scoring.bleu import BleuConfig, Scorer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacrebleu import corpus_bleu
+from sacrebleu.metrics import BLEU
 
+from agg_fairseq.evaluation import bleu
 from agg_fairseq.metrics import split_compounds, tokenized_bleu
 from tests.commands import cells, read_result, refused, run, save_model
 from tests.conftest import called
@@ -149,3 +151,21 @@ def test_what_fairseq_generate_prints(mt_data, capsys, tmp_path):
     assert "syslen={}, reflen={}".format(*lengths) in said and f"BLEU4 = {found['bleu']:.2f}," in said
     expected = "--required-batch-size-multiple 1"
     assert expected in refused(capsys, "bleu", tmp_path / "8.log", "--reference", reference)
+
+
+def test_chinese_is_split_by_the_tokenizer_that_is_asked_for(tmp_path):
+    """13a takes a sentence without spaces for one word: BLEU is 0 however near the translation is."""
+    reference, translation = "今天天气很好我们去公园散步", "今天天气很好我们去公园玩耍"
+    (tmp_path / "zh").write_text(f"{reference}\n", encoding="utf-8")
+    log = "".join(f"{kind}-0\t{text}\n" for kind, text in (
+        ("S", "a"), ("T", reference), ("H", f"-1\t{translation}"), ("D", f"-1\t{translation}")
+    ))  # fmt: skip
+    (tmp_path / "log").write_text(log, encoding="utf-8")
+    default, chinese = (
+        bleu({"log": tmp_path / "log"}, reference=tmp_path / "zh", **options)["log"]["sacrebleu"]
+        for options in ({}, {"tokenize": "zh"})
+    )
+    expected = BLEU(tokenize="zh").corpus_score([translation], [[reference]]).score
+    assert (
+        chinese == pytest.approx(BLEU(tokenize="zh").corpus_score([translation], [[reference]]).score) and chinese > 70
+    )
