@@ -4,8 +4,8 @@
 
 The first lines of TABLE.tsv begin with # and are printed above the table. The next line has the names of the columns,
 FILE/TITLE: the column TITLE of RUNS/ROW/FILE.json, which a command of agg-fairseq wrote with --json. Each other line
-has the name of a row and the paper's numbers, with nothing or - where it has none. The row `human` is in the files of
-the other rows. Of several folders RUNS, one per seed, the table has mean ± standard deviation (n − 1).
+has the name of a row and the paper's numbers, with nothing or - where it has none. The rows `human` and `unigram` are
+in the files of the others. Of several folders RUNS, one per seed, the table has mean ± standard deviation (n − 1).
 
 `not run` marks what is not there, `quoted` a system of others, whose name ends in (quoted), and a dash a value that is
 not defined. --changes adds the differences from the first row, paired by seed.
@@ -25,6 +25,7 @@ from agg_fairseq.names import HUMAN, UNIGRAM
 from agg_fairseq.result import Result, SeedValues, Value, format_change, format_table
 
 NOT_RUN, QUOTED = "not run", "quoted"
+OF_ALL = (HUMAN, UNIGRAM)  # rows that are in the files of all others
 MOST_COLUMNS = 4  # beside numbers of a paper; more become rows
 
 
@@ -56,7 +57,7 @@ def table(columns: Sequence[str], rows: dict[str, list[str]], runs: Sequence[Pat
         ours = [cell.format(decimals) for cell, decimals in zip(cells, digits, strict=True)]
         lines[name] = list(zip(papers, ours, strict=True))
         of_first = of_first or cells
-        if changes and of_first is not cells and name != HUMAN:
+        if changes and of_first is not cells and name not in OF_ALL:
             pairs = zip(cells, of_first, [METRICS.get(metric) for metric in metrics], strict=True)
             differences = [metric and format_change(cell.change(base, relative=metric.relative), metric)
                            for cell, base, metric in pairs]  # fmt: skip
@@ -92,9 +93,9 @@ def _value(folder: Path, row: str, column: str, rows: Sequence[str]) -> Value:
         return QUOTED
     if not slash:  # of the paper alone
         return ""
-    results = [_result(folder, name, file) for name in (rows if row == HUMAN else [row])]
+    results = [_result(folder, name, file) for name in (rows if row in OF_ALL else [row])]
     for result in filter(None, results):
-        names = [name for name in result.rows if (name in (HUMAN, UNIGRAM)) == (row == HUMAN)]
+        names = [name for name in result.rows if (name == row if row in OF_ALL else name not in OF_ALL)]
         pairs = [pair for pair, shown in column_titles(result.columns).items() if shown == title]
         if pairs:
             return result.shown(names[0], *pairs[0]) if names else None
