@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import UserError
@@ -15,6 +15,8 @@ from . import style
 
 Evaluations = Mapping[str, Result]
 """Results of an evaluation, by the paths that errors mention. A row may be in several, with the same numbers."""
+Points = dict[float, list[list[float]]]
+"""By x, the values of each model in each panel."""
 AGG_OPTIONS = {"agg_rare_fraction": "rare fraction", "agg_alpha": "α"}
 """The options that choose the rare group, and how the axis names them."""
 CLASS_CURVES = ("equal-frequency", "equal-token")
@@ -33,8 +35,8 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
         evaluations: of `perplexity`.
 
     Raises:
-        UserError: there are fewer than two values of AGG's option, or values of both options; a name has different
-            numbers; or a measure is missing.
+        UserError: there are values of both options of AGG, or of none; a name has different numbers; or a measure is
+            missing.
 
     Reference: Yu et al. (2022), Fig. 5.
     """
@@ -43,7 +45,7 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
         for group in ("total", "rare")
         for measure, title in (("perplexity", "perplexity"), ("unique_predictions", "Uniq"), ("isotropy", "I(W)"))
     }
-    swept: dict[float, list[list[float]]] = {}  # for each value of the option, the values of each model by panel
+    points: Points = {}
     levels: dict[str, list[float]] = {}
     options: set[str] = set()
     for name, (row, values) in _rows(evaluations, titles, "eval-lm --json").items():
@@ -51,30 +53,13 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
         if criterion.get("_name") == "agg":
             option = next(option for option in AGG_OPTIONS if criterion.get(option) is not None)
             options.add(option)
-            swept.setdefault(criterion[option], []).append(values)
+            points.setdefault(criterion[option], []).append(values)
         elif name not in (HUMAN, UNIGRAM):
             levels[name] = values
-    if len(swept) < 2 or len(options) > 1:
-        found = f"{len(swept)} values of {' and '.join(sorted(options or AGG_OPTIONS))}"
-        raise UserError(f"{', '.join(evaluations)}: found {found}; expected two or more, all of one option of AGG")
-    x, (option,) = sorted(swept), options
-    figure, axes = style.new_figure(rows=2, columns=3, width=4.0, height=3.0, sharex=True)
-    for number, (axis, title) in enumerate(zip(axes.flat, titles.values(), strict=True)):
-        models = [SeedValues(dict(enumerate(values[number] for values in swept[value]))) for value in x]
-        # Where a model has no value, there is a gap.
-        means = [seeds.mean if len(seeds.numbers) == len(seeds.of_seed) else math.nan for seeds in models]
-        spread = [seeds.deviation or 0.0 for seeds in models]
-        low, high = ([mean + sign * sd for mean, sd in zip(means, spread, strict=True)] for sign in (-1, 1))
-        axis.fill_between(x, low, high, color=style.COLORS[0], alpha=0.2, linewidth=0)
-        style.line(axis, 0, x, means, "AGG", marked=True)
-        for index, (name, values) in enumerate(levels.items()):
-            style.level(axis, index, values[number], name)
-        if title.startswith("Uniq"):  # a number of tokens
-            axis.yaxis.get_major_locator().set_params(integer=True)
-        style.finish(axis, title=title)
-    for axis in axes[-1]:
-        axis.set_xlabel(AGG_OPTIONS[option])
-    return style.finish_figure(figure)
+    if len(options) != 1:
+        found = " and ".join(sorted(options)) or "no model of --criterion agg"
+        raise UserError(f"{', '.join(evaluations)}: found {found}; expected models with one option of AGG")
+    return _sweep(list(titles.values()), {"AGG": points}, levels, AGG_OPTIONS[option])
 
 
 def class_sweep(evaluations: Evaluations) -> style.Figure:
@@ -87,8 +72,7 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
         evaluations: of `text_metrics`, all of the same split.
 
     Raises:
-        UserError: a curve has fewer than two points, or two models with the same number of classes; a name has
-            different numbers; or a measure is missing.
+        UserError: a name has different numbers; or a measure is missing.
 
     Reference: Choi et al. (2020), Fig. 3.
     """
@@ -97,28 +81,39 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
         ("self_bleu", "2"): "Self-BLEU-2 × 100",
         ("kld", ""): "KLD in nats",
     }
-    curves: dict[str, dict[int, list[float]]] = {curve: {} for curve in CLASS_CURVES}
+    curves: dict[str, Points] = {curve: {} for curve in CLASS_CURVES}
     levels: dict[str, list[float]] = {}
     for name, (_, values) in _rows(evaluations, titles, "text-metrics --json").items():
-        match = CLASS_MODEL.search(name)
-        points, key = (curves[match[1]], int(match[2])) if match else (levels, name)
-        if key in points:
-            raise UserError(f"{', '.join(evaluations)}: found {match[0]} again in {name!r}; expected one model of each")
-        points[key] = values
-    human = levels.pop(HUMAN)
-    if min(map(len, curves.values())) < 2:
-        found = " and ".join(f"{len(points)} models named …{curve}-N" for curve, points in curves.items())
-        expected = "expected two or more of each, N their number of classes; see --name of text-metrics"
-        raise UserError(f"{', '.join(evaluations)}: found {found}; {expected}")
-    figure, axes = style.new_figure(columns=3, width=4.0, height=3.0)
-    for panel, (axis, title) in enumerate(zip(axes[0], titles.values(), strict=True)):
-        for index, (curve, points) in enumerate(curves.items()):
-            scores = [points[classes][panel] for classes in sorted(points)]
-            style.line(axis, index, sorted(points), scores, curve, marked=True)
-        for index, (name, values) in enumerate(levels.items(), 1):  # level 0 looks like the second curve
-            style.level(axis, index, values[panel], name)
-        style.level(axis, None, human[panel], HUMAN)
-        style.finish(axis, title=title, xlabel="classes")
+        if match := CLASS_MODEL.search(name):
+            curves[match[1]].setdefault(int(match[2]), []).append(values)
+        else:
+            levels[name] = values
+    return _sweep(list(titles.values()), curves, levels, "classes")
+
+
+def _sweep(
+    titles: Sequence[str], curves: Mapping[str, Points], levels: Mapping[str, list[float]], xlabel: str
+) -> style.Figure:
+    """A panel for each title: the means of curves, with their deviations as bands, and levels as horizontal lines."""
+    figure, axes = style.new_figure(len(titles) // 3, 3, width=4.0, height=3.0, sharex=True)
+    for panel, (axis, title) in enumerate(zip(axes.flat, titles, strict=True)):
+        for index, (name, points) in enumerate(curves.items()):
+            x = sorted(points)
+            models = [SeedValues(dict(enumerate(values[panel] for values in points[value]))) for value in x]
+            # Where a model has no value, there is a gap.
+            means = [seeds.mean if len(seeds.numbers) == len(seeds.of_seed) else math.nan for seeds in models]
+            spread = [seeds.deviation or 0.0 for seeds in models]
+            low, high = ([mean + sign * sd for mean, sd in zip(means, spread, strict=True)] for sign in (-1, 1))
+            if any(spread):
+                axis.fill_between(x, low, high, color=style.COLORS[index], alpha=0.2, linewidth=0)
+            style.line(axis, index, x, means, name, marked=True)
+        for index, (name, values) in enumerate(levels.items(), len(curves) - 1):  # which do not look like a curve
+            style.level(axis, None if name == HUMAN else index, values[panel], name)
+        if title.startswith("Uniq"):  # a number of tokens
+            axis.yaxis.get_major_locator().set_params(integer=True)
+        style.finish(axis, title=title)
+    for axis in axes[-1]:
+        axis.set_xlabel(xlabel)
     return style.finish_figure(figure)
 
 

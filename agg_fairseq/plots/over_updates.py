@@ -11,7 +11,7 @@ Parameters of these functions:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -38,16 +38,18 @@ def isotropy_over_updates(
     Reference: Yu et al. (2022), Fig. 2.
     """
     titles = ("I(W) frequent", "I(W) rare", "cosine of rare and frequent")
-    curves: dict[str, list[list[float]]] = {name: [] for name in runs}
-    for name, embeddings in _embeddings_by_group(runs, data, groups):
+
+    def measured(embeddings: Mapping[str, Tensor]) -> list[float]:
         both = [embeddings["frequent"], embeddings["rare"]]
-        isotropies = [metrics.isotropy(weight) if len(weight) else math.nan for weight in both]
-        curves[name].append([*isotropies, metrics.mean_cosine_between(*both)])
+        return [
+            *(metrics.isotropy(weight) if len(weight) else math.nan for weight in both),
+            metrics.mean_cosine_between(*both),
+        ]
+
     figure, axes = style.new_figure(columns=len(titles), width=4.0, sharex=True)
     order = list(order or runs)
-    for name, checkpoints in runs.items():
-        updates = [checkpoint.updates for checkpoint in checkpoints]
-        for axis, curve in zip(axes[0], zip(*curves[name], strict=True), strict=True):
+    for name, updates, curves in _over_updates(runs, data, groups, measured):
+        for axis, curve in zip(axes[0], curves, strict=True):
             style.line(axis, order.index(name), updates, curve, name, marked=True)
     for axis, title in zip(axes[0], titles, strict=True):
         style.finish(axis, title=title, xlabel="updates")
@@ -61,21 +63,19 @@ def inner_products_over_updates(runs: Runs, data: str | Path, *, groups: str = "
 
     Reference: Yu et al. (2021), Fig. 2.
     """
-    curves: dict[str, dict[str, list[float]]] = {name: {group: [] for group in GROUPS} for name in runs}
-    for name, embeddings in _embeddings_by_group(runs, data, groups):
-        for group, weight in embeddings.items():
-            curves[name][group].append(metrics.mean_inner_product(weight))
     figure, panels = style.new_panels(len(runs), width=4.0, xlabel="updates", ylabel="mean inner product", sharey=True)
-    for axis, (name, checkpoints) in zip(panels, runs.items(), strict=True):
-        updates = [checkpoint.updates for checkpoint in checkpoints]
-        for index, (group, curve) in enumerate(curves[name].items()):
+    measured = _over_updates(runs, data, groups, lambda of: [metrics.mean_inner_product(of[group]) for group in GROUPS])
+    for axis, (name, updates, curves) in zip(panels, measured, strict=True):
+        for index, (group, curve) in enumerate(zip(GROUPS, curves, strict=True)):
             style.line(axis, index, updates, curve, group, marked=True, colors=style.RAMP)
         style.finish(axis, title=name)
     return style.finish_figure(figure)
 
 
-def _embeddings_by_group(runs: Runs, data: str | Path, groups: str) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """For each checkpoint of each run the name of the run, and the embeddings (tokens, D) of each group."""
+def _over_updates(
+    runs: Runs, data: str | Path, groups: str, measure: Callable[[Mapping[str, Tensor]], Sequence[float]]
+) -> Iterator[tuple[str, list[int], list[tuple[float, ...]]]]:
+    """The name of each run, its updates, and a curve for each measure of the embeddings (tokens, D) by group."""
     for name, checkpoints in runs.items():
         if len(checkpoints) < 2:
             found = f"found the checkpoints of {len(checkpoints)} update; expected two or more"
@@ -83,35 +83,30 @@ def _embeddings_by_group(runs: Runs, data: str | Path, groups: str) -> Iterator[
     vocabulary = load_vocabulary({name: checkpoints[0] for name, checkpoints in runs.items()}, data)
     members = {group: vocabulary.groups(groups).members(group) for group in GROUPS}
     for name, checkpoints in runs.items():
+        values = []
         for checkpoint in tqdm(checkpoints, desc=name, unit="checkpoint", disable=None, leave=False):
             checkpoint.check_vocabulary(len(vocabulary.tokens), data)
-            yield name, {group: checkpoint.output_embedding.weight[tokens] for group, tokens in members.items()}
+            weight = checkpoint.output_embedding.weight
+            values.append(measure({group: weight[tokens] for group, tokens in members.items()}))
+        yield name, [checkpoint.updates for checkpoint in checkpoints], list(zip(*values, strict=True))
 
 
 def rare_tokens(logs: Mapping[str, str | Path], *, order: Sequence[str] = ()) -> style.Figure:
     """Draws the number of tokens in the rare group of adaptive gradient gating over the updates.
 
-    A curve for each log. The right axis has their share of the vocabulary, if it is the same for all logs.
+    A curve for each log.
 
     Reference: Yu et al. (2022), Fig. 4.
     """
     figure, ((axis,),) = style.new_figure()
-    vocabularies, order = [], list(order or logs)
+    order = list(order or logs)
     for name, log in logs.items():
         entries = [entry for entry in read_log(log) if "rare_tokens" in entry]
         if not entries:
             raise UserError(f"{log}: found no rare_tokens in it; expected the log of a run with --criterion agg")
         updates, sizes = ([entry[key] for entry in entries] for key in ("num_updates", "rare_tokens"))
         style.line(axis, order.index(name), updates, sizes, name)
-        largest = max(entries, key=lambda entry: entry["rare_tokens"])  # of which the rounded share is most precise
-        share = largest.get("rare_share", 0)
-        vocabularies.append(largest["rare_tokens"] / share if share > 0 else math.nan)
-    style.finish(axis, xlabel="updates", ylabel="rare tokens")
-    axis.set_ylim(0, 1.05 * axis.dataLim.ymax or 1)
-    if not any(map(math.isnan, vocabularies)) and max(vocabularies) <= 1.01 * min(vocabularies):
-        tokens = vocabularies[0] / 100
-        right = axis.secondary_yaxis("right", functions=(lambda size: size / tokens, lambda share: share * tokens))
-        right.set_ylabel("% of the vocabulary")
+    style.finish(axis, xlabel="updates", ylabel="rare tokens", ylim=(0, None))
     return style.finish_figure(figure)
 
 

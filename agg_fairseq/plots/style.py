@@ -41,10 +41,10 @@ def new_figure(
 ) -> tuple[Figure, np.ndarray]:
     """An empty figure and its axes (rows, columns), each of this width and height in inches."""
     try:
-        from matplotlib.figure import Figure
+        from matplotlib import figure as figures
     except ImportError as error:
         raise UserError("plot: matplotlib is missing; pip install '.[eval]'") from error
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    figure = figures.Figure(figsize=(width * columns, height * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
@@ -169,6 +169,7 @@ def finish_figure(figure: Figure) -> Figure:
         figure.set_figheight(figure.get_figheight() + 0.22 * sum(label.count("\n") + 1 for label in handles) / columns)
         legend = figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=columns, markerscale=2)
         for text in legend.get_texts():
+            text.set_text(text.get_text().strip())
             text.set_parse_math(False)
     return figure
 

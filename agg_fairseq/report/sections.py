@@ -21,7 +21,6 @@ from ..columns import COMPARED, METRICS, column_titles
 from ..data.vocabulary import GROUP_MEANINGS, GROUPINGS
 from ..errors import UserError
 from ..evaluation import Result
-from ..evaluation.fairseq_logs import read_entries
 from ..evaluation.neighbors import NoWord
 from ..evaluation.text_metrics import read_texts
 from ..names import HUMAN
@@ -103,11 +102,11 @@ class Report:
             if seed in alike.get(frozenset(settings.items()), {}):  # trained twice with the same seed: another model
                 settings["run"] = name
             alike.setdefault(frozenset(settings.items()), {})[seed] = name
-        models = {}
+        base, models = self.baseline or next(iter(self.checkpoints)), {}
         for of_seed in alike.values():
             names = list(of_seed.values())
             notes = [f"{len(names)} seeds"] if len(names) > 1 else []
-            notes += ["baseline"] if (self.baseline or next(iter(self.checkpoints))) in names and len(alike) > 1 else []
+            notes += ["baseline"] if base in names and len(alike) > 1 else []
             models[f"{names[0]} ({', '.join(notes)})" if notes else names[0]] = of_seed
         return models
 
@@ -129,18 +128,14 @@ class Report:
         if not next(iter(self.checkpoints.values())).is_language_model:
             raise NotShown("these are no language models")
 
-    def logs(self, *wanted: tuple[str, str]) -> dict[str, Path]:
-        """The logs by the names of their runs that have each number that is wanted, by tag and name."""
+    def logs(self, *numbers: str) -> dict[str, Path]:
+        """The logs, by the names of their runs, that have all of these numbers."""
         logs = {name: checkpoint.path.parent / LOG for name, checkpoint in self.checkpoints.items()}
-        entries = {name: read_entries(log) if log.is_file() else {} for name, log in logs.items()}
-        found = {
-            name: log
-            for name, log in logs.items()
-            if all(any(number in entry for entry in entries[name].get(tag, ())) for tag, number in wanted)
-        }
+        texts = {name: log.read_text("utf-8", "replace") if log.is_file() else "" for name, log in logs.items()}
+        found = {name: logs[name] for name, text in texts.items() if all(f'"{number}"' in text for number in numbers)}
         if not found:
-            numbers = " and ".join(f"{tag} {number}" for tag, number in wanted)
-            raise NotShown(f"no run has a {LOG} with {numbers}: --log-format json --log-file SAVE_DIR/{LOG}")
+            remedy = f"train with --log-format json --log-file SAVE_DIR/{LOG}"
+            raise NotShown(f"no run has a {LOG} with {' and '.join(numbers)}; {remedy}")
         return found
 
     def compare(self, result: Result, metric: str, key: str) -> dict[str, Compared]:
@@ -177,17 +172,16 @@ def verdict(report: Report) -> list[Block]:
     # without isoscore, which may rise while predictions become worse (docs/which-cure.md)
     wanted = {metric: keys for metric, keys in COMPARED.items() if metric != "isoscore"}
     wanted |= {"unique_predictions": ["total"], "bleu": [""], "sacrebleu": [""]}
-    lists: dict[str, dict[str, list[str]]] = {word: {model: [] for model in others} for word in MARKS}
+    said: dict[tuple[str, str], list[str]] = {}  # by verdict and model
     for result in results:
         titles = column_titles(result.columns)
         for column in filter(titles.__contains__, column_titles(wanted)):
             compared = report.compare(result, *column)
             for model, value in compared.items():
-                if value.verdict:
-                    both = f"{compared[report.base].text} → {value.text}"
-                    lists[value.verdict][model].append(f"{titles[column]} {value.change} ({both})")
-    rows = [[MARKS[word], *map("; ".join, of_model.values())] for word, of_model in lists.items()]
-    if not any("".join(row[1:]) for row in rows):
+                both = f"{compared[report.base].text} → {value.text}" if value.verdict else ""
+                said.setdefault((value.verdict, model), []).append(f"{titles[column]} {value.change} ({both})")
+    rows = [[title, *("; ".join(said.get((word, model), ())) for model in others)] for word, title in MARKS.items()]
+    if not said.keys() - {("", model) for model in report.models}:
         raise NotShown("nothing could be measured that has a better and a worse direction")
     has_seeds = any(len(runs) > 1 for runs in report.models.values())
     caution = "" if has_seeds else " There is one seed of each model: a difference may be chance."
@@ -206,7 +200,7 @@ def runs(report: Report) -> list[Block]:
 
 def learning_curves(report: Report) -> list[Block]:
     """Perplexity over the updates."""
-    logs = report.logs(("train_inner", "ppl"), ("valid", "ppl"))
+    logs = report.logs("ppl", "valid_ppl")
     caption = "Perplexity over the updates, of the training batches and of the validation split."
     missing = [name for name in report.checkpoints if name not in logs]
     caption += f" Not logged: {', '.join(missing)}." if missing else ""
@@ -250,7 +244,7 @@ def over_updates(report: Report) -> list[Block]:
 
 def rare_group(report: Report) -> list[Block]:
     """How many tokens were in the rare group of adaptive gradient gating."""
-    figure = plots.rare_tokens(report.logs(("train_inner", "rare_tokens")), order=list(report.checkpoints))
+    figure = plots.rare_tokens(report.logs("rare_tokens"), order=list(report.checkpoints))
     return [Picture(figure, "Size of the rare group of AGG. It is another group than the rare tokens of the tables.")]
 
 

@@ -1,16 +1,10 @@
-"""What the runs of a report are: their sizes, and the settings that differ."""
+"""What the runs of a report are, and the settings that differ."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from ..checkpoints.fairseq_checkpoint import Checkpoint, options_of
 from ..result import format_value
-
-NO_PARAMETERS = (".version", "._float_tensor", ".class_of_token", ".output_projection.counts")
-"""How the names end of what fairseq, and the output layers of this package, save among the parameters and is none."""
 
 SECTIONS = (
     *("common", "dataset", "optimization", "checkpoint", "distributed_training", "ema"),
@@ -29,7 +23,7 @@ OFF = frozenset(("None", "0", "0.0", "False", ""))
 
 def summary(checkpoints: Iterable[Checkpoint]) -> list[list[str | None]]:
     """What each run is: rows with a title and a value for each."""
-    titles = ("criterion", "architecture", "parameters", "checkpoint", "updates", "best on validation")
+    titles = ("criterion", "architecture", "checkpoint", "updates", "best on validation")
     columns = []
     for checkpoint in checkpoints:
         options, extra = checkpoint.model_options, checkpoint.state.get("extra_state")
@@ -37,23 +31,11 @@ def summary(checkpoints: Iterable[Checkpoint]) -> list[list[str | None]]:
         columns.append([
             str(checkpoint.criterion_options.get("_name")),
             str(options.get("arch") or options.get("_name")),
-            format_value(count_parameters(checkpoint.parameters), 0),
             checkpoint.path.name,
             format_value(checkpoint.updates, 0),
             format_value(float(best), 3) if isinstance(best, float | int) else None,
         ])  # fmt: skip
     return list(map(list, zip(titles, *columns, strict=True)))
-
-
-def count_parameters(parameters: Mapping[str, Tensor]) -> int:
-    """The number of elements of all parameters; a tied embedding, which fairseq saves twice, counts once."""
-    counted: list[Tensor] = []
-    for name, value in parameters.items():
-        may_be_tied = value.dim() == 2 and ("embed" in name or "output_projection" in name)
-        is_copy = may_be_tied and any(torch.equal(value, other) for other in counted)
-        if not name.endswith(NO_PARAMETERS) and not is_copy:
-            counted.append(value)
-    return sum(value.numel() for value in counted)
 
 
 def settings_of(state: Mapping[str, Any]) -> dict[str, str]:

@@ -6,16 +6,12 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-import torch
 
-from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
-from agg_fairseq.f2 import FactorizedSoftmax
-from agg_fairseq.modules import UnigramLinear
 from agg_fairseq.report import write_report
 from agg_fairseq.report.sections import SECTIONS, Report
-from agg_fairseq.report.settings import count_parameters, different_settings
+from agg_fairseq.report.settings import different_settings
 from tests.commands import refused, run
 
 
@@ -142,17 +138,3 @@ def test_settings_by_hand():
     assert found == [["--agg-rare-fraction", "0.3", "0.5"]]
     started = ({"checkpoint": {"restore_file": file}} for file in ("checkpoint_last.pt", "mle.pt"))
     assert different(*started) == [["--restore-file", None, "mle.pt"]]
-
-
-def test_parameters_are_counted_once(lm_runs):
-    """V·D of the tied embedding, which a GPU saves as two tensors; what is no parameter counts for nothing."""
-    model = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state["model"]
-    tied = {"decoder.output_projection.weight", "decoder.embed_positions._float_tensor", "decoder.version"}
-    expected = sum(value.numel() for name, value in model.items() if name not in tied)
-    assert count_parameters(model) == count_parameters({key: value.clone() for key, value in model.items()}) == expected
-    for layer in (
-        FactorizedSoftmax(torch.tensor([0, 1, 1]), 4),
-        UnigramLinear(torch.nn.Parameter(torch.zeros(3, 4)), torch.ones(3)),
-    ):
-        state = {f"decoder.output_projection.{name}": value for name, value in layer.state_dict().items()}
-        assert count_parameters(state) == sum(parameter.numel() for parameter in layer.parameters())
