@@ -50,8 +50,8 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
     options: set[str] = set()
     for name, (row, values) in _rows(evaluations, titles, "eval-lm --json").items():
         criterion = row.get("criterion") or {}
-        if criterion.get("_name") == "agg":
-            option = next(option for option in AGG_OPTIONS if criterion.get(option) is not None)
+        option = next((option for option in AGG_OPTIONS if criterion.get(option) is not None), None)
+        if option is not None:
             options.add(option)
             points.setdefault(criterion[option], []).append(values)
         elif name not in (HUMAN, UNIGRAM):
@@ -59,7 +59,7 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
     if len(options) != 1:
         found = " and ".join(sorted(options)) or "no model of --criterion agg"
         raise UserError(f"{', '.join(evaluations)}: found {found}; expected models with one option of AGG")
-    return _sweep(list(titles.values()), {"AGG": points}, levels, AGG_OPTIONS[option])
+    return _sweep(list(titles.values()), {"AGG": points}, levels, AGG_OPTIONS[options.pop()])
 
 
 def class_sweep(evaluations: Evaluations) -> style.Figure:

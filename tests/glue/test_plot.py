@@ -185,7 +185,7 @@ def changed(path, target, *changes):
 @pytest.mark.parametrize(
     ("picture", "change", "words"),
     [
-        ("alpha-sweep", ("rows", 1, "criterion", "agg_rare_fraction", None), "found agg_alpha and agg_rare_fraction"),
+        ("alpha-sweep", ("rows", 1, "criterion", {"agg_alpha": 0.1}), "found agg_alpha and agg_rare_fraction"),
         ("token-shares", ("columns", "token_share", []), "found no token_share; expected what text-metrics --data"),
         ("class-sweep", ("rows", -1, "name", "humans"), "found no row 'human'"),
         ("class-sweep", ("rows", ...), "found no 'rows'; expected what a command of agg-fairseq wrote to --json"),
