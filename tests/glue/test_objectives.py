@@ -34,7 +34,7 @@ def test_the_counts_for_the_rare_group(lm_data, tmp_path, capsys, monkeypatch):
     _, task, *_ = build(data, "--criterion", "freeze_rare")
     (data / "train.bin").unlink()
     error = one_line(capsys, task.get_batch_iterator, task.dataset("train"), max_tokens=64)
-    assert "found no train.bin" in error
+    assert "found no split 'train'" in error
     monkeypatch.setattr(freeze_rare_module, "training_counts", lambda task, split: torch.full((64,), 10))
     error = one_line(capsys, trainer_for, lm_data, "--criterion", "freeze_rare", "--freeze-below", 0.01)
     assert "--freeze-below: found no token" in error
