@@ -47,7 +47,6 @@ CRITERIONS = {  # variant: criterion and options
     "cross_entropy": ("cross_entropy", {}),
     "mle": ("mle", {}),
     "agg": ("agg", AGG),
-    "agg faded": ("agg", AGG | {"agg_gates": "faded"}),
     "agps": ("agps", {"agps_rare_rank": 1}),
     "freeze_rare bc": ("freeze_rare", {"freeze_parts": "bc"}),
     "freeze_rare all": ("freeze_rare", {}),
@@ -55,9 +54,7 @@ CRITERIONS = {  # variant: criterion and options
     "unlikelihood": ("unlikelihood", {}),
     "ul + agg": ("agg", AGG | {"ul_alpha": 1.0}),
     "face": ("face", {}),
-    "z-loss": ("mle", {"z_loss": 1e-4}),
     "adversarial": ("mle", {"adv_epsilon": 0.005}),
-    "mu-loss": ("mle", {"mu_loss": 1.0}),
 }
 PEERS = ("linear_cross_entropy", "liger-kernel", "cut-cross-entropy")
 """torch's own (from 2.13), chunked; and two packages of Triton kernels, the extra `peers`."""
@@ -152,8 +149,8 @@ class OutputLayer:
 
         def step() -> None:
             self.clear()
-            if hasattr(objective, "begin_update"):
-                objective.begin_update(next(updates))
+            if hasattr(objective, "start_update"):
+                objective.start_update(next(updates))
             objective(self.model, self.sample)[0].backward()
 
         return step

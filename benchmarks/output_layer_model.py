@@ -32,7 +32,11 @@ class OutputLayerDecoder(nn.Module):
 
     def forward(self, features: Tensor, features_only: bool = False) -> tuple[Tensor, None]:
         """Features (B, T, D) or logits (B, T, V)."""
-        return (features if features_only else self.output_projection(features)), None
+        return (features if features_only else self.output_layer(features)), None
+
+    def output_layer(self, features: Tensor) -> Tensor:
+        """Logits (B, T, V)."""
+        return self.output_projection(features)
 
 
 class OutputLayerModel(nn.Module):

@@ -126,7 +126,7 @@ def train(
         optimizer.zero_grad()
         schedule.step()
         if gated is not None:
-            gated.end_update()
+            gated.commit_update()
     if gated is not None:
         gated.remove()
     return model

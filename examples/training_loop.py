@@ -77,7 +77,7 @@ def train_and_measure(name: str, objective: Objective, bias: torch.Tensor | None
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        objective.end_update()  # its targets enter the window
+        objective.commit_update()  # its targets enter the window
         if (update + 1) % max(1, options.updates // 3) == 0:
             print(f"{name}: update {update + 1}, loss {loss.item():.3f} nats")
 

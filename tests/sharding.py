@@ -66,7 +66,7 @@ def train(kind, wrap, updates=range(UPDATES), state=None):
         wrapped(**rows).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        gated.end_update()
+        gated.commit_update()
     if wrap is fsdp:
         with type(wrapped).summon_full_params(wrapped):
             weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}

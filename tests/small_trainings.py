@@ -121,7 +121,7 @@ def trainer_for(data, *arguments, base=LM, cpu=True):
 def gradients(trainer, batch, update=0):
     """Of a training micro-batch, as the trainer asks for them; and its log."""
     trainer.criterion.train()
-    trainer.criterion.begin_update(update)
+    trainer.criterion.start_update(update)
     loss, _, log = trainer.criterion(trainer.model, batch)
     return torch.autograd.grad(loss, list(trainer.model.parameters())), log
 

@@ -1,28 +1,19 @@
-"""Runs the GPU's implementation of the loss without a GPU, and finds where the host would have to wait for one."""
-
-from importlib.util import find_spec
+"""Small chunks of the loss; and finds where the host would have to wait for a GPU."""
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-def use(implementation, patch):
-    """Makes every operation take one implementation of the forward pass, whatever the device."""
-    patch.setattr("agg_fairseq.functional.kernels.select", lambda features, options: implementation)
-
-
 def use_chunks(elements, patch):
-    """Makes every implementation hold about so many logits at a time; a row at least."""
-    patch.setattr("agg_fairseq.functional.kernels.chunked.CHUNK_ELEMENTS", elements)
-    if find_spec("triton"):
-        patch.setattr("agg_fairseq.functional.kernels.fused.CHUNK_BYTES", 4 * elements)
+    """Makes the loss hold about so many logits at a time; a row at least."""
+    patch.setattr("agg_fairseq.functional.early_gradients.CHUNK_ELEMENTS", elements)
 
 
 def leave_out_what_only_a_cpu_reads(patch):
     """Leaves out the check of the targets and the look at the loss's gradient: on a GPU the host reads neither."""
     patch.setattr("agg_fairseq.functional.checks.check_targets", lambda *arguments: None)
-    patch.setattr("agg_fairseq.functional.loss_core._is_one", lambda scale: False)
+    patch.setattr("agg_fairseq.functional.early_gradients.is_one", lambda scale: False)
 
 
 class WaitsForTheDevice(TorchDispatchMode):

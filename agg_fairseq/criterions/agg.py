@@ -44,7 +44,7 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
     )
     agg_gates: ChoiceEnum(GATES) = option(  # type: ignore[valid-type]
         "both",
-        "which gates to use: both; g1 or g2 alone (the paper's Table 8); faded: a g1 that equals 1 at the threshold",
+        "which gates to use: both; or g1 or g2 alone (the paper's Table 8)",
     )
     agg_static_after_epoch: int = option(
         0, "keep the group of rare tokens fixed after this epoch (the paper's Table 9); 0: never"
@@ -67,12 +67,9 @@ class AggCriterion(LikelihoodCriterion):
         cfg = self.cfg
         check_at_least(0, cfg, "agg_window", "a number of updates or 0 (one epoch)")
         check_at_least(0, cfg, "agg_static_after_epoch", "an epoch or 0 (never)")
-        alpha, rare_fraction = cfg.agg_alpha, cfg.agg_rare_fraction
-        if alpha == DEFAULT_ALPHA and rare_fraction is not None:  # in checkpoints of 0.2.0, with that default
-            alpha = None
         return AggObjective(
-            alpha=alpha,
-            rare_fraction=rare_fraction,
+            alpha=cfg.agg_alpha,
+            rare_fraction=cfg.agg_rare_fraction,
             window=max(cfg.agg_window, 1),
             gates=str(cfg.agg_gates),
             count_current_batch=cfg.agg_count_current_batch,
@@ -87,16 +84,16 @@ class AggCriterion(LikelihoodCriterion):
             self.objective.never_rare = in_no_group(self.task.target_dictionary, counts)
         super().on_train_iterator(iterator)
 
-    def begin_update(self, update_num: int) -> None:
-        if self.objective.counter.open_update is None:
+    def start_update(self, update_num: int) -> None:
+        if self.open_update is None:
             logger.info(f"agg: the window of token counts starts empty at update {update_num}")
             self._warn()
-        super().begin_update(update_num)
+        super().start_update(update_num)
 
     def update_options(self) -> dict[str, Any]:
         """The window of this epoch; and whether the group of rare tokens is fixed in it."""
         last_epoch = self.cfg.agg_static_after_epoch  # in which the group changes; 0: it always does
-        return {"window": self._window(), "fixes_group": 0 < last_epoch < self.train_iterator.epoch}
+        return {"window": self._window(), "fix_group": 0 < last_epoch < self.train_iterator.epoch}
 
     def _warn(self) -> None:
         """Warns of a group that is chosen arbitrarily, and of a window that is long compared with the training."""

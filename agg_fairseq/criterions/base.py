@@ -13,13 +13,9 @@ A criterion has an `Objective`, which is plain PyTorch, and tells it what fairse
     unlikelihood_sequence                                            some updates on the model's own continuations
     f2_softmax                                                       likelihood of another output layer
 
-The gates act on the gradients that belong to positions: those of the likelihood and of the terms of positions. A term
-of the embedding has no positions, and is not gated. In validation there are neither gates nor position weights: both
-are ways to train, not what is measured.
-
-Every criterion takes every term of `functional/terms.py`, each with its own weight; 0 leaves it out, also of the log.
-And every criterion takes `--center-output`: after each step the mean row is subtracted from all rows of W. `options.py`
-has the options, and their checks.
+The gates act on the gradients that belong to positions: those of the likelihood, of `--ul-alpha` and `--adv-epsilon`,
+which every criterion takes. The term of W, `--cosreg-gamma`, has no positions, and is not gated. In validation there
+are neither gates nor position weights: both are ways to train, not what is measured. `options.py` has the options.
 """
 
 import functools
@@ -29,21 +25,22 @@ from typing import Any, ClassVar
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.logging import metrics
+from fairseq.logging.meters import AverageMeter
 from torch import Tensor, nn
 
 from ..data.binarized import task_name
 from ..errors import UserError, fail
 from ..fairseq_glue import output_layer as layers
 from ..fairseq_glue.atomic_saving import write_checkpoints_atomically
-from ..fairseq_glue.dictionaries import check_one_dictionary, target_dictionaries
+from ..fairseq_glue.dictionaries import check_one_dictionary
 from ..fairseq_glue.distributed import all_reduce, check_ddp_backend, close_process_group_at_exit
 from ..fairseq_glue.hooks import listen
 from ..fairseq_glue.registries import named
-from ..functional import center_rows_
-from ..functional.terms import TERMS
 from ..metrics import Geometry, geometry
 from ..objective import Average, Objective, ObjectiveOutput
-from .options import CriterionConfig, LikelihoodCriterionConfig, check_options  # noqa: F401 — for each criterion
+from .options import CriterionConfig, LikelihoodCriterionConfig, check_at_least  # noqa: F401 — for each criterion
+
+WEIGHTS = ("ul_alpha", "adv_epsilon", "cosreg_gamma")
 
 
 class LikelihoodCriterion(FairseqCriterion):
@@ -51,28 +48,27 @@ class LikelihoodCriterion(FairseqCriterion):
 
     name: ClassVar[str]
     """Of `--criterion`; `register` sets it."""
-    logged: ClassVar[dict[str, int]] = dict.fromkeys(Geometry._fields, 4)
-    """What is logged beside loss, nll_loss, ppl and the terms, with its decimals."""
+    logged: ClassVar[dict[str, int]] = {**dict.fromkeys((*Geometry._fields, "cosreg"), 4), "ul_loss": 3, "adv_loss": 3}
+    """What is logged beside loss, nll_loss and ppl, with its decimals."""
     counts_tokens: ClassVar[bool] = False
     """Does the criterion keep a number for each token? Then all target languages must have the same dictionary."""
 
     def __init__(self, cfg: CriterionConfig, task: Any) -> None:
         super().__init__(task)
-        check_options(cfg)
+        check_at_least(0, cfg, "embedding_stats_interval", "a number of updates or 0 (only at validation)")
         check_ddp_backend(cfg.ddp_backend)
         if self.counts_tokens:
             check_one_dictionary(task)
         self.cfg = cfg
-        self.vocabularies = {len(dictionary) for dictionary in target_dictionaries(task)}
         self.objective = self.make_objective(
             vocabulary=len(task.target_dictionary),
             label_smoothing=cfg.label_smoothing,
             ignore_index=self.padding_idx,
             padding_row=self.padding_idx,
             all_reduce=all_reduce,
-            **{term.option: getattr(cfg, term.option) for term in TERMS if hasattr(cfg, term.option)},
+            **{name: getattr(cfg, name) for name in WEIGHTS if hasattr(cfg, name)},
         )
-        self.changes_rows = cfg.center_output  # are rows of W changed beside the optimizer?
+        self.open_update: int | None = None  # the number of the update whose tokens are counted
         self.train_iterator: Any = None
         self.is_dummy = False  # is this micro-batch one that a worker repeats because it has run out of data?
         self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
@@ -98,9 +94,8 @@ class LikelihoodCriterion(FairseqCriterion):
         Without `reduce`, the loss is per position and carries no gradient.
         """
         target, tokens = sample["target"], sample["ntokens"]
-        layer = self.output_layer(model, sample["net_input"])
         micro_batch = self.objective.micro_batch(target, self.is_dummy)
-        features, weight, bias = layers.features_of(model, sample["net_input"], layer)  # B x T x D; V x D; V, or None
+        features, weight, bias = layers.features_of(model, sample["net_input"], self.name)
         size = self.sample_size(target, tokens)
         output = self.objective(features, weight, target, bias, micro_batch=micro_batch, denominator=size)
         return self.result(model, weight, output, size, tokens=tokens, sentences=len(target), reduce=reduce)
@@ -111,20 +106,6 @@ class LikelihoodCriterion(FairseqCriterion):
             f"--criterion {self.name}: found the task {task_name(self.task)}, which passes logits to the criterion; "
             "expected a task that passes the model and the batch; fairseq's cross_entropy trains this one"
         )
-
-    def output_layer(self, model: Any, net_input: dict[str, Any]) -> layers.OutputLayer:
-        """The output layer of a model; refuses one that weight normalization makes, if its rows are to be changed."""
-        layer = layers.output_layer(model, net_input, self.vocabularies, self.name)
-        if self.changes_rows and not isinstance(layer.weight, nn.Parameter):
-            fail(
-                f"--criterion {self.name}: found an output embedding with weight normalization, whose rows are no "
-                "parameters; expected no --center-output and no --freeze-parts all for this model"
-            )
-        return layer
-
-    def output_embeddings(self, model: Any) -> list[nn.Parameter]:
-        """Each W (V, D) that is trained, of a model, wrapped or not; several where it consists of models."""
-        return layers.trained_embeddings(model)
 
     def sample_size(self, target: Tensor, tokens: int) -> int:
         """What fairseq divides the loss of an update by, for a batch with targets (B, T)."""
@@ -146,24 +127,19 @@ class LikelihoodCriterion(FairseqCriterion):
 
         `likelihood`: do these positions count in `nll_loss` and `ppl`? Not if the model has made the targets up.
         """
-        loss, measures = output.loss if reduce else output.output.losses, output.measures
-        measures |= self.statistics.of(weight, self.training)
+        loss, logged = output.loss if reduce else output.losses, output.logged
+        logged |= self.statistics.of(weight, self.training)
         logging_output = {
             "loss": loss.detach().sum(),
-            "nll_loss": output.output.nll.sum() * likelihood,
+            "nll_loss": output.nll.sum() * likelihood,
             "nll_tokens": tokens * likelihood,
             "ntokens": tokens,
             "nsentences": sentences,
             "sample_size": sample_size,
         }
-        for name in self._all_logged():  # always all of them: fairseq adds the logs of workers up by key
-            logging_output[name], logging_output[f"{name}_number"] = measures.get(name, (0.0, 0))
+        for name in self.logged:  # always all of them: fairseq adds the logs of workers up by key
+            logging_output[name], logging_output[f"{name}_number"] = logged.get(name, (0.0, 0))
         return loss, sample_size, logging_output
-
-    @classmethod
-    def _all_logged(cls) -> dict[str, int]:
-        """Decimals of everything that may be logged as an average, by name."""
-        return cls.logged | {term.logged: term.digits for term in TERMS}
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
@@ -173,19 +149,20 @@ class LikelihoodCriterion(FairseqCriterion):
             return sum(log.get(key, 0) for log in logging_outputs)
 
         sample_size, tokens = total("sample_size"), total("nll_tokens")
-        metrics.log_scalar("loss", total("loss") / sample_size / math.log(2), sample_size, round=3)
+        if sample_size > 0:
+            metrics.log_scalar("loss", total("loss") / sample_size / math.log(2), sample_size, round=3)
         if tokens > 0:
             metrics.log_scalar("nll_loss", total("nll_loss") / tokens / math.log(2), tokens, round=3)
-        for name, digits in cls._all_logged().items():
+        for name, digits in cls.logged.items():
             number = total(f"{name}_number")
             if number > 0:
                 metrics.log_scalar(name, total(name) / number, number, round=digits)
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
-        # fairseq sets meters to zero after each line of the log, and keeps them: of one that was not updated since it
-        # would log null, and of an empty `nll_loss` a perplexity of 0. So these are forgotten.
+        # fairseq sets meters to zero after each line of the log, and keeps them, also those of a criterion that trained
+        # before a resume: of one that was not updated since it would log null, and of an empty `nll_loss` a perplexity
+        # of 0. So these are forgotten; those that fairseq logs later in the update come back.
         for aggregator in metrics.get_active_aggregators():
-            names = ("nll_loss", *cls._all_logged())
-            empty = {name for name in names if name in aggregator and not aggregator[name].count}
+            empty = {name for name, m in aggregator.items() if isinstance(m, AverageMeter) and m.val is None}
             if "nll_loss" in empty or "nll_loss" not in aggregator:
                 empty.add("ppl")
             for name in empty:
@@ -208,13 +185,23 @@ class LikelihoodCriterion(FairseqCriterion):
             write_checkpoints_atomically()
         self.train_iterator = iterator
 
-    def begin_update(self, update_num: int) -> None:
-        """An attempt at an update begins; with the same number again, the attempt before failed."""
-        self.statistics.begin_update(update_num)
-        self.objective.begin_update(update_num, **self.update_options())
+    def start_update(self, update_num: int) -> None:
+        """An attempt at an update begins.
+
+        A higher number than before says that the previous attempt took place, and the same one that it did not: its
+        gradient overflowed, or a worker ran out of memory.
+        """
+        self.statistics.start_update(update_num)
+        counter = self.objective.counter
+        if counter is not None and self.open_update is not None and update_num > self.open_update:
+            counter.commit()
+        elif counter is not None:
+            counter.roll_back()
+        self.open_update = update_num
+        self.objective.start_update(**self.update_options())
 
     def update_options(self) -> dict[str, Any]:
-        """Further arguments of `begin_update` of this criterion's objective."""
+        """Further arguments of `start_update` of this criterion's objective."""
         return {}
 
     def on_micro_batch(self, is_dummy: bool) -> None:
@@ -223,24 +210,19 @@ class LikelihoodCriterion(FairseqCriterion):
 
     def on_optimizer_step(self) -> None:
         """All workers have seen all micro-batches of the update. (With --amp the gradient may still overflow.)"""
-        self.objective.close_update()
+        self.objective.sum_over_workers()
 
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:
-        """After the optimizer's step: subtracts the mean row of W, also in the copies that an optimizer keeps of it."""
-        if self.cfg.center_output:
-            weights = self.output_embeddings(model)
-            if not weights:  # other workers may have found them, and would center theirs
-                fail("--center-output: found no memory for the first batch of this worker; lower --max-tokens")
-            for weight in weights:
-                center_rows_(weight, layers.float32_copies(optimizer, weight))
+        """After the optimizer's step."""
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Tensors and plain values to be saved; the same on every worker."""
-        return self.objective.checkpoint_state()
+        return self.objective.checkpoint_state() | {"open_update": self.open_update}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         """Restores what `checkpoint_state` of this criterion, or of another one of this package, returned."""
-        self.objective.load_checkpoint_state(state)
+        if self.objective.load_checkpoint_state(state):
+            self.open_update = state.get("open_update")
 
 
 class EmbeddingStatistics:
@@ -253,7 +235,7 @@ class EmbeddingStatistics:
         # models have several (0: any W that is made anew in each batch). The log has their mean.
         self._measures: dict[tuple[bool, int], dict[str, Average]] = {}
 
-    def begin_update(self, update_num: int) -> None:
+    def start_update(self, update_num: int) -> None:
         """The weights have changed."""
         self._are_due = self.interval > 0 and update_num % self.interval == 0
         self._measures = {}

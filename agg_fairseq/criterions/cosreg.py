@@ -1,8 +1,14 @@
 """`--criterion cosreg`: likelihood with cosine regularization (Gao et al. 2019, Eq. 6)."""
 
 from dataclasses import dataclass
+from typing import Any
 
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..fairseq_glue.output_layer import has_output_layer, output_layer
 from ..fairseq_glue.registries import option
+from ..functional import CrossEntropyOutput
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
@@ -16,3 +22,21 @@ class CosRegCriterionConfig(LikelihoodCriterionConfig):
 @register("cosreg", dataclass=CosRegCriterionConfig)
 class CosRegCriterion(LikelihoodCriterion):
     """`L = L_MLE + γ/V² (‖Σ_k ŵ_k‖² − V)`: `--criterion mle --cosreg-gamma 1` under the method's name."""
+
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
+        """The term needs W alone, so that a model without `output_layer` is trained by the logits that it returns."""
+        layer = output_layer(model)
+        needs_features = self.objective.ul_alpha or self.objective.adv_epsilon
+        if layer is None or has_output_layer(model) or needs_features:
+            return super().forward(model, sample, reduce)
+        net_output = model(**sample["net_input"])
+        log_probs = model.get_normalized_probs(net_output, log_probs=True).transpose(1, -1)  # B x V x T
+        target, epsilon = model.get_targets(sample, net_output), self.cfg.label_smoothing
+        nll = F.nll_loss(log_probs, target, ignore_index=self.padding_idx, reduction="none")  # B x T
+        share = epsilon / max(log_probs.size(1) - 1, 1)
+        uniform = -log_probs.sum(1).masked_fill(target == self.padding_idx, 0.0)
+        losses = (1 - epsilon - share) * nll + share * uniform
+        output = CrossEntropyOutput(losses.sum(), nll.detach(), losses.detach())
+        size, tokens = self.sample_size(target, sample["ntokens"]), sample["ntokens"]
+        output = self.objective.complete(output, layer.weight, size, {})
+        return self.result(model, layer.weight, output, size, tokens=tokens, sentences=len(target), reduce=reduce)

@@ -3,10 +3,10 @@
 import math
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import fail
-from ..fairseq_glue.output_layer import factorized_layer, unwrapped
+from ..fairseq_glue.output_layer import factorized_layer
 from .base import CriterionConfig, LikelihoodCriterion, register
 
 
@@ -15,16 +15,14 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
     """What fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost (but not with label smoothing,
     which is over the joint distribution).
 
-    It takes no terms of positions (`--ul-alpha`, `--z-loss`, `--adv-epsilon`): they need the logits of tokens outside
-    the target's class, and not to compute those is what this criterion is for. A term of the embedding
-    (`--cosreg-gamma`, `--mu-loss`) needs W alone, and works as everywhere; W has one row per token here too.
-    `--center-output` changes no probability here either: the logits inside a class all change by the same number.
+    It takes no terms of positions (`--ul-alpha`, `--adv-epsilon`): they need the logits of tokens outside the target's
+    class, and not to compute those is what this criterion is for.
     """
 
     logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {"class_nll": 3, "token_nll": 3}
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        layer = factorized_layer(unwrapped(model))
+        layer = factorized_layer(model)
         if layer is None:
             fail(
                 f"--criterion {self.name}: found a model without the factorized output layer; expected --arch "
@@ -42,7 +40,3 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
         return self.result(
             model, layer.weight, output, size, tokens=sample["ntokens"], sentences=len(target), reduce=reduce
         )
-
-    def output_embeddings(self, model: Any) -> list[nn.Parameter]:
-        """W (V, D). The class embeddings have no part in it: the rows of a class are compared with each other only."""
-        return [factorized_layer(unwrapped(model)).weight]

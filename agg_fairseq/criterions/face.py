@@ -23,9 +23,9 @@ class FaceObjective(Objective):
     def __init__(self, vocabulary: int, **options: Any) -> None:
         super().__init__(vocabulary, **options)
         self.counter = TokenCounter(vocabulary, window=None)
+        self.start_update()
 
-    def begin_update(self, number: int | None = None) -> None:
-        super().begin_update(number)
+    def start_update(self) -> None:
         self.weight_of_token = face_weights(self.counter.appearances)
 
     def position_weight(self, target: Tensor) -> Tensor:
@@ -37,15 +37,15 @@ class FaceObjective(Objective):
 
     def checkpoint_state(self) -> dict[str, Any]:
         """How often each token was output (V,), by the updates that took place and by the last one."""
-        state = {"frequency": self.counter.appearances.cpu(), "current": self.counter.current.cpu()}
-        return {**state, "open_update": self.counter.open_update}
+        return {"frequency": self.counter.appearances.cpu(), "current": self.counter.current.cpu()}
 
-    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Restores the state; one of another method has no counts."""
-        if "frequency" in state:
-            self.counter.appearances.copy_(state["frequency"])
-            self.counter.current.copy_(state["current"])
-            self.counter.open_update = state.get("open_update")
+    def load_checkpoint_state(self, state: dict[str, Any]) -> bool:
+        if "frequency" not in state:
+            return False
+        self.counter.appearances.copy_(state["frequency"])
+        self.counter.current.copy_(state["current"])
+        self.start_update()
+        return True
 
 
 @register("face", dataclass=LikelihoodCriterionConfig)

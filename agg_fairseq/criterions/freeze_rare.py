@@ -11,7 +11,7 @@ from torch import Tensor
 from ..data.binarized import in_no_group, training_counts
 from ..errors import fail
 from ..fairseq_glue.dictionaries import has_joined_dictionary
-from ..fairseq_glue.output_layer import float32_copies
+from ..fairseq_glue.output_layer import float32_copies, output_layer
 from ..fairseq_glue.registries import option
 from ..functional import freezing_gates, rarest
 from ..functional.checks import check_open_interval
@@ -63,17 +63,11 @@ class FreezeRareCriterion(LikelihoodCriterion):
         check_open_interval("--freeze-fraction", self.fraction)
         if cfg.freeze_below is not None:
             check_open_interval("--freeze-below", cfg.freeze_below)
-            if self.fraction != DEFAULT_FRACTION:  # which checkpoints of version 0.2.0 have beside --freeze-below
+            if cfg.freeze_fraction is not None:
                 found = f"--freeze-below {cfg.freeze_below} and --freeze-fraction {self.fraction}"
                 raise ValueError(f"found both {found}; drop one of them")
         check_at_least(0, cfg, "freeze_until", "a number of updates or 0 (to the end)")
         self.freezes_rows = str(cfg.freeze_parts) == ALL
-        if cfg.center_output and self.freezes_rows:
-            raise ValueError(
-                "found --center-output, which moves all rows of the output embedding, and --freeze-parts all; "
-                "drop --center-output, or freeze parts of the gradient (b, c, bc)"
-            )
-        self.changes_rows = self.changes_rows or self.freezes_rows
         self.register_buffer("rare", torch.zeros(len(task.target_dictionary), dtype=torch.bool), persistent=False)
         self._is_frozen = False  # in this update
         self._frozen: tuple[Tensor, Tensor, Tensor, Any] | None = None  # weight, rows, their values, hook
@@ -95,9 +89,9 @@ class FreezeRareCriterion(LikelihoodCriterion):
             logger.info(f"freeze_rare: {int(self.rare.sum()):,} of {len(counts):,} tokens are rare")
         super().on_train_iterator(iterator)
 
-    def begin_update(self, update_num: int) -> None:
+    def start_update(self, update_num: int) -> None:
         """Freezes the rows, or parts of their gradient, in this update; releases them after the last such update."""
-        super().begin_update(update_num)
+        super().start_update(update_num)
         self._is_frozen = not self.cfg.freeze_until or update_num < self.cfg.freeze_until
         if not self.freezes_rows:
             closed = freezing_gates(self.rare, str(self.cfg.freeze_parts))
@@ -112,15 +106,14 @@ class FreezeRareCriterion(LikelihoodCriterion):
         Their gradient is zero, so that they build up no momentum and do not enter the norm for gradient clipping.
         """
         if self.training and self.freezes_rows and self._is_frozen and self._frozen is None:
-            weight, rows = self.output_layer(model, sample["net_input"]).weight, self.rare.nonzero().squeeze(1)
+            weight, rows = output_layer(model).weight, self.rare.nonzero().squeeze(1)
             hook = weight.register_hook(lambda gradient: gradient.index_fill(0, rows, 0.0))
             self._frozen = weight, rows, weight.detach()[rows], hook
         return super().forward(model, sample, reduce)
 
     @torch.no_grad()
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:
-        """Puts the rows back, which weight decay moves, also in the float32 copies and the average of an optimizer."""
-        super().on_weights_changed(optimizer, model)
+        """Puts the rows back, which weight decay moves, also in the float32 copies of an optimizer."""
         if self._frozen is not None:
             weight, rows, values, _ = self._frozen
             for matrix in (weight, *float32_copies(optimizer, weight)):

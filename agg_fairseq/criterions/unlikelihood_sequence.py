@@ -11,7 +11,7 @@ from .. import decoding
 from ..errors import fail
 from ..fairseq_glue.output_layer import features_of, unwrapped
 from ..fairseq_glue.registries import option
-from ..functional import Unlikelihood, gated_cross_entropy, given_tokens, repeated_ngrams
+from ..functional import gated_cross_entropy, given_tokens, repeated_ngrams
 from ..objective import ObjectiveOutput
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 from .options import check_at_least
@@ -54,9 +54,9 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
             )
         self._continues = False  # is this update made on continuations?
 
-    def begin_update(self, update_num: int) -> None:
+    def start_update(self, update_num: int) -> None:
         """Of n updates, ⌊n · rate⌋ are made on continuations."""
-        super().begin_update(update_num)
+        super().start_update(update_num)
         rate = self.cfg.ul_sequence_rate
         self._continues = math.floor((update_num + 1) * rate) > math.floor(update_num * rate)
 
@@ -78,10 +78,11 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         fairseq adds up the logs of workers by key, tensors apart from numbers, so that all need the same of both kinds.
         """
         if self.training and self._continues:
-            zero = output.output.nll.new_zeros(())
-            nothing = {term.logged: (zero, zero) for term in self.objective.position_terms()}
+            zero = output.nll.new_zeros(())
+            nothing = {"ul_loss": (zero, zero)} if self.objective.ul_alpha else {}
+            nothing |= {"adv_loss": (zero, zero)} if self.objective.adv_epsilon else {}
             nothing |= dict.fromkeys(("ul_sequence_loss", "repeated"), (zero, 0))
-            output = output._replace(measures=nothing | output.measures)
+            output = output._replace(logged=nothing | output.logged)
         return super().result(model, weight, output, *sizes, **options)
 
     def _on_continuations(self, model: Any, prefixes: Tensor, reduce: bool) -> tuple[Tensor, int, dict[str, Any]]:
@@ -98,23 +99,23 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         tokens = torch.cat([prefixes, continuation], dim=1)[:, :-1]
         lengths = torch.full_like(tokens[:, 0], tokens.size(1))
         net_input = {"src_tokens": tokens, "src_lengths": lengths}
-        features, weight, bias = features_of(model, net_input, self.output_layer(model, net_input))
+        features, weight, bias = features_of(model, net_input, self.name)
         output = gated_cross_entropy(
             features[:, start - 1 :],
             weight,
             continuation,
             bias=bias,
             position_weight=torch.zeros_like(continuation, dtype=torch.float32),
-            unlikelihood=Unlikelihood(1.0, given_tokens(continuation, repeated), spare_target=False),
+            candidates=given_tokens(continuation, repeated),
             ignore_index=self.padding_idx,
         )
         number = repeated.numel()
         size = self.sample_size(continuation, number)
-        measures = {
-            "ul_sequence_loss": (output.unlikelihood.sum() / math.log(2), number),
+        logged = {
+            "ul_sequence_loss": (output.ul_loss.sum() / math.log(2), number),
             "repeated": (repeated.sum(), number),
         }
-        output = self.objective.complete(output, weight, size, measures)
+        output = self.objective.complete(output, weight, size, logged)
         return self.result(
             model, weight, output, size, tokens=number, sentences=len(continuation), likelihood=False, reduce=reduce
         )

@@ -14,7 +14,7 @@ from ..data.binarized import count_tokens, load_dictionary
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError, first_line
-from ..functional.loss_core import CHUNK_ELEMENTS
+from ..functional.early_gradients import CHUNK_ELEMENTS
 from ..integrations.log_unigram import load_pretrained
 from .inputs import load_embedding_vocabulary, load_vocabulary
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..functional.loss_core import CHUNK_ELEMENTS, working_dtype
+from ..functional.early_gradients import CHUNK_ELEMENTS, working_dtype
 from .cross_entropy import class_log_prob, linear, log_sum_exp
 from .token_classes import TokenClasses
 

@@ -12,7 +12,7 @@ from ..data.binarized import training_counts
 from ..errors import UserError
 from ..evaluation.inputs import find_device
 from ..files import atomic_write, check_writable
-from ..functional.loss_core import CHUNK_ELEMENTS
+from ..functional.early_gradients import CHUNK_ELEMENTS
 from ..result import Result
 from .class_embeddings import (
     class_log_mass,

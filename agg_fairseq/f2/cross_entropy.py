@@ -8,20 +8,21 @@ with U (C, D) and W (V, D). In training `p2` is needed only inside the target's 
 the mean over positions. With label smoothing every token has some of the target distribution, so every class is needed
 and the cost is that of the full softmax.
 
-The class term is a plain softmax over (N, C). The token term runs through the same kernels as `gated_cross_entropy`,
-class by class over the positions whose target is in the class, with its gradients formed on the way: beyond inputs and
+The class term is a plain softmax over (N, C). The token term runs through the same loop as `gated_cross_entropy`, class
+by class over the positions whose target is in the class, with its gradients formed on the way: beyond inputs and
 gradients it holds one chunk of logits, and the rows of one class.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..functional import kernels
 from ..functional.checks import check_arguments
-from ..functional.loss_core import Options, Wanted, scaled_gradients, wants_gradient, working_dtype
+from ..functional.early_gradients import once_differentiable, wants_gradient, with_gradients, working_dtype
+from ..functional.gated_cross_entropy import likelihood_, values_and_gradients
 from .token_classes import Block, TokenClasses, check_classes
 
 CACHED_ELEMENTS = 2**21
@@ -106,14 +107,17 @@ def factorized_cross_entropy(
     zeros = log_p1.new_zeros(len(target))
     class_nll, class_losses = zeros.index_add(0, rows, nll), zeros.index_add(0, rows, losses)
 
-    wanted = (wants_gradient(features), wants_gradient(weight))
-    token_loss, token_nll, token_losses = _TokenTerm.apply(
-        wide, features.detach(), weight, target, rows_of_class, classes, (at_target, share), wanted
-    )
-    loss = class_losses.sum() + token_loss
+    # The token term. `wide` gets its gradient, while the products take the features as they came.
+    inputs = (wide, weight)
+    token_nll, token_losses, gradients = _token_term(
+        features.detach(), weight.detach(), target, rows_of_class, classes, at_target, share,
+        wanted=tuple(map(wants_gradient, inputs)),
+    )  # fmt: skip
+    token_loss = with_gradients(token_losses.sum(), inputs, gradients, (~ignored).sum())
+    class_loss = class_losses.sum()
     class_nll, class_losses = class_nll.detach(), class_losses.detach()
     values = (class_nll + token_nll, class_losses + token_losses, class_nll, token_nll)
-    return FactorizedOutput(loss, *(value.view(shape) for value in values))
+    return FactorizedOutput(class_loss + token_loss, *(value.view(shape) for value in values))
 
 
 def _class_sizes(class_of: Tensor, classes: int) -> Tensor:
@@ -128,89 +132,66 @@ def class_log_prob(features: Tensor, class_weight: Tensor) -> Tensor:
         return F.log_softmax(F.linear(features.to(dtype), class_weight.to(dtype)), dim=-1)
 
 
-class _TokenTerm(torch.autograd.Function):
-    """−log p2, class by class; the gradients are formed in the forward pass and scaled in the backward pass."""
+@torch.no_grad()
+def _token_term(
+    features: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    rows_of_class: list[Tensor],
+    classes: TokenClasses,
+    at_target: float,
+    share: float,
+    *,
+    wanted: tuple[bool, bool],
+) -> tuple[Tensor, Tensor, list[Tensor | None]]:
+    """−log p2, class by class, of H (N, D), W (V, D) and y (N,).
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        wide: Tensor,
-        features: Tensor,
-        weight: Tensor,
-        target: Tensor,
-        rows_of_class: list[Tensor],
-        classes: TokenClasses,
-        smoothing: tuple[float, float],
-        wanted: tuple[bool, bool],
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Of H (N, D), W (V, D) and y (N,): the loss, the NLL (N,) and the summands of the loss (N,).
+    Returns the NLL (N,), the summands of the loss (N,) and the gradients of their sum, in the dtype of the sums.
+    `at_target` is what the target's entry of Q has beyond the others, and `share` that of every token.
+    """
+    dtype = working_dtype(features)
+    nll = features.new_zeros(len(features), dtype=dtype)  # N
+    losses = torch.zeros_like(nll)  # N
+    grad_features = torch.zeros_like(features, dtype=dtype) if wanted[0] else None  # N x D
+    grad_weight = torch.zeros_like(weight, dtype=dtype) if wanted[1] else None  # V x D
 
-        `wide` is H in the dtype of the sums, and gets its gradient; the products take H as it came. `smoothing` is Q:
-        what the target has beyond the others, and the share of every token.
+    def run_class(number: int, of_class: Tensor, rows: Tensor, target: Tensor, at_target: float) -> Tensor:
+        """Adds the positions `rows` (n,) in one class, with its rows of W; returns −log p2 of `target`, (n,).
+
+        Inside the class Q sums to ω = at_target + share·size. So the loss is ω times a cross-entropy whose label
+        smoothing leaves share/ω to each token.
         """
-        at_target, share = smoothing
-        dtype = wide.dtype
-        nll = features.new_zeros(len(features), dtype=dtype)  # N
-        losses = torch.zeros_like(nll)  # N
-        grad_features = torch.zeros_like(features, dtype=dtype) if wanted[0] else None  # N x D
-        grad_weight = torch.zeros_like(weight, dtype=dtype) if wanted[1] else None  # V x D
+        omega = at_target + share * len(of_class)
+        likelihood = partial(likelihood_, label_smoothing=share / omega * (len(of_class) - 1))
+        values, (into_features, into_weight, _), _ = values_and_gradients(
+            features[rows], of_class, None, target, likelihood, wanted=(*wanted, False), ignore_index=None
+        )
+        losses.index_add_(0, rows, values["losses"], alpha=omega)
+        if grad_features is not None:
+            grad_features.index_add_(0, rows, into_features, alpha=omega)
+        start = 0
+        for block in classes.blocks[number] if grad_weight is not None else ():
+            length = block.stop - block.start if isinstance(block, slice) else len(block)
+            gradient, start = into_weight[start : start + length], start + length
+            if isinstance(block, slice):
+                grad_weight[block].add_(gradient, alpha=omega)
+            else:
+                grad_weight.index_add_(0, block, gradient, alpha=omega)
+        return values["nll"]
 
-        def run_class(number: int, of_class: Tensor, rows: Tensor, target: Tensor, at_target: float) -> Tensor:
-            """Adds the positions `rows` (n,) in one class, with its rows of W; returns −log p2 of `target`, (n,).
-
-            Inside the class Q sums to ω = at_target + share·size. So the loss is ω times a cross-entropy whose label
-            smoothing leaves share/ω to each token.
-            """
-            size = len(of_class)
-            omega = at_target + share * size
-            options = Options(
-                gates=None,
-                label_smoothing=share / omega * (size - 1),
-                position_weight=losses.new_full((len(rows),), omega) if share else None,
-                unlikelihood=None,
-                ignore_index=-1,
-                predict=False,
-            )
-            implementation = kernels.select(features, options)
-            part = implementation(features[rows], of_class, None, target, options, Wanted(*wanted, False))
-            part.run()
-            losses[rows] += part.outputs.losses
-            if grad_features is not None:
-                grad_features[rows] += part.grad_features
-            start = 0
-            for block in classes.blocks[number] if grad_weight is not None else ():
-                length = block.stop - block.start if isinstance(block, slice) else len(block)
-                gradient, start = part.grad_weight[start : start + length], start + length
-                if isinstance(block, slice):
-                    grad_weight[block].add_(gradient)
-                else:
-                    grad_weight.index_add_(0, block, gradient)
-            return part.outputs.nll
-
-        # The positions of each class that has any; with smoothing, every position in every class.
-        kept = sum(map(len, rows_of_class))
-        for number, rows in enumerate(rows_of_class):
-            if classes.sizes[number] == 1:  # p2 is 1, whatever the logit
-                continue
-            of_class = classes.rows(weight.detach(), number)  # size x D
-            if len(rows):
-                nll[rows] = run_class(number, of_class, rows, classes.position[target[rows]], at_target)
-            if share and len(rows) < kept:
-                others = torch.cat([other for i, other in enumerate(rows_of_class) if i != number])
-                anywhere = torch.zeros_like(others)  # these positions have no target in the class: at_target is 0
-                run_class(number, of_class, others, anywhere, 0.0)
-
-        pairs = ((grad_features, dtype), (grad_weight, weight.dtype))
-        ctx.gradients = [None if gradient is None else (gradient, dtype) for gradient, dtype in pairs]
-        ctx.mark_non_differentiable(nll, losses)
-        return losses.sum(), nll, losses
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_loss: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of H (N, D) and W (V, D) times `grad_loss`; may run once."""
-        grad_features, grad_weight = scaled_gradients(ctx, grad_loss, "factorized_cross_entropy")
-        return (grad_features, None, grad_weight, *[None] * 5)
+    # The positions of each class that has any; with smoothing, every position in every class.
+    kept = sum(map(len, rows_of_class))
+    for number, rows in enumerate(rows_of_class):
+        if classes.sizes[number] == 1:  # p2 is 1, whatever the logit
+            continue
+        of_class = classes.rows(weight, number)  # size x D
+        if len(rows):
+            nll[rows] = run_class(number, of_class, rows, classes.position[target[rows]], at_target)
+        if share and len(rows) < kept:
+            others = torch.cat([other for i, other in enumerate(rows_of_class) if i != number])
+            anywhere = torch.zeros_like(others)  # these positions have no target in the class: at_target is 0
+            run_class(number, of_class, others, anywhere, 0.0)
+    return nll, losses, [grad_features, grad_weight]
 
 
 def joint_log_prob(features: Tensor, weight: Tensor, class_weight: Tensor, classes: TokenClasses) -> Tensor:
@@ -258,18 +239,18 @@ class _JointLogProb(torch.autograd.Function):
         return logits
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """With g the gradient (N, V) and s its sum over a class: `g − p2·s` for the logits, and s for log p1."""
         joint, log_p1 = ctx.saved_tensors
-        grad_logits, grad_log_p1 = torch.empty_like(gradient), torch.empty_like(log_p1)
-        for number, blocks in enumerate(ctx.classes.blocks):
-            total = sum(gradient[:, block].sum(1) for block in blocks)  # N
-            grad_log_p1[:, number] = total
-            for block in blocks:
-                p2 = (joint[:, block] - log_p1[:, number, None]).exp_()
-                grad_logits[:, block] = torch.addcmul(gradient[:, block], p2, total[:, None], value=-1)
-        return grad_logits, grad_log_p1, None
+        with torch.no_grad():
+            grad_logits, grad_log_p1 = torch.empty_like(gradient), torch.empty_like(log_p1)
+            for number, blocks in enumerate(ctx.classes.blocks):
+                total = sum(gradient[:, block].sum(1) for block in blocks)  # N
+                grad_log_p1[:, number] = total
+                for block in blocks:
+                    p2 = (joint[:, block] - log_p1[:, number, None]).exp_()
+                    grad_logits[:, block] = torch.addcmul(gradient[:, block], p2, total[:, None], value=-1)
+        return *once_differentiable([grad_logits, grad_log_p1], [joint, log_p1]), None
 
 
 def linear(features: Tensor, weight: Tensor) -> Tensor:

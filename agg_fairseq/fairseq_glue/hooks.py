@@ -73,11 +73,11 @@ def _hook_updates(task: Any, listener: Any) -> None:
     original_train_step, original_optimizer_step = task.train_step, task.optimizer_step
     current: int | None = None  # number of the update under way; None: another criterion is trained
 
-    def begin_update_if_due(model: Any, update_num: int) -> None:
+    def start_update_if_due(model: Any, update_num: int) -> None:
         nonlocal current
         if update_num != current or all(parameter.grad is None for parameter in model.parameters()):
             current = update_num
-            listener.begin_update(update_num)
+            listener.start_update(update_num)
 
     def train_step(
         sample: Any, model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False, **rest: Any
@@ -85,14 +85,14 @@ def _hook_updates(task: Any, listener: Any) -> None:
         if criterion is listener:
             # The distributed trainer moves only a criterion with parameters to the device of the model.
             listener.to(next(model.parameters()).device)
-            begin_update_if_due(model, update_num)
+            start_update_if_due(model, update_num)
             listener.on_micro_batch(ignore_grad)
         return original_train_step(sample, model, criterion, optimizer, update_num, ignore_grad=ignore_grad, **rest)
 
     def optimizer_step(optimizer: Any, model: Any, update_num: int, **kwargs: Any) -> Any:
         if current is None:
             return original_optimizer_step(optimizer, model=model, update_num=update_num, **kwargs)
-        begin_update_if_due(model, update_num)  # if this worker ran out of memory in its last micro-batch
+        start_update_if_due(model, update_num)  # if this worker ran out of memory in its last micro-batch
         listener.on_optimizer_step()
         result = original_optimizer_step(optimizer, model=model, update_num=update_num, **kwargs)
         listener.on_weights_changed(optimizer, model)

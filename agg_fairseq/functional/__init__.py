@@ -6,18 +6,17 @@ Where a function checks the range of an argument, it raises ValueError.
 from .adam_memory import least_beta2
 from .agg import agg_gates, rare_tokens
 from .agps import agps_gates
-from .centering import center_rows_, mean_row_penalty
 from .cosine_regularizer import cosine_regularizer
 from .gated_cross_entropy import CrossEntropyOutput, face_weights, gated_cross_entropy
 from .gates import Gates, freezing_gates
 from .log_unigram import log_unigram
 from .naive import gate_gradient, naive_gated_cross_entropy
 from .rare import rarest, tokens_from_rank
-from .unlikelihood import Candidates, Unlikelihood, given_tokens, previous_tokens, repeated_ngrams
+from .unlikelihood import Candidates, given_tokens, previous_tokens, repeated_ngrams
 
 __all__ = [
     "gated_cross_entropy", "CrossEntropyOutput", "Gates", "naive_gated_cross_entropy", "gate_gradient",
     "rarest", "rare_tokens", "agg_gates", "tokens_from_rank", "agps_gates", "freezing_gates", "face_weights",
-    "Unlikelihood", "Candidates", "previous_tokens", "given_tokens", "repeated_ngrams",
-    "cosine_regularizer", "mean_row_penalty", "center_rows_", "log_unigram", "least_beta2",
+    "Candidates", "previous_tokens", "given_tokens", "repeated_ngrams",
+    "cosine_regularizer", "log_unigram", "least_beta2",
 ]  # fmt: skip

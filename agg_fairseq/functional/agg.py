@@ -7,7 +7,7 @@ from .checks import check_open_interval
 from .gates import Gates
 from .rare import rarest
 
-GATES = ("both", "g1", "g2", "faded")
+GATES = ("both", "g1", "g2")
 DEFAULT_ALPHA = 0.03  # appearances per update, at the paper's 32,000 tokens per update
 
 
@@ -45,23 +45,18 @@ def rare_tokens(
     return rarest(appearances, check_open_interval("rare_fraction", rare_fraction), never_rare)
 
 
-def agg_gates(
-    appearances: Tensor, updates: int, rare: Tensor, *, which: str = "both", alpha: float | None = None
-) -> Gates:
+def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "both") -> Gates:
     """The gates of AGG, Eqs. 7 and 8, on the rare tokens R.
 
     - `g1[k] = min(a[k] / updates, 1)`, at positions whose target is not rare;
     - `g2[k] = min(a[k] / ā, 1)` with `ā` the mean of `a` over R, at positions whose target is rare. Where no rare
       token has appeared at all, none is rarer than the others, and g2 is 1.
 
-    Not in the paper, whose g1 jumps from α to 1 when a token leaves R: "faded" is `g1[k] = a[k] / (α · updates)`.
-
     Args:
         appearances: (V,) a, integer.
         updates: number of updates in the window, at least 1.
         rare: (V,) bool, R, as `rare_tokens` returns it; may be empty.
-        which: "both"; "g1" or "g2" for that gate alone (Table 8); or "faded".
-        alpha: for "faded", α of `rare_tokens`; None takes the highest rate in R, for a group chosen by its size.
+        which: "both"; or "g1" or "g2" for that gate alone (Table 8).
 
     Examples:
         >>> gates = agg_gates(torch.tensor([9, 0, 2, 1]), 10, torch.tensor([False, True, False, True]))
@@ -74,10 +69,7 @@ def agg_gates(
         raise ValueError(f"expected gates to be one of {', '.join(GATES)}, got {which!r}")
     a = appearances.double()
     g1 = g2 = None
-    if which == "faded":
-        highest = a.masked_fill(~rare, 0.0).max().clamp(min=1)  # in R; the gate is 0 also where all of R is unseen
-        g1 = (a / (highest if alpha is None else alpha * updates)).clamp(max=1).float()
-    elif which != "g2":
+    if which != "g2":
         g1 = (a / updates).clamp(max=1).float()
     if which != "g1":
         mean = a.mul(rare).sum() / rare.sum()  # NaN where R is empty, 0 where nothing in R has appeared

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .gates import Gates
-from .unlikelihood import Unlikelihood
+from .unlikelihood import Candidates
 
 
 def gate_gradient(value: Tensor, gate: Tensor) -> Tensor:
@@ -22,9 +22,9 @@ def naive_gated_cross_entropy(
     gates: Gates | None = None,
     label_smoothing: float = 0.0,
     position_weight: Tensor | None = None,
-    unlikelihood: Unlikelihood | None = None,
-    z_loss: float = 0.0,
-    adversarial: float = 0.0,
+    candidates: Candidates | None = None,
+    ul_alpha: float = 1.0,
+    adv_epsilon: float = 0.0,
     scale: float = 1.0,
     softcap: float | None = None,
     ignore_index: int = -100,
@@ -49,14 +49,10 @@ def naive_gated_cross_entropy(
         nll = -log_probs.gather(1, target[:, None]).squeeze(1)
         share = label_smoothing / max(log_probs.size(1) - 1, 1)
         losses = importance * ((1 - label_smoothing - share) * nll - share * log_probs.sum(1))
-        if unlikelihood is not None:  # the token-level objective of Welleck et al. (2020)
-            tokens, is_candidate = unlikelihood.candidates.at(position)  # n x U
-            if unlikelihood.spare_target:
-                is_candidate = is_candidate & (tokens != target[:, None])
+        if candidates is not None:  # the token-level objective of Welleck et al. (2020)
+            tokens, is_candidate = candidates.at(position, target)  # n x U
             penalty = -torch.log1p(-log_probs.exp().gather(1, tokens))
-            losses = losses + unlikelihood.weight * penalty.masked_fill(~is_candidate, 0.0).sum(1)
-        if z_loss:  # Chowdhery et al. (2022), Sec. 5
-            losses = losses + z_loss * logits.logsumexp(1).square()
+            losses = losses + ul_alpha * penalty.masked_fill(~is_candidate, 0.0).sum(1)
         return losses
 
     # Eq. 9: z⁰ carries the gradient into the features; z¹ and z² the gradient into W and b, where the gates hold back
@@ -64,9 +60,9 @@ def naive_gated_cross_entropy(
     gate = _gate_matrix(gates, target, weight)  # n x V: G, g1 or g2 by row, 1 at the target
     z0 = features @ weight.detach().t() + offset.detach()
     z12 = gate_gradient(features.detach() @ weight.t() + offset, gate)
-    if adversarial:  # Wang, Gong & Liu (2019): w_y + δ in place of w_y, δ detached
+    if adv_epsilon:  # Wang, Gong & Liu (2019): w_y + δ in place of w_y, δ detached
         h, w = features.detach(), weight.detach()[target]  # n x D
-        delta = -adversarial * w.norm(dim=1, keepdim=True) * F.normalize(h, dim=1)
+        delta = -adv_epsilon * w.norm(dim=1, keepdim=True) * F.normalize(h, dim=1)
         delta = delta * ((w * h).sum(1, keepdim=True) > 0)
         z0 = z0.scatter_add(1, target[:, None], (features * delta).sum(1, keepdim=True))
         z12 = z12.scatter_add(1, target[:, None], (h * delta).sum(1, keepdim=True))

@@ -34,7 +34,6 @@ from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
 from ..f2 import FactorizedSoftmax
 from ..files import atomic_write
-from ..functional import center_rows_
 from ..functional.log_unigram import checked_counts
 from ..functional.log_unigram import log_unigram as log_of_frequencies
 from ..objective import AggObjective, AgpsObjective, Objective
@@ -83,7 +82,7 @@ class GatedLoss(TrainerCallback):
     model stay as they are. In training steps `output.logits` is None.
 
     With Trainer, the window of AGG is one epoch unless `agg_window` is given. The counts are saved as `agg_fairseq.pt`
-    in each checkpoint and restored on resume. In a loop of your own, call `end_update` after each step of the
+    in each checkpoint and restored on resume. In a loop of your own, call `commit_update` after each step of the
     optimizer, and keep `state_dict` in the checkpoint; the window is 1,000 updates unless `agg_window` is given.
 
     Args:
@@ -93,8 +92,6 @@ class GatedLoss(TrainerCallback):
         log_unigram: (V,) training counts, as of `label_counts`: the output layer gets a bias of their log, which does
             not train (Meister et al. 2022). `save_pretrained` saves it. Where the class of the model has no such bias,
             `integrations.load_pretrained` loads the folder, since `from_pretrained` leaves the bias out.
-        center_output: after each step of the optimizer, subtract the mean output embedding from all output embeddings
-            (Stollenwerk et al. 2026).
         resume_from: the folder of a checkpoint, for Trainer to restore the counts from where it resumes from a
             checkpoint outside of its `output_dir`.
         tokenizer: that of the model, a fast one. Its special tokens, the tokens that it holds in reserve, and the rows
@@ -117,7 +114,6 @@ class GatedLoss(TrainerCallback):
         *,
         tokenizer: Any = None,
         log_unigram: Tensor | None = None,
-        center_output: bool = False,
         resume_from: str | Path | None = None,
         **options: Any,
     ) -> None:
@@ -133,17 +129,15 @@ class GatedLoss(TrainerCallback):
             known = TokenizerVocabulary.parse(backend.to_str(), Path("tokenizer"), vocabulary)
             never_rare |= {*known.special_ids, *known.unused}
         self.method, self.objective = method, _objective(method, vocabulary, never_rare, options)
-        if isinstance(self.head, FactorizedSoftmax) and (method != "mle" or any(self.objective.weights.values())):
-            raise ValueError(
-                f"a factorized output layer is trained with method='mle', without {', '.join(self.objective.weights)}"
-            )
+        terms = ("ul_alpha", "adv_epsilon", "cosreg_gamma")
+        if isinstance(self.head, FactorizedSoftmax) and (method != "mle" or any(map(options.get, terms))):
+            raise ValueError(f"a factorized output layer is trained with method='mle', without {', '.join(terms)}")
         self.has_log_unigram = log_unigram is not None
         if self.has_log_unigram:
             if isinstance(self.head, FactorizedSoftmax):
                 raise ValueError("found log_unigram with a factorized output layer, without bias; drop one of them")
             counts = checked_counts("log_unigram", log_unigram, vocabulary)
             self.head.bias = nn.Parameter(log_of_frequencies(counts).to(self.head.weight), requires_grad=False)
-        self.center_output = center_output
         self.resume_from = resume_from
         self._window_is_given = options.get("agg_window") is not None
         self._run = uuid.uuid4().hex
@@ -286,17 +280,15 @@ class GatedLoss(TrainerCallback):
 
     # The updates of a training
 
-    def end_update(self, skipped: bool = False) -> None:
-        """Ends an update in a loop of your own, as `Objective.end_update`; Trainer needs no such call."""
+    def commit_update(self) -> None:
+        """Ends an update in a loop of your own, as `Objective.commit_update`; Trainer needs no such call."""
         self._has_loss = False
-        self.objective.end_update(skipped)
-        if self.center_output:
-            if self.head.weight.dim() != 2:
-                raise UserError(
-                    "GatedLoss: found center_output with FSDP of flat parameters, of which a worker holds a part; "
-                    "leave out center_output"
-                )
-            center_rows_(self.head.weight)
+        self.objective.commit_update()
+
+    def roll_back_update(self) -> None:
+        """As `Objective.roll_back_update`, in place of `commit_update`."""
+        self._has_loss = False
+        self.objective.roll_back_update()
 
     def state_dict(self) -> dict[str, Any]:
         """The counts, for the checkpoint of a loop of your own: tensors and numbers only."""
@@ -314,18 +306,15 @@ class GatedLoss(TrainerCallback):
             window = counter.window
             self.objective.load_checkpoint_state(state)
             counter.resize(window)
+            self.objective.start_update()
 
     # The events of Trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Sets the window, and restores it where Trainer resumes from a checkpoint."""
-        if self.center_output and args.deepspeed:
-            raise UserError(
-                "GatedLoss: found center_output with DeepSpeed, which trains copies of the weights; drop one of them"
-            )
         if self.objective.counter is None:
             return
-        self.objective.discard_update()
+        self.roll_back_update()
         if not self._window_is_given:
             try:
                 batches = len(kwargs["train_dataloader"])
@@ -344,8 +333,7 @@ class GatedLoss(TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begins an update."""
-        self._has_loss = False
-        self.objective.discard_update()
+        self.roll_back_update()
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Ends an update."""
@@ -354,7 +342,10 @@ class GatedLoss(TrainerCallback):
                 "GatedLoss: Trainer computes the loss outside of the model that GatedLoss was made with; leave out "
                 "compute_loss_func, an overridden compute_loss, and label_smoothing_factor (give GatedLoss its own)"
             )
-        self.end_update(skipped=getattr(kwargs.get("optimizer"), "step_was_skipped", False))
+        if getattr(kwargs.get("optimizer"), "step_was_skipped", False):
+            self.roll_back_update()
+        else:
+            self.commit_update()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Writes the counts beside the checkpoint."""

@@ -14,10 +14,7 @@ class TokenCounter(nn.Module):
 
         counter.add(target)            # each micro-batch of the update
         all_reduce(counter.current)    # with several workers: sums its tokens over them
-        counter.commit()               # the update took place; or counter.discard(): it was skipped
-
-    Where updates are numbered, and a skipped one is attempted again under the same number, `counter.begin(number)` at
-    the start of each attempt takes the place of the third step.
+        counter.commit()               # the update took place; or counter.roll_back(): it was skipped
 
     The window holds one slot per update, as the distinct tokens and their counts: memory grows with the tokens in
     the window and not with K·V. Committing costs O(V + tokens of the update), whatever K is. The slots are kept on the
@@ -40,14 +37,12 @@ class TokenCounter(nn.Module):
 
     appearances: Tensor  # (V,) int64, a: the sum over the window
     current: Tensor  # (V,) int64: the tokens of the update under way, not yet in the window
-    open_update: int | None  # the number that the update under way was begun with; not part of `state_dict()`
 
     def __init__(self, vocabulary: int, window: int | None, ignore_index: int | None = -100) -> None:
         super().__init__()
         if vocabulary < 1:
             raise ValueError(f"TokenCounter: expected a vocabulary of at least 1, got {vocabulary}")
         self.ignore_index = ignore_index
-        self.open_update = None
         self.register_buffer("appearances", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
         self.register_buffer("current", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
         self._slots: deque[tuple[Tensor, Tensor]] = deque()  # per update: tokens and counts, int32, on the CPU
@@ -68,18 +63,6 @@ class TokenCounter(nn.Module):
             raise ValueError(f"TokenCounter: expected a window of at least 1 update, got {window}")
         self.window = window
         self._evict()
-
-    def begin(self, update: int) -> None:
-        """Starts an attempt at update number `update`, which settles what became of the one before it.
-
-        With a higher number, the previous update took place and is committed. With the same number, it was skipped (its
-        gradient overflowed) and is attempted again: its tokens are discarded. A lower number discards them too.
-        """
-        if self.open_update is not None and update > self.open_update:
-            self.commit()
-        else:
-            self.discard()
-        self.open_update = update
 
     def add(self, tokens: Tensor, positions: Tensor | None = None) -> None:
         """Counts tokens, int64 in [0, V) and of any shape, into the update under way.
@@ -110,7 +93,7 @@ class TokenCounter(nn.Module):
         self.current.zero_()
         self._evict()
 
-    def discard(self) -> None:
+    def roll_back(self) -> None:
         """Forgets the update under way (it was skipped)."""
         self.current.zero_()
 

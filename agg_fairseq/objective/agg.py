@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional import CrossEntropyOutput, Gates, agg_gates, checks, rare_tokens
+from ..functional import Gates, agg_gates, checks, rare_tokens
 from ..functional.agg import DEFAULT_ALPHA
 from ..modules import TokenCounter
 from .likelihood import Average, Objective
@@ -28,7 +28,7 @@ class AggObjective(Objective):
         never_rare: (V,) bool, tokens that are in no group: special ones, and those that cannot be a target at all, such
             as rows that only pad the vocabulary.
         window: K >= 1, the number of updates over which appearances are counted.
-        gates: "both", "g1", "g2" or "faded", see `functional.agg_gates`.
+        gates: "both", "g1" or "g2", see `functional.agg_gates`.
         count_current_batch: also count the micro-batch at hand and the earlier ones of the update, which needs a
             reduction over the workers for each; the first update is then gated too.
         **options: as of `Objective`.
@@ -38,7 +38,7 @@ class AggObjective(Objective):
         >>> features, weight = torch.randn(2, 3, 8), torch.randn(50, 8, requires_grad=True)
         >>> target = torch.randint(50, (2, 3))
         >>> loss = objective(features, weight, target).loss / target.numel()
-        >>> loss.backward(); objective.end_update()
+        >>> loss.backward(); objective.commit_update()
         >>> objective.counter.updates
         1
     """
@@ -71,25 +71,24 @@ class AggObjective(Objective):
         self._has_warned = False
         self._gates_from(self.counter.appearances, 1)  # raises where an option is out of its range
 
-    def begin_update(self, number: int | None = None, *, window: int | None = None, fixes_group: bool = False) -> None:
-        """See `Objective`; sets the gates of the update.
+    def start_update(self, *, window: int | None = None, fix_group: bool = False) -> None:
+        """See `Objective`. `window` is K from here on.
 
-        `window` is K from here on. `fixes_group` keeps the group of rare tokens from here on, if the window is full
-        (Table 9): before that, most tokens had no time to appear.
+        `fix_group` keeps the group of rare tokens from here on, if the window is full (Table 9): before that, most
+        tokens had no time to appear.
         """
-        super().begin_update(number)
         if window is not None:
             self.counter.resize(window)
-        has_full_window = self.counter.updates >= self.counter.window
-        if fixes_group and has_full_window and self.static_rare is None:
-            self.static_rare = self._rare(self.counter.appearances, self.counter.updates)
-            logger.info(f"agg: the {int(self.static_rare.sum())} rare tokens are fixed from here on")
         updates = self.counter.updates
+        has_full_window = updates >= self.counter.window
+        if fix_group and has_full_window and self.static_rare is None:
+            self.static_rare = self._rare(self.counter.appearances, updates)
+            logger.info(f"agg: the {int(self.static_rare.sum())} rare tokens are fixed from here on")
         self.current_gates = self._gates_from(self.counter.appearances, updates) if updates else None
         if has_full_window and not self._has_warned:
             self._has_warned = True
             share = int(self.current_gates.rare.sum()) / self.vocabulary  # waits for a GPU, once per training
-            if share > 0.5 and self.which != "faded":  # those hold back only the rarest of the group
+            if share > 0.5:
                 logger.warning(
                     f"agg: {share:.0%} of the vocabulary is rare, which costs the other tokens perplexity; lower "
                     "agg_alpha, or set agg_rare_fraction (0.05 to 0.3)"
@@ -108,13 +107,12 @@ class AggObjective(Objective):
             self.current_gates = self._gates_from(self.counter.appearances + current, self.counter.updates + 1)
         return self.current_gates
 
-    def measures(self, target: Tensor, output: CrossEntropyOutput) -> dict[str, Average]:
+    def to_log(self) -> dict[str, Average]:
         """`rare_tokens`, the size of R, and `rare_share`, its share of the vocabulary, in updates with gates."""
-        measures = super().measures(target, output)
-        if self.is_training and self.current_gates is not None:
-            rare = self.current_gates.rare.sum()
-            measures |= {"rare_tokens": (rare, 1), "rare_share": (rare / self.vocabulary, 1)}
-        return measures
+        if not self.is_training or self.current_gates is None:
+            return {}
+        rare = self.current_gates.rare.sum()
+        return {"rare_tokens": (rare, 1), "rare_share": (rare / self.vocabulary, 1)}
 
     def _rare(self, appearances: Tensor, updates: int) -> Tensor:
         """(V,) bool, R."""
@@ -124,23 +122,21 @@ class AggObjective(Objective):
 
     def _gates_from(self, appearances: Tensor, updates: int) -> Gates:
         """The gates from the appearances (V,) in so many updates, at least 1."""
-        rare = self._rare(appearances, updates)
-        return agg_gates(appearances, updates, rare, which=self.which, alpha=self.threshold.get("alpha"))
+        return agg_gates(appearances, updates, self._rare(appearances, updates), which=self.which)
 
     def checkpoint_state(self) -> dict[str, Any]:
         """The window, the tokens of the update under way, and the fixed group if there is one; on the CPU."""
         static = None if self.static_rare is None else self.static_rare.nonzero().squeeze(1).cpu()
-        counter = self.counter
-        return {"counter": counter.get_extra_state(), "open_update": counter.open_update, "static_rare": static}
+        return {"counter": self.counter.get_extra_state(), "static_rare": static}
 
-    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+    def load_checkpoint_state(self, state: dict[str, Any]) -> bool:
         """Restores the state, its window included; one of a method without this counter leaves the window empty."""
         if state.get("counter") is None:
-            return
-        self.is_open = False
+            return False
         self.counter.set_extra_state(state["counter"])
-        self.counter.open_update, static = state.get("open_update"), state.get("static_rare")
         self.static_rare = None
-        if static is not None:
+        if (static := state.get("static_rare")) is not None:
             self.static_rare = torch.zeros_like(self.counter.appearances, dtype=torch.bool)
             self.static_rare[static.to(self.static_rare.device)] = True
+        self.start_update()
+        return True

@@ -7,18 +7,18 @@ import types
 import pytest
 import torch
 from fairseq import criterions as fairseq_criterions
+from fairseq.logging import metrics
 
 from agg_fairseq.criterions.base import EmbeddingStatistics, register
-from agg_fairseq.functional import cosine_regularizer, mean_row_penalty, naive_gated_cross_entropy
-from agg_fairseq.functional.terms import TERMS
-from agg_fairseq.functional.unlikelihood import Unlikelihood, previous_tokens
+from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens
 from tests.commands import one_line
 from tests.conftest import ROOT, called
-from tests.small_trainings import EVERY_CRITERION, F2_LM, LM, MT, TIED, batches, build, gradients, logged, trainer_for
+from tests.small_trainings import EVERY_CRITERION, LM, MT, TIED, batches, build, gradients, logged, trainer_for
 
 # The terms, with every criterion.
 
-WEIGHTS = {"ul_alpha": 0.5, "z_loss": 0.1, "adv_epsilon": 0.4, "cosreg_gamma": 3.0, "mu_loss": 5.0}
+WEIGHTS = {"ul_alpha": 0.5, "adv_epsilon": 0.4, "cosreg_gamma": 3.0}
+LOGGED = ("ul_loss", "adv_loss", "cosreg")
 WITH_TERMS = [part for name, weight in WEIGHTS.items() for part in (f"--{name.replace('_', '-')}", weight)]
 WITHOUT_TERMS = ("--ul-alpha", 0, "--cosreg-gamma", 0)
 
@@ -35,7 +35,6 @@ CASES["unlikelihood_sequence"] = (LM, (TIED,))
 def test_every_criterion_takes_every_term(lm_data, mt_data, name):
     """Every gradient is that of the naive implementation with the gates, position weights and terms of this criterion,
     also of a tied embedding. Terms are logged only where they have a weight; nll_loss and ppl are the model's."""
-    assert set(WEIGHTS) == {term.option for term in TERMS}
     base, tied = CASES[name]
     data = lm_data if base is LM else mt_data
     trainer, _ = trainer_for(data, *EVERY_CRITERION[name], *tied, *WITH_TERMS, base=base)
@@ -50,21 +49,20 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
     found, expected = logged(criterion, [log]), logged(plain.criterion, [gradients(plain, batch, update)[1]])
     assert found["nll_loss"] == pytest.approx(expected["nll_loss"], abs=2e-3)
     assert found["ppl"] == pytest.approx(expected["ppl"], rel=2e-3)
-    assert not {term.logged for term in TERMS} & expected.keys()
-    assert found["adv_loss"] > found["nll_loss"] + 0.01 and all(found[term.logged] for term in TERMS)
+    assert not {*LOGGED} & expected.keys()
+    assert found["adv_loss"] > found["nll_loss"] + 0.01 and all(found[name] for name in LOGGED)
     if name != "face":  # whose weights of positions adv_loss does not have
         bits = found["adv_loss"] + 0.5 * found["ul_loss"]
-        nats = 0.1 * found["z_loss"] + 3 * found["cosreg"] + 5 * found["mu_loss"]
-        assert found["loss"] == pytest.approx(bits + nats / math.log(2), abs=4e-3)
+        assert found["loss"] == pytest.approx(bits + 3 * found["cosreg"] / math.log(2), abs=4e-3)
 
     weight, target = weight_of(trainer), batch["target"]
     naive = naive_gated_cross_entropy(
         trainer.model(**batch["net_input"], features_only=True)[0], weight, target,
         gates=criterion.objective.gates(target), position_weight=criterion.objective.position_weight(target),
-        unlikelihood=Unlikelihood(0.5, previous_tokens(target, pad)), z_loss=0.1, adversarial=0.4, ignore_index=pad,
+        candidates=previous_tokens(target, pad), ul_alpha=0.5, adv_epsilon=0.4, ignore_index=pad,
     )  # fmt: skip
-    penalties = 3.0 * cosine_regularizer(weight, ignore_index=pad) + 5.0 * mean_row_penalty(weight)
-    right = torch.autograd.grad(naive + batch["ntokens"] * penalties, list(trainer.model.parameters()))
+    penalty = 3.0 * cosine_regularizer(weight, ignore_index=pad)
+    right = torch.autograd.grad(naive + batch["ntokens"] * penalty, list(trainer.model.parameters()))
     for parameter, one, expected in zip(trainer.model.parameters(), grads, right, strict=True):
         if parameter is weight and name == "freeze_rare":  # which takes the gradient of the frozen rows away
             expected = expected.index_fill(0, criterion.rare.nonzero().flatten(), 0)
@@ -75,25 +73,6 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
     log, plain_log = (each.criterion(each.model, batch)[2] for each in (trainer, plain))
     torch.testing.assert_close(log["nll_loss"], plain_log["nll_loss"])
     assert log["adv_loss_number"] == 0, "adversarial training is no measure"
-
-
-@pytest.mark.parametrize(
-    ("name", "base"), [("mle", (*LM, TIED)), ("agg", LM), ("unlikelihood_sequence", (*LM, TIED)), ("f2_softmax", F2_LM)]
-)
-def test_the_output_embedding_is_centered_after_each_step(lm_data, name, base):
-    """All rows, padding too. The step itself is that of a training without it: the first update differs by μ alone."""
-    options = (*EVERY_CRITERION.get(name, ("--criterion", name)), "--weight-decay", 0.1)
-    plain, _ = trainer_for(lm_data, *options, base=base)
-    trainer, _ = trainer_for(lm_data, *options, "--center-output", base=base)
-    first, *others = batches(trainer.cfg, trainer.task)[:3]
-    for each in (trainer, plain):
-        each.train_step([first, {}])
-    other = weight_of(plain).detach()
-    torch.testing.assert_close(weight_of(trainer).detach(), other - other.mean(0))
-    assert other.mean(0).norm() > 1e-3
-    for batch in others:
-        trainer.train_step([batch, {}])
-        assert weight_of(trainer).mean(0).abs().max() < 1e-7
 
 
 def weight_of(trainer):
@@ -108,7 +87,7 @@ def test_when_statistics_are_formed():
     statistics = EmbeddingStatistics(2)
     one, other = (torch.nn.Parameter(torch.randn(9, 4) + shift) for shift in (0, 9))
     for update, is_due in ((0, True), (1, False), (2, True), (2, True)):
-        statistics.begin_update(update)
+        statistics.start_update(update)
         assert bool(statistics.of(one, True)) == is_due == bool(statistics.of(other, True))
         assert statistics.of(one, True) == {}
         assert statistics.of(one, False)["mean_share"][0] < 0.9 < statistics.of(other, False)["mean_share"][0]
@@ -152,7 +131,7 @@ def test_static_group_is_fixed_after_its_epoch(lm_data):
     trainer, iterator = trainer_for(lm_data, "--criterion", "agg", "--agg-static-after-epoch", 2)
     for epoch, is_fixed in ((1, False), (2, False), (3, True)):
         iterator.epoch = epoch
-        assert trainer.criterion.update_options()["fixes_group"] is is_fixed
+        assert trainer.criterion.update_options()["fix_group"] is is_fixed
 
 
 def test_a_window_that_is_long_for_the_training_is_told_of(lm_data, caplog):
@@ -186,7 +165,7 @@ def test_the_criterion_follows_the_model_to_its_device(lm_data):
     """The distributed trainer moves a criterion only if it has parameters; `meta` stands for a GPU here."""
     _, task, model, criterion = build(lm_data, "--criterion", "agg")
     seen = []
-    criterion.begin_update = lambda update_num: seen.append(criterion.objective.counter.current.device.type)
+    criterion.start_update = lambda update_num: seen.append(criterion.objective.counter.current.device.type)
     optimizer = types.SimpleNamespace(zero_grad=lambda: None)
     with pytest.raises(Exception):  # noqa: B017 — whatever the model says of a batch on another device
         task.train_step({"net_input": {}}, model.to("meta"), criterion, optimizer, 0)
@@ -209,12 +188,10 @@ def test_a_truncated_dictionary(lm_data):
     [
         (("agg", "--agg-rare-fraction", 0.2, "--agg-alpha", 0.1), "both alpha 0.1 and rare_fraction 0.2; drop one"),
         (("agg", "--agg-window", -1), "--agg-window: expected a number of updates or 0 (one epoch), got -1"),
-        (("mle", "--dispersion-gamma", 1), "--dispersion-gamma 1.0, which version 0.2.0 had; drop it"),
         (("mle", "--ddp-backend", "slowmo"), "expected --ddp-backend pytorch_ddp or legacy_ddp"),
         (("freeze_rare", "--freeze-fraction", 0), "--freeze-fraction between 0 and 1"),
         (("freeze_rare", "--freeze-below", 1), "--freeze-below between 0 and 1"),
         (("freeze_rare", "--freeze-below", 1e-6, "--freeze-fraction", 0.3), "found both --freeze-below 1e-06 and"),
-        (("freeze_rare", "--center-output"), "found --center-output, which moves all rows"),
         (("unlikelihood_sequence", "--ul-sequence-rate", 2), "--ul-sequence-rate"),
         (("unlikelihood_sequence",), "--ul-prefix-length: expected at most --tokens-per-sample 16, got 50"),
     ],
@@ -223,20 +200,19 @@ def test_bad_options_are_one_line_and_status_2(lm_data, capsys, options, words):
     assert words in one_line(capsys, build, lm_data, "--criterion", *options)
 
 
-def test_defaults_in_checkpoints_of_earlier_versions_are_not_given(lm_data):
-    """As 0.2.0 saved them beside the option that replaces them, and as the configurations have them."""
-    *_, criterion = build(lm_data, "--criterion", "agg", "--agg-rare-fraction", 0.2, "--agg-alpha", 0.03)
-    assert criterion.objective.threshold == {"rare_fraction": 0.2}
-    *_, criterion = build(lm_data, "--criterion", "freeze_rare", "--freeze-below", 0.03, "--freeze-fraction", 0.2)
-    assert criterion.cfg.freeze_below == 0.03
-
-
-def test_registering_twice_is_no_error():
-    known = fairseq_criterions.CRITERION_REGISTRY["agg"]
-    again = type("AggCriterion", (fairseq_criterions.FairseqCriterion,), {})
-    assert register("agg", dataclass=None)(again) is known
-    with pytest.raises(ValueError, match="duplicate"):
-        register("agg", dataclass=None)(type("Other", (fairseq_criterions.FairseqCriterion,), {}))
+def test_columns_of_a_criterion_that_trained_before_are_forgotten():
+    """As after --reset-optimizer with another criterion: its meters come from the checkpoint, and stay empty."""
+    log = {"loss": 3.0, "nll_loss": 2.0, "nll_tokens": 4, "ntokens": 4, "nsentences": 1, "sample_size": 4}
+    criterions = fairseq_criterions.CRITERION_REGISTRY
+    with metrics.aggregate("restored", new_root=True) as aggregator:
+        former = log | {"rare_tokens": 9.0, "rare_tokens_number": 1, "ul_loss": 1.0, "ul_loss_number": 1}
+        criterions["agg"].reduce_metrics([former])
+        metrics.log_scalar("of_another_criterion", 1.0)
+        assert {"rare_tokens", "ul_loss", "of_another_criterion"} <= aggregator.keys()
+        metrics.reset_meters("restored")
+        criterions["mle"].reduce_metrics([log])
+        assert aggregator.get_smoothed_values() == {"loss": 1.082, "nll_loss": 0.721, "ppl": 1.65}
+        criterions["mle"].reduce_metrics([dict.fromkeys(log, 0)])  # of a batch without targets: no division by 0
 
 
 def test_a_method_of_ones_own_is_one_short_file(lm_data, tmp_path):
@@ -245,7 +221,7 @@ def test_a_method_of_ones_own_is_one_short_file(lm_data, tmp_path):
     (tmp_path / "own_method").mkdir()
     (tmp_path / "own_method" / "__init__.py").write_text(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1])
     printed = called(
-        "train", lm_data, "--user-dir", tmp_path / "own_method", *LM, "--criterion", "last_token", "--z-loss", 0.1,
+        "train", lm_data, "--user-dir", tmp_path / "own_method", *LM, "--criterion", "last_token", "--ul-alpha", 0.1,
         "--optimizer", "adam", "--cpu", "--max-update", 2, "--no-save", "--log-format", "json", "--log-interval", 1,
     )  # fmt: skip
-    assert '"num_updates": "2"' in printed and '"z_loss"' in printed
+    assert '"num_updates": "2"' in printed and '"ul_loss"' in printed

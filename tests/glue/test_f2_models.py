@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from agg_fairseq.f2 import choose_class, equal_frequency, equal_token, mefmax
+from agg_fairseq.functional import cosine_regularizer
 from tests.small_trainings import F2_LM, F2_MT, TIED, batches, build, configuration, logged, target_counts
 
 PAD, BOS, EOS = 1, 0, 2
@@ -68,6 +69,14 @@ def test_loss_and_gradients_equal_those_of_fairseqs_criterion(lm_data, mt_data, 
         assert found["nll_loss"] == pytest.approx(expected.get("nll_loss", expected["loss"]), abs=0.0011)
     assert found["class_nll"] > 0 and found["token_nll"] > 0
     assert found["class_nll"] + found["token_nll"] == pytest.approx(found["nll_loss"], abs=0.0021)
+
+
+def test_the_cosine_regularizer_is_added(lm_data):
+    cfg, task, model, criterion = build(lm_data, "--criterion", "f2_softmax", "--cosreg-gamma", 3, base=F2_LM)
+    batch, weight = batches(cfg, task)[0], model.decoder.output_projection.weight
+    loss, size, log = criterion(model.eval(), batch)
+    assert log["cosreg"] == cosine_regularizer(weight, ignore_index=1) != 0
+    torch.testing.assert_close(loss, log["nll_loss"] + 3 * size * log["cosreg"])
 
 
 GENERATORS = {

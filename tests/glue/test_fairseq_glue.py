@@ -129,7 +129,7 @@ def test_a_criterion_that_does_not_train_is_not_told(lm_data):
     other = trainer.task.build_criterion(trainer.cfg.criterion)
     told = {"trains": [], "other": []}
     for name, criterion in (("trains", trainer.criterion), ("other", other)):
-        criterion.begin_update = told[name].append
+        criterion.start_update = told[name].append
         criterion.on_optimizer_step = lambda name=name: told[name].append("step")
         criterion.on_weights_changed = lambda optimizer, model, name=name: told[name].append("changed")
     trainer.train_step(batches(trainer.cfg, trainer.task)[:1])

@@ -13,12 +13,10 @@ from fairseq.data import iterators
 from fairseq.trainer import Trainer
 from fairseq.utils import import_user_module
 from omegaconf import OmegaConf
-from torch import nn
 from torch.nn import functional
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.errors import UserError
-from agg_fairseq.fairseq_glue import output_layer as glue
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.commands import one_line
 from tests.conftest import ROOT, run_command, zipf_text
@@ -45,7 +43,8 @@ def test_loss_gradients_and_log_are_those_of_fairseq(lm_data, mt_data, family):
     base, smoothing = FAMILIES[family], 0.1 * (list(FAMILIES).index(family) % 2)
     data = data_of(base, lm_data, mt_data)
     options = ("--label-smoothing", smoothing) if smoothing else ()
-    cfg, task, model, ours = build(data, "--criterion", "mle", *options, base=base)
+    criterion = ("cosreg", "--cosreg-gamma", "0") if "conv" in family else ("mle",)  # which takes everything
+    cfg, task, model, ours = build(data, "--criterion", *criterion, *options, base=base)
     theirs = ("--criterion", "label_smoothed_cross_entropy" if smoothing else "cross_entropy", *options)
     theirs = task.build_criterion(configuration(data, *theirs, base=base).criterion)
     for module in model.modules():  # some options of dropout have no 0 in all of these families
@@ -64,7 +63,6 @@ def test_loss_gradients_and_log_are_those_of_fairseq(lm_data, mt_data, family):
     expected_log.setdefault("nll_loss", expected_log["loss"])
     for name in ("loss", "ppl", "nll_loss"):
         assert log[name] == pytest.approx(expected_log[name], rel=1e-4)
-    assert functional.linear is torch._C._nn.linear, "what was replaced has been put back"
 
 
 @pytest.mark.parametrize("family", ["fconv_lm", "fconv, tied"])
@@ -90,19 +88,19 @@ def test_checkpoints_of_convolutional_models_are_measured(lm_data, mt_data, tmp_
 
 
 @pytest.mark.parametrize(
-    ("family", "more", "options", "words"),
+    ("family", "more"),
     [
-        ("fconv_lm", (), ("mle", "--center-output"), "weight normalization"),
-        ("fconv", (), ("freeze_rare",), "weight normalization"),
-        ("transformer_lm", ("--adaptive-softmax-cutoff", "10,20"), ("agg",), "adaptive softmax"),
-        ("lightconv_lm", ("--adaptive-softmax-cutoff", "10,20"), ("agg",), "expected a model whose logits"),
+        ("fconv_lm", ()),
+        ("lightconv", ()),
+        ("transformer_lm", ("--adaptive-softmax-cutoff", "10,20")),
     ],
 )
-def test_models_that_are_refused(lm_data, mt_data, family, more, options, words, capsys):
-    """Rows that weight normalization makes cannot be changed, and an adaptive softmax has no single output layer."""
+def test_models_that_are_refused(lm_data, mt_data, family, more, capsys):
+    """Convolutional decoders have no `output_layer`, and an adaptive softmax is no linear one."""
     base = (*FAMILIES[family], *more)
-    trainer, _ = trainer_for(data_of(base, lm_data, mt_data), "--criterion", *options, base=base)
-    assert words in one_line(capsys, trainer.train_step, [first_batch(trainer)])
+    trainer, _ = trainer_for(data_of(base, lm_data, mt_data), "--criterion", "agg", base=base)
+    error = one_line(capsys, trainer.train_step, [first_batch(trainer)])
+    assert "whose decoder has another output layer" in error and "fairseq's cross_entropy" in error
 
 
 def multilingual(task, *options):
@@ -219,91 +217,62 @@ def test_tokens_are_counted_in_one_dictionary(tmp_path, capsys):
         error = one_line(capsys, trainer_for, data, "--criterion", name, base=base)
         assert "the task multilingual_translation" in error and "--joined-dictionary" in error
     trainer, _ = trainer_for(data, "--criterion", "cosreg", base=base)
-    assert len(trainer.criterion.vocabularies) == 2
     assert math.isfinite(trainer.train_step([first_batch(trainer)])["loss"])
 
 
 class Model(OutputLayerModel):
-    """An output layer, and what follows it: a function of the model, the features and the logits."""
+    """An output layer, and what follows it: a function of the logits, in the decoder or behind it."""
 
-    def __init__(self, change):
+    def __init__(self, of_layer, behind):
         super().__init__(8, 64)
-        self.change = change
-        self.scale, self.late_bias = nn.Parameter(torch.ones(())), nn.Parameter(torch.zeros(64))
+        linear, self.behind = self.decoder.output_layer, behind
+        type(self.decoder).output_layer  # noqa: B018 — the decoder has one
+        self.decoder.__class__ = type(
+            "Decoder", (type(self.decoder),), {"output_layer": lambda _, h: of_layer(linear(h))}
+        )
 
     def forward(self, features, **options):
-        return self.change(self, features, super().forward(features)[0]), None
+        return self.behind(super().forward(features)[0]), None
 
 
-def forward_of(change):
-    task = OutputLayerTask(64)
+@pytest.mark.parametrize(
+    ("of_layer", "behind", "words"),
+    [
+        (lambda z: 0.5 * z, lambda z: z, "output_layer is not linear"),
+        (lambda z: z.masked_fill(torch.arange(64) == 1, -math.inf), lambda z: z, "output_layer is not linear"),
+        (lambda z: z, lambda z: 0.5 * z, "returns something else"),
+        (lambda z: z, lambda z: z[:1], "returns something else"),
+    ],
+)
+def test_models_that_do_more_with_their_logits_are_refused(capsys, of_layer, behind, words):
     torch.manual_seed(3)
-    model, sample = Model(change), batch(16, 8, 64, "cpu", steps=8)
-    return criterion("mle", task), criterion("cross_entropy", task), model, sample
+    model, sample = Model(of_layer, behind), batch(16, 8, 64, "cpu", steps=8)
+    assert words in one_line(capsys, criterion("mle", OutputLayerTask(64)), model, sample)
+    assert "output_layer" not in vars(model.decoder), "what was replaced has been put back"
 
 
-def test_logits_may_be_reshaped_and_cast():
-    for change in (
-        lambda model, features, logits: logits.flatten(0, 1).view(2, 8, -1),
-        lambda model, features, logits: logits.transpose(0, 1).contiguous().transpose(0, 1),
-        lambda model, features, logits: logits.double(),
-    ):
-        ours, theirs, model, sample = forward_of(change)
-        torch.testing.assert_close(ours(model, sample)[0], theirs(model, sample)[0], check_dtype=False)
-
-
-def test_models_that_do_more_with_their_logits_are_refused(capsys):
-    """Also where it makes no difference yet: a scale of 1 and a bias of 0 would be left untrained."""
-    for words, change in (
-        ("changes its logits", lambda model, features, logits: 0.5 * logits),
-        ("changes its logits", lambda model, features, logits: logits.masked_fill(torch.arange(64) == 1, -math.inf)),
-        ("one linear layer alone", lambda model, features, logits: model.scale * logits),
-        ("one linear layer alone", lambda model, features, logits: logits + model.late_bias),
-        ("one linear layer alone", lambda model, features, logits: logits.detach()),
-        ("cannot be left out", lambda model, features, logits: logits.view(2, 8, 64)),
-        ("cannot be left out", lambda model, features, logits: {"word_ins": logits}),
-        ("layer 2 times", lambda model, features, logits: model.decoder(features)[0] if model.training else logits),
-    ):
-        ours, _, model, sample = forward_of(change)
-        assert words in one_line(capsys, ours, model, sample)
-        assert functional.linear is torch._C._nn.linear
-
-
-def test_looking_for_the_layer_disturbs_nothing():
-    """Neither random numbers, nor modes, nor what a recurrent model carries to the next batch."""
-
-    def recurrent(model, features, logits):
-        model.state = 1 if model.state is None else model.state + 1
-        model.states[model.training] = model.state
-        model.history.append(model.state)
-        return logits + 0 * torch.rand(())
-
-    ours, _, model, sample = forward_of(recurrent)
-    model.state, model.states, model.history = None, {True: 7}, [7]
-    model.train()
-    model.decoder.eval()
-    state = torch.get_rng_state()
-    layer = glue.output_layer(model, sample["net_input"], {64}, "mle")
-    assert torch.equal(torch.get_rng_state(), state)
-    assert (model.state, model.states, model.history) == (None, {True: 7}, [7])
-    assert model.training and not model.decoder.training and torch.is_grad_enabled()
-    assert layer.weight is model.decoder.output_projection.weight
-    assert all(parameter.grad is None for parameter in model.parameters())
+def test_an_error_of_the_model_is_its_own():
+    """It is not blamed on the output layer."""
+    model, sample = OutputLayerModel(8, 64), batch(16, 8, 64, "cpu", steps=8)
+    model.forward = lambda features: {}["a bug"]
+    with pytest.raises(KeyError, match="a bug"):
+        criterion("mle", OutputLayerTask(64))(model, sample)
 
 
 @pytest.mark.parametrize("base", [LM, FAMILIES["lstm_lm, tied"]])
 def test_no_logits_are_computed(lm_data, monkeypatch, base):
-    """Not even once: neither in training nor in validation is there a product with V rows outside of the operation."""
+    """But at one position, once: neither in training nor in validation is there another product with V rows."""
     trainer, _ = trainer_for(lm_data, "--criterion", "agg", base=base)
     sample, rows, linear = first_batch(trainer), [], functional.linear
 
     def recorded(features, weight, bias=None):
-        rows.append(len(weight))
+        rows.append((len(weight), features[..., 0].numel() > 1))
         return linear(features, weight, bias)
 
     monkeypatch.setattr(functional, "linear", recorded)
     trainer.train_step([sample])
     trainer.valid_step(sample)
-    assert len(trainer.task.target_dictionary) not in rows
+    vocabulary = len(trainer.task.target_dictionary)
+    assert (vocabulary, True) not in rows and rows.count((vocabulary, False)) <= 2
     trainer.model(**sample["net_input"])
-    assert rows[-1] == len(trainer.task.target_dictionary)
+    assert rows[-1] == (vocabulary, True)

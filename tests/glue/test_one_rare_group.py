@@ -24,8 +24,8 @@ def test_the_same_in_measures_gates_and_freezing(lm_data, mt_data, tmp_path):
         measured[vocabulary.groups("types").members("rare")] = True
         objective = trainers[0].criterion.objective
         objective.count(torch.arange(len(counts)).repeat_interleave(counts))
-        objective.end_update()
-        objective.begin_update(1)
+        objective.commit_update()
+        objective.start_update()
         assert torch.equal(objective.current_gates.rare, measured)
         assert torch.equal(trainers[1].criterion.rare, measured)
 

@@ -6,33 +6,27 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 import agg_fairseq.criterions  # noqa: F401 — registers
 from agg_fairseq.f2 import FactorizedSoftmax
-from agg_fairseq.functional.kernels.chunked import ChunkedLoss
 from agg_fairseq.modules import TokenCounter, UnigramLinear
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
-from tests.waiting import WaitsForTheDevice, leave_out_what_only_a_cpu_reads, use
+from tests.waiting import WaitsForTheDevice, leave_out_what_only_a_cpu_reads
 
 VOCABULARY, FEATURES = 64, 8
 CASES = {
     "mle": ("mle", {}),
     "agg": ("agg", {"agg_window": 2}),
     "agg by share": ("agg", {"agg_window": 2, "agg_rare_fraction": 0.3}),
-    "agg faded": ("agg", {"agg_window": 2, "agg_rare_fraction": 0.3, "agg_gates": "faded"}),
     "agg with the current batch": ("agg", {"agg_window": 2, "agg_count_current_batch": True}),
     "agps": ("agps", {"agps_rare_rank": 36}),
     "cosreg": ("cosreg", {}),
     "freeze_rare": ("freeze_rare", {"freeze_parts": "bc"}),
     "face": ("face", {}),
-    "terms of W": ("mle", {"mu_loss": 1.0, "cosreg_gamma": 1.0}),
 }
 
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch):
-    """The fused implementation, whose kernel does not wait and is left out; no check that a CPU alone makes."""
-    fused = pytest.importorskip("agg_fairseq.functional.kernels.fused", exc_type=ImportError)
-    monkeypatch.setattr(fused.triton_rows, "form_residuals_", lambda *arguments, **options: None)
+    """Without the checks that a CPU alone makes."""
     leave_out_what_only_a_cpu_reads(monkeypatch)
-    use(fused.FusedLoss, monkeypatch)
     store = TokenCounter._store_leaving
 
     def on_the_host(counter):
@@ -53,7 +47,7 @@ def steps(name, options, layer=None, updates=5):
     for update in range(updates):
         sample = batch(16, FEATURES, VOCABULARY, "cpu", steps=8)
         with WaitsForTheDevice() as mode:
-            objective.begin_update(update)
+            objective.start_update(update)
             objective(model, sample)[0].backward()
             objective.on_optimizer_step()
         found.append(mode.waits)
@@ -61,20 +55,16 @@ def steps(name, options, layer=None, updates=5):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_training_step_waits_for_no_device(case):
-    """But once: when the window is full for the first time, `agg` looks how many tokens are rare."""
-    once = {2: ["aten._local_scalar_dense"]} if case.startswith("agg ") or case == "agg" else {}
-    assert steps(*CASES[case]) == [once.get(update, []) for update in range(5)]
-
-
-def test_the_mode_sees_what_it_is_for(monkeypatch):
-    use(ChunkedLoss, monkeypatch)
-    assert "aten.nonzero" in steps("mle", {}, updates=1)[0]
+def test_a_training_step_waits_once(case):
+    """For the number of positions that are common, rare and padding; and when the window is full for the first time,
+    `agg` looks how many tokens are rare."""
+    once = {2: ["aten._local_scalar_dense"]} if case.startswith("agg") and case != "agps" else {}
+    assert steps(*CASES[case]) == [[*once.get(update, []), "tolist"] for update in range(5)]
 
 
 def test_a_log_unigram_bias_waits_for_no_device():
     layer = UnigramLinear(torch.nn.Parameter(torch.randn(VOCABULARY, FEATURES)), torch.arange(VOCABULARY))
-    assert steps("mle", {}, layer) == [[]] * 5
+    assert steps("mle", {}, layer) == [["tolist"]] * 5
 
 
 @pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}])

@@ -31,7 +31,7 @@ def sides(diff):
     return ("\n".join(line[1:] for line in lines if not line.startswith(sign)) for sign in "+-")
 
 
-@pytest.mark.parametrize("diff", sorted(DIFFS), ids=lambda diff: "loop" if "end_update" in diff else "Trainer")
+@pytest.mark.parametrize("diff", sorted(DIFFS), ids=lambda diff: "loop" if "commit_update" in diff else "Trainer")
 def test_diffs(diff, tmp_path):
     found = []
     for program in sides(diff):

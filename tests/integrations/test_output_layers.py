@@ -94,7 +94,7 @@ def test_log_unigram_trained_saved_and_loaded(kind, tmp_path):
     for seed in range(2):
         model(**batch(seed=seed)).loss.backward()
         optimizer.step()
-        gated.end_update()
+        gated.commit_update()
     bias = model.lm_head.bias
     assert bias.equal(log_unigram(counts)) and bias.grad is None
     model.eval()

@@ -52,7 +52,7 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        gated.end_update()
+        gated.commit_update()
         losses.append(loss.item())
     assert losses[-1] < losses[0] - 0.1
     model.save_pretrained(tmp_path / kind)

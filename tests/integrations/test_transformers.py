@@ -73,7 +73,7 @@ def test_agg_has_the_gradients_of_the_three_logits(kind):
     gated = GatedLoss(model, agg_rare_fraction=0.3, never_rare=[0, 2])
     first, second = batch(seed=1), batch(ignored=[(0, 0), (1, 5)], seed=2)
     model(**first).loss.backward()
-    gated.end_update()
+    gated.commit_update()
     found = model(**second).loss
     found_gradients = gradients(model, found)
 
@@ -98,7 +98,7 @@ def test_labels_given_in_other_ways():
     expected = gradients(model, model(**given).loss)
     gated, target = GatedLoss(model, agg_rare_fraction=0.3), shifted(given["labels"])
     assert_close(gradients(model, model(**given, shift_labels=target).loss), expected, 1e-6)
-    gated.end_update()
+    gated.commit_update()
     assert gated.objective.counter.appearances.equal(torch.bincount(target[target != -100], minlength=VOCABULARY))
     gated.remove()
     GatedLoss(model, "mle")
@@ -274,7 +274,7 @@ def test_a_state_is_restored_but_for_the_window():
     first = GatedLoss(gpt2(), agg_window=5)
     for seed in range(4):
         first.model(**batch(seed=seed))
-        first.end_update()
+        first.commit_update()
     state = first.state_dict()
     second, likelihood = GatedLoss(gpt2(), agg_window=2), GatedLoss(gpt2(), "mle")
     for saved in (state, {name: state[name] for name in ("method", "vocabulary", "counter")} | {"updates": 4}):
@@ -324,7 +324,7 @@ def test_trainer_trains_as_with_its_own_loss(tmp_path):
 @pytest.mark.slow
 def test_trainer_resumes_bit_for_bit(tmp_path):
     """With gradient accumulation and dropout, from the middle of the second epoch; or is refused in one line."""
-    options = {"agg_rare_fraction": 0.2, "adv_epsilon": 0.05, "center_output": True}
+    options = {"agg_rare_fraction": 0.2, "adv_epsilon": 0.05}
 
     def started(resume_from=None, **more):
         model = gpt2(resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
@@ -332,7 +332,7 @@ def test_trainer_resumes_bit_for_bit(tmp_path):
         gated.resume_from = resume_from
         training = trainer(model, tmp_path, gated, save_strategy="steps", save_steps=5)
         training.train(**more)
-        assert training.state.global_step == 8 and model.lm_head.weight.mean(0).abs().max() < 1e-8
+        assert training.state.global_step == 8
         return model.state_dict(), gated.state_dict()["counter"]
 
     weights, counts = started()

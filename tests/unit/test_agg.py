@@ -42,20 +42,3 @@ def test_a_fraction_is_exact_whatever_the_ties(fraction, a):
     assert not rare[:4].any()
     order = v * a - torch.arange(v)
     assert order[rare].max() < order[~rare & ~never].min()
-
-
-def test_faded_meets_one_at_the_threshold():
-    """α·updates = 10: a rare token with 9 appearances keeps 90%, where the paper's g1 keeps 9%."""
-    rare = rare_tokens(A, 100, alpha=0.1)
-    gates = agg_gates(A, 100, rare, which="faded", alpha=0.1)
-    torch.testing.assert_close(gates.g1, (A.double() / 10).clamp(max=1).float())
-    assert torch.equal(gates.g2, agg_gates(A, 100, rare).g2)
-
-
-def test_faded_without_alpha_takes_the_highest_rate_of_the_group():
-    rare = rare_tokens(A, 100, rare_fraction=0.5)
-    highest = A[rare].max()
-    gates = agg_gates(A, 100, rare, which="faded")
-    torch.testing.assert_close(gates.g1[rare], (A[rare] / highest).float())
-    unseen = agg_gates(torch.zeros_like(A), 100, rare, which="faded")
-    assert not unseen.g1[rare].any()

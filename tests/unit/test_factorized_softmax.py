@@ -1,5 +1,7 @@
 """The factorized softmax against Eqs. 2–4 and 7 written out in float64."""
 
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,7 +16,7 @@ from agg_fairseq.f2 import (
     token_classes,
 )
 from agg_fairseq.functional import gated_cross_entropy
-from agg_fairseq.functional.kernels.chunked import ChunkedLoss
+from agg_fairseq.functional.gated_cross_entropy import values_and_gradients
 from tests.waiting import use_chunks
 
 PAD = 1
@@ -118,20 +120,30 @@ def test_what_stands_at_ignored_positions_does_not_matter(epsilon):
     assert loss.item() == pytest.approx(expected, rel=1e-12)
     assert all(tensor.grad.isfinite().all() for tensor in (bad, w, u))
     nothing = factorized_cross_entropy(h, w, u, torch.full_like(y, PAD), classes, **options).loss
-    assert nothing == 0 and all(not gradient.any() for gradient in torch.autograd.grad(nothing, (h, w, u)))
+    assert nothing == 0 and all(not gradient.any() for gradient in torch.autograd.grad(nothing / 0, (h, w, u)))
+
+
+def test_second_derivatives_are_an_error():
+    h, w, u, y = problem(LAYOUTS["shuffled"])
+    classes = TokenClasses.of(LAYOUTS["shuffled"])
+    for loss in (factorized_cross_entropy(h, w, u, y, classes).loss, joint_log_prob(h, w, u, classes)[:, 0].sum()):
+        (gradient,) = torch.autograd.grad(loss, w, create_graph=True)
+        with pytest.raises(RuntimeError, match="no second derivatives"):
+            torch.autograd.grad(gradient.square().sum(), w)
 
 
 def test_no_gradient_is_formed_where_none_is_wanted(monkeypatch):
     """In validation neither the gradient of H nor that of W is formed: their products are most of the cost."""
     h, w, u, y = problem(LAYOUTS["shuffled"])
     wanted = []
-    run = ChunkedLoss.run
 
-    def observed(work):
-        wanted.append((work.grad_features is not None, work.grad_weight is not None))
-        run(work)
+    def observed(*arguments, **options):
+        values, gradients, positions = values_and_gradients(*arguments, **options)
+        wanted.append(tuple(gradient is not None for gradient in gradients[:2]))
+        return values, gradients, positions
 
-    monkeypatch.setattr(ChunkedLoss, "run", observed)
+    for module in ("agg_fairseq.functional.gated_cross_entropy", "agg_fairseq.f2.cross_entropy"):
+        monkeypatch.setattr(sys.modules[module], "values_and_gradients", observed)
     classes = TokenClasses.of(LAYOUTS["shuffled"])
     with torch.no_grad():
         factorized_cross_entropy(h, w, u, y, classes, ignore_index=PAD)

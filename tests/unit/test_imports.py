@@ -72,14 +72,13 @@ def test_imports_point_one_way():
 
 
 def test_imports_without_fairseq_and_transformers():
-    """With all of both made impossible to import, in a process of its own; nor is Triton on a CPU."""
+    """With all of both made impossible to import, in a process of its own."""
     program = f"""
 import importlib, sys, torch
 for name in ("fairseq", "fairseq_cli", "hydra", "omegaconf", "transformers", "accelerate", "safetensors"):
     sys.modules[name] = None
 from agg_fairseq.functional import gated_cross_entropy
 gated_cross_entropy(torch.ones(2, 3), torch.ones(4, 3, requires_grad=True), torch.tensor([1, 3])).loss.backward()
-assert not [name for name in sys.modules if name.endswith("kernels.fused") or name.split(".")[0] == "triton"]
 for module in {PURE}:
     importlib.import_module(f"agg_fairseq.{{module}}")
 try:

@@ -34,7 +34,7 @@ def trained(objective):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        objective.end_update()
+        objective.commit_update()
     statistics = NextTokenStatistics(frequency_groups(torch.bincount(train, minlength=V)))
     with torch.no_grad():
         statistics.add((features(test[:-1]) @ embedding.weight.t()).log_softmax(-1), test[1:])

@@ -76,7 +76,7 @@ class BalancedPushes(LikelihoodCriterion):
         self.gates = Gates(torch.ones_like(counts, dtype=torch.bool), gate, gate)
         super().on_train_iterator(iterator)
 
-    def begin_update(self, update_num: int) -> None:
+    def start_update(self, update_num: int) -> None:
         """Sets the gates."""
-        super().begin_update(update_num)
+        super().start_update(update_num)
         self.objective.current_gates = self.gates

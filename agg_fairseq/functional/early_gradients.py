@@ -1,0 +1,104 @@
+"""Losses that form their gradients along with their values.
+
+Over a large vocabulary the logits are the largest tensor of a training step. A loss that forms its gradients in the
+forward pass computes them only once, chunk by chunk; the backward pass multiplies the gradients by that of the loss.
+So half precision does not make them underflow before the loss scale is applied.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CHUNK_ELEMENTS = 2**23
+"""Logits held at a time on a CPU: 32 MiB in float32."""
+GPU_CHUNK_ELEMENTS = 2**26
+"""On a GPU. Each chunk of C positions adds to dL/dW, and that traffic of 8·V·D bytes should be small beside the 6·C·V·D
+operations of its products."""
+
+
+def chunk_rows(weight: Tensor) -> int:
+    """C, the positions of a chunk of logits over W (V, D): at least one."""
+    return max(1, (GPU_CHUNK_ELEMENTS if weight.is_cuda else CHUNK_ELEMENTS) // len(weight))
+
+
+def working_dtype(given: Tensor) -> torch.dtype:
+    """The dtype of values and gradients: float32, or float64 for a float64 tensor."""
+    return torch.float64 if given.dtype == torch.float64 else torch.float32
+
+
+def wants_gradient(tensor: Tensor | None) -> bool:
+    """Will a backward pass ask for the gradient of this tensor?"""
+    return tensor is not None and tensor.requires_grad and torch.is_grad_enabled()
+
+
+def with_gradients(
+    loss: Tensor, inputs: Sequence[Tensor | None], gradients: Sequence[Tensor | None], targets: Tensor
+) -> Tensor:
+    """The scalar `loss`, as a function of `inputs` whose gradients are known.
+
+    `backward` may run once, since it multiplies the gradients in their own memory; a second run is a RuntimeError, and
+    so are second derivatives. A loss without targets has a gradient of 0, also where it is divided by their number.
+
+    Args:
+        loss: its value, without a graph.
+        inputs: what it is a function of.
+        gradients: of `loss` with respect to each input; None where none is wanted. They are used up.
+        targets: a scalar, the number of targets that the loss is summed over.
+    """
+    # Without memory, and connected to the inputs: what an attempt at a second derivative goes through.
+    anchors = [tensor.flatten()[:0].clone() for tensor in inputs if wants_gradient(tensor)]
+    return _WithGradients.apply(loss, gradients, targets, anchors, *inputs)
+
+
+class _WithGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, gradients: Any, targets: Tensor, anchors: Any, *inputs: Any) -> Tensor:
+        ctx.gradients, ctx.targets, ctx.anchors = gradients, targets, anchors
+        ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in inputs]
+        return loss.clone()  # which the caller may change in place
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.gradients is None:
+            raise RuntimeError(
+                "backward ran twice over the same loss, but its gradients are used up after the first; compute the "
+                "loss again"
+            )
+        gradients, ctx.gradients = ctx.gradients, None
+        with torch.no_grad():
+            scale = torch.where(ctx.targets > 0, grad_loss, 0.0)  # not 0 · ∞ where a loss is divided by 0 targets
+            if not is_one(scale):
+                for gradient in gradients:
+                    if gradient is not None:
+                        gradient.mul_(scale.to(gradient.dtype))
+            pairs = zip(gradients, ctx.dtypes, strict=True)
+            gradients = [None if gradient is None else gradient.to(dtype) for gradient, dtype in pairs]
+        return None, None, None, None, *once_differentiable(gradients, ctx.anchors)
+
+
+def is_one(scale: Tensor) -> bool:
+    """Can a pass over the gradients be saved? On a GPU never: to read the scale is to wait for the device."""
+    return not scale.is_cuda and scale.item() == 1
+
+
+def once_differentiable(gradients: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    """Gradients that are returned by a backward pass, and raise RuntimeError if they are differentiated again.
+
+    torch's decorator of that name raises only where the incoming gradient has a graph too; otherwise second derivatives
+    lack the part of this operation, without a word.
+    """
+    if not torch.is_grad_enabled():  # without create_graph
+        return list(gradients)
+    return [None if gradient is None else _Once.apply(gradient, *inputs) for gradient in gradients]
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, *inputs: Tensor) -> Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *unused: Tensor) -> None:
+        raise RuntimeError("this loss has no second derivatives; leave out create_graph=True")
