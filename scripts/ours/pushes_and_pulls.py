@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from agg_fairseq.functional.loss_core import CHUNK_ELEMENTS
 from torch import Tensor
 from tqdm import tqdm
 
@@ -27,12 +28,11 @@ from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_glue import output_layer as layers
 from agg_fairseq.files import write_json
 from agg_fairseq.functional import gated_cross_entropy
-from agg_fairseq.functional.loss_core import CHUNK_ELEMENTS
 from agg_fairseq.models import build_model
 from agg_fairseq.names import unique_names
 from agg_fairseq.plots import style
 
-TERMS = ("label_smoothing", "center_output", "ul_alpha", "z_loss", "adv_epsilon", "cosreg_gamma", "mu_loss")
+TERMS = ("label_smoothing", "ul_alpha", "adv_epsilon", "cosreg_gamma")
 
 
 class PushPull:

@@ -9,7 +9,7 @@ import torch
 from fairseq import criterions as fairseq_criterions
 from fairseq.logging import metrics
 
-from agg_fairseq.criterions.base import EmbeddingStatistics, register
+from agg_fairseq.criterions.base import EmbeddingStatistics
 from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens
 from tests.commands import one_line
 from tests.conftest import ROOT, called
