@@ -29,7 +29,9 @@ EXTRAS = {
     ],
     "docs": ["mkdocs<2", "mkdocs-material", "mkdocstrings[python]"],  # `make docs`
     "peers": ["cut-cross-entropy", "liger-kernel"],  # other packages that benchmarks.criterion measures on a GPU
-    "align": ["eflomal"],  # compiled
+    # Compiled. With cython and --no-build-isolation: otherwise fastBPE has only code for an older Python.
+    "bpe": ["fastBPE"],
+    "align": ["eflomal"],
 }
 
 setup(

@@ -2,14 +2,14 @@
 # missing. For --help and --list any Python will do: they need nothing but the standard library.
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 
+ensure_venv() { [ -f "$root/.venv/.installed" ] || bash "$root/scripts/setup.sh" >&2; }
+
 in_venv() {
   local python=$root/.venv/bin/python
-  if [ ! -f "$root/.venv/.installed" ]; then
-    case " $* " in
-      *' --help '* | *' -h '* | *' --list '*) python=$(command -v python3) ;;
-      *) bash "$root/scripts/setup.sh" >&2 ;;
-    esac
-  fi
+  case " $* " in
+    *' --help '* | *' -h '* | *' --list '*) [ -f "$root/.venv/.installed" ] || python=$(command -v python3) ;;
+    *) ensure_venv ;;
+  esac
   # Without PYTHONSAFEPATH, files of the user's folder that are named like our modules would be run instead of them.
   PYTHONPATH=$root PYTHONSAFEPATH=1 exec "$python" -m "$@"
 }

@@ -77,10 +77,10 @@ if pip show "$other" > /dev/null 2>&1; then pip uninstall --yes "$other" "$wante
 # What is compiled is built against what is already here: in an isolated build, fairseq-fixed would pull a second torch of
 # several GB.
 pip install --no-compile --constraint "$constraints" --no-build-isolation --editable '.[fairseq,eval,data,dev,docs]'
-echo "setup: 3/3 eflomal, which is compiled"
-if ! has_compiler || ! pip install --no-compile --constraint "$constraints" --no-build-isolation eflomal; then
-  echo "setup: note: eflomal is missing, which needs a C++ compiler and Python's headers: agg-fairseq align cannot be" \
-    "used" >&2
+echo "setup: 3/3 fastBPE and eflomal, which are compiled"
+if ! has_compiler || ! pip install --no-compile --constraint "$constraints" --no-build-isolation fastBPE eflomal; then
+  echo "setup: note: fastBPE and eflomal are missing, which need a C++ compiler and Python's headers: subword-nmt cuts" \
+    "words in place of fastBPE, and agg-fairseq align cannot be used" >&2
 fi
 # fairseq asks for torchaudio, which it needs for speech alone. The one of a torch with CUDA cannot be loaded beside a
 # torch without it, and then transformers cannot be imported either.

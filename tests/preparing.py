@@ -1,36 +1,34 @@
-"""What the tests of prepared corpora share: fairseq-preprocess in this process, and what it has written."""
+"""What the tests of prepared corpora share: the scripts, with or without fairseq-preprocess, and what it writes."""
 
 import os
 
 from fairseq.data import Dictionary, data_utils
 
-from scripts.data.files import digest
-from scripts.data.prepared_folder import SPLITS
-from tests.conftest import called
+from tests.conftest import ROOT, run_command
+
+# A function of bash takes the place of the program, whose start takes seconds.
+STUB = {
+    "BASH_FUNC_fairseq-preprocess%%": """() {
+    touch "$2"/{train.bin,dict.txt,dict.en.txt}
+    echo "[en] tokens of ${*:3}"
+}"""
+}
 
 
-def binarize_here(text, folder, workers, options):
-    """`prepared_folder.binarize` without a process of its own, whose start takes seconds."""
-    before = os.getcwd()
-    os.chdir(text.parent)
-    try:
-        prefixes = [f"--{split}pref={text.name}/{split}" for split in SPLITS]
-        called("preprocess", *prefixes, f"--destdir={folder}", f"--workers={workers}", *options)
-    finally:
-        os.chdir(before)
+def prepare(corpus, *arguments, cwd, whole=False, check=True):
+    """Runs scripts/CORPUS/prepare.sh; `whole` runs fairseq-preprocess too."""
+    script, environment = ROOT / "scripts" / corpus / "prepare.sh", {**os.environ, **({} if whole else STUB)}
+    return run_command("bash", script, "--workers", "1", *arguments, cwd=cwd, env=environment, check=check)
+
+
+def refused(corpus, *arguments, cwd):
+    """The last line that a script printed, which has to end with status 2."""
+    result = prepare(corpus, *arguments, cwd=cwd, check=False)
+    assert result.returncode == 2, result.stderr
+    return result.stderr.splitlines()[-1]
 
 
 def binarized(folder, split, dictionary="dict.txt"):
     symbols = Dictionary.load(str(folder / "data-bin" / dictionary))
     dataset = data_utils.load_indexed_dataset(str(folder / "data-bin" / split), symbols)
     return [[symbols[index] for index in line[:-1]] for line in dataset]
-
-
-def digests(folder, *parts):
-    """What is in some folders of a prepared one, by file, but for logs."""
-    return {
-        str(path.relative_to(folder)): digest(path)
-        for part in parts
-        for path in sorted((folder / part).rglob("*"))
-        if path.is_file() and path.name != "preprocess.log"
-    }

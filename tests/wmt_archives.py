@@ -4,8 +4,10 @@ import gzip
 import io
 import tarfile
 
-from scripts.data.translation_source import COMMON_CRAWL, DEV, EUROPARL, NEWS_COMMENTARY, TEST
-
+EUROPARL, COMMON_CRAWL, NEWS_COMMENTARY, DEV, TEST = (
+    "training-parallel-europarl-v7.tgz", "training-parallel-commoncrawl.tgz", "training-parallel-nc-v9.tgz", "dev.tgz",
+    "test-full.tgz",
+)  # fmt: skip
 SGM = '<doc><seg id="1">{0} &amp; {0}</seg>\n<seg id="2">{0}</seg></doc>\n'
 MEMBERS = {
     EUROPARL: {"training/europarl-v7.cs-en.{0}": "wrong\n", "training/europarl-v7.de-en.{0}": "{0} word\n{0} words\n"},

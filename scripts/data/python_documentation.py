@@ -1,10 +1,9 @@
-"""Prepares the demo's corpus: the documentation that is bundled with every Python.
+"""Writes the demo's text: the documentation that is bundled with every Python.
 
 These are the language reference in `pydoc_data.topics` and the docstrings of the standard library, which are read from
-the source without importing it. They are cleaned, split by document into train, valid and test, and cut into sub-words
-by sentencepiece.
+the source without importing it. They are cleaned and split by document into train, valid and test.
 
-    python -m scripts.data.python_documentation --output DIR
+    python -m scripts.data.python_documentation FOLDER
 """
 
 from __future__ import annotations
@@ -14,16 +13,11 @@ import re
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from ..command import Parser, run, whole_number
-from . import sentencepiece_bpe
-from .files import write_lines
-from .prepared_folder import SPLITS, binarize, dictionary_size, prepare_folder
+from ..command import run
 
-VOCABULARY = 8000
-WORKERS = 2
 SKIPPED_FOLDERS = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3", "__pycache__"}
 HELD_OUT = {0: "valid", 1: "test"}  # of every 20 documents
 MIN_WORDS = 4
@@ -80,46 +74,11 @@ def split(everything: Iterator[list[str]]) -> dict[str, list[str]]:
     return splits
 
 
-def prepare(output: Path, vocabulary: int) -> None:
-    """Makes what is missing of a prepared folder: `text` has the splits in sub-words and the sentencepiece model."""
-
-    def text(folder: Path) -> None:
-        lines = split(documents())
-        # These three are sentencepiece's own defaults.
-        sentencepiece_bpe.learn(
-            lines["train"], vocabulary, WORKERS, folder,
-            normalization_rule_name="nmt_nfkc", character_coverage=0.9995, max_sentence_length=4192,
-        )  # fmt: skip
-        for name, paragraphs_of_split in lines.items():
-            write_lines(folder / name, sentencepiece_bpe.encode(folder, paragraphs_of_split))
-
-    def data_bin(folder: Path) -> None:
-        binarize(output / "text", folder, WORKERS, ["--only-source"])
-
-    def finish() -> tuple[dict[str, object], list[str]]:
-        facts = {
-            "corpus": "demo",
-            "tokenizer": "sentencepiece",
-            "bpe": {"kind": "sentencepiece", "sentencepiece_model": f"text/{sentencepiece_bpe.MODEL}"},
-            "dictionary": dictionary_size(output / "data-bin" / "dict.txt"),
-        }
-        return facts, [f"text/{name}" for name in SPLITS]
-
-    settings = {"corpus": "demo", "vocabulary": vocabulary}
-    prepare_folder("prepare", output, settings, {"text": text, "data-bin": data_bin}, finish)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
-    parser = Parser("python_documentation", __doc__)
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="the prepared folder")
-    parser.add_argument(
-        "--vocabulary", type=whole_number, default=VOCABULARY, metavar="N",
-        help="sub-words to learn (default: %(default)s)",
-    )  # fmt: skip
-    options = parser.parse_args(arguments)
-    prepare(options.output, options.vocabulary)
+def main() -> None:
+    """Writes train, valid and test into a folder."""
+    for name, lines in split(documents()).items():
+        Path(sys.argv[1], name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(run("prepare", main))
+    sys.exit(run("python_documentation", main))

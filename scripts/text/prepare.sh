@@ -1,8 +1,28 @@
 #!/usr/bin/env bash
-# Prepares the documentation that is bundled with every Python; see --help.
-set -euo pipefail
-. "$(dirname -- "${BASH_SOURCE[0]}")/../in_venv.sh"
-case " $* " in
-  *' --tokens-of '*) in_venv scripts.data.same_tokens "${@/--tokens-of/--of}" ;;
-  *) in_venv scripts.data.python_documentation "$@" ;;
-esac
+# usage: bash scripts/text/prepare.sh [OPTION…]
+#
+# Prepares a text for fairseq-train: without --from the documentation that is bundled with every Python, which is the
+# corpus of the demo. It is cut into sub-words by sentencepiece (default: 8000).
+#   --from DIR      a folder with train, valid and test, plain text in UTF-8
+. "$(dirname -- "${BASH_SOURCE[0]}")/../data/preparation.sh"
+. "$root/scripts/data/language_model.sh"
+export options=$root/scripts/data/language_model.sh
+parse from tokenizer vocabulary tokens-of output downloads workers -- "$@"
+from=$(absolute "$from")
+tokenizer=${tokenizer:-sentencepiece} vocabulary=${vocabulary:-8000}
+
+make_text() {
+  if [ -z "$from" ]; then python -m scripts.data.python_documentation "$1"; return; fi
+  for split in train valid test; do python -m scripts.data.plain_text text "$from/$split" > "$1/$split"; done
+}
+
+is_official() { echo false; }
+
+# sentencepiece's own defaults
+if [ -z "$from" ]; then
+  trainer=(normalization_rule_name=nmt_nfkc character_coverage=0.9995 max_sentence_length=4192)
+fi
+files=()
+if [ -n "$from" ]; then files=("$from"/{train,valid,test}); fi
+for file in "${files[@]}"; do [ -f "$file" ] || fail "--from: found no $file; expected train, valid and test"; done
+prepare text "${files[@]}"

@@ -6,7 +6,7 @@
 . "$(dirname -- "$0")/../env.sh"
 corpus data/wikitext103-sentencepiece wikitext103/prepare.sh --tokenizer sentencepiece
 for split in train test valid; do
-  text=$data/text/wiki.$split.tokens
+  text=$data/text/$split
   print grep -c '^ = [^=].* = $' $text
   print wc -w $text
 done

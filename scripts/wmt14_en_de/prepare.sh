@@ -1,5 +1,154 @@
 #!/usr/bin/env bash
-# Prepares WMT14 English-German, or any parallel corpus of these two languages, for training; see --help.
-set -euo pipefail
-. "$(dirname -- "${BASH_SOURCE[0]}")/../in_venv.sh"
-in_venv scripts.data.translation "$@"
+# usage: bash scripts/wmt14_en_de/prepare.sh [OPTION…]
+#
+# Prepares WMT14 English-German for fairseq-train, or any parallel corpus of these two languages, in the steps of
+# fairseq's own script and that of Yu et al. (2022): normalizes punctuation (except in the test split), tokenizes as Moses
+# does, learns sub-words on both languages by subword-nmt and applies them by fastBPE, removes training pairs in which a
+# side is longer than 250 sub-words, or more than 1.5 times as long as the other, and binarizes with one dictionary for
+# both, so that the data can also be used with --source-lang de --target-lang en.
+#   --from DIR         download nothing (1.7 GB): a folder of {train,valid,test}.{en,de}, a sentence per line, or else
+#                      of WMT's five archives; samples of these get a warning
+#   --validation V     given: the validation split of the corpus, newstest2012 and newstest2013 (default); train: every
+#                      100th training pair, which is left out of the training split, as in Yu et al. (2022)
+#   --tokenizer T      moses (default); sentencepiece: learns sub-words on the plain text, and keeps all pairs
+#   --vocabulary N     number of merges, or of sub-words of sentencepiece (default: 37000, as the papers)
+#   --output DIR       the prepared folder (default: data/wmt14_en_de; with --validation train, data/wmt14_en_de-agg)
+#   --downloads DIR    where downloaded files are kept, for every preparation (default: data/downloads)
+#   --workers N        processes (default: one per core)
+# To continue after an interruption, run the same command again. When the folder has a manifest.json it is complete: with
+# data-bin for fairseq-train, reference with the plain text for `agg-fairseq bleu LOG --reference DIR/reference/test.de
+# --moses de`, and tokenizer/codes. You may remove its folders plain, tokenized and text.
+. "$(dirname -- "${BASH_SOURCE[0]}")/../data/preparation.sh"
+parse from validation tokenizer vocabulary output downloads workers -- "$@"
+tokenizer=${tokenizer:-moses} vocabulary=${vocabulary:-37000} validation=${validation:-given} corpus=wmt14_en_de
+from=$(absolute "$from")
+archives=${from:-$downloads} official=true
+statmt=https://www.statmt.org hub=https://huggingface.co/datasets/wmt
+wmt13=("$statmt/wmt13" "$hub/wmt13/resolve/8e5ec410581dd0ae8039a038c2ae866915e2a47c")
+wmt14=("$statmt/wmt14" "$hub/wmt14-data/resolve/0e64fcc0d910c9e1c5c2ae91541096155d0f2e2f")
+dev=("$statmt/wmt14" https://data.statmt.org/wmt{17,19}/translation-task) # one each year, with earlier years' test sets
+
+# each_archive FUNCTION: calls it with the name, the digests and the folders of each archive of the shared task. Digests:
+# TensorFlow Datasets, url_checksums/wmt14_translate.txt; of the test sets, also sacrebleu's table of data sets.
+each_archive() {
+  "$1" training-parallel-europarl-v7.tgz 0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7 "${wmt13[@]}"
+  "$1" training-parallel-commoncrawl.tgz c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5 "${wmt13[@]}"
+  "$1" training-parallel-nc-v9.tgz cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485 "${wmt14[@]}"
+  "$1" dev.tgz "88ba3fc60b2278d59277122e1c7dd6e7 9d5ff04a28496b7796904ea65e50e3837bab14dbdca88b1e063105f17513dca9
+    7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7" "${dev[@]}"
+  "$1" test-full.tgz a8cd784e006feb32ac6f3d9ec7eb389a "${wmt14[0]}"
+}
+
+has() { [ -f "$archives/$1" ] || fail "--from: found no {train,valid,test}.{en,de} in $archives, nor $1"; }
+check() { is_digest "$archives/$1" "$2" || { say "warning: $1 is not WMT's" && official=false; }; }
+
+# sentences SPLIT LANGUAGE: prints them, from a file of the user or out of WMT's archives.
+sentences() {
+  local year side=src
+  if [ "$corpus" != wmt14_en_de ]; then python -m scripts.data.plain_text text "$from/$1.$2"; return; fi
+  if [ "$2" = de ]; then side=ref; fi
+  case $1 in
+    train)
+      member training-parallel-europarl-v7.tgz text "training/europarl-v7.de-en.$2"
+      member training-parallel-commoncrawl.tgz text "commoncrawl.de-en.$2"
+      member training-parallel-nc-v9.tgz text "training/news-commentary-v9.de-en.$2" ;;
+    valid)
+      for year in 2012 2013; do # plain text in some of the versions, SGML in others
+        member dev.tgz text "dev/newstest$year.$2" 2> /dev/null || member dev.tgz sgm "dev/newstest$year-$side.$2.sgm"
+      done ;;
+    test) member test-full.tgz sgm "test-full/newstest2014-deen-$side.$2.sgm" ;;
+  esac
+}
+
+# member ARCHIVE FORMAT NAME: prints the sentences of a file in an archive.
+member() { tar -xzOf "$archives/$1" "$3" | python -m scripts.data.plain_text "$2"; }
+
+make_plain() {
+  for split in train valid test; do
+    for language in en de; do
+      case $split-$validation in
+        train-train) sentences train "$language" | awk 'NR % 100' ;;
+        valid-train) sentences train "$language" | awk 'NR % 100 == 0' ;;
+        *) sentences "$split" "$language" ;;
+      esac > "$1/$split.$language"
+    done
+    if [ "$(wc -l < "$1/$split.en")" != "$(wc -l < "$1/$split.de")" ] || [ ! -s "$1/$split.en" ]; then
+      fail "$split: found $(wc -l < "$1/$split.en") and $(wc -l < "$1/$split.de") sentences; expected as many"
+    fi
+  done
+}
+
+make_tokenized() {
+  encode moses - "$output/plain" "$1" {train,valid}.{en,de}
+  encode moses-as-it-is - "$output/plain" "$1" test.{en,de}
+}
+
+make_tokenizer() { # on the whole training split, as in fairseq's script
+  if [ "$tokenizer" = moses ]; then
+    cat "$output"/tokenized/train.{en,de} | TQDM_DISABLE=1 subword-nmt learn-bpe -s "$vocabulary" > "$1/codes"
+  else
+    cat "$output"/plain/train.{en,de} > "$output/.train"
+    python -m scripts.data.learn_sentencepiece "$output/.train" "$vocabulary" "$1/sentencepiece.model" \
+      normalization_rule_name=nmt_nfkc
+  fi
+}
+
+make_text() {
+  if [ "$tokenizer" = sentencepiece ]; then
+    encode sentencepiece "$output/tokenizer" "$output/plain" "$1" {train,valid,test}.{en,de}
+    return
+  fi
+  encode bpe "$output/tokenizer" "$output/tokenized" "$1" {train,valid,test}.{en,de}
+  clean "$1/train"
+  if [ "$validation" = train ]; then clean "$1/valid"; fi
+}
+
+clean() { # as clean-corpus-n.perl -ratio 1.5 PREFIX en de OUTPUT 1 250
+  paste "$1.en" "$1.de" | awk -F '\t' -v en="$1.en.clean" -v de="$1.de.clean" '
+    { n = split($1, words, " "); m = split($2, words, " ") }
+    n >= 1 && m >= 1 && n <= 250 && m <= 250 && n <= 1.5 * m && m <= 1.5 * n { print $1 > en; print $2 > de }'
+  mv "$1.en.clean" "$1.en" && mv "$1.de.clean" "$1.de"
+}
+
+make_reference() { # pairs that are cleaned have none
+  cp "$output"/plain/test.{en,de} "$1"
+  if [ "$validation" = given ]; then cp "$output"/plain/valid.{en,de} "$1"; fi
+}
+
+make_data-bin() {
+  binarize "$1" --source-lang en --target-lang de --joined-dictionary \
+    --trainpref "$output/text/train" --validpref "$output/text/valid" --testpref "$output/text/test"
+}
+
+case $validation in
+  given) output=${output:-data/wmt14_en_de} ;;
+  train) output=${output:-data/wmt14_en_de-agg} ;;
+  *) fail "--validation: found $validation; expected given or train" ;;
+esac
+case $tokenizer in
+  moses) bpe='"subword_nmt", "bpe_codes": "tokenizer/codes"' ;;
+  sentencepiece) bpe='"sentencepiece", "sentencepiece_model": "tokenizer/sentencepiece.model"' ;;
+  *) fail "--tokenizer: found $tokenizer; expected moses or sentencepiece" ;;
+esac
+settings=("tokenizer=$tokenizer" "validation=$validation" "vocabulary=$vocabulary")
+if [ -f "$from/train.en" ]; then
+  corpus=$(basename "$from") official=false
+  for name in {train,valid,test}.{en,de}; do [ -f "$from/$name" ] || fail "--from: found no $name in $from"; done
+  settings+=("from=$(cat "$from"/{train,valid,test}.{en,de} | sha256sum)")
+elif [ -n "$from" ]; then
+  each_archive has
+  each_archive check
+  settings+=("official=$official")
+fi
+use "$output" "${settings[@]}"
+if [ -z "$from" ] && [ ! -d "$output/plain" ]; then each_archive fetch; fi
+stage plain
+if [ "$tokenizer" = moses ]; then stage tokenized; fi
+for name in tokenizer text reference data-bin; do stage "$name"; done
+finish "$corpus" "$tokenizer" "$official" "{\"kind\": $bpe}"
+entries=$(($(wc -l < "$output/data-bin/dict.en.txt") + 4))
+say "$entries entries in the dictionary; $(wc -l < "$output/text/train.en") of $(wc -l < "$output/plain/train.en") pairs kept"
+case $official$validation$tokenizer$vocabulary$entries in
+  truetrainmoses3700040624) ;;
+  truetrainmoses37000*) say "warning: the dictionary of Yu et al. (2022), Table 12, has 40624 entries" ;;
+esac

@@ -10,7 +10,7 @@ from tests.conftest import ROOT, run_command
 
 pytestmark = pytest.mark.slow  # processes of their own
 
-SCRIPTS = ("train.sh", "wikitext2/prepare.sh", "wikitext103/prepare.sh", "wmt14_en_de/prepare.sh")
+PREPARATIONS = tuple(f"{corpus}/prepare.sh" for corpus in ("text", "wikitext2", "wikitext103", "wmt14_en_de"))
 NAMES = (
     "a b", " leading", "trailing ", "-o", "-", "läufe-☃", "*", "?[a]", "$(touch marker)", "`touch marker`", "",
     ";touch marker", "|touch marker", "&", "#", "~", "%s%n", "{a,b}", "a,b", "a=b", 'a"b', "a\\b", "!!", "<a>", "a\tb",
@@ -42,7 +42,7 @@ def started(clone, script, *arguments, **options):
     return subprocess.run(command, cwd=clone.parent, env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", ["train.sh", *PREPARATIONS])
 def test_help_needs_only_the_standard_library(clone, script):
     """No environment is set up, and files of the user's folder that are named like modules are not run."""
     (clone.parent / "scripts").mkdir()
@@ -53,8 +53,15 @@ def test_help_needs_only_the_standard_library(clone, script):
     assert not (clone / ".venv").exists()
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_work_begins_with_the_set_up_and_every_argument_is_handed_on_as_it_is(clone, script):
+@pytest.mark.parametrize("script", PREPARATIONS)
+def test_odd_paths_are_refused_and_nothing_is_run(clone, script):
+    for name in NAMES:
+        result = started(clone, script, "--from", name, "--output", name)
+        assert not name or (result.returncode, result.stdout) == (2, ""), name
+    assert not list(clone.parent.rglob("marker"))
+
+
+def test_work_begins_with_the_set_up_and_every_argument_is_handed_on_as_it_is(clone, script="train.sh"):
     """Wherever CDPATH would lead; the next call finds the environment there."""
     for set_up in ("set up\n", ""):
         result = started(clone, script, *NAMES, CDPATH=".:/")

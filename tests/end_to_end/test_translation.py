@@ -1,38 +1,29 @@
-"""scripts/wmt14_en_de/prepare.sh on real sentences, on archives of WMT's layout, interrupted, and on wrong text."""
+"""scripts/wmt14_en_de/prepare.sh on real sentences, on archives of WMT's layout, and on wrong text."""
 
 import json
-import os
-import re
 import shutil
-import signal
-import subprocess
-import sys
+from itertools import zip_longest
 
 import pytest
 from fairseq.data import Dictionary
 
 from agg_fairseq.cli.main import main as agg_fairseq
-from scripts.command import run
-from scripts.data import translation
-from scripts.data.moses import tokenize
-from tests.commands import read_result
-from tests.conftest import ROOT, run_command
-from tests.preparing import binarize_here, binarized, digests
-from tests.wmt_archives import sentences as wmt_sentences
-from tests.wmt_archives import write_archives
-
-pytestmark = pytest.mark.slow
+from scripts.data.encode import encode
+from tests.commands import read_result, save_model
+from tests.conftest import run_command
+from tests.preparing import binarized, prepare, refused
+from tests.small_trainings import MT
+from tests.wmt_archives import EUROPARL, sentences, write_archives
 
 SPLITS = {"train": 1200, "valid": 60, "test": 80}
 """Sentences of Multi30k that each split here has; the first are more than a process is handed at a time."""
 NAMES = [f"{split}.{language}" for split in SPLITS for language in ("en", "de")]
-MERGES = 300
 
 
 @pytest.fixture(scope="module")
 def corpus(shared_data, tmp_path_factory):
-    """Real sentences in a folder with a name that wants quoting, and one pair among them that is not clean."""
-    folder = tmp_path_factory.mktemp("source") / "- größe & x"
+    """Real sentences, and a pair among them that is not clean."""
+    folder = tmp_path_factory.mktemp("translation") / "some"
     folder.mkdir()
     for name in NAMES:
         lines = (shared_data / "multi30k" / name).read_text(encoding="utf-8").split("\n")[: SPLITS[name.split(".")[0]]]
@@ -45,61 +36,47 @@ def corpus(shared_data, tmp_path_factory):
 @pytest.fixture(scope="module")
 def prepared(corpus):
     """What the script makes of them, from another folder and with relative paths, by two processes."""
-    script = ROOT / "scripts" / "wmt14_en_de" / "prepare.sh"
-    options = ("--from", corpus.name, "--output=out put/ü", "--vocabulary", MERGES, "--workers", 2)
-    result = run_command("bash", script, *options, cwd=corpus.parent)
-    assert result.stdout.startswith("wmt14: out put/ü: ") and "train 1,1" in result.stdout
-    return corpus.parent / "out put" / "ü"
+    options = ("--from", corpus.name, "--output=out", "--vocabulary", "300", "--workers", "2")
+    printed = prepare("wmt14_en_de", *options, cwd=corpus.parent, whole=True).stderr
+    kept = len((corpus.parent / "out" / "text" / "train.de").read_text(encoding="utf-8").splitlines())
+    assert f"; {kept} of 1200 pairs kept" in printed and 1100 < kept < 1200
+    return corpus.parent / "out"
 
 
-@pytest.fixture
-def here(monkeypatch):
-    monkeypatch.setattr(translation, "binarize", binarize_here)
-
-
-def prepare(*arguments):
-    return run("wmt14", lambda: translation.main(["--workers", "1", *map(str, arguments)]))
-
-
-def sentences(prepared, name):
+def sentences_of(prepared, name):
     """The sentences of data-bin, as fairseq gives them to a model, as text."""
     split, language = name.split(".")
     lines = binarized(prepared, f"{split}.en-de.{language}", f"dict.{language}.txt")
     return [" ".join(line).replace("@@ ", "") for line in lines]
 
 
+@pytest.mark.slow
 def test_sentences_of_data_bin(corpus, prepared):
     """Training pairs are filtered in their order: that of `Ja.` is gone. Of the others, the reference is whole."""
     plain = {name: (corpus / name).read_text(encoding="utf-8").splitlines() for name in NAMES}
-    english, german = (sentences(prepared, f"train.{language}") for language in ("en", "de"))
-    assert len(english) == len(german) < SPLITS["train"] and "Ja ." not in german
-    tokens = iter(zip(*(tokenize(one, plain[f"train.{one}"]) for one in ("en", "de")), strict=True))
+    english, german = (sentences_of(prepared, f"train.{language}") for language in ("en", "de"))
+    assert len(english) == len(german) and "Ja ." not in german
+    tokens = zip(*(encode("moses", one, plain[f"train.{one}"]) for one in ("en", "de")), strict=True)
     assert all(any(pair == other for other in tokens) for pair in zip(english, german, strict=True))
     for name in NAMES[2:]:
         split, language = name.split(".")
         reference = (prepared / "reference" / name).read_text(encoding="utf-8")
         assert reference == "".join(f"{line.strip()}\n" for line in plain[name])
-        pairs = list(zip(sentences(prepared, name), tokenize(language, plain[name], split != "test"), strict=True))
+        expected = encode("moses-as-it-is" if split == "test" else "moses", language, plain[name])
+        pairs = list(zip(sentences_of(prepared, name), expected, strict=True))
         known = [pair for pair in pairs if "<unk>" not in pair[0]]
         assert all(one == other for one, other in known) and len(known) > 0.9 * len(pairs)
-
-
-def test_manifest_and_dictionary(prepared):
+    dictionaries = [(prepared / "data-bin" / f"dict.{language}.txt").read_bytes() for language in ("en", "de")]
+    assert dictionaries[0] == dictionaries[1]
     manifest = json.loads((prepared / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["corpus"] == "- größe & x" and manifest["tokenizer"] == "moses" and not manifest["official"]
-    english, german = ((prepared / "data-bin" / f"dict.{language}.txt").read_bytes() for language in ("en", "de"))
-    dictionary = Dictionary.load(str(prepared / "data-bin" / "dict.de.txt"))
-    assert english == german and manifest["dictionary"] == len(dictionary)
-    kept = manifest["files"]["text/train.de"]["lines"]
-    assert manifest["pairs"]["train"] == {"found": SPLITS["train"], "kept": kept} and kept < SPLITS["train"]
-    assert manifest["pairs"]["test"] == {"found": 80, "kept": 80}
-    assert (prepared / manifest["bpe"]["bpe_codes"]).is_file()
+    assert manifest["corpus"] == "some" and manifest["tokenizer"] == "moses" and not manifest["official"]
 
 
+@pytest.mark.slow
 def test_bleu_of_the_test_set(prepared, tmp_path):
     """fairseq-generate would print the tokens of data-bin: put in its log as a translation, they score next to 100."""
     log = tmp_path / "log"
-    lines = enumerate(sentences(prepared, "test.de"))
+    lines = enumerate(sentences_of(prepared, "test.de"))
     log.write_text("".join(f"T-{n}\t{line}\nH-{n}\t-0.5\t{line}\nD-{n}\t-0.5\t{line}\n" for n, line in lines))
     reference = prepared / "reference" / "test.de"
     options = ("--reference", reference, "--moses", "de", "--json", tmp_path / "scores")
@@ -108,71 +85,94 @@ def test_bleu_of_the_test_set(prepared, tmp_path):
     assert row["bleu"] == pytest.approx(100) and row["sacrebleu"] > 98
 
 
-def test_killed_and_run_again_by_another_number_of_processes(corpus, prepared, tmp_path, here):
-    """What a killed run has half made is not taken for done; the files are the same in the end."""
-    options = ["--from", corpus, "--output", tmp_path / "out", "--vocabulary", str(MERGES)]
-    command = [sys.executable, "-m", "scripts.data.translation", *options, "--workers", "1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        while "tokenized" not in process.stderr.readline():
-            assert process.poll() is None
-        process.send_signal(signal.SIGKILL)
-    assert (tmp_path / "out" / "plain").exists() and not (tmp_path / "out" / "tokenized").exists()
-    assert prepare(*options) == 0
-    parts = ("plain", "tokenized", "tokenizer", "text", "reference", "data-bin")
-    assert digests(tmp_path / "out", *parts) == digests(prepared, *parts)
+@pytest.mark.slow
+def test_fairseq_interactive_cuts_words_by_fastbpe_with_these_codes(prepared, tmp_path):
+    """S is what the model reads: the tokens of data-bin."""
+    pytest.importorskip("fastBPE")
+    data, codes = prepared / "data-bin", prepared / "tokenizer" / "codes"
+    checkpoint = save_model(tmp_path / "model.pt", data, "--share-all-embeddings", base=[*MT, "--max-tokens", "1000"])
+    tokens = sentences_of(prepared, "valid.en")[:3]
+    options = (
+        "--path",
+        checkpoint,
+        "--bpe",
+        "fastbpe",
+        "--bpe-codes",
+        codes,
+        "--cpu",
+        "--beam",
+        "1",
+        "--max-len-b",
+        "3",
+    )
+    (tmp_path / "input").write_text("".join(f"{line}\n" for line in tokens), encoding="utf-8")
+    printed = run_command("fairseq-interactive", data, "-s", "en", "-t", "de", *options, "--input", tmp_path / "input")
+    read = [line.split("\t")[1] for line in printed.stdout.splitlines() if line.startswith("S-")]
+    dictionary = Dictionary.load(str(data / "dict.en.txt"))
+    expected = [" ".join(line) for line in binarized(prepared, "valid.en-de.en", "dict.en.txt")[:3]]
+    assert read == [dictionary.string(dictionary.encode_line(line, add_if_not_exist=False)) for line in expected]
 
 
-def test_validation_from_the_training_pairs(corpus, tmp_path, here, capsys):
+def test_validation_from_the_training_pairs(corpus, tmp_path):
     """Every 100th pair of train is valid, cleaned like the others, and the given validation split is not used."""
-    options = ("--from", corpus, "--output", tmp_path / "out", "--vocabulary", 50)
-    assert prepare(*options, "--validation", "train") == 0
+    options = ("--from", str(corpus), "--output=out", "--vocabulary=50")
+    prepare("wmt14_en_de", *options, "--validation", "train", cwd=tmp_path)
     whole = (corpus / "train.en").read_text(encoding="utf-8").splitlines()
     plain = [(tmp_path / "out" / "plain" / f"{split}.en").read_text().splitlines() for split in ("train", "valid")]
     assert plain[1] == whole[99::100] and plain[0] == [line for number, line in enumerate(whole, 1) if number % 100]
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["validation"] == "train" and manifest["pairs"]["valid"]["found"] == 12
     assert not (tmp_path / "out" / "reference" / "valid.de").exists()
-    assert prepare(*options) == 2 and "other settings ({'validation'" in capsys.readouterr().err
+    assert "other settings: tokenizer=moses validation=train" in refused("wmt14_en_de", *options, cwd=tmp_path)
 
 
-def test_preparation_with_sentencepiece(corpus, tmp_path, here):
+def test_pairs_are_kept_from_1_to_250_tokens_and_at_most_one_and_a_half_times_the_other_side(tmp_path):
+    """Both ends included; a letter is a token."""
+    clean = [(1, 1), (250, 250), (2, 3), (100, 150), (167, 250)]
+    unclean = [(0, 1), (0, 0), (250, 251), (2, 4), (100, 151), (166, 250)]
+    pairs = [pair[::step] for pair in (*clean, *unclean) for step in (1, -1)]
+    (tmp_path / "source").mkdir()
+    for name in NAMES:
+        lines = [" ".join("ab"[name.endswith("de")] * pair[name.endswith("de")]) for pair in pairs]
+        (tmp_path / "source" / name).write_text("".join(f"{line}\n" for line in [*lines, "aa bb aa bb"]))
+    prepare("wmt14_en_de", "--from", "source", "--output", "out", "--vocabulary", "1", cwd=tmp_path)
+    kept = [(tmp_path / "out" / "text" / f"train.{one}").read_text().splitlines()[:-1] for one in ("en", "de")]
+    lengths = [tuple(len(line.split()) for line in pair) for pair in zip_longest(*kept)]
+    assert lengths == [pair[::step] for pair in clean for step in (1, -1)]
+
+
+def test_preparation_with_sentencepiece(corpus, tmp_path):
     """On plain text, and all pairs are kept."""
-    options = ("--tokenizer", "sentencepiece", "--vocabulary", 300)
-    assert prepare("--from", corpus, "--output", tmp_path / "out", *options) == 0
+    options = ("--tokenizer", "sentencepiece", "--vocabulary", "300")
+    prepare("wmt14_en_de", "--from", str(corpus), "--output", "out", *options, cwd=tmp_path)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["bpe"] == {"kind": "sentencepiece", "sentencepiece_model": "tokenizer/sentencepiece.model"}
-    assert manifest["pairs"]["train"] == {"found": SPLITS["train"], "kept": SPLITS["train"]}
-    assert len(binarized(tmp_path / "out", "test.en-de.de", "dict.de.txt")) == SPLITS["test"]
+    assert len((tmp_path / "out" / "text" / "train.de").read_text(encoding="utf-8").splitlines()) == SPLITS["train"]
 
 
-@pytest.mark.parametrize(
-    ("files", "options", "said"),
-    [
-        ({"train.de": b"eins\nzwei\n"}, (), "train.de: found another number of lines than in .*train.en; expected as"),
-        ({"valid.en": b""}, (), "valid.de: found another number of lines"),
-        ({"test.de": b"Gr\xfc\xdfe\n"}, (), "test.de: found bytes that are not UTF-8"),
-        (
-            dict.fromkeys(("train.en", "train.de"), b"a b\n" * 99), ("--validation", "train"),
-            "--validation train: found 99 training pairs; expected at least 100",
-        ),
-    ],
-)  # fmt: skip
-def test_wrong_text_and_options(corpus, files, options, said, tmp_path, capsys):
-    source, output = shutil.copytree(corpus, tmp_path / "source"), tmp_path / "out"
-    for name, content in files.items():
-        (source / name).unlink()
-        (source / name).write_bytes(content)
-    assert prepare("--from", source, "--output", output, *options) == 2
-    (error,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
-    assert re.search(f"error: .*{said}", error) and not (output / "plain").exists()
-
-
-def test_archives_of_wmt(tmp_path, here):
-    archives = write_archives(tmp_path / "archives")
-    assert prepare("--from", archives, "--output", tmp_path / "out", "--vocabulary", 20) == 0
+def test_archives_of_wmt(tmp_path):
+    """Those of another digest are taken with a warning, if they are given."""
+    write_archives(tmp_path / "archives")
+    printed = prepare("wmt14_en_de", "--from", "archives", "--output", "out", "--vocabulary", "20", cwd=tmp_path).stderr
+    assert printed.count("is not WMT's") == 5
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["corpus"] == "wmt14_en_de" and manifest["official"] is False
     for name in NAMES:
-        lines = (tmp_path / "out" / "plain" / name).read_text(encoding="utf-8").splitlines()
-        assert lines == wmt_sentences(*name.split("."))
+        assert (tmp_path / "out" / "plain" / name).read_text().splitlines() == sentences(*name.split("."))
+
+
+def test_wrong_text_and_options(corpus, tmp_path):
+    write_archives(tmp_path / "archives")
+    (tmp_path / "archives" / EUROPARL).unlink()
+    short = dict.fromkeys(("train.en", "train.de"), b"a b\n" * 99)
+    for number, (files, options, said) in enumerate((
+        ({"train.de": b"eins\nzwei\n"}, (), "train: found 1200 and 2 sentences; expected as many"),
+        ({"valid.en": b""}, (), "valid: found 0 and 60 sentences"),
+        ({"test.de": b"Gr\xfc\xdfe\n"}, (), "test.de: unreadable"),
+        (short, ("--validation", "train"), "valid: found 0 and 0 sentences"),
+        ({}, ("--validation", "some"), "--validation: found some; expected given or train"),
+        ({}, ("--from", "archives"), f"nor {EUROPARL}"),
+    )):  # fmt: skip
+        source = shutil.copytree(corpus, tmp_path / f"source{number}")
+        for name, content in files.items():
+            (source / name).write_bytes(content)
+        error = refused("wmt14_en_de", "--from", source.name, f"--output=out{number}", *options, cwd=tmp_path)
+        assert said in error, error

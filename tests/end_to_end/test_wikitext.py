@@ -1,114 +1,119 @@
-"""WikiText corpora from what people have of them to what fairseq-train reads."""
+"""Corpora for language models, from what people have of them to what fairseq-train reads."""
 
-import contextlib
 import json
 import shutil
 
 import pytest
 
-from scripts.command import run
-from scripts.data import gpt2_bpe, wikitext, wikitext_source
-from scripts.data.files import digest
-from scripts.data.prepared_folder import SPLITS
-from scripts.data.wikitext import prepare
-from scripts.data.wikitext_source import tokens_file
-from tests.conftest import ROOT, run_command
-from tests.hostile import on_a_full_disk
-from tests.preparing import binarize_here, binarized
-from tests.serving import serving
-from tests.wikitext_sample import corpus_of, sample_texts, write_files, write_zip
+from tests.conftest import ROOT
+from tests.preparing import binarized, prepare, refused
+from tests.wikitext_sample import sample_texts, write_files, write_parquet, write_tar, write_zip
 
 TEXTS = sample_texts()
+SPLITS = tuple(TEXTS)
 
 
-@pytest.fixture
-def given(tmp_path):
-    return write_files(tmp_path / "my files, é", TEXTS)
+def text_of(folder):
+    return {split: (folder / "text" / split).read_bytes().decode() for split in SPLITS}
 
 
-@pytest.fixture
-def here(monkeypatch):
-    monkeypatch.setattr(wikitext, "binarize", binarize_here)
+def manifest_of(folder):
+    return json.loads((folder / "manifest.json").read_text())
 
 
-def encoded(folder):
-    texts = {split: (folder / "encoded" / split).read_text() for split in SPLITS}
-    return {split: [line.split() for line in text.split("\n")[:-1]] for split, text in texts.items()}
+@pytest.mark.parametrize("write", [write_zip, write_tar, write_files, write_parquet])
+def test_every_form_gives_the_same_text(tmp_path, write):
+    """Every line, the empty ones too. A complete folder is left alone, also without what it does not need."""
+    write(tmp_path / "given", TEXTS)
+    first = prepare("wikitext2", "--from", "given", "--output=out", cwd=tmp_path)
+    assert first.stderr.count("is not that of wikitext-2-v1") == 3 and "--only-source" in first.stdout
+    assert text_of(tmp_path / "out") == TEXTS
+    lines = {split: (tmp_path / "out" / "encoded" / split).read_text().split("\n") for split in SPLITS}
+    assert lines == {split: [" ".join(line.split()) for line in TEXTS[split].split("\n")] for split in SPLITS}
+    assert manifest_of(tmp_path / "out")["bpe"] == {"kind": "words"} and not manifest_of(tmp_path / "out")["official"]
+    shutil.rmtree(tmp_path / "out" / "text")
+    assert prepare("wikitext2", "--from", "given", "--output=out", cwd=tmp_path).stderr.endswith("is complete\n")
+
+
+def test_what_is_not_the_corpus_is_named(tmp_path):
+    raw = {split: text.replace("<unk>", "Senjō") for split, text in TEXTS.items()}
+    write_files(tmp_path / "raw-folder", raw)
+    write_zip(tmp_path / "raw.zip", raw, "raw")
+    write_zip(tmp_path / "lacks.zip", {"train": TEXTS["train"], "test": TEXTS["test"]})
+    (tmp_path / "damaged.zip").write_bytes((tmp_path / "raw.zip").read_bytes()[:-30])
+    for number, (arguments, said) in enumerate((
+        (("--from", "raw-folder"), "found no <unk>, as in the raw version; expected wikitext-2-v1"),
+        (("--from", "raw.zip"), "raw.zip: found the raw version, no wiki.train.tokens and no train-*.parquet;"),
+        (("--from", "lacks.zip"), "lacks.zip: found no wiki.valid.tokens"),
+        (("--from", "damaged.zip"), "damaged.zip: found no archive that can be unpacked; expected wikitext-2-v1.zip"),
+        (("--from", "nowhere"), "--from: found no archive at /"),
+        (("--from", "my files, é"), "my files, é'; expected letters, digits and /._+=- only"),
+        (("--tokenizer", "gpt2", "--vocabulary", "9"), "--vocabulary: found it with gpt2"),
+        (("--from",), "--from: found no value"),
+        (("--form", "x"), "found --form; expected --from --tokenizer"),
+    )):  # fmt: skip
+        output = () if len(arguments) == 1 else (f"--output=out{number}",)
+        error = refused("wikitext2", *output, *arguments, cwd=tmp_path)
+        assert error.startswith("prepare: error: ") and said in error, error
+        assert not (tmp_path / f"out{number}" / "text").exists()
+
+
+def test_the_text_is_known_by_its_content(tmp_path):
+    """A copy of it elsewhere is the same, and another text in its place is not."""
+    given = write_files(tmp_path / "given", TEXTS)
+    prepare("wikitext2", "--from", "given", "--output=out", cwd=tmp_path)
+    write_files(tmp_path / "copy", TEXTS)
+    assert "is complete" in prepare("wikitext2", "--from", "copy", "--output=out", cwd=tmp_path).stderr
+    (given / "wiki.train.tokens").write_text(f"{TEXTS['train']} another end \n", encoding="utf-8")
+    assert "other settings" in refused("wikitext2", "--from", "given", "--output=out", cwd=tmp_path)
+
+
+def test_ids_of_gpt2(tmp_path, shared_data):
+    """The files of the tokenizer are checked, and kept with the data."""
+    write_files(tmp_path / "given", TEXTS)
+    shutil.copytree(shared_data / "gpt2-bpe", tmp_path / "downloads" / "gpt2_bpe")
+    options = ("--from", "given", "--tokenizer=gpt2", "--output=out", "--downloads=downloads")
+    prepare("wikitext2", *options, cwd=tmp_path)
+    bpe = manifest_of(tmp_path / "out")["bpe"]
+    assert bpe.pop("kind") == "gpt2" and all((tmp_path / "out" / path).is_file() for path in bpe.values())
+    (tmp_path / "downloads" / "gpt2_bpe" / "vocab.bpe").write_text("#version: 0.2\nĠ t\n")
+    shutil.rmtree(tmp_path / "out")
+    assert "vocab.bpe: found another digest" in refused("wikitext2", *options, cwd=tmp_path)
+
+
+def test_wikitext_2_is_the_published_one(shared_data, tmp_path):
+    """Of the copy at hand, the articles of the training part are in another order."""
+    told = prepare("wikitext2", "--from", str(shared_data / "wikitext-2"), "--output=out", cwd=tmp_path).stderr
+    assert [line for line in told.splitlines() if "warning" in line] == [
+        "prepare: warning: wiki.train.tokens is not that of wikitext-2-v1"
+    ]
 
 
 @pytest.mark.slow
-def test_the_script_from_its_first_line(given, tmp_path):
-    """Paths are those of where the user is; what is done is not done again; the tokenizer's files are where it says."""
-    options = ("--from", given.name, "--tokenizer=sentencepiece", "--vocabulary=150", "--output=-out ü", "--workers=2")
-    first = run_command("bash", ROOT / "scripts" / "wikitext2" / "prepare.sh", *options, cwd=tmp_path)
-    output = tmp_path / "-out ü"
-    visible = {path.name for path in output.iterdir() if not path.name.startswith(".")}
-    assert visible == {"data-bin", "encoded", "manifest.json", "settings.json", "text", "tokenizer"}
-    manifest = json.loads((output / "manifest.json").read_text())
-    assert manifest["bpe"] == {"kind": "sentencepiece", "sentencepiece_model": "tokenizer/sentencepiece.model"}
-    assert manifest["corpus"] == "wikitext2" and manifest["tokenizer"] == "sentencepiece" and not manifest["official"]
-    assert all(facts["sha256"] == digest(output / name) for name, facts in manifest["files"].items())
-    lines = {split: binarized(output, split) for split in SPLITS}
-    assert lines == encoded(output)
-    assert manifest["tokens"] == {split: sum(len(line) + 1 for line in lines[split]) for split in SPLITS}
-    assert first.stderr.count("warning: wiki.") == 3 and f"{manifest['dictionary']:,} entries" in first.stdout
-
-
-def test_words_of_a_zip(here, tmp_path, capsys):
-    """Every line is there, the empty ones too; a complete folder is left alone, also without what it does not need."""
-    source, output = write_zip(tmp_path / "given", TEXTS), tmp_path / "out"
-    prepare("wikitext2", output, tokenizer="words", source=source)
-    train = {word for line in TEXTS["train"].split("\n") for word in line.split()}
+def test_a_text_and_another_one_in_its_tokens(tmp_path):
+    """As fairseq reads it: the sub-words of the text, and those of a second text by the first one's dictionary."""
+    write_files(tmp_path / "given", TEXTS)
+    options = ("--tokenizer=sentencepiece", "--vocabulary=150", "--output=old")
+    first = prepare("wikitext2", "--from", "given", *options, cwd=tmp_path, whole=True)
+    lines = {split: binarized(tmp_path / "old", split) for split in SPLITS}
+    assert lines == {
+        split: [line.split() for line in (tmp_path / "old" / "encoded" / split).read_text().split("\n")[:-1]]
+        for split in SPLITS
+    }
+    tokens = sum(len(line) + 1 for line in lines["train"])
+    assert f"train: {len(lines['train'])} sents, {tokens} tokens" in first.stdout
+    (tmp_path / "new").mkdir()
     for split in SPLITS:
-        expected = [line.split() for line in TEXTS[split].split("\n")[:-1]]
-        assert binarized(output, split) == [[one if one in train else "<unk>" for one in line] for line in expected]
-    for name in ("text", "encoded"):
-        shutil.rmtree(output / name)
-    prepare("wikitext2", output, tokenizer="words", source=source)
-    assert capsys.readouterr().out.endswith("is complete\n") and not (output / "text").exists()
-    prepare("wikitext2", tmp_path / "frequent", tokenizer="words", source=source, vocabulary=20)
-    assert json.loads((tmp_path / "frequent" / "manifest.json").read_text())["dictionary"] == 4 + 20
+        (tmp_path / "new" / split).write_text("role ☃\rplaying\n", encoding="utf-8")
+    prepare("text", "--from", "new", "--tokens-of", "old", "--output=same", cwd=tmp_path, whole=True)
+    for name in ("data-bin/dict.txt", "tokenizer/sentencepiece.model"):
+        assert (tmp_path / "old" / name).read_bytes() == (tmp_path / "same" / name).read_bytes()
+    (line,) = binarized(tmp_path / "same", "test")
+    assert "".join(token for token in line if token != "<unk>") == "▁role▁playing" and "<unk>" in line
+    assert "found no manifest.json there" in refused("text", "--tokens-of", "new", cwd=tmp_path)
 
 
-def test_gpt2_of_a_downloaded_text(here, tmp_path, monkeypatch, shared_data):
-    archive = write_zip(tmp_path / "a.zip", TEXTS)
-    corpus = corpus_of(TEXTS, archive)
-    monkeypatch.setitem(wikitext.CORPORA, "wikitext9", corpus)
-    options = {"tokenizer": "gpt2", "downloads": tmp_path / "downloads"}
-    for name in gpt2_bpe.FILES:
-        (tmp_path / "downloads" / "gpt2_bpe").mkdir(parents=True, exist_ok=True)
-        shutil.copy(shared_data / "gpt2-bpe" / name, tmp_path / "downloads" / "gpt2_bpe" / name)
-    with serving() as server:
-        monkeypatch.setattr(wikitext_source, "ZIPS", server.url(""))
-        server.files["/wikitext-9-v1.zip"] = archive.read_bytes()
-        prepare("wikitext9", tmp_path / "out", **options)
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert manifest["official"] and manifest["bpe"] == {
-        "kind": "gpt2", "gpt2_encoder_json": "tokenizer/encoder.json", "gpt2_vocab_bpe": "tokenizer/vocab.bpe",
-    }  # fmt: skip
-    assert encoded(tmp_path / "out")["train"] == binarized(tmp_path / "out", "train")
-
-
-def test_the_text_is_known_by_its_content(given, tmp_path, monkeypatch, capsys):
-    """A copy of it elsewhere is the same, and another text in its place is not."""
-    seen = []
-    monkeypatch.setattr(wikitext, "prepare_folder", lambda program, folder, settings, *_: seen.append(settings))
-    for source in (given, write_files(tmp_path / "copy", TEXTS), None):
-        prepare("wikitext2", tmp_path / "out", tokenizer="words", source=source)
-    (given / tokens_file("train")).write_text(f"{TEXTS['train']} another end \n", encoding="utf-8")
-    prepare("wikitext2", tmp_path / "out", tokenizer="words", source=given)
-    assert seen[0] == seen[1] != seen[3] and seen[2]["from"] is None
-
-
-def test_errors_are_one_line(given, here, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for arguments, room, said in (
-        (("--tokenizer", "gpt2", "--vocabulary", "9"), None, "found it with --tokenizer gpt2; expected --token"),
-        (("--from", "/nowhere"), None, "--from: found neither a zip at /nowhere nor wiki"),
-        (("--from", "my files, é"), 1000, "File too large; correct that and run it again"),
-    ):
-        with on_a_full_disk(room) if room else contextlib.nullcontext():
-            assert run("wikitext", lambda arguments=arguments: wikitext.main(["wikitext2", *arguments])) == 2
-        *warnings, error = capsys.readouterr().err.splitlines()
-        assert error.startswith("wikitext: error: ") and said in error and bool(warnings) is bool(room)
-    assert not (tmp_path / "data" / "wikitext2-words" / "text").exists()
+def test_the_documentation_of_python(tmp_path):
+    prepare("text", "--output=out", "--vocabulary=1000", cwd=tmp_path)
+    assert sum(len(text.split()) for text in text_of(tmp_path / "out").values()) > 100_000
+    assert ROOT not in (tmp_path / "out").parents

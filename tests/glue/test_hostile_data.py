@@ -1,9 +1,6 @@
-"""Damaged dictionaries, binarized splits and archives: right, or refused in one line."""
+"""Damaged dictionaries and binarized splits: right, or refused in one line."""
 
-import io
-import shutil
 import struct
-import zipfile
 
 import numpy as np
 import pytest
@@ -12,10 +9,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
 from agg_fairseq.data.binarized import count_tokens, load_dictionary
-from scripts.data.files import Text
-from scripts.data.wikitext_source import unpack
 from tests.hostile import AMOUNTS, fuzz, refusal
-from tests.wmt_archives import write_archive
 
 DICTIONARY = "the 40\ncaf\u00e9 3\n\u20ac 2 #fairseq:overwrite\n".encode()
 SPECIAL = {"<s>", "<pad>", "</s>", "<unk>"}
@@ -99,41 +93,3 @@ def test_a_token_beyond_the_dictionary_is_refused_without_room_for_all_below_it(
     split(tmp_path, [[0, token, 2]], dtype=np.int32)
     said, _ = refusal(count_tokens, tmp_path, Dictionary())
     assert f"found token {token}, beyond all 4" in said
-
-
-@AMOUNTS
-def test_a_damaged_zip_gives_its_files_or_is_refused_and_writes_nothing_else(files, tmp_path):
-    path, folder, file = tmp_path / "in" / "zip", tmp_path / "in" / "folder", io.BytesIO()
-    packed = {f"wiki.{split}.tokens": f"a line of {split}\n".encode() * 20 for split in ("train", "valid", "test")}
-    folder.mkdir(parents=True)
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in packed.items():
-            archive.writestr(f"../../{name}", content)
-
-    def check(content):
-        path.write_bytes(content)
-        shutil.rmtree(folder)
-        folder.mkdir()
-        said, _ = refusal(unpack, path, folder)
-        written = {member.name: member.read_bytes() for member in folder.iterdir()}
-        assert written.keys() <= packed.keys() and (said is not None or written == packed)
-        assert sorted(other.name for other in tmp_path.rglob("*") if other.parent != folder) == ["folder", "in", "zip"]
-
-    fuzz(check, file.getvalue(), files)
-
-
-@AMOUNTS
-def test_a_damaged_tar_gives_its_lines_or_is_refused(files, tmp_path):
-    """Compressed by gzip, which has a checksum, as WMT's archives are."""
-    path = write_archive(tmp_path / "archive", {"../other": "x\n", "a.en": "one\ntwo\n"})
-    valid = path.read_bytes()
-
-    def check(content):
-        path.write_bytes(content)
-        said, lines = refusal(lambda: list(Text(path, ("a.en",)).lines()))
-        assert said is not None or lines == ["one", "two"]
-        assert list(tmp_path.iterdir()) == [path] and not (tmp_path.parent / "other").exists()
-        return said
-
-    assert check(valid) is None
-    fuzz(lambda content: check(content) and None, valid, files)

@@ -1,25 +1,19 @@
 """Damaged and hostile files: every reader is right, as the format has it, or refuses in one line."""
 
-import io
 import json
 import os
 import signal
 from collections import Counter
 from types import SimpleNamespace
 
-import pyarrow
 import pytest
 import torch
-from pyarrow import parquet
 
 from agg_fairseq.data.alignments import ParallelSplit, read_links
 from agg_fairseq.data.word_pairs import read_word_pairs
 from agg_fairseq.evaluation.bleu import read_reference
 from agg_fairseq.evaluation.fairseq_logs import read_entries, read_translations
 from agg_fairseq.evaluation.text_metrics import FIELDS, read_texts
-from scripts.data.files import Text
-from scripts.data.prepared_folder import prepare_folder
-from scripts.data.wikitext_source import EMPTY_LINE, _rows
 from tests.hostile import AMOUNTS, fuzz, refusal
 
 LOG = (
@@ -39,9 +33,6 @@ TRAIN_LOG = b"".join(
 )
 LINKS = b"0-0 1-2\n\n2-1 0-0 0-0\n1-1\n"
 SENTENCES = ([[5, 6, 7], [4], [8, 8, 9], [4, 5]], [[5, 6, 7], [6], [7, 5], [9, 8]])
-ROWS = ["", " = A title = \n", " a line\n", " caf\u00e9 \u2028 \n", ""] * 3
-SETTINGS = {"corpus": "some", "merges": 6, "lines": [1, 2]}
-MANIFEST = {"settings": SETTINGS, "bpe": {"kind": "words"}, "files": {}}
 
 
 def lines_of(content):
@@ -94,31 +85,8 @@ TEXT_FILES = {
 """A file that is taken; its reader; what the format says is in it, None where that is too long to say."""
 
 
-def written_parquet():
-    file = io.BytesIO()
-    parquet.write_table(pyarrow.table({"text": ROWS}), file, write_page_checksum=True)
-    return file.getvalue()
-
-
-def prepare(path):
-    path.rename(path.parent / "manifest.json")
-    prepare_folder("prepare", path.parent, SETTINGS, {}, lambda: ({}, []))
-    return SETTINGS
-
-
-OF_SCRIPTS = {
-    "text": (
-        b"one\n\xc3\xbc \xe2\x80\xa8two\r\n\nend", lambda path: "".join("".join(Text(path).lines()).split()),
-        lambda content: "".join(content.decode("utf-8-sig").split()),
-    ),
-    "manifest": (json.dumps(MANIFEST).encode(), prepare, lambda content: json.loads(content)["settings"]),
-    "parquet": (written_parquet(), lambda path: list(_rows(path)), lambda content: [row or EMPTY_LINE for row in ROWS]),
-}  # fmt: skip
-CASES = {**TEXT_FILES, **OF_SCRIPTS}
-
-
 @AMOUNTS
-@pytest.mark.parametrize(("valid", "read", "oracle"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("valid", "read", "oracle"), TEXT_FILES.values(), ids=TEXT_FILES)
 def test_a_damaged_file_is_read_right_or_refused_in_one_line(files, valid, read, oracle, tmp_path):
     path = tmp_path / "m" / "file"
     path.parent.mkdir()

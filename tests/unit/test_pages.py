@@ -36,6 +36,7 @@ def test_options_exist():
     fairseq = importlib.util.find_spec("fairseq") or pytest.skip("needs fairseq")
     folders = [ROOT / name for name in ("agg_fairseq", "scripts", "benchmarks", "examples")]
     files = [path for folder in (*folders, Path(fairseq.origin).parent) for path in folder.rglob("*.py")]
+    files += (ROOT / "scripts").rglob("*.sh")
     text = "\n".join(path.read_text(errors="replace") for path in files)
     known = {"--" + field.replace("_", "-") for field in re.findall(r"^    ([a-z]\w*): ", text, re.MULTILINE)}
     known |= {*re.findall(r"--[a-z][\w-]*", text), "--no-build-isolation", "--strict"}  # the last are of pip and twine

@@ -1,0 +1,63 @@
+# Options:
+#   --tokenizer T   words: all words of the text, or the most frequent --vocabulary N;
+#                   sentencepiece: --vocabulary N sub-words (default: 30000, as Choi et al. 2020);
+#                   gpt2: GPT-2's 50,257 byte-level sub-words, as ids; the dictionary has those that occur
+#   --tokens-of DIR instead: the tokenizer and the dictionary of another prepared folder, to fine-tune its models
+#   --output DIR    the prepared folder (default: data/CORPUS-TOKENIZER)
+#   --downloads DIR where downloaded files are kept, for every preparation (default: data/downloads)
+#   --workers N     processes (default: one per core)
+# To continue after an interruption, run the same command again. When the folder has a manifest.json it is complete, and
+# you may remove its folders text and encoded.
+
+# shellcheck disable=SC2154 # variables of preparation.sh
+trainer=() # options of sentencepiece
+
+# prepare CORPUS FILE…: stages text, tokenizer, encoded and data-bin of a corpus that make_text writes, from files.
+prepare() {
+  if [ -n "$tokens_of" ]; then
+    tokens_of=$(absolute "$tokens_of")
+    [ -f "$tokens_of/manifest.json" ] || fail "--tokens-of: found no manifest.json there; expected a prepared folder"
+    tokenizer=$(sed 's/.*"tokenizer": "\([a-z0-9]*\)".*/\1/' "$tokens_of/manifest.json")
+  fi
+  if [ "$tokenizer" = sentencepiece ]; then vocabulary=${vocabulary:-30000}; fi
+  case $tokenizer in
+    sentencepiece) bpe='"sentencepiece", "sentencepiece_model": "tokenizer/sentencepiece.model"' ;;
+    gpt2) bpe='"gpt2", "gpt2_encoder_json": "tokenizer/encoder.json", "gpt2_vocab_bpe": "tokenizer/vocab.bpe"' ;;
+    words) bpe='"words"' ;;
+    *) fail "--tokenizer: found $tokenizer; expected words, sentencepiece or gpt2" ;;
+  esac
+  case $tokenizer$vocabulary in gpt2?*) fail "--vocabulary: found it with gpt2; expected sentencepiece or words" ;; esac
+  use "${output:-data/$1-$tokenizer}" "corpus=$1" "tokenizer=$tokenizer" ${vocabulary:+"vocabulary=$vocabulary"} \
+    ${2:+"from=$(cat "${@:2}" | sha256sum)"} ${tokens_of:+"tokens-of=$(sha256sum < "$tokens_of/manifest.json")"}
+  stage text
+  [ "$tokenizer" = words ] || stage tokenizer
+  stage encoded
+  stage data-bin
+  finish "$1" "$tokenizer" "$(is_official)" "{\"kind\": $bpe}"
+}
+
+make_tokenizer() {
+  local train=$output/text/train
+  if [ -n "$tokens_of" ]; then cp "$tokens_of"/tokenizer/* "$1"; return; fi
+  if [ "$tokenizer" = sentencepiece ]; then
+    python -m scripts.data.learn_sentencepiece "$train" "$vocabulary" "$1/sentencepiece.model" \
+      "${trainer[@]}"
+    return
+  fi
+  # Digests: tiktoken's tiktoken_ext/openai_public.py. fairseq's mirror has OpenAI's files.
+  local mirrors=(
+    https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe https://openaipublic.blob.core.windows.net/gpt-2/encodings/main
+  )
+  fetch gpt2_bpe/encoder.json 196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783 "${mirrors[@]}"
+  fetch gpt2_bpe/vocab.bpe 1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5 "${mirrors[@]}"
+  cp "$downloads"/gpt2_bpe/{encoder.json,vocab.bpe} "$1"
+}
+
+make_encoded() { encode "$tokenizer" "$output/tokenizer" "$output/text" "$1" train valid test; }
+
+make_data-bin() {
+  local text=$output/encoded
+  case $tokenizer$vocabulary in words?*) set -- "$1" --nwordssrc "$vocabulary" ;; esac
+  if [ -n "$tokens_of" ]; then set -- "$1" --srcdict "$tokens_of/data-bin/dict.txt"; fi
+  binarize "$@" --only-source --trainpref "$text/train" --validpref "$text/valid" --testpref "$text/test"
+}

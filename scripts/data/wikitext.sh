@@ -1,0 +1,62 @@
+# Sourced by the prepare.sh of a WikiText corpus, which says where it is and what the digests of its files are.
+# shellcheck disable=SC2154 # variables of preparation.sh and of that prepare.sh
+. "$root/scripts/data/language_model.sh"
+export options=$root/scripts/data/language_model.sh
+parse from tokenizer vocabulary tokens-of output downloads workers -- "$@"
+from=$(absolute "$from")
+tokenizer=${tokenizer:-$usual_tokenizer}
+hub=https://huggingface.co/datasets/Salesforce/wikitext/resolve/b08601e04326c79dfdd32d625aee71d232d685c3
+
+make_text() {
+  local split source=$from
+  if [ -z "$from" ]; then
+    source=$downloads/$archive.zip
+    if ! (fetch "$archive.zip" "$zip_sha256" https://wikitext.smerity.com); then
+      say "trying the Hugging Face hub"
+      source=$downloads/$archive
+      for name in "${shards[@]}"; do fetch "$archive/$name" '' "$hub/$archive"; done
+    fi
+  fi
+  if [ -f "$source" ]; then
+    mkdir "$1/archive"
+    tar -xf "$source" -C "$1/archive" 2> /dev/null || python -m zipfile -e "$source" "$1/archive" 2> /dev/null ||
+      fail "$source: found no archive that can be unpacked; expected $archive.zip; if it was downloaded, remove it"
+    source=$1/archive
+  fi
+  for split in train valid test; do find_text "$source" "$split" > "$1/$split"; done
+  rm -rf "$1/archive"
+  grep -q '<unk>' "$1/train" || fail "$from: found no <unk>, as in the raw version; expected $archive"
+  differing "$1" | while read -r name; do say "warning: $name is not that of $archive"; done
+  if [ -z "$from" ] && [ -n "$(differing "$1")" ]; then fail "remove $downloads/$archive* and run this again"; fi
+}
+
+# find_text FOLDER SPLIT: prints the text, from a file of words or from those of the hub.
+find_text() {
+  local file rows=$2
+  file=$(find "$1" -name "wiki.$2.tokens" -print -quit)
+  if [ -n "$file" ]; then cat "$file"; return; fi
+  case $rows in valid) rows=validation ;; esac
+  if ls "$1/$rows"-*.parquet > /dev/null 2>&1; then
+    python -m scripts.data.plain_text parquet "$1/$rows"-*.parquet
+    return
+  fi
+  file=$(find "$1" -name '*.raw' -print -quit)
+  fail "${from:-$1}: found ${file:+the raw version, }no wiki.$2.tokens and no $rows-*.parquet; expected $archive"
+}
+
+# differing FOLDER: the files that are not the published ones.
+differing() {
+  is_digest "$1/train" "$train_digest" || echo wiki.train.tokens
+  is_digest "$1/valid" "$valid_digest" || echo wiki.valid.tokens
+  is_digest "$1/test" "$test_digest" || echo wiki.test.tokens
+}
+
+is_official() { if [ -z "$(differing "$output/text")" ]; then echo true; else echo false; fi; }
+
+sources=()
+if [ -f "$from" ]; then sources=("$from"); fi
+if [ -d "$from" ]; then mapfile -t sources < <(find "$from" -name 'wiki.*.tokens' -o -name '*.parquet' | sort); fi
+if [ -n "$from" ] && [ ${#sources[@]} = 0 ]; then
+  fail "--from: found no archive at $from, and no wiki.*.tokens or parquet files in it; expected $archive"
+fi
+prepare "$corpus" "${sources[@]}"

@@ -1,0 +1,117 @@
+"""Words, sub-words and Moses' tokens of lines, against the libraries that defined them."""
+
+import sys
+
+import pytest
+
+from scripts.data import encode
+from scripts.data.learn_sentencepiece import learn
+from tests.wikitext_sample import sample_text
+
+LINES = sample_text(0).splitlines()
+ODD = ["", " ", "  two  spaces ", "戦場のヴァルキュリア 3 : <unk>", "naïve\u00a0café \u3000 x", "🙂 \u200b ' 's don't"]
+
+
+def test_words_are_those_of_fairseq():
+    """A carriage return would end a line of it."""
+    assert list(encode.encode("words", "", ["a\rb", "", " c\u2028 d "])) == ["a b", "", "c d"]
+
+
+def test_ids_of_gpt2_are_those_of_fairseq(shared_data):
+    from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+
+    folder = shared_data / "gpt2-bpe"
+    bpe = get_encoder(str(folder / "encoder.json"), str(folder / "vocab.bpe"))
+    with open(shared_data / "wikitext-2" / "wiki.valid.tokens", encoding="utf-8") as file:
+        lines = [*(line for line, _ in zip(file, range(300), strict=False)), *ODD]
+    encoded = list(encode.encode("gpt2", str(folder), lines))
+    assert encoded == [" ".join(map(str, bpe.encode(line.strip()))) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("learned")
+    (folder / "text").write_text("".join(f"{line}\n" for line in [*LINES, "abcdef " * 3000]), encoding="utf-8")
+    learn(folder / "text", 150, folder / "sentencepiece.model")
+    return folder
+
+
+def test_pieces_of_sentencepiece_spell_the_text_with_every_character_of_it(learned):
+    """The brackets of <unk> too, which sentencepiece would skip; learned also from a line that it would leave out."""
+    encoded = list(encode.encode("sentencepiece", str(learned), [*LINES, "a\u00a0role\u3000@-@", "", "abcdef"]))
+    assert ["".join(line.split()).replace("▁", " ").strip() for line in encoded] == [
+        *(line.strip() for line in LINES), "a role @-@", "", "abcdef",
+    ]  # fmt: skip
+    assert len({token for line in encoded for token in line.split()}) <= 150 and encoded[-1] == "▁abcdef"
+
+
+def test_a_vocabulary_that_does_not_fit_is_one_line(learned, tmp_path):
+    from agg_fairseq.errors import UserError
+
+    for vocabulary in (20, 100_000):
+        with pytest.raises(UserError, match=rf"--vocabulary: found {vocabulary:,}; expected a size that fits") as error:
+            learn(learned / "text", vocabulary, tmp_path / "model")
+        assert "\n" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def real_codes(shared_data, tmp_path_factory):
+    """Codes that subword-nmt learns on both languages, and Moses' tokens."""
+    from subword_nmt.learn_bpe import learn_bpe
+
+    folder, tokens = tmp_path_factory.mktemp("codes"), []
+    for language in ("en", "de"):
+        lines = (shared_data / "multi30k" / f"train.{language}").read_text(encoding="utf-8").splitlines()[:1000]
+        tokens += encode.encode("moses", language, lines)
+    with open(folder / "codes", "w", encoding="utf-8") as file:
+        learn_bpe(tokens, file, 1000)
+    return folder, tokens
+
+
+@pytest.mark.parametrize("has_fastbpe", [True, False])
+def test_pieces_of_codes_are_those_of_subword_nmt(has_fastbpe, real_codes, monkeypatch):
+    """On real text, whichever of the two cuts, and when the words that are remembered are dropped."""
+    from subword_nmt.apply_bpe import BPE
+
+    if has_fastbpe:
+        pytest.importorskip("fastBPE")
+    else:
+        monkeypatch.setitem(sys.modules, "fastBPE", None)
+    folder, tokens = real_codes
+    monkeypatch.setattr(encode, "CACHED_WORDS", 500)
+    encode._bpe.cache_clear()
+    with open(folder / "codes", encoding="utf-8") as file:
+        bpe = BPE(file)
+    tokens = [*tokens, "&quot; Grüße @-@ 日本語 🙂 @@b", "x" * 300, ""]
+    assert list(encode.encode("bpe", str(folder), tokens)) == [bpe.segment(line) for line in tokens]
+    encode._bpe.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("en", "Don't stop, Mr. Smith!", "Don &apos;t stop , Mr. Smith !"),
+        ("de", "Das ist z.B. „gut“ – so-so.", "Das ist z.B. &quot; gut &quot; - so @-@ so ."),
+        ("de", "Der Preis: 3.000,50 €", "Der Preis : 3.000,50 €"),
+        ("en", "R&D [1] <b> a|b", "R &amp; D &#91; 1 &#93; &lt; b &gt; a &#124; b"),
+        ("en", "a\u00adb c\u200bd\ufeff e\x07f", "a b c d e f"),
+        ("en", "tab\tand\u00a0spaces\u3000 and\u2028lines\x85end\x1fs", "tab and spaces and lines end s"),
+        ("en", " \u00a0 ", ""),
+        # where sacremoses alone differs from Moses' scripts
+        ("de", "Er sagte: „Das ist gut.“", "Er sagte : &quot; Das ist gut &quot; ."),
+        ("de", "„Gut“, sagte er, „so z. B. so.“", "&quot; Gut &quot; , sagte er , &quot; so z. B. so &quot; ."),
+        ("de", "ein Bus der Linie A.", "ein Bus der Linie A ."),
+        ("en", "in the U.S. by C U B S.", "in the U.S. by C U B S ."),
+        ("en", "the dogs’ bone", "the dogs &quot; bone"),
+        ("de", "So geht’s weiter...", "So geht &apos; s weiter ..."),
+    ],
+)
+def test_tokens_of_moses(language, text, expected):
+    """Printed by normalize-punctuation.perl, remove-non-printing-char.perl and tokenizer.perl -a (of 2025)."""
+    assert list(encode.encode("moses", language, [text, ""])) == [expected, ""]
+
+
+def test_punctuation_of_the_test_split_is_not_normalized():
+    """As in the scripts of fairseq and of Yu et al. (2022): only ’ becomes ' before the tokenizer."""
+    (line,) = encode.encode("moses-as-it-is", "de", ["Das ist „gut“ – wie geht’s der Linie A.?"])
+    assert line == "Das ist „ gut “ – wie geht &apos; s der Linie A. ?"

@@ -1,0 +1,111 @@
+"""The functions that all prepare.sh share: downloads, and stages of a folder."""
+
+import hashlib
+import os
+import signal
+import subprocess
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.serving import serving
+
+CONTENT = bytes(range(256)) * 500
+SHA256, MD5 = hashlib.sha256(CONTENT).hexdigest(), hashlib.md5(CONTENT).hexdigest()
+STAGES = """
+make_first() { echo one > "$1/a"; }
+make_second() { cat "$output/first/a" > "$1/b"; eval "$then"; echo alone; }
+use made "$settings"
+stage first
+stage second
+finish corpus words false '{}'
+"""
+
+
+def started(folder, program, **variables):
+    command = [
+        "bash",
+        "-c",
+        f". {ROOT}/scripts/data/preparation.sh; set -- ; parse downloads workers vocabulary -- ; {program}",
+    ]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, env={**os.environ, **variables}, start_new_session=True, **pipes)
+
+
+def run(folder, program, **variables):
+    with started(folder, program, **variables) as process:
+        out, err = process.communicate(timeout=1800)
+    return process.returncode, out, err
+
+
+@pytest.fixture
+def server():
+    with serving() as server:
+        server.files["/file"] = CONTENT
+        yield server
+
+
+def fetch(folder, *urls, digests=f"{MD5} {SHA256}"):
+    """The file, and what went wrong."""
+    status, _, err = run(folder, f"fetch file '{digests}' {' '.join(urls)}")
+    target = folder / "data" / "downloads" / "file"
+    assert status in (0, 2) and target.exists() is not bool(status)
+    return (target.read_bytes() if not status else None), err
+
+
+def test_a_download_goes_on_where_it_was_interrupted_and_is_not_asked_for_again(server, tmp_path):
+    (tmp_path / "data" / "downloads").mkdir(parents=True)
+    (tmp_path / "data" / "downloads" / "file.partial").write_bytes(CONTENT[:1000])
+    for _ in range(2):
+        assert fetch(tmp_path, server.url(""))[0] == CONTENT
+    assert server.requests == [("/file", "bytes=1000-")]
+
+
+def test_the_first_folder_that_has_the_file_is_taken(server, tmp_path):
+    """And neither what another file sends, nor what is left of another version of it."""
+    server.files["/wrong/file"] = b"a page that says sorry"
+    others = [server.url("/missing"), server.url("/wrong")]
+    content, err = fetch(tmp_path, *others)
+    assert content is None and "could not download file; run this again, or put it at /" in err.splitlines()[-1]
+    assert fetch(tmp_path, *others, server.url(""))[0] == CONTENT
+
+
+def test_a_file_that_is_there_is_checked_and_never_replaced(server, tmp_path):
+    (tmp_path / "data" / "downloads").mkdir(parents=True)
+    (tmp_path / "data" / "downloads" / "file").write_bytes(b"mine")
+    status, _, err = run(tmp_path, f"fetch file {SHA256} {server.url('')}")
+    assert status == 2 and "found another digest" in err and server.requests == []
+    assert (tmp_path / "data" / "downloads" / "file").read_bytes() == b"mine"
+
+
+def prepared(folder, then="true", settings="corpus=some"):
+    bin_ = 'mkdir -p "$output/data-bin"; touch "$output/data-bin"/{a.bin,dict.txt,preprocess.output}; '
+    return run(folder, STAGES.replace("finish", f"{bin_}finish").replace("grep", "true"), then=then, settings=settings)
+
+
+def test_a_run_that_failed_goes_on_and_a_complete_folder_is_left_alone(tmp_path):
+    folder = tmp_path / "made"
+    assert prepared(tmp_path, then="false")[0] == 1
+    assert (folder / "first" / "a").exists() and not (folder / "second").exists()
+    (folder / ".partial" / "c").write_text("half")
+    (folder / "first" / "a").write_text("two\n")  # is not made again
+    status, out, _ = prepared(tmp_path)
+    assert "alone" in out and [path.name for path in (folder / "second").iterdir()] == ["b"]
+    assert (folder / "second" / "b").read_text() == "two\n" and (folder / "manifest.json").exists()
+    (folder / "first" / "a").unlink()  # what is not needed any more may go
+    status, _, err = prepared(tmp_path)
+    assert status == 0 and err.endswith("made is complete\n")
+    status, _, err = prepared(tmp_path, settings="corpus=other")
+    assert status == 2 and "was prepared with other settings: corpus=some; remove it" in err
+
+
+def test_a_run_waits_for_what_is_left_of_one_that_was_killed(tmp_path):
+    with started(tmp_path, STAGES, then="echo begun; sleep 1800", settings="") as first:
+        while first.stdout.readline() != "begun\n":
+            assert first.poll() is None
+        os.kill(first.pid, signal.SIGKILL)  # but not the process that it waits for
+        with started(tmp_path, STAGES, then="true", settings="") as second:
+            assert "waiting for another run in" in second.stderr.readline()
+            assert second.poll() is None
+            os.killpg(first.pid, signal.SIGKILL)
+            assert "alone\n" in second.communicate(timeout=1800)[0]
