@@ -25,7 +25,7 @@ from agg_fairseq.checkpoints import open_models
 from agg_fairseq.columns import COMPARED
 from agg_fairseq.errors import UserError, fail
 from agg_fairseq.evaluation import PlainText, perplexity
-from agg_fairseq.integrations import label_counts
+from agg_fairseq.integrations import add_log_unigram, label_counts
 from agg_fairseq.integrations.transformers import GatedLoss
 
 DATA = Path(os.environ.get("AGG_DATA", "../shared/data")) / "wikitext-2"
@@ -62,13 +62,12 @@ def compare(options: argparse.Namespace) -> None:
     train, vocabulary = blocks(bpe, files["train"], options.block), bpe.get_vocab_size()
     print(f"{len(train) * options.block:,} training tokens, vocabulary of {vocabulary:,}, {options.updates} updates")
     agg = {"agg_rare_fraction": options.rare_fraction, "agg_window": options.window}
-    fixed_bias = {"log_unigram": label_counts(train, vocabulary)}
-    methods = {
-        "mle": (0.98, None), "mle-beta2-0.999": (0.999, None),
-        "agg": (0.98, agg), "bias-fixed-agg": (0.98, {**agg, **fixed_bias}),
-        "bias-fixed-beta2-0.999": (0.999, {"method": "mle", **fixed_bias}),
+    methods = {  # β₂, options of AGG, and whether there is a fixed bias
+        "mle": (0.98, None, False), "mle-beta2-0.999": (0.999, None, False),
+        "agg": (0.98, agg, False), "bias-fixed-agg": (0.98, agg, True),
+        "bias-fixed-beta2-0.999": (0.999, None, True),
     }  # fmt: skip
-    for name, (beta2, gated) in methods.items():
+    for name, (beta2, gated, has_bias) in methods.items():
         set_seed(options.seed)
         model = GPT2LMHeadModel(
             GPT2Config(
@@ -76,6 +75,8 @@ def compare(options: argparse.Namespace) -> None:
                 bos_token_id=None, eos_token_id=None,
             )
         )  # fmt: skip
+        if has_bias:
+            add_log_unigram(model, label_counts(train, vocabulary))
         # The one line that makes it AGG:
         callbacks = [] if gated is None else [GatedLoss(model, **gated)]
         training = TrainingArguments(

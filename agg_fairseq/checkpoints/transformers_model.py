@@ -1,20 +1,12 @@
-"""Models as `save_pretrained` of Hugging Face transformers leaves them, measured without loading them.
+"""Models as `save_pretrained` of transformers leaves them, of which one matrix is read without loading the rest."""
 
-Of a folder, the configuration, the headers of the weights and one matrix are read; nothing in it is run, and
-transformers is not needed. Of a model in several files, only those that hold the embeddings are opened.
-"""
-
-import contextlib
 import difflib
-import logging
-import re
-from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import UserError, first_line
 from ..files import fingerprint, read_json_object
@@ -22,19 +14,6 @@ from .output_embedding import OutputEmbedding, check_finite
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TENSORS_ENDING, INDEX_ENDING = ".safetensors", ".safetensors.index.json"
-OUTPUTS = (
-    re.compile(r"(.*\.)?(lm_head|embed_out|proj_out|output_projection|output_layer)\.weight"),
-    re.compile(r"(.*\.)?(output|head)\.weight"),
-)
-"""The names of output layers in transformers, and in models whose code comes with them; the first that are found."""
-INPUTS = re.compile(
-    r"(.*\.)?(embed_tokens|wte|embed_in|(word_|input_)?embeddings?|shared|tok_embeddings|tokens_embed|w)\.weight"
-)
-"""The names of input embeddings of tokens."""
-LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForMaskedLM", "ForPreTraining", "MTModel")
-"""How the names of transformers' classes with an output layer over the vocabulary end."""
-POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
-"""The names of the longest input in configurations of transformers."""
 SHOWN = 5  # how many names an error lists
 
 
@@ -53,10 +32,7 @@ def weights_file(path: Path) -> Path:
     for name in (WEIGHTS, INDEX):
         if (path / name).is_file():
             return path / name
-    others = sorted(file.name for file in path.iterdir() if file.name.endswith((TENSORS_ENDING, INDEX_ENDING, ".bin")))
-    listed = f", but {', '.join(others[:SHOWN])}" if others else ""
-    remedy = "name one of the files" if any(map(is_pretrained, map(Path, others))) else "save it by save_pretrained"
-    raise UserError(f"{path}: found neither {WEIGHTS} nor {INDEX} in it{listed}; {remedy}")
+    raise UserError(f"{path}: found neither {WEIGHTS} nor {INDEX} in it; save it by save_pretrained, or name a file")
 
 
 class PretrainedModel:
@@ -69,160 +45,132 @@ class PretrainedModel:
     Attributes:
         path: of the file or index with the weights.
         tokenizer_file: where `tokenizer.json` is expected; it need not be there.
-        configuration: of `config.json`; empty where there is none.
     """
 
     def __init__(self, path: str | Path, matrix: str | None = None) -> None:
         self.path = weights_file(Path(path))
         self.matrix = matrix
-        self._files: dict[Path, Any] = {}  # of weights, opened by safetensors, which reads the header alone
-        configuration, self.tokenizer_file = (self.path.parent / name for name in ("config.json", "tokenizer.json"))
-        self._status = [*map(fingerprint, (self.path, configuration, self.tokenizer_file))]
-        exists = configuration.exists()
-        self.configuration = read_json_object(configuration, "that of transformers") if exists else {}
+        self.tokenizer_file = self.path.parent / "tokenizer.json"
+        self.fingerprint = (fingerprint(self.path), fingerprint(self.tokenizer_file), matrix)
         if self.path.name.endswith(INDEX_ENDING):
-            self._file_of = self._read_index()
+            expected = "an index of safetensors files, as save_pretrained writes it"
+            files = read_json_object(self.path, expected).get("weight_map")
+            if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
+                raise UserError(
+                    f"{self.path}: found no weight_map with the file of each parameter; expected {expected}"
+                )
+            self._file_of = {name: self.path.parent / file for name, file in files.items()}
         else:
-            self._file_of = dict.fromkeys(self._open(self.path).keys(), self.path)
+            self._file_of = dict.fromkeys(_open(self.path).keys(), self.path)
 
     def __str__(self) -> str:
         return str(self.path)
 
-    @property
-    def fingerprint(self) -> tuple[Any, ...]:
-        """What the measures of this model depend on: the files that were read, and the chosen matrix."""
-        self.output_embedding  # noqa: B018 — opens the files that it is in
-        return (*self._status, *map(fingerprint, self._files), self.matrix)
+    def __contains__(self, name: str) -> bool:
+        """Whether a parameter of this name is saved."""
+        return name in self._file_of
+
+    def tensor(self, name: str) -> Tensor:
+        """A parameter in the dtype of its file, mapped from it: pages are read when they are used."""
+        path = self._file_of[name]
+        try:
+            tensor = _open(path).get_tensor(name)
+        except UserError:
+            raise
+        except Exception as error:  # safetensors has an error of its own for a name that the file lacks
+            raise UserError(f"{path}: unreadable ({first_line(error)}); expected whole safetensors") from error
+        if not tensor.is_floating_point() or tensor.element_size() == 1:
+            raise UserError(f"{path}: found {name} of type {tensor.dtype}; expected numbers that are not quantized")
+        return tensor
+
+    @cached_property
+    def skeleton(self) -> Any:
+        """The model of transformers on torch's meta device: its configuration, names and ties, but no numbers."""
+        try:
+            import transformers
+
+            config = transformers.AutoConfig.from_pretrained(self.path.parent, trust_remote_code=False)
+            with torch.device("meta"):
+                return getattr(transformers, config.architectures[0])(config)
+        except Exception as error:  # of whatever kind: a missing or damaged configuration, an unknown architecture
+            raise UserError(
+                f"{self.path}: transformers knows no model of the config.json beside it ({first_line(error)}); choose "
+                "the matrix to measure by --matrix NAME"
+            ) from error
 
     @property
     def positions(self) -> int | None:
         """The longest input that the configuration names, in tokens; None if it names none."""
-        return next((positions for name in POSITIONS if isinstance(positions := self._option(name), int)), None)
+        return getattr(self.skeleton.config.get_text_config(), "max_position_embeddings", None)
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
         """The matrix given by `matrix`; else the output embedding, or the input embedding of a tied model.
 
-        A parameter is taken for an embedding if its name is one that transformers uses and it has a row for each of the
-        configuration's `vocab_size`. A model is tied if it says so, or if it is a language model without an output
-        layer of its own; of one that has both matrices and does not say, the two are compared. UserError if there is no
-        such matrix, or several, or one that is not of finite floating-point numbers.
+        As transformers does, an output embedding that is saved beside an input embedding is taken for tied if the
+        configuration says so and the two are equal. UserError if there is no such matrix, or it is not of finite
+        floating-point numbers.
         """
-        if self.matrix is not None and self.matrix not in self._file_of:
-            near = ", ".join(difflib.get_close_matches(self.matrix, self._file_of, SHOWN) or [*self._file_of][:SHOWN])
-            raise UserError(f"--matrix: found no {self.matrix!r} in {self.path}; expected one such as {near}")
-        name, tied = (self.matrix, None) if self.matrix is not None else self._find()
-        saved = self.tensor(name)
-        if saved.dim() != 2:
-            raise UserError(f"{self.path}: found {name} of shape {list(saved.shape)}; expected a matrix")
-        for rows in saved.split(8192):
+        if self.matrix is not None:
+            name, tied = self.matrix, None
+            if name not in self:
+                near = ", ".join(difflib.get_close_matches(name, self._file_of, SHOWN) or [*self._file_of][:SHOWN])
+                raise UserError(f"--matrix: found no {name!r} in {self.path}; expected one such as {near}")
+        else:
+            head, inputs = self.skeleton.get_output_embeddings(), self.skeleton.get_input_embeddings()
+            if head is None:
+                raise UserError(f"{self.path}: found no output layer in this {_name(self.skeleton)}; choose --matrix")
+            tied = head.weight is inputs.weight
+            saved = self._saved_name(head)
+            saved_input = self._saved_name(inputs) if tied else None
+            name = saved or saved_input
+            if name is None:
+                raise UserError(f"{self.path}: found no output embedding among {len(self._file_of):,} parameters")
+            if tied and saved is not None and saved_input is not None:
+                tied = torch.equal(self.tensor(saved), self.tensor(saved_input))
+        matrix = self.tensor(name)
+        if matrix.dim() != 2:
+            raise UserError(f"{self.path}: found {name} of shape {list(matrix.shape)}; expected a matrix")
+        for rows in matrix.split(8192):
             check_finite(self.path, {name: rows.float()})  # as it is used: a large float64 is infinite there
-        return OutputEmbedding(name, tied, saved)
+        return OutputEmbedding(name, tied, matrix)
 
     @property
     def input_embedding(self) -> Tensor:
-        """The input embedding (V, D), in the dtype of the file; UserError if there is none, or several."""
-        rows = len(self.output_embedding.saved)
-        names = [name for name in self._candidates(INPUTS) if self._shape(name)[0] == rows]
-        return self.tensor(self._only(names, "input embedding"))
+        """The input embedding (V, D), in the dtype of the file; UserError if there is none."""
+        name = self._saved_name(self.skeleton.get_input_embeddings())
+        if name is None:
+            raise UserError(f"{self.path}: found no input embedding among {len(self._file_of):,} parameters")
+        return self.tensor(name)
 
-    def _only(self, names: list[str], kind: str) -> str:
-        if len(names) != 1:
-            listed = ", ".join(names[:SHOWN]) or f"none of a known name among {len(self._file_of):,} parameters"
-            size = self._option("vocab_size")
-            rows = f" of {size} rows, the vocab_size of its config.json" if type(size) is int else ""
-            raise UserError(f"{self.path}: found as {kind}{rows}: {listed}; expected one; choose it by --matrix NAME")
-        return names[0]
+    def _saved_name(self, module: nn.Module) -> str | None:
+        """The name in the files of the weight of a layer of the skeleton; None if they lack it.
 
-    def _candidates(self, names: re.Pattern[str]) -> list[str]:
-        """Parameters of such a name that have a row per token."""
-        size = self._option("vocab_size")
-        shapes = {name: self._shape(name) for name in self._file_of if names.fullmatch(name)}
-        return [
-            name for name, shape in shapes.items() if len(shape) == 2 and (type(size) is not int or size == shape[0])
-        ]
-
-    def _option(self, name: str) -> Any:
-        """An option of the configuration, or of the text model in it."""
-        text = self.configuration.get("text_config")
-        return self.configuration.get(name, text.get(name) if isinstance(text, dict) else None)
-
-    def _find(self) -> tuple[str, bool]:
-        """The name of the output embedding, and whether it is tied."""
-        ties, classes = self._option("tie_word_embeddings"), self.configuration.get("architectures")
-        has_output = isinstance(classes, list) and any(str(kind).endswith(LANGUAGE_MODELS) for kind in classes)
-        outputs, inputs = next(filter(None, map(self._candidates, OUTPUTS)), []), self._candidates(INPUTS)
-        name = self._only(outputs or inputs, "output embedding")
-        if not outputs:
-            if ties or (ties is None and has_output):
-                return name, True
-            raise UserError(f"{self.path}: found no output layer, and none tied by config.json; choose --matrix {name}")
-        if ties is False or not inputs:  # an input embedding with other rows, such as those of prompts, is another one
-            return name, bool(ties) and not any(map(INPUTS.fullmatch, self._file_of))
-        same = any(torch.equal(self.tensor(input_name), self.tensor(name)) for input_name in inputs)
-        if ties and not same:
-            raise UserError(f"{self.path}: config.json ties {name} and {inputs[0]}, which differ; choose by --matrix")
-        return name, same
-
-    def _shape(self, name: str) -> tuple[int, ...]:
-        path = self._file_of[name]
-        if name not in self._open(path).keys():
-            raise UserError(f"{self.path}: found no {name} in {path.name}, which it names; download both again")
-        return tuple(self._open(path).get_slice(name).get_shape())
-
-    def tensor(self, name: str) -> Tensor:
-        """A parameter in the dtype of its file, mapped from it: pages are read when they are used."""
-        self._shape(name)  # refuses a file that lacks it
-        path = self._file_of[name]
-        tensor = self._open(path).get_tensor(name)
-        if not tensor.is_floating_point() or tensor.element_size() == 1:
-            raise UserError(f"{path}: found {name} of type {tensor.dtype}; expected numbers that are not quantized")
-        return tensor
-
-    def _open(self, path: Path) -> Any:
-        if path not in self._files:
-            try:
-                from safetensors import SafetensorError, safe_open
-            except ImportError as error:
-                raise UserError("the package safetensors is missing; pip install '.[eval]'") from error
-            try:
-                if not path.is_file():
-                    raise FileNotFoundError("no such file")
-                self._files[path] = safe_open(path, framework="pt")
-            except (OSError, RuntimeError, SafetensorError) as error:  # RuntimeError: a file beyond all memory
-                raise UserError(f"{path}: unreadable ({first_line(error)}); expected whole safetensors") from error
-        return self._files[path]
-
-    def _read_index(self) -> dict[str, Path]:
-        expected = "an index of safetensors files, as save_pretrained writes it"
-        files = read_json_object(self.path, expected).get("weight_map")
-        if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
-            raise UserError(f"{self.path}: found no weight_map with the file of each parameter; expected {expected}")
-        return {name: self.path.parent / file for name, file in files.items()}
+        A model may be saved with fewer or other prefixes than it has now, such as `wte.weight` or
+        `language_model.lm_head.weight`.
+        """
+        path = next(path for path, part in self.skeleton.named_modules() if part is module)
+        name = f"{path}.weight"
+        if name in self:
+            return name
+        ending = ".".join(name.split(".")[-2:])
+        names = [saved for saved in self._file_of if f".{saved}".endswith(f".{ending}")]
+        return min(
+            names, key=len, default=None
+        )  # those of additional layers, such as for more tokens ahead, are longer
 
 
-@contextlib.contextmanager
-def report_without(names: Collection[str]) -> Iterator[None]:
-    """Within, what transformers reports of a model that it loads leaves out parameters that the caller loads itself.
+def _name(model: Any) -> str:
+    return type(model).__name__
 
-    The report is logged at the end, where it has other rows; so `names` may be filled within.
-    """
-    logger, reports = logging.getLogger("transformers.modeling_utils"), []
 
-    def hold_back(record: logging.LogRecord) -> bool:
-        is_report = "LOAD REPORT" in record.getMessage()
-        if is_report:
-            reports.append(record)
-        return not is_report
-
-    logger.addFilter(hold_back)
+def _open(path: Path) -> Any:
+    """A file of safetensors, of which the header is read; UserError if it is none."""
     try:
-        yield
-    finally:
-        logger.removeFilter(hold_back)
-        for record in reports:
-            lines = record.getMessage().split("\n")  # a table of parameters: Key | Status | …
-            lines = [line for line in lines if line.split("|")[0].strip() not in names]
-            if any("|" in line and not line.startswith("Key") for line in lines):
-                record.msg, record.args = "\n".join(lines), None
-                logger.handle(record)
+        from safetensors import safe_open
+    except ImportError as error:
+        raise UserError("the package safetensors is missing; pip install '.[eval]'") from error
+    try:
+        return safe_open(path, framework="pt")
+    except Exception as error:  # safetensors has an error of its own; RuntimeError: a file beyond all memory
+        raise UserError(f"{path}: unreadable ({first_line(error)}); expected whole safetensors") from error

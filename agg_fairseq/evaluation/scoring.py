@@ -15,7 +15,7 @@ from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError, first_line
 from ..functional.early_gradients import CHUNK_ELEMENTS
-from ..integrations.log_unigram import load_pretrained
+from ..integrations import load_pretrained
 from .inputs import load_embedding_vocabulary, load_vocabulary
 
 MAX_BLOCK = 1024  # tokens of a block, where neither the user nor the positions of a model of transformers say less
@@ -182,11 +182,11 @@ class PlainText:
         """All tokens but the first of each block; so their mean is the loss of transformers over the same blocks."""
         model, length = models[name], self._length(models)
         try:
-            from transformers import AutoModelForCausalLM
-
-            network = load_pretrained(AutoModelForCausalLM, model.path.parent, local_files_only=True, dtype="auto")
-        except Exception as error:  # whatever transformers raises for a folder that is no such model
-            raise UserError(f"{model}: found no causal language model ({first_line(error)})") from error
+            network = load_pretrained(model.path)
+        except UserError:
+            raise
+        except Exception as error:  # of whatever kind transformers raises
+            raise UserError(f"{model}: transformers cannot load it ({first_line(error)})") from error
         network.to(device).eval()
         blocks = [block for block in self._tokens(vocabulary).split(length) if len(block) > 1]
         for block in tqdm(blocks, desc=name, unit="block", disable=None, leave=False):

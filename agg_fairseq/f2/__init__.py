@@ -2,7 +2,7 @@
 
 The functions and the module that this file exports need no fairseq, and raise ValueError for arguments out of range.
 `models/transformer_f2.py` registers the architectures for fairseq, `conversion` makes such a model of an ordinary one,
-and `transformers_head` is the layer for models of Hugging Face transformers.
+and `integrations.factorize_head` is the layer for models of Hugging Face transformers.
 """
 
 from .cross_entropy import FactorizedOutput, factorized_cross_entropy, joint_log_prob

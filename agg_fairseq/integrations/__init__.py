@@ -1,6 +1,6 @@
-"""The objectives in other training frameworks; nothing here needs fairseq."""
+"""The objectives and output layers in Hugging Face transformers; nothing here needs fairseq."""
 
 from .label_counts import label_counts
-from .log_unigram import load_pretrained
+from .output_layers import add_log_unigram, factorize_head, load_pretrained
 
-__all__ = ["label_counts", "load_pretrained"]
+__all__ = ["label_counts", "add_log_unigram", "factorize_head", "load_pretrained"]

@@ -15,18 +15,26 @@ def label_counts(dataset: Iterable[Mapping[str, Any]], vocabulary: int) -> Tenso
 
     Args:
         dataset: examples with `labels` or else `input_ids`, a sequence of tokens each. The first token of a sequence is
-            no target, and neither is −100.
+            no target, and neither is −100; of `input_ids`, nor is what `attention_mask` leaves out, if there is one.
         vocabulary: V; a token outside [0, V) is a ValueError.
 
     Examples:
-        >>> label_counts([{"input_ids": [1, 2, 2]}, {"labels": [0, -100, 3]}], vocabulary=4).tolist()
-        [0, 0, 2, 1]
+        >>> padded = {"input_ids": [0, 2, 1, 1], "attention_mask": [1, 1, 0, 0]}
+        >>> label_counts([{"input_ids": [1, 2, 2]}, {"labels": [0, -100, 3]}, padded], vocabulary=4).tolist()
+        [0, 0, 3, 1]
     """
     counts = torch.zeros(vocabulary, dtype=torch.int64)
     for example in dataset:
-        tokens = torch.as_tensor(example["labels"] if "labels" in example else example["input_ids"])[1:]
+        if "labels" in example:
+            tokens = torch.as_tensor(example["labels"])
+        else:
+            tokens = torch.as_tensor(example["input_ids"])
+            if "attention_mask" in example:
+                tokens = tokens.masked_fill(torch.as_tensor(example["attention_mask"]) == 0, IGNORED)
+        tokens = tokens[1:]
         tokens = tokens[tokens != IGNORED]
-        if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocabulary:
-            raise ValueError(f"label_counts: expected tokens in [0, {vocabulary}), got {int(tokens.max())}")
+        outside = tokens[(tokens < 0) | (tokens >= vocabulary)]
+        if len(outside):
+            raise ValueError(f"label_counts: expected tokens in [0, {vocabulary}), got {outside[0].item()}")
         counts += torch.bincount(tokens, minlength=vocabulary)
     return counts

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.conftest import ROOT, zipf_text
-from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, trainer
+from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like, trainer
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 pytest.importorskip("accelerate", reason="needs accelerate: pip install '.[transformers]'")
@@ -18,6 +18,7 @@ from agg_fairseq.checkpoints.opening import open_models
 from agg_fairseq.evaluation import isotropy, neighbors
 
 PAGE = (ROOT / "docs" / "huggingface.md").read_text()
+PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 DIFFS = {diff for diff in re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL) if "GatedLoss" in diff}
 
 
@@ -50,7 +51,8 @@ def test_factorized_head(tmp_path):
     model = gpt2()
     names = {"model": model, "train": dataset(), "vocabulary": VOCABULARY, "folder": tmp_path / "saved"}
     names["args"] = trainer(model, tmp_path).args
-    exec(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1], names)
+    [program] = [text for text in PROGRAMS if "factorize_head" in text]
+    exec(program, names)
     loaded = names["model"]
     assert loaded is not model
     for one in (model.eval(), loaded.eval()):
@@ -60,18 +62,27 @@ def test_factorized_head(tmp_path):
     assert loaded.generate(prompt, **options).equal(model.generate(prompt, **options))
 
 
-def test_another_beta2_of_the_embedding(tmp_path):
-    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "objectives.md").read_text(), re.DOTALL)
-    [program] = [text for text in programs if "AdamW(groups" in text]
-    model = gpt2()
-    names = {"Trainer": Trainer, "torch": torch, "model": model, "train": dataset()}
-    names["args"] = trainer(model, tmp_path).args
+@pytest.mark.parametrize("make", [gpt2, lambda: llama_like("Llama", tie_word_embeddings=False)], ids=["tied", "untied"])
+def test_another_beta2_of_the_embedding(make, tmp_path):
+    """Adam's second moment of W has it, and that of nothing else; Trainer's schedule is for both groups."""
+    [program] = [text for text in PROGRAMS if "AdamW(groups" in text]
+    model = make()
+    names = {"torch": torch, "model": model}
     exec(program, names)
-    names["trainer"].train()
-    others, embedding = names["trainer"].optimizer.param_groups
-    assert (others["betas"], embedding["betas"]) == ((0.9, 0.95), (0.9, 0.999))
-    assert embedding["params"] == [model.lm_head.weight] and embedding["lr"] == others["lr"] < 1e-3
-    assert len(others["params"]) + 1 == len(list(model.parameters()))
+    optimizer, embedding = names["optimizer"], model.get_output_embeddings().weight
+    beta2 = {parameter: 0.95 for parameter in model.parameters()} | {embedding: 0.999}
+    moments = dict.fromkeys(beta2, 0)
+    for seed in range(3):
+        model(**batch(seed=seed)).loss.backward()
+        for parameter, beta in beta2.items():
+            moments[parameter] = beta * moments[parameter] + (1 - beta) * parameter.grad**2
+        optimizer.step()
+        optimizer.zero_grad()
+    for parameter, expected in moments.items():
+        torch.testing.assert_close(optimizer.state[parameter]["exp_avg_sq"], expected)
+    training = trainer(model, tmp_path)
+    Trainer(model, training.args, train_dataset=dataset(), optimizers=(optimizer, None)).train()
+    assert len({group["lr"] for group in optimizer.param_groups}) == 1 and optimizer.param_groups[0]["lr"] < 1e-3
 
 
 def test_table_of_objectives():
@@ -80,7 +91,7 @@ def test_table_of_objectives():
 
     section = PAGE.split("## Objectives")[1].split("\n## ")[0]
     calls = re.findall(r"^\| `(GatedLoss\(.*?\))` \|", section, re.MULTILINE)
-    assert len(calls) == 7
+    assert len(calls) == 6
     for call in calls:
         names = {"model": gpt2(), "train": dataset(), "V": VOCABULARY, "R": 20, "label_counts": label_counts}
         eval(call, {"GatedLoss": GatedLoss, **names})

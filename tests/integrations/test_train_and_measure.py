@@ -15,7 +15,7 @@ from tests.small_transformers import VOCABULARY, gpt2, llama_like, save_word_tok
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
 
-from agg_fairseq.integrations import load_pretrained
+from agg_fairseq.integrations import add_log_unigram, load_pretrained
 from agg_fairseq.integrations.transformers import GatedLoss
 from tests.commands import read_result
 
@@ -41,8 +41,9 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
     ids = torch.tensor(tokenizer(text.read_text())["input_ids"])
 
     model, has_bias = MODELS[kind](), kind.endswith("log-unigram")
-    counts = torch.bincount(ids, minlength=VOCABULARY) if has_bias else None
-    gated = GatedLoss(model, agg_rare_fraction=0.3, agg_window=5, tokenizer=tokenizer, log_unigram=counts)
+    if has_bias:
+        add_log_unigram(model, torch.bincount(ids, minlength=VOCABULARY))
+    gated = GatedLoss(model, agg_rare_fraction=0.3, agg_window=5, tokenizer=tokenizer)
     optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], lr=0.01)
     blocks = ids[: len(ids) // LENGTH * LENGTH].view(-1, LENGTH)
     losses = []
@@ -58,8 +59,8 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
     model.save_pretrained(tmp_path / kind)
     tokenizer.save_pretrained(tmp_path / kind)
 
-    load = load_pretrained if has_bias else lambda loader, folder: loader.from_pretrained(folder)
-    loaded = load(AutoModelForCausalLM, tmp_path / kind).eval()
+    load = load_pretrained if has_bias else AutoModelForCausalLM.from_pretrained
+    loaded = load(tmp_path / kind).eval()
     model.eval()
     assert loaded(input_ids=blocks[:2]).logits.equal(model(input_ids=blocks[:2]).logits)
 
@@ -92,7 +93,24 @@ def test_perplexity_of_transformers_refuses(lm_data, tmp_path):
         (good, BinarizedText(lm_data), "found a model of transformers; give the text to score by --text FILE"),
         (good, PlainText(text.text, tokens_per_sample=33), "expected 2 to 32 .the model's positions., got 33"),
         (good, PlainText(tmp_path / "short", text.text), "found fewer than 2 tokens"),
-        (broken, text, "found no causal language model"),
+        (broken, text, "transformers knows no model of the config.json beside it"),
     ):
         with pytest.raises(UserError, match=message):
             perplexity(models, scored)
+
+
+def test_each_file_of_a_folder_is_measured_as_itself(tmp_path):
+    """Matrix and perplexity of two models in one folder are those of the file that is named."""
+    model = gpt2()
+    model.save_pretrained(tmp_path / "both")
+    with torch.no_grad():
+        model.transformer.wte.weight.mul_(20)
+    model.save_pretrained(tmp_path / "other")
+    (tmp_path / "other" / "model.safetensors").rename(tmp_path / "both" / "other.safetensors")
+    save_word_tokenizer(tmp_path / "both", VOCABULARY)
+    (tmp_path / "text").write_text("\n".join(zipf_text(100, words=WORDS)) + "\n")
+    models = open_models([tmp_path / "both", tmp_path / "both" / "other.safetensors"], ["first", "other"])
+    first, other = (models[name].output_embedding.weight for name in models)
+    assert other.equal(20 * first) and other.equal(model.lm_head.weight)
+    found = perplexity(models, PlainText(tmp_path / "text"))
+    assert found["other"]["perplexity"]["total"] > 2 * found["first"]["perplexity"]["total"]

@@ -24,7 +24,7 @@ fairseq_glue
 optim.fairseq_optimizers
 models
 criterions
-integrations f2.transformers_head
+integrations
 evaluation
 f2.conversion
 plots

@@ -1,0 +1,95 @@
+"""Output layers that transformers lacks: with a fixed log-unigram bias, or factorized; and loading models with them."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..checkpoints.transformers_model import PretrainedModel
+from ..errors import UserError
+from ..f2 import FactorizedSoftmax
+from ..functional.log_unigram import checked_counts, log_unigram
+
+
+def add_log_unigram(model: Any, counts: Tensor) -> None:
+    """Gives the output layer of a model a bias that is not trained: the log of the training frequencies.
+
+    `save_pretrained` saves it; `load_pretrained` loads the folder, since `from_pretrained` of most classes leaves the
+    bias out. In bfloat16 it is rounded to a multiple of 1/16. Logits that the model scales or caps afterwards (Granite,
+    Cohere, Gemma 2) are not those that the bias is meant for.
+
+    Args:
+        model: of transformers, ending in an `nn.Linear` without bias.
+        counts: (V,) training counts, as of `label_counts`.
+
+    Reference: Meister et al. (2022), "A Natural Bias for Language Generation Models".
+    """
+    head = _plain_head(model)
+    counts = checked_counts("add_log_unigram", counts, head.weight.size(0))
+    head.bias = nn.Parameter(log_unigram(counts).to(head.weight), requires_grad=False)
+
+
+def factorize_head(model: Any, class_of_token: Tensor) -> FactorizedSoftmax:
+    """Replaces the output layer of a model by the frequency-factorized one of Choi et al. (2020), and returns it.
+
+    W is kept, with its tie to the input embedding where there is one, and the class embedding U is new. The model then
+    returns log-probabilities in place of logits, so that evaluation and `generate` work as before. Train it with
+    `GatedLoss(model, "mle")`, made after this, which computes the loss at a fraction of the full softmax's cost.
+    `save_pretrained` saves it, and `load_pretrained` loads the folder.
+
+    Args:
+        model: a causal language model that ends in an `nn.Linear` without bias.
+        class_of_token: (V,) int64 in [0, C), the class of each token; from `f2.mefmax` of the training counts.
+    """
+    head = _plain_head(model)
+    with torch.device("cpu"):  # the classes are numbers even where `from_pretrained` makes a model without any
+        layer = FactorizedSoftmax(class_of_token.cpu(), head.weight.size(1), weight=head.weight)
+    model.set_output_embeddings(layer.to(head.weight))
+    return layer
+
+
+def load_pretrained(path: str | Path, **options: Any) -> Any:
+    """`from_pretrained` of the model's own class, with the log-unigram bias or factorized layer that is saved there.
+
+    Args:
+        path: of a folder that `save_pretrained` wrote, of a file of safetensors in it, or of the index of several.
+        **options: of `from_pretrained`, such as `dtype`.
+    """
+    saved = PretrainedModel(path)
+    model_class, config = type(saved.skeleton), saved.skeleton.config
+    head = saved.skeleton.get_output_embeddings()
+    name = next((name for name, module in saved.skeleton.named_modules() if module is head), "")
+    has_bias = f"{name}.bias" in saved and head.bias is None
+    classes = saved.tensor(f"{name}.class_of_token").long() if f"{name}.class_of_token" in saved else None
+
+    class Changed(model_class):
+        """The class as it was when the model was saved."""
+
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            super().__init__(*arguments, **more)
+            if classes is not None:
+                factorize_head(self, classes)
+            elif has_bias:
+                layer = self.get_output_embeddings()
+                layer.bias = nn.Parameter(torch.empty(layer.weight.size(0)))
+
+    Changed.__name__ = model_class.__name__
+    config.transformers_weights = saved.path.name  # the file to load, as transformers names it
+    model = Changed.from_pretrained(saved.path.parent, config=config, **options)
+    model.__class__ = model_class
+    del config.transformers_weights, model.config.transformers_weights
+    layer = model.get_output_embeddings()
+    if classes is not None:
+        layer.class_of_token = classes.to(layer.weight.device)  # loaded as numbers of the dtype of the weights
+    elif has_bias:
+        layer.bias.requires_grad_(False)
+    return model
+
+
+def _plain_head(model: Any) -> nn.Linear:
+    head = model.get_output_embeddings()
+    if type(head) is not nn.Linear or head.bias is not None:
+        found = "one with a bias" if type(head) is nn.Linear else type(head).__name__
+        raise UserError(f"found {found} as output layer of {type(model).__name__}; expected an nn.Linear without bias")
+    return head
