@@ -136,6 +136,7 @@ def test_everything_but_training_steps_is_untouched():
     assert model(input_ids=given["input_ids"]).logits.equal(expected[0].logits)  # no labels
     with torch.no_grad():
         assert model(**given).loss.equal(expected[0].loss)
+    assert not gated.objective.counter.current.any()
     assert list(model.state_dict()) == keys
     assert model(**given).logits is None  # nothing that would pass for logits
     loss, *rest = model(**given, return_dict=False)

@@ -9,7 +9,7 @@ from agg_fairseq.checkpoints.transformers_model import PretrainedModel
 from agg_fairseq.cli.main import main
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
-from agg_fairseq.evaluation import Cache, isotropy, neighbors
+from agg_fairseq.evaluation import isotropy, neighbors
 from tests import small_transformers
 from tests.commands import read_result
 from tests.hostile import AMOUNTS, fuzz, refusal
@@ -248,16 +248,6 @@ def test_bad_tokenizers(content, tmp_path, capfd):
     said = capfd.readouterr().err.splitlines()[-1]  # after the trace of a panic in the package `tokenizers`
     assert "error: " in said and str(path / "tokenizer.json") in said
     assert isotropy(open_models([path])).rows.keys() == {"m"}  # which needs no tokenizer
-
-
-def test_stored_results_are_of_the_files_that_were_read(tmp_path):
-    cache, path = Cache(tmp_path / "cache"), folder(tmp_path / "m")
-    first = cache.result(isotropy, open_models([path]))
-    assert cache.result(isotropy, open_models([path])) == first
-    chosen = cache.result(isotropy, open_models([path], matrix="model.embed_tokens.weight"))
-    assert chosen.table() != first.table()
-    folder(path, {"lm_head.weight": INPUT})
-    assert cache.result(isotropy, open_models([path])).table() == chosen.table()
 
 
 def read_model(path):
