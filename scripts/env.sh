@@ -16,7 +16,7 @@
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/in_venv.sh"
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-SIZE=${SIZE:-paper} JOBS=${JOBS:-1} RUNS=${RUNS:-runs/${SIZE:-paper}} DATA=${DATA:-} MODELS=${MODELS:-}
+SIZE=${SIZE:-paper} JOBS=${JOBS:-1} RUNS=${RUNS:-runs/${SIZE:-paper}} DATA=${DATA:-} MODELS=${MODELS:-} WORDS=${WORDS:-}
 overrides=("$@")
 data='' bpe='' rows=''
 case " $* " in *\ -h\ * | *\ --help\ *) sed -n '2,/^[^#]/{/^#/s/^# \?//p}' "$0" "$root/scripts/env.sh" && exit ;; esac
@@ -37,7 +37,7 @@ if in_plan; then echo "export PATH=$root/.venv/bin:\$PATH PYTHONPATH=$root"; els
   (in_venv scripts.training.train --check <<< "$plan")
   if [ -n "${DRY_RUN:-}" ]; then printf '%s\n' "$plan"; exit; fi
 fi
-export PATH="$root/.venv/bin:$PATH" PYTHONPATH=$root PYTHONSAFEPATH=1
+export PATH="$root/.venv/bin:$PATH" PYTHONPATH=$root PYTHONSAFEPATH=1 PYTHONWARNINGS=ignore
 if [ "$JOBS" -gt 1 ]; then export OMP_NUM_THREADS=$((($(nproc) + JOBS - 1) / JOBS)); fi
 
 alpha=${ALPHA:+criterion.agg_alpha=$ALPHA}
@@ -85,7 +85,7 @@ corpus() {
 
 # train CONFIG NAME [KEY=VALUE…]: trains configs/CONFIG into $RUNS/NAME and adds NAME to `rows`, if MODELS has that name.
 started=()
-plugin=$root/agg_fairseq
+plugin=$root/agg_fairseq/user_dir/agg_plugin
 train() {
   local config=$1 name=$2 folder=$RUNS/$2
   shift 2

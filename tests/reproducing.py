@@ -27,8 +27,8 @@ SMALL = (
 )  # fmt: skip
 LM = (*SMALL, "model.decoder_layers=1", "model.decoder_input_dim=16", "model.decoder_output_dim=16")
 MT = (
-    *SMALL, "checkpoint.save_interval_updates=1", "model.encoder_layers=1", "model.encoder_embed_dim=16",
-    "model.encoder_ffn_embed_dim=16",
+    *SMALL, "checkpoint.save_interval_updates=1", "dataset.max_tokens=100", "model.encoder_layers=1",
+    "model.encoder_embed_dim=16", "model.encoder_ffn_embed_dim=16",
 )  # fmt: skip
 
 FOLDERS = ("wikitext103", "wmt14_en_de", "wikitext2", "ours")

@@ -8,8 +8,9 @@
 #            rarest 5% at each update instead of an α, blocks have 128 tokens, and the words are rare ones of that text
 #   needs    for Table 6, the last: MEN.txt, WS353.txt, RG65.txt, RW.txt (word<TAB>word<TAB>score) in AGG_DATA/word-similarity
 . "$(dirname -- "$0")/../env.sh"
-block="--tokens-per-sample 512" context="--context-window 400" words="--words homepage Werewolf policymakers"
-if [ "$SIZE" = tiny ]; then block="--tokens-per-sample 128" context="--context-window 100" words=''; fi
+block="--tokens-per-sample 512" context="--context-window 400" words="--words ${WORDS:-homepage Werewolf policymakers}"
+if [ "$SIZE" = tiny ]; then block="--tokens-per-sample 128" context="--context-window 100"; fi
+if [ "$SIZE$WORDS" = tiny ]; then words=''; fi
 
 corpus data/wikitext103-gpt2 wikitext103/prepare.sh --tokenizer gpt2
 train wikitext103/mle mle size=$(size agg)
