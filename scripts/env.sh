@@ -7,7 +7,7 @@
 #                   data/CORPUS, downloaded if it is missing; at tiny, for language models, the documentation of Python
 #   MODELS="a b"    only these rows
 #   SEED=1 GPUS=8 JOBS=2   of all random numbers; of each training (default: all); trainings side by side (default: 1)
-#   ALPHA=0.05      threshold of AGG, instead of the configuration's
+#   ALPHA=0.05      threshold of AGG, instead of the configuration's; WORDS="a b", of tables of words
 #   DRY_RUN=1       print all commands and start none, which needs no GPU
 #   KEY=VALUE …     as arguments: options of every training
 #
@@ -32,7 +32,9 @@ case $RUNS$DATA$MODELS$root in *[!a-zA-Z0-9/._\ +=-]*) fail "found other charact
 case $RUNS$DATA$root in *\ *) fail "found a space in a path; expected none" ;; esac
 if [ -n "$DATA" ] && [ ! -d "$DATA" ]; then fail "found no folder DATA=$DATA; expected text, or a prepared corpus"; fi
 
-if in_plan; then echo "export PATH=$root/.venv/bin:\$PATH PYTHONPATH=$root"; else # all commands, of which the configurations are checked before any data is made
+if in_plan; then
+  echo "export PATH=$root/.venv/bin:\$PATH PYTHONPATH=$root"
+else # all commands, of which the configurations are checked before any data is made
   plan=$(DRY_RUN=plan bash -- "$0" "$@")
   (in_venv scripts.training.train --check <<< "$plan")
   if [ -n "${DRY_RUN:-}" ]; then printf '%s\n' "$plan"; exit; fi
