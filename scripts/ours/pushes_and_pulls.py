@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from agg_fairseq.functional.loss_core import CHUNK_ELEMENTS
+from agg_fairseq.functional.early_gradients import CHUNK_ELEMENTS
 from torch import Tensor
 from tqdm import tqdm
 
