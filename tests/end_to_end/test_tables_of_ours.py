@@ -49,7 +49,12 @@ def test_an_experiment(clone, data, name, models, tmp_path):
 
 def test_the_demo_by_its_script(clone, data, tmp_path):
     """Two trainings side by side, and nothing outside its folder; then again."""
-    options = ("optimization.max_update=8", "model.decoder_layers=1", "checkpoint.save_interval_updates=4")
+    options = (
+        "optimization.max_update=8",
+        "model.decoder_layers=1",
+        "checkpoint.save_interval_updates=4",
+        "common.log_interval=1",
+    )
     printed = clone.run("demo.sh", *options, DATA=data, RUNS=tmp_path / "demo")
     assert {"mle", "agg", "Δ agg", "mle-beta2-0.999"} < rows(printed.stdout).keys()
     assert printed.stdout.splitlines()[-1] == str(tmp_path / "demo" / "report.html")
