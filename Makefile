@@ -26,12 +26,10 @@ demo: setup      ## train plain likelihood, AGG, and a larger β₂ on a small c
 docs: setup      ## build/site: the pages and the API reference, from the docstrings
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
-bench: setup     ## time and memory beside fairseq's own criterion, of a whole step, the factorized layer and text measures
+bench: setup     ## time and memory beside fairseq's own criterion, of a whole step and the factorized layer
 	$(PY) -m benchmarks.criterion
 	$(PY) -m benchmarks.train_step
-	$(PY) -m benchmarks.scaling
 	$(PY) -m benchmarks.f2_softmax
-	$(PY) -m benchmarks.text_metrics
 
 clean:           ## remove runs and caches; .venv stays
 	rm -rf runs .pytest_cache .ruff_cache build *.egg-info

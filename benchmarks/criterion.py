@@ -3,8 +3,9 @@
     python -m benchmarks.criterion [--device cpu|cuda] [--dtype bfloat16] [--json FILE]
 
 `cross_entropy` is fairseq's criterion; the other criterions are those of this package, with counters and candidates
-included; `three logits` is the paper's Eqs. 9–10 in plain autograd; `linear_cross_entropy`, `liger-kernel` and
-`cut-cross-entropy` (`pip install -e '.[peers]'`) compute plain likelihood. `three products` is the lower bound: the
+included; `three logits` is the paper's Eqs. 9–10 in plain autograd; `compiled cross_entropy` (by
+torch.compile), `linear_cross_entropy`, `liger-kernel` and `cut-cross-entropy` (`pip install -e '.[peers]'`) compute
+plain likelihood. `three products` is the lower bound: the
 bare matrix products of any softmax layer, without a softmax.
 
 In each of `--repeats` rounds every variant runs once; times are medians over rounds, and ratios medians of the ratios
@@ -56,8 +57,8 @@ CRITERIONS = {  # variant: criterion and options
     "face": ("face", {}),
     "adversarial": ("mle", {"adv_epsilon": 0.005}),
 }
-PEERS = ("linear_cross_entropy", "liger-kernel", "cut-cross-entropy")
-"""torch's own (from 2.13), chunked; and two packages of Triton kernels, the extra `peers`."""
+PEERS = ("compiled cross_entropy", "linear_cross_entropy", "liger-kernel", "cut-cross-entropy")
+"""torch.compile of a linear layer and cross_entropy; torch's own (from 2.13), chunked; the extra `peers`."""
 BASE, FLOOR, LITERAL = "cross_entropy", "three products", "three logits"
 VARIANTS = (*CRITERIONS, *PEERS, LITERAL, FLOOR)
 HEADER = (
@@ -197,6 +198,8 @@ def memory(variant: str, layer: OutputLayer) -> float:
 
 def why_not(peer: str, device: str, dtype: str) -> str | None:
     """The reason why another package cannot be run here; None if it can."""
+    if peer == "compiled cross_entropy":
+        return None  # a C++ compiler is needed on a CPU
     if peer == "linear_cross_entropy":
         has_it = hasattr(torch.nn.functional, "linear_cross_entropy")
         return None if has_it else "not run: torch has none"
@@ -211,6 +214,9 @@ def why_not(peer: str, device: str, dtype: str) -> str | None:
 
 def peer_loss(peer: str) -> Loss:
     """The loss of another package that can be run."""
+    if peer == "compiled cross_entropy":
+        cross_entropy, linear = torch.nn.functional.cross_entropy, torch.nn.functional.linear
+        return torch.compile(lambda h, w, y: cross_entropy(linear(h, w).float(), y, reduction="sum"))
     if peer == "linear_cross_entropy":
         options = torch.nn.LinearCrossEntropyOptions()
         return lambda h, w, y: torch.nn.functional.linear_cross_entropy(h, w, y, reduction="sum", options=options)

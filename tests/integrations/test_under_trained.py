@@ -5,7 +5,7 @@ import torch
 
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[transformers]'")
 
-from benchmarks import under_trained
+from scripts.ours import under_trained
 
 WORDS, MISSING, BLOCKS = 200, 20, 400
 

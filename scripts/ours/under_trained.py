@@ -1,6 +1,6 @@
 """Tokens that no training text had, looked for in the weights of small GPT-2s of different objectives.
 
-    python -m benchmarks.under_trained [--data DIR] [--updates 500] [--seeds 1 2 3] [--json FILE]
+    python -m scripts.ours.under_trained [--data DIR] [--updates 500] [--seeds 1 2 3] [--json FILE]
 
 Needs `pip install '.[transformers,eval]'` and the file `wiki.train.tokens` of WikiText-2 in DIR. A byte-level BPE is
 made of this text. Then all lines that have one of 100 planted tokens are left out, and GPT-2s are trained on the
