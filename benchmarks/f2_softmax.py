@@ -4,8 +4,8 @@
 
 Training: time and peak memory of the output layer's forward and backward, as fractions of fairseq's `cross_entropy` on
 the same features. Targets are drawn from the token frequencies, Zipf–Mandelbrot with p ∝ 1/(rank + 2.7), which also
-determine the classes; the dictionary is sorted by frequency, as fairseq writes it. `adaptive softmax` is fairseq's, with
-its default factor of 4, cut off at V/20 and V/4: it has fewer parameters.
+determine the classes; the dictionary is sorted by frequency, as fairseq writes it. `adaptive softmax` is fairseq's,
+with its default factor of 4, cut off at V/20 and V/4: it has fewer parameters.
 
 Generation: time of the log-probabilities of the next token and of the choice of the 10 most probable ones, by fairseq's
 own `EnsembleModel` and `BeamSearch`, for N hypotheses per step, as fractions of the full softmax.

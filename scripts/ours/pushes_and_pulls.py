@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from agg_fairseq.functional.early_gradients import CHUNK_ELEMENTS
 from torch import Tensor
 from tqdm import tqdm
 
@@ -28,6 +27,7 @@ from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_glue import output_layer as layers
 from agg_fairseq.files import write_json
 from agg_fairseq.functional import gated_cross_entropy
+from agg_fairseq.functional.early_gradients import CHUNK_ELEMENTS
 from agg_fairseq.models import build_model
 from agg_fairseq.names import unique_names
 from agg_fairseq.plots import style
