@@ -73,8 +73,7 @@ corpus() {
     data=$DATA
     kind=$(sed -n 's/.*"kind": "\([a-z0-9_]*\)".*/\1/p' "$DATA/manifest.json")
   else
-    if [ -n "$DATA" ] && [ "$prepare" != text/prepare.sh ]; then set -- "$@" --from "$DATA"; fi
-    set -- bash "$root/scripts/$prepare" "$@" --output "$data"
+    set -- bash "$root/scripts/$prepare" "$@" ${DATA:+--from "$DATA"} --output "$data"
     if in_plan; then show "$@"; else "$@" >&2; fi
   fi
   bpe="--bpe $kind"

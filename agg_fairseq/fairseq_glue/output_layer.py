@@ -53,7 +53,8 @@ def has_output_layer(model: Any) -> bool:
     decoder = getattr(unwrapped(model), "decoder", None)
     method = getattr(type(decoder), "output_layer", FairseqDecoder.output_layer)
     has_method = method is not FairseqDecoder.output_layer and getattr(decoder, "adaptive_softmax", None) is None
-    return has_method and type(output_layer(model)) in (nn.Linear, nn.Embedding, UnigramLinear)
+    layer = output_layer(model)
+    return has_method and (type(layer) in (nn.Linear, nn.Embedding) or isinstance(layer, UnigramLinear))
 
 
 def factorized_layer(model: nn.Module) -> FactorizedSoftmax | None:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What fine-tuning on a new text does to the tokens that do not occur there (docs/fine-tuning.md).
 #
-#   data   WikiText-2 in 8,000 sub-words; the new text: NEW, a folder of wiki.{train,valid,test}.tokens, or the documentation of Python
+#   data   WikiText-2 in 8,000 sub-words; the new text: NEW, a folder of the files train, valid and test, or the documentation of Python
 #   rows   before: 2 layers of 64, 6,120 updates of 1,024 tokens; the others 1,000 updates on from it, at a learning rate of
 #          0.001 (-low), 0.003 or 0.01 (-high). 10 minutes, and 3 each, on a core of an AMD EPYC
 RUNS=${RUNS:-runs/fine-tuning} SIZE=paper
@@ -11,11 +11,7 @@ corpus $RUNS/old wikitext2/prepare.sh --tokenizer sentencepiece --vocabulary ${V
 old=$data
 train cures/mle before $beta2 optimization.max_update=6120 optimization.lr=[0.01] lr_scheduler.end_learning_rate=0.001
 DATA=${NEW:-}
-if [ -n "$DATA" ]; then
-  corpus $RUNS/new wikitext2/prepare.sh --tokens-of $old
-else
-  corpus $RUNS/new text/prepare.sh --tokens-of $old
-fi
+corpus $RUNS/new text/prepare.sh --tokens-of $old
 
 finish # before the others start from it
 further="checkpoint.finetune_from_model=$RUNS/before/checkpoint_best.pt optimization.max_update=1000 $beta2"

@@ -75,7 +75,7 @@ def test_fine_tuning_on_another_text(clone, shared_data, tmp_path):
     old = head_of(shared_data / "wikitext-2", tmp_path / "old", [f"wiki.{split}.tokens" for split in splits], lines)
     new = head_of(shared_data / "multi30k", tmp_path / "new", [f"{split}.en" for split in splits], lines)
     for split in splits:
-        (new / f"{split}.en").rename(new / f"wiki.{split}.tokens")
+        (new / f"{split}.en").rename(new / split)
     models = ("before", "adam", "frozen-absent", "untied", "slow-embedding")
     variables = {"DATA": old, "NEW": new, "RUNS": tmp_path / "runs", "MODELS": " ".join(models), "VOCABULARY": 500}
     options = (*SMALL, "optimization.max_update=20")
