@@ -76,7 +76,7 @@ def save_model(path, data, *options, base=LM, updates=0, std=None):
     for parameter in model.parameters() if std else ():
         torch.nn.init.normal_(parameter, std=std)
     trainer = Trainer(cfg, task, model, criterion)
-    for _, batch in zip(range(updates), batches(cfg, task), strict=False):
+    for batch in batches(cfg, task)[:updates] if updates else ():
         trainer.train_step([batch])
     trainer.consolidate_optimizer()
     path.parent.mkdir(exist_ok=True)
