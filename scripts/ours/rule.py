@@ -1,0 +1,267 @@
+"""What a larger β₂ gains on a text: trains small language models in plain PyTorch, and prints a table (docs/rule.md).
+
+    python -m scripts.ours.rule FOLDER TEXT KEY=VALUE…     trains one, unless FOLDER has it
+    python -m scripts.ours.rule FOLDER                     prints the table of those in FOLDER
+
+TEXT is a name, maybe /k for a k-th of its training part, and how it is split: `de:unk2` has the German captions of
+Multi30k in words, `<unk>` instead of those seen once; `wt2/10:bpe4000` a tenth of WikiText-2 in 4,000 sub-words. Names:
+`de`, `en`, `wt2`, `docs` (the documentation of Python), or the path of a file. The model is that of
+configs/cures/mle.yaml: a tied Transformer of 2 layers of 64 units, in blocks of 64 tokens.
+"""
+
+import collections
+import json
+import math
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from agg_fairseq.f2 import FactorizedSoftmax, mefmax
+from agg_fairseq.files import write_json
+from agg_fairseq.functional import log_unigram
+from agg_fairseq.objective import AggObjective, AgpsObjective
+
+from ..data import python_documentation
+
+DATA = Path(os.environ.get("AGG_DATA", "../shared/data"))
+SPLITS = ("train", "valid", "test")
+BLOCK, UNITS, WARMUP = 64, 64, 100
+UNKNOWN = 1  # the row of <unk>; row 0 is </s>
+DEFAULTS = {"T": 256, "epochs": 3, "lr": 0.01, "beta2": 0.98, "seed": 1, "method": "mle", "dropout": 0.0, "decay": 0.01}
+BINS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]  # the fewest occurrences of each bin but the first, which has none
+
+
+def lines(name: str) -> list[list[str]]:
+    """Lines of each split; of 20 blocks of 50 lines of a file, one is for valid, and one for test."""
+    if name in ("de", "en"):
+        texts = [(DATA / f"multi30k/{split}.{name}").read_text().split("\n") for split in SPLITS]
+    elif name == "wt2":
+        texts = [(DATA / f"wikitext-2/wiki.{split}.tokens").read_text().split("\n") for split in SPLITS]
+    elif name == "docs":
+        texts = list(python_documentation.split(python_documentation.documents()).values())
+    else:
+        texts = [[], [], []]
+        whole = [line for line in Path(name).read_text().split("\n") if line.strip()]
+        for number, line in enumerate(whole):
+            texts[{0: 1, 1: 2}.get(number // 50 % 20, 0)].append(line)
+    return [[line for line in text if line.strip()] for text in texts]
+
+
+def tokens(text: str) -> list[Tensor]:
+    """The ids of each split. Without an option, a dictionary has all words of the training part."""
+    text, _, option = text.partition(":")
+    name, _, part = text.partition("/") if not Path(text).exists() else (text, "", "1")
+    texts, step = lines(name), int(part or 1)
+    # Articles stay whole; captions are independent.
+    texts[0] = texts[0][::step] if name in ("de", "en", "docs") else texts[0][: len(texts[0]) // step]
+    if option.startswith("bpe"):
+        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+        bpe = Tokenizer(models.BPE())
+        bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(vocab_size=int(option[3:]), initial_alphabet=alphabet, show_progress=False)
+        bpe.train_from_iterator(texts[0], trainer)
+        words = [[encoded.tokens for encoded in bpe.encode_batch(lines_)] for lines_ in texts]
+    else:
+        words = [[line.split() for line in lines_] for lines_ in texts]
+    counts = collections.Counter(word for line in words[0] for word in line)
+    least = int(option[3:]) if option.startswith("unk") else 1
+    known = [
+        word for word in sorted(counts, key=lambda w: (-counts[w], w)) if counts[word] >= least and word != "<unk>"
+    ]
+    known = known[: int(option[3:]) if option.startswith("top") else None]
+    ids = {"</s>": 0, "<unk>": UNKNOWN} | {word: row for row, word in enumerate(known, 2)}
+    return [torch.tensor([row for line in w for row in (*(ids.get(word, UNKNOWN) for word in line), 0)]) for w in words]
+
+
+def blocks(stream: Tensor, at_most: int | None = None) -> tuple[Tensor, Tensor]:
+    """Inputs and targets (blocks, 64): a block sees the last token before it, and no other."""
+    size = len(stream) // BLOCK * BLOCK
+    inputs = torch.cat([torch.zeros(1, dtype=torch.long), stream[: size - 1]])
+    return inputs.view(-1, BLOCK)[:at_most], stream[:size].view(-1, BLOCK)[:at_most]
+
+
+class Model(nn.Module):
+    """Features (B, T, D) of a pre-norm Transformer whose embedding is tied to W."""
+
+    def __init__(self, vocabulary: int, dropout: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(vocabulary, UNITS) * UNITS**-0.5)
+        frequencies = torch.exp(torch.arange(UNITS // 2) * -(math.log(10000) / (UNITS // 2 - 1)))
+        angles = torch.arange(2, BLOCK + 2)[:, None] * frequencies[None]
+        self.positions = torch.cat([angles.sin(), angles.cos()], 1)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(UNITS, 4, 4 * UNITS, dropout, batch_first=True, norm_first=True)
+            for _ in range(2)
+        )
+        for layer in self.layers:
+            for linear in (layer.linear1, layer.linear2):
+                nn.init.xavier_uniform_(linear.weight)
+                nn.init.zeros_(linear.bias)
+        self.norm, self.dropout = nn.LayerNorm(UNITS), nn.Dropout(dropout)
+        self.mask = nn.Transformer.generate_square_subsequent_mask(BLOCK)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Features (B, T, D) of tokens (B, T)."""
+        features = self.dropout(F.embedding(inputs, self.weight) * UNITS**0.5 + self.positions)
+        for layer in self.layers:
+            features = layer(features, self.mask, is_causal=True)
+        return self.norm(features)
+
+
+@torch.no_grad()
+def evaluate(
+    model: Model, log_prob: Callable[[Tensor], Tensor], data: tuple[Tensor, Tensor], bin_of: Tensor
+) -> dict[str, list[float]]:
+    """Number of targets and the sum of their −log P in nats, by how often they occur in the training part."""
+    model.eval()
+    found = {"targets": torch.zeros(len(BINS) + 1), "nll": torch.zeros(len(BINS) + 1)}
+    for inputs, targets in zip(data[0].split(4), data[1].split(4), strict=True):
+        nll = -log_prob(model(inputs)).gather(2, targets[..., None]).flatten()
+        found["targets"].index_add_(0, bin_of[targets.flatten()], torch.ones_like(nll))
+        found["nll"].index_add_(0, bin_of[targets.flatten()], nll)
+    model.train()
+    return {name: values.tolist() for name, values in found.items()}
+
+
+def train(text: str, options: dict) -> dict:
+    """Trains a model; the best of its checkpoints by validation is measured on the test and on the training part."""
+    train_ids, valid_ids, test_ids = tokens(text)
+    vocabulary = 1 + int(train_ids.max().maximum(torch.tensor(UNKNOWN)))
+    counts = torch.bincount(train_ids, minlength=vocabulary)
+    torch.manual_seed(options["seed"])
+    model = Model(vocabulary, options["dropout"])
+    inputs, targets = blocks(train_ids)
+    per_update = options["T"] // BLOCK
+    epoch = math.ceil(len(inputs) / per_update)
+    updates = round(epoch * options["epochs"])
+
+    special = torch.zeros(vocabulary, dtype=torch.bool)
+    special[0] = True  # <unk> is gated like any other token that is rare
+    objective, factorized, bias, others = None, None, 0.0, [p for n, p in model.named_parameters() if n != "weight"]
+    if options["method"] == "agg":
+        objective = AggObjective(vocabulary, rare_fraction=0.3, window=epoch, never_rare=special)
+    elif options["method"] == "agps":
+        rank = round(0.7 * vocabulary)
+        objective = AgpsObjective(vocabulary, rare_rank=rank, counts=counts, never_rare=special, mu1=20, mu2=2)
+    elif options["method"] == "f2":
+        factorized = FactorizedSoftmax(mefmax(counts), UNITS, model.weight)
+        others.append(factorized.class_weight)
+    elif options["method"] == "bias":
+        bias = log_unigram(counts)
+
+    def log_prob(features: Tensor) -> Tensor:
+        if factorized is not None:
+            return factorized.log_prob(features)
+        return (features @ model.weight.T + bias).log_softmax(-1)
+
+    beta2, rate = options["beta2"], options["lr"]
+    of_weight = {"betas": (0.9, options.get("beta2_of_W", beta2)), "weight_decay": options["decay"]}
+    optimizer = torch.optim.AdamW(
+        [{"params": [model.weight], **of_weight}, {"params": others}], rate, (0.9, beta2), weight_decay=0.01, fused=True
+    )
+    parameters = [model.weight, *others]
+    bin_of = torch.bucketize(counts, torch.tensor(BINS), right=True)
+    valid, test = blocks(valid_ids, 13_000 // BLOCK), blocks(test_ids, 40_000 // BLOCK)
+    checks = {round(updates * n / 6) for n in range(1, 7)} | {epoch * n for n in range(1, int(options["epochs"]) + 1)}
+    order_of = torch.Generator().manual_seed(options["seed"])
+    best, best_update, kept, update = math.inf, 0, [], 0
+    while update < updates:
+        for batch in torch.randperm(len(inputs), generator=order_of).split(per_update)[: updates - update]:
+            done = max(0, update - WARMUP) / max(updates - WARMUP, 1)
+            for group in optimizer.param_groups:  # falls to a tenth
+                group["lr"] = rate * (min((update + 1) / WARMUP, 1) if update < WARMUP else 1 - 0.9 * done)
+            features, target = model(inputs[batch]), targets[batch]
+            if objective is not None:
+                loss = objective(features, model.weight, target).loss / target.numel()
+            elif factorized is not None:
+                loss = factorized.loss(features, target).loss / target.numel()
+            else:
+                loss = F.cross_entropy((features @ model.weight.T + bias).flatten(0, 1), target.flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+            if objective is not None:
+                objective.commit_update()
+            update += 1
+            if update in checks:
+                found = evaluate(model, log_prob, valid, bin_of)
+                loss_of_valid = sum(found["nll"]) / sum(found["targets"])
+                if loss_of_valid < best:
+                    best, best_update, kept = loss_of_valid, update, [p.detach().clone() for p in parameters]
+                elif loss_of_valid > best + 0.1:
+                    updates = update  # it has been too long by far
+    with torch.no_grad():
+        for parameter, value in zip(parameters, kept, strict=True):
+            parameter.copy_(value)
+    sample = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))[: 15_000 // BLOCK]
+    measured = {
+        "test": evaluate(model, log_prob, test, bin_of),
+        "train": evaluate(model, log_prob, (inputs[sample], targets[sample]), bin_of),
+    }
+    return {"text": text, **options, "counts": counts.tolist(), "best_update": best_update, **measured}
+
+
+def least_gain(counts: Tensor, tokens_per_update: int, beta2: float) -> tuple[float, float]:
+    """What is lost by a β₂ in nats per target, by the rule of docs/rule.md, and s; from the training counts (V,)."""
+    total = counts.sum().item()
+    counts = counts[counts >= 4].double()
+    updates = -1 / torch.expm1(-counts * tokens_per_update / total)  # N: from one appearance to the next
+    half_life = math.log(2) / (1 - beta2)  # of v, in updates
+    loss = (counts / total * (updates / half_life).clamp(min=1).log()).sum().item()
+    return loss, (counts[updates > half_life].sum() / total).item()
+
+
+def table(folder: Path) -> None:
+    """A line for each smaller β₂ beside 0.999: the change of the perplexity by the rule, and as measured."""
+    runs: dict[str, dict[float, list[dict]]] = {}
+    for file in sorted(folder.glob("*.json")):
+        run = json.loads(file.read_text())
+        setting = {key: run[key] for key in ("text", *DEFAULTS) if key not in ("beta2", "seed")}
+        runs.setdefault(json.dumps(setting), {}).setdefault(run["beta2"], []).append(run)
+    print("| text | T | epochs | method | β₂ | s | predicted | measured, seen | measured, all |")
+    print("|---|--:|--:|---|--:|--:|--:|--:|--:|")
+    for setting, by_beta2 in runs.items():
+        s, largest = json.loads(setting), by_beta2.pop(0.999, None)
+        for beta2, smaller in sorted(by_beta2.items()) if largest else ():
+            counts = torch.tensor(smaller[0]["counts"])
+            (loss, share), (rest, _) = (least_gain(counts, s["T"], value) for value in (beta2, 0.999))
+            measured = [change(smaller, largest, first) for first in (1, 0)]  # without and with targets never seen
+            cells = [f"{share:.1%}", f"{math.expm1(rest - loss):+.1%}", *(f"{value:+.1%}" for value in measured)]
+            print(
+                "|", " | ".join([*(str(s[key]) for key in ("text", "T", "epochs", "method")), str(beta2), *cells]), "|"
+            )
+
+
+def change(smaller: list[dict], larger: list[dict], first: int) -> float:
+    """Relative change of the test perplexity of the targets of the bins from `first` on; a mean over seeds, in nats."""
+    nll = [
+        sum(sum(run["test"]["nll"][first:]) / sum(run["test"]["targets"][first:]) for run in runs) / len(runs)
+        for runs in (smaller, larger)
+    ]
+    return math.expm1(nll[1] - nll[0])
+
+
+def main(folder: str, text: str | None = None, *settings: str) -> None:
+    """See the help at the top."""
+    if text is None:
+        return table(Path(folder))
+    given = {key: type(DEFAULTS.get(key, 0.0))(value) for key, value in (setting.split("=") for setting in settings)}
+    options = DEFAULTS | given
+    name = "-".join([text, *(f"{key}={value}" for key, value in options.items())]).replace("/", "_")
+    path = Path(folder) / f"{name}.json"
+    if not path.exists():
+        run = train(text, options)
+        write_json(path, run)
+        print(path, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
