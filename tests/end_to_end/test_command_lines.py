@@ -5,10 +5,7 @@ import os
 import re
 
 import pytest
-import torch
-from omegaconf import OmegaConf
 
-from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from tests.commands import read_result
 from tests.conftest import ROOT, SMALL_LM, USER_DIR, called, run_command
 from tests.small_trainings import EVERY_CRITERION, FAMILIES
@@ -55,23 +52,6 @@ def test_options_that_fairseq_saves_as_a_namespace(lm_data, tmp_path):
     lstm = train(lm_data, tmp_path / "lstm", 2, "--criterion", "cosreg", base=FAMILIES["lstm_lm, tied"])
     arguments = ("--user-dir", USER_DIR, "--path", lstm, "--gen-subset", "test", *BLOCKS)
     assert perplexities(run_command("fairseq-eval-lm", lm_data, *arguments))[0] < 80
-
-
-@pytest.mark.slow
-def test_a_checkpoint_with_options_of_version_0_2_0(lm_data, tmp_path):
-    """They are in its configuration, at 0: it is validated, measured and resumed, also by the old command line."""
-    path = train(lm_data, tmp_path / "run", 2, "--criterion", "agg")
-    state = Checkpoint(path).state
-    state["cfg"] = OmegaConf.to_container(OmegaConf.create(state["cfg"]))
-    assert state["cfg"]["criterion"]["_name"] == "agg"
-    state["cfg"]["criterion"] |= {"dispersion_gamma": 0.0, "isoscore_gamma": 0.0}
-    torch.save(state, tmp_path / "new.pt")
-    (tmp_path / "new.pt").replace(path)
-    validated = called("validate", lm_data, "--task", "language_modeling", "--path", path, *BLOCKS)
-    assert re.search(r"ppl \d", validated)
-    assert "Perplexity: " in called("eval-lm", lm_data, "--path", path, "--gen-subset", "test", *BLOCKS)
-    train(lm_data, tmp_path / "run", 3, "--criterion", "agg", "--dispersion-gamma", 0)
-    assert Checkpoint(path).updates == 3
 
 
 @pytest.mark.slow
