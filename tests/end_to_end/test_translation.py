@@ -9,7 +9,7 @@ import pytest
 from agg_fairseq.cli.main import main as agg_fairseq
 from scripts.data.encode import encode
 from tests.commands import read_result, save_model
-from tests.conftest import run_command
+from tests.conftest import USER_DIR, run_command
 from tests.preparing import binarized, prepare, refused
 from tests.small_trainings import MT
 from tests.wmt_archives import EUROPARL, sentences, write_archives
