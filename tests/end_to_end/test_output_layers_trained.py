@@ -73,7 +73,8 @@ def test_evaluation_is_that_of_the_log_and_needs_no_training_data(
     split = ("--path", checkpoint, "--gen-subset", "valid")
     printed = called("eval_lm", bare[0], *split, *blocks, *EVALUATION, "--softmax-batch", 20)
     assert float(re.search(r"Perplexity: ([\d.]+)", printed)[1]) == expected
-    run(capsys, "eval-lm", checkpoint, "--data", lm_data, "--split", "valid", *blocks, "--json", tmp_path / "eval.json")
+    options = ("--name", "model", "--data", lm_data, "--split", "valid", *blocks, "--json", tmp_path / "eval.json")
+    run(capsys, "eval-lm", checkpoint, *options)
     (row,) = [row for row in read_result(tmp_path / "eval.json").rows.values() if "perplexity" in row]
     assert row["perplexity"]["total"] == expected
     name = f"{LAYER}.weight{'(tied)+log-unigram' if kind == 'unigram' else ''}|"
