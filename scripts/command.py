@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,8 @@ def run(name: str, main: Callable[[], object]) -> int:
     except UserError as error:
         print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # `| head`: whoever read has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:  # a full disk, a folder that may not be written to
         path = error.filename2 or error.filename  # the second is the target of a copy
         what = f"{path}: " if path else ""

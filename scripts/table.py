@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -113,4 +114,5 @@ def _metric(column: str, rows: Sequence[str], runs: Sequence[Path]) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head`: whoever reads may go
     sys.exit(main())

@@ -24,3 +24,13 @@ for row in $rows; do
   once $run/eval.json agg-fairseq eval-lm $run --data $data/data-bin --calibrate valid --json $run/eval.json
 done
 table second-moments --changes
+
+# How much more strongly Adam pushes rows than it pulls them, at the end of the training.
+for row in $rows; do
+  run=$RUNS/$row
+  case $row in
+    mle | all-* | w-* | others-*)
+      once $run/pushes.txt python "$here/pushes_and_pulls.py" $run/checkpoint_last.pt --name $row --data $data/data-bin
+      print cat $run/pushes.txt ;;
+  esac
+done
