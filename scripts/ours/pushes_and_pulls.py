@@ -176,7 +176,7 @@ def measured(
         required_batch_size_multiple=dataset["required_batch_size_multiple"], seed=1,
     )  # fmt: skip
     samples = list(itertools.islice(iterator.next_epoch_itr(), min(batches, len(iterator))))
-    layer = layers.output_layer(model, samples[0]["net_input"], {len(counts)}, "push-pull")
+    layer = layers.output_layer(model)
     parameters = [parameter for parameter in model.train().parameters() if parameter.requires_grad]
     saved = checkpoint.state["last_optimizer_state"]
     group = saved["param_groups"][-1]
@@ -195,7 +195,7 @@ def measured(
         torch.manual_seed(1)  # of dropout: the same for each model
         for sample in tqdm(samples, desc=name, unit="batch", disable=None, leave=False):
             model.zero_grad()
-            features, weight, bias = layers.features_of(model, sample["net_input"], layer)
+            features, weight, bias = layers.features_of(model, sample["net_input"], "pushes and pulls")
             kept = sample["target"] != task.target_dictionary.pad()
             loss = gated_cross_entropy(features[kept], weight, sample["target"][kept], bias=bias).loss
             (loss / kept.sum()).backward()
