@@ -66,7 +66,8 @@ class Clone:
             threading.Thread(target=_answer, args=(connection,), daemon=True).start()
 
     def run(self, script, *arguments, check=True, cwd=None, **variables):
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **{name: str(value) for name, value in variables.items()}}
+        defaults = {"AGG_DATA": str(ROOT.parent / "shared" / "data"), **os.environ, "OMP_NUM_THREADS": "1"}
+        environment = defaults | {name: str(value) for name, value in variables.items()}
         result = subprocess.run(
             ["bash", str(self.root / "scripts" / script), *map(str, arguments)],
             cwd=cwd or self.root, env=environment, capture_output=True, text=True, timeout=1800,
