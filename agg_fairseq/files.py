@@ -22,12 +22,6 @@ def open_file(path: str | Path, mode: str = "r", **options: Any) -> IO[Any]:
     return open(path, mode, **options)
 
 
-def fingerprint(path: Path) -> tuple[Any, ...]:
-    """Path, size and time of change of a file; the path alone if there is none."""
-    status = path.stat() if path.is_file() else None
-    return (str(path.resolve()), status and status.st_size, status and status.st_mtime_ns)
-
-
 def read_lines(path: str | Path, expected: str, *, errors: str = "strict") -> Iterator[str]:
     """The lines of a text in UTF-8, with their ends; only a line feed ends one, unlike U+2028 and the like.
 

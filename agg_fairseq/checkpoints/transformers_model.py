@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError, first_line
-from ..files import fingerprint, read_json_object
+from ..files import read_json_object
 from .output_embedding import OutputEmbedding, check_finite
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -51,7 +51,6 @@ class PretrainedModel:
         self.path = weights_file(Path(path))
         self.matrix = matrix
         self.tokenizer_file = self.path.parent / "tokenizer.json"
-        self.fingerprint = (fingerprint(self.path), fingerprint(self.tokenizer_file), matrix)
         if self.path.name.endswith(INDEX_ENDING):
             expected = "an index of safetensors files, as save_pretrained writes it"
             files = read_json_object(self.path, expected).get("weight_map")

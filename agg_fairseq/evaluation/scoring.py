@@ -187,6 +187,11 @@ class PlainText:
             raise
         except Exception as error:  # of whatever kind transformers raises
             raise UserError(f"{model}: transformers cannot load it ({first_line(error)})") from error
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+
+        # A masked model also has logits for all tokens, each from both of its sides.
+        if type(network).__name__ not in CAUSAL.values():
+            raise UserError(f"{model}: found a {type(network).__name__}; expected a causal language model")
         network.to(device).eval()
         blocks = [block for block in self._tokens(vocabulary).split(length) if len(block) > 1]
         for block in tqdm(blocks, desc=name, unit="block", disable=None, leave=False):

@@ -7,8 +7,8 @@ is built (M).
 
     what                                where             when  for how long            why
     registries of criterions, models,   criterions/,      import                        --criterion agg,
-    architectures, optimizers, tasks    models/, optim/,                                --arch transformer_lm_f2,
-    (added to)                          tasks/                                          --optimizer coupled_adam
+    architectures, optimizers           models/, optim/                                 --arch transformer_lm_f2,
+    (added to)                                                                          --optimizer coupled_adam
     torch.serialization: safe globals   checkpoints/      import, each opening of a     resume and generation from
     (argparse.Namespace added)                            checkpoint                    checkpoints with a Namespace
     Trainer._build_optimizer            trainer           import        the process     a model is completed, an
@@ -18,18 +18,15 @@ is built (M).
     task.train_step                     hooks             C     the task instance       update number, dummy batches,
                                                                                         buffers on the model's device
     task.optimizer_step                 hooks             C     the task instance       counts are complete; frozen
-                                                                                        rows are put back, or all
-                                                                                        rows centered
+                                                                                        rows are put back
     task.get_checkpoint_dict,           hooks             C     the task instance       the criterion's state in
     task.set_checkpoint_dict (added)                                                    checkpoints
     checkpoint_utils.PathManager        atomic_saving     T     the process             a killed training leaves no
                                                                                         truncated checkpoint
-    torch.nn.functional.linear          output_layer      T     a call of forward       features without the logits
+    decoder.output_layer                output_layer      T     a call of forward       features without the logits
     atexit: destroy_process_group       distributed       T     trainings over gloo     torch may abort the process
     gradient hook on W; rows of W, its  freeze_rare,      T     while rows are frozen   rows that do not move at all
     float32 copies                      output_layer
-    W, its float32 copies, after a step base,             T     with --center-output    a mean row of zero
-                                        output_layer
     decoder.output_projection,          models/           M     the decoder instance    fairseq's builders name the
     decoder.__class__ (F²)                                                              class of their decoder inside
 

@@ -45,7 +45,7 @@ class AgpsObjective(Objective):
         if not 0 <= rare_rank < vocabulary:
             raise ValueError(
                 f"expected rare_rank in [0, {vocabulary}), the size of the vocabulary, got {rare_rank}; the paper's "
-                f"27,000 of 40,624 sub-words (WMT14) are in proportion {round(27_000 / 40_624 * vocabulary)}"
+                f"27,000 of 37,000 sub-words (WMT14) are in proportion {round(27_000 / 37_000 * vocabulary)}"
             )
         self.rare_rank = rare_rank
         self.scaling: dict[str, Any] = {"mu1": mu1, "mu2": mu2, "variant": variant}

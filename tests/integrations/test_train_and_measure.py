@@ -99,6 +99,17 @@ def test_perplexity_of_transformers_refuses(lm_data, tmp_path):
             perplexity(models, scored)
 
 
+def test_a_masked_model_has_no_perplexity(tmp_path):
+    from transformers import BertConfig, BertForMaskedLM
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    BertForMaskedLM(BertConfig(vocab_size=VOCABULARY, **sizes)).save_pretrained(tmp_path)
+    save_word_tokenizer(tmp_path, VOCABULARY)
+    (tmp_path / "text").write_text("\n".join(zipf_text(100, words=WORDS)) + "\n")
+    with pytest.raises(UserError, match="found a BertForMaskedLM; expected a causal language model"):
+        perplexity(open_models([tmp_path]), PlainText(tmp_path / "text"))
+
+
 def test_each_file_of_a_folder_is_measured_as_itself(tmp_path):
     """Matrix and perplexity of two models in one folder are those of the file that is named."""
     model = gpt2()
