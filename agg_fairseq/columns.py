@@ -130,8 +130,7 @@ METRICS = {
     "most": Metric("most"),
     "target_share": Metric("{} (%)", scale=100),
     "updates_per_occurrence": Metric("updates per occurrence {}"),
-    "least_beta2": Metric("least β₂ of Adam", digits=6),
-    # an optimizer, by frequency group
+    "change_by_beta2": Metric("PPL with 0.999 (%)", scale=100, digits=1),
     # under-trained tokens: of a model, and of a token
     "indicator": Metric("indicator"),
     "known_unused": Metric("known unused"),

@@ -74,7 +74,7 @@ class SeedValues:
 
 
 Value = float | int | str | None  # a number or a text; None where a metric is not defined
-SCHEMA = 1
+SCHEMA = 2
 """Version of `Result.json`, which docs/evaluation.md describes. Raise it if a name or a unit changes."""
 
 

@@ -2,13 +2,14 @@
 
 A line per frequency group: its number of types, the fewest and the most occurrences of a type in the training text, and
 its share of the targets of each split. The last line has the types that `--criterion agg --agg-rare-fraction F` treats
-as rare, if a window of its counts has the frequencies of the training text. With --tokens-per-update, two columns more:
-in how many updates N a type of the group occurs once, on average, so that it occurs K/N times in a window of K updates;
-and 1 − 0.2/N, the least β₂ with which Adam does not push such a type away more than 11% too strongly
-(docs/which-cure.md).
+as rare, if a window of its counts has the frequencies of the training text. With --tokens-per-update, a column says
+after how many updates N a token of the group returns on average (K = 2N for --agg-window), and further rows have what
+Adam forgets with a β₂ of 0.95, 0.98, 0.99, 0.999 and --beta2: tokens of 4 occurrences or more that return more rarely
+than the half-life of its second moment. Their share of the targets is s. The last column predicts how much the
+perplexity changes with 0.999 instead (docs/rule.md).
 
-    agg-fairseq groups data-bin/wikitext-2 --tokens-per-update 1024
-    agg-fairseq groups train.txt --tokenizer models/gpt2 --tokens-per-update 500000
+    agg-fairseq groups data-bin/wikitext-2 --tokens-per-update 1024 --beta2 0.98
+    agg-fairseq groups train.txt --tokenizer models/gpt2 --tokens-per-update 500000 --beta2 0.95 --epochs 3
 
 Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1.
 """
@@ -25,6 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("data", metavar="DATA", help=data)
     add("--tokenizer", metavar="FILE", help="tokenizer.json of Hugging Face for a text, or the folder that it is in")
     add("--tokens-per-update", type=int, metavar="N", help="target tokens of an update, on all workers")
+    add("--beta2", type=float, metavar="B", help="β₂ of Adam, for a prediction in words")
+    add("--epochs", type=float, default=1, metavar="E", help="of the training, for the same")
     add("--rare-fraction", type=float, default=0.3, metavar="X", help="--agg-rare-fraction, for the last line")
     add_options(parser, "--groups", "--json")
 

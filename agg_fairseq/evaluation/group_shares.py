@@ -1,5 +1,6 @@
-"""How much of a text is rare: sizes, frequencies and shares of the frequency groups, before anything is trained."""
+"""How much of a text is rare, and what Adam forgets of it, before anything is trained."""
 
+import math
 from pathlib import Path
 
 from torch import Tensor
@@ -8,9 +9,13 @@ from ..data.binarized import count_tokens, split_parts
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
-from ..functional import least_beta2, rarest
+from ..functional import forgetting, forgotten, rarest
 from ..metrics.groups import GROUPS
 from ..result import Result
+
+BETAS, BEST = (0.95, 0.98, 0.99, 0.999), 0.999
+FEWEST_TOKENS, MOST_EPOCHS, MOST_UNKNOWN, LEAST_SHARE = 100_000, 8, 0.005, 0.05
+"""Where the rule holds (docs/rule.md): training tokens, epochs, share of unknown targets, and s."""
 
 
 def group_shares(
@@ -18,6 +23,8 @@ def group_shares(
     *,
     tokenizer: str | Path | None = None,
     tokens_per_update: int | None = None,
+    beta2: float | None = None,
+    epochs: float = 1,
     rare_fraction: float = 0.3,
     groups: str = "types",
 ) -> Result:
@@ -27,15 +34,19 @@ def group_shares(
         data: folder written by `fairseq-preprocess`, with the training split; of a parallel one, the target side. With
             `tokenizer`, a training text in UTF-8.
         tokenizer: tokenizer.json of Hugging Face that encodes the text, or the folder that it is in.
-        tokens_per_update: target tokens of an update, on all workers; None: without the two columns that need it.
+        tokens_per_update: target tokens of an update, on all workers; None: without the rows and the column of β₂.
+        beta2: β₂ of Adam, in [0, 1), for a row of its own and for the setting `prediction`.
+        epochs: of the training; the setting `prediction` says whether the rule was measured with so many.
         rare_fraction: of the last row, the share of the vocabulary that AGG treats as rare.
 
     Returns:
         Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`, `target_share` by
-        split, with those of valid and test that are in the folder, and with `tokens_per_update` also
-        `updates_per_occurrence` and `least_beta2`.
+        split, with those of valid and test that are in the folder; a row `never in training`, if such tokens are in
+        another split. With `tokens_per_update` also `updates_per_occurrence`, that of a token of mean frequency; rows
+        `forgotten with …`, the tokens that Adam forgets with this β₂ (their `target_share` is s); and the predicted
+        `change_by_beta2` of the perplexity with 0.999 instead.
 
-    Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1.
+    Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1; for β₂, `functional.adam_memory`.
     """
     if Path(data).is_dir() != (tokenizer is None):
         found = "a folder, and --tokenizer" if tokenizer else "no folder, and no --tokenizer"
@@ -44,6 +55,8 @@ def group_shares(
         raise UserError(f"--rare-fraction: expected a value in (0, 1), got {rare_fraction}")
     if tokens_per_update is not None and tokens_per_update < 1:
         raise UserError(f"--tokens-per-update: expected at least 1, got {tokens_per_update}")
+    if beta2 is not None and (tokens_per_update is None or not 0 <= beta2 < 1):
+        raise UserError(f"--beta2: expected a value in [0, 1), with --tokens-per-update, got {beta2}")
     if tokenizer is None:
         is_parallel = any(Path(data).glob("train.*-*.*.bin")) and not (Path(data) / "dict.txt").is_file()
         vocabulary: Vocabulary = BinarizedVocabulary.load(data, (None, None) if is_parallel else None)
@@ -62,6 +75,17 @@ def group_shares(
     members["total"] = (~vocabulary.excluded | (frequencies > 0)).nonzero().squeeze(1)  # special targets too
     gated = rarest(frequencies, rare_fraction, vocabulary.excluded)
     members[f"rarest {100 * rare_fraction:g}%"] = gated.nonzero().squeeze(1)
+    never = frequencies == 0
+    unknown = max((in_split[never].sum() / in_split.sum()).item() for in_split in counts.values())
+    if unknown:
+        members["never in training"] = never.nonzero().squeeze(1)
+    change = {}
+    if tokens_per_update is not None:
+        best = forgetting(frequencies, tokens_per_update, BEST)
+        for beta in sorted({*BETAS, *([] if beta2 is None else [beta2])}):
+            name = f"forgotten with β₂ = {beta:g}"
+            members[name] = forgotten(frequencies, tokens_per_update, beta).nonzero().squeeze(1)
+            change[name] = math.expm1(best - forgetting(frequencies, tokens_per_update, beta))
 
     rows = {}
     for name, tokens in members.items():
@@ -77,14 +101,38 @@ def group_shares(
         if tokens_per_update is not None:
             per_update = tokens_per_update * of_group.sum().item() / frequencies.sum().item() / max(1, len(tokens))
             row["updates_per_occurrence"] = 1 / per_update if per_update else None
-            row["least_beta2"] = least_beta2(1 / per_update) if per_update else None
+        if name in change:
+            row["change_by_beta2"] = change[name]
     settings = {
         "counted-in": "train" if tokenizer is None else Path(data).name,
         "tokens": int(frequencies.sum()),
         "tokens-per-update": tokens_per_update,
         "groups": GROUPINGS[groups],
     }
+    if beta2 is not None:
+        name = f"forgotten with β₂ = {beta2:g}"
+        s = frequencies[members[name]].sum().item() / settings["tokens"]
+        said = prediction(change[name], s, settings["tokens"], epochs, unknown)
+        settings |= {"epochs": f"{epochs:g}", "prediction": said}
     columns = {"types": [""], "fewest": [""], "most": [""], "target_share": list(counts)}
     if tokens_per_update is not None:
-        columns |= {"updates_per_occurrence": [""], "least_beta2": [""]}
+        columns |= {"updates_per_occurrence": [""], "change_by_beta2": [""]}
     return Result(rows, columns, settings)
+
+
+def prediction(change: float, s: float, tokens: int, epochs: float, unknown: float) -> str:
+    """What the rule says of the change of the perplexity, in words, for a text of so many training tokens.
+
+    `s` is the share of the targets that is forgotten, `unknown` that of the targets of valid or test that never occur
+    in training.
+    """
+    text = f"β₂ = {BEST} changes the perplexity by {change:+.1%}"
+    if unknown > MOST_UNKNOWN:
+        return f"{text}, without the {unknown:.1%} of targets that never occur in training, whose loss no rule predicts"
+    if tokens < FEWEST_TOKENS:
+        return f"{text}: unreliable below {FEWEST_TOKENS:,} tokens, of which little is learned about rare ones"
+    if epochs > MOST_EPOCHS:
+        return f"{text}, or half as much: more than {MOST_EPOCHS} epochs gain less"
+    if 0 < s < LEAST_SHARE:
+        return f"{text}, mostly more: with s below {LEAST_SHARE:.0%}, it was up to five times as much"
+    return f"{text}, within a factor of two"

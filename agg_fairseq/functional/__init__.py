@@ -3,7 +3,7 @@
 Where a function checks the range of an argument, it raises ValueError.
 """
 
-from .adam_memory import least_beta2
+from .adam_memory import forgetting, forgotten
 from .agg import agg_gates, rare_tokens
 from .agps import agps_gates
 from .cosine_regularizer import cosine_regularizer
@@ -18,5 +18,5 @@ __all__ = [
     "gated_cross_entropy", "CrossEntropyOutput", "Gates", "naive_gated_cross_entropy", "gate_gradient",
     "rarest", "rare_tokens", "agg_gates", "tokens_from_rank", "agps_gates", "freezing_gates", "face_weights",
     "Candidates", "previous_tokens", "given_tokens", "repeated_ngrams",
-    "cosine_regularizer", "log_unigram", "least_beta2",
+    "cosine_regularizer", "log_unigram", "forgotten", "forgetting",
 ]  # fmt: skip

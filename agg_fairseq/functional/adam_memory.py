@@ -1,33 +1,71 @@
-"""What Adam's memory does to the row of a token that is rare: the ratio of pushes to pulls, and the β₂ that bounds it.
+"""What Adam forgets of rare tokens, and what a larger β₂ gains: predicted from counts alone (docs/rule.md).
 
 Two kinds of gradients reach row k of the output embedding: pulls, where k is the target, and pushes, at all other
-positions. Adam divides both by √v, where v is a mean of squared gradients with a memory of 1/(1 − β₂) updates. Assume
-that
-
-1. the token appears in each update with probability 1/N, independently of the others;
-2. all its pulls have one size, all its pushes another;
-3. the pushes are too small to matter in v;
-4. there is no momentum.
-
-Between appearances v falls by β₂ per update, so that v^(−1/2) grows by β₂^(−1/2) ≈ 1 + (1 − β₂)/2. Let B be the mean of
-v^(−1/2) over all updates, which scales the pushes, and A its mean just after appearances, which scales the pulls. An
-appearance lowers it from B to A on average. In a steady state, growth and fall balance:
+positions. Adam divides both by √v, where v is a mean of squared gradients. A pull is a part of the v that divides it;
+while the token is absent, v halves every h = log 2 / (1 − β₂) updates, and pushes are divided by ever smaller numbers.
+Let a token appear in each update with probability 1/N, independently of the others, let pulls have one size, and pushes
+be too small to matter in v. Between appearances v^(−1/2) grows by β₂^(−1/2) ≈ 1 + (1 − β₂)/2 per update. Let B be its
+mean over all updates, which scales the pushes, and A its mean just after appearances, which scales the pulls. An
+appearance lowers it from B to A on average. In a steady state, growth and fall balance, so that pushes are B/A times as
+strong, relative to pulls, as in the gradient:
 
     B (1 − β₂)/2 = (B − A)/N        so that        B/A = 1/(1 − x),    x = N (1 − β₂)/2
+
+This is 1.5 for N = h, and grows without bound for rarer tokens, until their pushes matter in v.
 """
 
+import math
 
-def least_beta2(updates_per_appearance: float) -> float:
-    """The least β₂ for which B/A is at most 1/(1 − 0.1) = 1.11: 1 − 0.2/N, and at least 0.
+import torch
+from torch import Tensor
 
-    This is x = 0.1; in our trainings (docs/which-cure.md) nothing more was gained below 0.25. It is meant for the mean
-    N of a group of tokens. Tokens that are rarer, or that come in bursts, need a larger one.
+FEWEST = 4
+"""Tokens with fewer occurrences in the training text are left out by the rule: they teach too little."""
 
-    Args:
-        updates_per_appearance: N, above 0; infinity for a token that never appears, for which it is 1.
+
+def half_life(beta2: float) -> float:
+    """log 2 / (1 − β₂), the number of updates in which Adam's second moment halves; β₂ in [0, 1).
 
     Examples:
-        >>> round(least_beta2(100), 6)
-        0.998
+        >>> round(half_life(0.98), 1)
+        34.7
     """
-    return max(0.0, 1 - 0.2 / updates_per_appearance)
+    return math.log(2) / (1 - beta2)
+
+
+def updates_per_appearance(counts: Tensor, tokens_per_update: float) -> Tensor:
+    """N (V,) float64, the mean number of updates from one appearance of each token to the next, 1 or more.
+
+    A token that is a share p of the targets is absent from T random ones with probability exp(−p T). N is infinite for
+    tokens that never occur.
+
+    Args:
+        counts: (V,) occurrences as a target in the training text.
+        tokens_per_update: T, target tokens of an update.
+    """
+    return 1 / -torch.expm1(-counts.double() / counts.sum() * tokens_per_update)
+
+
+def forgotten(counts: Tensor, tokens_per_update: float, beta2: float) -> Tensor:
+    """(V,) bool, the tokens of 4 occurrences or more for which N is more than the half-life.
+
+    Their share of the targets is s. Arguments as of `updates_per_appearance` and `half_life`.
+    """
+    return (counts >= FEWEST) & (updates_per_appearance(counts, tokens_per_update) > half_life(beta2))
+
+
+def forgetting(counts: Tensor, tokens_per_update: float, beta2: float) -> float:
+    """G(β₂), in nats per target. A larger β₂ lowers the loss by about the difference of the two G.
+
+        G(β₂) = Σ_k p[k] log(N[k] / h),    over the tokens that are `forgotten`, with p[k] their share of the targets
+
+    So each doubling of the half-life gains log 2 · s. Arguments as of `forgotten`.
+
+    Examples:
+        >>> counts = torch.tensor([9900, 100])  # the rarer token, 1% of the targets, appears once in 10.5 updates of 10
+        >>> round(forgetting(counts, 10, beta2=0.8), 5)  # 0.01 log(10.508 / 3.466)
+        0.01109
+    """
+    tokens = forgotten(counts, tokens_per_update, beta2)
+    excess = (updates_per_appearance(counts, tokens_per_update)[tokens] / half_life(beta2)).log()
+    return (excess @ counts[tokens].double()).item() / counts.sum().item()

@@ -25,6 +25,7 @@ for row in $rows; do
   once $run/eval.json agg-fairseq eval-lm $run --data $data/data-bin --calibrate valid --json $run/eval.json
 done
 table demo --changes
+print agg-fairseq groups $data/data-bin --tokens-per-update 512 --beta2 0.98 --epochs 1.3 # the prediction for the last model
 once $RUNS/projection.png agg-fairseq plot projection $(folders) --data $data/data-bin -o $RUNS/projection.png
 once $RUNS/singular-values.png agg-fairseq plot singular-values $(folders) -o $RUNS/singular-values.png
 once $RUNS/rare-tokens.png agg-fairseq plot rare-tokens $RUNS/agg/train.log -o $RUNS/rare-tokens.png

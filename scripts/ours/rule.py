@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from agg_fairseq.f2 import FactorizedSoftmax, mefmax
 from agg_fairseq.files import write_json
-from agg_fairseq.functional import log_unigram
+from agg_fairseq.functional import forgetting, forgotten, log_unigram
 from agg_fairseq.objective import AggObjective, AgpsObjective
 
 from ..data import python_documentation
@@ -209,16 +209,6 @@ def train(text: str, options: dict) -> dict:
     return {"text": text, **options, "counts": counts.tolist(), "best_update": best_update, **measured}
 
 
-def least_gain(counts: Tensor, tokens_per_update: int, beta2: float) -> tuple[float, float]:
-    """What is lost by a β₂ in nats per target, by the rule of docs/rule.md, and s; from the training counts (V,)."""
-    total = counts.sum().item()
-    counts = counts[counts >= 4].double()
-    updates = -1 / torch.expm1(-counts * tokens_per_update / total)  # N: from one appearance to the next
-    half_life = math.log(2) / (1 - beta2)  # of v, in updates
-    loss = (counts / total * (updates / half_life).clamp(min=1).log()).sum().item()
-    return loss, (counts[updates > half_life].sum() / total).item()
-
-
 def table(folder: Path) -> None:
     """A line for each smaller β₂ beside 0.999: the change of the perplexity by the rule, and as measured."""
     runs: dict[str, dict[float, list[dict]]] = {}
@@ -232,9 +222,10 @@ def table(folder: Path) -> None:
         s, largest = json.loads(setting), by_beta2.pop(0.999, None)
         for beta2, smaller in sorted(by_beta2.items()) if largest else ():
             counts = torch.tensor(smaller[0]["counts"])
-            (loss, share), (rest, _) = (least_gain(counts, s["T"], value) for value in (beta2, 0.999))
+            gain = forgetting(counts, s["T"], beta2) - forgetting(counts, s["T"], 0.999)
+            share = counts[forgotten(counts, s["T"], beta2)].sum().item() / counts.sum().item()
             measured = [change(smaller, largest, first) for first in (1, 0)]  # without and with targets never seen
-            cells = [f"{share:.1%}", f"{math.expm1(rest - loss):+.1%}", *(f"{value:+.1%}" for value in measured)]
+            cells = [f"{share:.1%}", f"{math.expm1(-gain):+.1%}", *(f"{value:+.1%}" for value in measured)]
             print(
                 "|", " | ".join([*(str(s[key]) for key in ("text", "T", "epochs", "method")), str(beta2), *cells]), "|"
             )

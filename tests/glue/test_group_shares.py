@@ -1,5 +1,6 @@
 """`agg-fairseq groups`: sizes and shares of the frequency groups, counted by hand in small texts."""
 
+import math
 import shutil
 from pathlib import Path
 
@@ -30,7 +31,6 @@ def test_of_binarized_text(lm_data):
             assert row["target_share"][split] == pytest.approx(one[tokens].sum().item() / one.sum().item())
         per_update = 64 * train[tokens].double().mean().item() / train.sum().item()
         assert row["updates_per_occurrence"] == pytest.approx(1 / per_update)
-        assert row["least_beta2"] == pytest.approx(max(0, 1 - 0.2 * per_update))
     assert result["total"]["types"] == len(words) + int((train[:4] > 0).sum())
     assert result["total"]["target_share"]["train"] == pytest.approx(1)
 
@@ -47,8 +47,13 @@ def test_of_pairs_and_of_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkey
     assert table["rare"]["fewest"] == table["rare"]["most"] == "0"
     result = read_result(tmp_path / "o.json")
     assert result["total"]["types"] == 5 and result["rare"]["target_share"] == {"train.txt": 0}
-    counted = group_shares("train.txt", tokenizer=".", tokens_per_update=10)
-    assert counted["rare"]["least_beta2"] is None  # of a type that never occurs
+    counted = group_shares("train.txt", tokenizer=".", tokens_per_update=1, beta2=0.7)
+    assert (counted["forgotten with β₂ = 0.7"]["types"], counted["forgotten with β₂ = 0.95"]["types"]) == (1, 0)
+    # w0, 4 of 10 targets, comes back after 3.03 updates; the half-life is 2.31
+    assert counted["forgotten with β₂ = 0.7"]["target_share"]["train.txt"] == pytest.approx(0.4)
+    change = (math.log(2) / 0.3 * (1 - math.exp(-0.4))) ** 0.4 - 1
+    assert counted["forgotten with β₂ = 0.7"]["change_by_beta2"] == pytest.approx(change, rel=1e-9)
+    assert counted.settings["prediction"].startswith("β₂ = 0.999 changes the perplexity by -10.3%: unreliable")
 
 
 def test_all_parts_of_the_training_split(lm_data, tmp_path):
@@ -66,6 +71,7 @@ def test_group_shares_refuses_options(lm_data, tmp_path):
         ({"data": tmp_path / "nowhere"}, "found no folder, and no --tokenizer; expected a folder of fairseq-prepr"),
         ({"data": lm_data, "tokenizer": tmp_path}, "found a folder, and --tokenizer; expected a folder"),
         ({"data": lm_data, "tokens_per_update": 0}, "--tokens-per-update: expected at least 1"),
+        ({"data": lm_data, "beta2": 0.98}, "--beta2: expected a value in"),
         ({"data": lm_data, "rare_fraction": 1.0}, "--rare-fraction: expected a value in"),
     ):
         with pytest.raises(UserError, match=message):
