@@ -1,5 +1,5 @@
 """Optimizers in plain PyTorch. `fairseq_optimizers.py` registers them with fairseq."""
 
-from .embedding_adam import EmbeddingAdam, appearance_rates
+from .embedding_adam import EmbeddingAdam
 
-__all__ = ["EmbeddingAdam", "appearance_rates"]
+__all__ = ["EmbeddingAdam"]

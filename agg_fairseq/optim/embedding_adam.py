@@ -1,4 +1,4 @@
-"""Adam with another second moment for embeddings: a β₂ of its own, a memory of appearances, or one for all rows."""
+"""Adam with another second moment for embeddings: a β₂ of its own, or one for all rows."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -7,29 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-OF_CALLER = ("beta2", "rates", "coupled")  # keys of a group that a checkpoint does not replace
-
-
-def appearance_rates(counts: Tensor, updates: float) -> Tensor:
-    """The share of the updates in which each token appears, for `EmbeddingAdam`.
-
-    A token that occurs c times in the U updates of an epoch is in c/U of the places of an update on average. Spread at
-    random, it is absent from an update with probability exp(−c/U):
-
-    .. math:: r_k = 1 - e^{-c_k / U}
-
-    Args:
-        counts: (V,) occurrences of each token as a target in the training text.
-        updates: U, the updates of an epoch, above 0.
-
-    Returns:
-        Tensor: (V,) float64 in [0, 1).
-
-    Examples:
-        >>> appearance_rates(torch.tensor([0, 10, 5000]), updates=1000)
-        tensor([0.0000, 0.0100, 0.9933], dtype=torch.float64)
-    """
-    return -torch.expm1(-counts.double() / updates)
+OF_CALLER = ("beta2", "coupled")  # keys of a group that a checkpoint does not replace
 
 
 class EmbeddingAdam(torch.optim.Optimizer):
@@ -38,23 +16,10 @@ class EmbeddingAdam(torch.optim.Optimizer):
     Adam divides the step of each row w_k of the output embedding by √v_k, where v_k is a mean of its squared gradients
     over about the last 1/(1 − β₂) updates. A rare token appears once in N updates. Where N is larger than that memory,
     v_k decays between its appearances, and the gradients that push it away from the contexts of other tokens become
-    larger steps than the ones that pull it to its own (see `functional.adam_memory`). Three remedies, each an entry of
-    a group of parameters:
+    larger steps than the ones that pull it to its own (see `functional.adam_memory`). Two remedies, each an entry of a
+    group of parameters:
 
-    - ``beta2``: another β₂ for the matrix.
-    - ``rates``: a memory that counts appearances instead of updates. r (V,) has the share of the updates in which each
-      token appears. Row k forgets by (1 − β₂) r_k at each update, hence by about 1 − β₂ per appearance. A row of rate
-      0 takes no step:
-
-    .. math::
-        m_k &\leftarrow \beta_1 m_k + (1 - \beta_1) g_k, \qquad \phi_k = (1 - \beta_2) r_k \\
-        v_k &\leftarrow (1 - \phi_k) v_k + \phi_k g_k^2 \\
-        w_k &\leftarrow w_k - \mathrm{lr} \cdot \mathrm{weight\_decay} \cdot w_k
-            - \mathrm{lr} \frac{\hat m_k}{\sqrt{\hat v_k} + \epsilon},
-            \quad \hat m_k = \frac{m_k}{1 - \beta_1^t}, \quad \hat v_k = \frac{v_k}{1 - (1 - \phi_k)^t}
-
-      The rates may change between steps; (1 − φ)ᵗ is the product of 1 − φ over all steps.
-
+    - ``beta2``: another β₂ for the matrix, a number, or (V,) one for each row.
     - ``coupled``: one second moment for all rows, Coupled Adam (Stollenwerk & Stollenwerk, ACL 2025, Sec. 3). The
       gradients of a softmax likelihood with respect to the rows of W sum to zero; divided by one √v, the steps do too,
       so that the mean row stays where it is:
@@ -70,8 +35,8 @@ class EmbeddingAdam(torch.optim.Optimizer):
     `lr · sqrt(1 − β₂ᵗ) / (1 − β₁ᵗ)`. It is `torch.optim.AdamW` but for that.
 
     Args:
-        params: parameters, or groups of them. Groups with `beta2` (in [0, 1)), `rates` (V,) or `"coupled": True`
-            contain the embedding matrices, (V, D) each: the output embedding, tied or not.
+        params: parameters, or groups of them. Groups with `beta2` (in [0, 1), or (V,) of such) or `"coupled":
+            True` contain the embedding matrices, (V, D) each: the output embedding, tied or not.
         lr: learning rate.
         betas: decay rates of the first and the second moment, in [0, 1).
         eps: added to the denominator.
@@ -85,8 +50,7 @@ class EmbeddingAdam(torch.optim.Optimizer):
     Examples:
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 100, bias=False))
         >>> hidden, output = model
-        >>> rates = appearance_rates(torch.arange(100), updates=1000)
-        >>> groups = [{"params": hidden.parameters()}, {"params": output.parameters(), "rates": rates}]
+        >>> groups = [{"params": hidden.parameters()}, {"params": output.parameters(), "beta2": 0.999}]
         >>> optimizer = EmbeddingAdam(groups, lr=0.001, betas=(0.9, 0.98))
         >>> model(torch.ones(2, 4)).logsumexp(1).sum().backward()
         >>> optimizer.step()
@@ -105,36 +69,32 @@ class EmbeddingAdam(torch.optim.Optimizer):
         if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
             raise ValueError(f"expected two betas in [0, 1), got {betas}")
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**defaults, "beta2": None, "rates": None, "coupled": False})
+        super().__init__(params, {**defaults, "beta2": None, "coupled": False})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        beta2, rates, shapes = group["beta2"], group["rates"], [tuple(p.shape) for p in group["params"]]
-        if beta2 is not None and not 0 <= beta2 < 1:
+        beta2, shapes = group["beta2"], [tuple(p.shape) for p in group["params"]]
+        of_rows = isinstance(beta2, Tensor)
+        if beta2 is not None and not ((beta2 >= 0).all() and (beta2 < 1).all() if of_rows else 0 <= beta2 < 1):
             raise ValueError(f"expected beta2 in [0, 1), got {beta2}")
-        rows = "V" if rates is None else len(rates)
-        for shape in shapes if group["coupled"] or rates is not None else ():
+        rows = len(beta2) if of_rows else "V"
+        for shape in shapes if group["coupled"] or of_rows else ():
             if len(shape) != 2 or rows not in ("V", shape[0]):
                 raise ValueError(f"expected parameters of shape ({rows}, D), got {shape}")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As of `torch.optim.Optimizer`, but `beta2`, `rates` and `coupled` stay, and states stay in float32.
+        """As of `torch.optim.Optimizer`, but `beta2` and `coupled` stay, and states stay in float32.
 
         torch casts the state to the dtype of the parameter. In float16 most second moments would become 0, and the next
-        step would be as long as 1 / eps lets it be. ValueError for a state of a group with `rates` for one without, or
-        the other way round.
+        step would be as long as 1 / eps lets it be.
         """
         of_caller = [{key: group[key] for key in OF_CALLER} for group in self.param_groups]
         super().load_state_dict(state_dict)
         for group, own, saved in zip(self.param_groups, of_caller, state_dict["param_groups"], strict=True):
             group.update(own)
             for parameter, number in zip(group["params"], saved["params"], strict=True):
-                state = state_dict["state"].get(number, {})
-                if state and ("share_of_zeros" in state) != (group["rates"] is not None):
-                    kinds = ("updates", "appearances") if group["rates"] is not None else ("appearances", "updates")
-                    raise ValueError("found a state whose memory counts {}, expected {}".format(*kinds))
-                for name, value in state.items():
+                for name, value in state_dict["state"].get(number, {}).items():
                     if isinstance(value, Tensor):
                         self.state[parameter][name] = value.to(parameter.device, copy=True)
 
@@ -166,18 +126,17 @@ class EmbeddingAdam(torch.optim.Optimizer):
                 first, second = state["exp_avg"], state["exp_avg_sq"]
 
                 first.mul_(beta1).add_(gradient, alpha=1 - beta1)
-                correction1, correction2 = 1 - beta1 ** state["step"], 1 - beta2 ** state["step"]
-                if group["rates"] is not None:
-                    # In float64: φ of a token that occurs once may be 1e-8, and 1 − (1 − φ)ᵗ needs more digits.
-                    forgotten = (1 - beta2) * group["rates"].to(weight.device, torch.float64).unsqueeze(1)  # V x 1
-                    zeros = state.setdefault("share_of_zeros", torch.ones_like(forgotten))
-                    zeros.mul_(1 - forgotten)
-                    second.lerp_(gradient.square(), forgotten.to(weight))
-                    first, correction2 = first * (1 - zeros).sqrt().to(weight), 1.0
-                elif group["coupled"]:
-                    second.mul_(beta2).add_(gradient.square().mean(0), alpha=1 - beta2)
+                correction1 = 1 - beta1 ** state["step"]
+                if isinstance(beta2, Tensor):
+                    of_rows = beta2.to(weight.device, torch.float64).unsqueeze(1)  # V x 1
+                    second.lerp_(gradient.square(), (1 - of_rows).to(weight))
+                    first, correction2 = first * (1 - of_rows ** state["step"]).sqrt().to(weight), 1.0
                 else:
-                    second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+                    correction2 = 1 - beta2 ** state["step"]
+                    if group["coupled"]:
+                        second.mul_(beta2).add_(gradient.square().mean(0), alpha=1 - beta2)
+                    else:
+                        second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
                 denominator = second.sqrt().add_(group["eps"])  # (D,) if coupled, for all rows
 
                 if group["weight_decay"] != 0:

@@ -185,9 +185,7 @@ def measured(
     state = saved["state"][group["params"][0] if len(saved["param_groups"]) > 1 else place]
     beta2 = group["betas"][1] if group.get("beta2") is None else group["beta2"]
     forgotten = (1 - beta2) * torch.ones(len(counts), dtype=torch.float64)
-    if group.get("rates") is not None:
-        forgotten *= group["rates"]
-    zeros = state.get("share_of_zeros", 0) * (1 - forgotten[:, None])  # as `EmbeddingAdam` corrects v: by row
+    zeros = (1 - forgotten[:, None]) ** (state["step"] + 1)  # as Adam corrects v, by row
     correction = (1 - zeros).sqrt().float()
 
     balance, targets = PushPull(len(counts)), 0

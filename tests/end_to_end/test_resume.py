@@ -116,8 +116,8 @@ AWD = (
 )  # fmt: skip
 OF_AGG = "--criterion agg --agg-rare-fraction 0.3 "
 VARIANTS = {
-    "face, memory of appearances, two batches per update, seed of the epoch": (
-        "--criterion face --optimizer embedding_adam --embedding-memory appearances --update-freq 2 "
+    "face, another β₂ of the embedding, two batches per update, seed of the epoch": (
+        "--criterion face --optimizer embedding_adam --embedding-beta2 0.9 --update-freq 2 "
         "--update-ordered-indices-seed"
     ),
     "f2_softmax, coupled adam, schedule, sparse log": (

@@ -25,7 +25,7 @@ OBJECTIVES = {
     "f2_softmax": ("--criterion", "f2_softmax"),
     "agg, embedding adam": (
         "--criterion", "agg", "--agg-rare-fraction", 0.4, "--agg-window", 3, "--optimizer", "embedding_adam",
-        "--embedding-memory", "appearances",
+        "--embedding-beta2", 0.9,
     ),
 }  # fmt: skip
 FP16 = {

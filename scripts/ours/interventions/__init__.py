@@ -1,4 +1,4 @@
-"""Interventions that `reproduce.sh second-moments` and `fine-tuning` compare, and that no page recommends.
+"""Interventions that `second-moments.sh` and `fine-tuning.sh` compare, and that no page recommends.
 
 fairseq imports this folder as its user_dir. W is the output embedding, with a group of its own in the optimizer.
 """
@@ -45,17 +45,17 @@ class SlowW(AdamOfEmbedding):
 
 @register("long_memory_of_frequent_rows", dataclass=FairseqAdamConfig)
 class LongMemoryOfFrequentRows(AdamOfEmbedding):
-    """Adam, for the frequent rows of W with β₂ = 0.999. Row k has 1 − (1 − β₂) r_k."""
+    """Adam, for the frequent rows of W with β₂ = 0.999."""
 
     def group_options(self, trainer: Any) -> dict[str, Any]:
         """Of W."""
         counts = training_counts(trainer.task, "train")
-        rates = torch.ones(len(counts), dtype=torch.float64)
-        rates[frequency_groups(counts).members("frequent")] = 0.001 / (1 - self.optimizer_config["betas"][1])
-        return {"rates": rates}
+        beta2 = torch.full((len(counts),), self.optimizer_config["betas"][1], dtype=torch.float64)
+        beta2[frequency_groups(counts).members("frequent")] = 0.999
+        return {"beta2": beta2}
 
 
-# The ratio of pushes to pulls in `mle` of second-moments (seed 1), by agg-fairseq push-pull: of tokens with 16 to 31,
+# The ratio of pushes to pulls in `mle` of second-moments (seed 1), by pushes_and_pulls.py: of tokens with 16 to 31,
 # 32 to 63, … occurrences, and of the rare group at the end.
 MEASURED_X = (0.0036, 0.0577, 0.1148, 0.2291, 0.4582, 0.9009, 1.0676)
 MEASURED_RATIO = (1.0, 1.169, 1.327, 1.702, 2.661, 6.266, 8.72)
