@@ -108,7 +108,7 @@ def test_each_training_is_a_configuration_that_fairseq_takes(clone, size, tmp_pa
     assert len(trainings) > 100
     subprocess.run(
         [clone.root / ".venv/bin/python", "-m", "scripts.training.train", "--check"], input="\n".join(trainings),
-        text=True, check=True, cwd=ROOT,
+        text=True, check=True, cwd=clone.root,
     )  # fmt: skip
 
 
