@@ -19,7 +19,8 @@ here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 SIZE=${SIZE:-paper} JOBS=${JOBS:-1} RUNS=${RUNS:-runs/${SIZE:-paper}} DATA=${DATA:-} MODELS=${MODELS:-} WORDS=${WORDS:-}
 overrides=("$@")
 data='' bpe='' rows=''
-case " $* " in *\ -h\ * | *\ --help\ *) sed -n '2,/^[^#]/{/^#/s/^# \?//p}' "$0" "$root/scripts/env.sh" && exit ;; esac
+case " $* " in *\ -h\ * | *\ --help\ *)
+  sed -n '2,/^[^#]/{/^#/s/^# \?//p}' "$0" && echo && sed -n '4,/^[^#]/{/^#/s/^# \?//p}' "$root/scripts/env.sh" && exit ;; esac
 
 fail() { echo "$(basename -- "$0"): error: $*" >&2; exit 2; }
 say() { echo "$(basename -- "$0"): $*" >&2; }

@@ -9,7 +9,7 @@ names=() options=()
 for word in "$@"; do
   case $word in
     -h | --help) sed -n '2,4s/^# \?//p' "$0" && exit ;;
-    --list) entries | while read -r file; do printf '%-28s %s\n' "${file#"$scripts"/}" "$(sed -n '2s/^# //p' "$file")"; done && exit ;;
+    --list) entries | while read -r file; do printf '%-29s  %s\n' "${file#"$scripts"/}" "$(sed -n '2s/^# //p' "$file")"; done; exit ;;
     *=*) options+=("$word") ;;
     *) names+=("$word") ;;
   esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# F²-Softmax, Tables 1 (a) and 2 (a) (Choi et al. 2020): texts drawn from the top 3 tokens, and greedy ones, WikiText-103. Of
-# the same models: Tables 4 and 9 (a), Figure 2, texts of the appendix.
+# F²-Softmax, Tables 1 (a) and 2 (a) (Choi et al. 2020): sampled and greedy texts, WikiText-103.
+# Of the same models: Tables 4 and 9 (a), Figure 2, texts of the appendix.
 #
 #   rows     f2-mle, f2-face, f2-ul-token, f2-ul-token-seq, f2: 12 layers, 200,000 updates (configs/wikitext103/size/f2.yaml)
 #   takes    11 GPU hours in all, by 6 operations per parameter and token at 50 TFLOP/s (half precision); not run yet

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# F²-Softmax, Tables 3 and 8 and Figure 3 (Choi et al. 2020): without decoupled decoding; from a model of the ordinary softmax;
-# other classes.
+# F²-Softmax, Tables 3 and 8 and Figure 3 (Choi et al. 2020): joint decoding, transfer, other classes.
+# Transfer begins with a model of the ordinary softmax.
 #
 #   rows     f2, f2-joint (the same model), f2-mle (those of Table 1), f2-transfer; f2-equal-frequency-N, f2-equal-token-N
 #   takes    3.7 GPU hours for each of 11 trainings, by 6 operations per parameter and token at 50 TFLOP/s (half precision); not run yet

@@ -100,7 +100,7 @@ def test_a_run_that_failed_goes_on_and_a_complete_folder_is_left_alone(tmp_path)
 
 
 def test_a_run_waits_for_what_is_left_of_one_that_was_killed(tmp_path):
-    with started(tmp_path, STAGES, then="echo begun; sleep 1800", settings="") as first:
+    with started(tmp_path, STAGES, then="sleep 1800 & echo begun; wait", settings="") as first:
         while first.stdout.readline() != "begun\n":
             assert first.poll() is None
         os.kill(first.pid, signal.SIGKILL)  # but not the process that it waits for

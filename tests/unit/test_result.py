@@ -4,7 +4,7 @@ import math
 import pytest
 
 from agg_fairseq.columns import METRICS
-from agg_fairseq.result import BETTER, SAME, WORSE, Result, SeedValues, compare, format_change
+from agg_fairseq.result import BETTER, SAME, SCHEMA, WORSE, Result, SeedValues, compare, format_change
 
 RESULT = Result(
     {
@@ -59,7 +59,7 @@ def test_it_survives_json(result):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": 0}, "found the schema 0 instead of 1"),
+        ({"schema": 0}, f"found the schema 0 instead of {SCHEMA}"),
         ({"rows": 3}, "not iterable"),
         ({"rows": [{}]}, "found no 'name'"),
         ({"rows": [{"name": "a", "perplexity": {"rare": [1]}}]}, "unsupported format string"),
