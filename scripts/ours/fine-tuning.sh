@@ -31,6 +31,16 @@ train cures/mle adam-0.98 $shared "optimizer.adam_betas='(0.9,0.98)'"
 train cures/mle agg-alpha $shared criterion._name=agg criterion.agg_alpha=0.03 criterion.agg_window=1000
 # A token of this rank occurs about 200 times in the new texts.
 train cures/mle agps $shared criterion._name=agps criterion.agps_rare_rank=350 criterion.agps_mu1=250 criterion.agps_mu2=20
+# Training on old text as well: random lines of it, as 1, 5 and 10% of the words
+once $RUNS/shuffled shuf --random-source=$old/encoded/train $old/encoded/train
+for percent in 1 5 10; do
+  mix=$RUNS/mix-$percent
+  once $mix/train awk -v p=$percent 'FNR == NR { new += NF; print; next } drawn * (100 - p) < new * p { drawn += NF; print }' \
+    $data/encoded/train $RUNS/shuffled
+  once $mix/preprocess.output fairseq-preprocess --only-source --srcdict $old/data-bin/dict.txt --trainpref $mix/train \
+    --validpref $data/encoded/valid --testpref $data/encoded/test --destdir $mix/data-bin
+  data=$mix train cures/mle old-$percent $shared
+done
 train cures/mle slow-embedding $shared common.user_dir=$here/interventions optimizer._name=slow_w
 
 for row in $rows; do
