@@ -5,15 +5,17 @@
 
 TEXT is a name, maybe /k for a k-th of its training part, and how it is split: `de:unk2` has the German captions of
 Multi30k in words, `<unk>` instead of those seen once; `wt2/10:bpe4000` a tenth of WikiText-2 in 4,000 sub-words. Names:
-`de`, `en`, `wt2`, `docs` (the documentation of Python), or the path of a file. The model is that of
-configs/cures/mle.yaml: a tied Transformer of 2 layers of 64 units, in blocks of 64 tokens.
+`de`, `en`, `wt2`, `docs` (the documentation of Python), `code` (its standard library), or the path of a file. The model
+is that of configs/cures/mle.yaml: a tied Transformer of 2 layers of 64 units, in blocks of 64 tokens.
 """
 
 import collections
 import json
 import math
 import os
+import statistics
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +30,7 @@ from agg_fairseq.objective import AggObjective, AgpsObjective
 
 from ..data import python_documentation
 
-DATA = Path(os.environ.get("AGG_DATA", "../shared/data"))
+DATA = Path(os.environ.get("DATA", "data"))
 SPLITS = ("train", "valid", "test")
 BLOCK, UNITS, WARMUP = 64, 64, 100
 UNKNOWN = 1  # the row of <unk>; row 0 is </s>
@@ -46,7 +48,8 @@ def lines(name: str) -> list[list[str]]:
         texts = list(python_documentation.split(python_documentation.documents()).values())
     else:
         texts = [[], [], []]
-        whole = [line for line in Path(name).read_text().split("\n") if line.strip()]
+        files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")) if name == "code" else [Path(name)]
+        whole = [line for file in files for line in file.read_text(errors="replace").split("\n") if line.strip()]
         for number, line in enumerate(whole):
             texts[{0: 1, 1: 2}.get(number // 50 % 20, 0)].append(line)
     return [[line for line in text if line.strip()] for text in texts]
@@ -173,7 +176,9 @@ def train(text: str, options: dict) -> dict:
     order_of = torch.Generator().manual_seed(options["seed"])
     best, best_update, kept, update = math.inf, 0, [], 0
     while update < updates:
-        for batch in torch.randperm(len(inputs), generator=order_of).split(per_update)[: updates - update]:
+        for batch in torch.randperm(len(inputs), generator=order_of).split(per_update):
+            if update == updates:
+                break
             done = max(0, update - WARMUP) / max(updates - WARMUP, 1)
             for group in optimizer.param_groups:  # falls to a tenth
                 group["lr"] = rate * (min((update + 1) / WARMUP, 1) if update < WARMUP else 1 - 0.9 * done)
@@ -210,34 +215,41 @@ def train(text: str, options: dict) -> dict:
 
 
 def table(folder: Path) -> None:
-    """A line for each smaller β₂ beside 0.999: the change of the perplexity by the rule, and as measured."""
-    runs: dict[str, dict[float, list[dict]]] = {}
+    """A line per setting: test perplexity, and how 0.999 changes it, by the rule and as measured, over the seeds."""
+    runs: dict[tuple, dict[int, dict]] = {}
     for file in sorted(folder.glob("*.json")):
         run = json.loads(file.read_text())
-        setting = {key: run[key] for key in ("text", *DEFAULTS) if key not in ("beta2", "seed")}
-        runs.setdefault(json.dumps(setting), {}).setdefault(run["beta2"], []).append(run)
-    print("| text | T | epochs | method | β₂ | s | predicted | measured, seen | measured, all |")
-    print("|---|--:|--:|---|--:|--:|--:|--:|--:|")
-    for setting, by_beta2 in runs.items():
-        s, largest = json.loads(setting), by_beta2.pop(0.999, None)
-        for beta2, smaller in sorted(by_beta2.items()) if largest else ():
-            counts = torch.tensor(smaller[0]["counts"])
-            gain = forgetting(counts, s["T"], beta2) - forgetting(counts, s["T"], 0.999)
-            share = counts[forgotten(counts, s["T"], beta2)].sum().item() / counts.sum().item()
-            measured = [change(smaller, largest, first) for first in (1, 0)]  # without and with targets never seen
-            cells = [f"{share:.1%}", f"{math.expm1(-gain):+.1%}", *(f"{value:+.1%}" for value in measured)]
-            print(
-                "|", " | ".join([*(str(s[key]) for key in ("text", "T", "epochs", "method")), str(beta2), *cells]), "|"
-            )
+        setting = (run["text"], *(run[key] for key in DEFAULTS if key not in ("beta2", "seed")), run.get("beta2_of_W"))
+        runs.setdefault((*setting, run["beta2"]), {})[run["seed"]] = run
+    print(
+        "|", " | ".join(["text", *(key for key in DEFAULTS if key not in ("beta2", "seed")), "β₂ of W", "β₂"]), end=""
+    )
+    print(" | s | seen | all | rule, % | 0.999: seen, % | all, % |")
+    for (*setting, beta2), by_seed in runs.items():
+        first = by_seed[min(by_seed)]
+        counts = torch.tensor(first["counts"])
+        share = counts[forgotten(counts, first["T"], beta2)].sum().item() / counts.sum().item()
+        gain = forgetting(counts, first["T"], beta2) - forgetting(counts, first["T"], 0.999)
+        cells = [
+            f"{share:.3f}",
+            *(spread([math.exp(loss(run, start)) for run in by_seed.values()]) for start in (1, 0)),
+        ]
+        others = {} if beta2 == 0.999 else runs.get((*setting[:-1], None, 0.999), {})
+        for start in (1, 0) if others else ():
+            changes = [loss(others[seed], start) - loss(run, start) for seed, run in by_seed.items() if seed in others]
+            cells.append(spread([100 * math.expm1(change) for change in changes]))
+        cells[3:3] = [f"{100 * math.expm1(-gain):.1f}"] if others else []
+        print("|", " | ".join([*(str(value) for value in (*setting, beta2)), *cells]), "|")
 
 
-def change(smaller: list[dict], larger: list[dict], first: int) -> float:
-    """Relative change of the test perplexity of the targets of the bins from `first` on; a mean over seeds, in nats."""
-    nll = [
-        sum(sum(run["test"]["nll"][first:]) / sum(run["test"]["targets"][first:]) for run in runs) / len(runs)
-        for runs in (smaller, larger)
-    ]
-    return math.expm1(nll[1] - nll[0])
+def loss(run: dict, start: int) -> float:
+    """Nats per test target of the bins from `start` on; 1 leaves out targets that never occur in training."""
+    return sum(run["test"]["nll"][start:]) / sum(run["test"]["targets"][start:])
+
+
+def spread(values: list[float]) -> str:
+    """Mean ± standard deviation over the seeds."""
+    return f"{statistics.fmean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
 
 
 def main(folder: str, text: str | None = None, *settings: str) -> None:

@@ -76,13 +76,15 @@ def test_fine_tuning_on_another_text(clone, shared_data, tmp_path):
     new = head_of(shared_data / "multi30k", tmp_path / "new", [f"{split}.en" for split in splits], lines)
     for split in splits:
         (new / f"{split}.en").rename(new / split)
-    models = ("before", "adam", "frozen-absent", "untied", "slow-embedding")
+    models = ("before", "adam", "frozen-absent", "untied", "old-10", "slow-embedding")
     variables = {"DATA": old, "NEW": new, "RUNS": tmp_path / "runs", "MODELS": " ".join(models), "VOCABULARY": 500}
     options = (*SMALL, "optimization.max_update=20")
     table = rows(clone.run("ours/fine-tuning.sh", *options, **variables).stdout)
     columns = table[""]
     moved = {name: float(table[name][columns.index("moved")]) for name in models}
     assert moved["before"] == moved["frozen-absent"] == 0 < moved["slow-embedding"] < moved["adam"]
+    total = {name: float(table[name][columns.index("old text")].replace(",", "")) for name in models}
+    assert total["old-10"] < total["adam"]
     without, with_constants = (float(table["adam"][column].replace(",", "")) for column in (1, -1))
     assert with_constants <= without and (tmp_path / "runs" / "trade-off.png").is_file()
 
@@ -97,3 +99,10 @@ def test_multi30k_to_bleu(clone, mt_data, tmp_path):
     models = "mle bias-agg-0.3 f2"
     table = rows(clone.run("ours/multi30k.sh", *MT, DATA=data, RUNS=tmp_path / "runs", MODELS=models).stdout)
     assert all(0 <= float(table[name][0]) <= 100 for name in (*models.split(), "f2-greedy-class"))
+
+
+def test_the_rule_on_a_text(clone, shared_data, tmp_path):
+    variables = {"SIZE": "tiny", "DATA": shared_data, "RUNS": tmp_path / "runs"}
+    *_, smaller, larger = clone.run("ours/rule.sh", **variables).stdout.splitlines()
+    assert smaller.startswith("| de/60:unk2 |") and smaller.count("|") > larger.count("|")
+    assert clone.run("ours/rule.sh", **variables).stdout.splitlines()[-2:] == [smaller, larger]
