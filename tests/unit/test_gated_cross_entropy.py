@@ -1,11 +1,14 @@
 """Gated cross-entropy against Eqs. 6–10 written out in float64."""
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.autograd import grad
 
 from agg_fairseq.functional import Gates, face_weights, gated_cross_entropy, naive_gated_cross_entropy
+from tests.conftest import ROOT
 from tests.waiting import use_chunks
 
 PAD = 1
@@ -228,3 +231,19 @@ def test_gated_cross_entropy_refuses_arguments(change, error, words):
     arguments = {"features": torch.ones(2, 3), "weight": torch.ones(4, 3), "target": torch.tensor([0, 1])} | change
     with pytest.raises(error, match=words):
         gated_cross_entropy(**arguments)
+
+
+def test_the_gates_over_a_fused_loss_of_the_page():
+    """The program of docs/method.md, over torch's own loss."""
+    page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    [program] = [text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "fused" in text]
+    exec(program, names := {})
+    h, w, _, y, _, gates = problem(n=40, pads=0)
+
+    def fused(features, weight, target):
+        return F.cross_entropy(features @ weight.t(), target, reduction="none")
+
+    loss = names["gated"](fused, h, w, y, gates)
+    expected = naive_gated_cross_entropy(h, w, y, gates=gates)
+    for mine, paper in zip([loss, *grad(loss, (h, w))], [expected, *grad(expected, (h, w))], strict=True):
+        torch.testing.assert_close(mine, paper, rtol=1e-12, atol=1e-12)
