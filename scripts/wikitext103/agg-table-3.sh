@@ -3,7 +3,7 @@
 #
 #   rows     mle, agg: GPT-2 medium, 50,000 updates of 32,768 tokens (configs/wikitext103/size/agg.yaml)
 #   takes    19 GPU hours each, by 6 operations per parameter and token at 50 TFLOP/s (half precision); not run yet
-#   differs  347 million parameters where the paper says 358; the texts of Tables 5 and 15 are the first of the test split,
+#   differs  348 million parameters where the paper says 358; the texts of Tables 5 and 15 are the first of the test split,
 #            50 tokens of prefix and 100 of continuation, since the paper does not say which it shows. At tiny, rare is the
 #            rarest 5% at each update instead of an α, blocks have 128 tokens, and the words are rare ones of that text
 #   needs    for Table 6, the last: MEN.txt, WS353.txt, RG65.txt, RW.txt (word<TAB>word<TAB>score) in AGG_DATA/word-similarity

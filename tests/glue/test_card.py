@@ -35,7 +35,7 @@ def test_the_top_level():
 )
 def test_criterions(name):
     agg_fairseq.register()
-    assert name in CRITERION_REGISTRY and f"`{name}`" in README
+    assert name in CRITERION_REGISTRY and f"{name}`" in README
 
 
 def test_the_model_extension():
