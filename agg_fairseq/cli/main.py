@@ -39,7 +39,8 @@ COMMANDS = {
 }
 """A line about each command; its module has the same name, with underscores."""
 FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
-"""The packages that the extra `fairseq` installs, of which some commands need all."""
+EXTRAS = {**dict.fromkeys(FAIRSEQ, FAIRSEQ_REMEDY), **dict.fromkeys(("jinja2", "matplotlib"), "pip install '.[eval]'")}
+"""Packages that some commands need, and how to install them."""
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
@@ -81,9 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = str(error)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing not in FAIRSEQ:
+        if missing not in EXTRAS:
             raise
-        message = f"found no {missing}, by which this command reads data and builds models; {FAIRSEQ_REMEDY}"
+        message = f"found no {missing}, which this command needs; {EXTRAS[missing]}"
     except KeyboardInterrupt:
         print("agg-fairseq: interrupted", file=sys.stderr)
         return 130

@@ -3,8 +3,8 @@
 The best checkpoint of each run is measured, or the last one where it has no best; and its `train.log` is read, that
 `fairseq-train --log-format json --log-file RUN/train.log` writes. What other commands wrote to --json, such as bleu,
 align-sim or word-similarity, is compared too, if its rows have the names of runs (--name). Runs that differ by their
-seed alone are one model, with mean and standard deviation. What cannot be shown is listed at the end, with the reason.
-If the reason is an error, the page is written nevertheless, and the exit status is 2.
+seed alone are one model, with mean and standard deviation. Where something cannot be shown, the page has the reason in
+its place; if that is an error, the exit status is 2.
 
 The page contains all pictures, needs no network, and can be printed.
 
@@ -14,7 +14,6 @@ The page contains all pictures, needs no network, and can be printed.
 
 import argparse
 
-from ..errors import UserError
 from ..report import write_report
 from .options import add_inputs, add_options, files_by_name, read_results, select
 from .outputs import add_output
@@ -27,18 +26,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "page", "page to write, .html")
     add = parser.add_argument
     add("--baseline", metavar="NAME", help="name of the run that the others are compared with (default: the first)")
-    add_options(parser, "--tokens-per-sample", "--max-texts")
+    add_options(parser, "--max-texts")
     add("--results", nargs="+", default=[], metavar="FILE", help="what other commands wrote to --json")
     add_options(parser, "--device")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    options = select(arguments, "split", "baseline", "tokens_per_sample", "max_texts", "device")
-    options["results"] = list(read_results(arguments.results).values())
-    left_out = write_report(files_by_name(arguments, "name"), arguments.data, arguments.output, **options)
+    options = select(arguments, "split", "baseline", "max_texts", "device")
+    results = list(read_results(arguments.results).values())
+    runs = files_by_name(arguments, "name")
+    errors = write_report(runs, arguments.data, arguments.output, results=results, **options)
     print(arguments.output)
-    for title, reason in left_out.items():
-        print(f"not shown: {title}: {reason}")
-    for reason in left_out.values():
-        if isinstance(reason, UserError):
-            raise reason
+    for error in errors:
+        raise error

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ..errors import UserError
-
 if TYPE_CHECKING:
     import numpy as np
     from matplotlib.axes import Axes
@@ -40,10 +38,8 @@ def new_figure(
     rows: int = 1, columns: int = 1, *, width: float = 5.0, height: float = 3.6, **options: Any
 ) -> tuple[Figure, np.ndarray]:
     """An empty figure and its axes (rows, columns), each of this width and height in inches."""
-    try:
-        from matplotlib import figure as figures
-    except ImportError as error:
-        raise UserError("plot: matplotlib is missing; pip install '.[eval]'") from error
+    from matplotlib import figure as figures
+
     figure = figures.Figure(figsize=(width * columns, height * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 

@@ -133,7 +133,7 @@ def test_plot_refuses(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
         assert words in refused(capsys, "plot", *arguments, "-o", tmp_path / "x.svg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     error = refused(capsys, "plot", "singular-values", checkpoint, "-o", tmp_path / "x.svg")
-    assert "matplotlib is missing; pip install" in error and not (tmp_path / "x.svg").exists()
+    assert "found no matplotlib, which this command needs; pip install" in error and not (tmp_path / "x.svg").exists()
 
 
 def test_learning_curves(lm_runs, tmp_path, capsys):
