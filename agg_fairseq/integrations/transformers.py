@@ -102,7 +102,7 @@ class GatedLoss(TrainerCallback, ExportableState):
     Raises:
         UserError: the model is of a kind for which the gated loss would not be right. Most kinds are recognized in the
             first training step.
-        ValueError: an option is out of its range, missing, or belongs to another method.
+        ValueError, TypeError: an option is out of its range; is missing, or belongs to another method.
     """
 
     def __init__(self, model: PreTrainedModel, method: str = "agg", *, tokenizer: Any = None, **options: Any) -> None:
@@ -118,7 +118,13 @@ class GatedLoss(TrainerCallback, ExportableState):
             backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
             known = TokenizerVocabulary.parse(backend.to_str(), Path("tokenizer"), vocabulary)
             never_rare |= {*known.special_ids, *known.unused}
-        self.method, self.objective = method, _objective(method, vocabulary, never_rare, options)
+        if method not in METHODS:
+            raise ValueError(f"expected method to be one of {', '.join(METHODS)}, got {method!r}")
+        given = {name.removeprefix(f"{method}_"): value for name, value in options.items() if value is not None}
+        if method != "mle":
+            given["never_rare"] = mask = torch.zeros(vocabulary, dtype=torch.bool)
+            mask[[*never_rare]] = True
+        self.method, self.objective = method, METHODS[method](vocabulary, ignore_index=IGNORED, **given)
         terms = ("ul_alpha", "adv_epsilon", "cosreg_gamma")
         if isinstance(head, FactorizedSoftmax) and (method != "mle" or any(map(options.get, terms))):
             raise ValueError(f"a factorized output layer is trained with method='mle', without {', '.join(terms)}")
@@ -193,20 +199,19 @@ class GatedLoss(TrainerCallback, ExportableState):
         if step.target is not None:
             step.loss = self._loss(step)
             return step.loss
-        weight, expected = step.head.weight, (self.objective.vocabulary, features.size(-1))
+        vocabulary, weight = self.objective.vocabulary, step.head.weight
         if step.features is not None:
             raise UserError(f"GatedLoss: {self._name} uses its output layer more than once per step; expected once")
-        if weight.shape != expected or hasattr(weight, "device_mesh"):
+        if len(weight) != vocabulary or hasattr(weight, "device_mesh"):
             raise UserError(
-                f"GatedLoss: expected an output embedding of shape {expected}, got {tuple(weight.shape)}; resize the "
-                "vocabulary before GatedLoss is made, and do not shard this layer"
+                f"GatedLoss: found {len(weight)} rows in the output embedding, expected {vocabulary}, all in this "
+                "process; resize the vocabulary before GatedLoss is made, and do not shard this layer"
             )
         if self.method != "mle" and not weight.requires_grad:
             raise UserError(
                 "GatedLoss: the output embedding does not train (requires_grad is False), so that there is no gradient "
                 "to gate; unfreeze it (with PEFT: modules_to_save), or use method='mle'"
             )
-        vocabulary = self.objective.vocabulary
         numbers = torch.tensor(PROBES, dtype=torch.promote_types(features.dtype, torch.float32))
         numbers = numbers.repeat(-(-vocabulary // len(PROBES)))[:vocabulary]  # V
         step.features, step.placeholder = features, numbers.view(1, 1, -1).to(features.device)
@@ -234,11 +239,6 @@ class GatedLoss(TrainerCallback, ExportableState):
         if target is None:  # position t predicts label t + 1, unless the caller has shifted the labels already
             target = F.pad(labels, (0, 1), value=ignored)[..., 1:]
         target = target.masked_fill(target == ignored, IGNORED).to(step.features.device)
-        if target.shape != step.features.shape[:-1]:
-            raise UserError(
-                f"GatedLoss: found features at {tuple(step.features.shape[:-1])}, labels at {tuple(target.shape)}; "
-                "expected the same positions; leave out logits_to_keep in training"
-            )
         step.target = target
         step.head(step.features)  # computes the loss inside of the output layer, where FSDP has gathered W
         number = (target != IGNORED).sum() if number is None else torch.as_tensor(number, device=step.loss.device)
@@ -360,24 +360,6 @@ def _replaced(module: nn.Module, name: str, value: Any) -> Iterator[None]:
     finally:
         del attributes[name]
         attributes.update(before)
-
-
-def _objective(method: str, vocabulary: int, never_rare: set[int], options: dict[str, Any]) -> Objective:
-    """The objective of a method, from options that may begin with its name; None is as if it were left out."""
-    if method not in METHODS:
-        raise ValueError(f"expected method to be one of {', '.join(METHODS)}, got {method!r}")
-    given = {}
-    for name, value in options.items():
-        if name.startswith(tuple(f"{other}_" for other in METHODS if other != method)):
-            raise ValueError(f"found {name}, but method is {method!r}; drop one of them")
-        if value is not None:
-            given[name.removeprefix(f"{method}_")] = value
-    if method != "mle":
-        if not all(0 <= token < vocabulary for token in never_rare):
-            raise ValueError(f"expected never_rare tokens in [0, {vocabulary}), got {max(never_rare)}")
-        given["never_rare"] = mask = torch.zeros(vocabulary, dtype=torch.bool)
-        mask[[*never_rare]] = True
-    return METHODS[method](vocabulary, ignore_index=IGNORED, **given)
 
 
 def _special_tokens(model: PreTrainedModel, vocabulary: int) -> list[int]:
