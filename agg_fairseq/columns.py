@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,12 @@ class Metric:
     relative: bool = False
     scale: int = 1
     meaning: str = ""
+
+    @property
+    def explanation(self) -> str:
+        """Title, meaning and direction, in lines."""
+        text = f"{self.title.format('…')}: {self.meaning} {self.better.capitalize()}"
+        return textwrap.fill(text, 110, subsequent_indent="    ")
 
     def distance(self, human: float | None = None) -> Callable[[float], float] | None:
         """The distance of a value from the ideal, to compare two values by; None if no direction is better.

@@ -174,15 +174,8 @@ class Result:
             for row in values["rows"]:
                 name = row["name"]
                 rows[name if isinstance(name, str) else tuple(name)] = {key: row[key] for key in row if key != "name"}
-            result = cls(
-                rows,
-                values["columns"],
-                dict(values["settings"]),
-                dict(values["facts"]),
-                values["labels"],
-                values["version"],
-            )
-            result.table()  # it can be formatted if names and values are of the right kinds
+            result = cls(rows, *(values[name] for name in ("columns", "settings", "facts", "labels", "version")))
+            result.table(), result.signature  # they can be formatted if names and values are of the right kinds
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"found {f'no {error}' if isinstance(error, LookupError) else error}") from error
         return result

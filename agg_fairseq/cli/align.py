@@ -1,10 +1,8 @@
 """Aligns the words of a parallel training split, as `align-sim` needs them.
 
-The binarized split is aligned, so the positions are those of the model's sub-words. The aligner is eflomal, which `pip
-install '.[align]'` installs. It aligns both directions, and the links of the two are combined by grow-diag-final-and.
-The file has a line for each sentence pair, `0-0 1-2 …`, with the positions, from 0, of a source and a target token for
-each link. Sentences of more than 1023 tokens have no links. eflomal cannot be seeded: a second run finds slightly
-different links.
+The positions are those of the model's sub-words. eflomal (`pip install '.[align]'`) aligns both directions, and
+grow-diag-final-and combines them. The file has a line for each sentence pair, `0-0 1-2 …`: the positions, from 0, of a
+source and a target token for each link. Sentences of more than 1023 tokens have none. eflomal cannot be seeded.
 
     agg-fairseq align data-bin/wmt14.en-de -o wmt14.en-de.align
 
@@ -14,8 +12,7 @@ Reference: Östling and Tiedemann (2016).
 import argparse
 
 from ..data.alignments import align_split
-from ..result import Result
-from .options import add_options, call
+from .options import add_options, calling
 from .outputs import add_output
 
 
@@ -25,5 +22,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--json")
 
 
-def run(arguments: argparse.Namespace) -> Result:
-    return call(align_split, arguments)
+run = calling(align_split)

@@ -1,17 +1,12 @@
 """Averages checkpoints of a run into one, as Vaswani et al. (2017) did before they translated.
 
-INPUT is the folder of a run, of which the last checkpoints are averaged, or the checkpoints themselves. In a folder,
-checkpoints by epoch are named checkpoint<epoch>.pt, and those by update, which --save-interval-updates writes,
-checkpoint_<epoch>_<update>.pt.
-The result is an ordinary checkpoint for fairseq-generate, fairseq-eval-lm, --finetune-from-model and the commands here.
+INPUT is the folder of a run, of which the last checkpoints are averaged, by epoch or those by update, which
+--save-interval-updates writes; or the checkpoints themselves. The result is an ordinary checkpoint of fairseq.
 
 Parameters are summed in float64 and saved in their own dtype; tied parameters stay tied. Everything else is taken from
-the newest checkpoint, or from the first INPUT, except for what is only needed to resume that run: the state of the
-optimizer, a moving average of the weights (--store-ema) and the token counts of a criterion. The classes of a
-factorized softmax, and all values that are not floating-point numbers, must be the same in all checkpoints.
-
-Memory: about twice the model, for any number of checkpoints, if torch can memory-map the files. It cannot map files
-that were written before torch 1.6. These are read completely, one at a time, and the weights of all are kept in memory.
+the newest checkpoint, or from the first INPUT, except for what is only needed to resume that run. All values that are
+not floating-point numbers must be the same in all checkpoints. Memory: about twice the model, for any number of
+checkpoints, if torch can memory-map the files.
 
     agg-fairseq average-checkpoints runs/agg --last 5 -o runs/agg/average.pt
     agg-fairseq average-checkpoints runs/agg --last 20 --by update -o runs/agg/average.pt

@@ -1,9 +1,7 @@
 """Scores translations of one split that fairseq-generate printed, side by side.
 
-BLEU is the tokenized BLEU of Vaswani et al. (2017), as fairseq's compound_split_bleu.sh computes it. It is comparable
-only between models whose text was tokenized in the same way. sacreBLEU, the score to report, compares plain text with
-the untokenized target side of the split. BP is the brevity penalty, and ratio that of the lengths of hypotheses and
-references. Of several hypotheses for a sentence, the one with the best score counts.
+BLEU is comparable only between models whose text was tokenized in the same way; sacreBLEU, which to report, compares
+plain text with the untokenized target side of the split. Of several hypotheses for a sentence, the best one counts.
 
 fairseq-generate must have joined the sub-words (--remove-bpe, or --remove-bpe sentencepiece). If the text then consists
 of Moses tokens, as in the usual WMT data, --moses turns them into plain text; do not use it for text that was never
@@ -17,14 +15,13 @@ Reference: Vaswani et al. (2017); Post (2018).
 
 import argparse
 
-from ..evaluation import Result, bleu
-from .options import add_inputs, add_options, call, files_by_name
+from ..evaluation import bleu
+from .options import add_inputs, add_options, calling, files_by_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_inputs(parser, "LOG", "outputs of fairseq-generate", "its own, without ending")
+    add_inputs(parser, "LOG", "outputs of fairseq-generate", "stem")
     add_options(parser, "--reference", "--tokenize", "--moses", "--json")
 
 
-def run(arguments: argparse.Namespace) -> Result:
-    return call(bleu, arguments, files_by_name(arguments, "stem"))
+run = calling(bleu, files_by_name)

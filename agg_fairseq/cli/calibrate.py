@@ -1,19 +1,17 @@
 """Calibrates the groups of tokens of a trained model: each is then expected as often as it appears in the split.
 
-One offset per group (frequent, medium, rare; or those of --occurrences-in) is fitted on a split and added to the logits
-of its tokens; with --share, a part of it, and E/O comes only nearer to 1. It is saved as the bias of the output layer,
-on top of an old bias: the result is a checkpoint of a model with a log-unigram bias, which fairseq-eval-lm and
-fairseq-generate load with --user-dir. The table shows the split before and after. Only two numbers are fitted, as the
-offset of the first group is 0, so the gain carries over to other text of the same kind; nothing changes within a group.
-AGG needs this most: it holds back the gradient that says that a token is rare.
+One offset per group (frequent, medium, rare; or those of --occurrences-in) is fitted on a split, added to the logits of
+its tokens, and saved as the bias of the output layer: the result is a checkpoint of a model with a log-unigram bias,
+which fairseq-eval-lm and fairseq-generate load with --user-dir. The table shows the split before and after. Nothing
+changes within a group. AGG needs this most: it holds back the gradient that says that a token is rare.
 
     agg-fairseq calibrate runs/agg/checkpoint_best.pt --data data-bin/wikitext-2 -o runs/agg/calibrated.pt
 """
 
 import argparse
 
-from ..evaluation import Result, calibrate
-from .options import add_model, add_options, call, open_model
+from ..evaluation import calibrate
+from .options import add_model, add_options, calling, open_model
 from .outputs import add_output
 
 
@@ -28,5 +26,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--max-tokens", "--device", "--json")
 
 
-def run(arguments: argparse.Namespace) -> Result:
-    return call(calibrate, arguments, open_model(arguments))
+run = calling(calibrate, open_model)

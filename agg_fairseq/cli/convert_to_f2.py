@@ -1,10 +1,9 @@
 """Converts a model that was trained with the ordinary softmax into one with the factorized output layer.
 
-The embeddings of the tokens are kept, so that inside each frequency class the new model predicts the same probabilities
-as the old one. The embeddings of the classes are fitted on the training split, so that the joint distribution is as
-close to the softmax as possible in KL divergence. The table shows how close it is on the validation split; the row
-`mean`, with the mean of each class's tokens, is the starting point of the fit. To convert a model and continue training
-it, with the sizes and the tying of the old model:
+Inside each frequency class the new model predicts the same probabilities as the old one. The embeddings of the classes
+are fitted on the training split, so that the joint distribution is as close to the softmax as possible in KL
+divergence, which the table shows for the validation split; the row `mean`, with the mean of each class's tokens, is the
+starting point. To continue training it, with the sizes and the tying of the old model:
 
     agg-fairseq convert-to-f2 runs/mle/checkpoint_best.pt --data data-bin/wikitext-2 -o f2.pt
     fairseq-train data-bin/wikitext-2 --user-dir "$(agg-fairseq user-dir)" --finetune-from-model f2.pt \\
@@ -17,8 +16,7 @@ import argparse
 
 from ..f2.conversion import convert_to_f2
 from ..f2.frequency_classes import ASSIGNMENTS
-from ..result import Result
-from .options import add_model, add_options, call, open_model
+from .options import add_model, add_options, calling, open_model
 from .outputs import add_output
 
 
@@ -33,5 +31,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--device", "--json")
 
 
-def run(arguments: argparse.Namespace) -> Result:
-    return call(convert_to_f2, arguments, open_model(arguments))
+run = calling(convert_to_f2, open_model)

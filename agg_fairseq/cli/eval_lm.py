@@ -1,19 +1,10 @@
 """Evaluates language models or translation models of fairseq, or language models of transformers, side by side.
 
 Tokens are frequent, medium or rare by their frequency in the training text. The table shows what models are compared
-by:
-
-PPL total     perplexity of all targets, that of fairseq-eval-lm with the same options
-PPL within …  perplexity of the targets of a group among the tokens of that group: does the model know which rare token
-              comes? A constant that is added to the logits of all rare tokens does not change it.
-E/O rare      expected over observed: the sum of the probabilities of rare tokens, divided by the number of rare
-              targets. Above 1, rare tokens are expected too often. The row `human` has that of training frequencies.
-IsoScore      the share of the dimensions that the output embeddings use evenly (1 is isotropic)
-
---calibrate valid fits one constant per group to the logits on that split, and adds the perplexity and E/O with them.
---full shows all columns: also PPL and PPL group (PPL = PPL group x PPL within), Uniq (the number of tokens that are the
-most probable one somewhere), and the isotropy of the output embedding (see isotropy --help). A translation model scores
-the target side.
+by: PPL total (that of fairseq-eval-lm with the same options), PPL within each group, E/O of the rare group, IsoScore;
+--full shows all of the columns below. The row `human` is of the text itself, the row `unigram` of a model that always
+predicts the training frequencies. --calibrate valid fits one constant per group to the logits on that split, and adds
+the perplexity and E/O with them. A translation model scores the target side.
 
     agg-fairseq eval-lm runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
     agg-fairseq eval-lm runs/gpt2-mle runs/gpt2-agg --text test.txt --train-text train.txt
@@ -25,11 +16,13 @@ import argparse
 from dataclasses import replace
 
 from ..checkpoints.opening import open_models
-from ..columns import CALIBRATED, COMPARED, MOVED
+from ..columns import CALIBRATED, COMPARED, MOVED, NEXT_TOKENS
 from ..errors import UserError
 from ..evaluation import BinarizedText, PlainText, Result, perplexity
 from ..metrics.groups import OCCURRENCE_GROUPS
 from .options import add_inputs, add_options, select
+
+EXPLAINED = (*NEXT_TOKENS, *CALIBRATED, *MOVED)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

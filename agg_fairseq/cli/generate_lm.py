@@ -1,9 +1,8 @@
 """Continues the prefixes of a split with a language model, and writes a JSON object per line.
 
-The split is read as one stream of tokens, including its line ends, and cut into blocks of a prefix and its reference;
-an incomplete block at the end is dropped. Each prefix is continued by as many tokens as its reference has. `prefix`,
-`continuation` and `reference` contain tokens of the dictionary, separated by spaces. The defaults are the setting of
-F²-Softmax (EMNLP 2020, Sec. 4.1.5) with greedy decoding.
+The split is read as one stream of tokens and cut into blocks of a prefix and its reference; an incomplete block at the
+end is dropped. Each prefix is continued by as many tokens as its reference has. `prefix`, `continuation` and
+`reference` contain tokens of the dictionary, separated by spaces. The defaults are the paper's, with greedy decoding.
 
     agg-fairseq generate-lm runs/mle/checkpoint_best.pt --data data-bin/wikitext-103 -o mle.jsonl
     agg-fairseq generate-lm runs/mle/checkpoint_best.pt --data data-bin/wikitext-103 -o top10.jsonl --topk 10
@@ -13,9 +12,9 @@ Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
 
 import argparse
 
-from ..evaluation import Result, generate_texts
+from ..evaluation import generate_texts
 from ..f2.decoupled_decoding import DECODINGS
-from .options import add_model, add_options, call, open_model
+from .options import add_model, add_options, calling, open_model
 from .outputs import add_output
 
 
@@ -37,5 +36,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--device", "--json")
 
 
-def run(arguments: argparse.Namespace) -> Result:
-    return call(generate_texts, arguments, open_model(arguments))
+run = calling(generate_texts, open_model)

@@ -16,8 +16,8 @@ Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1.
 
 import argparse
 
-from ..evaluation import Result, group_shares
-from .options import add_options, call
+from ..evaluation import group_shares
+from .options import add_options, calling
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,5 +32,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--groups", "--json")
 
 
-def run(arguments: argparse.Namespace) -> Result:
-    return call(group_shares, arguments)
+run = calling(group_shares)

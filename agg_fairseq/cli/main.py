@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Collection, Sequence
 
 from .. import __version__
+from ..columns import METRICS
 from ..errors import FAIRSEQ_REMEDY, UserError
 from ..files import write_json
 from ..result import Result
@@ -118,6 +119,8 @@ def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
             continue
         module = importlib.import_module(f".{name.replace('-', '_')}", __package__)
         command.description = module.__doc__
+        if names := getattr(module, "EXPLAINED", ()):
+            command.epilog = "columns:\n" + "\n".join(f"  {METRICS[name].explanation}" for name in names)
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return parser

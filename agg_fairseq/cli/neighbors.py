@@ -1,8 +1,7 @@
 """Finds the tokens whose output embeddings are nearest to that of a word, by cosine, in float64.
 
 The table has a row for each word and model, with the nearest tokens in order and the cosine of each; † marks tokens
-that are rare in the training text. The vector of a word of several tokens is the mean of their embeddings. The tokens
-of the word itself, special tokens and the entries by which fairseq pads a dictionary are left out. A model of
+that are rare in the training text. The vector of a word of several tokens is the mean of their embeddings. A model of
 transformers splits words by its own tokenizer.json; it needs --words or --train-text.
 
     agg-fairseq neighbors runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2 \\
@@ -14,8 +13,8 @@ Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12
 
 import argparse
 
-from ..evaluation import Result, neighbors
-from .options import TOKENIZER, add_models, add_options, call, models_by_name, tokenizer_options
+from ..evaluation import neighbors
+from .options import TOKENIZER, add_models, add_options, calling, models_by_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,5 +24,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--groups", *TOKENIZER, "--json")
 
 
-def run(arguments: argparse.Namespace) -> Result:
-    return call(neighbors, arguments, models_by_name(arguments), tokenizer=tokenizer_options(arguments))
+run = calling(neighbors, models_by_name)

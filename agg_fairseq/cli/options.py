@@ -83,22 +83,33 @@ def select(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in names}
 
 
-def call(function: Callable[..., Result], arguments: argparse.Namespace, *inputs: Any, **options: Any) -> Result:
-    """Calls a function with inputs, and with all arguments that have the names of its other parameters."""
-    parameters = list(inspect.signature(function).parameters)[len(inputs) :]
-    named = {name: value for name, value in vars(arguments).items() if name in parameters}
-    return function(*inputs, **named, **options)
+def calling(
+    function: Callable[..., Result], opened: Callable[[argparse.Namespace], Any] | None = None
+) -> Callable[[argparse.Namespace], Result]:
+    """The `run` of a command that calls a function, with what it compares and with the arguments of the same names."""
+
+    def run(arguments: argparse.Namespace) -> Result:
+        inputs = [opened(arguments)] if opened else []
+        given = dict(vars(arguments))
+        if "bpe" in given:
+            given["tokenizer"] = TokenizerOptions(*(given[flag[2:].replace("-", "_")] for flag in TOKENIZER))
+        parameters = list(inspect.signature(function).parameters)[len(inputs) :]
+        return function(*inputs, **{name: given[name] for name in parameters if name in given})
+
+    return run
 
 
-def add_inputs(parser: argparse.ArgumentParser, metavar: str, help_text: str, name: str = "that of its folder") -> None:
-    """What is compared side by side, and `--name`, with its default."""
+def add_inputs(parser: argparse.ArgumentParser, metavar: str, help_text: str, part: str = "folder") -> None:
+    """What is compared side by side, and `--name`; by default it is a part of the path (`names.unique_names`)."""
+    default = {"folder": "that of its folder", "name": "its own", "stem": "its own, without ending"}[part]
     parser.add_argument("inputs", nargs="+", metavar=metavar, help=help_text)
-    parser.add_argument("--name", nargs="+", metavar="NAME", help=f"a name for each {metavar} (default: {name})")
+    parser.add_argument("--name", nargs="+", metavar="NAME", help=f"a name for each {metavar} (default: {default})")
+    parser.set_defaults(part=part)
 
 
-def files_by_name(arguments: argparse.Namespace, part: str) -> dict[str, Path]:
-    """The inputs by their names, which are by default this part of their paths (`names.unique_names`)."""
-    names = unique_names(arguments.inputs, arguments.name, part)
+def files_by_name(arguments: argparse.Namespace) -> dict[str, Path]:
+    """The inputs by their names."""
+    names = unique_names(arguments.inputs, arguments.name, arguments.part)
     return dict(zip(names, map(Path, arguments.inputs), strict=True))
 
 
@@ -120,11 +131,6 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 def open_model(arguments: argparse.Namespace) -> Checkpoint:
     return Checkpoint(arguments.model, training_state=False)
-
-
-def tokenizer_options(arguments: argparse.Namespace) -> TokenizerOptions:
-    kind, *files = (flag[2:].replace("-", "_") for flag in TOKENIZER)
-    return TokenizerOptions(getattr(arguments, kind), **select(arguments, *files))
 
 
 def read_results(paths: Sequence[str]) -> dict[str, Result]:

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         elif metavar.endswith(".json"):  # which has names
             picture.add_argument("inputs", nargs="+", metavar=metavar, help=INPUTS[metavar])
         else:
-            add_inputs(picture, metavar, INPUTS[metavar], "its own" if metavar == "DATA" else "that of its folder")
+            add_inputs(picture, metavar, INPUTS[metavar], "folder" if metavar == "LOG" else "name")
         for flag in flags:
             required = flag == "--words" or (metavar, flag) == ("RUN", "--data")
             add_options(picture, flag, **({"required": True} if required else {}))
@@ -87,7 +87,7 @@ def draw(arguments: argparse.Namespace) -> plots.style.Figure:
     elif kind.endswith(".json"):
         inputs = read_results(arguments.inputs)
     else:
-        inputs = files_by_name(arguments, "folder" if kind == "LOG" else "name")
+        inputs = files_by_name(arguments)
         if kind == "RUN":
             inputs = {name: checkpoints_of_run(folder) for name, folder in inputs.items()}
     return function(inputs, **select(arguments, *(flag[2:].replace("-", "_") for flag in flags)))

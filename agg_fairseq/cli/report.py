@@ -20,7 +20,7 @@ from .outputs import add_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_inputs(parser, "RUN", "folders of runs, compared side by side")
+    add_inputs(parser, "RUN", "folders of runs, compared side by side", "name")
     add_options(parser, "--data", required=True)
     add_options(parser, "--split")
     add_output(parser, "page", "page to write, .html")
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     options = select(arguments, "split", "baseline", "max_texts", "device")
     results = list(read_results(arguments.results).values())
-    runs = files_by_name(arguments, "name")
+    runs = files_by_name(arguments)
     errors = write_report(runs, arguments.data, arguments.output, results=results, **options)
     print(arguments.output)
     for error in errors:

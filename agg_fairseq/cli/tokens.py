@@ -1,13 +1,11 @@
 """Finds tokens that are under-trained (glitch tokens), from the weights of models alone.
 
 If the input embedding of a model is its output layer too, tokens are ranked by `distance`, 1 minus the cosine of their
-row to the sum of the rows of tokens that are known to be unused. If the two are separate, or the unused rows are not
-alike or not known, they are ranked by `norm`, that of their row of the input embedding. A low value means little
-training. Tokens are known to be unused if they are rows beyond the tokenizer, named as unused or reserved, bytes that
-no UTF-8 has, or special tokens and fillers of a dictionary that do not occur. The first table has the 20 lowest other
-tokens as text, with escapes for bytes that are no whole character, the second how many do not exceed the threshold, the
-largest value of a known unused token. With fewer than three known unused tokens, the threshold is the value
-that 2% of the tokens do not exceed.
+row to the sum of the rows of tokens that are known to be unused; else, or where the unused rows are not alike or not
+known, by `norm`, that of their row of the input embedding. A low value means little training. The first table has the
+20 lowest tokens that are not known to be unused, with escapes for bytes that are no whole character; the second how
+many do not exceed the threshold, the largest value of a known unused token. With fewer than three of these, the
+threshold is the value that 2% of the tokens do not exceed.
 
     agg-fairseq tokens models/gpt2 --train-text wiki.train.tokens
     agg-fairseq tokens runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
@@ -19,7 +17,7 @@ import argparse
 
 from ..evaluation import Result, under_trained
 from ..evaluation.under_trained import CAUTION, worst_tokens
-from .options import TOKENIZER, add_models, add_options, call, models_by_name, tokenizer_options
+from .options import TOKENIZER, add_models, add_options, calling, models_by_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    result = call(under_trained, arguments, models_by_name(arguments), tokenizer=tokenizer_options(arguments))
+    result = calling(under_trained, models_by_name)(arguments)
     print(f"{worst_tokens(result).table()}\n\n{CAUTION}\n")
     return result

@@ -95,7 +95,7 @@ def test_report_refuses(lm_runs, lm_data, translator, tmp_path, capsys, monkeypa
     for arguments, words in (
         ((tmp_path,), "found neither checkpoint_best.pt nor"),
         (("mle", "--data", tmp_path / "none"), "no such folder"),
-        (("mle", tmp_path / "mt"), "found a model from en to de; expected a language model"),
+        (("mle", tmp_path / "mt"), "found no train.X-Y.X.bin"),
         (("mle", "--baseline", "x"), "--baseline: found 'x'; expected the name of a run: mle"),
         (("mle", "--name", "human"), "'human', a row"),
         (("mle", "--results", lm_data / "dict.txt"), "expected what a command of agg-fairseq wrote to --json"),
@@ -118,8 +118,8 @@ def test_settings_by_hand():
     assert different(first, second) == [
         ["--seed", "1", "2"],
         ["--criterion", "mle", "agg"],
-        ["--adam-betas", None, "0.9 0.98"],
         ["--agg-alpha", None, "0.1"],
+        ["--adam-betas", None, "0.9 0.98"],
     ]
     assert different(first, first) == []
     shares = ({"agg_alpha": 0.03, "agg_rare_fraction": 0.3}, {"agg_rare_fraction": 0.5})
