@@ -11,10 +11,7 @@ import platform
 from .. import __version__
 from ..errors import FAIRSEQ_REMEDY, first_line
 
-IMPORTED = {
-    ("torch",): "pip install -c constraints.txt torch",
-    ("fairseq.tasks", "fairseq.criterions", "fairseq_cli.train"): FAIRSEQ_REMEDY,
-}
+IMPORTED = {"torch": "pip install -c constraints.txt torch", "fairseq_cli.train": FAIRSEQ_REMEDY}
 """What training imports, and the remedies."""
 FAIRSEQ = ("fairseq-fixed", "ve-fairseq", "fairseq")  # packages that install the same files
 
@@ -25,19 +22,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     print(f"agg-fairseq {__version__}, Python {platform.python_version()}")
-    versions = {}
-    for name in ("torch", "numpy", "hydra-core", "omegaconf", *FAIRSEQ):
-        for distribution in importlib.metadata.distributions(name=name):
-            versions.setdefault(name, distribution.version)
-            print(f"{name} {distribution.version}")
+    found = {name: list(importlib.metadata.distributions(name=name)) for name in ("torch", "numpy", *FAIRSEQ)}
+    versions = {name: distributions[0].version for name, distributions in found.items() if distributions}
+    print(*(f"{name} {version}" for name, version in versions.items()), sep="\n")
     broken = False
-    for modules, remedy in IMPORTED.items():
+    for module, remedy in IMPORTED.items():
         try:
-            for module in modules:
-                importlib.import_module(module)
+            importlib.import_module(module)
         except Exception as error:  # any is an answer here
             broken = True
-            print(f"error: {modules[0].partition('.')[0]} cannot be imported ({first_line(error)}); {remedy}")
+            print(f"error: {module.partition('_')[0]} cannot be imported ({first_line(error)}); {remedy}")
     if len(both := [name for name in FAIRSEQ if name in versions]) > 1:
         print(f"note: {' and '.join(both)} install the same files; uninstall all of them, then {FAIRSEQ_REMEDY}")
     if [int(part) for part in versions.get("torch", "0.0").split(".")[:2]] >= [2, 6]:

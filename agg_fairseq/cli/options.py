@@ -83,20 +83,18 @@ def select(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in names}
 
 
-def calling(
-    function: Callable[..., Result], opened: Callable[[argparse.Namespace], Any] | None = None
-) -> Callable[[argparse.Namespace], Result]:
-    """The `run` of a command that calls a function, with what it compares and with the arguments of the same names."""
+def call(function: Callable[..., Any], arguments: argparse.Namespace, *inputs: Any) -> Any:
+    """Calls a function with inputs, and with all arguments that have the names of its other parameters."""
+    given = dict(vars(arguments))
+    if "bpe" in given:
+        given["tokenizer"] = TokenizerOptions(*(given[flag[2:].replace("-", "_")] for flag in TOKENIZER))
+    parameters = list(inspect.signature(function).parameters)[len(inputs) :]
+    return function(*inputs, **{name: given[name] for name in parameters if name in given})
 
-    def run(arguments: argparse.Namespace) -> Result:
-        inputs = [opened(arguments)] if opened else []
-        given = dict(vars(arguments))
-        if "bpe" in given:
-            given["tokenizer"] = TokenizerOptions(*(given[flag[2:].replace("-", "_")] for flag in TOKENIZER))
-        parameters = list(inspect.signature(function).parameters)[len(inputs) :]
-        return function(*inputs, **{name: given[name] for name in parameters if name in given})
 
-    return run
+def calling(function: Callable[..., Result], opened: Callable[..., Any] | None = None) -> Callable[..., Result]:
+    """The `run` of a command that is nothing but `call`, with what is opened for it."""
+    return lambda arguments: call(function, arguments, *([opened(arguments)] if opened else []))
 
 
 def add_inputs(parser: argparse.ArgumentParser, metavar: str, help_text: str, part: str = "folder") -> None:

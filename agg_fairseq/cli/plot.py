@@ -22,7 +22,7 @@ from .. import plots
 from ..checkpoints.fairseq_checkpoint import checkpoints_of_run
 from ..errors import UserError
 from ..files import atomic_write
-from .options import add_inputs, add_models, add_options, files_by_name, models_by_name, read_results, select
+from .options import OPTIONS, add_inputs, add_models, add_options, call, files_by_name, models_by_name, read_results
 from .outputs import add_output
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -34,27 +34,26 @@ INPUTS = {
     "METRICS.json": "files that agg-fairseq text-metrics --json wrote",
 }
 """The kinds of inputs except MODEL, and their help."""
-OF_GROUPS = ("--data", "--train-text", "--groups")
-PICTURES: dict[str, tuple[Callable[..., plots.style.Figure], str, tuple[str, ...]]] = {
-    "projection": (plots.projection, "MODEL", OF_GROUPS),
-    "singular-values": (plots.singular_values, "MODEL", ()),
-    "isotropy": (plots.isotropy_over_updates, "RUN", ("--data", "--groups")),
-    "inner-products": (plots.inner_products_over_updates, "RUN", ("--data", "--groups")),
-    "rare-tokens": (plots.rare_tokens, "LOG", ()),
-    "learning-curves": (plots.learning_curves, "LOG", ()),
-    "alpha-sweep": (plots.alpha_sweep, "EVAL.json", ()),
-    "similarity": (plots.similarity, "MODEL", (*OF_GROUPS, "--words")),
-    "under-trained": (plots.under_trained, "MODEL", (*OF_GROUPS, "--unused")),
-    "frequencies": (plots.frequencies, "DATA", ()),
-    "token-shares": (plots.token_shares, "METRICS.json", ()),
-    "class-sweep": (plots.class_sweep, "METRICS.json", ()),
+PICTURES: dict[str, tuple[Callable[..., plots.style.Figure], str]] = {
+    "projection": (plots.projection, "MODEL"),
+    "singular-values": (plots.singular_values, "MODEL"),
+    "isotropy": (plots.isotropy_over_updates, "RUN"),
+    "inner-products": (plots.inner_products_over_updates, "RUN"),
+    "rare-tokens": (plots.rare_tokens, "LOG"),
+    "learning-curves": (plots.learning_curves, "LOG"),
+    "alpha-sweep": (plots.alpha_sweep, "EVAL.json"),
+    "similarity": (plots.similarity, "MODEL"),
+    "under-trained": (plots.under_trained, "MODEL"),
+    "frequencies": (plots.frequencies, "DATA"),
+    "token-shares": (plots.token_shares, "METRICS.json"),
+    "class-sweep": (plots.class_sweep, "METRICS.json"),
 }
-"""The function that draws each picture, what it is drawn from, and its options."""
+"""The function that draws each picture, and what it is drawn from. Its other parameters are the options."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     pictures = parser.add_subparsers(dest="picture", required=True, metavar="PICTURE")
-    for name, (function, metavar, flags) in PICTURES.items():
+    for name, (function, metavar) in PICTURES.items():
         about = inspect.getdoc(function).partition("\n\nArgs:")[0]
         summary = about.partition("\n")[0]
         picture = pictures.add_parser(name, help=summary, description=about, formatter_class=parser.formatter_class)
@@ -64,9 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             picture.add_argument("inputs", nargs="+", metavar=metavar, help=INPUTS[metavar])
         else:
             add_inputs(picture, metavar, INPUTS[metavar], "folder" if metavar == "LOG" else "name")
-        for flag in flags:
-            required = flag == "--words" or (metavar, flag) == ("RUN", "--data")
-            add_options(picture, flag, **({"required": True} if required else {}))
+        for parameter in inspect.signature(function).parameters.values():
+            flag = f"--{parameter.name.replace('_', '-')}"
+            if flag in OPTIONS:
+                add_options(picture, flag, required=parameter.default is parameter.empty)
         add_output(picture, "picture", f"picture to write: {', '.join(ENDINGS)}")
 
 
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def draw(arguments: argparse.Namespace) -> plots.style.Figure:
     """Draws the picture that the options ask for."""
-    function, kind, flags = PICTURES[arguments.picture]
+    function, kind = PICTURES[arguments.picture]
     if kind == "MODEL":
         inputs: dict[str, Any] = models_by_name(arguments)
     elif kind.endswith(".json"):
@@ -90,4 +90,4 @@ def draw(arguments: argparse.Namespace) -> plots.style.Figure:
         inputs = files_by_name(arguments)
         if kind == "RUN":
             inputs = {name: checkpoints_of_run(folder) for name, folder in inputs.items()}
-    return function(inputs, **select(arguments, *(flag[2:].replace("-", "_") for flag in flags)))
+    return call(function, arguments, inputs)

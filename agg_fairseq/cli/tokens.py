@@ -17,7 +17,7 @@ import argparse
 
 from ..evaluation import Result, under_trained
 from ..evaluation.under_trained import CAUTION, worst_tokens
-from .options import TOKENIZER, add_models, add_options, calling, models_by_name
+from .options import TOKENIZER, add_models, add_options, call, models_by_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    result = calling(under_trained, models_by_name)(arguments)
+    result = call(under_trained, arguments, models_by_name(arguments))
     print(f"{worst_tokens(result).table()}\n\n{CAUTION}\n")
     return result

@@ -11,13 +11,12 @@ Pictures are drawn from checkpoints, from logs of fairseq-train, and from Result
 """
 
 from .embeddings import projection, similarity, singular_values, under_trained
-from .evaluations import alpha_sweep, class_sweep, token_shares
+from .evaluations import alpha_sweep, class_sweep, frequencies, token_shares
 from .over_updates import inner_products_over_updates, isotropy_over_updates, learning_curves, rare_tokens
 from .style import save
-from .tokens import frequencies
 
 __all__ = [
-    "projection", "similarity", "singular_values", "under_trained", "frequencies",
+    "projection", "similarity", "singular_values", "under_trained",
     "learning_curves", "rare_tokens", "isotropy_over_updates", "inner_products_over_updates",
-    "token_shares", "alpha_sweep", "class_sweep", "save",
+    "token_shares", "alpha_sweep", "class_sweep", "frequencies", "save",
 ]  # fmt: skip

@@ -1,12 +1,16 @@
-"""Pictures of Results of evaluations: what a hyperparameter does, α or the number of classes, and shares of tokens."""
+"""Pictures of Results: what α or the number of classes does, and shares of tokens; and of the frequencies of tokens."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
+from ..data.binarized import count_tokens, load_dictionary
 from ..errors import UserError
 from ..metrics.groups import MASS_GROUPS
 from ..names import HUMAN, UNIGRAM
@@ -157,3 +161,33 @@ def _rows(
                 found = f"found other numbers in the row {name!r} than in another file"
                 raise UserError(f"{path}: {found}; expected results of one split, and a --name for each model")
     return rows
+
+
+def frequencies(folders: Mapping[str, str | Path]) -> style.Figure:
+    """Draws the number of occurrences of each token in the training split by its rank, on logarithmic scales.
+
+    A curve for each folder, or for each language of a parallel corpus. Tokens without occurrences are left out.
+
+    Args:
+        folders: written by `fairseq-preprocess`, by the names of the curves.
+
+    Reference: Gao et al. (2019), Fig. 3.
+    """
+    counts: dict[str, Tensor] = {}
+    for name, folder in zip(folders, map(Path, folders.values()), strict=True):
+        if (folder / "dict.txt").is_file():
+            counts[name] = count_tokens(folder, load_dictionary(folder))
+            continue
+        splits = sorted(path.name.removesuffix(".bin") for path in folder.glob("train.*-*.*.bin"))
+        if not splits:
+            raise UserError(f"{folder}: found neither dict.txt nor train.*-*.*.bin, which fairseq-preprocess writes")
+        for split in splits:
+            language = split.rsplit(".", 1)[1]
+            dictionary = load_dictionary(folder, f"dict.{language}.txt")
+            counts[f"{name} {language}"] = count_tokens(folder, dictionary, split)
+    figure, ((axis,),) = style.new_figure()
+    for index, (name, of_tokens) in enumerate(counts.items()):
+        seen = of_tokens[of_tokens > 0].sort(descending=True).values.tolist()
+        style.line(axis, index, range(1, len(seen) + 1), seen, name)
+    style.finish(axis, xlabel="rank", ylabel="occurrences", xscale="log", yscale="log")
+    return style.finish_figure(figure)

@@ -1,7 +1,7 @@
 """Pictures of the course of trainings.
 
 Parameters of these functions:
-    runs: two or more checkpoints of each run, as `checkpoints_of_run` opens them, by the names of the runs.
+    runs: checkpoints of each run, as `checkpoints_of_run` opens them, by the names of the runs.
     data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
     groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
     logs: what `fairseq-train --log-format json --log-file FILE` wrote, by the names of the curves.
@@ -76,10 +76,6 @@ def _over_updates(
     runs: Runs, data: str | Path, groups: str, measure: Callable[[Mapping[str, Tensor]], Sequence[float]]
 ) -> Iterator[tuple[str, list[int], list[tuple[float, ...]]]]:
     """The name of each run, its updates, and a curve for each measure of the embeddings (tokens, D) by group."""
-    for name, checkpoints in runs.items():
-        if len(checkpoints) < 2:
-            found = f"found the checkpoints of {len(checkpoints)} update; expected two or more"
-            raise UserError(f"{name}: {found}; train with --save-interval-updates N --keep-interval-updates -1")
     vocabulary = load_vocabulary({name: checkpoints[0] for name, checkpoints in runs.items()}, data)
     members = {group: vocabulary.groups(groups).members(group) for group in GROUPS}
     for name, checkpoints in runs.items():

@@ -121,14 +121,11 @@ def test_every_picture_is_drawn(picture, inputs, tmp_path, capsys):
 
 def test_plot_refuses(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
     checkpoint, log = lm_runs / "mle" / "checkpoint_last.pt", lm_runs / "mle" / "train.log"
-    (tmp_path / "alone").mkdir()
-    shutil.copy(checkpoint, tmp_path / "alone")
     for words, *arguments in (
         ("no token 'unheard'", "similarity", checkpoint, "--data", lm_data, "--words", "unheard"),
         ("found no rare_tokens", "rare-tokens", log),
         ("neither dict.txt nor", "frequencies", tmp_path),
         ("found no checkpoint*.pt", "isotropy", tmp_path, "--data", lm_data),
-        ("updates N --keep-interval-updates -1", "inner-products", tmp_path / "alone", "--data", lm_data),
     ):
         assert words in refused(capsys, "plot", *arguments, "-o", tmp_path / "x.svg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -11,7 +11,7 @@ def test_what_cannot_work_is_said(capsys, monkeypatch):
     class Distribution:
         version = "2.6"
 
-    monkeypatch.setattr(doctor, "IMPORTED", {("torch",): ""})
+    monkeypatch.setattr(doctor, "IMPORTED", {"torch": ""})
     monkeypatch.setattr(doctor.importlib.metadata, "distributions", lambda name: [Distribution])
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
