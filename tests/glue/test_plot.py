@@ -12,7 +12,6 @@ import warnings
 
 import pytest
 import torch
-from matplotlib.text import Text
 
 from agg_fairseq import plots
 from agg_fairseq.cli.main import main
@@ -56,17 +55,6 @@ def texts_json(lm_data, tmp_path_factory):
     arguments = ["text-metrics", *texts, "--data", lm_data, "--json", folder / "metrics.json"]
     assert main([str(argument) for argument in arguments]) == 0
     return folder / "metrics.json"
-
-
-@pytest.mark.parametrize("count", [1, 4])
-def test_the_legend_covers_no_label(count):
-    figure, axes = style.new_panels(count, width=5, xlabel="x", ylabel="y")
-    for axis in axes:
-        axis.plot([0, 1], label="a model")
-    style.finish_figure(figure).draw_without_rendering()
-    (legend,) = figure.legends
-    texts = [text for text in figure.findobj(Text) if text not in legend.findobj(Text) and text.get_text()]
-    assert not [text for text in texts if legend.get_window_extent().overlaps(text.get_window_extent())]
 
 
 @pytest.fixture
@@ -184,7 +172,6 @@ def changed(path, target, *changes):
     [
         ("alpha-sweep", ("rows", 1, "criterion", {"agg_alpha": 0.1}), "found agg_alpha and agg_rare_fraction"),
         ("token-shares", ("columns", "token_share", []), "found no token_share; expected what text-metrics --data"),
-        ("class-sweep", ("rows", -1, "name", "humans"), "found no row 'human'"),
         ("class-sweep", ("rows", ...), "found no 'rows'; expected what a command of agg-fairseq wrote to --json"),
     ],
 )
@@ -238,13 +225,3 @@ def test_class_sweep_of_several_files(texts_json, tmp_path):
     assert figure.axes[1].lines[4].get_ydata()[0] == 100 * human["self_bleu"]["2"]
     lines = figure.axes[1].lines  # differ also in gray: curves by markers, levels by dashes
     assert len({(line.get_marker(), repr(line._dash_pattern)) for line in lines}) == len(lines)
-
-
-def test_class_sweep_of_what_is_not_defined(texts_json, tmp_path):
-    """A single text has no Self-BLEU, an empty one no KLD: a gap in a curve, no level, or no panel."""
-    nulls = [("rows", number, "self_bleu", None) for number in range(9)]
-    path = changed(texts_json, tmp_path / "n.json", *nulls, ("rows", 0, "kld", None), ("rows", 3, "kld", None))
-    figure = drawn("class-sweep", path)
-    assert [text.get_text() for text in figure.axes[1].texts] == ["not defined"]
-    curve, _, *levels = figure.axes[2].lines
-    assert [math.isnan(y) for y in curve.get_ydata()] == [True, False, False] and len(levels) == 1

@@ -81,10 +81,14 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
 
 
 def test_perplexity_of_transformers_refuses(lm_data, tmp_path):
-    for name in ("good", "broken"):
-        gpt2().save_pretrained(tmp_path / name)
+    from transformers import BertConfig, BertForMaskedLM
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    masked = BertForMaskedLM(BertConfig(vocab_size=VOCABULARY, **sizes))
+    for name, model in (("good", gpt2()), ("broken", gpt2()), ("masked", masked)):
+        model.save_pretrained(tmp_path / name)
         save_word_tokenizer(tmp_path / name, VOCABULARY)
-    good, broken = (open_models([tmp_path / name]) for name in ("good", "broken"))
+    good, broken, masked = (open_models([tmp_path / name]) for name in ("good", "broken", "masked"))
     (tmp_path / "broken" / "config.json").unlink()
     for name, words in (("text", "w1 w2 w3"), ("short", "w1")):
         (tmp_path / name).write_text(f"{words}\n")
@@ -94,20 +98,10 @@ def test_perplexity_of_transformers_refuses(lm_data, tmp_path):
         (good, PlainText(text.text, tokens_per_sample=33), "expected 2 to 32 .the model's positions., got 33"),
         (good, PlainText(tmp_path / "short", text.text), "found fewer than 2 tokens"),
         (broken, text, "transformers knows no model of the config.json beside it"),
+        (masked, text, "found a BertForMaskedLM; expected a causal language model"),
     ):
         with pytest.raises(UserError, match=message):
             perplexity(models, scored)
-
-
-def test_a_masked_model_has_no_perplexity(tmp_path):
-    from transformers import BertConfig, BertForMaskedLM
-
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
-    BertForMaskedLM(BertConfig(vocab_size=VOCABULARY, **sizes)).save_pretrained(tmp_path)
-    save_word_tokenizer(tmp_path, VOCABULARY)
-    (tmp_path / "text").write_text("\n".join(zipf_text(100, words=WORDS)) + "\n")
-    with pytest.raises(UserError, match="found a BertForMaskedLM; expected a causal language model"):
-        perplexity(open_models([tmp_path]), PlainText(tmp_path / "text"))
 
 
 def test_each_file_of_a_folder_is_measured_as_itself(tmp_path):
