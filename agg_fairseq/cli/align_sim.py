@@ -14,14 +14,12 @@ Reference: Yu et al. (2021), Eqs. 16 and 17, Table 3.
 import argparse
 
 from ..evaluation import align_sim
-from .options import add_models, add_options, calling, models_by_name
+from .options import add_models, add_parameters, calling
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
-    add_options(parser, "--data", "--alignments", required=True)
-    add_options(parser, "--groups", default="frequency")
-    add_options(parser, "--json")
+    add_parameters(parser, align_sim)
 
 
-run = calling(align_sim, models_by_name)
+run = calling(align_sim)

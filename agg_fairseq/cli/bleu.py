@@ -16,12 +16,12 @@ Reference: Vaswani et al. (2017); Post (2018).
 import argparse
 
 from ..evaluation import bleu
-from .options import add_inputs, add_options, calling, files_by_name
+from .options import add_inputs, add_parameters, calling
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, "LOG", "outputs of fairseq-generate", "stem")
-    add_options(parser, "--reference", "--tokenize", "--moses", "--json")
+    add_parameters(parser, bleu)
 
 
-run = calling(bleu, files_by_name)
+run = calling(bleu)

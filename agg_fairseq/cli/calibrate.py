@@ -1,7 +1,7 @@
 """Calibrates the groups of tokens of a trained model: each is then expected as often as it appears in the split.
 
-One offset per group (frequent, medium, rare; or those of --occurrences-in) is fitted on a split, added to the logits of
-its tokens, and saved as the bias of the output layer: the result is a checkpoint of a model with a log-unigram bias,
+One offset per group (frequent, medium, rare; or those of --occurrences-in) is fitted on a split that models are
+not compared on, added to the logits of its tokens, and saved as the bias of the output layer: the result is a checkpoint of a model with a log-unigram bias,
 which fairseq-eval-lm and fairseq-generate load with --user-dir. The table shows the split before and after. Nothing
 changes within a group. AGG needs this most: it holds back the gradient that says that a token is rare.
 
@@ -11,19 +11,14 @@ changes within a group. AGG needs this most: it holds back the gradient that say
 import argparse
 
 from ..evaluation import calibrate
-from .options import add_model, add_options, calling, open_model
+from .options import add_model, add_parameters, calling
 from .outputs import add_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    add_options(parser, "--data", required=True)
-    add_options(parser, "--split", default="valid", help="split to fit on; not the one that models are compared on")
-    add_options(parser, "--occurrences-in")
-    share = "share of the offsets that is added, above 0 to 1, where another text is not to lose"
-    parser.add_argument("--share", type=float, default=1.0, metavar="S", help=share)
+    add_parameters(parser, calibrate)
     add_output(parser, "checkpoint")
-    add_options(parser, "--max-tokens", "--device", "--json")
 
 
-run = calling(calibrate, open_model)
+run = calling(calibrate)

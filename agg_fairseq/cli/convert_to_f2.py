@@ -15,20 +15,14 @@ Reference: Choi et al. (2020), App. C.
 import argparse
 
 from ..f2.conversion import convert_to_f2
-from ..f2.frequency_classes import ASSIGNMENTS
-from .options import add_model, add_options, calling, open_model
+from .options import add_model, add_parameters, calling
 from .outputs import add_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    add_options(parser, "--data", required=True)
+    add_parameters(parser, convert_to_f2)
     add_output(parser, "checkpoint")
-    add = parser.add_argument
-    assignment = "how tokens are assigned to frequency classes; mefmax chooses the number of classes"
-    add("--f2-assignment", choices=ASSIGNMENTS, default="mefmax", help=assignment)
-    add("--f2-classes", type=int, default=0, metavar="N", help="number of classes; 0 with mefmax")
-    add_options(parser, "--device", "--json")
 
 
-run = calling(convert_to_f2, open_model)
+run = calling(convert_to_f2)

@@ -20,28 +20,25 @@ from ..columns import CALIBRATED, COMPARED, MOVED, NEXT_TOKENS
 from ..errors import UserError
 from ..evaluation import BinarizedText, PlainText, Result, perplexity
 from ..metrics.groups import OCCURRENCE_GROUPS
-from .options import add_inputs, add_options, select
+from .options import add_inputs, add_options, add_parameters, select
 
 EXPLAINED = (*NEXT_TOKENS, *CALIBRATED, *MOVED)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, "MODEL", "checkpoints of fairseq-train, or models of transformers")
-    add_options(parser, "--data", "--split")
+    add_options(parser, "--data")
+    add_parameters(parser, BinarizedText, "data", json=False)
     add = parser.add_argument
     add("--text", metavar="FILE", help="text in UTF-8 to score, instead of DATA, for models of transformers")
     add_options(parser, "--train-text", help="with --text, the text to count tokens in (default: that of --text)")
     add("--calibrate", metavar="SPLIT", help="split, or with --text a file, to fit one offset per group on")
-    add_options(parser, "--groups", "--tokens-per-sample")
-    add_options(parser, "--occurrences-in", metavar="DATA|FILE")
     add("--moved-from", metavar="MODEL", help="also measure how far the embeddings are from those of this model")
-    context = "tokens of context before each block of DATA, which are not scored"
-    add("--context-window", type=int, default=0, metavar="N", help=context)
+    add_parameters(parser, perplexity)
     shown = {**COMPARED, **CALIBRATED, **MOVED}
     shown |= {metric: (*keys, *OCCURRENCE_GROUPS) for metric, keys in shown.items() if "rare" in keys}
     shown["perplexity"] = ("total", OCCURRENCE_GROUPS[-1])
     add("--full", dest="columns", action="store_const", const=None, default=shown, help="print all columns")
-    add_options(parser, "--max-tokens", "--device", "--json")
 
 
 def run(arguments: argparse.Namespace) -> Result:

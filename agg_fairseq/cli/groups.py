@@ -17,19 +17,15 @@ Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1.
 import argparse
 
 from ..evaluation import group_shares
-from .options import add_options, calling
+from .options import add_parameters, calling
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
     data = "folder of fairseq-preprocess, with the training split; or a training text in UTF-8, with --tokenizer"
-    add("data", metavar="DATA", help=data)
-    add("--tokenizer", metavar="FILE", help="tokenizer.json of Hugging Face for a text, or the folder that it is in")
-    add("--tokens-per-update", type=int, metavar="N", help="target tokens of an update, on all workers")
-    add("--beta2", type=float, metavar="B", help="β₂ of Adam, for a prediction in words")
-    add("--epochs", type=float, default=1, metavar="E", help="of the training, for the same")
-    add("--rare-fraction", type=float, default=0.3, metavar="X", help="--agg-rare-fraction, for the last line")
-    add_options(parser, "--groups", "--json")
+    parser.add_argument("data", metavar="DATA", help=data)
+    tokenizer = "tokenizer.json of Hugging Face for a text, or the folder that it is in"
+    parser.add_argument("--tokenizer", metavar="FILE", help=tokenizer)
+    add_parameters(parser, group_shares, "data")
 
 
 run = calling(group_shares)

@@ -13,15 +13,15 @@ import argparse
 
 from ..evaluation import isotropy
 from ..metrics import Geometry
-from .options import add_models, add_options, calling, models_by_name
+from .options import add_models, add_parameters, calling
 
 EXPLAINED = (*Geometry._fields, "rare_frequent_cosine", "singular_value")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
-    add_options(parser, "--data", "--train-text", "--groups", "--json")
+    add_parameters(parser, isotropy)
     parser.set_defaults(transposed=True)
 
 
-run = calling(isotropy, models_by_name)
+run = calling(isotropy)

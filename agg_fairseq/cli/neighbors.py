@@ -14,14 +14,12 @@ Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12
 import argparse
 
 from ..evaluation import neighbors
-from .options import TOKENIZER, add_models, add_options, calling, models_by_name
+from .options import add_models, add_parameters, calling
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
-    add_options(parser, "--data", "--train-text", "--words")
-    parser.add_argument("--topk", type=int, default=5, metavar="K", help="neighbors of each word")
-    add_options(parser, "--groups", *TOKENIZER, "--json")
+    add_parameters(parser, neighbors)
 
 
-run = calling(neighbors, models_by_name)
+run = calling(neighbors)

@@ -3,31 +3,37 @@
 import argparse
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import Checkpoint, EmbeddingSource
+from ..checkpoints import Checkpoint
 from ..checkpoints.opening import open_models
 from ..data.subwords import FILES, TokenizerOptions
 from ..data.vocabulary import GROUP_MEANINGS
 from ..errors import UserError
+from ..f2.decoupled_decoding import DECODINGS
+from ..f2.frequency_classes import ASSIGNMENTS
 from ..files import read_json_object
 from ..names import unique_names
 from ..result import Result
 
 _GROUPS = "; ".join(f"with {name}, {meaning}" for name, meaning in GROUP_MEANINGS.items()).replace("%", "%%")
 OPTIONS: dict[str, dict[str, Any]] = {
-    "--data": {"metavar": "DATA", "help": "folder of fairseq-preprocess, with the training split, which is counted"},
+    "--data": {"metavar": "DATA", "help": "folder of fairseq-preprocess; frequencies are those of its training split"},
     "--train-text": {"metavar": "FILE", "help": "for models of transformers, text in UTF-8 that is counted instead"},
-    "--split": {"default": "test", "metavar": "SPLIT", "help": "split of DATA to read"},
+    "--split": {"metavar": "SPLIT", "help": "split of DATA to read"},
     "--groups": {
-        "choices": tuple(GROUP_MEANINGS), "default": "types",
+        "choices": tuple(GROUP_MEANINGS),
         "help": f"which tokens are frequent, medium and rare: {_GROUPS}",
     },
     "--occurrences-in": {
-        "metavar": "DATA",
+        "metavar": "DATA|FILE",
         "help": "group tokens by how often they occur in the training split of another folder with the same "
-        "dictionary: 100 times or more, 1 to 99 times, or never",
+        "dictionary, or for models of transformers in a file: 100 times or more, 1 to 99 times, or never",
+    },
+    "--context-window": {
+        "type": int, "metavar": "N", "help": "tokens of context before each block of DATA, which are not scored",
     },
     "--tokens-per-sample": {
         "type": int, "metavar": "N",
@@ -60,12 +66,41 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--alignments": {"metavar": "FILE", "help": "alignments of the training split in Pharaoh format, as align writes"},
     "--reference": {"metavar": "FILE", "help": "untokenized target side of the split, for sacreBLEU"},
     "--tokenize": {
-        "choices": ("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "flores200"), "default": "13a",
-        "help": "tokenizer of sacreBLEU; zh for Chinese, char or ja-mecab for Japanese, whose words 13a does not split "
-        "(default: 13a)",
+        "choices": ("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "flores200"),
+        "help": "tokenizer of sacreBLEU; zh for Chinese, char or ja-mecab for Japanese, whose words 13a does not split",
     },
     "--moses": {"metavar": "LANG", "help": "language of Moses tokens in the translations, which are detokenized"},
     "--max-texts": {"type": int, "metavar": "N", "help": "continue only the first N prefixes (default: all)"},
+    "--prefix-length": {"type": int, "metavar": "N", "help": "tokens that the model is given"},
+    "--length": {"type": int, "metavar": "N", "help": "tokens of a continuation and of a reference"},
+    "--topk": {"type": int, "metavar": "K", "help": "neighbors of each word"},
+    "--seed": {"type": int, "metavar": "N", "help": "of the random numbers, 0 to 2⁶³ − 1"},
+    "--f2-decoding": {
+        "choices": DECODINGS,
+        "help": "how a factorized output layer goes from class to token (default: as the checkpoint says)",
+    },
+    "--batch-size": {
+        "type": int, "metavar": "N",
+        "help": "texts at a time; changes no text, except those of sample-class, which the model itself draws",
+    },
+    "--f2-assignment": {
+        "choices": ASSIGNMENTS,
+        "help": "how tokens are assigned to frequency classes; mefmax chooses the number of classes",
+    },
+    "--f2-classes": {"type": int, "metavar": "N", "help": "number of classes; 0 with mefmax"},
+    "--share": {
+        "type": float, "metavar": "S",
+        "help": "share of the offsets that is added, above 0 to 1, where another text is not to lose",
+    },
+    "--tokens-per-update": {"type": int, "metavar": "N", "help": "target tokens of an update, on all workers"},
+    "--beta2": {"type": float, "metavar": "B", "help": "β₂ of Adam, for a prediction in words"},
+    "--epochs": {"type": float, "metavar": "E", "help": "of the training, for the same"},
+    "--rare-fraction": {"type": float, "metavar": "X", "help": "--agg-rare-fraction, for the last line"},
+    "--as-published": {
+        "action": "store_true",
+        "help": "follow the released code of Yu et al. (2022): split words without the space before them (--bpe gpt2), "
+        "replace tokens that the dictionary lacks by <unk>, and keep all pairs whose cosine is defined",
+    },
     "--device": {"metavar": "DEVICE", "help": "cpu, cuda, cuda:1, … (default: a GPU if there is one)"},
     "--json": {"metavar": "FILE", "help": "also write all numbers to FILE"},
 }  # fmt: skip
@@ -78,23 +113,39 @@ def add_options(parser: argparse.ArgumentParser, *flags: str, **changes: Any) ->
         parser.add_argument(flag, **{**OPTIONS[flag], **changes})
 
 
+def add_parameters(
+    parser: argparse.ArgumentParser, function: Callable[..., Any], *left_out: str, json: bool = True
+) -> None:
+    """Adds those of `OPTIONS` that a function has as parameters, with its defaults, but for some; and `--json`."""
+    for name, parameter in inspect.signature(function).parameters.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(parameter.default, TokenizerOptions):
+            add_options(parser, *TOKENIZER)
+        elif flag in OPTIONS and name not in left_out:
+            is_required = parameter.default is parameter.empty
+            add_options(parser, flag, **({"required": True} if is_required else {"default": parameter.default}))
+    if json:
+        add_options(parser, "--json")
+
+
 def select(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Some of the arguments, as options of a function whose parameters have the same names."""
     return {name: getattr(arguments, name) for name in names}
 
 
-def call(function: Callable[..., Any], arguments: argparse.Namespace, *inputs: Any) -> Any:
-    """Calls a function with inputs, and with all arguments that have the names of its other parameters."""
+def call(function: Callable[..., Any], arguments: argparse.Namespace) -> Any:
+    """Calls a function with what is opened for it, and with all arguments that have the names of its parameters."""
     given = dict(vars(arguments))
     if "bpe" in given:
         given["tokenizer"] = TokenizerOptions(*(given[flag[2:].replace("-", "_")] for flag in TOKENIZER))
+    inputs = [given["opened"](arguments)] if "opened" in given else []
     parameters = list(inspect.signature(function).parameters)[len(inputs) :]
     return function(*inputs, **{name: given[name] for name in parameters if name in given})
 
 
-def calling(function: Callable[..., Result], opened: Callable[..., Any] | None = None) -> Callable[..., Result]:
-    """The `run` of a command that is nothing but `call`, with what is opened for it."""
-    return lambda arguments: call(function, arguments, *([opened(arguments)] if opened else []))
+def calling(function: Callable[..., Result]) -> Callable[[argparse.Namespace], Result]:
+    """The `run` of a command that is nothing but `call`."""
+    return partial(call, function)
 
 
 def add_inputs(parser: argparse.ArgumentParser, metavar: str, help_text: str, part: str = "folder") -> None:
@@ -102,7 +153,7 @@ def add_inputs(parser: argparse.ArgumentParser, metavar: str, help_text: str, pa
     default = {"folder": "that of its folder", "name": "its own", "stem": "its own, without ending"}[part]
     parser.add_argument("inputs", nargs="+", metavar=metavar, help=help_text)
     parser.add_argument("--name", nargs="+", metavar="NAME", help=f"a name for each {metavar} (default: {default})")
-    parser.set_defaults(part=part)
+    parser.set_defaults(part=part, opened=files_by_name)
 
 
 def files_by_name(arguments: argparse.Namespace) -> dict[str, Path]:
@@ -117,18 +168,13 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, "MODEL", f"{models}.safetensors files, or an index of several such files")
     matrix = "measure this parameter of the models of transformers (default: the output embedding)"
     parser.add_argument("--matrix", metavar="PARAMETER", help=matrix)
-
-
-def models_by_name(arguments: argparse.Namespace) -> dict[str, EmbeddingSource]:
-    return open_models(arguments.inputs, arguments.name, arguments.matrix)
+    parser.set_defaults(opened=lambda given: open_models(given.inputs, given.name, given.matrix))
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
+    """One model of fairseq."""
     parser.add_argument("model", metavar="MODEL", help="checkpoint of fairseq-train, or the folder of a run")
-
-
-def open_model(arguments: argparse.Namespace) -> Checkpoint:
-    return Checkpoint(arguments.model, training_state=False)
+    parser.set_defaults(opened=lambda given: Checkpoint(given.model, training_state=False))
 
 
 def read_results(paths: Sequence[str]) -> dict[str, Result]:

@@ -16,13 +16,12 @@ import argparse
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from .. import plots
-from ..checkpoints.fairseq_checkpoint import checkpoints_of_run
+from ..checkpoints.fairseq_checkpoint import Checkpoint, checkpoints_of_run
 from ..errors import UserError
 from ..files import atomic_write
-from .options import OPTIONS, add_inputs, add_models, add_options, call, files_by_name, models_by_name, read_results
+from .options import add_inputs, add_models, add_parameters, call, files_by_name, read_results
 from .outputs import add_output
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -61,12 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add_models(picture)
         elif metavar.endswith(".json"):  # which has names
             picture.add_argument("inputs", nargs="+", metavar=metavar, help=INPUTS[metavar])
+            picture.set_defaults(opened=lambda arguments: read_results(arguments.inputs))
         else:
             add_inputs(picture, metavar, INPUTS[metavar], "folder" if metavar == "LOG" else "name")
-        for parameter in inspect.signature(function).parameters.values():
-            flag = f"--{parameter.name.replace('_', '-')}"
-            if flag in OPTIONS:
-                add_options(picture, flag, required=parameter.default is parameter.empty)
+        if metavar == "RUN":
+            picture.set_defaults(opened=checkpoints_by_run)
+        add_parameters(picture, function, json=False)
         add_output(picture, "picture", f"picture to write: {', '.join(ENDINGS)}")
 
 
@@ -81,13 +80,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def draw(arguments: argparse.Namespace) -> plots.style.Figure:
     """Draws the picture that the options ask for."""
-    function, kind = PICTURES[arguments.picture]
-    if kind == "MODEL":
-        inputs: dict[str, Any] = models_by_name(arguments)
-    elif kind.endswith(".json"):
-        inputs = read_results(arguments.inputs)
-    else:
-        inputs = files_by_name(arguments)
-        if kind == "RUN":
-            inputs = {name: checkpoints_of_run(folder) for name, folder in inputs.items()}
-    return call(function, arguments, inputs)
+    return call(PICTURES[arguments.picture][0], arguments)
+
+
+def checkpoints_by_run(arguments: argparse.Namespace) -> dict[str, list[Checkpoint]]:
+    return {name: checkpoints_of_run(folder) for name, folder in files_by_name(arguments).items()}

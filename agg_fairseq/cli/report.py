@@ -15,27 +15,22 @@ The page contains all pictures, needs no network, and can be printed.
 import argparse
 
 from ..report import write_report
-from .options import add_inputs, add_options, files_by_name, read_results, select
+from .options import add_inputs, add_parameters, call, read_results
 from .outputs import add_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, "RUN", "folders of runs, compared side by side", "name")
-    add_options(parser, "--data", required=True)
-    add_options(parser, "--split")
+    add_parameters(parser, write_report, json=False)
     add_output(parser, "page", "page to write, .html")
     add = parser.add_argument
     add("--baseline", metavar="NAME", help="name of the run that the others are compared with (default: the first)")
-    add_options(parser, "--max-texts")
     add("--results", nargs="+", default=[], metavar="FILE", help="what other commands wrote to --json")
-    add_options(parser, "--device")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    options = select(arguments, "split", "baseline", "max_texts", "device")
-    results = list(read_results(arguments.results).values())
-    runs = files_by_name(arguments)
-    errors = write_report(runs, arguments.data, arguments.output, results=results, **options)
+    arguments.results = list(read_results(arguments.results).values())
+    errors = call(write_report, arguments)
     print(arguments.output)
     for error in errors:
         raise error

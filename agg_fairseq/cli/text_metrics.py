@@ -10,14 +10,14 @@ Reference: Choi et al. (2020), Sec. 4.1.5, Tables 1 to 3; Yu et al. (2022), Tabl
 import argparse
 
 from ..evaluation import text_metrics
-from .options import add_inputs, add_options, calling, files_by_name
+from .options import add_inputs, add_parameters, calling
 
 EXPLAINED = ("kld", "ms_jaccard", "self_bleu", "distinct", "repetition", "unique_tokens", "token_share")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, "FILE", "texts, as agg-fairseq generate-lm writes them", "stem")
-    add_options(parser, "--data", "--json")
+    add_parameters(parser, text_metrics)
 
 
-run = calling(text_metrics, files_by_name)
+run = calling(text_metrics)

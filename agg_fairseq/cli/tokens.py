@@ -17,16 +17,15 @@ import argparse
 
 from ..evaluation import Result, under_trained
 from ..evaluation.under_trained import CAUTION, worst_tokens
-from .options import TOKENIZER, add_models, add_options, call, models_by_name
+from .options import add_models, add_parameters, call
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
-    add_options(parser, "--data", "--train-text", "--unused")
-    add_options(parser, "--groups", *TOKENIZER, "--json")
+    add_parameters(parser, under_trained)
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    result = call(under_trained, arguments, models_by_name(arguments))
+    result = call(under_trained, arguments)
     print(f"{worst_tokens(result).table()}\n\n{CAUTION}\n")
     return result

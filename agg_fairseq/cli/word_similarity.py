@@ -15,20 +15,13 @@ Reference: Yu et al. (2022), Table 6.
 import argparse
 
 from ..evaluation import word_similarity
-from .options import TOKENIZER, add_models, add_options, calling, models_by_name
+from .options import add_models, add_options, add_parameters, calling
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
     add_options(parser, "--data")
-    add_options(parser, "--datasets", required=True)
-    add_options(parser, *TOKENIZER)
-    as_published = (
-        "follow the released code of Yu et al. (2022): split words without the space before them (--bpe gpt2), replace "
-        "tokens that the dictionary lacks by <unk>, and keep all pairs whose cosine is defined"
-    )
-    parser.add_argument("--as-published", action="store_true", help=as_published)
-    add_options(parser, "--json")
+    add_parameters(parser, word_similarity, "data")
 
 
-run = calling(word_similarity, models_by_name)
+run = calling(word_similarity)

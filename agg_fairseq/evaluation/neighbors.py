@@ -25,7 +25,7 @@ class NoWord(UserError):
 
 def neighbors(
     models: Mapping[str, EmbeddingSource],
-    data: str | Path | None,
+    data: str | Path | None = None,
     *,
     train_text: str | Path | None = None,
     words: Sequence[str] | None = None,
