@@ -375,9 +375,10 @@ def test_gated_also_without_hooks(kind):
         gated.remove()
         called = peft.get_peft_model(model, config)
         gated = GatedLoss(called, agg_rare_fraction=0.3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for seed in range(2):
-        loss = called(**batch(seed=seed)).loss
-        loss.backward()
+        called(**batch(seed=seed)).loss.backward()
+        optimizer.step()
         gated.commit_update()
     assert gated.objective.counter.appearances.sum() == 2 * 3 * 11
     assert gated.objective.current_gates.rare.any()
