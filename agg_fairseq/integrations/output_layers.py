@@ -1,9 +1,9 @@
 """Output layers that transformers lacks: with a fixed log-unigram bias, or factorized; and loading models with them."""
 
+import re
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..checkpoints.transformers_model import PretrainedModel
@@ -43,8 +43,7 @@ def factorize_head(model: Any, class_of_token: Tensor) -> FactorizedSoftmax:
         class_of_token: (V,) int64 in [0, C), the class of each token; from `f2.mefmax` of the training counts.
     """
     head = _plain_head(model)
-    with torch.device("cpu"):  # the classes are numbers even where `from_pretrained` makes a model without any
-        layer = FactorizedSoftmax(class_of_token.cpu(), head.weight.size(1), weight=head.weight)
+    layer = FactorizedSoftmax(class_of_token.cpu(), head.weight.size(1), weight=head.weight)
     model.set_output_embeddings(layer.to(head.weight))
     return layer
 
@@ -60,30 +59,19 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
     model_class, config = type(saved.skeleton), saved.skeleton.config
     head = saved.skeleton.get_output_embeddings()
     name = next((name for name, module in saved.skeleton.named_modules() if module is head), "")
-    has_bias = f"{name}.bias" in saved and head.bias is None
-    classes = saved.tensor(f"{name}.class_of_token").long() if f"{name}.class_of_token" in saved else None
-
-    class Changed(model_class):
-        """The class as it was when the model was saved."""
-
-        def __init__(self, *arguments: Any, **more: Any) -> None:
-            super().__init__(*arguments, **more)
-            if classes is not None:
-                factorize_head(self, classes)
-            elif has_bias:
-                layer = self.get_output_embeddings()
-                layer.bias = nn.Parameter(torch.empty(layer.weight.size(0)))
-
-    Changed.__name__ = model_class.__name__
     config.transformers_weights = saved.path.name  # the file to load, as transformers names it
-    model = Changed.from_pretrained(saved.path.parent, config=config, **options)
+    known = {"_keys_to_ignore_on_load_unexpected": [rf"{re.escape(name)}\."]}  # what the class lacks is loaded below
+    model = type(model_class.__name__, (model_class,), known).from_pretrained(
+        saved.path.parent, config=config, **options
+    )
     model.__class__ = model_class
     del config.transformers_weights, model.config.transformers_weights
     layer = model.get_output_embeddings()
-    if classes is not None:
-        layer.class_of_token = classes.to(layer.weight.device)  # loaded as numbers of the dtype of the weights
-    elif has_bias:
-        layer.bias.requires_grad_(False)
+    if f"{name}.class_of_token" in saved:
+        layer = factorize_head(model, saved.tensor(f"{name}.class_of_token").long())
+        layer.class_weight.data.copy_(saved.tensor(f"{name}.class_weight"))
+    elif f"{name}.bias" in saved and layer.bias is None:
+        layer.bias = nn.Parameter(saved.tensor(f"{name}.bias").to(layer.weight), requires_grad=False)
     return model
 
 

@@ -38,10 +38,6 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
     Args:
         evaluations: of `perplexity`.
 
-    Raises:
-        UserError: there are values of both options of AGG, or of none; a name has different numbers; or a measure is
-            missing.
-
     Reference: Yu et al. (2022), Fig. 5.
     """
     titles = {
@@ -75,16 +71,10 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
     Args:
         evaluations: of `text_metrics`, all of the same split.
 
-    Raises:
-        UserError: a name has different numbers; or a measure is missing.
-
     Reference: Choi et al. (2020), Fig. 3.
     """
-    titles = {
-        ("ms_jaccard", "2"): "MS-Jaccard-2 × 100",
-        ("self_bleu", "2"): "Self-BLEU-2 × 100",
-        ("kld", ""): "KLD in nats",
-    }
+    titles = {("ms_jaccard", "2"): "MS-Jaccard-2 × 100", ("self_bleu", "2"): "Self-BLEU-2 × 100",
+              ("kld", ""): "KLD in nats"}  # fmt: skip
     curves: dict[str, Points] = {curve: {} for curve in CLASS_CURVES}
     levels: dict[str, list[float]] = {}
     for name, (_, values) in _rows(evaluations, titles, "text-metrics --json").items():
