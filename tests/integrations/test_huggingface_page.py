@@ -1,4 +1,4 @@
-"""What docs/huggingface.md shows, run as it is pasted, and its example."""
+"""What README.md and docs/huggingface.md show of transformers, run as it is pasted, and its example."""
 
 import re
 import runpy
@@ -18,7 +18,7 @@ from agg_fairseq.checkpoints.opening import open_models
 from agg_fairseq.evaluation import isotropy, neighbors
 
 PAGE = (ROOT / "docs" / "huggingface.md").read_text()
-PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text() + PAGE, re.DOTALL)
 DIFFS = {diff for diff in re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL) if "GatedLoss" in diff}
 
 
