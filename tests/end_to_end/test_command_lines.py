@@ -26,6 +26,7 @@ def perplexities(result):
     return [float(ppl) for ppl in re.findall(r"Perplexity: ([\d.]+)", result.stdout + result.stderr)]
 
 
+@pytest.mark.slow
 def test_checkpoint_works_in_stock_eval_lm_and_ours_agrees(lm_data, lm_runs, tmp_path):
     """Without --user-dir; total perplexity is the same to the digits that fairseq-eval-lm prints."""
     checkpoint, output = lm_runs / "agg" / "checkpoint_best.pt", tmp_path / "eval.json"
