@@ -165,10 +165,8 @@ def _name(model: Any) -> str:
 
 def _open(path: Path) -> Any:
     """A file of safetensors, of which the header is read; UserError if it is none."""
-    try:
-        from safetensors import safe_open
-    except ImportError as error:
-        raise UserError("the package safetensors is missing; pip install '.[eval]'") from error
+    from safetensors import safe_open
+
     try:
         return safe_open(path, framework="pt")
     except Exception as error:  # safetensors has an error of its own; RuntimeError: a file beyond all memory

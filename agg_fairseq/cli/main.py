@@ -40,7 +40,8 @@ COMMANDS = {
 }
 """A line about each command; its module has the same name, with underscores."""
 FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
-EXTRAS = {**dict.fromkeys(FAIRSEQ, FAIRSEQ_REMEDY), **dict.fromkeys(("jinja2", "matplotlib"), "pip install '.[eval]'")}
+EVAL = ("jinja2", "matplotlib", "sacrebleu", "sacremoses", "safetensors", "scipy", "tokenizers")
+EXTRAS = {**dict.fromkeys(FAIRSEQ, FAIRSEQ_REMEDY), **dict.fromkeys(EVAL, "pip install '.[eval]'")}
 """Packages that some commands need, and how to install them."""
 
 

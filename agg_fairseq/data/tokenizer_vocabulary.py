@@ -50,10 +50,8 @@ class TokenizerVocabulary(Vocabulary):
     @classmethod
     def parse(cls, content: str, path: Path, rows: int | None) -> TokenizerVocabulary:
         """As `load`, from the content of a tokenizer.json; `path` is for error messages."""
-        try:
-            import tokenizers
-        except ImportError as error:
-            raise UserError(f"{path}: the package tokenizers is missing; pip install '.[eval]'") from error
+        import tokenizers
+
         with _refused(f"{path}: unreadable", EXPECTED):
             saved = json.loads(content)
             unknown = saved["model"].get("unk_token", saved["model"].get("unk_id"))

@@ -95,16 +95,12 @@ def _score(
             )
     texts = log.texts
     if moses is not None:
-        try:
-            from sacremoses import MosesDetokenizer
-        except ImportError as error:
-            raise UserError("--moses: sacremoses is missing; pip install '.[eval]'") from error
+        from sacremoses import MosesDetokenizer
+
         detokenizer = MosesDetokenizer(lang=moses)
         texts = [detokenizer.detokenize(line.split()) for line in texts]
     try:
         of_tokens = None if log.decoded else tokenized_bleu(log.tokens, log.references)
         return of_tokens, None if references is None else corpus_bleu(texts, references, tokenize=tokenize)
-    except ImportError as error:
-        raise UserError("bleu: sacrebleu is missing; pip install '.[eval]'") from error
     except RuntimeError as error:  # a tokenizer of sacrebleu whose own package is missing
         raise UserError(f"--tokenize {tokenize}: {first_line(error)}") from error

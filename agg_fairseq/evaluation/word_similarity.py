@@ -53,10 +53,8 @@ def word_similarity(
     names = unique_names(datasets, None, "stem")
     pairs_of = {name: read_word_pairs(path) for name, path in zip(names, datasets, strict=True)}
     scores_of = {name: [score for *_, score in pairs] for name, pairs in pairs_of.items()}
-    try:
-        import scipy.stats  # noqa: F401 — found missing before the work starts
-    except ImportError as error:
-        raise UserError("word-similarity: scipy is missing; pip install '.[eval]'") from error
+    import scipy.stats  # noqa: F401 — found missing before the work starts
+
     tokenizer = replace(tokenizer, after_space=not as_published)
     word_tokenizer = load_embedding_vocabulary(models, data).word_tokenizer(tokenizer)
     # With --bpe words, only those words of a dictionary of pieces would be found that are one piece.

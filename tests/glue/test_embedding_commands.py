@@ -172,7 +172,7 @@ def test_data_sets_that_are_bad_or_not_there(data, checkpoint, scored, tmp_path,
         assert words in error(scored)
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     scored.write_bytes(good)
-    assert "scipy is missing; pip install '.[eval]'" in error(scored)
+    assert "found no scipy, which this command needs; pip install '.[eval]'" in error(scored)
 
 
 def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
