@@ -1,8 +1,7 @@
 """Tokenized BLEU and sacreBLEU of what fairseq-generate printed."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from ..files import read_lines
 from ..metrics import Bleu, corpus_bleu, tokenized_bleu
 from ..result import Result
 from .fairseq_logs import Translations, read_translations
-from .inputs import first_difference
 
 SUBWORD = re.compile(r"@@(?: |$)|▁")
 COLUMNS = (
@@ -53,15 +51,36 @@ def bleu(
     first, *others = translations.values()
     for log in others:
         if log.references != first.references:  # BLEU is compared only of the same sentences, in the same tokens
-            index = first_difference(log.references, first.references)
-            raise UserError(f"{log.path}: found another T-{index} than in {first.path}; expected the same text")
+            raise UserError(f"{log.path}: found other T-… lines than in {first.path}; expected the same text")
     references = None if reference is None else read_reference(reference, first)
+    if moses is not None:
+        from sacremoses import MosesDetokenizer
+
+        detokenizer = MosesDetokenizer(lang=moses)
     rows, settings = {}, {"sentences": len(first.references)}
     for name, log in tqdm(translations.items(), desc="scoring", unit="log", disable=None, leave=False):
-        of_tokens, of_text = _score(log, references, tokenize, moses)
+        if log.decoded and references is None:
+            raise UserError(
+                f"{log.path}: found detokenized text (D differs from H); expected --reference, for sacreBLEU"
+            )
+        for lines in [log.texts] if log.decoded else [log.texts, log.references]:
+            having = [line for line in lines if SUBWORD.search(line)]
+            if len(having) > SUBWORD_SHARE * len(lines):
+                raise UserError(
+                    f"{log.path}: found sub-words, {having[0][:40]!r}; run fairseq-generate with --remove-bpe, or "
+                    "--remove-bpe sentencepiece"
+                )
+        of_tokens = None if log.decoded else tokenized_bleu(log.tokens, log.references)
+        of_text, texts = None, log.texts
+        if references is not None:
+            texts = texts if moses is None else [detokenizer.detokenize(line.split()) for line in texts]
+            try:
+                of_text = corpus_bleu(texts, references, tokenize=tokenize)
+            except RuntimeError as error:  # a tokenizer of sacrebleu whose own package is missing
+                raise UserError(f"--tokenize {tokenize}: {first_line(error)}") from error
         rows[name] = {"path": str(logs[name]), "sentences": len(log.references)}
         for measure, bleu_of_log in (("bleu", of_tokens), ("sacrebleu", of_text)):
-            parts = asdict(bleu_of_log) if bleu_of_log else dict.fromkeys(field.name for field in fields(Bleu))
+            parts = bleu_of_log._asdict() if bleu_of_log else dict.fromkeys(Bleu._fields)
             rows[name] |= {measure: parts.pop("score"), **{f"{measure}_{part}": parts[part] for part in parts}}
         if of_tokens:
             settings["bleu"] = f"compounds-split,[{of_tokens.signature}]"
@@ -78,29 +97,3 @@ def read_reference(path: str | Path, log: Translations) -> list[str]:
     if len(lines) != len(log.references):
         raise UserError(f"{path}: found {len(lines)} lines; expected {len(log.references)}, as in {log.path}")
     return lines
-
-
-def _score(
-    log: Translations, references: Sequence[str] | None, tokenize: str, moses: str | None
-) -> tuple[Bleu | None, Bleu | None]:
-    """BLEU of the tokens, and sacreBLEU of the texts; None where fairseq-generate or the user gave no such text."""
-    if log.decoded and references is None:
-        raise UserError(f"{log.path}: found detokenized text (D differs from H); expected --reference, for sacreBLEU")
-    for lines in [log.texts] if log.decoded else [log.texts, log.references]:
-        having = [line for line in lines if SUBWORD.search(line)]
-        if len(having) > SUBWORD_SHARE * len(lines):
-            raise UserError(
-                f"{log.path}: found sub-words, {having[0][:40]!r}; run fairseq-generate with --remove-bpe, or "
-                "--remove-bpe sentencepiece"
-            )
-    texts = log.texts
-    if moses is not None:
-        from sacremoses import MosesDetokenizer
-
-        detokenizer = MosesDetokenizer(lang=moses)
-        texts = [detokenizer.detokenize(line.split()) for line in texts]
-    try:
-        of_tokens = None if log.decoded else tokenized_bleu(log.tokens, log.references)
-        return of_tokens, None if references is None else corpus_bleu(texts, references, tokenize=tokenize)
-    except RuntimeError as error:  # a tokenizer of sacrebleu whose own package is missing
-        raise UserError(f"--tokenize {tokenize}: {first_line(error)}") from error

@@ -6,12 +6,11 @@ import torch
 
 from ..checkpoints import Checkpoint
 from ..columns import with_groups
-from ..errors import UserError
 from ..files import atomic_write, check_writable
 from ..functional import log_unigram
 from ..metrics import NextTokenStatistics
 from ..result import Result
-from .inputs import WITH_TARGETS, find_device
+from .inputs import find_device
 from .scoring import BinarizedText
 
 WITH_BIAS = {"transformer_lm": "transformer_lm_unigram", "transformer": "transformer_unigram"}
@@ -50,8 +49,6 @@ def calibrate(
     """
     from ..models.from_checkpoint import architecture, sibling_state  # imports fairseq
 
-    if not 0 < share <= 1:
-        raise UserError(f"--share: expected a number in (0, 1], got {share}")
     check_writable(output, model.path)
     text = BinarizedText(data, split, max_tokens=max_tokens)
     models = {"calibrating": model}
@@ -62,10 +59,7 @@ def calibrate(
     groups, torch_device = vocabulary.groups("types", occurrences_in), find_device(device)
     chunks = text.score(models, "calibrating", vocabulary, torch_device)
     statistics = NextTokenStatistics.of(chunks, groups, keep_positions=True)
-    try:
-        offsets = share * statistics.fit_offsets()
-    except ValueError as error:
-        raise UserError(f"--split {split}: {error}; {WITH_TARGETS}") from error
+    offsets = share * statistics.fit_offsets()
 
     parameters = dict(model.parameters)
     shift = torch.cat([offsets, offsets.new_zeros(1)])[groups.of_token]  # (V,); the last, of index −1, is of no group
@@ -79,16 +73,7 @@ def calibrate(
     state = sibling_state(model, parent, WITH_BIAS.get(parent, parent), parameters, unigram_bias="learned")
     atomic_write(output, lambda temporary: torch.save(state, temporary))
 
-    rows = {
-        "as it was": {
-            "perplexity": statistics.perplexity(),
-            "expected_over_observed": statistics.expected_over_observed(),
-        },
-        "calibrated": {
-            "perplexity": statistics.calibrated_perplexity(offsets),
-            "expected_over_observed": statistics.calibrated_expected_over_observed(offsets),
-        },
-    }
+    rows = {"as it was": statistics.calibrated(0 * offsets), "calibrated": statistics.calibrated(offsets)}
     settings = {"fitted-on": split, "targets": statistics.tokens, **text.settings(models, vocabulary), "share": share}
     settings["occurrences-in"] = None if occurrences_in is None else str(occurrences_in)
     facts = {"offsets": dict(zip(groups.names, offsets.tolist(), strict=True))}

@@ -2,10 +2,8 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn.functional import pad
 from tqdm import tqdm
 
@@ -59,16 +57,6 @@ def generate_texts(
     Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
     """
     check_writable(output, model.path)
-    for name, value in {
-        "prefix_length": prefix_length, "length": length, "max_texts": max_texts, "topk": topk, "batch_size": batch_size
-    }.items():  # fmt: skip
-        if value is not None and not 1 <= value < 2**31:
-            raise UserError(f"--{name.replace('_', '-')}: expected 1 to 2^31 - 1, got {value}")
-    if not 0 <= seed < 2**63:
-        raise UserError(f"--seed: expected 0 to 2^63 - 1, got {seed}")
-    if not model.is_language_model:
-        task_name = model.task_options.get("_name")
-        raise UserError(f"{model}: found a model of the task {task_name}; expected language_modeling")
     model.check_vocabulary(len(load_dictionary(data)), data)
     if f2_decoding and "f2_decoding" not in model.model_options:
         raise UserError(f"--f2-decoding: found an ordinary softmax in {model}; expected a factorized one")
@@ -78,30 +66,32 @@ def generate_texts(
 
     network, task = build_model(model, data, overrides)
     dictionary = task.source_dictionary
-    adds_bos = bool(getattr(task.args, "add_bos_token", False))
-    needed = prefix_length + length - 1 + adds_bos
-    positions = decoding.learned_positions(network.decoder)
-    if positions is not None and needed > positions:
-        raise UserError(f"{model}: found {positions} positions, not {needed}; lower --prefix-length or --length")
-    if topk is not None and topk > len(task.target_dictionary):
-        raise UserError(f"--topk: expected 1 to {len(task.target_dictionary)} (the model's vocabulary), got {topk}")
+    adds_bos = getattr(task.args, "add_bos_token", False)
     check_finite(model.path, dict(network.named_parameters()))
-    blocks, tokens = _blocks(task, data, split, prefix_length + length, max_texts)
+    count_tokens(data, dictionary, split)  # fairseq would read what a damaged index says
+    size = prefix_length + length
+    try:
+        task.args.tokens_per_sample = size
+        task.load_dataset(split)
+        stream = task.dataset(split).dataset  # item i: the tokens before those of block i, its tokens, …
+        tokens = int(stream.sizes.sum())
+        if tokens < size:
+            raise UserError(f"{split}: found {tokens} tokens; expected at least {size}; lower --prefix-length")
+        blocks = torch.stack([stream[index][1] for index in range(tokens // size)[:max_texts]])  # N x (P + L)
+    except (ValueError, RuntimeError, AssertionError, OSError) as error:
+        raise UserError(f"{data}/{split}: fairseq cannot read it ({first_line(error)})") from error
 
     network.to(torch_device)
     torch.manual_seed(seed)  # for models that draw by themselves
-    options = {"topk": topk, "generator": torch.Generator().manual_seed(seed)}
-    options["forbidden"] = (dictionary.pad(), dictionary.bos())
+    options = {"topk": topk, "forbidden": (dictionary.pad(), dictionary.bos())}
+    options["generator"] = torch.Generator().manual_seed(seed)
 
     def write(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8") as file:
             for batch in tqdm(blocks.split(batch_size), desc="continuing", unit="batch", disable=None, leave=False):
                 prefixes, references = batch[:, :prefix_length], batch[:, prefix_length:]
                 known = pad(prefixes, (1, 0), value=dictionary.bos()) if adds_bos else prefixes
-                try:
-                    continued = decoding.continuation(network, known.to(torch_device), length, **options)
-                except torch.cuda.OutOfMemoryError as error:
-                    raise UserError(f"--batch-size: found {len(batch)}, too many for the GPU; lower it") from error
+                continued = decoding.continuation(network, known.to(torch_device), length, **options)
                 for texts in zip(prefixes.tolist(), continued.tolist(), references.tolist(), strict=True):
                     words = (" ".join(dictionary[token] for token in text) for text in texts)
                     line = dict(zip(("prefix", "continuation", "reference"), words, strict=True))
@@ -109,12 +99,9 @@ def generate_texts(
 
     atomic_write(output, write)
     used_decoding = f2_decoding or model.model_options.get("f2_decoding")
-    row = {
-        "path": str(model),
-        "texts": len(blocks),
-        "generated_tokens": len(blocks) * length,
-        "unused_tokens": tokens - blocks.numel(),
-    }
+    numbers = {
+        "texts": len(blocks), "generated_tokens": len(blocks) * length, "unused_tokens": tokens - blocks.numel()
+    }  # fmt: skip
     settings = {
         "split": split,
         "texts": len(blocks),
@@ -125,22 +112,4 @@ def generate_texts(
         "seed": seed,
         "batch-size": batch_size if used_decoding == "sample-class" else None,  # drawn by the model
     }
-    columns = dict.fromkeys(("texts", "generated_tokens", "unused_tokens"), [""])
-    return Result({str(output): row}, columns, settings)
-
-
-def _blocks(task: Any, data: str | Path, split: str, size: int, max_texts: int | None) -> tuple[Tensor, int]:
-    """The whole blocks of a split, (N, P + L) int64, cut as fairseq-eval-lm does; and the number of its tokens."""
-    count_tokens(data, task.source_dictionary, split)  # fairseq would read what a damaged index says
-    try:
-        task.args.tokens_per_sample = size
-        task.load_dataset(split)
-        stream = task.dataset(split).dataset  # item i: the tokens before those of block i, its tokens, …
-        tokens = int(stream.sizes.sum())
-        number = tokens // size if max_texts is None else min(tokens // size, max_texts)
-        cut = [stream[index][1] for index in range(number)]
-    except (ValueError, RuntimeError, AssertionError, OSError) as error:
-        raise UserError(f"{data}/{split}: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
-    if not cut:
-        raise UserError(f"{split}: found {tokens} tokens; expected at least {size}; lower --prefix-length or --length")
-    return torch.stack(cut), tokens
+    return Result({str(output): {"path": str(model), **numbers}}, dict.fromkeys(numbers, [""]), settings)

@@ -51,10 +51,6 @@ def group_shares(
     if Path(data).is_dir() != (tokenizer is None):
         found = "a folder, and --tokenizer" if tokenizer else "no folder, and no --tokenizer"
         raise UserError(f"{data}: found {found}; expected a folder of fairseq-preprocess, or a text with --tokenizer")
-    if not 0 < rare_fraction < 1:
-        raise UserError(f"--rare-fraction: expected a value in (0, 1), got {rare_fraction}")
-    if tokens_per_update is not None and tokens_per_update < 1:
-        raise UserError(f"--tokens-per-update: expected at least 1, got {tokens_per_update}")
     if beta2 is not None and (tokens_per_update is None or not 0 <= beta2 < 1):
         raise UserError(f"--beta2: expected a value in [0, 1), with --tokens-per-update, got {beta2}")
     if tokenizer is None:

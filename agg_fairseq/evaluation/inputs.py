@@ -1,8 +1,7 @@
 """What evaluations ask of their inputs: models of one vocabulary, a split that is there, a device that works."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -13,9 +12,6 @@ from ..data.alignments import training_pair
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
-
-WITH_TARGETS = "give a text that has them, such as that of the first training"
-"""The remedy where offsets are fitted on a text without targets of a group."""
 
 
 def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> BinarizedVocabulary:
@@ -75,12 +71,6 @@ def check_row_names(names: Iterable[str], *taken: str) -> None:
     clash = next((name for name in names if name in taken), None)
     if clash is not None:
         raise UserError(f"--name: found {clash!r}, a row of its own in the table; give another name")
-
-
-def first_difference(first: Sequence[Any], second: Sequence[Any]) -> int:
-    """The first index at which two sequences differ."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((index for index, (left, right) in pairs if left != right), min(len(first), len(second)))
 
 
 def matrix_setting(models: Mapping[str, EmbeddingSource]) -> str:

@@ -55,10 +55,7 @@ def isotropy(
     for name, model in tqdm(models.items(), desc="isotropy", unit="checkpoint", disable=None, leave=False):
         embedding = model.output_embedding
         weight = embedding.weight
-        if not weight.any():
-            raise UserError(f"{model}: found only zeros in {embedding.name}; expected a trained model")
-        ends = [weight[members[group]] for group in ("rare", "frequent")]
-        cosine = metrics.mean_cosine_between(*ends)
+        cosine = metrics.mean_cosine_between(*(weight[members[group]] for group in ("rare", "frequent")))
         singular_values = metrics.singular_values(weight).tolist()
         dimensions = len(singular_values)
         shown = {"σ2": 1, "σ10": 9, "median σ": dimensions // 2, "smallest σ": dimensions - 1}
@@ -66,7 +63,7 @@ def isotropy(
             "path": str(model),
             "matrix": embedding.description,
             "rows": len(weight),
-            **geometry_by_group(weight, members),
+            **geometry_by_group(model, members),
             "isotropy_both_signs": metrics.isotropy(weight, both_signs=True),
             "rare_frequent_cosine": None if math.isnan(cosine) else cosine,
             "singular_value": {key: singular_values[at] if at < dimensions else None for key, at in shown.items()},
@@ -81,11 +78,14 @@ def isotropy(
     return Result(rows, COLUMNS, settings, {"groups": sizes})
 
 
-def geometry_by_group(weight: Tensor, members: Mapping[str, Tensor]) -> dict[str, dict[str, float | None]]:
-    """The fields of `metrics.geometry`, each by group, for the rows (V, D) of the group, and as `total` for all rows.
+def geometry_by_group(model: EmbeddingSource, members: Mapping[str, Tensor]) -> dict[str, dict[str, float | None]]:
+    """The fields of `metrics.geometry` of the output embedding, each by group for its rows, and as `total` for all.
 
-    All are centered at the mean row of `weight`. None where one is not defined, as for a group without rows.
+    All are centered at the mean row of the embedding. None where one is not defined, as for a group without rows.
     """
+    weight = model.output_embedding.weight
+    if not weight.any():
+        raise UserError(f"{model}: found only zeros in {model.output_embedding.name}; expected a trained model")
     center = metrics.mean_row(weight)
     fields: dict[str, dict[str, float | None]] = {field: {} for field in metrics.Geometry._fields}
     for group in (*members, "total"):

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..checkpoints import Checkpoint, EmbeddingSource
 from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
 from ..data.vocabulary import GROUPINGS
@@ -11,7 +13,7 @@ from ..errors import UserError
 from ..metrics import NextTokenStatistics
 from ..names import HUMAN, UNIGRAM
 from ..result import Result
-from .inputs import WITH_TARGETS, check_row_names, find_device, matrix_setting
+from .inputs import check_row_names, find_device, matrix_setting
 from .isotropy import geometry_by_group
 from .scoring import Text
 
@@ -58,66 +60,48 @@ def perplexity(
         if not isinstance(model, Checkpoint) or model.model_options.get("adaptive_softmax_cutoff") is None
     }
     for model in with_matrix.values():  # all of them before the first model is scored
-        saved = model.output_embedding.saved
-        if not saved.any():
-            raise UserError(f"{model}: found only zeros in {model.output_embedding.name}; expected a trained model")
-        if moved_from is not None and moved_from.output_embedding.saved.shape != saved.shape:
-            found, expected = (tuple(matrix.shape) for matrix in (moved_from.output_embedding.saved, saved))
-            raise UserError(f"--moved-from: found {found} as shape of {moved_from}; expected {expected}, as {model}")
+        model.output_embedding  # noqa: B018
     members, torch_device = vocabulary.groups(groups, occurrences_in), find_device(device)
     for part in dict.fromkeys([text, calibrate or text]):
         part.check(vocabulary)
 
     rows: dict[str, dict[str, Any]] = {}
-    first: NextTokenStatistics | None = None
+    counts = None  # of the targets of the first model
     for name, model in models.items():
         offsets = None
         if calibrate is not None:
             chunks = calibrate.score(models, name, vocabulary, torch_device)
-            fitted_on = NextTokenStatistics.of(chunks, members, keep_positions=True)
-            try:
-                offsets = fitted_on.fit_offsets()
-            except ValueError as error:
-                raise UserError(f"--calibrate {calibrate.name}: {model}: {error}; {WITH_TARGETS}") from error
+            offsets = NextTokenStatistics.of(chunks, members, keep_positions=True).fit_offsets()
         chunks = text.score(models, name, vocabulary, torch_device)
         statistics = NextTokenStatistics.of(chunks, members, keep_positions=offsets is not None)
-        first = statistics if first is None else first
-        if not statistics.has_targets_of(first):
+        counts = statistics.counts if counts is None else counts
+        if not torch.equal(statistics.counts, counts):
             raise UserError(
-                f"{model}: found {statistics.tokens} targets, and others than the {first.tokens} of "
+                f"{model}: found {statistics.tokens} targets, and others than the {counts.sum()} of "
                 f"{next(iter(models.values()))}, which can read other sentences or blocks; measure them one at a time"
             )
-        embedding = model.output_embedding if name in with_matrix else None
         row = rows[name] = {
             "path": str(model),
-            "matrix": None if embedding is None else embedding.description,
+            "matrix": None,
             "tokens": statistics.tokens,
             "criterion": model.criterion_options if isinstance(model, Checkpoint) else {},
-            "perplexity": statistics.perplexity(),
-            "group_perplexity": statistics.group_perplexity(),
-            "within_perplexity": statistics.within_perplexity(),
-            "unique_predictions": statistics.unique_predictions(),
-            "expected_over_observed": statistics.expected_over_observed(),
+            **statistics.measures(),
         }
-        if embedding is not None:
+        if name in with_matrix:
+            row["matrix"] = model.output_embedding.description
             rows_of = {group: members.members(group) for group in members.names}
-            row |= geometry_by_group(embedding.weight, rows_of)
+            row |= geometry_by_group(model, rows_of)
             if moved_from is not None:  # ‖W − W₀‖ / ‖W₀‖ over the rows of each group
                 before = moved_from.output_embedding.weight
-                moved, norms = (embedding.weight - before).norm(dim=1), before.norm(dim=1)  # V
+                moved, norms = (model.output_embedding.weight - before).norm(dim=1), before.norm(dim=1)  # V
                 row["moved"] = {
                     group: (moved[tokens].norm() / norms[tokens].norm()).item() if len(tokens) else None
                     for group, tokens in rows_of.items()
                 }
         if offsets is not None:
             row["offsets"] = dict(zip(members.names, offsets.tolist(), strict=True))
-            row["calibrated_perplexity"] = statistics.calibrated_perplexity(offsets)
-            row["calibrated_expected_over_observed"] = statistics.calibrated_expected_over_observed(offsets)
-            for share in shares:
-                rows[f"{name}, {share:.0%}"] = {
-                    "perplexity": statistics.calibrated_perplexity(share * offsets),
-                    "expected_over_observed": statistics.calibrated_expected_over_observed(share * offsets),
-                }
+            row |= {f"calibrated_{measure}": value for measure, value in statistics.calibrated(offsets).items()}
+            rows |= {f"{name}, {share:.0%}": statistics.calibrated(share * offsets) for share in shares}
     rows[HUMAN] = {"unique_predictions": statistics.unique_targets()}
     rows[UNIGRAM] = {"expected_over_observed": statistics.frequencies_over_observed(vocabulary.counts)}
     targets = statistics.targets()

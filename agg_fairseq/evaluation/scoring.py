@@ -82,61 +82,41 @@ class BinarizedText:
         """The positions that fairseq-eval-lm counts, or the target side of the pairs of a translation model."""
         from ..models.from_checkpoint import build_model
 
-        checkpoint, overrides = models[name], {}
+        checkpoint, context = models[name], self.context_window
         if checkpoint.is_language_model:
             length = self._length(models)
-            overrides = {"sample_break_mode": "none", "tokens_per_sample": length}
-        model, task = build_model(checkpoint, self.data, overrides)
+            model, task = build_model(checkpoint, self.data, {"sample_break_mode": "none", "tokens_per_sample": length})
+            positions = model.max_positions()
+            if not 0 <= context < length <= positions:  # fairseq would leave out longer blocks
+                found = f"found {length}, {context} of them context; expected {context + 1} to {positions}"
+                raise UserError(f"--tokens-per-sample: {found} (the model's positions)")
+            task.args.tokens_per_sample = length - context
+        else:
+            model, task = build_model(checkpoint, self.data)
         model.to(device)
-        if checkpoint.is_language_model:
-            self._check_blocks(length, model.max_positions())
-            task.args.tokens_per_sample = length - self.context_window
         try:
             task.load_dataset(self.split)
+            dataset, limit = task.dataset(self.split), {"max_positions": model.max_positions()}
+            if checkpoint.is_language_model:
+                limit["max_tokens"] = self.max_tokens or max(2048, length)
+                batches = task.eval_lm_dataloader(dataset=dataset, num_workers=0, context_window=context, **limit)
+            else:
+                limit["max_tokens"] = self.max_tokens or 2048
+                batches = task.get_batch_iterator(dataset, ignore_invalid_inputs=True, **limit)
+                batches = batches.next_epoch_itr(shuffle=False)
         except (ValueError, RuntimeError, AssertionError, OSError) as error:
-            where = f"{self.data}/{self.split}"
-            raise UserError(f"{where}: unreadable ({first_line(error)}); run fairseq-preprocess again") from error
-        batches = self._batches(model, task, checkpoint.is_language_model)
+            raise UserError(f"{self.data}/{self.split}: fairseq cannot read it ({first_line(error)})") from error
         for sample in tqdm(batches, desc=name, unit="batch", disable=None, leave=False):
-            if "net_input" not in sample:
-                continue
-            try:
+            if "net_input" in sample:
                 yield from _log_probs(model, task, sample)
-            except torch.cuda.OutOfMemoryError as error:
-                raise UserError(f"--max-tokens: found {sample['ntokens']}, too many for the GPU; lower it") from error
 
     def _length(self, models: Mapping[str, Checkpoint]) -> int:
         if self.tokens_per_sample is not None:
-            if self.tokens_per_sample < 1:
-                raise UserError(f"--tokens-per-sample: expected at least 1, got {self.tokens_per_sample}")
             return self.tokens_per_sample
         lengths = list(dict.fromkeys(model.task_options.get("tokens_per_sample") or 1024 for model in models.values()))
         if len(lengths) > 1:
             raise UserError(f"found models trained on {lengths} tokens per block; give --tokens-per-sample")
         return lengths[0]
-
-    def _check_blocks(self, length: int, positions: int) -> None:
-        if length > positions:
-            raise UserError(f"--tokens-per-sample: expected 1 to {positions} (the model's positions), got {length}")
-        if not 0 <= self.context_window < length:
-            raise UserError(f"--context-window: expected 0 to {length - 1}, got {self.context_window}")
-        if self.max_tokens is not None and not length <= self.max_tokens < 2**31:
-            raise UserError(f"--max-tokens: expected {length} (--tokens-per-sample) to 2^31 - 1, got {self.max_tokens}")
-
-    def _batches(self, model: Any, task: Any, is_language_model: bool) -> Any:
-        """The batches that fairseq-eval-lm would score; pairs of a translation model."""
-        dataset, positions = task.dataset(self.split), model.max_positions()
-        if not is_language_model:
-            return task.get_batch_iterator(
-                dataset, max_tokens=self.max_tokens or 2048, max_positions=positions, ignore_invalid_inputs=True
-            ).next_epoch_itr(shuffle=False)
-        return task.eval_lm_dataloader(
-            dataset=dataset,
-            max_tokens=self.max_tokens or max(2048, task.args.tokens_per_sample + self.context_window),
-            max_positions=positions,
-            num_workers=0,
-            context_window=self.context_window,
-        )
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -12,12 +11,11 @@ from .. import metrics
 from ..data.binarized import count_tokens, in_no_group, load_dictionary
 from ..errors import UserError
 from ..files import read_lines
-from ..metrics.diversity import OFTEN, SHORTEST_PHRASE
 from ..metrics.groups import MASS_PERCENT
-from ..metrics.ngrams import ABSENT
+from ..metrics.texts import ABSENT, OFTEN, SHORTEST_PHRASE
 from ..names import HUMAN
 from ..result import Result
-from .inputs import check_row_names, first_difference
+from .inputs import check_row_names
 
 FIELDS = ("prefix", "continuation", "reference")
 MAX_ORDER = 3
@@ -26,8 +24,6 @@ COLUMNS = {
     "kld": [""], "ms_jaccard": ORDERS, "self_bleu": ORDERS, "distinct": ORDERS, "repetition": [""],
     "unique_tokens": [""],
 }  # fmt: skip
-
-Texts = list[list[str]]  # the tokens of each text
 
 
 def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None) -> Result:
@@ -46,18 +42,43 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     Reference: Choi et al. (2020), Sec. 4.1.5, Tables 1 to 3; Yu et al. (2022), Tables 5 and 15.
     """
     check_row_names(texts, HUMAN)
-    continuations, references = _read_sides(texts)
+    records = {name: read_texts(path) for name, path in texts.items()}
+    continuations, by_file = (
+        {name: [record[field].split() for record in of_file] for name, of_file in records.items()}
+        for field in ("continuation", "reference")
+    )
+    first = next(iter(texts))
+    references = by_file[first]
+    for name, others in by_file.items():
+        if others != references:
+            raise UserError(f"{texts[name]}: found other references than in {texts[first]}; expected the same")
     groups = sizes = None
     if data is not None:
         dictionary = load_dictionary(data)
         groups = metrics.frequency_mass_groups(count_tokens(data, dictionary), excluded=in_no_group(dictionary))
         sizes = groups.sizes()
+        # Not by `dictionary.index`: an entry with #fairseq:overwrite has the name of a special symbol.
+        row_of = dictionary.indices | {dictionary[row]: row for row in range(dictionary.nspecial)}
     rows = {}
     everything = {**continuations, HUMAN: references}
     for name, of_row in tqdm(everything.items(), desc="measuring", unit="file", disable=None, leave=False):
-        rows[name] = _measure(of_row, None if name == HUMAN else references)
-        rows[name]["token_share"] = None if groups is None else _shares(of_row, dictionary, groups)
-        rows[name]["path"] = None if name == HUMAN else str(texts[name])
+        jaccard = None if name == HUMAN else metrics.ms_jaccard(of_row, references, MAX_ORDER)
+        self_bleu = metrics.self_bleu(of_row, MAX_ORDER) if len(of_row) > 1 else None
+        shares = None
+        if groups is not None and any(of_row):
+            tokens = [row_of.get(token, dictionary.unk()) for text in of_row for token in text]
+            shares = metrics.group_shares(torch.tensor(tokens), groups)
+        rows[name] = {
+            "tokens": sum(map(len, of_row)),
+            "kld": None if name == HUMAN else metrics.kl_divergence(of_row, references),
+            "ms_jaccard": jaccard and dict(zip(ORDERS, jaccard, strict=True)),
+            "self_bleu": self_bleu and dict(zip(ORDERS, self_bleu, strict=True)),
+            "distinct": dict(zip(ORDERS, metrics.distinct(of_row, MAX_ORDER), strict=True)),
+            "repetition": metrics.repetition(of_row),
+            "unique_tokens": metrics.unique_tokens(of_row),
+            "token_share": shares,
+            "path": None if name == HUMAN else str(texts[name]),
+        }
     settings = {
         "texts": len(references),
         "tokens": rows[HUMAN]["tokens"],
@@ -69,46 +90,6 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         "groups": f"{'/'.join(f'{percent}%' for percent in MASS_PERCENT)}-of-mass" if groups else None,
     }
     return Result(rows, {**COLUMNS, "token_share": groups.names if groups else []}, settings, {"groups": sizes})
-
-
-def _read_sides(paths: Mapping[str, str | Path]) -> tuple[dict[str, Texts], Texts]:
-    """The continuations of each file, and the references, which have to be the same in all files."""
-    records = {name: read_texts(path) for name, path in paths.items()}
-    continuations, by_file = (
-        {name: [record[field].split() for record in of_file] for name, of_file in records.items()}
-        for field in ("continuation", "reference")
-    )
-    first = next(iter(paths))
-    references = by_file[first]
-    for name, others in by_file.items():
-        if others != references:
-            line = first_difference(others, references) + 1
-            raise UserError(f"{paths[name]}: found another reference on line {line} than in {paths[first]}")
-    return continuations, references
-
-
-def _measure(texts: Texts, references: Texts | None) -> dict[str, Any]:
-    """The measures of one row; without references, those of the human texts."""
-    tokens = [any(texts), any(references or [])]
-    jaccard = metrics.ms_jaccard(texts, references, MAX_ORDER) if references and any(tokens) else None
-    self_bleu = metrics.self_bleu(texts, MAX_ORDER) if len(texts) > 1 else None
-    return {
-        "tokens": sum(map(len, texts)),
-        "kld": metrics.kl_divergence(texts, references) if references and all(tokens) else None,
-        "ms_jaccard": jaccard and dict(zip(ORDERS, jaccard, strict=True)),
-        "self_bleu": self_bleu and dict(zip(ORDERS, self_bleu, strict=True)),
-        "distinct": dict(zip(ORDERS, metrics.distinct(texts, MAX_ORDER), strict=True)),
-        "repetition": metrics.repetition(texts),
-        "unique_tokens": metrics.unique_tokens(texts),
-    }
-
-
-def _shares(texts: Texts, dictionary: Any, groups: metrics.FrequencyGroups) -> dict[str, float] | None:
-    """The share of each group in the tokens of all texts; special tokens and those not in the dictionary have none."""
-    # Not by `dictionary.index`: an entry with #fairseq:overwrite has the name of a special symbol.
-    rows = dictionary.indices | {dictionary[row]: row for row in range(dictionary.nspecial)}
-    indices = [rows.get(token, dictionary.unk()) for text in texts for token in text]
-    return metrics.group_shares(torch.tensor(indices), groups) if indices else None
 
 
 def read_texts(path: str | Path) -> list[dict[str, str]]:

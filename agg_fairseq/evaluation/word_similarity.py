@@ -76,10 +76,10 @@ def word_similarity(
         agreements = {key: metrics.word_similarity(weight, *tokens_of[key], scores_of[key]) for key in names}
         rows[name] = {
             "path": str(model),
-            "spearman": {key: agreement.spearman for key, agreement in agreements.items()},
-            "covered": {key: agreement.covered for key, agreement in agreements.items()},
+            "spearman": {key: spearman for key, (spearman, _) in agreements.items()},
+            "covered": {key: pairs for key, (_, pairs) in agreements.items()},
         }
-        shown = {key: f"{agreements[key].covered:,}/{len(pairs):,}" for key, pairs in pairs_of.items()}
+        shown = {key: f"{agreements[key][1]:,}/{len(pairs):,}" for key, pairs in pairs_of.items()}
         covered[name] = {"spearman": shown}
     first = next(iter(covered.values()))
     if all(row == first for row in covered.values()):

@@ -5,7 +5,6 @@ Where a function checks the range of an argument, it raises ValueError.
 
 from .align_sim import TEMPERATURE, LinkCounts, align_sim, group_means, orthogonal_align_sim
 from .bleu import Bleu, corpus_bleu, split_compounds, tokenized_bleu
-from .diversity import distinct, repetition, self_bleu, unique_tokens
 from .groups import (
     FrequencyGroups,
     frequency_groups,
@@ -26,11 +25,9 @@ from .isotropy import (
     principal_projection,
     singular_values,
 )
-from .neighbors import nearest_neighbors
 from .next_token import NextTokenStatistics
-from .ngrams import kl_divergence, ms_jaccard
-from .under_trained import unused_distance
-from .word_similarity import WordSimilarity, word_similarity, word_vectors
+from .texts import distinct, kl_divergence, ms_jaccard, repetition, self_bleu, unique_tokens
+from .words import nearest_neighbors, unused_distance, word_similarity, word_vectors
 
 __all__ = [
     "FrequencyGroups", "frequency_groups", "relative_frequency_groups", "frequency_mass_groups",
@@ -38,7 +35,7 @@ __all__ = [
     "NextTokenStatistics",
     "Geometry", "geometry", "isoscore", "isotropy", "mean_cosine", "mean_cosine_between", "mean_inner_product",
     "mean_row", "singular_values", "principal_projection", "unused_distance",
-    "nearest_neighbors", "WordSimilarity", "word_similarity", "word_vectors",
+    "nearest_neighbors", "word_similarity", "word_vectors",
     "LinkCounts", "align_sim", "orthogonal_align_sim", "group_means", "TEMPERATURE",
     "distinct", "repetition", "self_bleu", "unique_tokens", "kl_divergence", "ms_jaccard",
     "Bleu", "corpus_bleu", "tokenized_bleu", "split_compounds",

@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 COMPOUND = re.compile(r"(\S)-(\S)", re.ASCII)  # ASCII: what is a space to fairseq's Perl script
 
 
-@dataclass(frozen=True)
-class Bleu:
+class Bleu(NamedTuple):
     """A score and its parts."""
 
     score: float  # 0 to 100
@@ -35,16 +33,8 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], **options:
     from sacrebleu.metrics.bleu import BLEU
 
     metric = BLEU(**options)
-    bleu = metric.corpus_score(hypotheses, [references])
-    return Bleu(
-        score=bleu.score,
-        precisions=bleu.precisions,
-        brevity_penalty=bleu.bp,
-        ratio=bleu.ratio,
-        hypothesis_length=bleu.sys_len,
-        reference_length=bleu.ref_len,
-        signature=str(metric.get_signature()),
-    )
+    bleu, signature = metric.corpus_score(hypotheses, [references]), str(metric.get_signature())
+    return Bleu(bleu.score, bleu.precisions, bleu.bp, bleu.ratio, bleu.sys_len, bleu.ref_len, signature)
 
 
 def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:

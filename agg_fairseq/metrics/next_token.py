@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ..errors import UserError
 from .groups import FrequencyGroups
 
 
@@ -41,7 +42,7 @@ class NextTokenStatistics:
         vocabulary = len(groups.of_token)
         self.groups = groups
         self.tokens = 0  # the number of positions added
-        self._targets = torch.zeros(vocabulary, dtype=torch.int64)
+        self.counts = torch.zeros(vocabulary, dtype=torch.int64)  # of the targets; of another model, they must agree
         self._predicted = torch.zeros(vocabulary, dtype=torch.bool)
         # Sums in nats over the positions with that target: −log P[y] and −log P(g_y).
         self._nll, self._group_nll = torch.zeros(2, vocabulary, dtype=torch.float64)
@@ -69,16 +70,12 @@ class NextTokenStatistics:
         of_groups = torch.stack(of_groups, 1).double().cpu()
         target = target.cpu()
         self.tokens += len(target)
-        self._targets += torch.bincount(target, minlength=len(self._targets))
+        self.counts += torch.bincount(target, minlength=len(self.counts))
         self._nll.index_add_(0, target, nll)
         self._group_nll.index_add_(0, target, -of_groups.gather(1, self._columns(target)[:, None]).squeeze(1))
         self._expected += of_groups.exp().sum(0)
         if self._positions is not None:
             self._positions.append((of_groups, target))
-
-    def has_targets_of(self, other: NextTokenStatistics) -> bool:
-        """Whether both have the same targets, in any order; else their measures cannot be compared."""
-        return torch.equal(self._targets, other._targets)
 
     def perplexity(self) -> dict[str, float | None]:
         """exp of the mean NLL (in nats) over the targets of each group, and over all as `total`; None without targets.
@@ -87,32 +84,41 @@ class NextTokenStatistics:
         """
         return self._perplexity(self._nll)
 
-    def group_perplexity(self) -> dict[str, float | None]:
-        """exp of the mean −log P(g_y) over the targets of each group, and over all as `total`; as `perplexity`."""
-        return self._perplexity(self._group_nll)
-
     def within_perplexity(self) -> dict[str, float | None]:
-        """exp of the mean −log(P[y] / P(g_y)): `perplexity` is the product of this and `group_perplexity`."""
+        """exp of the mean −log(P[y] / P(g_y)): `perplexity` is the product of this and that of −log P(g_y)."""
         return self._perplexity(self._nll - self._group_nll)
 
-    def calibrated_perplexity(self, offsets: Tensor) -> dict[str, float | None]:
-        """`perplexity` with offsets (G,), in nats, added to all logits of the groups; needs the positions."""
+    def measures(self) -> dict[str, dict[str, Any]]:
+        """All measures by group, as `total` over all; perplexities and `expected_over_observed` as of the functions.
+
+        `group_perplexity` is exp of the mean −log P(g_y), `unique_predictions` Uniq: the number of distinct arg-max
+        predictions, by the group of the prediction.
+        """
+        return {
+            "perplexity": self.perplexity(),
+            "group_perplexity": self._perplexity(self._group_nll),
+            "within_perplexity": self.within_perplexity(),
+            "unique_predictions": self._sums(self._predicted),
+            "expected_over_observed": self.expected_over_observed(),
+        }
+
+    def calibrated(self, offsets: Tensor) -> dict[str, dict[str, float | None]]:
+        """`perplexity` and `expected_over_observed` with offsets (G,), in nats, added to all logits of the groups."""
         # log P'[y] = log P[y] + δ_{g_y} − log Σ_g P(g) exp δ_g
         (log_probs, target), shift = self._kept(), pad(offsets, (0, 1))
         gain = shift[self._columns(target)] - (log_probs + shift).logsumexp(1)  # N
-        return self._perplexity(self._nll.index_add(0, target, -gain))
-
-    def unique_predictions(self) -> dict[str, int]:
-        """Uniq: the number of distinct arg-max predictions, by the group of the prediction, and all as `total`."""
-        return self._sums(self._predicted)
+        return {
+            "perplexity": self._perplexity(self._nll.index_add(0, target, -gain)),
+            "expected_over_observed": self._over_observed((log_probs + shift).softmax(1).sum(0)),
+        }
 
     def unique_targets(self) -> dict[str, int]:
         """Uniq of the human text: the number of distinct targets."""
-        return self._sums(self._targets > 0)
+        return self._sums(self.counts > 0)
 
     def targets(self) -> dict[str, int]:
         """The number of targets of each group, and of all as `total`."""
-        return self._sums(self._targets)
+        return self._sums(self.counts)
 
     def expected_over_observed(self) -> dict[str, float | None]:
         """Σ_i P_i(g), divided by the number of targets of the group; None without targets.
@@ -123,10 +129,6 @@ class NextTokenStatistics:
         """
         return self._over_observed(self._expected)
 
-    def calibrated_expected_over_observed(self, offsets: Tensor) -> dict[str, float | None]:
-        """`expected_over_observed` with offsets (G,), in nats, added to all logits of the groups."""
-        return self._over_observed((self._kept()[0] + pad(offsets, (0, 1))).softmax(1).sum(0))
-
     def frequencies_over_observed(self, counts: Tensor) -> dict[str, float | None]:
         """`expected_over_observed` of the training frequencies, from counts (V,), the same at all positions.
 
@@ -135,15 +137,47 @@ class NextTokenStatistics:
         share = self.tokens / counts.sum().double()
         return self._over_observed(torch.stack([counts[tokens.cpu()].sum() * share for tokens in self._members]))
 
-    def fit_offsets(self) -> Tensor:
-        """`fit_group_offsets` of the positions; ValueError also if there are none."""
-        log_probs, target = self._kept()
-        return fit_group_offsets(log_probs, self._columns(target), self.groups.names)
+    def fit_offsets(self, *, steps: int = 100) -> Tensor:
+        """The offset (G,) of each group that makes the text most probable, in nats; that of the first group is 0.
+
+        With δ_g added to all logits of group g, and π_i(g) = P_i(g) exp δ_g / Σ_h P_i(h) exp δ_h, the mean of
+        `−δ_{g_i} + log Σ_h P_i(h) exp δ_h` over the positions is convex in δ. Its gradient is the mean of
+        `π_i(g) − 1[g = g_i]`, and its Hessian the mean of `diag π_i − π_i π_iᵀ`. Newton's method, with steps halved
+        until the value falls, finds its minimum in a few steps from `δ_g = log(share of the targets in g / mean P(g))`.
+        Tokens in no group keep their logits.
+
+        UserError for a group without targets, whose offset would be −∞; and if so many steps are not enough.
+        """
+        (log_probs, target), names = self._kept(), self.groups.names  # N x (G + 1), N
+        observed = torch.bincount(self._columns(target), minlength=log_probs.size(1)).double() / len(target)
+        for name, share in zip(names, observed.tolist(), strict=False):
+            if not share:
+                raise UserError(f"found no {name} targets to fit an offset to; give a text with some of each group")
+        free = slice(1, len(names))  # of the G + 1 columns
+        start = observed.log() - log_probs.logsumexp(0)
+        offsets = torch.zeros_like(observed)
+        offsets[free] = (start - start[0])[free]
+
+        def value(offsets: Tensor) -> Tensor:
+            """The mean in nats, a scalar, at offsets δ (G + 1,)."""
+            return (log_probs + offsets).logsumexp(1).mean() - observed @ offsets
+
+        for _ in range(steps):
+            shares = (log_probs + offsets).softmax(1)  # N x (G + 1)
+            gradient = (shares.mean(0) - observed)[free]
+            if gradient.abs().max() < 1e-9:
+                return offsets[: len(names)]
+            hessian = (shares.mean(0).diag() - shares.t() @ shares / len(shares))[free, free]
+            step = torch.zeros_like(offsets)
+            step[free] = torch.linalg.lstsq(hessian, gradient[:, None]).solution.squeeze(1)
+            before, scale = value(offsets), 1.0
+            while scale > 1e-6 and value(offsets - scale * step) > before:
+                scale /= 2
+            offsets = offsets - scale * step
+        raise UserError(f"the offsets of the groups did not converge in {steps} steps of Newton's method")
 
     def _kept(self) -> tuple[Tensor, Tensor]:
         """log P(g) (N, G + 1) and targets (N,) of all positions."""
-        if not self._positions:
-            raise ValueError("found no positions; expected some, added with keep_positions")
         log_probs, target = map(torch.cat, zip(*self._positions, strict=True))
         return log_probs, target
 
@@ -168,53 +202,3 @@ class NextTokenStatistics:
         members = zip(self.groups.names, self._members, strict=False)  # without those in no group
         sums = {name: of_token[tokens.cpu()].sum().item() for name, tokens in members}
         return sums | {"total": of_token.sum().item()}
-
-
-def fit_group_offsets(log_probs: Tensor, groups: Tensor, names: tuple[str, ...], *, steps: int = 100) -> Tensor:
-    """The offset (G,) of each group that makes a text most probable, in nats, relative to that of the first group, 0.
-
-    With δ_g added to all logits of group g, and π_i(g) = P_i(g) exp δ_g / Σ_h P_i(h) exp δ_h, the mean of
-    `−δ_{g_i} + log Σ_h P_i(h) exp δ_h` over the positions is convex in δ. Its gradient is the mean of
-    `π_i(g) − 1[g = g_i]`, and its Hessian the mean of `diag π_i − π_i π_iᵀ`. Newton's method, with steps halved until
-    the value falls, finds its minimum in a few steps from `δ_g = log(share of the targets in g / mean P(g))`.
-
-    Args:
-        log_probs: (N, G) or (N, G + 1) float64 log P_i(g) in nats; the last of G + 1 columns, the tokens in no group,
-            keeps its logits.
-        groups: (N,) int64 g_i.
-        names: of the G groups; ValueError if one has no targets, so that its offset would be −∞.
-        steps: of Newton's method, at most; ValueError if it has not converged then.
-
-    Examples:
-        A model that gives rare tokens half of the probability that they deserve:
-
-        >>> log_probs = torch.tensor([[0.9, 0.1]]).double().log().expand(10, 2)
-        >>> fit_group_offsets(log_probs, torch.tensor([0] * 8 + [1] * 2), ("frequent", "rare")).exp()
-        tensor([1.0000, 2.2500], dtype=torch.float64)
-    """
-    observed = torch.bincount(groups, minlength=log_probs.size(1)).double() / len(groups)
-    for name, share in zip(names, observed.tolist(), strict=False):
-        if not share:
-            raise ValueError(f"found no {name} targets; expected some of each group, to fit its offset")
-    free = slice(1, len(names))  # of the G or G + 1 columns
-    start = observed.log() - log_probs.logsumexp(0)
-    offsets = torch.zeros_like(observed)
-    offsets[free] = (start - start[0])[free]
-
-    def value(offsets: Tensor) -> Tensor:
-        """The mean in nats, a scalar, at offsets δ (G,) or (G + 1,)."""
-        return (log_probs + offsets).logsumexp(1).mean() - observed @ offsets
-
-    for _ in range(steps):
-        shares = (log_probs + offsets).softmax(1)  # N x G
-        gradient = (shares.mean(0) - observed)[free]
-        if gradient.abs().max() < 1e-9:
-            return offsets[: len(names)]
-        hessian = (shares.mean(0).diag() - shares.t() @ shares / len(shares))[free, free]
-        step = torch.zeros_like(offsets)
-        step[free] = torch.linalg.lstsq(hessian, gradient[:, None]).solution.squeeze(1)
-        before, scale = value(offsets), 1.0
-        while scale > 1e-6 and value(offsets - scale * step) > before:
-            scale /= 2
-        offsets = offsets - scale * step
-    raise ValueError(f"the offsets of the groups did not converge in {steps} steps of Newton's method")

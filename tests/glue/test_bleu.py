@@ -128,7 +128,7 @@ def test_bleu_refuses_logs_and_references(tmp_path, monkeypatch, capsys):
         ("a.log", "--moses", "de", "found no --reference"),
         ("a.log", "--reference", "none.de", "none.de: unreadable (FileNotFoundError"),
         ("a.log", "--reference", "short", "found 2 lines; expected 3, as in"),
-        ("a.log", "other.log", "other.log: found another T-2 than in a.log"),
+        ("a.log", "other.log", "other.log: found other T-… lines than in a.log"),
         ("decoded.log", "detokenized text (D differs from H); expected --reference"),
     ):
         assert words in refused(capsys, "bleu", *arguments)

@@ -149,9 +149,6 @@ def test_bos_before_the_prefix_where_the_model_had_it(lm_data, stream, tmp_path)
     [
         (("--split", "dev"), "found no split 'dev'"),
         (("--length", "5000"), "expected at least 5005; lower --prefix-length"),
-        (("--topk", "65"), "--topk: expected 1 to 64 (the model's vocabulary), got 65"),
-        (("--prefix-length", "0"), "--prefix-length: expected 1 to 2^31 - 1, got 0"),
-        (("--seed", "-1"), "--seed: expected 0 to 2^63 - 1, got -1"),
         (("--f2-decoding", "joint"), "found an ordinary softmax"),
         (("--output", "run/checkpoint_best.pt"), "name another"),
         (("--output", "bin"), "cannot write bin"),
@@ -173,15 +170,3 @@ def test_generate_lm_refuses(lm_data, checkpoint, tmp_path, capsys, monkeypatch,
     start = ("run", "--data", data, "--output", "t.jsonl", *LENGTHS)
     assert words in refused(capsys, "generate-lm", *start, *options)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-
-
-def test_learned_positions_limit_the_length(lm_data, tmp_path, capsys):
-    """16 positions: 17 tokens need 16 steps of the model, 18 are too many; with a bos in front 17 are."""
-    plain = save_model(tmp_path / "plain.pt", lm_data, "--decoder-learned-pos")
-    options = ("--decoder-learned-pos", "--add-bos-token", "--max-target-positions", "16")
-    bos, output = save_model(tmp_path / "bos.pt", lm_data, *options), tmp_path / "t.jsonl"
-    assert generate(lm_data, plain, output, "--prefix-length", "8", "--length", "9")[0] == 0
-    for path, length in ((plain, "10"), (bos, "9")):
-        start = ("generate-lm", path, "--data", lm_data, "--output", output)
-        error = refused(capsys, *start, "--prefix-length", "8", "--length", length)
-        assert "found 16 positions, not 17" in error

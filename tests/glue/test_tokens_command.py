@@ -10,7 +10,6 @@ from agg_fairseq.checkpoints.opening import open_models
 from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
 from agg_fairseq.evaluation import under_trained
 from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
-from agg_fairseq.metrics import unused_distance
 from tests.commands import changed, read_result, refused, run
 from tests.small_transformers import word_tokenizer
 
@@ -51,14 +50,6 @@ def models(tmp_path):
 
 def words(capsys, *arguments):
     return " ".join(run(capsys, "tokens", *arguments).split())
-
-
-def test_the_distance_by_hand():
-    weight = torch.tensor([[3.0, 0.0], [0.0, 2.0], [4.0, 3.0], [-1.0, 0.0], [0.0, 0.0]])
-    # To (3, 2), the sum of the first two: cosines 3/√13, 2/√13, 18/(5√13), −3/√13.
-    assert unused_distance(weight, [0])[1:].tolist() == pytest.approx([1, 0.2, 2, 0])
-    found = unused_distance(weight, [0, 1])
-    assert found.tolist() == pytest.approx([1, 1, 1 - 18 / 5 / 13**0.5, 1 + 3 / 13**0.5, 0])
 
 
 def test_models_of_transformers(models, tmp_path, capsys):

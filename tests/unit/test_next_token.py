@@ -4,8 +4,8 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
+from agg_fairseq.errors import UserError
 from agg_fairseq.metrics import FrequencyGroups, NextTokenStatistics, frequency_groups
-from agg_fairseq.metrics.next_token import fit_group_offsets
 
 V, NAMES = 10, ("frequent", "medium", "rare")
 
@@ -42,7 +42,7 @@ def test_counts_by_hand():
     assert statistics.tokens == 3 and statistics.targets() == {"frequent": 2, "medium": 0, "rare": 1, "total": 3}
     expected = {"frequent": 10, "medium": None, "rare": 20, "total": 2000 ** (1 / 3)}
     assert statistics.perplexity() == pytest.approx(expected)
-    assert statistics.unique_predictions() == {"frequent": 1, "medium": 1, "rare": 0, "total": 2}
+    assert statistics.measures()["unique_predictions"] == {"frequent": 1, "medium": 1, "rare": 0, "total": 2}
     assert statistics.unique_targets() == {"frequent": 1, "medium": 0, "rare": 1, "total": 2}
     # 0.3, 0.3 and 0.15 for two frequent targets; 0.2, 0.2 and 0.1 for a rare one
     ratios = {"frequent": 0.75 / 2, "medium": None, "rare": 0.5, "total": 1}
@@ -50,8 +50,6 @@ def test_counts_by_hand():
     counts = torch.tensor([4, 0, 0, 0, 0, 0, 0, 0, 0, 1])  # a fifth of the training tokens are rare, a third of these
     reference = {"frequent": 3 * 0.8 / 2, "medium": None, "rare": 0.6, "total": 1}
     assert statistics.frequencies_over_observed(counts) == pytest.approx(reference)
-    with pytest.raises(ValueError, match="found no positions"):
-        statistics.calibrated_perplexity(torch.zeros(3))
 
 
 def test_offsets_are_those_of_the_greatest_likelihood(groups, predictions):
@@ -66,15 +64,17 @@ def test_offsets_are_those_of_the_greatest_likelihood(groups, predictions):
     best = minimize(nll, offsets[1:].numpy() + 1, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-12})
     assert offsets[0] == 0 and offsets[1:].tolist() == pytest.approx(best.x.tolist(), abs=1e-4)
     assert offsets[2] > 190
-    assert statistics.calibrated_perplexity(offsets)["total"] == pytest.approx(math.exp(best.fun), rel=1e-6)
-    assert statistics.calibrated_perplexity(0 * offsets) == pytest.approx(statistics.perplexity())  # of each group
+    calibrated, unchanged = statistics.calibrated(offsets), statistics.calibrated(0 * offsets)
+    assert calibrated["perplexity"]["total"] == pytest.approx(math.exp(best.fun), rel=1e-6)
+    for measure in ("perplexity", "expected_over_observed"):
+        assert unchanged[measure] == pytest.approx(statistics.measures()[measure])  # of each group
     for name in ("medium", "rare"):  # where the gradient is zero
-        assert statistics.calibrated_expected_over_observed(offsets)[name] == pytest.approx(1, abs=1e-6)
+        assert calibrated["expected_over_observed"][name] == pytest.approx(1, abs=1e-6)
 
 
 def test_offsets_that_cannot_be_fitted(groups, predictions):
     log_probs, target = predictions
-    with pytest.raises(ValueError, match="found no rare targets"):
+    with pytest.raises(UserError, match="found no rare targets"):
         added(groups, (log_probs, target % 7), keep_positions=True).fit_offsets()
-    with pytest.raises(ValueError, match="did not converge"):
-        fit_group_offsets(log_probs[:, :2].log_softmax(1), target % 2, ("frequent", "rare"), steps=1)
+    with pytest.raises(UserError, match="did not converge"):
+        added(groups, predictions, keep_positions=True).fit_offsets(steps=1)

@@ -1,0 +1,122 @@
+"""Words and tokens in embeddings: vectors of words, nearest neighbors, agreement with people, unused tokens."""
+
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, normalize
+
+from .isotropy import check_embeddings, row_chunks
+
+DECIMALS = 12  # decimals to which cosines are rounded, so that those that differ only by the order of a sum are tied
+
+
+def word_vectors(weight: Tensor, words: Sequence[Sequence[int]]) -> Tensor:
+    """The vector of each word: the mean of the embeddings of its tokens.
+
+    Args:
+        weight: (V, D) embeddings; ValueError if a row that is used is not finite.
+        words: the tokens of each word, as rows of `weight`.
+
+    Returns:
+        (N, D) float64; zeros for a word of no tokens, and for one with a token whose embedding is all zeros.
+    """
+    vectors = torch.zeros(len(words), weight.size(1), dtype=torch.float64, device=weight.device)
+    for vector, word in zip(vectors, words, strict=True):
+        rows = weight.detach()[list(word)].double()  # n x D
+        if not rows.isfinite().all():
+            raise ValueError("expected finite embeddings, got an infinity or NaN")
+        if len(rows) and rows.any(dim=1).all():
+            vector.copy_(rows.mean(0))
+    return vectors
+
+
+def word_similarity(
+    weight: Tensor, first: Sequence[Sequence[int]], second: Sequence[Sequence[int]], scores: Sequence[float]
+) -> tuple[float | None, int]:
+    """Spearman's rank correlation, with mean ranks for ties, between cosines of word vectors and human scores.
+
+    Pairs with a word that has no vector (see `word_vectors`) are excluded.
+
+    Args:
+        weight: (V, D) embeddings.
+        first: the tokens of the first word of each pair, as rows of `weight`; none for a word that is not covered.
+        second: those of the second word.
+        scores: human scores of the similarity of each pair, on any scale.
+
+    Returns:
+        The correlation in [−1, 1], None for fewer than two covered pairs, or where all cosines or scores are the same;
+        and the number of covered pairs, those with a vector for both words.
+
+    Reference: Yu et al. (2022), Sec. 5.2, Table 6.
+    """
+    left, right = word_vectors(weight, first), word_vectors(weight, second)
+    covered = left.any(dim=1) & right.any(dim=1)
+    left, right = left[covered], right[covered]
+    cosines = ((left * right).sum(1) / (left.norm(dim=1) * right.norm(dim=1))).round(decimals=DECIMALS).cpu()
+    human = torch.tensor(scores, dtype=torch.float64)[covered.cpu()]
+    if any(len(side.unique()) < 2 for side in (cosines, human)):  # also where fewer than two pairs are covered
+        return None, len(cosines)
+
+    from scipy.stats import spearmanr  # not at the top: SciPy is an optional dependency
+
+    return float(spearmanr(cosines.numpy(), human.numpy())[0]), len(cosines)
+
+
+def nearest_neighbors(
+    weight: Tensor, queries: Tensor, k: int, excluded: Sequence[Collection[int]]
+) -> list[list[tuple[int, float]]]:
+    """The k rows of `weight` with the largest cosine to each query; ties go to the first row.
+
+    Computed in float64, a chunk of rows at a time. Cosines are rounded to 12 decimals, so that rows of the same
+    direction tie.
+
+    Args:
+        weight: (V, D) embeddings; rows of zeros are never neighbors.
+        queries: (Q, D) vectors, none of them zero.
+        k: number of neighbors, at least 1; fewer are returned where there are no more.
+        excluded: for each query, the rows that are not returned.
+
+    Returns:
+        For each query, pairs of a row and its cosine, in [−1, 1], the nearest first.
+    """
+    if not queries.any(dim=1).all():
+        raise ValueError("expected queries that are not all zeros")
+    directions = normalize(queries.detach().double(), dim=1, eps=torch.finfo(torch.float64).tiny)
+    of_chunks = []
+    for rows in row_chunks(check_embeddings(weight)):
+        lengths = rows.norm(dim=1)  # n
+        cosines = (directions @ (rows / lengths[:, None]).t()).round(decimals=DECIMALS).clamp(-1, 1)  # Q x n
+        of_chunks.append(cosines.masked_fill(lengths == 0, -torch.inf))
+    cosines = torch.cat(of_chunks, dim=1)  # Q x V
+    for of_query, rows in zip(cosines, excluded, strict=True):
+        of_query[list(rows)] = -torch.inf
+    ranked = cosines.sort(dim=1, descending=True, stable=True)
+    pairs = zip(ranked.indices[:, :k].tolist(), ranked.values[:, :k].tolist(), strict=True)
+    return [[pair for pair in zip(*of_query, strict=True) if pair[1] > -torch.inf] for of_query in pairs]
+
+
+def unused_distance(weight: Tensor, unused: Sequence[int]) -> Tensor:
+    """1 − cos(w_k, Σ_u w_u) over the unused tokens u ≠ k: (V,) float64 in [0, 2]; 0 for a row of zeros.
+
+    A small distance means similar to the unused tokens. The softmax pushes the rows of all tokens that are never a
+    target the same way, away from the features, so that they end up side by side. A row that has moved elsewhere
+    belongs to a token that the model has learned.
+
+    Land and Bartolo also remove the first principal direction of all rows, in case they share a constant part. Where
+    many tokens are rare, that is the very direction in which unused rows lie: without it, unused and seen tokens are
+    confused (docs/tokens.md), so it is kept, as in the program that they published.
+
+    Args:
+        weight: (V, D) embeddings that are the output layer too.
+        unused: rows that are known to be of unused tokens, one or more; each is compared with the others.
+
+    Reference: Land and Bartolo (2024), Sec. 2.
+    """
+    w = check_embeddings(weight)
+    known = w[list(unused)].double()
+    total = known.sum(0)
+    distances = torch.cat([1 - cosine_similarity(rows, total, dim=1) for rows in row_chunks(w)])
+    if len(known) > 1:
+        distances[list(unused)] = 1 - cosine_similarity(known, total - known, dim=1)
+    return distances.clamp(min=0).masked_fill(~w.any(dim=1), 0)
