@@ -73,7 +73,9 @@ def calibrate(
     state = sibling_state(model, parent, WITH_BIAS.get(parent, parent), parameters, unigram_bias="learned")
     atomic_write(output, lambda temporary: torch.save(state, temporary))
 
-    rows = {"as it was": statistics.calibrated(0 * offsets), "calibrated": statistics.calibrated(offsets)}
+    as_it_was = statistics.measures()
+    rows = {"as it was": {measure: as_it_was[measure] for measure in COLUMNS}}
+    rows["calibrated"] = statistics.calibrated(offsets)
     settings = {"fitted-on": split, "targets": statistics.tokens, **text.settings(models, vocabulary), "share": share}
     settings["occurrences-in"] = None if occurrences_in is None else str(occurrences_in)
     facts = {"offsets": dict(zip(groups.names, offsets.tolist(), strict=True))}

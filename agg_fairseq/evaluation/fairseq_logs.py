@@ -20,7 +20,6 @@ class Translations:
     """The sentences of a log, in the order of the test set."""
 
     path: str
-    sources: list[str]  # the S lines; none with a log that has none
     references: list[str]  # the T lines
     tokens: list[str]  # the H lines; of several for a sentence (--nbest), the one with the best score
     texts: list[str]  # the D lines, likewise: what --tokenizer and --bpe made of the tokens; without these, the same
@@ -46,10 +45,10 @@ def read_translations(path: str | Path) -> Translations:
                 found_text = f"found no score, tab and text after {kind}-{index}"
                 raise UserError(f"{path}, line {count}: {found_text}: {CUT}") from error
 
-    sources, references, tokens, _ = lines.values()
+    sources, references, tokens, texts = lines.values()
     if not references or not tokens:
         raise UserError(f"{path}: found {len(references)} T-… and {len(tokens)} H-… lines; expected fairseq-generate's")
-    lines["S"] = sources or references  # some tasks print none
+    lines["S"] = sources or references  # some tasks print none; of others, they tell where a log was cut
     ids = set().union(*lines.values())
     for kind, of_kind in lines.items():
         for index in ids:
@@ -65,9 +64,9 @@ def read_translations(path: str | Path) -> Translations:
             max(of_kind[index], key=lambda line: -math.inf if math.isnan(line[0]) else line[0])[1]
             for index in sorted(ids)
         ]
-        for of_kind in lines.values()
+        for of_kind in (references, tokens, texts)
     ]
-    return Translations(str(path), best[0] if sources else [], *best[1:])
+    return Translations(str(path), *best)
 
 
 def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float]]:

@@ -56,9 +56,9 @@ def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, ca
     ("arguments", "words"),
     [
         (["--device", "foo"], "which this machine lacks"),
-        (["--tokens-per-sample", "0"], "--tokens-per-sample: expected at least 1, got 0"),
-        (["--context-window", "16"], "--context-window: expected 0 to 15"),
-        (["--max-tokens", "4"], "--max-tokens: expected 16 (--tokens-per-sample) to 2^31 - 1"),
+        (["--tokens-per-sample", "0"], "--tokens-per-sample: found 0, 0 of them context; expected 1 to "),
+        (["--context-window", "16"], "found 16, 16 of them context; expected 17 to "),
+        (["--max-tokens", "4"], "fairseq cannot read it (AssertionError: Sentences lengths should not exceed max_tokens=4"),
         (["--split", "dev"], "dev.bin"),
         (["--name", "a", "b"], "2 names for 1"),
         (["nowhere"], "no such folder"),

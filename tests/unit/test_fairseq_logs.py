@@ -50,7 +50,7 @@ def test_characters_of_texts_are_kept(tmp_path, text):
     """A byte-order mark is none."""
     lines = sentence(0, text, [(-1, text)])
     log = read(tmp_path, [f"\ufeff{lines[0]}", *lines[1:]])
-    assert log.references == log.tokens == log.texts == [text] and log.sources == ["s"]
+    assert log.references == log.tokens == log.texts == [text]
 
 
 @pytest.mark.parametrize(
