@@ -62,8 +62,7 @@ def neighbors(
         special_tokens = {vocabulary.tokens[index] for index in vocabulary.special_ids}
         tokens_of = {word: [] if word in special_tokens else word_tokenizer.indices(word) for word in words}
         for word in [word for word, tokens in tokens_of.items() if not tokens]:
-            pieces = word_tokenizer.split(word)
-            raise UserError(f"--words: found {word!r}, in tokens {pieces}, no words of the vocabulary; check --bpe")
+            raise UserError(f"--words: found {word!r}, which the vocabulary has not as a word; check --bpe")
     else:
         tokens_of = _rare_words(word_tokenizer, vocabulary, members)
 

@@ -210,9 +210,9 @@ def test_embedding_commands_refuse(data, checkpoint, scored, tmp_path, capsys):
     for command, *arguments, words in (
         ("word-similarity", "--data", tmp_path / "nowhere", "found no such folder"),
         ("word-similarity", "--name", "pairs", "--name: found 'pairs', a row of its own"),
-        ("neighbors", "--words", "Athens", "'Athens', in tokens ['Athens'], no words of the vocabulary"),
+        ("neighbors", "--words", "Athens", "--words: found 'Athens', which the vocabulary"),
         ("neighbors", "--words", "sea", "pool", "found only zeros as an embedding of 'pool'"),
-        ("neighbors", "--words", "sea", "<unk>", "--words: found '<unk>', in tokens ['<unk>'], no words"),
+        ("neighbors", "--words", "sea", "<unk>", "--words: found '<unk>', which the vocabulary"),
     ):
         given = ("--words", "sea") if command == "neighbors" else ("--datasets", scored)
         assert words in refused(capsys, command, checkpoint, "--data", data, *given, *arguments)

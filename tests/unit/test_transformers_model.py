@@ -211,7 +211,7 @@ def test_other_vocabularies_and_options(tmp_path, text):
     assert "--bpe: found gpt2" in refusal(lambda: neighbors(only, None, words=["sea"], tokenizer=gpt2))[0]
     assert "give --train-text FILE" in refusal(lambda: isotropy(only, tmp_path))[0]
     assert "found 'nowhere'" in refusal(lambda: neighbors(only, None, words=["nowhere"]))[0]
-    assert "no words of the vocabulary" in refusal(lambda: neighbors(only, None, words=["<s>"]))[0]
+    assert "found '<s>', which the vocabulary" in refusal(lambda: neighbors(only, None, words=["<s>"]))[0]
     checkpoint = {"model": {"decoder.output_projection.weight": HEAD}, "cfg": {"task": {"_name": "language_modeling"}}}
     (tmp_path / "run").mkdir()
     torch.save(checkpoint, tmp_path / "run" / "checkpoint_last.pt")
