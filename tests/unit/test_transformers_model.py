@@ -179,7 +179,7 @@ def test_neighbors_of_a_transformers_model(tmp_path, text, capsys):
     assert [row["word"] for row in counted.rows.values()] == ["rome", "Athens"]
     assert counted["rome†", "m"]["tokens"][0]["count"] == 1 and "|†:rare|" in counted.signature
     assert main(["neighbors", str(path)]) == 2
-    assert "give words, or --train-text FILE" in capsys.readouterr().err
+    assert "--train-text: found none; expected a text to count tokens in" in capsys.readouterr().err
 
 
 def test_words_follow_another_word(tmp_path):
