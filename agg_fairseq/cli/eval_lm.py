@@ -20,7 +20,7 @@ from ..columns import CALIBRATED, COMPARED, MOVED, NEXT_TOKENS
 from ..errors import UserError
 from ..evaluation import BinarizedText, PlainText, Result, perplexity
 from ..metrics.groups import OCCURRENCE_GROUPS
-from .options import add_inputs, add_options, add_parameters, select
+from .options import add_inputs, add_options, add_parameters, call
 
 EXPLAINED = (*NEXT_TOKENS, *CALIBRATED, *MOVED)
 
@@ -46,23 +46,23 @@ def run(arguments: argparse.Namespace) -> Result:
         raise UserError("--groups: found it with --occurrences-in, which forms groups of its own; leave one out")
     text = _text(arguments)
     field = "split" if isinstance(text, BinarizedText) else "text"
-    options = select(arguments, "groups", "occurrences_in", "device")
     if arguments.calibrate is not None:
-        options["calibrate"] = replace(text, **{field: arguments.calibrate})
+        arguments.calibrate = replace(text, **{field: arguments.calibrate})
     if arguments.moved_from is not None:
-        (options["moved_from"],) = open_models([arguments.moved_from]).values()
-    return perplexity(open_models(arguments.inputs, arguments.name), text, **options)
+        (arguments.moved_from,) = open_models([arguments.moved_from]).values()
+    arguments.text, arguments.opened = text, lambda _: open_models(arguments.inputs, arguments.name)
+    return call(perplexity, arguments)
 
 
 def _text(arguments: argparse.Namespace) -> BinarizedText | PlainText:
     """The text to score; options that are not for it are refused."""
-    options = select(arguments, "context_window", "max_tokens")
     if arguments.text is not None:
-        if arguments.data or tuple(options.values()) != (0, None):
+        if arguments.data or arguments.context_window or arguments.max_tokens is not None:
             raise UserError("--text: found it with --data, or with an option of how DATA is read; leave one out")
         return PlainText(arguments.text, arguments.train_text, arguments.tokens_per_sample)
     if arguments.data is None:
         raise UserError("--data: found none; expected the folder that the models were trained on, or --text FILE")
     if arguments.train_text is not None:
         raise UserError("--train-text: found it without --text; tokens are counted in the training split of --data")
-    return BinarizedText(arguments.data, arguments.split, arguments.tokens_per_sample, **options)
+    block = (arguments.tokens_per_sample, arguments.context_window, arguments.max_tokens)
+    return BinarizedText(arguments.data, arguments.split, *block)

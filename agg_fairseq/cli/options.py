@@ -128,11 +128,6 @@ def add_parameters(
         add_options(parser, "--json")
 
 
-def select(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Some of the arguments, as options of a function whose parameters have the same names."""
-    return {name: getattr(arguments, name) for name in names}
-
-
 def call(function: Callable[..., Any], arguments: argparse.Namespace) -> Any:
     """Calls a function with what is opened for it, and with all arguments that have the names of its parameters."""
     given = dict(vars(arguments))
