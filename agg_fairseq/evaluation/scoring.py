@@ -88,8 +88,8 @@ class BinarizedText:
             model, task = build_model(checkpoint, self.data, {"sample_break_mode": "none", "tokens_per_sample": length})
             positions = model.max_positions()
             if not 0 <= context < length <= positions:  # fairseq would leave out longer blocks
-                found = f"found {length}, {context} of them context; expected {context + 1} to {positions}"
-                raise UserError(f"--tokens-per-sample: {found} (the model's positions)")
+                found = f"found {length}, {context} of them context, and {positions} positions of the model"
+                raise UserError(f"--tokens-per-sample: {found}; expected more than context, at most the positions")
             task.args.tokens_per_sample = length - context
         else:
             model, task = build_model(checkpoint, self.data)
