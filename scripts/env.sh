@@ -14,13 +14,12 @@
 # Several seeds: for SEED in 1 2 3; do SEED=$SEED RUNS=runs/seed-$SEED bash scripts/…/TABLE.sh; done
 #                python scripts/table.py scripts/…/TABLE.tsv runs/seed-*
 set -euo pipefail
+help=${BASH_SOURCE[0]}
 . "$(dirname -- "${BASH_SOURCE[0]}")/in_venv.sh"
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 SIZE=${SIZE:-paper} JOBS=${JOBS:-1} RUNS=${RUNS:-runs/${SIZE:-paper}} DATA=${DATA:-} MODELS=${MODELS:-} WORDS=${WORDS:-}
 overrides=("$@")
 data='' bpe='' rows=''
-case " $* " in *\ -h\ * | *\ --help\ *)
-  sed -n '2,/^[^#]/{/^#/s/^# \?//p}' "$0" && echo && sed -n '4,/^[^#]/{/^#/s/^# \?//p}' "$root/scripts/env.sh" && exit ;; esac
 
 fail() { echo "$(basename -- "$0"): error: $*" >&2; exit 2; }
 say() { echo "$(basename -- "$0"): $*" >&2; }
@@ -37,7 +36,7 @@ if in_plan; then
   echo "export PATH=$root/.venv/bin:\$PATH PYTHONPATH=$root"
 else # all commands, of which the configurations are checked before any data is made
   plan=$(DRY_RUN=plan bash -- "$0" "$@")
-  (in_venv scripts.training.train --check <<< "$plan")
+  (in_venv scripts.train --check <<< "$plan")
   if [ -n "${DRY_RUN:-}" ]; then printf '%s\n' "$plan"; exit; fi
 fi
 export PATH="$root/.venv/bin:$PATH" PYTHONPATH=$root PYTHONSAFEPATH=1 PYTHONWARNINGS=ignore
@@ -97,16 +96,14 @@ train() {
   if in_plan; then show "$@"; return; fi
   if [ -e "$folder/done" ]; then say "$name is trained already"; return; fi
   while [ "$(jobs -pr | wc -l)" -ge "$JOBS" ]; do wait -n || finish; done
-  say "training $name"
+  say "training $name: tail -f $folder/output.log"
   mkdir -p -- "$folder"
   set -m # with a process group of its own, which `stop` ends
-  logged "$folder/output.log" "$@" &
+  "$@" > "$folder/output.log" 2>&1 &
   set +m
   started+=("$name")
   if [ "$JOBS" = 1 ]; then finish; fi
 }
-
-logged() { "${@:2}" 2>&1 | (in_venv scripts.progress "${1%/*}" "$1"); }
 
 # finish: waits for the trainings that run; all of those that were started have to be done then.
 finish() {
@@ -128,10 +125,10 @@ stop() {
 }
 trap stop INT TERM
 
-# folders, in_folders FILE: the folders of all rows, and a file in each. after ROW UPDATES …: checkpoints of a row.
+# folders, in_folders FILE: the folders of all rows, and a file in each. checkpoints ROW UPDATES …: those of a row.
 folders() { for row in $rows; do echo "$RUNS/$row"; done; }
 in_folders() { for row in $rows; do echo "$RUNS/$row/$1"; done; }
-after() { for updates in "${@:2}"; do echo "$RUNS/$1/"checkpoint_*_"$updates".pt; done; }
+checkpoints() { for updates in "${@:2}"; do echo "$RUNS/$1/"checkpoint_*_"$updates".pt; done; }
 
 # once FILE COMMAND…: makes a file by a command that names it, or else from what the command prints.
 once() {

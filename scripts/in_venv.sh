@@ -1,15 +1,17 @@
 # Sourced by the scripts: `in_venv MODULE [ARGUMENT…]` runs a module of this repository in .venv, which is created if it is
-# missing. For --help and --list any Python will do: they need nothing but the standard library.
+# missing. With --help, a script prints the comments at its beginning, and those of the file `help`.
+# shellcheck disable=SC2154 # `help` is a variable of the script
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+
+case " $* " in *' --help '* | *' -h '*)
+  awk 'FNR == 1 { on = 1 } !/^#/ { on = 0 } on && !/^#(!| shellcheck)/ { print substr($0, 3) }' "$0" ${help:+"$help"}
+  exit ;;
+esac
 
 ensure_venv() { [ -f "$root/.venv/.installed" ] || bash "$root/scripts/setup.sh" >&2; }
 
 in_venv() {
-  local python=$root/.venv/bin/python
-  case " $* " in
-    *' --help '* | *' -h '* | *' --list '*) [ -f "$root/.venv/.installed" ] || python=$(command -v python3) ;;
-    *) ensure_venv ;;
-  esac
+  ensure_venv
   # Without PYTHONSAFEPATH, files of the user's folder that are named like our modules would be run instead of them.
-  PYTHONPATH=$root PYTHONSAFEPATH=1 exec "$python" -m "$@"
+  PYTHONPATH=$root PYTHONSAFEPATH=1 exec "$root/.venv/bin/python" -m "$@"
 }

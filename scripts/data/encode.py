@@ -1,6 +1,6 @@
 """Cuts the lines of files into tokens, with spaces between: the files NAME of a folder into those of another.
 
-    python -m scripts.data.encode KIND TOKENIZER FROM TO NAME… [--workers N]
+    python -m scripts.data.encode WORKERS KIND TOKENIZER FROM TO NAME…
 
 TOKENIZER is the folder of the tokenizer's files. For the two kinds of moses, it does not matter, and each NAME ends in
 its language, .en or .de.
@@ -11,12 +11,12 @@ from __future__ import annotations
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from ..command import Parser, run, whole_number
+from ..command import run
 
 BATCH = 1000  # lines that a process is handed at a time
 CACHED_WORDS = 1 << 20  # words whose pieces are remembered
@@ -30,15 +30,8 @@ def words(_: str, lines: list[str]) -> list[str]:
 
 def sentencepiece(folder: str, lines: list[str]) -> list[str]:
     """The sub-words of sentencepiece."""
-    processor = _sentencepiece(folder)
-    return [" ".join(pieces) for pieces in processor.encode(words(folder, lines), out_type=str, num_threads=1)]
-
-
-@cache
-def _sentencepiece(folder: str) -> Any:
-    import sentencepiece
-
-    return sentencepiece.SentencePieceProcessor(model_file=f"{folder}/sentencepiece.model")
+    encoded = _loaded("sentencepiece", folder).encode(words(folder, lines), out_type=str, num_threads=1)
+    return [" ".join(pieces) for pieces in encoded]
 
 
 def gpt2(folder: str, lines: list[str]) -> list[str]:
@@ -48,15 +41,8 @@ def gpt2(folder: str, lines: list[str]) -> list[str]:
     gpt2_tokenize.py strips each line within pytorch_transformers and keeps the empty ones. It writes sub-words as
     strings (`Ġgame`), which makes no difference to a dictionary but their names.
     """
-    encodings = _gpt2(folder).encode_batch([line.strip() for line in lines])
+    encodings = _loaded("gpt2", folder).encode_batch([line.strip() for line in lines])
     return [" ".join(map(str, encoding.ids)) for encoding in encodings]
-
-
-@cache
-def _gpt2(folder: str) -> Any:
-    from tokenizers import ByteLevelBPETokenizer
-
-    return ByteLevelBPETokenizer.from_file(f"{folder}/encoder.json", f"{folder}/vocab.bpe")
 
 
 def bpe(folder: str, lines: list[str]) -> list[str]:
@@ -64,7 +50,7 @@ def bpe(folder: str, lines: list[str]) -> list[str]:
 
     Each word is cut once, by fastBPE, or by subword-nmt where fastBPE is not installed; both give the same pieces.
     """
-    apply, pieces = _bpe(f"{folder}/codes")
+    apply, pieces = _loaded("bpe", folder), _pieces(folder)
     if len(pieces) > CACHED_WORDS:
         pieces.clear()
     tokens = [line.split() for line in lines]
@@ -74,17 +60,8 @@ def bpe(folder: str, lines: list[str]) -> list[str]:
 
 
 @cache
-def _bpe(codes: str) -> tuple[Callable[[list[str]], list[str]], dict[str, str]]:
-    """What cuts words, and the words that are cut."""
-    try:
-        import fastBPE
-
-        return fastBPE.fastBPE(codes).apply, {}
-    except ImportError:
-        from subword_nmt.apply_bpe import BPE
-
-        segment = BPE(Path(codes).open(encoding="utf-8")).segment
-        return lambda new: [segment(word) for word in new], {}
+def _pieces(folder: str) -> dict[str, str]:
+    return {}
 
 
 def moses(language: str, lines: list[str], *, normalize: bool = True) -> list[str]:
@@ -95,7 +72,7 @@ def moses(language: str, lines: list[str], *, normalize: bool = True) -> list[st
     --moses de` undoes the last two. Without `normalize`, punctuation stays as it is, except that ’ becomes ': the test
     split in that script and in that of Yu et al. (2022). A normalized reference would be easier to match.
     """
-    control, normalizer, tokenizer = _moses(language)
+    control, normalizer, tokenizer = _loaded("moses", language)
     # Perl's lines have their line feeds, which one of its rules needs (`gut.“` at the end becomes `gut".`).
     texts = [normalizer.normalize(f"{line}\n") if normalize else line.replace("’", "'") for line in lines]
     # A full stop at the end is a token of its own, also after what may be an abbreviation: sacremoses lacks that rule.
@@ -104,13 +81,32 @@ def moses(language: str, lines: list[str], *, normalize: bool = True) -> list[st
 
 
 @cache
-def _moses(language: str) -> tuple[Any, Any, Any]:
-    """What remove-non-printing-char.perl removes, the normalizer and the tokenizer."""
-    import regex
-    import sacremoses
+def _loaded(kind: str, argument: str) -> Any:
+    """What cuts lines, loaded once in each process: of a folder, or of a language."""
+    if kind == "sentencepiece":
+        from sentencepiece import SentencePieceProcessor
 
-    normalizer = sacremoses.MosesPunctNormalizer(language, perl_parity=True)
-    return regex.compile(r"\p{C}"), normalizer, sacremoses.MosesTokenizer(language)
+        return SentencePieceProcessor(model_file=f"{argument}/sentencepiece.model")
+    if kind == "gpt2":
+        from tokenizers import ByteLevelBPETokenizer
+
+        return ByteLevelBPETokenizer.from_file(f"{argument}/encoder.json", f"{argument}/vocab.bpe")
+    if kind == "moses":
+        import regex
+        import sacremoses
+
+        normalizer = sacremoses.MosesPunctNormalizer(argument, perl_parity=True)
+        # \p{C} is what remove-non-printing-char.perl removes
+        return regex.compile(r"\p{C}"), normalizer, sacremoses.MosesTokenizer(argument)
+    try:
+        import fastBPE
+
+        return fastBPE.fastBPE(f"{argument}/codes").apply
+    except ImportError:
+        from subword_nmt.apply_bpe import BPE
+
+        segment = BPE(Path(argument, "codes").open(encoding="utf-8")).segment
+        return lambda new: [segment(word) for word in new]
 
 
 KINDS = {
@@ -138,21 +134,15 @@ def encode(kind: str, argument: str, lines: Iterable[str], workers: int = 1) -> 
 
 def main() -> None:
     """The command line."""
-    parser = Parser("encode", __doc__)
-    for name in ("kind", "tokenizer", "source", "target"):
-        parser.add_argument(name)
-    parser.add_argument("names", nargs="+")
-    parser.add_argument("--workers", type=whole_number, default=1)
-    options = parser.parse_args()
-    for name in options.names:
-        source, target = Path(options.source, name), Path(options.target, name)
-        argument = name.rpartition(".")[2] if options.kind.startswith("moses") else options.tokenizer
+    workers, kind, tokenizer, source, target, *names = sys.argv[1:]
+    for name in names:
+        argument = name.rpartition(".")[2] if kind.startswith("moses") else tokenizer
         with (
-            source.open(encoding="utf-8", newline="\n") as read,
-            target.open("w", encoding="utf-8", newline="\n") as file,
+            open(Path(source, name), encoding="utf-8", newline="\n") as read,
+            open(Path(target, name), "w", encoding="utf-8", newline="\n") as file,
         ):
             lines = (line.removesuffix("\n") for line in read)
-            file.writelines(f"{line}\n" for line in encode(options.kind, argument, lines, options.workers))
+            file.writelines(f"{line}\n" for line in encode(kind, argument, lines, int(workers)))
 
 
 if __name__ == "__main__":

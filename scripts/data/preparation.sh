@@ -7,16 +7,12 @@ say() { echo "prepare: $*" >&2; }
 fail() { say "error: $*"; exit 2; }
 
 # parse NAME… -- ARGUMENT…: sets a variable for each option, `tokens_of` for --tokens-of, empty if it is not given.
-# --help prints the comments at the beginning of the script, and of the file $options.
 parse() {
   local names="" name
   while [ "$1" != -- ]; do names+=" --$1" && printf -v "${1//-/_}" '' && shift; done
   shift
   while [ $# -gt 0 ]; do
     case $1 in
-      -h | --help)
-        awk 'FNR == 1 { on = 1 } !/^#/ { on = 0 } on && !/^#!/ { print substr($0, 3) }' "$0" ${options:+"$options"}
-        exit ;;
       --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
     esac
     case "$names " in *" $1 "*) ;; *) fail "found $1; expected$names; see --help" ;; esac
@@ -93,7 +89,7 @@ fetch() {
   if [ -n "$2" ] && ! is_digest "$file" "$2"; then fail "$file: found another digest than $2; remove the file"; fi
 }
 
-encode() { python -m scripts.data.encode "$@" --workers "$workers"; }
+encode() { python -m scripts.data.encode "$workers" "$@"; }
 
 # binarize FOLDER OPTION…: runs fairseq-preprocess, quietly unless it fails.
 binarize() {

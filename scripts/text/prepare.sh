@@ -4,9 +4,9 @@
 # Prepares a text for fairseq-train: without --from the documentation that is bundled with every Python, which is the
 # corpus of the demo. It is cut into sub-words by sentencepiece (default: 8000).
 #   --from DIR      a folder with train, valid and test, plain text in UTF-8
+help=$(dirname -- "${BASH_SOURCE[0]}")/../data/language_model.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../data/preparation.sh"
 . "$root/scripts/data/language_model.sh"
-export options=$root/scripts/data/language_model.sh
 parse from tokenizer vocabulary tokens-of output downloads workers -- "$@"
 from=$(absolute "$from")
 tokenizer=${tokenizer:-sentencepiece} vocabulary=${vocabulary:-8000}

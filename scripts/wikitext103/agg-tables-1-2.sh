@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
-# AGG, Tables 1 and 2 (Yu et al. 2022): the embeddings of rare tokens frozen, whole or in parts of their gradient.
+# AGG, Tables 1 and 2, Figures 1 and 2 (Yu et al. 2022): the embeddings of rare tokens frozen, whole or in parts of their gradient.
 #
 #   rows     study-mle, study-freeze, study-freeze-bc, -b, -c: 6 layers, 40,000 updates (configs/wikitext103/size/agg-study.yaml)
-#   takes    1.8 GPU hours each, by 6 operations per parameter and token at 50 TFLOP/s (half precision); not run yet
-#   differs  the paper does not give all settings of this model; those that are ours are in the configuration
+#            Figure 1, the embeddings after 100 to 3,500 updates: early, the beginning of study-mle
+#            Figure 2, isotropy while rare embeddings are frozen, and after: until-7000, until-18000, until-29000
+#   takes    1.8 GPU hours each, by 6 operations per parameter and token at 50 TFLOP/s (half precision); not run yet;
+#            18 GB of checkpoints for Figure 1, 11 GB for each row of Figure 2
+#   differs  the paper does not give all settings of this model; those that are ours are in the configuration. At small, of
+#            10,000 updates, and at tiny, of 600, embeddings are frozen for the same shares of the training
 . "$(dirname -- "$0")/../env.sh"
-block="--tokens-per-sample 512" context="--context-window 400"
-if [ "$SIZE" = tiny ]; then block="--tokens-per-sample 128" context="--context-window 100"; fi
+block="--tokens-per-sample 512" context="--context-window 400" after=(100 500 1500 3500) until=(7000 18000 29000)
+case $SIZE in
+  small) until=(1750 4500 7250) ;;
+  tiny) block="--tokens-per-sample 128" context="--context-window 100" after=(10 20 40 80) until=(105 270 435) ;;
+esac
 
 corpus data/wikitext103-gpt2 wikitext103/prepare.sh --tokenizer gpt2
 train wikitext103/mle study-mle size=$(size agg-study)
@@ -14,10 +21,25 @@ train wikitext103/freeze study-freeze size=$(size agg-study)
 for parts in bc b c; do
   train wikitext103/freeze study-freeze-$parts size=$(size agg-study) criterion.freeze_parts=$parts
 done
-
 # As in the authors' commands: perplexity of the last 112 of each 512 tokens, at tiny of the last 28 of each 128.
 for row in $rows; do
   run=$RUNS/$row
   once $run/ppl.json agg-fairseq eval-lm $run --data $data/data-bin $block $context --json $run/ppl.json
 done
 table agg-tables-1-2
+
+rows=''
+train wikitext103/mle early size=$(size agg-study) checkpoint.save_interval_updates=${after[0]} \
+  checkpoint.keep_interval_updates=-1 optimization.max_update=${after[3]}
+for row in $rows; do
+  once $RUNS/agg-figure-1.png agg-fairseq plot projection $(checkpoints $row "${after[@]}") --name "${after[@]}" \
+    --data $data/data-bin -o $RUNS/agg-figure-1.png
+done
+
+rows=''
+for updates in "${until[@]}"; do
+  train wikitext103/freeze-until until-$updates size=$(size agg-study) criterion.freeze_until=$updates
+done
+if [ -n "$rows" ]; then
+  once $RUNS/agg-figure-2.png agg-fairseq plot isotropy $(folders) --data $data/data-bin -o $RUNS/agg-figure-2.png
+fi

@@ -1,15 +1,23 @@
 #!/usr/bin/env bash
-# F²-Softmax, Tables 1 (a) and 2 (a) (Choi et al. 2020): sampled and greedy texts, WikiText-103.
-# Of the same models: Tables 4 and 9 (a), Figure 2, texts of the appendix.
+# F²-Softmax, Tables 1 (a), 2 (a), 10 (a) (Choi et al. 2020): sampled and greedy texts, WikiText-103.
+# Of the same models: Tables 4 and 9 (a), Figure 2, texts of the appendix; and Table 5 (a), the size of the corpus.
 #
 #   rows     f2-mle, f2-face, f2-ul-token, f2-ul-token-seq, f2: 12 layers, 200,000 updates (configs/wikitext103/size/f2.yaml)
 #   takes    11 GPU hours in all, by 6 operations per parameter and token at 50 TFLOP/s (half precision); not run yet
-#   differs  the texts of Table 4 and of the appendix are the first of the test split; the paper's have other prefixes.
-#            Tables 1 (b), 2 (b), 9 (b) need Melo-Lyrics, which the paper links and which cannot be downloaded from here
+#   differs  the texts of Table 4 and of the appendix are the first of the test split; the paper's have other prefixes. Tables
+#            (b) need Melo-Lyrics, which the paper links and which cannot be downloaded from here. In Table 10, many cells of
+#            UL-token+seq have two numbers in the copy at hand, of which the second is taken; one at top-20 is unreadable.
+#            Table 5: the paper does not say how it counts words: WikiText-103 has 103,227,021 with ends of lines, and the
+#            paper says 113,655,420. Articles are headings of the first level
 . "$(dirname -- "$0")/../env.sh"
 size=$(size f2) seed=${SEED:+--seed $SEED}
 
 corpus data/wikitext103-sentencepiece wikitext103/prepare.sh --tokenizer sentencepiece
+for split in train test valid; do
+  print grep -c '^ = [^=].* = $' $data/text/$split || true # 1, where there is none
+  print wc -w $data/text/$split
+done
+table f2-table-5
 train wikitext103/mle f2-mle size=$size
 train wikitext103/face f2-face size=$size checkpoint.finetune_from_model=$RUNS/f2-mle/checkpoint_best.pt
 train wikitext103/ul f2-ul-token size=$size
@@ -20,14 +28,17 @@ for row in $rows; do
   run=$RUNS/$row sampled='' greedy=''
   if [ $row = f2 ]; then sampled="--f2-decoding sample-class" greedy="--f2-decoding greedy-class"; fi
   once $run/ppl.json agg-fairseq eval-lm $run --data $data/data-bin --json $run/ppl.json
-  once $run/top3.jsonl agg-fairseq generate-lm $run --data $data/data-bin --topk 3 $seed $sampled -o $run/top3.jsonl
   once $run/greedy.jsonl agg-fairseq generate-lm $run --data $data/data-bin $greedy -o $run/greedy.jsonl
-  for texts in top3 greedy; do
+  for k in 3 5 10 20; do
+    once $run/top$k.jsonl agg-fairseq generate-lm $run --data $data/data-bin --topk $k $seed $sampled -o $run/top$k.jsonl
+  done
+  for texts in greedy top3 top5 top10 top20; do
     once $run/$texts.json agg-fairseq text-metrics $run/$texts.jsonl --name $row --data $data/data-bin --json $run/$texts.json
   done
 done
 table f2-table-1
 table f2-table-2
+table f2-table-10
 once $RUNS/f2-figure-2.png agg-fairseq plot token-shares $(in_folders top3.json) -o $RUNS/f2-figure-2.png
 
 # Table 9 (a): of the seven measures PPL, KLD, MSJ-3, SB-3, Dist-3, Rep and Uniq of greedy texts, those won and lost.

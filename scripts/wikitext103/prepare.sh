@@ -5,6 +5,7 @@
 # binarizes it.
 #   --from WHAT     download nothing: the zip, or a folder with wiki.{train,valid,test}.tokens, or with the parquet
 #                   files of Salesforce/wikitext; a text that is not the published one gets a warning
+help=$(dirname -- "${BASH_SOURCE[0]}")/../data/language_model.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../data/preparation.sh"
 corpus=wikitext103 archive=wikitext-103-v1 usual_tokenizer=gpt2
 # Zip: Hugging Face's datasets/wikitext/dataset_infos.json. Files: SHA-1 of those in the zip, by GluonNLP's

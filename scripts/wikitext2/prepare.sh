@@ -4,6 +4,7 @@
 # Prepares WikiText-2 for fairseq-train: downloads it (4 MB), tokenizes it (default: words) and binarizes it.
 #   --from WHAT     download nothing: the zip, or a folder with wiki.{train,valid,test}.tokens, or with the parquet
 #                   files of Salesforce/wikitext; a text that is not the published one gets a warning
+help=$(dirname -- "${BASH_SOURCE[0]}")/../data/language_model.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../data/preparation.sh"
 corpus=wikitext2 archive=wikitext-2-v1 usual_tokenizer=words
 # Zip: Hugging Face's datasets/wikitext/dataset_infos.json. Training part: SHA-1 of GluonNLP's data/corpora/wikitext.py.

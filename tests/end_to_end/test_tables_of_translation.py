@@ -8,10 +8,19 @@ import pytest
 from tests.reproducing import MT, Clone
 
 pytestmark = pytest.mark.slow
-FROZEN = ("criterion.freeze_below=0.01",)
-PICTURES = {
-    "agg-table-7": 0, "agps-tables-1-2": 1, "agps-words": 1, "agps-figure-1": 1, "agps-figure-2": 1,
-    "cosreg-table-2": 3,
+OF_SCRIPT = tuple(option for option in MT if not option.startswith(("optimization", "checkpoint")))
+"""For figures, whose updates are those of their script."""
+FROZEN = ("criterion.freeze_below=0.01",)  # in a corpus of 60 words
+CASES = {  # options, models, pictures; tables have the rows of all calls
+    "agg-table-7": [(MT, "", 0)],
+    "agps-tables-1-3": [
+        ((*MT, *FROZEN), "agps-base-freeze", 2),
+        (OF_SCRIPT, "agps-early", 1),
+        ((*OF_SCRIPT, *FROZEN), "agps-until", 1),
+        (MT, "agps-base-mle agps-base-cosreg", 0),
+        ((*MT, "criterion.agps_rare_rank=20"), "agps-base-agps", 0),
+    ],
+    "cosreg-table-2": [(MT, "", 3)],
 }  # fmt: skip
 
 
@@ -38,21 +47,14 @@ def runs(tmp_path_factory):
     return tmp_path_factory.mktemp("runs")
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_a_table_or_figure(clone, runs, data, name):
-    options, before = MT, set(runs.glob("*.png"))
-    variables = {"SIZE": "tiny", "RUNS": runs, "DATA": data, "WORDS": "t3"}
-    if name == "agps-tables-1-2":  # for a corpus of 60 words; tables have the rows of all calls
-        for rows, own in (("agps-base-mle agps-base-cosreg", ()), ("agps-base-freeze", FROZEN)):
-            clone.run(f"wmt14_en_de/{name}.sh", *MT, *own, MODELS=rows, **variables)
-        variables["MODELS"], options = "agps-base-agps", (*MT, "criterion.agps_rare_rank=20")
-    if name.startswith("agps-figure"):  # the updates of a figure are those of its script
-        options = [option for option in MT if not option.startswith(("optimization", "checkpoint"))]
-        options += FROZEN if name == "agps-figure-2" else []
-    printed = clone.run(f"wmt14_en_de/{name}.sh", *options, **variables).stdout
-    pictures = set(runs.glob("*.png")) - before
-    assert len(pictures) == PICTURES[name] and all(path.stat().st_size > 1000 for path in pictures)
-    if "table" in name:
-        rows = [line.split("|") for line in printed.splitlines() if line.startswith("| ")]
-        ours = [row for row in rows if "quoted" not in row[1] and "big-" not in row[1]]
-        assert ours and not any("not run" in cell for row in ours for cell in row), printed
+@pytest.mark.parametrize("name", CASES)
+def test_tables_and_figures(clone, runs, data, name):
+    for options, models, pictures in CASES[name]:
+        before = set(runs.glob("*.png"))
+        variables = {"SIZE": "tiny", "RUNS": runs, "DATA": data, "WORDS": "t3", "MODELS": models}
+        printed = clone.run(f"wmt14_en_de/{name}.sh", *options, **variables).stdout
+        new = set(runs.glob("*.png")) - before
+        assert len(new) == pictures and all(path.stat().st_size > 1000 for path in new)
+    rows = [line.split("|") for line in printed.splitlines() if line.startswith("| ")]
+    ours = [row for row in rows if "quoted" not in row[1] and "big-" not in row[1]]
+    assert ours and not any("not run" in cell for row in ours for cell in row), printed

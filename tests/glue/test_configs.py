@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from scripts.training.configuration import as_written, composed, missing_keys, with_plugin
+from scripts.train import composed, missing_keys, with_defaults
 from tests.conftest import ROOT
 
 GIVEN = {"task.data": ROOT / "tests", "checkpoint.save_dir": "/s", "checkpoint.finetune_from_model": ROOT / "README.md"}
@@ -80,15 +80,14 @@ FOLDERS = sorted(SIZES)
 @cache
 def written(folder, name, *overrides):
     """What stands in the files, with nothing that fairseq adds."""
-    return as_written(ROOT / "configs" / folder / f"{name}.yaml", overrides)
+    return composed(f"configs/{folder}/{name}", overrides)[2]
 
 
 @cache
 def configured(folder, name, *overrides):
     """The whole configuration as scripts/train.sh composes and checks it: an option that does not exist is an error."""
     given = [f"{key}={GIVEN[key]}" for key in missing_keys(written(folder, name)) if key in GIVEN]
-    file = ROOT / "configs" / folder / f"{name}.yaml"
-    return composed(file, with_plugin(file, [*given, *overrides]))
+    return with_defaults(written(folder, name, *given, *overrides))
 
 
 def values(section, expected):
@@ -149,7 +148,7 @@ def test_criterions_of_the_papers(folder):
         header, _, _ = (ROOT / "configs" / folder / f"{name}.yaml").read_text().partition("\ndefaults:")
         assert re.search(r"(Yu|Choi|Gao) et al\. \(20\d\d\)", header)
         is_tuned = name in ("face", "ul-sequence")
-        needed = ["common.user_dir", "task.data", "checkpoint.save_dir", *["checkpoint.finetune_from_model"] * is_tuned]
+        needed = ["task.data", "checkpoint.save_dir", *["checkpoint.finetune_from_model"] * is_tuned]
         assert sorted(missing_keys(written(folder, name))) == sorted(needed)
         sizes = sizes_of(folder, name)
         assert configured(folder, name, f"size={sizes[0]}").criterion._name == expected["_name"]

@@ -1,0 +1,255 @@
+"""Trains a configuration of fairseq-hydra-train: the program behind train.sh, which has the help.
+
+`--check` composes the configurations of the trainings that standard input lists, and checks their folders.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import logging
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agg_fairseq.errors import UserError
+from agg_fairseq.files import read_json_object, write_json
+
+from .command import ROOT, run
+
+DONE, SETTINGS, LAST = "done", "settings.json", "checkpoint_last.pt"
+FREE = ("checkpoint.save_dir", "common.user_dir", "common.log_", "dataset.num_workers", "hydra.")
+"""Beginnings of the options that may differ when a training is resumed."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Starts the training and waits for its end; its status is that of this program."""
+    logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
+    warnings.simplefilter("ignore")
+    parser = argparse.ArgumentParser("train", usage=argparse.SUPPRESS)
+    parser.add_argument("config")
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--gpus", type=int)
+    parser.add_argument("--dry-run", action="store_true")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if list(arguments) == ["--check"]:
+        for words in map(shlex.split, sys.stdin):
+            if len(words) > 1 and words[1].endswith("train.sh"):
+                options = parser.parse_intermixed_args(words[2:])
+                _, _, written = composed(options.config, options.overrides)
+                batches_of(with_defaults(written), 1, options.overrides)
+                is_done(written)
+        return
+    options = parser.parse_intermixed_args(arguments)
+    file, overrides, written = composed(options.config, options.overrides)
+    command = [
+        str(Path(sys.executable).with_name("fairseq-hydra-train")),
+        *("--config-dir", str(file.parent), "--config-name", file.stem),
+        *settings_of_processes(with_defaults(written), overrides, options.gpus, options.dry_run),
+        *overrides,
+    ]
+    if options.dry_run:
+        print(shlex.join(command))
+        return
+    folder = Path(written.checkpoint.save_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"train: waiting for another run in {folder} to end", file=sys.stderr)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if is_done(written):
+            print(f"train: {folder} is trained already", file=sys.stderr)
+            return
+        write_json(folder / SETTINGS, settings_of(written))
+        # It inherits the lock, so that the next run waits for what is left of one that was killed.
+        if status := subprocess.run(command, pass_fds=[lock.fileno()]).returncode:
+            raise SystemExit(status)
+        if not written.optimization.get("stop_time_hours"):  # after which a training ends, to be resumed
+            (folder / DONE).touch()
+
+
+def composed(config: str, overrides: Sequence[str]) -> tuple[Path, list[str], Any]:
+    """The file of a configuration, the overrides as hydra takes them, and what hydra composes of both.
+
+    The file may be relative to where the user is or to the repository, with or without .yaml. The folder of fairseq's
+    user_dir is this package's, unless the configuration or an override names another, relative to the repository.
+    """
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    name, given = f"{config.removesuffix('.yaml')}.yaml", []
+    file = next((folder / name for folder in (Path.cwd(), ROOT) if (folder / name).is_file()), None)
+    if file is None:
+        raise UserError(f"found no configuration {config}; expected one such as configs/wikitext103/agg")
+    for override in overrides:
+        if "=" not in override and not override.startswith("~"):
+            raise UserError(f"found the argument {override!r}; expected KEY=VALUE")
+        is_option = "." in override.partition("=")[0] and override[0] not in "+~"
+        given.append(f"++{override}" if is_option else override)  # also of those that no file sets
+    try:
+        with initialize_config_dir(str(file.parent), version_base="1.1"):
+            written = compose(file.stem, given)
+        user_dir = str(ROOT / (written.common.get("user_dir") or "agg_fairseq/user_dir/agg_plugin"))
+        OmegaConf.update(written, "common.user_dir", user_dir, force_add=True)
+    except Exception as error:  # whatever a malformed file leads to
+        raise UserError(f"{file.stem}: {str(error).partition('Config search path')[0]}") from error
+    return file, [*given, f"++common.user_dir='{user_dir}'"], written
+
+
+def missing_keys(config: Any) -> list[str]:
+    """The options that have to be given, in order. (omegaconf's own function fails on options that refer to them.)"""
+    from omegaconf import OmegaConf
+
+    sections = OmegaConf.to_container(config, resolve=False).items()
+    options = [(name, *option) for name, section in sections if isinstance(section, dict) for option in section.items()]
+    return sorted(f"{name}.{key}" for name, key, value in options if value == "???")
+
+
+def with_defaults(written: Any) -> Any:
+    """The whole configuration, as fairseq-hydra-train sees it; UserError for a name or a key that fairseq lacks."""
+    from fairseq import utils
+    from fairseq.dataclass.configs import FairseqConfig
+    from fairseq.dataclass.initialize import add_defaults
+    from omegaconf import OmegaConf
+
+    if missing := missing_keys(written):
+        raise UserError(f"found no {', '.join(missing)}; expected {' '.join(f'{key}=…' for key in missing)}")
+    try:
+        whole = OmegaConf.merge(OmegaConf.structured(FairseqConfig), written)
+        utils.import_user_module(whole.common)
+        check_names(whole)
+        add_defaults(whole)
+        OmegaConf.resolve(whole)
+    except UserError:
+        raise
+    except Exception as error:  # of hydra, omegaconf or fairseq
+        raise UserError(str(error)) from error
+    return whole
+
+
+def check_names(config: Any) -> None:
+    """Checks what fairseq does not: the names of task, model, …, and the options of models that are no dataclasses."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_REGISTRY
+
+    known = {name: REGISTRIES[name]["registry"] for name in ("criterion", "optimizer", "lr_scheduler")}
+    known |= {"task": TASK_REGISTRY, "model": MODEL_REGISTRY | ARCH_MODEL_NAME_REGISTRY}
+    for section, names in known.items():
+        name = (config[section] or {}).get("_name")
+        if name not in names:
+            raise UserError(f"{section}._name: found {name}; expected one of {', '.join(sorted(names))}")
+    model = ARCH_MODEL_NAME_REGISTRY.get(config.model._name, config.model._name)
+    if model not in MODEL_DATACLASS_REGISTRY:  # fairseq would ignore options that it does not know
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        MODEL_REGISTRY[model].add_args(parser)
+        options = {action.dest for action in parser._actions} | {"_name"}
+        options |= {"criterion", "train_subset", "save_dir", "restore_file"}  # of lstm_lm; the others of transformer_f2
+        if unknown := sorted(set(config.model) - options):
+            raise UserError(
+                f"model.{unknown[0]}: found no such option of {model}; expected {', '.join(sorted(options))}"
+            )
+
+
+def settings_of(written: Any) -> dict[str, Any]:
+    """What a training depends on: its options by name, the digest of its data, and where it starts from."""
+    from omegaconf import OmegaConf
+
+    sections = OmegaConf.to_container(written, resolve=False)
+    options = {f"{name}.{key}": value for name, section in sections.items() for key, value in (section or {}).items()}
+    settings = {key: value for key, value in sorted(options.items()) if not key.startswith(FREE)}
+    data = Path(str(written.task.data))
+    facts = next(filter(Path.is_file, (data.parent / "manifest.json", *sorted(data.glob("dict*.txt")))), None)
+    settings["task.data"] = facts and hashlib.sha256(facts.read_bytes()).hexdigest()
+    if start := settings.get("checkpoint.finetune_from_model"):
+        settings["checkpoint.finetune_from_model"] = os.path.relpath(start, written.checkpoint.save_dir)
+    return settings
+
+
+def is_done(written: Any) -> bool:
+    """Whether a training is finished; UserError if its folder has a checkpoint of other settings."""
+    folder = Path(written.checkpoint.save_dir)
+    if not (folder / LAST).is_file() and not (folder / DONE).is_file():
+        return False
+    remedy = f"remove {folder}, or name another folder"
+    recorded = read_json_object(folder / SETTINGS, f"the settings of the training in this folder; {remedy}")
+    wanted = settings_of(written)
+    different = [key for key in sorted({*recorded, *wanted}) if recorded.get(key) != wanted.get(key)]
+    if different:
+        other = "; ".join(f"{key}: {recorded.get(key)}, not {wanted.get(key)}" for key in different)
+        raise UserError(f"{folder} holds a training of other settings ({other}); {remedy}")
+    return (folder / DONE).is_file()
+
+
+def settings_of_processes(config: Any, overrides: Sequence[str], gpus: int | None, is_dry: bool) -> list[str]:
+    """The options that depend on the number of processes; tells the tokens of an update."""
+    import torch
+
+    visible = torch.cuda.device_count()
+    processes = 1 if config.common.cpu else gpus or visible or 1
+    if processes < 1 or (not config.common.cpu and not is_dry and visible < processes):
+        raise UserError(f"found {visible} GPUs; expected {gpus or 'one'} or more at this size; size=tiny is for a CPU")
+    max_tokens, update_freq = batches_of(config, processes, overrides)
+    configured = config.dataset.max_tokens * config.optimization.update_freq[0]
+    print(
+        f"train: {processes * max_tokens * update_freq:,} tokens per update = {processes} x {max_tokens:,} x "
+        f"{update_freq} (processes x tokens x batches); {configured:,} are configured",
+        file=sys.stderr,
+    )
+    settings = [
+        "hydra.run.dir=${checkpoint.save_dir}/hydra",
+        "hydra.job.chdir=false",  # paths are relative to where the user is
+        f"++dataset.max_tokens={max_tokens}",
+        f"++optimization.update_freq=[{update_freq}]",
+        f"distributed_training.distributed_world_size={processes}",  # fairseq's default is all GPUs
+    ]
+    if "tokens_per_sample" in config.task:  # by default fairseq cuts a batch of 33 sequences down to 32
+        settings.append("++dataset.required_batch_size_multiple=1")
+    if processes > 1:
+        with socket.socket() as probe:
+            probe.bind(("localhost", 0))
+            port = probe.getsockname()[1]  # that nobody uses
+        settings += [
+            "distributed_training.ddp_backend=legacy_ddp",  # reduces also what is used outside forward
+            # what the first process sends to others, torch >= 2.6 does not open
+            "checkpoint.load_checkpoint_on_all_dp_ranks=true",
+            # without it, fairseq would look for other machines in a Slurm job
+            f"distributed_training.distributed_init_method='tcp://localhost:{port}'",
+        ]
+    return settings
+
+
+def batches_of(config: Any, processes: int, overrides: Sequence[str]) -> tuple[int, int]:
+    """The tokens of a batch, and the batches of a process per update: what is configured, divided among the processes.
+
+    What the user overrides is that of each process, and is not divided.
+    """
+    largest, frequencies = config.dataset.max_tokens, config.optimization.update_freq
+    if largest is None or len(frequencies) != 1:
+        found = f"dataset.max_tokens={largest}, optimization.update_freq={frequencies}"
+        raise UserError(f"found {found}; expected a number of tokens, and one of batches")
+    if any(
+        override.lstrip("+").startswith(("dataset.max_tokens=", "optimization.update_freq=")) for override in overrides
+    ):
+        return largest, frequencies[0]
+    return split(largest * frequencies[0], processes, largest, config.task.get("tokens_per_sample") or 1)
+
+
+def split(tokens: int, processes: int, largest: int, block: int) -> tuple[int, int]:
+    """As few batches of at most `largest` tokens as an update needs, and the tokens of each: whole blocks."""
+    update_freq = -(-tokens // (processes * largest))
+    blocks = min(round(tokens / (processes * update_freq) / block), largest // block)
+    return block * max(1, blocks), update_freq
+
+
+if __name__ == "__main__":
+    raise SystemExit(run("train", main))
