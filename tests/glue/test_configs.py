@@ -2,8 +2,12 @@
 
 import re
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
+import torch
+from fairseq import models
+from fairseq.data import Dictionary
 
 from scripts.train import composed, missing_keys, with_defaults
 from tests.conftest import ROOT
@@ -197,3 +201,28 @@ def test_wikitext2():
         assert cfg.checkpoint.patience == (5 if tuned else -1)
         assert tiny.common.cpu and tiny.optimization.max_update == (200 if tuned else 600)
         assert tiny.optimizer.asgd_patience == (0 if tuned else 2)
+
+
+PARAMETERS = {
+    "wikitext103": {
+        "agg": 347_633_664, "f2": 83_677_184, "f2-small": 83_677_184, "f2-lyrics": 83_415_040, "tiny": 6_062_080,
+    },
+    "wmt14_en_de": {"agg-big": 214_249_472, "agps-big": 214_249_472, "vaswani-big": 214_249_472, "tiny": 5_730_304},
+}  # fmt: skip
+"""Of the models with the paper's number of symbols; those that are not named have six layers of 512 dimensions. A layer
+of D dimensions has 12 D² + 13 D, of a decoder with an encoder 16 D² + 19 D; W has D for each symbol. The models of the
+F² paper have two such matrices, and learned positions."""
+OF_SIX = {"wikitext103": 41_576_448, "wmt14_en_de": 63_084_544}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_size_is_built(folder):
+    symbols = Dictionary()
+    symbols.symbols += map(str, range(44_256 if folder == "wikitext103" else 37_000))
+    task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols)
+    for size in SIZES[folder]:
+        cfg = configured(folder, "mle", f"size={size}").model
+        with torch.device("meta"):
+            model = models.ARCH_MODEL_REGISTRY[cfg._name].build_model(cfg, task)
+        assert sum(p.numel() for p in model.parameters()) == PARAMETERS[folder].get(size, OF_SIX[folder]), size
