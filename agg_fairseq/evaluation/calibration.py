@@ -6,6 +6,7 @@ import torch
 
 from ..checkpoints import Checkpoint
 from ..columns import with_groups
+from ..errors import UserError
 from ..files import atomic_write, check_writable
 from ..functional import log_unigram
 from ..metrics import NextTokenStatistics
@@ -49,6 +50,8 @@ def calibrate(
     """
     from ..models.from_checkpoint import architecture, sibling_state  # imports fairseq
 
+    if not 0 < share <= 1:
+        raise UserError(f"--share: expected a number in (0, 1], got {share}")
     check_writable(output, model.path)
     text = BinarizedText(data, split, max_tokens=max_tokens)
     models = {"calibrating": model}

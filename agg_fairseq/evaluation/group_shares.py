@@ -50,6 +50,9 @@ def group_shares(
     """
     if beta2 is not None and (tokens_per_update is None or not 0 <= beta2 < 1):
         raise UserError(f"--beta2: expected a value in [0, 1), with --tokens-per-update, got {beta2}")
+    if not 0 < rare_fraction < 1 or (tokens_per_update is not None and tokens_per_update < 1):
+        found = f"--rare-fraction {rare_fraction}, --tokens-per-update {tokens_per_update}"
+        raise UserError(f"found {found}; expected a share of the vocabulary in (0, 1), and at least one token")
     if tokenizer is None:
         is_parallel = any(Path(data).glob("train.*-*.*.bin")) and not (Path(data) / "dict.txt").is_file()
         vocabulary: Vocabulary = BinarizedVocabulary.load(data, (None, None) if is_parallel else None)
