@@ -9,7 +9,7 @@ entries() { grep -l '/env\.sh"$' {wikitext103,wmt14_en_de,wikitext2,ours}/*.sh; 
 files=() options=()
 for word in "$@"; do
   case $word in
-    --list) entries | while read -r file; do printf '%-29s  %s\n' "$file" "$(sed -n '2s/^# //p' "$file")"; done; exit ;;
+    --list) entries | while read -r file; do printf '%-31s  %s\n' "$file" "$(sed -n '2s/^# //p' "$file")"; done; exit ;;
     *=*) options+=("$word") ;;
     *)
       file=$(entries | grep -x "\(.*/\)\?${word%.sh}.sh") ||
