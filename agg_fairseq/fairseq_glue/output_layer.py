@@ -4,6 +4,7 @@ fairseq's decoders compute features, then return `self.output_layer(features)`. 
 runs, the `output_layer` of the decoder instance returns its input, so that no logits are computed.
 """
 
+import inspect
 import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -89,6 +90,11 @@ def features_of(model: Any, net_input: dict[str, Any], criterion: str) -> LayerI
         )
     if not has_output_layer(model):
         refuse("whose decoder has another output layer, or none")
+    if decoder not in _compared:
+        try:
+            inspect.signature(inner.forward).bind(**net_input)
+        except TypeError as error:  # of a model that also needs the targets, such as a non-autoregressive one
+            refuse(f"which is called in another way ({error})")
     original, inputs = decoder.output_layer, []
 
     def left_out(features: Tensor) -> Tensor:

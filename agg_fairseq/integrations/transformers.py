@@ -174,19 +174,24 @@ class GatedLoss(TrainerCallback, ExportableState):
         if not has_labels or not self.model.training or not torch.is_grad_enabled():
             return original(*arguments, **keywords)
         self._step = step = _Step(self._output_layer())
+        own_loss = (
+            f"GatedLoss: {self._name} computed its loss by itself (without its output layer or loss_function, as "
+            "fused losses such as Liger's do); switch that off, or this model is not supported"
+        )
         try:
             with (
                 _replaced(step.head, "forward", self._forward_of_head),
                 _replaced(self.model, "_loss_function", self._loss_of_model),
             ):
                 output = original(*arguments, **keywords)
+        except Exception as error:
+            if isinstance(error, UserError) or step.features is None or step.target is not None:
+                raise
+            raise UserError(own_loss) from error  # which the placeholder does not fit
         finally:
             self._step = None
         if step.loss is None:
-            raise UserError(
-                f"GatedLoss: {self._name} computed its loss by itself (without its output layer or loss_function, as "
-                "fused losses such as Liger's do); switch that off, or this model is not supported"
-            )
+            raise UserError(own_loss)
         # Without the placeholder, which would pass for logits.
         if isinstance(output, tuple):
             return tuple(None if part is step.logits else part for part in output)
