@@ -118,6 +118,8 @@ class GatedLoss(TrainerCallback, ExportableState):
             backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
             known = TokenizerVocabulary.parse(backend.to_str(), Path("tokenizer"), vocabulary)
             never_rare |= {*known.special_ids, *known.unused}
+        if min(never_rare, default=0) < 0:  # which would count from the end
+            raise ValueError(f"expected never_rare in [0, {vocabulary}), got {min(never_rare)}")
         if method not in METHODS:
             raise ValueError(f"expected method to be one of {', '.join(METHODS)}, got {method!r}")
         given = {name.removeprefix(f"{method}_"): value for name, value in options.items() if value is not None}

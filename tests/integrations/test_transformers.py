@@ -69,6 +69,8 @@ def test_plain_likelihood_is_that_of_transformers(kind, items):
 def test_agg_has_the_gradients_of_the_three_logits(kind):
     """With an update in the window; labels are −100 in places."""
     model = MODELS[kind]().double()
+    with pytest.raises(ValueError, match="expected never_rare in"):
+        GatedLoss(model, agg_rare_fraction=0.3, never_rare=[0, -1])
     gated = GatedLoss(model, agg_rare_fraction=0.3, never_rare=[0, 2])
     first, second = batch(seed=1), batch(ignored=[(0, 0), (1, 5)], seed=2)
     model(**first).loss.backward()
@@ -345,12 +347,18 @@ def test_an_update_that_nobody_ends_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["tied", "factorized"])
-def test_a_batch_without_targets_changes_nothing(kind):
-    """Its loss is 0/0 as in transformers, and its gradient 0."""
-    model, full = gpt2(), batch()
-    if kind == "factorized":
-        factorize_head(model, torch.arange(VOCABULARY) % 3)
-    GatedLoss(model, "mle" if kind == "factorized" else "agg")
+def test_a_batch_without_targets_changes_nothing(tmp_path, kind):
+    """Its loss is 0/0 as in transformers, and its gradient 0; in a loop, and as the last update of Trainer."""
+    options = {"method": "mle"} if kind == "factorized" else {"agg_rare_fraction": 0.3}
+
+    def make():
+        model = gpt2()
+        if kind == "factorized":
+            factorize_head(model, torch.arange(VOCABULARY) % 3)
+        return model, GatedLoss(model, **options)
+
+    model, gated = make()
+    full = batch()
     empty = {**full, "labels": torch.full_like(full["labels"], -100)}
     expected = gradients(model, model(**full).loss)
     for more in ({}, {"num_items_in_batch": 0}, {"num_items_in_batch": torch.tensor(0)}):
@@ -362,6 +370,19 @@ def test_a_batch_without_targets_changes_nothing(kind):
     both.backward()
     model(**empty).loss.backward()
     assert_close({name: p.grad for name, p in model.named_parameters() if p.grad is not None}, expected, 1e-6)
+    gated.remove()
+
+    found = []
+    for without in (False, True):
+        model, gated = make()
+        examples = (
+            dataset(6) + [{**row, "labels": torch.full_like(row["labels"], -100)} for row in dataset(2)] * without
+        )
+        arguments = {"num_train_epochs": 1, "optim": "sgd", "train_sampling_strategy": "sequential"}
+        trainer(model, tmp_path, gated, examples, **arguments).train()
+        assert gated.objective.counter is None or gated.objective.counter.updates == 1 + without
+        found.append(model.state_dict())
+    assert_close(found[1], found[0], 1e-6)
 
 
 @pytest.mark.parametrize("kind", ["its forward called", "wrapped by PEFT"])
