@@ -121,7 +121,16 @@ def count_tokens(data: str | Path, dictionary: Any, split: str = "train", implem
     counts = np.zeros(len(dictionary), dtype=np.int64)
     try:
         blocks = _blocks(path, dictionary, implementation)
-    except (ValueError, RuntimeError, AssertionError, OSError, LookupError, TypeError, struct.error) as error:
+    except (
+        ValueError,
+        RuntimeError,
+        AssertionError,
+        OSError,
+        LookupError,
+        TypeError,
+        OverflowError,
+        struct.error,
+    ) as error:
         raise UserError(f"{path}: unreadable .idx or .bin ({first_line(error)}); {again}") from error
     for block in tqdm(blocks, desc=f"counting {split}", unit="block", disable=None, leave=False):
         beyond = next((int(token) for token in (block.min(), block.max()) if not 0 <= token < len(counts)), None)

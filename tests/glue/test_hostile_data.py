@@ -71,6 +71,7 @@ WRONG_INDICES = {
     "two sizes that sum up": index_of([2, 3], [0, 6]),
     "a beginning inside a token": index_of([3, 2], [0, 5]),
     "more sentences than sizes": index_of([3, 2], [0, 6], number=2**60),
+    "more sentences than a machine can number": index_of([3, 2], [0, 6], number=2**63),
     "an unknown type": index_of([3, 2], [0, 6], code=77),
     "another width": index_of([3, 2], [0, 12], code=4),
     "fractions": index_of([3, 2], [0, 24], code=7),
