@@ -203,26 +203,31 @@ def test_wikitext2():
         assert tiny.optimizer.asgd_patience == (0 if tuned else 2)
 
 
-PARAMETERS = {
-    "wikitext103": {
-        "agg": 347_633_664, "f2": 83_677_184, "f2-small": 83_677_184, "f2-lyrics": 83_415_040, "tiny": 6_062_080,
-    },
-    "wmt14_en_de": {"agg-big": 214_249_472, "agps-big": 214_249_472, "vaswani-big": 214_249_472, "tiny": 5_730_304},
-}  # fmt: skip
-"""Of the models with the paper's number of symbols; those that are not named have six layers of 512 dimensions. A layer
-of D dimensions has 12 D² + 13 D, of a decoder with an encoder 16 D² + 19 D; W has D for each symbol. The models of the
-F² paper have two such matrices, and learned positions."""
 OF_SIX = {"wikitext103": 41_576_448, "wmt14_en_de": 63_084_544}
+BUILT = {
+    ("wikitext103", "mle"): (44_256, dict.fromkeys(SIZES["wikitext103"], OF_SIX["wikitext103"]) | {
+        "agg": 347_633_664, "f2": 83_677_184, "f2-small": 83_677_184, "f2-lyrics": 83_415_040, "tiny": 6_062_080,
+    }),
+    ("wmt14_en_de", "mle"): (37_000, dict.fromkeys(SIZES["wmt14_en_de"], OF_SIX["wmt14_en_de"]) | {
+        "agg-big": 214_249_472, "agps-big": 214_249_472, "vaswani-big": 214_249_472, "tiny": 5_730_304,
+    }),
+    ("wikitext2", "cosreg-mle"): (33_274, {"paper": 33_556_078, "tiny": 4_557_054}),  # that of AWD-LSTM's authors
+    ("cures", "mle"): (10_000, {"": 740_352}),
+    ("demo", "agg"): (8_000, {"": 1_421_312}),
+}  # fmt: skip
+"""Words without the four special tokens, and the parameters at each size. A layer of D dimensions has 12 D² + 13 D, of
+a decoder with an encoder 16 D² + 19 D. W has D for each symbol; those of the F² paper are two, with learned positions."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_every_size_is_built(folder):
+@pytest.mark.parametrize(("folder", "name"), BUILT)
+def test_every_size_is_built(folder, name):
+    words, parameters = BUILT[folder, name]
     symbols = Dictionary()
-    symbols.symbols += map(str, range(44_256 if folder == "wikitext103" else 37_000))
+    symbols.symbols += map(str, range(words))
     task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols)
-    for size in SIZES[folder]:
-        cfg = configured(folder, "mle", f"size={size}").model
+    for size, expected in parameters.items():
+        cfg = configured(folder, name, *[f"size={size}"] * bool(size)).model
         with torch.device("meta"):
             model = models.ARCH_MODEL_REGISTRY[cfg._name].build_model(cfg, task)
-        assert sum(p.numel() for p in model.parameters()) == PARAMETERS[folder].get(size, OF_SIX[folder]), size
+        assert sum(p.numel() for p in model.parameters()) == expected, size
