@@ -215,8 +215,8 @@ BUILT = {
     ("cures", "mle"): (10_000, {"": 740_352}),
     ("demo", "agg"): (8_000, {"": 1_421_312}),
 }  # fmt: skip
-"""Words without the four special tokens, and the parameters at each size. A layer of D dimensions has 12 D² + 13 D, of
-a decoder with an encoder 16 D² + 19 D. W has D for each symbol; those of the F² paper are two, with learned positions."""
+"""Words without the four special tokens, and the parameters at each size. A layer of D dimensions has 12 D² + 13 D,
+in a decoder with an encoder 16 D² + 19 D. W has D per symbol; the models of F² have two, and learned positions."""
 
 
 @pytest.mark.slow
