@@ -1,6 +1,7 @@
 # Each target works as the first command after cloning: it creates .venv if that is missing. `help` and `clean` need none.
 .PHONY: help setup test test-slow check demo docs bench clean
 PY := .venv/bin/python
+export PYTHONDONTWRITEBYTECODE := # where it is set, each process would compile torch and fairseq anew
 
 help:            ## what there is
 	@sed -n 's/^\([a-z-]*:\).*## \(.*\)/\1\t\2/p' Makefile | expand -t 14

@@ -55,9 +55,9 @@ def test_help_needs_only_the_standard_library(clone, script):
 
 @pytest.mark.parametrize("script", PREPARATIONS)
 def test_odd_paths_are_refused_and_nothing_is_run(clone, script):
-    for name in NAMES:
+    for name in filter(None, NAMES):  # without a name, it would download
         result = started(clone, script, "--from", name, "--output", name)
-        assert not name or (result.returncode, result.stdout) == (2, ""), name
+        assert (result.returncode, result.stdout) == (2, ""), name
     assert not list(clone.parent.rglob("marker"))
 
 
