@@ -42,7 +42,6 @@ PICTURES: dict[str, tuple[Callable[..., plots.style.Figure], str]] = {
     "learning-curves": (plots.learning_curves, "LOG"),
     "alpha-sweep": (plots.alpha_sweep, "EVAL.json"),
     "similarity": (plots.similarity, "MODEL"),
-    "under-trained": (plots.under_trained, "MODEL"),
     "frequencies": (plots.frequencies, "DATA"),
     "token-shares": (plots.token_shares, "METRICS.json"),
     "class-sweep": (plots.class_sweep, "METRICS.json"),

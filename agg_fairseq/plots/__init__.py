@@ -10,13 +10,13 @@ Pictures are drawn from checkpoints, from logs of fairseq-train, and from Result
     figure.savefig("projection.png")
 """
 
-from .embeddings import projection, similarity, singular_values, under_trained
+from .embeddings import projection, similarity, singular_values
 from .evaluations import alpha_sweep, class_sweep, frequencies, token_shares
 from .over_updates import inner_products_over_updates, isotropy_over_updates, learning_curves, rare_tokens
 from .style import save
 
 __all__ = [
-    "projection", "similarity", "singular_values", "under_trained",
+    "projection", "similarity", "singular_values",
     "learning_curves", "rare_tokens", "isotropy_over_updates", "inner_products_over_updates",
     "token_shares", "alpha_sweep", "class_sweep", "frequencies", "save",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -20,12 +21,8 @@ from ..checkpoints.opening import EmbeddingSource
 from ..data.subwords import token_of_word, word_starts
 from ..errors import UserError
 from ..evaluation.inputs import load_embedding_vocabulary
-from ..evaluation.under_trained import under_trained as evaluate
 from ..metrics.groups import GROUPS
 from . import style
-
-INTERVALS, WITHIN = 40, 0.99
-"""Intervals of a histogram, and the share of the values that they cover; the last one takes all larger values."""
 
 
 def projection(
@@ -54,18 +51,13 @@ def projection(
     )
     low, high = ranges[:, 0].amin(0), ranges[:, 1].amax(0)
     center, reach = (low + high) / 2, 0.6 * (high - low).max().item() or 1.0  # of both axes, with a margin
-    figure, panels = style.new_panels(
-        len(checkpoints), width=4.2, height=4.9, sharex=True, sharey=True,
-        xlabel="first singular direction", ylabel="second singular direction",
-    )  # fmt: skip
+    figure, panels = style.new_panels(len(checkpoints), width=4.2, height=4.9)
     members = {"tokens": slice(None)} if by_frequency is None else {name: by_frequency.members(name) for name in GROUPS}
     for axis, name, points in zip(panels, checkpoints, projected, strict=True):
         style.scatter(axis, {group: points[rows].t().tolist() for group, rows in members.items()})
-        axis.axhline(0, color="0.8", linewidth=0.8, zorder=0)
-        axis.axvline(0, color="0.8", linewidth=0.8, zorder=0)
-        style.finish(axis, title=name, grid=False, aspect="equal")
-        axis.set(xlim=(center[0] - reach, center[0] + reach), ylim=(center[1] - reach, center[1] + reach))
-        axis.locator_params(nbins=8, steps=(1, 2, 5, 10))
+        limits = {f"{x}lim": (middle - reach, middle + reach) for x, middle in zip("xy", center.tolist(), strict=True)}
+        labels = {"xlabel": "first singular direction", "ylabel": "second singular direction"}
+        style.finish(axis, title=name, aspect="equal", **limits, **labels)
     return style.finish_figure(figure)
 
 
@@ -81,7 +73,7 @@ def singular_values(checkpoints: Mapping[str, EmbeddingSource]) -> style.Figure:
         name: metrics.singular_values(checkpoint.output_embedding.weight) for name, checkpoint in checkpoints.items()
     }
     first = next(iter(values))
-    figure, ((axis, *others),) = style.new_figure(columns=min(len(values), 2))
+    figure, (axis, *others) = style.new_panels(min(len(values), 2))
     for index, (name, of_model) in enumerate(values.items()):
         ranks = range(1, len(of_model) + 1)
         style.line(axis, index, ranks, of_model.tolist(), name)
@@ -122,62 +114,17 @@ def similarity(
     words = [token_of_word(word, row_of, starts) for word in words]
     if missing := [word for word in words if word not in row_of]:
         raise UserError(f"--words: found no token {missing[0]!r}; expected one as dict.txt or tokenizer.json has it")
-    figure, axes = style.new_figure(len(words), len(checkpoints), width=3.8, height=3.0, sharex=True, sharey=True)
-    for panels, word in zip(axes, words, strict=True):
-        token = row_of[word]
-        panels[0].set_ylabel("cosine")
-        for axis, (name, checkpoint) in zip(panels, checkpoints.items(), strict=True):
-            weight = checkpoint.output_embedding.weight  # V x D
-            cosines = torch.nn.functional.cosine_similarity(weight, weight[token][None], dim=1)  # V
-            points = {}
-            for group in GROUPS:
-                rows = members.members(group)
-                rows = rows[rows != token]
-                points[group] = (rank[rows].tolist(), cosines[rows].tolist())
-            style.scatter(axis, points)
-            style.finish(axis, title=f"{word}, {name}", xlabel="frequency rank" if word == words[-1] else "")
+    size = len(checkpoints)
+    figure, panels = style.new_panels(len(words) * size, size, width=3.8, height=3.0, sharey=True)
+    for axis, (word, name) in zip(panels, product(words, checkpoints), strict=True):
+        weight, token = checkpoints[name].output_embedding.weight, row_of[word]  # V x D
+        cosines = torch.nn.functional.cosine_similarity(weight, weight[token][None], dim=1)  # V
+        points = {}
+        for group in GROUPS:
+            rows = members.members(group)
+            rows = rows[rows != token]
+            points[group] = (rank[rows].tolist(), cosines[rows].tolist())
+        style.scatter(axis, points)
+        style.finish(axis, title=f"{word}, {name}", xlabel="frequency rank", ylabel="cosine")
     return style.finish_figure(figure)
 
-
-def under_trained(
-    checkpoints: Mapping[str, EmbeddingSource],
-    data: str | Path | None = None,
-    *,
-    train_text: str | Path | None = None,
-    unused: Sequence[int] | None = None,
-    groups: str = "types",
-) -> style.Figure:
-    """Draws how near the tokens of each frequency group are to tokens that no training text had.
-
-    A panel for each model: the share of each group that is in each of 40 intervals of the indicator, which is the
-    distance to the rows of unused tokens if the embeddings are tied, and otherwise the norm of the row of the input
-    embedding. Panels of the same indicator have the same intervals. The vertical line is the threshold.
-
-    Args:
-        unused: rows of tokens that are known to be unused; None: those that the vocabulary knows.
-
-    Reference: Land and Bartolo (2024), Fig. 1.
-    """
-    result = evaluate(checkpoints, data, train_text=train_text, unused=unused, groups=groups)
-    names = (*(GROUPS if result.facts["groups"] else ("tokens",)), "known to be unused")
-    figure, panels = style.new_panels(len(result.rows), width=4.2, xlabel="indicator", ylabel="% of the tokens")
-    ends: dict[str, float] = {}  # by indicator
-    for row in result.rows.values():
-        values = torch.tensor([token[row["indicator"]] for token in row["tokens"]])
-        ends[row["indicator"]] = max(values.quantile(WITHIN).item(), ends.get(row["indicator"], 0))
-    for axis, (model, row) in zip(panels, result.rows.items(), strict=True):
-        indicator = row["indicator"]
-        end = ends[indicator]
-        by_group: dict[str, list[float]] = {name: [] for name in names}
-        for token in row["tokens"]:
-            name = "known to be unused" if token["unused"] else token["group"] or "tokens"
-            if name in by_group:  # a special token is in no group
-                by_group[name].append(token[indicator])
-        centers = [(interval + 0.5) * end / INTERVALS for interval in range(INTERVALS)]
-        for index, (name, values) in enumerate(by_group.items()):
-            if values:
-                shares = 100 * torch.tensor(values).clamp(max=end).histc(INTERVALS, 0, end) / len(values)
-                style.line(axis, index, centers, shares.tolist(), name, colors=style.RAMP)
-        axis.axvline(row["threshold"], color=style.REFERENCE, linewidth=0.8, label="threshold")
-        style.finish(axis, title=f"{model}: {indicator}")
-    return style.finish_figure(figure)

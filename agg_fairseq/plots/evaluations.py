@@ -48,7 +48,7 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
     points: Points = {}
     levels: dict[str, list[float]] = {}
     options: set[str] = set()
-    for name, (row, values) in _rows(evaluations, titles, "eval-lm --json").items():
+    for name, (row, values) in _rows(evaluations, titles).items():
         criterion = row.get("criterion") or {}
         option = next((option for option in AGG_OPTIONS if criterion.get(option) is not None), None)
         if option is not None:
@@ -77,7 +77,7 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
               ("kld", ""): "KLD in nats"}  # fmt: skip
     curves: dict[str, Points] = {curve: {} for curve in CLASS_CURVES}
     levels: dict[str, list[float]] = {}
-    for name, (_, values) in _rows(evaluations, titles, "text-metrics --json").items():
+    for name, (_, values) in _rows(evaluations, titles).items():
         if match := CLASS_MODEL.search(name):
             curves[match[1]].setdefault(int(match[2]), []).append(values)
         else:
@@ -89,8 +89,9 @@ def _sweep(
     titles: Sequence[str], curves: Mapping[str, Points], levels: Mapping[str, list[float]], xlabel: str
 ) -> style.Figure:
     """A panel for each title: the means of curves, with their deviations as bands, and levels as horizontal lines."""
-    figure, axes = style.new_figure(len(titles) // 3, 3, width=4.0, height=3.0, sharex=True)
-    for panel, (axis, title) in enumerate(zip(axes.flat, titles, strict=True)):
+    figure, panels = style.new_panels(len(titles), width=4.0, height=3.0)
+    ends = [end(x for points in curves.values() for x in points) for end in (min, max)]
+    for panel, (axis, title) in enumerate(zip(panels, titles, strict=True)):
         for index, (name, points) in enumerate(curves.items()):
             x = sorted(points)
             models = [SeedValues(dict(enumerate(values[panel] for values in points[value]))) for value in x]
@@ -99,51 +100,43 @@ def _sweep(
             spread = [seeds.deviation or 0.0 for seeds in models]
             low, high = ([mean + sign * sd for mean, sd in zip(means, spread, strict=True)] for sign in (-1, 1))
             if any(spread):
-                axis.fill_between(x, low, high, color=style.COLORS[index], alpha=0.2, linewidth=0)
-            style.line(axis, index, x, means, name, marked=True)
-        for index, (name, values) in enumerate(levels.items(), len(curves) - 1):  # which do not look like a curve
-            style.level(axis, None if name == HUMAN else index, values[panel], name)
-        if title.startswith("Uniq"):  # a number of tokens
-            axis.yaxis.get_major_locator().set_params(integer=True)
-        style.finish(axis, title=title)
-    for axis in axes[-1]:
-        axis.set_xlabel(xlabel)
+                axis.fill_between(x, low, high, color=style.SHADES[index], alpha=0.2, linewidth=0)
+            style.line(axis, index, x, means, name)
+        for index, (name, values) in enumerate(levels.items(), len(curves)):
+            style.line(axis, index, ends, [values[panel]] * 2, name)
+        style.finish(axis, title=title, xlabel=xlabel)
     return style.finish_figure(figure)
 
 
 def token_shares(evaluations: Evaluations) -> style.Figure:
     """Draws the share of frequent, medium, rare and very rare tokens in generated texts and in the human text.
 
-    A bar for each model and group, and a dark gray one for the human text. The groups are of the tokens that make up
-    the top 40%, next 30%, next 20% and last 10% of the training text.
+    A bar for each model and group, and the last one for the human text. The groups are of the tokens that make up the
+    top 40%, next 30%, next 20% and last 10% of the training text.
 
     Args:
         evaluations: of `text_metrics` with `data`, all of the same split.
 
     Reference: Choi et al. (2020), Fig. 2.
     """
-    rows = _rows(evaluations, [("token_share", group) for group in MASS_GROUPS], "text-metrics --data --json")
+    rows = _rows(evaluations, [("token_share", group) for group in MASS_GROUPS])
     rows[HUMAN] = rows.pop(HUMAN)  # the last
-    figure, ((axis,),) = style.new_figure(width=7.0)
+    figure, (axis,) = style.new_panels(width=7.0)
     width = 0.8 / len(rows)  # 0.2 of the distance between two groups is left free
     for index, (name, (_, percentages)) in enumerate(rows.items()):
         centers = [group + (index - (len(rows) - 1) / 2) * width for group in range(len(MASS_GROUPS))]
-        style.bars(axis, None if name == HUMAN else index, centers, percentages, width, name)
+        style.bars(axis, index, centers, percentages, width, name)
     axis.set_xticks(range(len(MASS_GROUPS)), MASS_GROUPS)
     style.finish(axis, ylabel="% of tokens")
     return style.finish_figure(figure)
 
 
 def _rows(
-    evaluations: Evaluations, columns: Iterable[tuple[str, str]], command: str
+    evaluations: Evaluations, columns: Iterable[tuple[str, str]]
 ) -> dict[str, tuple[Mapping[str, Any], list[float]]]:
     """Each row, that of the human texts included, and its values as tables show them, NaN for what is not defined."""
     rows: dict[str, tuple[Mapping[str, Any], list[float]]] = {}
     for path, result in evaluations.items():
-        missing = [measure for measure, key in columns if key not in result.columns.get(measure, ())]
-        missing += [f"row {HUMAN!r}"] if HUMAN not in result.rows else []
-        if missing:
-            raise UserError(f"{path}: found no {missing[0]}; expected what {command} writes")
         for name in result.rows:
             shown = [result.shown(name, *column) for column in columns]
             values = [math.nan if value is None else value for value in shown]
@@ -175,7 +168,7 @@ def frequencies(folders: Mapping[str, str | Path]) -> style.Figure:
             language = split.rsplit(".", 1)[1]
             dictionary = load_dictionary(folder, f"dict.{language}.txt")
             counts[f"{name} {language}"] = count_tokens(folder, dictionary, split)
-    figure, ((axis,),) = style.new_figure()
+    figure, (axis,) = style.new_panels()
     for index, (name, of_tokens) in enumerate(counts.items()):
         seen = of_tokens[of_tokens > 0].sort(descending=True).values.tolist()
         style.line(axis, index, range(1, len(seen) + 1), seen, name)

@@ -57,13 +57,13 @@ def table(options: argparse.Namespace) -> None:
         lines.append([row, *cells[:5], None if moved is None else f"{moved:.3f}", *cells[5:]])
     header = ["", "new text", "old text", "absent", "within absent", "E/O absent", "moved", "new text, 40%"]
     print(format_table([*header, "old text, 40%", "old text at new + 1%"], lines))
-    figure, ((axis,),) = style.new_figure(width=7.0, height=4.5)
+    figure, (axis,) = style.new_panels(width=7.0, height=4.5)
     for index, name in enumerate(CURVES):
         pieces = [curves[name + rate] for rate in RATES if name + rate in curves]
         points = [[*piece[text], math.nan] for text in (0, 1) for piece in pieces]  # with a gap after each
         if pieces:
             half = len(pieces)
-            style.line(axis, index, sum(points[:half], []), sum(points[half:], []), name, marked=True)
+            style.line(axis, index, sum(points[:half], []), sum(points[half:], []), name)
     style.finish(axis, xscale="log", yscale="log", xlabel="perplexity, new text", ylabel="perplexity, old text")
     plots.save(style.finish_figure(figure), options.runs / "trade-off.png", "png")
 

@@ -251,13 +251,13 @@ def ratios(models: dict[str, Checkpoint], data: str, batches: int) -> dict[str, 
 
 def draw(results: dict[str, dict], path: str) -> None:
     """Draws the ratio against x = N (1 − β₂)/2: a point per octave, and 1/(1 − x)."""
-    figure, ((axis,),) = style.new_figure(width=7.0, height=4.0)
+    figure, (axis,) = style.new_panels(width=7.0, height=4.0)
     x = [10 ** (power / 20) for power in range(-60, 0)]
-    axis.plot(x, [1 / (1 - value) for value in x], color=style.REFERENCE, label="1/(1 − x)")
+    axis.plot(x, [1 / (1 - value) for value in x], color="0.25", label="1/(1 − x)")
     for index, (name, row) in enumerate(results.items()):
         points = [point for point in row["octaves"] if point["push_to_pull_measured"] is not None]
         ys = [point["push_to_pull_measured"] for point in points]
-        style.line(axis, index, [point["x"] for point in points], ys, name, marked=True)
+        style.line(axis, index, [point["x"] for point in points], ys, name)
     style.finish(
         axis, xscale="log", yscale="log", xlim=(1e-3, None), xlabel="x = N (1 − β₂) / 2", ylabel="pushes/pulls"
     )
