@@ -127,4 +127,3 @@ def similarity(
         style.scatter(axis, points)
         style.finish(axis, title=f"{word}, {name}", xlabel="frequency rank", ylabel="cosine")
     return style.finish_figure(figure)
-
