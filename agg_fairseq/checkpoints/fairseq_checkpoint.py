@@ -10,7 +10,7 @@ import inspect
 import pickle
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -209,17 +209,14 @@ def check_run_folder(folder: Path) -> None:
         raise UserError(f"{folder}: found {kind}; expected the folder of a run, such as {folder.parent}")
 
 
-def checkpoints_of_run(folder: str | Path, *, opened: Sequence[Checkpoint] = ()) -> list[Checkpoint]:
+def checkpoints_of_run(folder: str | Path) -> list[Checkpoint]:
     """The checkpoints `checkpoint*.pt` in the --save-dir of a run, in the order of their updates.
 
-    Of several that were saved after the same number of updates, as checkpoint_last.pt often is, the last by name. Those
-    that are `opened` already are not opened again.
+    Of several that were saved after the same number of updates, as checkpoint_last.pt often is, the last by name.
     """
     folder = Path(folder)
     check_run_folder(folder)
-    known = {checkpoint.path: checkpoint for checkpoint in opened}
-    paths = sorted(folder.glob("checkpoint*.pt"))
-    checkpoints = [known.get(path) or Checkpoint(path, training_state=False) for path in paths]
+    checkpoints = [Checkpoint(path, training_state=False) for path in sorted(folder.glob("checkpoint*.pt"))]
     if not checkpoints:
         raise UserError(f"{folder}: found no checkpoint*.pt in it; expected the --save-dir of fairseq-train")
     by_updates = {checkpoint.updates: checkpoint for checkpoint in checkpoints}

@@ -1,4 +1,4 @@
-"""Compares runs on one HTML page: settings, curves, all measures and pictures, and texts.
+"""Compares runs on one HTML page: settings that differ, learning curves, all measures, pictures, and texts.
 
 The best checkpoint of each run is measured, or the last one where it has no best; and its `train.log` is read, that
 `fairseq-train --log-format json --log-file RUN/train.log` writes. What other commands wrote to --json, such as bleu,

@@ -19,10 +19,6 @@ CHOSEN = 3  # how many rare words are shown if none are asked for
 FEWEST_LETTERS = 4
 
 
-class NoWord(UserError):
-    """No word was asked for, and the vocabulary has no rare token that is a word by itself."""
-
-
 def neighbors(
     models: Mapping[str, EmbeddingSource],
     data: str | Path | None = None,
@@ -49,9 +45,6 @@ def neighbors(
         marks rare tokens. Beside it a row has `word`, its `tokens`, the `path` of the model and `neighbors`. A
         token has `token`, `readable`, `index`, `count` (in the training text) and `group`, None where they are not
         known; a neighbor has its `cosine` too. Facts: `groups`, their sizes or None.
-
-    Raises:
-        NoWord: no words are given and there is none to choose.
 
     Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12.
     """
@@ -136,5 +129,5 @@ def _rare_words(
         if len(words) == CHOSEN:
             break
     if not words:
-        raise NoWord(f"--words: found no rare word of {FEWEST_LETTERS} letters or more; name words, or --bpe")
+        raise UserError(f"--words: found no rare word of {FEWEST_LETTERS} letters or more; name words, or --bpe")
     return words

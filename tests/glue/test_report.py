@@ -7,12 +7,8 @@ import sys
 import pytest
 
 from agg_fairseq.cli.main import main
-from agg_fairseq.report import SECTIONS, different_settings, models_of_runs, write_report
+from agg_fairseq.report import different_settings, models_of_runs, write_report
 from tests.commands import refused, run
-
-
-def titles(html):
-    return re.findall(r"<h2>(.*)</h2>", html)
 
 
 @pytest.fixture(scope="module")
@@ -30,24 +26,20 @@ def written(lm_runs, lm_data, tmp_path_factory):
 
 def test_every_section_of_the_report(written):
     html = written.read_text()
-    *others, first = SECTIONS
-    assert titles(html) == [first, *others, "Glossary"]
+    assert re.findall(r"<h2>(.*)</h2>", html) == [
+        "Runs and settings", "Learning curves", "Perplexity and predictions", "Generated texts", "Embeddings",
+        "Other results", "Glossary",
+    ]  # fmt: skip
     for words in (
-        "Comparison of mle (baseline), agg", "--agg-rare-fraction", "PPL within rare", "I(W) ±", "PAIRS", "MSJ-2",
-        "against mle (baseline)", "the first 30%, the next 50% and the last 20% of the vocabulary",
-        "Share of the dimensions that the embeddings use evenly", "rare token",
+        "▲ is better than mle", "--agg-rare-fraction", "PPL within rare", "I(W) ±", "PAIRS", "MSJ-2",
+        "the first 30%, the next 50% and the last 20% of the vocabulary",
+        "Share of the dimensions that the embeddings use evenly",
     ):  # fmt: skip
         assert words in html, words
-    assert html.count("<img ") == 8 and "<script" not in html
+    assert html.count("<img ") == 4 and "<script" not in html
     assert not re.search(r'(?:src|href)="(?!#|data:)', html)
-    for section in ("perplexity-and-predictions", "embeddings"):  # every row is explained
-        text = html.partition(f'<section id="{section}">')[2].partition("</section>")[0]
-        assert text.count('<th scope="row">') == text.count('<th scope="row"><a href="#') >= 8
     assert set(re.findall(r'href="#([^"]*)"', html)) <= set(re.findall(r'id="([^"]*)"', html))
-
-
-def test_the_change_is_that_of_the_values(written):
-    row = re.search(r">PPL rare</a>.*?</tr>", written.read_text(), re.DOTALL)[0]
+    row = re.search(r">PPL rare</a>.*?</tr>", html, re.DOTALL)[0]
     mle, agg = (float(value.replace(",", "")) for value in re.findall(r'<td class="[^"]*">([\d.,]+)', row))
     assert f"{100 * (agg / mle - 1):+.1f}%".replace("-", "−") in row
 
@@ -58,7 +50,7 @@ def test_an_error_in_a_section_does_not_cost_the_others(lm_runs, lm_data, tmp_pa
     errors = write_report({name: lm_runs / "agg"}, lm_data, tmp_path / "r.html", split="dev")
     html = (tmp_path / "r.html").read_text()
     assert len(errors) == 2 and html.count("error: ") == html.count("found no split &#39;dev&#39;") == 2
-    assert "<b>" not in html and "&lt;b&gt;alert" in html and "All settings" not in html and html.count("<img ") >= 5
+    assert "<b>" not in html and "&lt;b&gt;alert" in html and html.count("<img ") == 3
 
 
 def test_runs_of_other_seeds_are_one_model():
@@ -66,9 +58,9 @@ def test_runs_of_other_seeds_are_one_model():
         return {"cfg": {"common": {"seed": seed}, "criterion": {"_name": "agg", **options}}}
 
     runs = {"mle-1": run(1), "agg-1": run(1, a=2), "mle-2": run(2), "agg-2": run(2, a=2), "again": run(1)}
-    assert models_of_runs(runs, "agg-2") == {
+    assert models_of_runs(runs) == {
         "mle-1 (2 seeds)": {"1": "mle-1", "2": "mle-2"},
-        "agg-1 (2 seeds, baseline)": {"1": "agg-1", "2": "agg-2"},
+        "agg-1 (2 seeds)": {"1": "agg-1", "2": "agg-2"},
         "again": {"1": "again"},
     }
 
@@ -84,7 +76,7 @@ def test_translation_runs(translator, mt_data, tmp_path, capsys):
     run(capsys, "bleu", tmp_path / "a.log", tmp_path / "b.log", "--json", scores)
     run(capsys, "report", tmp_path / "a", tmp_path / "b", "--data", mt_data, "--results", scores, "-o", path)
     html = path.read_text()
-    assert "BLEU" in html and "All settings are the same" in html and html.count("These are no language models") == 2
+    assert "BLEU" in html and "Perplexity and predictions" not in html and "No run has a log" in html
 
 
 def test_report_refuses(lm_runs, lm_data, translator, tmp_path, capsys, monkeypatch):
@@ -93,17 +85,13 @@ def test_report_refuses(lm_runs, lm_data, translator, tmp_path, capsys, monkeypa
     monkeypatch.chdir(lm_runs)
     start = ("report", "--data", lm_data, "--output", tmp_path / "r.html")
     for arguments, words in (
-        ((tmp_path,), "found neither checkpoint_best.pt nor"),
-        (("mle", "--data", tmp_path / "none"), "no such folder"),
         (("mle", tmp_path / "mt"), "found no train.X-Y.X.bin"),
         (("mle", "--baseline", "x"), "--baseline: found 'x'; expected the name of a run: mle"),
-        (("mle", "--name", "human"), "'human', a row"),
         (("mle", "--results", lm_data / "dict.txt"), "expected what a command of agg-fairseq wrote to --json"),
     ):
         assert words in refused(capsys, *start, *arguments)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert "found no jinja2, which this command needs; pip install '.[eval]'" in refused(capsys, *start, "mle")
-    assert not (tmp_path / "r.html").exists()
 
 
 def test_settings_by_hand():
@@ -122,6 +110,3 @@ def test_settings_by_hand():
         ["--adam-betas", None, "0.9 0.98"],
     ]
     assert different(first, first) == []
-    shares = ({"agg_alpha": 0.03, "agg_rare_fraction": 0.3}, {"agg_rare_fraction": 0.5})
-    found = different(*({"criterion": {"_name": "agg", **share}} for share in shares))
-    assert found == [["--agg-rare-fraction", "0.3", "0.5"]]
