@@ -9,17 +9,8 @@ source and a target token for each link. Sentences of more than 1023 tokens have
 Reference: Östling and Tiedemann (2016).
 """
 
-import argparse
-
 from ..data.alignments import align_split
-from .options import add_options, calling
-from .outputs import add_output
+from .options import calling
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", metavar="DATA", help="folder of fairseq-preprocess, with train.X-Y.X.bin")
-    add_output(parser, "alignments")
-    add_options(parser, "--json")
-
-
-run = calling(align_split)
+DATA = "folder of fairseq-preprocess, with train.X-Y.X.bin"
+add_arguments, run = calling(align_split, lambda parser: parser.add_argument("data", metavar="DATA", help=DATA))

@@ -11,15 +11,7 @@ difference from the row `orthogonal`, of embeddings without any information, is 
 Reference: Yu et al. (2021), Eqs. 16 and 17, Table 3.
 """
 
-import argparse
-
 from ..evaluation import align_sim
-from .options import add_models, add_parameters, calling
+from .options import add_models, calling
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models(parser)
-    add_parameters(parser, align_sim)
-
-
-run = calling(align_sim)
+add_arguments, run = calling(align_sim, add_models)

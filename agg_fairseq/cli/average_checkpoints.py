@@ -19,18 +19,16 @@ from pathlib import Path
 from ..checkpoints import Checkpoint
 from ..checkpoints.averaging import NAMES, average_checkpoints, last_checkpoints
 from ..errors import UserError
-from ..files import check_writable
 from ..result import Result
 from .options import add_options
-from .outputs import add_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="the folder of a run, or checkpoints")
     parser.add_argument("--last", type=int, default=5, metavar="N", help="average the last N checkpoints of the folder")
     parser.add_argument("--by", choices=tuple(NAMES), default="epoch", help="which checkpoints of the folder are used")
-    add_output(parser, "checkpoint")
-    add_options(parser, "--json")
+    add_options(parser, "output", required=True)
+    add_options(parser, "json")
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -39,6 +37,5 @@ def run(arguments: argparse.Namespace) -> Result:
         paths = last_checkpoints(paths[0], arguments.last, arguments.by)
     if len(set(paths)) < max(len(paths), 2) or any(path.is_dir() for path in paths):
         raise UserError("INPUT: expected the folder of a run, or two checkpoints or more, each once")
-    check_writable(arguments.output, *paths)
     checkpoints = {str(path): Checkpoint(path, training_state=False) for path in paths}
     return average_checkpoints(checkpoints, arguments.output)

@@ -13,15 +13,7 @@ tokenized, such as that of a sentencepiece model.
 Reference: Vaswani et al. (2017); Post (2018).
 """
 
-import argparse
-
 from ..evaluation import bleu
-from .options import add_inputs, add_parameters, calling
+from .options import add_inputs, calling
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_inputs(parser, "LOG", "outputs of fairseq-generate", "stem")
-    add_parameters(parser, bleu)
-
-
-run = calling(bleu)
+add_arguments, run = calling(bleu, lambda parser: add_inputs(parser, "LOG", "outputs of fairseq-generate", "stem"))

@@ -9,17 +9,7 @@ that says that a token is rare.
     agg-fairseq calibrate runs/agg/checkpoint_best.pt --data data-bin/wikitext-2 -o runs/agg/calibrated.pt
 """
 
-import argparse
-
 from ..evaluation import calibrate
-from .options import add_model, add_parameters, calling
-from .outputs import add_output
+from .options import add_model, calling
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
-    add_parameters(parser, calibrate)
-    add_output(parser, "checkpoint")
-
-
-run = calling(calibrate)
+add_arguments, run = calling(calibrate, add_model)

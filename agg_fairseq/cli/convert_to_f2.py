@@ -12,17 +12,7 @@ starting point. To continue training it, with the sizes and the tying of the old
 Reference: Choi et al. (2020), App. C.
 """
 
-import argparse
-
 from ..f2.conversion import convert_to_f2
-from .options import add_model, add_parameters, calling
-from .outputs import add_output
+from .options import add_model, calling
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
-    add_parameters(parser, convert_to_f2)
-    add_output(parser, "checkpoint")
-
-
-run = calling(convert_to_f2)
+add_arguments, run = calling(convert_to_f2, add_model)

@@ -16,10 +16,6 @@ IMPORTED = {"torch": "pip install -c constraints.txt torch", "fairseq_cli.train"
 FAIRSEQ = ("fairseq-fixed", "ve-fairseq", "fairseq")  # packages that install the same files
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None are needed."""
-
-
 def run(arguments: argparse.Namespace) -> int:
     print(f"agg-fairseq {__version__}, Python {platform.python_version()}")
     found = {name: list(importlib.metadata.distributions(name=name)) for name in ("torch", "numpy", *FAIRSEQ)}

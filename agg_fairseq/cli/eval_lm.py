@@ -27,11 +27,11 @@ EXPLAINED = (*NEXT_TOKENS, *CALIBRATED, *MOVED)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, "MODEL", "checkpoints of fairseq-train, or models of transformers")
-    add_options(parser, "--data")
-    add_parameters(parser, BinarizedText, "data", json=False)
+    add_options(parser, "data", "json")
+    add_parameters(parser, BinarizedText)
     add = parser.add_argument
     add("--text", metavar="FILE", help="text in UTF-8 to score, instead of DATA, for models of transformers")
-    add_options(parser, "--train-text", help="with --text, the text to count tokens in (default: that of --text)")
+    add_options(parser, "train_text", help="with --text, the text to count tokens in (default: that of --text)")
     add("--calibrate", metavar="SPLIT", help="split, or with --text a file, to fit one offset per group on")
     add("--moved-from", metavar="MODEL", help="also measure how far the embeddings are from those of this model")
     add_parameters(parser, perplexity)

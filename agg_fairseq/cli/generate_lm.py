@@ -10,19 +10,7 @@ end is dropped. Each prefix is continued by as many tokens as its reference has.
 Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
 """
 
-import argparse
-
 from ..evaluation import generate_texts
-from .options import add_model, add_options, add_parameters, calling
-from .outputs import add_output
+from .options import add_model, calling
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
-    add_parameters(parser, generate_texts, "topk")
-    topk = "draw each token from the K most probable ones (default: take the first)"
-    add_options(parser, "--topk", help=topk)
-    add_output(parser, "texts")
-
-
-run = calling(generate_texts)
+add_arguments, run = calling(generate_texts, add_model)

@@ -14,18 +14,8 @@ perplexity changes with 0.999 instead (docs/rule.md).
 Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1.
 """
 
-import argparse
-
 from ..evaluation import group_shares
-from .options import add_parameters, calling
+from .options import calling
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    data = "folder of fairseq-preprocess, with the training split; or a training text in UTF-8, with --tokenizer"
-    parser.add_argument("data", metavar="DATA", help=data)
-    tokenizer = "tokenizer.json of Hugging Face for a text, or the folder that it is in"
-    parser.add_argument("--tokenizer", metavar="FILE", help=tokenizer)
-    add_parameters(parser, group_shares, "data")
-
-
-run = calling(group_shares)
+DATA = "folder of fairseq-preprocess, with the training split; or a training text in UTF-8, with --tokenizer"
+add_arguments, run = calling(group_shares, lambda parser: parser.add_argument("data", metavar="DATA", help=DATA))

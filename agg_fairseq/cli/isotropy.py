@@ -9,19 +9,9 @@ group. With --data or --train-text, I(W), I(W−μ) and IsoScore are also measur
 Reference: Yu et al. (2022), Eq. 3, Tables 10 and 11; Gao et al. (2019), Fig. 2b; Rudman et al. (2022).
 """
 
-import argparse
-
 from ..evaluation import isotropy
 from ..metrics import Geometry
-from .options import add_models, add_parameters, calling
+from .options import add_models, calling
 
 EXPLAINED = (*Geometry._fields, "rare_frequent_cosine", "singular_value")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models(parser)
-    add_parameters(parser, isotropy)
-    parser.set_defaults(transposed=True)
-
-
-run = calling(isotropy)
+add_arguments, run = calling(isotropy, add_models, transposed=True)

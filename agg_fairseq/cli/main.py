@@ -7,16 +7,17 @@ import importlib
 import io
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from .. import __version__
 from ..columns import METRICS
 from ..errors import FAIRSEQ_REMEDY, UserError
-from ..files import write_json
+from ..files import check_writable, write_json
 from ..result import Result
-from .outputs import check_outputs
 
 COMMANDS = {
     "groups": "how much of a text is rare: sizes and shares of its frequency groups, before training",
@@ -43,6 +44,18 @@ FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
 EVAL = ("jinja2", "matplotlib", "sacrebleu", "sacremoses", "safetensors", "scipy", "tokenizers")
 EXTRAS = {**dict.fromkeys(FAIRSEQ, FAIRSEQ_REMEDY), **dict.fromkeys(EVAL, "pip install '.[eval]'")}
 """Packages that some commands need, and how to install them."""
+NUMBERS = rb'\{\n  "signature"'
+CHECKPOINT = rb"PK\x03\x04.{26}[^/]+/data\.pkl"  # a zip archive, of which this is the first entry
+BEGINNINGS = {
+    "average-checkpoints": CHECKPOINT,
+    "calibrate": CHECKPOINT,
+    "convert-to-f2": CHECKPOINT,
+    "generate-lm": rb'\{"prefix": ',
+    "align": rb"\d+-\d+[ \n]|\n",
+    "plot": rb"\x89PNG|%PDF|<\?xml[^>]*>\s*<!DOCTYPE svg",
+    "report": rb"\s*<!DOCTYPE html>.{,120}img-src data:",
+}
+"""How --output begins: a pattern for each command that has it."""
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
@@ -122,6 +135,23 @@ def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
         command.description = module.__doc__
         if names := getattr(module, "EXPLAINED", ()):
             command.epilog = "columns:\n" + "\n".join(f"  {METRICS[name].explanation}" for name in names)
-        module.add_arguments(command)
+        if hasattr(module, "add_arguments"):
+            module.add_arguments(command)
         command.set_defaults(run=module.run)
     return parser
+
+
+def check_outputs(arguments: argparse.Namespace) -> None:
+    """Checks, before any work, that --output and --json are two files, and replace only files that a command wrote."""
+    paths = {"output": getattr(arguments, "output", None), "json": getattr(arguments, "json", None)}
+    paths = {option: Path(path) for option, path in paths.items() if path is not None}
+    if len({path.resolve() for path in paths.values()}) < len(paths):
+        raise UserError(f"--json: found the file of --output, {arguments.json}; name another")
+    for option, path in paths.items():
+        check_writable(path)
+        if path.is_file():
+            with path.open("rb") as file:
+                beginning = file.read(512)
+            pattern = NUMBERS if option == "json" else BEGINNINGS[arguments.command]
+            if beginning and not re.match(pattern, beginning, re.DOTALL):
+                raise UserError(f"--{option}: found {path}, a file that no command here wrote; name another")

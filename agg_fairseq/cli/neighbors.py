@@ -11,15 +11,7 @@ transformers splits words by its own tokenizer.json; it needs --words or --train
 Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12.
 """
 
-import argparse
-
 from ..evaluation import neighbors
-from .options import add_models, add_parameters, calling
+from .options import add_models, calling
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models(parser)
-    add_parameters(parser, neighbors)
-
-
-run = calling(neighbors)
+add_arguments, run = calling(neighbors, add_models)

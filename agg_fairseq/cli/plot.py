@@ -21,8 +21,7 @@ from .. import plots
 from ..checkpoints.fairseq_checkpoint import Checkpoint, checkpoints_of_run
 from ..errors import UserError
 from ..files import atomic_write
-from .options import add_inputs, add_models, add_parameters, call, files_by_name, read_results
-from .outputs import add_output
+from .options import add_inputs, add_models, add_options, add_parameters, call, files_by_name, read_results
 
 ENDINGS = (".png", ".svg", ".pdf")
 INPUTS = {
@@ -64,22 +63,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add_inputs(picture, metavar, INPUTS[metavar], "folder" if metavar == "LOG" else "name")
         if metavar == "RUN":
             picture.set_defaults(opened=checkpoints_by_run)
-        add_parameters(picture, function, json=False)
-        add_output(picture, "picture", f"picture to write: {', '.join(ENDINGS)}")
+        add_parameters(picture, function)
+        add_options(picture, "output", required=True, help=f"picture to write: {', '.join(ENDINGS)}")
 
 
 def run(arguments: argparse.Namespace) -> None:
     output = Path(arguments.output)
     if output.suffix.lower() not in ENDINGS:
         raise UserError(f"--output: found {output.name!r}; expected a name ending in {', '.join(ENDINGS)}")
-    figure = draw(arguments)
+    figure = call(PICTURES[arguments.picture][0], arguments)
     atomic_write(output, lambda temporary: plots.save(figure, temporary, output.suffix[1:].lower()))
     print(output)
-
-
-def draw(arguments: argparse.Namespace) -> plots.style.Figure:
-    """Draws the picture that the options ask for."""
-    return call(PICTURES[arguments.picture][0], arguments)
 
 
 def checkpoints_by_run(arguments: argparse.Namespace) -> dict[str, list[Checkpoint]]:

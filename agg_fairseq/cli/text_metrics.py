@@ -7,17 +7,9 @@ With --data, the table also has the shares of frequent, medium, rare and very ra
 Reference: Choi et al. (2020), Sec. 4.1.5, Tables 1 to 3; Yu et al. (2022), Tables 5 and 15.
 """
 
-import argparse
-
 from ..evaluation import text_metrics
-from .options import add_inputs, add_parameters, calling
+from .options import add_inputs, calling
 
 EXPLAINED = ("kld", "ms_jaccard", "self_bleu", "distinct", "repetition", "unique_tokens", "token_share")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_inputs(parser, "FILE", "texts, as agg-fairseq generate-lm writes them", "stem")
-    add_parameters(parser, text_metrics)
-
-
-run = calling(text_metrics)
+TEXTS = "texts, as agg-fairseq generate-lm writes them"
+add_arguments, run = calling(text_metrics, lambda parser: add_inputs(parser, "FILE", TEXTS, "stem"))

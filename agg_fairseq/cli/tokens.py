@@ -17,15 +17,12 @@ import argparse
 
 from ..evaluation import Result, under_trained
 from ..evaluation.under_trained import CAUTION, worst_tokens
-from .options import add_models, add_parameters, call
+from .options import add_models, calling
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models(parser)
-    add_parameters(parser, under_trained)
+add_arguments, measure = calling(under_trained, add_models)
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    result = call(under_trained, arguments)
+    result = measure(arguments)
     print(f"{worst_tokens(result).table()}\n\n{CAUTION}\n")
     return result

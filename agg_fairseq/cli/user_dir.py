@@ -7,9 +7,5 @@ import argparse
 from pathlib import Path
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None are needed."""
-
-
 def run(arguments: argparse.Namespace) -> None:
     print(Path(__file__).resolve().parents[1] / "user_dir" / "agg_plugin")

@@ -12,16 +12,7 @@ tokenizer.json.
 Reference: Yu et al. (2022), Table 6.
 """
 
-import argparse
-
 from ..evaluation import word_similarity
-from .options import add_models, add_options, add_parameters, calling
+from .options import add_models, calling
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models(parser)
-    add_options(parser, "--data")
-    add_parameters(parser, word_similarity, "data")
-
-
-run = calling(word_similarity)
+add_arguments, run = calling(word_similarity, add_models)

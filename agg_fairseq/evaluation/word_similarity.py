@@ -21,9 +21,9 @@ PAIRS = "pairs"  # the row with the numbers of covered pairs
 
 def word_similarity(
     models: Mapping[str, EmbeddingSource],
-    data: str | Path | None,
-    datasets: Sequence[str | Path],
+    data: str | Path | None = None,
     *,
+    datasets: Sequence[str | Path],
     tokenizer: TokenizerOptions = WORDS,
     as_published: bool = False,
 ) -> Result:

@@ -1,6 +1,5 @@
 """Every picture of `agg-fairseq plot`, of real runs: what is in it, and what is refused."""
 
-import argparse
 import functools
 import json
 import math
@@ -15,15 +14,13 @@ import torch
 
 from agg_fairseq import plots
 from agg_fairseq.cli.main import main
-from agg_fairseq.cli.plot import PICTURES, add_arguments, draw
+from agg_fairseq.cli.plot import PICTURES
 from agg_fairseq.evaluation.fairseq_logs import read_log
-from tests.commands import refused, run
+from tests.commands import read_result, refused, run
 
 
-def drawn(picture, *arguments):
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    figure = draw(parser.parse_args([picture, *map(str, arguments), "--output", "x.svg"]))
+def drawn(picture, *paths):
+    figure = PICTURES[picture][0]({str(path): read_result(path) for path in paths})
     figure.draw_without_rendering()
     return figure
 
