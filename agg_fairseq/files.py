@@ -1,25 +1,16 @@
-"""Reads regular files, and writes files atomically: under a temporary name in the same folder, then renamed."""
+"""Reads texts, and writes files atomically: under a temporary name in the same folder, then renamed."""
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
-import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from .errors import UserError, first_line
-
-
-def open_file(path: str | Path, mode: str = "r", **options: Any) -> IO[Any]:
-    """Opens a regular file for reading, as `open` does; OSError for a pipe or a device, which may never end."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "expected a file, found a folder, a pipe or a device", str(path))
-    return open(path, mode, **options)
 
 
 def read_lines(path: str | Path, expected: str, *, errors: str = "strict") -> Iterator[str]:
@@ -28,7 +19,7 @@ def read_lines(path: str | Path, expected: str, *, errors: str = "strict") -> It
     `expected` says what the file should be, for errors; `errors="replace"` reads bytes that are not UTF-8 as U+FFFD.
     """
     try:
-        with open_file(path, encoding="utf-8-sig", errors=errors, newline="\n") as file:  # sig: no byte-order mark
+        with open(path, encoding="utf-8-sig", errors=errors, newline="\n") as file:  # sig: no byte-order mark
             yield from file
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: unreadable ({first_line(error)}); expected {expected}") from error
@@ -37,7 +28,7 @@ def read_lines(path: str | Path, expected: str, *, errors: str = "strict") -> It
 def read_json_object(path: str | Path, expected: str) -> dict[str, Any]:
     """Reads a file that holds a JSON object; `expected` says what it should be, for errors."""
     try:
-        with open_file(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             value = json.load(file)
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: unreadable ({first_line(error)}); expected {expected}") from error
@@ -54,20 +45,8 @@ def atomic_write(path: str | Path, write: Callable[[Path], object]) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
         os.replace(temporary, target)
-    except UserError:  # of `write`
-        raise
-    except Exception as error:
-        # Where the disk is full, the first error is the system's. What ends here may be a later one, of zlib or zipfile
-        # as they close the file. torch's own writer raises a RuntimeError with the text of a C++ stream.
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, OSError):
-            if isinstance(cause, RuntimeError) and ("iostream error" in str(cause) or "file write" in str(cause)):
-                cause = OSError(errno.EIO, "writing failed (is the disk full?)")
-            else:
-                cause = cause.__cause__ or cause.__context__
-        if cause is None:
-            raise
-        raise UserError(_unwritable(target, cause)) from error
+    except OSError as error:
+        raise UserError(f"cannot write {target}: {error.strerror or error}") from error
     finally:
         if temporary.exists():
             temporary.unlink()
@@ -76,21 +55,15 @@ def atomic_write(path: str | Path, write: Callable[[Path], object]) -> None:
 def check_writable(path: str | Path, *inputs: str | Path) -> None:
     """Raises UserError, before hours of work, if `atomic_write` could not write the file, or over one of the inputs."""
     target = Path(path)
-    if not target.name:
-        raise UserError(f"cannot write to {str(path)!r}: expected the name of a file")
     if target.resolve() in [Path(name).resolve() for name in inputs]:
         raise UserError(f"{path}: found an input, which would be written over; name another file to write")
+    if target.is_dir():
+        raise UserError(f"cannot write {target}: it is a folder")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=target.parent).close()
-        if target.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     except OSError as error:
-        raise UserError(_unwritable(target, error)) from error
-
-
-def _unwritable(target: Path, error: OSError) -> str:
-    return f"cannot write {target}: {error.strerror or error}; name a file in a folder you can write to"
+        raise UserError(f"cannot write {target}: {error.strerror}") from error
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -136,20 +136,14 @@ class Result:
 
     def table(self, columns: Columns | None = None, *, transposed: bool = False) -> str:
         """The values of all columns or of some as a table in Markdown; `transposed`: with a line for each column."""
-        header, lines = self.formatted(columns)
-        if transposed:
-            header, *lines = map(list, zip(header, *lines, strict=True))
-        return format_table(header, lines)
-
-    def formatted(self, columns: Columns | None = None) -> tuple[list[str], list[list[str | None]]]:
-        """The titles of the columns, and the lines: the names of each row, and its values as the table shows them."""
         titles = column_titles(self.columns)
         pairs = [pair for pair in column_titles(columns or self.columns) if pair in titles]
-        lines = []
+        table = [[*self.labels, *(titles[pair] for pair in pairs)]]
         for row in self.rows:
-            cells = [format_value(self.shown(row, *pair), METRICS[pair[0]].digits) for pair in pairs]
-            lines.append([*([row] if isinstance(row, str) else row), *cells])
-        return [*self.labels, *(titles[pair] for pair in pairs)], lines
+            cells = [SeedValues({"": self.shown(row, *pair)}).format(METRICS[pair[0]].digits) for pair in pairs]
+            table.append([*([row] if isinstance(row, str) else row), *cells])
+        header, *lines = zip(*table, strict=True) if transposed else table
+        return format_table(header, lines)
 
     def json(self) -> dict[str, Any]:
         """All of it as plain values, as the commands write it to --json."""
@@ -165,27 +159,15 @@ class Result:
         }
 
     @classmethod
-    def from_json(cls, values: Any) -> Result:
-        """The result of which `json` returned the values; ValueError for any other values."""
-        try:
-            if values["schema"] != SCHEMA:
-                raise ValueError(f"the schema {values['schema']} instead of {SCHEMA}")
-            rows = {}
-            for row in values["rows"]:
-                name = row["name"]
-                rows[name if isinstance(name, str) else tuple(name)] = {key: row[key] for key in row if key != "name"}
-            result = cls(rows, *(values[name] for name in ("columns", "settings", "facts", "labels", "version")))
-            result.table(), result.signature  # they can be formatted if names and values are of the right kinds
-        except (LookupError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"found {f'no {error}' if isinstance(error, LookupError) else error}") from error
-        return result
-
-
-def format_value(value: Value, digits: int) -> str | None:
-    """A number with thousands separators, a float with a fixed number of decimals; a text and None as they are."""
-    if value is None or isinstance(value, str):
-        return value
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+    def from_json(cls, values: Mapping[str, Any]) -> Result:
+        """The result of which `json` returned the values; ValueError for those of another schema."""
+        if values.get("schema") != SCHEMA:
+            raise ValueError(f"found the schema {values.get('schema')}; expected {SCHEMA}")
+        rows = {}
+        for row in values["rows"]:
+            name = row["name"]
+            rows[name if isinstance(name, str) else tuple(name)] = {key: row[key] for key in row if key != "name"}
+        return cls(rows, *(values[name] for name in ("columns", "settings", "facts", "labels", "version")))
 
 
 def format_change(change: SeedValues, metric: Metric) -> str | None:

@@ -21,7 +21,7 @@ import torch
 from tqdm import tqdm
 
 from ..errors import UserError, first_line
-from ..files import atomic_write, check_writable, open_file
+from ..files import atomic_write, check_writable
 from ..metrics import LinkCounts
 from ..result import Result
 from .binarized import count_tokens, load_dictionary
@@ -92,7 +92,7 @@ def read_links(path: str | Path, split: ParallelSplit) -> LinkCounts:
     tokens is in the result once. Memory grows with the number of distinct pairs, not with that of lines.
     """
     try:
-        with open_file(path, "rb") as file:
+        with open(path, "rb") as file:
             count = sum(1 for _ in file)
     except OSError as error:
         raise UserError(f"{path}: unreadable ({first_line(error)}); expected alignments in Pharaoh format") from error
@@ -100,7 +100,7 @@ def read_links(path: str | Path, split: ParallelSplit) -> LinkCounts:
         raise UserError(f"{path}: found {count} lines; expected {len(split)}, one per sentence pair of {split.path}")
     codes = counts = np.zeros(0, dtype=np.int64)
     progress = tqdm(total=len(split), desc="links", unit="pair", disable=None, leave=False)
-    with open_file(path, "rb") as file, progress as bar:
+    with open(path, "rb") as file, progress as bar:
         for first in range(0, len(split), BLOCK_LINES):
             lines = list(itertools.islice(file, BLOCK_LINES))
             linked, times = np.unique(_codes(lines, split, first, path), return_counts=True)

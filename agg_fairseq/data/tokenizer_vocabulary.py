@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, first_line
-from ..files import open_file
 from .subwords import WORDS, TokenizerOptions, WordTokenizer
 from .vocabulary import Vocabulary
 
@@ -43,7 +42,7 @@ class TokenizerVocabulary(Vocabulary):
     @classmethod
     def load(cls, path: Path, rows: int | None) -> TokenizerVocabulary:
         """The vocabulary without counts, from tokenizer.json; `rows`: V, None for as many as it has tokens."""
-        with _refused(f"{path}: unreadable", EXPECTED), open_file(path, encoding="utf-8") as file:
+        with _refused(f"{path}: unreadable", EXPECTED), open(path, encoding="utf-8") as file:
             content = file.read()
         return cls.parse(content, path, rows)
 
@@ -83,7 +82,7 @@ class TokenizerVocabulary(Vocabulary):
     def encode_file(self, text: str | Path) -> Iterator[np.ndarray]:
         """The rows of the tokens of a text, (n,) int64, in blocks of whole lines; tokens without a row are left out."""
         try:
-            with open_file(text, encoding="utf-8") as file:
+            with open(text, encoding="utf-8") as file:
                 while lines := file.readlines(BLOCK_CHARACTERS):  # or a longer line
                     rows = np.array(self.encode("".join(lines)).ids, dtype=np.int64)
                     yield rows[rows < self.rows]

@@ -1,8 +1,6 @@
 """Damaged and hostile files: every reader is right, as the format has it, or refuses in one line."""
 
 import json
-import os
-import signal
 from collections import Counter
 from types import SimpleNamespace
 
@@ -102,16 +100,3 @@ def test_a_damaged_file_is_read_right_or_refused_in_one_line(files, valid, read,
     assert refusal(read, path)[0] is None
     check(valid)
     fuzz(check, valid, files)
-
-
-@pytest.mark.parametrize("name", TEXT_FILES)
-def test_what_is_no_file_is_refused_at_once(name, tmp_path):
-    """A pipe that nobody writes to, a device without an end, a folder, a link to nowhere."""
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to(tmp_path / "not there")
-    signal.alarm(60)  # ends the process of a reader that waits for what never comes
-    try:
-        for path in (tmp_path / "pipe", "/dev/zero", tmp_path, tmp_path / "link"):
-            assert refusal(TEXT_FILES[name][1], path)[0] is not None
-    finally:
-        signal.alarm(0)
