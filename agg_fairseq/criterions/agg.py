@@ -12,8 +12,8 @@ from omegaconf import II
 from ..data.binarized import in_no_group, training_counts
 from ..fairseq_glue.dictionaries import has_joined_dictionary
 from ..fairseq_glue.registries import option
-from ..functional.agg import DEFAULT_ALPHA, GATES
-from ..objective import AggObjective
+from ..functional.gates import AGG_GATES
+from ..objective.agg import DEFAULT_ALPHA, AggObjective
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 from .options import check_at_least
 
@@ -42,7 +42,7 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
         "also count the current batch and the earlier batches of the update, as the authors' code does; needs a "
         "reduction over the workers per batch",
     )
-    agg_gates: ChoiceEnum(GATES) = option(  # type: ignore[valid-type]
+    agg_gates: ChoiceEnum(AGG_GATES) = option(  # type: ignore[valid-type]
         "both",
         "which gates to use: both; or g1 or g2 alone (the paper's Table 8)",
     )

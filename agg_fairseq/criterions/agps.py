@@ -8,8 +8,8 @@ from fairseq.dataclass import ChoiceEnum
 from ..data.binarized import in_no_group, training_counts
 from ..fairseq_glue.dictionaries import has_joined_dictionary
 from ..fairseq_glue.registries import option
-from ..functional.agps import DEFAULT_MU1, DEFAULT_MU2, VARIANTS
-from ..objective import AgpsObjective
+from ..functional.gates import AGPS_VARIANTS
+from ..objective.agps import DEFAULT_MU1, DEFAULT_MU2, AgpsObjective
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 
 
@@ -28,7 +28,7 @@ class AgpsCriterionConfig(LikelihoodCriterionConfig):
     agps_rare_rank: int = option(
         25000, "frequency rank from which a token is rare; the most frequent one has rank 0 (WMT14: 27000)"
     )
-    agps_variant: ChoiceEnum(VARIANTS) = option(  # type: ignore[valid-type]
+    agps_variant: ChoiceEnum(AGPS_VARIANTS) = option(  # type: ignore[valid-type]
         "eq15", "gates of Eq. 15, or of the appendix's Algorithm 1, whose gate at rare targets is f1 + f2"
     )
 

@@ -14,8 +14,8 @@ from ..fairseq_glue.dictionaries import has_joined_dictionary
 from ..fairseq_glue.output_layer import float32_copies, output_layer
 from ..fairseq_glue.registries import option
 from ..functional import freezing_gates, rarest
-from ..functional.checks import check_open_interval
-from ..functional.gates import PARTS
+from ..functional.gates import FREEZING_PARTS
+from ..functional.rare import check_open_interval
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
 from .options import check_at_least
 
@@ -29,7 +29,7 @@ DEFAULT_FRACTION = 0.2
 class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion freeze_rare`."""
 
-    freeze_parts: ChoiceEnum([ALL, *PARTS]) = option(  # type: ignore[valid-type]
+    freeze_parts: ChoiceEnum([ALL, *FREEZING_PARTS]) = option(  # type: ignore[valid-type]
         ALL,
         "all: the embeddings of rare tokens keep their initial values (Table 1); b, c, bc: the parts of their "
         "gradient (Eq. 4) that come from targets that are not rare, from other rare targets, or both, are set to zero "

@@ -20,9 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..functional.checks import check_arguments
 from ..functional.early_gradients import once_differentiable, wants_gradient, with_gradients, working_dtype
-from ..functional.gated_cross_entropy import likelihood_, values_and_gradients
+from ..functional.gated_cross_entropy import check_arguments, likelihood_, values_and_gradients
 from .token_classes import Block, TokenClasses, check_classes
 
 CACHED_ELEMENTS = 2**21
@@ -79,7 +78,7 @@ def factorized_cross_entropy(
     Reference: Choi et al. (2020), "F²-Softmax: Diversifying Neural Text Generation via Frequency Factorized
     Softmax", Eqs. 2–4.
     """
-    check_arguments("factorized_cross_entropy", features, weight, target, label_smoothing, ignore_index)
+    check_arguments(features, target, len(weight), label_smoothing, ignore_index)
     check_classes(weight, class_weight, classes)
     shape = target.shape
     features, target = features.reshape(-1, features.size(-1)), target.reshape(-1)

@@ -4,14 +4,12 @@ Where a function checks the range of an argument, it raises ValueError.
 """
 
 from .adam_memory import forgetting, forgotten
-from .agg import agg_gates, rare_tokens
-from .agps import agps_gates
 from .cosine_regularizer import cosine_regularizer
 from .gated_cross_entropy import CrossEntropyOutput, face_weights, gated_cross_entropy
-from .gates import Gates, freezing_gates
+from .gates import Gates, agg_gates, agps_gates, freezing_gates
 from .log_unigram import log_unigram
 from .naive import gate_gradient, naive_gated_cross_entropy
-from .rare import rarest, tokens_from_rank
+from .rare import rare_tokens, rarest, tokens_from_rank
 from .unlikelihood import Candidates, given_tokens, previous_tokens, repeated_ngrams
 
 __all__ = [

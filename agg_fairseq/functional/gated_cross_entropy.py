@@ -35,7 +35,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .checks import check_arguments, check_positions_and_tokens, check_weight
 from .early_gradients import chunk_rows, wants_gradient, with_gradients, working_dtype
 from .gates import Gates
 from .unlikelihood import Candidates, unlikelihood
@@ -51,9 +50,8 @@ class CrossEntropyOutput(NamedTuple):
     nll: Tensor  # −log P[i, y_i]
     losses: Tensor  # the summands of `loss`, that is `nll` with label smoothing, weight and terms, if any
     ul_loss: Tensor | None = None  # the unlikelihood before its weight; None without candidates
-    adv_loss: Tensor | None = (
-        None  # −log P' of the lowered logits, which `losses` has in place of `nll`; None without ε
-    )
+    # −log P' of the lowered logits, which `losses` has in place of `nll`; None without ε.
+    adv_loss: Tensor | None = None
     prediction: Tensor | None = None  # the arg-max of P, int64; None without `predict`
 
 
@@ -106,8 +104,8 @@ def gated_cross_entropy(
         predict: also return the arg-max of P, of the logits as they are without `adv_epsilon`.
 
     Raises:
-        ValueError: a shape, a range or a size does not fit.
-        TypeError: `target` is not int64, or `features` not floating point.
+        ValueError: a shape or a number is out of its range, or `features` are not floating point.
+        RuntimeError: a target is out of its range; or whatever else PyTorch says of arguments that do not fit.
 
     Examples:
         >>> H, W = torch.ones(2, 3), torch.zeros(4, 3, requires_grad=True)
@@ -118,16 +116,14 @@ def gated_cross_entropy(
     Reference: Yu et al. (2022), "Rare Tokens Degenerate All Tokens", Eqs. 6–10 and 23. Their Eq. 10 adds a second
     term of equal value that only routes gradients; here the value is the likelihood's, once.
     """
-    check_arguments("gated_cross_entropy", features, weight, target, label_smoothing, ignore_index)
-    check_positions_and_tokens("gated_cross_entropy", target, weight.size(0), position_weight, bias, gates)
-    for name, value in (("ul_alpha", ul_alpha), ("adv_epsilon", adv_epsilon)):
-        check_weight(name, value)
+    check_arguments(features, target, len(weight), label_smoothing, ignore_index)
+    if position_weight is not None and position_weight.shape != target.shape:
+        raise ValueError(f"expected position_weight {tuple(target.shape)}, got {tuple(position_weight.shape)}")
+    check_weights(ul_alpha=ul_alpha, adv_epsilon=adv_epsilon)
     if not math.isfinite(scale) or scale == 0:
         raise ValueError(f"expected a finite scale that is not 0, got {scale}")
-    if softcap is not None and not 0 < softcap < math.inf:
-        raise ValueError(f"expected softcap above 0, got {softcap}")
-    if softcap is not None and adv_epsilon:
-        raise ValueError(f"found softcap {softcap} and adv_epsilon {adv_epsilon}; expected at most one of them")
+    if softcap is not None and (adv_epsilon or not 0 < softcap < math.inf):
+        raise ValueError(f"expected softcap above 0, without adv_epsilon; got {softcap} and {adv_epsilon}")
     if scale != 1:  # s (H Wᵀ + b) = (s H) Wᵀ + s b
         features, bias = features * scale, None if bias is None else bias * scale
     if weight.size(0) == 1:  # no token but the target
@@ -156,6 +152,26 @@ def gated_cross_entropy(
     loss = with_gradients(values["losses"].sum(), inputs, gradients, positions)
     fields = (values.get(name) for name in CrossEntropyOutput._fields[1:])
     return CrossEntropyOutput(loss, *(None if value is None else value.view(target.shape) for value in fields))
+
+
+def check_arguments(
+    features: Tensor, target: Tensor, vocabulary: int, label_smoothing: float, ignore_index: int
+) -> None:
+    """What would otherwise give a wrong loss; on a GPU the error of a wrong target comes later, without waiting."""
+    if not features.is_floating_point() or target.shape != features.shape[:-1]:
+        found = f"{features.dtype} {tuple(features.shape)} and {tuple(target.shape)}"
+        raise ValueError(f"expected floating-point features (..., D) and target of shape (...), got {found}")
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"expected label_smoothing in [0, 1), got {label_smoothing}")
+    good = (target == ignore_index) | ((target >= 0) & (target < vocabulary))
+    torch._assert_async(good.all(), f"expected targets in [0, {vocabulary}) or {ignore_index} (ignored)")
+
+
+def check_weights(**weights: float) -> None:
+    """Raises ValueError for a weight that is negative or not finite."""
+    for name, weight in weights.items():
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"expected {name} of at least 0, got {weight}")
 
 
 Residual = Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[dict[str, Tensor], Tensor]]

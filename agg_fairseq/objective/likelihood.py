@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..functional import Gates, cosine_regularizer, gated_cross_entropy, previous_tokens
-from ..functional.checks import check_weight
+from ..functional.gated_cross_entropy import check_weights
 from ..modules import TokenCounter
 
 Average = tuple[Any, Any]
@@ -87,11 +87,10 @@ class Objective(nn.Module):
         all_reduce: Callable[[Tensor, str], Any] = all_reduce,
     ) -> None:
         super().__init__()
-        self.ul_alpha = check_weight("ul_alpha", ul_alpha)
-        self.adv_epsilon = check_weight("adv_epsilon", adv_epsilon)
-        self.cosreg_gamma = check_weight("cosreg_gamma", cosreg_gamma)
+        check_weights(ul_alpha=ul_alpha, adv_epsilon=adv_epsilon, cosreg_gamma=cosreg_gamma)
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"expected label_smoothing in [0, 1), got {label_smoothing}")
+        self.ul_alpha, self.adv_epsilon, self.cosreg_gamma = ul_alpha, adv_epsilon, cosreg_gamma
         self.vocabulary, self.label_smoothing = vocabulary, label_smoothing
         self.ignore_index, self.padding_row, self.all_reduce = ignore_index, padding_row, all_reduce
         self.counter = self.current_gates = None

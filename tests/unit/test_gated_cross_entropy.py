@@ -213,18 +213,16 @@ def test_weights_of_face_by_hand():
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"target": torch.tensor([0.0, 1.0])}, TypeError, "int64"),
-        ({"features": torch.ones(2, 3, dtype=torch.int64)}, TypeError, "floating-point"),
-        ({"weight": torch.ones(4, 2)}, ValueError, r"shape \(V, 3\)"),
-        ({"target": torch.tensor([0, 1, 2])}, ValueError, r"target of shape \(2,\)"),
-        ({"target": torch.tensor([0, 4])}, ValueError, r"\[0, 4\)"),
-        ({"bias": torch.ones(3)}, ValueError, "bias of shape"),
-        ({"gates": Gates(torch.ones(3, dtype=torch.bool))}, ValueError, "gates.rare"),
+        ({"features": torch.ones(2, 3, dtype=torch.int64)}, ValueError, "floating-point"),
+        ({"target": torch.tensor([0])}, ValueError, r"target of shape"),
+        ({"target": torch.tensor([0, 4])}, RuntimeError, r"\[0, 4\)"),
+        ({"target": torch.tensor([0, -1])}, RuntimeError, r"\[0, 4\)"),
+        ({"position_weight": torch.ones(3)}, ValueError, r"position_weight \(2,\), got \(3,\)"),
         ({"label_smoothing": 1.0}, ValueError, r"\[0, 1\)"),
         ({"scale": 0.0}, ValueError, "finite scale that is not 0, got 0.0"),
         ({"adv_epsilon": float("nan")}, ValueError, "adv_epsilon of at least 0"),
-        ({"softcap": 0.0}, ValueError, "softcap above 0, got 0.0"),
-        ({"softcap": 3.0, "adv_epsilon": 0.1}, ValueError, "expected at most one"),
+        ({"softcap": 0.0}, ValueError, "softcap above 0"),
+        ({"softcap": 3.0, "adv_epsilon": 0.1}, ValueError, "without adv_epsilon"),
     ],
 )
 def test_gated_cross_entropy_refuses_arguments(change, error, words):
