@@ -131,9 +131,8 @@ def criterion(name: str, task: FairseqTask, **options: Any) -> nn.Module:
     """A registered criterion with its defaults and these options; rare tokens are known without training data."""
     if name in ("cross_entropy", "label_smoothed_cross_entropy"):
         return CRITERION_REGISTRY[name](task, sentence_avg=False, **options)
-    cfg = CRITERION_DATACLASS_REGISTRY[name]()
-    elsewhere = {"sentence_avg": False, "train_subset": "train", "update_freq": [1], "skip_remainder_batch": False}
-    for option, value in (elsewhere | options).items():
+    cfg = CRITERION_DATACLASS_REGISTRY[name](_name=name, train_subset="train", sentence_avg=False)
+    for option, value in ({"update_freq": [1], "skip_remainder_batch": False} | options).items():
         setattr(cfg, option, value)
     objective = CRITERION_REGISTRY[name](cfg, task)
     vocabulary = len(task.target_dictionary)

@@ -1,6 +1,8 @@
 """fairseq criterions, a file each. Importing this package registers them; `base.py` says what each contributes."""
 
+from fairseq.criterions import register_criterion as register
+
 from . import agg, agps, cosreg, f2_softmax, face, freeze_rare, mle, unlikelihood, unlikelihood_sequence  # noqa: F401
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 __all__ = ["LikelihoodCriterion", "LikelihoodCriterionConfig", "register"]

@@ -6,16 +6,16 @@ import operator
 from dataclasses import dataclass
 from typing import Any, ClassVar, List, Optional
 
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from omegaconf import II
 
 from ..data.binarized import in_no_group, training_counts
+from ..fairseq_glue import option
 from ..fairseq_glue.dictionaries import has_joined_dictionary
-from ..fairseq_glue.registries import option
 from ..functional.gates import AGG_GATES
 from ..objective.agg import DEFAULT_ALPHA, AggObjective
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
-from .options import check_at_least
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
     skip_remainder_batch: bool = II("optimization.skip_remainder_batch")
 
 
-@register("agg", dataclass=AggCriterionConfig)
+@register_criterion("agg", dataclass=AggCriterionConfig)
 class AggCriterion(LikelihoodCriterion):
     """See `AggObjective`, which is told what fairseq knows: the length of an epoch, and its number."""
 
@@ -65,12 +65,10 @@ class AggCriterion(LikelihoodCriterion):
 
     def make_objective(self, **options: Any) -> AggObjective:
         cfg = self.cfg
-        check_at_least(0, cfg, "agg_window", "a number of updates or 0 (one epoch)")
-        check_at_least(0, cfg, "agg_static_after_epoch", "an epoch or 0 (never)")
         return AggObjective(
             alpha=cfg.agg_alpha,
             rare_fraction=cfg.agg_rare_fraction,
-            window=max(cfg.agg_window, 1),
+            window=cfg.agg_window or 1,  # one epoch, once its length is known
             gates=str(cfg.agg_gates),
             count_current_batch=cfg.agg_count_current_batch,
             never_rare=in_no_group(self.task.target_dictionary),

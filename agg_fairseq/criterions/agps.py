@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 
 from ..data.binarized import in_no_group, training_counts
+from ..fairseq_glue import option
 from ..fairseq_glue.dictionaries import has_joined_dictionary
-from ..fairseq_glue.registries import option
 from ..functional.gates import AGPS_VARIANTS
 from ..objective.agps import DEFAULT_MU1, DEFAULT_MU2, AgpsObjective
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 
 @dataclass
@@ -33,7 +34,7 @@ class AgpsCriterionConfig(LikelihoodCriterionConfig):
     )
 
 
-@register("agps", dataclass=AgpsCriterionConfig)
+@register_criterion("agps", dataclass=AgpsCriterionConfig)
 class AgpsCriterion(LikelihoodCriterion):
     """See `AgpsObjective`."""
 
@@ -41,7 +42,6 @@ class AgpsCriterion(LikelihoodCriterion):
     objective: AgpsObjective
 
     def make_objective(self, **options: Any) -> AgpsObjective:
-        """With the options of the configuration; the counts follow when the training split is loaded."""
         return AgpsObjective(
             rare_rank=self.cfg.agps_rare_rank,
             mu1=self.cfg.agps_mu1,

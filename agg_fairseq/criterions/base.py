@@ -15,39 +15,73 @@ A criterion has an `Objective`, which is plain PyTorch, and tells it what fairse
 
 The gates act on the gradients that belong to positions: those of the likelihood, of `--ul-alpha` and `--adv-epsilon`,
 which every criterion takes. The term of W, `--cosreg-gamma`, has no positions, and is not gated. In validation there
-are neither gates nor position weights: both are ways to train, not what is measured. `options.py` has the options.
+are neither gates nor position weights: both are ways to train, not what is measured.
 """
 
-import functools
 import math
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fairseq import utils
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import FairseqCriterion
+from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.logging.meters import AverageMeter
+from omegaconf import II
 from torch import Tensor, nn
 
-from ..data.binarized import task_name
 from ..errors import UserError, fail
+from ..fairseq_glue import option
 from ..fairseq_glue import output_layer as layers
 from ..fairseq_glue.atomic_saving import write_checkpoints_atomically
 from ..fairseq_glue.dictionaries import check_one_dictionary
-from ..fairseq_glue.distributed import all_reduce, check_ddp_backend, close_process_group_at_exit
 from ..fairseq_glue.hooks import listen
-from ..fairseq_glue.registries import named
 from ..metrics import Geometry, geometry
 from ..objective import Average, Objective, ObjectiveOutput
-from .options import CriterionConfig, LikelihoodCriterionConfig, check_at_least  # noqa: F401 — for each criterion
 
 WEIGHTS = ("ul_alpha", "adv_epsilon", "cosreg_gamma")
+REFUSED_BACKENDS = {
+    "fully_sharded": "leaves each worker a part of the output embedding",
+    "slowmo": "lets the weights of the workers drift apart",
+}
+"""Values of --ddp-backend under which a worker does not hold the whole W, the same as every other worker."""
+
+
+@dataclass
+class CriterionConfig(FairseqDataclass):
+    """Options of every criterion of this package. A weight of 0 leaves its term out, also of the log."""
+
+    cosreg_gamma: float = option(0.0, "weight of the mean cosine between output embeddings (Gao et al. 2019: 1.0)")
+    label_smoothing: float = option(0.0, "epsilon of label smoothing in [0, 1), as in label_smoothed_cross_entropy")
+    embedding_stats_interval: int = option(
+        0,
+        "interval, in updates, of logging the statistics of the output embedding: isotropy I(W), mean_cosine S(W), "
+        "both of W minus its mean row (…_centered), mean_share and isoscore; 0: only at validation, where they are "
+        "always logged",
+    )
+    sentence_avg: bool = II("optimization.sentence_avg")
+    train_subset: str = II("dataset.train_subset")
+    update_ordered_indices_seed: bool = II("dataset.update_ordered_indices_seed")
+    ddp_backend: str = II("distributed_training.ddp_backend")
+
+
+@dataclass
+class LikelihoodCriterionConfig(CriterionConfig):
+    """Options of every criterion that works on one softmax over all tokens."""
+
+    ul_alpha: float = option(
+        0.0, "weight of the unlikelihood of tokens seen earlier in their sequence (Welleck et al. 2020: 1.0)"
+    )
+    adv_epsilon: float = option(
+        0.0,
+        "adversarial training: lower the logit of the target by this share of the product of the norms of its "
+        "embedding and of the features (Wang et al. 2019: 0.005, in their fine-tuning 0.028)",
+    )
 
 
 class LikelihoodCriterion(FairseqCriterion):
     """Tells an `Objective` what fairseq knows: micro-batches, updates, and checkpoints; and logs what it returns."""
 
-    name: ClassVar[str]
-    """Of `--criterion`; `register` sets it."""
     logged: ClassVar[dict[str, int]] = {**dict.fromkeys((*Geometry._fields, "cosreg"), 4), "ul_loss": 3, "adv_loss": 3}
     """What is logged beside loss, nll_loss and ppl, with its decimals."""
     counts_tokens: ClassVar[bool] = False
@@ -55,8 +89,10 @@ class LikelihoodCriterion(FairseqCriterion):
 
     def __init__(self, cfg: CriterionConfig, task: Any) -> None:
         super().__init__(task)
-        check_at_least(0, cfg, "embedding_stats_interval", "a number of updates or 0 (only at validation)")
-        check_ddp_backend(cfg.ddp_backend)
+        if (reason := REFUSED_BACKENDS.get(str(cfg.ddp_backend))) is not None:
+            raise ValueError(
+                f"found --ddp-backend {cfg.ddp_backend}, which {reason}; expected pytorch_ddp or legacy_ddp"
+            )
         if self.counts_tokens:
             check_one_dictionary(task)
         self.cfg = cfg
@@ -65,12 +101,11 @@ class LikelihoodCriterion(FairseqCriterion):
             label_smoothing=cfg.label_smoothing,
             ignore_index=self.padding_idx,
             padding_row=self.padding_idx,
-            all_reduce=all_reduce,
             **{name: getattr(cfg, name) for name in WEIGHTS if hasattr(cfg, name)},
         )
         self.open_update: int | None = None  # the number of the update whose tokens are counted
         self.train_iterator: Any = None
-        self.is_dummy = False  # is this micro-batch one that a worker repeats because it has run out of data?
+        self.is_dummy = False  # is the micro-batch one that a worker repeats because it has run out of data?
         self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
         listen(task, self, cfg.train_subset, seed_has_epoch=cfg.update_ordered_indices_seed)
 
@@ -84,7 +119,7 @@ class LikelihoodCriterion(FairseqCriterion):
         try:
             return cls(cfg, task)
         except (ValueError, UserError) as error:
-            fail(f"--criterion {cls.name}: {error}")
+            fail(f"--criterion {cfg._name}: {error}")
 
     # The loss of a micro-batch.
 
@@ -95,17 +130,10 @@ class LikelihoodCriterion(FairseqCriterion):
         """
         target, tokens = sample["target"], sample["ntokens"]
         micro_batch = self.objective.micro_batch(target, self.is_dummy)
-        features, weight, bias = layers.features_of(model, sample["net_input"], self.name)
+        features, weight, bias = layers.features_of(model, sample["net_input"], self.cfg._name)
         size = self.sample_size(target, tokens)
         output = self.objective(features, weight, target, bias, micro_batch=micro_batch, denominator=size)
-        return self.result(model, weight, output, size, tokens=tokens, sentences=len(target), reduce=reduce)
-
-    def compute_loss(self, model: Any, net_output: Any, sample: dict[str, Any], reduce: bool = True) -> None:
-        """Called by tasks that run the model themselves (translation_moe): they have logits, and no features."""
-        fail(
-            f"--criterion {self.name}: found the task {task_name(self.task)}, which passes logits to the criterion; "
-            "expected a task that passes the model and the batch; fairseq's cross_entropy trains this one"
-        )
+        return self.result(weight, output, target, tokens, reduce=reduce)
 
     def sample_size(self, target: Tensor, tokens: int) -> int:
         """What fairseq divides the loss of an update by, for a batch with targets (B, T)."""
@@ -113,17 +141,15 @@ class LikelihoodCriterion(FairseqCriterion):
 
     def result(
         self,
-        model: Any,
         weight: Tensor,
         output: ObjectiveOutput,
-        sample_size: int,
-        *,
+        target: Tensor,
         tokens: int,
-        sentences: int,
+        *,
         likelihood: bool = True,
         reduce: bool = True,
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """What `forward` returns, from the output of the objective.
+        """What `forward` returns, from the output of the objective for targets (B, T), `tokens` of them.
 
         `likelihood`: do these positions count in `nll_loss` and `ppl`? Not if the model has made the targets up.
         """
@@ -134,12 +160,12 @@ class LikelihoodCriterion(FairseqCriterion):
             "nll_loss": output.nll.sum() * likelihood,
             "nll_tokens": tokens * likelihood,
             "ntokens": tokens,
-            "nsentences": sentences,
-            "sample_size": sample_size,
+            "nsentences": len(target),
+            "sample_size": self.sample_size(target, tokens),
         }
         for name in self.logged:  # always all of them: fairseq adds the logs of workers up by key
             logging_output[name], logging_output[f"{name}_number"] = logged.get(name, (0.0, 0))
-        return loss, sample_size, logging_output
+        return loss, logging_output["sample_size"], logging_output
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
@@ -181,7 +207,6 @@ class LikelihoodCriterion(FairseqCriterion):
     def on_train_iterator(self, iterator: Any) -> None:
         """Keeps the `EpochBatchIterator` over the training split, which has been made."""
         if self.train_iterator is None:
-            close_process_group_at_exit()
             write_checkpoints_atomically()
         self.train_iterator = iterator
 
@@ -203,10 +228,6 @@ class LikelihoodCriterion(FairseqCriterion):
     def update_options(self) -> dict[str, Any]:
         """Further arguments of `start_update` of this criterion's objective."""
         return {}
-
-    def on_micro_batch(self, is_dummy: bool) -> None:
-        """Notes whether the next micro-batch is a dummy one, whose gradient is multiplied by 0."""
-        self.is_dummy = is_dummy
 
     def on_optimizer_step(self) -> None:
         """All workers have seen all micro-batches of the update. (With --amp the gradient may still overflow.)"""
@@ -252,7 +273,3 @@ class EmbeddingStatistics:
                 measures = {name: (value, 1) for name, value in values.items() if not math.isnan(value)}
             self._measures[key] = measures
         return self._measures[key]
-
-
-register = functools.partial(named, register_criterion)
-"""The decorator of each criterion: `@register(name, dataclass=…)`."""

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch.nn.functional as F
+from fairseq.criterions import register_criterion
 from torch import Tensor
 
+from ..fairseq_glue import option
 from ..fairseq_glue.output_layer import has_output_layer, output_layer
-from ..fairseq_glue.registries import option
 from ..functional import CrossEntropyOutput
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 
 @dataclass
@@ -19,7 +20,7 @@ class CosRegCriterionConfig(LikelihoodCriterionConfig):
     cosreg_gamma: float = option(1.0, "weight of the mean cosine between output embeddings (the paper's value: 1.0)")
 
 
-@register("cosreg", dataclass=CosRegCriterionConfig)
+@register_criterion("cosreg", dataclass=CosRegCriterionConfig)
 class CosRegCriterion(LikelihoodCriterion):
     """`L = L_MLE + γ/V² (‖Σ_k ŵ_k‖² − V)`: `--criterion mle --cosreg-gamma 1` under the method's name."""
 
@@ -37,6 +38,6 @@ class CosRegCriterion(LikelihoodCriterion):
         uniform = -log_probs.sum(1).masked_fill(target == self.padding_idx, 0.0)
         losses = (1 - epsilon - share) * nll + share * uniform
         output = CrossEntropyOutput(losses.sum(), nll.detach(), losses.detach())
-        size, tokens = self.sample_size(target, sample["ntokens"]), sample["ntokens"]
+        size = self.sample_size(target, sample["ntokens"])
         output = self.objective.complete(output, layer.weight, size, {})
-        return self.result(model, layer.weight, output, size, tokens=tokens, sentences=len(target), reduce=reduce)
+        return self.result(layer.weight, output, target, sample["ntokens"], reduce=reduce)

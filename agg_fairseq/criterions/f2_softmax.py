@@ -3,14 +3,16 @@
 import math
 from typing import Any, ClassVar
 
+from fairseq.criterions import register_criterion
 from torch import Tensor
 
 from ..errors import fail
-from ..fairseq_glue.output_layer import factorized_layer
-from .base import CriterionConfig, LikelihoodCriterion, register
+from ..f2 import FactorizedSoftmax
+from ..fairseq_glue.output_layer import output_layer
+from .base import CriterionConfig, LikelihoodCriterion
 
 
-@register("f2_softmax", dataclass=CriterionConfig)
+@register_criterion("f2_softmax", dataclass=CriterionConfig)
 class F2SoftmaxCriterion(LikelihoodCriterion):
     """What fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost (but not with label smoothing,
     which is over the joint distribution).
@@ -22,10 +24,10 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
     logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {"class_nll": 3, "token_nll": 3}
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        layer = factorized_layer(model)
-        if layer is None:
+        layer = output_layer(model)
+        if not isinstance(layer, FactorizedSoftmax):
             fail(
-                f"--criterion {self.name}: found a model without the factorized output layer; expected --arch "
+                f"--criterion {self.cfg._name}: found a model without the factorized output layer; expected --arch "
                 "transformer_lm_f2… or transformer_f2…"
             )
         net_output = model(**sample["net_input"], features_only=True)
@@ -37,6 +39,4 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
         # Bits per token, whose sum is `nll_loss`.
         bits = {name: (getattr(output, name).sum() / math.log(2), positions) for name in ("class_nll", "token_nll")}
         output = self.objective.complete(output, layer.weight, size, bits)
-        return self.result(
-            model, layer.weight, output, size, tokens=sample["ntokens"], sentences=len(target), reduce=reduce
-        )
+        return self.result(layer.weight, output, target, sample["ntokens"], reduce=reduce)

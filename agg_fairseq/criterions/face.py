@@ -2,12 +2,13 @@
 
 from typing import Any, ClassVar
 
+from fairseq.criterions import register_criterion
 from torch import Tensor
 
 from ..functional import face_weights
 from ..modules import TokenCounter
 from ..objective import Objective
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 
 class FaceObjective(Objective):
@@ -48,7 +49,7 @@ class FaceObjective(Objective):
         return True
 
 
-@register("face", dataclass=LikelihoodCriterionConfig)
+@register_criterion("face", dataclass=LikelihoodCriterionConfig)
 class FaceCriterion(LikelihoodCriterion):
     """See `FaceObjective`."""
 

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Optional
 
 import torch
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
 from ..data.binarized import in_no_group, training_counts
 from ..errors import fail
+from ..fairseq_glue import option
 from ..fairseq_glue.dictionaries import has_joined_dictionary
 from ..fairseq_glue.output_layer import float32_copies, output_layer
-from ..fairseq_glue.registries import option
 from ..functional import freezing_gates, rarest
 from ..functional.gates import FREEZING_PARTS
 from ..functional.rare import check_open_interval
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
-from .options import check_at_least
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
     freeze_until: int = option(0, "freeze only during this many updates (Fig. 2); 0: to the end")
 
 
-@register("freeze_rare", dataclass=FreezeRareCriterionConfig)
+@register_criterion("freeze_rare", dataclass=FreezeRareCriterionConfig)
 class FreezeRareCriterion(LikelihoodCriterion):
     """Likelihood that does not train the output embeddings of rare tokens, or not with all of their gradient.
 
@@ -66,7 +66,6 @@ class FreezeRareCriterion(LikelihoodCriterion):
             if cfg.freeze_fraction is not None:
                 found = f"--freeze-below {cfg.freeze_below} and --freeze-fraction {self.fraction}"
                 raise ValueError(f"found both {found}; drop one of them")
-        check_at_least(0, cfg, "freeze_until", "a number of updates or 0 (to the end)")
         self.freezes_rows = str(cfg.freeze_parts) == ALL
         self.register_buffer("rare", torch.zeros(len(task.target_dictionary), dtype=torch.bool), persistent=False)
         self._is_frozen = False  # in this update
@@ -92,7 +91,7 @@ class FreezeRareCriterion(LikelihoodCriterion):
     def start_update(self, update_num: int) -> None:
         """Freezes the rows, or parts of their gradient, in this update; releases them after the last such update."""
         super().start_update(update_num)
-        self._is_frozen = not self.cfg.freeze_until or update_num < self.cfg.freeze_until
+        self._is_frozen = self.cfg.freeze_until <= 0 or update_num < self.cfg.freeze_until
         if not self.freezes_rows:
             closed = freezing_gates(self.rare, str(self.cfg.freeze_parts))
             self.objective.current_gates = closed if self._is_frozen else None

@@ -1,8 +1,10 @@
 """`--criterion mle`: plain likelihood through the same operation as the other methods."""
 
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
+from fairseq.criterions import register_criterion
+
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 
-@register("mle", dataclass=LikelihoodCriterionConfig)
+@register_criterion("mle", dataclass=LikelihoodCriterionConfig)
 class MleCriterion(LikelihoodCriterion):
     """Maximum likelihood: every gate is 1. The baseline that costs and logs the same as the gated methods."""

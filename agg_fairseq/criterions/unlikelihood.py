@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
-from ..fairseq_glue.registries import option
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
+from fairseq.criterions import register_criterion
+
+from ..fairseq_glue import option
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 
 @dataclass
@@ -15,7 +17,7 @@ class UnlikelihoodCriterionConfig(LikelihoodCriterionConfig):
     )
 
 
-@register("unlikelihood", dataclass=UnlikelihoodCriterionConfig)
+@register_criterion("unlikelihood", dataclass=UnlikelihoodCriterionConfig)
 class UnlikelihoodCriterion(LikelihoodCriterion):
     """`L = −log p(y_t) − α Σ_{c ∈ C_t} log(1 − p(c))`, `C_t` the tokens seen earlier in the same sequence, less y_t.
 

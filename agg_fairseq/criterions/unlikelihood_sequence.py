@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from fairseq.criterions import register_criterion
 from torch import Tensor
 
 from .. import decoding
 from ..errors import fail
+from ..fairseq_glue import option
 from ..fairseq_glue.output_layer import features_of, unwrapped
-from ..fairseq_glue.registries import option
 from ..functional import gated_cross_entropy, given_tokens, repeated_ngrams
 from ..objective import ObjectiveOutput
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, register
-from .options import check_at_least
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 
 @dataclass
@@ -27,7 +27,7 @@ class UnlikelihoodSequenceCriterionConfig(LikelihoodCriterionConfig):
     ul_completion_length: int = option(100, "tokens of its greedy continuation")
 
 
-@register("unlikelihood_sequence", dataclass=UnlikelihoodSequenceCriterionConfig)
+@register_criterion("unlikelihood_sequence", dataclass=UnlikelihoodSequenceCriterionConfig)
 class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
     """Fine-tunes a language model against its own repetitions.
 
@@ -42,8 +42,8 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         super().__init__(cfg, task)
         if not 0 <= cfg.ul_sequence_rate <= 1:
             raise ValueError(f"--ul-sequence-rate: expected a share in [0, 1], got {cfg.ul_sequence_rate}")
-        for name in ("ul_ngram", "ul_prefix_length", "ul_completion_length"):
-            check_at_least(1, cfg, name, "at least 1 token")
+        if min(cfg.ul_ngram, cfg.ul_prefix_length, cfg.ul_completion_length) < 1:
+            raise ValueError("expected at least 1 token in --ul-ngram, --ul-prefix-length and --ul-completion-length")
         tokens_per_sample = getattr(getattr(task, "args", None), "tokens_per_sample", None)
         if tokens_per_sample is None or not hasattr(task, "dictionary"):
             raise ValueError(f"found the task {type(task).__name__}; expected language_modeling, whose text goes on")
@@ -72,7 +72,7 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
                 return self._on_continuations(model, prefixes, reduce)
         return super().forward(model, sample, reduce)
 
-    def result(self, model: Any, weight: Tensor, output: ObjectiveOutput, *sizes: int, **options: Any) -> Any:
+    def result(self, weight: Tensor, output: ObjectiveOutput, target: Tensor, tokens: int, **options: Any) -> Any:
         """In an update on continuations, what other workers measure is 0 here.
 
         fairseq adds up the logs of workers by key, tensors apart from numbers, so that all need the same of both kinds.
@@ -83,7 +83,7 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
             nothing |= {"adv_loss": (zero, zero)} if self.objective.adv_epsilon else {}
             nothing |= dict.fromkeys(("ul_sequence_loss", "repeated"), (zero, 0))
             output = output._replace(logged=nothing | output.logged)
-        return super().result(model, weight, output, *sizes, **options)
+        return super().result(weight, output, target, tokens, **options)
 
     def _on_continuations(self, model: Any, prefixes: Tensor, reduce: bool) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss of the model's own continuations of prefixes (B', P). No term of positions is added to it."""
@@ -91,7 +91,7 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         needed, positions = start + length - 1, decoding.learned_positions(unwrapped(model).decoder)
         if positions is not None and needed > positions:
             fail(
-                f"--criterion {self.name}: found a model with {positions} learned positions; expected at "
+                f"--criterion {self.cfg._name}: found a model with {positions} learned positions; expected at "
                 f"least {needed}, a prefix and its continuation; lower --ul-prefix-length or --ul-completion-length"
             )
         continuation = decoding.continuation(unwrapped(model), prefixes, length, forbidden=(self.padding_idx,))
@@ -99,7 +99,7 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         tokens = torch.cat([prefixes, continuation], dim=1)[:, :-1]
         lengths = torch.full_like(tokens[:, 0], tokens.size(1))
         net_input = {"src_tokens": tokens, "src_lengths": lengths}
-        features, weight, bias = features_of(model, net_input, self.name)
+        features, weight, bias = features_of(model, net_input, self.cfg._name)
         output = gated_cross_entropy(
             features[:, start - 1 :],
             weight,
@@ -116,6 +116,4 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
             "repeated": (repeated.sum(), number),
         }
         output = self.objective.complete(output, weight, size, logged)
-        return self.result(
-            model, weight, output, size, tokens=number, sentences=len(continuation), likelihood=False, reduce=reduce
-        )
+        return self.result(weight, output, continuation, number, likelihood=False, reduce=reduce)

@@ -24,7 +24,7 @@ is built (M).
     checkpoint_utils.PathManager        atomic_saving     T     the process             a killed training leaves no
                                                                                         truncated checkpoint
     decoder.output_layer                output_layer      T     a call of forward       features without the logits
-    atexit: destroy_process_group       distributed       T     trainings over gloo     torch may abort the process
+    atexit: destroy_process_group       hooks             C     trainings over gloo     torch may abort the process
     gradient hook on W; rows of W, its  freeze_rare,      T     while rows are frozen   rows that do not move at all
     float32 copies                      output_layer
     decoder.output_projection,          models/           M     the decoder instance    fairseq's builders name the
@@ -34,3 +34,11 @@ A fairseq that differs from the tested version ends the first update in a TypeEr
 `optimizer_step` differently. Where it does not call something at all, what the line of the table is for is missing, and
 a training is otherwise as before: `agg-fairseq doctor` reports a version that does not save the criterion's state.
 """
+
+from dataclasses import field
+from typing import Any
+
+
+def option(default: Any, text: str) -> Any:
+    """A field of a dataclass of options: its default, and its help on the command line."""
+    return field(default=default, metadata={"help": text})

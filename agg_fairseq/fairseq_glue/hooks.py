@@ -10,7 +10,10 @@ and `load_checkpoint` hands it back to `set_checkpoint_dict()`. The state of the
 tools that read a model from a checkpoint never look at it.
 """
 
+import atexit
 from typing import Any
+
+import torch
 
 from ..checkpoints.fairseq_checkpoint import STATE_KEY
 from ..errors import UserError, fail
@@ -24,6 +27,14 @@ def listen(task: Any, listener: Any, train_subset: str, *, seed_has_epoch: bool 
     _hook_iterators(task, listener, train_subset, seed_has_epoch)
     _hook_updates(task, listener)
     _hook_checkpoints(task, listener)
+    if torch.distributed.is_initialized() and torch.distributed.get_backend() == "gloo":
+        atexit.register(_close_process_group)
+
+
+def _close_process_group() -> None:
+    """Ends gloo's threads before the process ends: fairseq leaves them running, and torch may then abort it."""
+    if torch.distributed.is_initialized():  # not yet closed after an earlier training of this process
+        torch.distributed.destroy_process_group()
 
 
 def _hook_iterators(task: Any, listener: Any, train_subset: str, seed_has_epoch: bool) -> None:
@@ -86,7 +97,7 @@ def _hook_updates(task: Any, listener: Any) -> None:
             # The distributed trainer moves only a criterion with parameters to the device of the model.
             listener.to(next(model.parameters()).device)
             start_update_if_due(model, update_num)
-            listener.on_micro_batch(ignore_grad)
+            listener.is_dummy = ignore_grad
         return original_train_step(sample, model, criterion, optimizer, update_num, ignore_grad=ignore_grad, **rest)
 
     def optimizer_step(optimizer: Any, model: Any, update_num: int, **kwargs: Any) -> Any:

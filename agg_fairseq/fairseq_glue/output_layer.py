@@ -58,12 +58,6 @@ def has_output_layer(model: Any) -> bool:
     return has_method and (type(layer) in (nn.Linear, nn.Embedding) or isinstance(layer, UnigramLinear))
 
 
-def factorized_layer(model: nn.Module) -> FactorizedSoftmax | None:
-    """The factorized output layer of a fairseq model, None if it has another one."""
-    layer = output_layer(model)
-    return layer if isinstance(layer, FactorizedSoftmax) else None
-
-
 _compared: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 """Decoders whose `output_layer` was found to compute `H Wᵀ + b`."""
 

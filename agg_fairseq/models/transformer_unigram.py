@@ -7,7 +7,7 @@ import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor, nn
 
-from ..fairseq_glue.registries import option
+from ..fairseq_glue import option
 from ..modules import UnigramLinear
 from .architectures import register_transformers
 

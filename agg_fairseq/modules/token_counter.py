@@ -18,8 +18,8 @@ class TokenCounter(nn.Module):
 
     The window holds one slot per update, as the distinct tokens and their counts: memory grows with the tokens in
     the window and not with K·V. Committing costs O(V + tokens of the update), whatever K is. The slots are kept on the
-    CPU, and are copied to and from a GPU without waiting for it. Without a window there are no slots. The state is part
-    of `state_dict()`, tensors and numbers only.
+    CPU; to read the tokens of an update, the host waits for a GPU. Without a window there are no slots. The state is
+    part of `state_dict()`, tensors and numbers only.
 
     Args:
         vocabulary: V, the number of tokens.
@@ -46,8 +46,6 @@ class TokenCounter(nn.Module):
         self.register_buffer("appearances", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
         self.register_buffer("current", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
         self._slots: deque[tuple[Tensor, Tensor]] = deque()  # per update: tokens and counts, int32, on the CPU
-        # The newest update, on its way from a GPU to the CPU; on a GPU, with the event of its arrival.
-        self._leaving: tuple[Tensor, torch.cuda.Event | None] | None = None
         self.window = window
         if window is not None:
             self.resize(window)
@@ -55,7 +53,7 @@ class TokenCounter(nn.Module):
     @property
     def updates(self) -> int:
         """How many updates are in the window: at most K, fewer while it fills; 0 without a window."""
-        return len(self._slots) + (self._leaving is not None)
+        return len(self._slots)
 
     def resize(self, window: int) -> None:
         """Sets K >= 1; a smaller one forgets the oldest updates."""
@@ -80,15 +78,9 @@ class TokenCounter(nn.Module):
     def commit(self) -> None:
         """Moves the update under way into the window, and the oldest out of it if the window is full."""
         if self.window is not None:
-            self._store_leaving()
-            if self.current.is_cuda:
-                copy = torch.empty_like(self.current, device="cpu", pin_memory=True)
-                copy.copy_(self.current, non_blocking=True)
-                arrival = torch.cuda.Event()
-                arrival.record(torch.cuda.current_stream(self.current.device))
-                self._leaving = (copy, arrival)
-            else:
-                self._leaving = (self.current.clone(), None)
+            counts = self.current.cpu()
+            tokens = counts.nonzero().squeeze(1)
+            self._slots.append((tokens.int(), counts[tokens].int()))
         self.appearances += self.current
         self.current.zero_()
         self._evict()
@@ -97,33 +89,13 @@ class TokenCounter(nn.Module):
         """Forgets the update under way (it was skipped)."""
         self.current.zero_()
 
-    def _store_leaving(self) -> None:
-        """Makes a slot of the newest update; a device has had the whole time since then to copy it to the host."""
-        if self._leaving is not None:
-            counts, arrival = self._leaving
-            self._leaving = None
-            if arrival is not None:
-                arrival.synchronize()
-            tokens = counts.nonzero().squeeze(1)
-            self._slots.append((tokens.int(), counts[tokens].int()))
-
     def _evict(self) -> None:
-        device = self.appearances.device
         while self.window is not None and self.updates > self.window:
-            slot = self._slots.popleft()
-            if device.type == "cuda":  # from pinned memory the copy does not wait for the device
-                slot = tuple(part.pin_memory() for part in slot)
-            tokens, counts = (part.to(device, non_blocking=True).long() for part in slot)
+            tokens, counts = (part.to(self.appearances.device).long() for part in self._slots.popleft())
             self.appearances.index_add_(0, tokens, -counts)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For copies of the module, which cannot hold a copy that is under way."""
-        self._store_leaving()
-        return self.__dict__
 
     def get_extra_state(self) -> dict[str, Any]:
         """The window and the update under way; the sums are rebuilt from them. Without a window: the sums."""
-        self._store_leaving()
         state = {"vocabulary": len(self.appearances), "window": self.window, "current": self.current.cpu().clone()}
         if self.window is None:
             return state | {"appearances": self.appearances.cpu().clone()}
@@ -143,7 +115,6 @@ class TokenCounter(nn.Module):
         vocabulary = len(self.appearances)
         if state["vocabulary"] != vocabulary:
             raise ValueError(f"TokenCounter: expected a state over {vocabulary} tokens, got {state['vocabulary']}")
-        self._leaving = None
         self.current.copy_(state["current"])
         if state["window"] is None:
             self.appearances.copy_(state["appearances"])

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..functional import Gates, agg_gates, rare_tokens
 from ..modules import TokenCounter
-from .likelihood import Average, Objective
+from .likelihood import Average, Objective, all_reduce
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class AggObjective(Objective):
         """The gates of this update, or those that include what it has counted so far, as one update more."""
         if self.count_current_batch:
             current = self.counter.current.clone()
-            self.all_reduce(current, "sum")
+            all_reduce(current, "sum")
             self.current_gates = self._gates_from(self.counter.appearances + current, self.counter.updates + 1)
         return self.current_gates
 

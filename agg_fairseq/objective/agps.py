@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..functional import Gates, agps_gates, tokens_from_rank
-from .likelihood import Objective
+from .likelihood import Objective, all_reduce
 
 DEFAULT_MU1, DEFAULT_MU2 = 500.0, 20.0  # the paper's values for WikiText-103; for WMT14 it has 1500 and 400
 
@@ -73,5 +73,5 @@ class AgpsObjective(Objective):
         if target is not None:  # what is ignored marks the last entry: to select the others would wait for a GPU
             present.index_fill_(0, target.masked_fill(target == self.ignore_index, self.vocabulary).flatten(), 1)
         present = present[: self.vocabulary]
-        self.all_reduce(present, "max")
+        all_reduce(present, "max")
         return agps_gates(self.counts, present.bool(), self.rare, **self.scaling)

@@ -1,7 +1,6 @@
 """Likelihood with weighted terms, over the updates of a training; the base of all methods."""
 
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -33,7 +32,7 @@ class ObjectiveOutput(NamedTuple):
 
 
 def all_reduce(tensor: Tensor, operation: str) -> None:
-    """Replaces a tensor by its "sum" or "max" over the workers of `torch.distributed`, if there are several."""
+    """Replaces a tensor by its "sum" or "max" over all workers, if there are several, each of which must call this."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         distributed.all_reduce(tensor, op=getattr(distributed.ReduceOp, operation.upper()))
@@ -63,7 +62,6 @@ class Objective(nn.Module):
             gated.
         ignore_index: the target at positions without one.
         padding_row: row of W that is not a token, left out of the cosine regularizer; None if each is one.
-        all_reduce: replaces a tensor by its "sum" or "max" over the workers, in place.
 
     Raises:
         ValueError: an option is out of its range.
@@ -84,7 +82,6 @@ class Objective(nn.Module):
         cosreg_gamma: float = 0.0,
         ignore_index: int = -100,
         padding_row: int | None = None,
-        all_reduce: Callable[[Tensor, str], Any] = all_reduce,
     ) -> None:
         super().__init__()
         check_weights(ul_alpha=ul_alpha, adv_epsilon=adv_epsilon, cosreg_gamma=cosreg_gamma)
@@ -92,7 +89,7 @@ class Objective(nn.Module):
             raise ValueError(f"expected label_smoothing in [0, 1), got {label_smoothing}")
         self.ul_alpha, self.adv_epsilon, self.cosreg_gamma = ul_alpha, adv_epsilon, cosreg_gamma
         self.vocabulary, self.label_smoothing = vocabulary, label_smoothing
-        self.ignore_index, self.padding_row, self.all_reduce = ignore_index, padding_row, all_reduce
+        self.ignore_index, self.padding_row = ignore_index, padding_row
         self.counter = self.current_gates = None
 
     # What a method overrides.
@@ -224,7 +221,7 @@ class Objective(nn.Module):
     def sum_over_workers(self) -> None:
         """All workers have seen all micro-batches of the update: sums what they counted."""
         if self.counter is not None:
-            self.all_reduce(self.counter.current, "sum")
+            all_reduce(self.counter.current, "sum")
 
     def commit_update(self) -> None:
         """Ends an update, after the step of the optimizer. Every worker must call it equally often."""

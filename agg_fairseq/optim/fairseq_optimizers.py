@@ -2,43 +2,30 @@
 
 import logging
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
-from typing import Any, NoReturn, Optional
+from typing import Any, Optional
 
 import torch
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 
-from ..errors import fail, first_line
+from ..errors import fail
+from ..fairseq_glue import option
 from ..fairseq_glue.output_layer import output_layer
-from ..fairseq_glue.registries import named, option
 from ..fairseq_glue.trainer import build_optimizer  # noqa: F401 — calls `attach`
 from .embedding_adam import EmbeddingAdam
 
 logger = logging.getLogger(__name__)
 
-register = partial(named, register_optimizer)
-"""The decorator of each optimizer: `@register(name, dataclass=…)`."""
-
-
-def fail_memory_efficient(optimizer: FairseqOptimizer) -> NoReturn:
-    """Refuses modes in which the optimizers of torch would have no float32 copies of the parameters."""
-    fail(f"--optimizer {optimizer.name}: found --memory-efficient-fp16 or -bf16; expected --fp16, --bf16 or --amp")
-
 
 class AdamOptimizer(FairseqAdam):
     """An optimizer with the options of fairseq's `adam`, as fairseq reads them."""
 
-    name: str  # of --optimizer; `register` sets it
     optimizer_class: type[torch.optim.Optimizer]
 
     def __init__(self, cfg: Any, params: Any) -> None:
         FairseqOptimizer.__init__(self, cfg)  # without fairseq's own Adam
-        try:
-            self._optimizer = self.optimizer_class(params, **self.optimizer_config)
-        except Exception as error:  # ValueError, or what Python raises for --adam-betas, which fairseq evaluates
-            fail(f"--optimizer {self.name}: {first_line(error)}; expected options such as --adam-betas '(0.9, 0.98)'")
+        self._optimizer = self.optimizer_class(params, **self.optimizer_config)
 
 
 class AdamOfEmbedding(AdamOptimizer):
@@ -59,21 +46,21 @@ class AdamOfEmbedding(AdamOptimizer):
         layer = output_layer(model)
         if layer is None or getattr(model.decoder, "adaptive_softmax", None) is not None:
             fail(
-                f"--optimizer {self.name}: found {type(model).__name__} without a single output embedding; expected a "
-                "decoder that ends in a linear layer over the target tokens (without --adaptive-softmax-cutoff)"
+                f"--optimizer {self.cfg._name}: found {type(model).__name__} without a single output embedding; "
+                "expected a decoder that ends in a linear layer over the target tokens"
             )
         # fairseq's optimizers for half precision train float32 copies, in the order of the parameters.
         trained = [p for p in chain(model.parameters(), criterion.parameters()) if p.requires_grad]
         group = self._optimizer.param_groups[0]
         position = next((number for number, parameter in enumerate(trained) if parameter is layer.weight), None)
         if position is None:
-            logger.info(f"{self.name}: the output embedding is not trained")
+            logger.info(f"{self.cfg._name}: the output embedding is not trained")
             return
         own = {"params": [group["params"].pop(position)], **self.group_options(trainer)}
         self._optimizer.add_param_group({**group, **own})
 
 
-@register("coupled_adam", dataclass=FairseqAdamConfig)
+@register_optimizer("coupled_adam", dataclass=FairseqAdamConfig)
 class FairseqCoupledAdam(AdamOfEmbedding):
     """fairseq's `adam`, with one second moment for all rows of the output embedding."""
 
@@ -90,7 +77,7 @@ class EmbeddingAdamConfig(FairseqAdamConfig):
     )
 
 
-@register("embedding_adam", dataclass=EmbeddingAdamConfig)
+@register_optimizer("embedding_adam", dataclass=EmbeddingAdamConfig)
 class FairseqEmbeddingAdam(AdamOfEmbedding):
     """fairseq's `adam`, with another β₂ for the output embedding."""
 
@@ -100,7 +87,7 @@ class FairseqEmbeddingAdam(AdamOfEmbedding):
         return {"beta2": self.cfg.embedding_beta2}
 
 
-@register("adam_l2", dataclass=FairseqAdamConfig)
+@register_optimizer("adam_l2", dataclass=FairseqAdamConfig)
 class FairseqAdamL2(AdamOptimizer):
     """`torch.optim.Adam`, whose weight decay is a part of the gradient, where that of fairseq's `adam` is decoupled.
 
@@ -110,4 +97,3 @@ class FairseqAdamL2(AdamOptimizer):
 
     optimizer_class = torch.optim.Adam
     supports_flat_params = True  # every number is updated by itself
-    supports_memory_efficient_fp16 = property(fail_memory_efficient)  # fairseq asks in these modes alone

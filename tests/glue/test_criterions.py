@@ -187,8 +187,8 @@ def test_a_truncated_dictionary(lm_data):
     ("options", "words"),
     [
         (("agg", "--agg-rare-fraction", 0.2, "--agg-alpha", 0.1), "both alpha 0.1 and rare_fraction 0.2; drop one"),
-        (("agg", "--agg-window", -1), "--agg-window: expected a number of updates or 0 (one epoch), got -1"),
-        (("mle", "--ddp-backend", "slowmo"), "expected --ddp-backend pytorch_ddp or legacy_ddp"),
+        (("agg", "--agg-window", -1), "expected a window of at least 1 update, got -1"),
+        (("mle", "--ddp-backend", "slowmo"), "expected pytorch_ddp or legacy_ddp"),
         (("freeze_rare", "--freeze-fraction", 0), "--freeze-fraction between 0 and 1"),
         (("freeze_rare", "--freeze-below", 1), "--freeze-below between 0 and 1"),
         (("freeze_rare", "--freeze-below", 1e-6, "--freeze-fraction", 0.3), "found both --freeze-below 1e-06 and"),

@@ -20,7 +20,7 @@ from agg_fairseq.errors import UserError
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.commands import one_line
 from tests.conftest import ROOT, run_command, zipf_text
-from tests.small_trainings import FAMILIES, LM, MT, SMALL_MT, batches, build, configuration, logged, trainer_for
+from tests.small_trainings import FAMILIES, LM, SMALL_MT, batches, build, configuration, logged, trainer_for
 
 EXAMPLES = next(path for path in (ROOT / ".venv").glob("lib/*/site-packages/fairseq/examples"))
 
@@ -124,7 +124,6 @@ TASKS = {
     ),
     "laser": ("--task", "laser", "--arch", "laser_lstm", "--max-tokens", "64", "--dropout", "0",
               "--encoder-embed-dim", "16", "--decoder-embed-dim", "16", "--decoder-lang-embed-dim", "4"),
-    "translation_moe": (*MT, "--task", "translation_moe", "--method", "hMoEup", "--num-experts", "2"),
     "translation_lev": (
         "--task", "translation_lev", "--noise", "full_mask", "--arch", "levenshtein_transformer", *SMALL_MT,
         "--max-tokens", "64",
@@ -154,8 +153,7 @@ def laser_data(tmp_path_factory):
 
 def trainer_of_task(task, request, *options):
     """A trainer whose task and model may be of a folder of fairseq's examples."""
-    examples = {"laser": "laser/laser_src", "translation_moe": "translation_moe/translation_moe_src"}
-    examples["multilingual_translation_latent_depth"] = "latent_depth/latent_depth_src"
+    examples = {"laser": "laser/laser_src", "multilingual_translation_latent_depth": "latent_depth/latent_depth_src"}
     if task in examples:
         import_user_module(SimpleNamespace(user_dir=str(EXAMPLES / examples[task])))
     data = request.getfixturevalue("laser_data" if task == "laser" else "mt_data")
@@ -199,7 +197,6 @@ def test_what_tasks_cannot_give_is_refused(request, capsys):
         assert f"the task {task.partition(',')[0]}," in error and "expected language_modeling or translation" in error
     for task, *words in (
         ("laser", "LSTMModel, whose decoder has another output layer", "fairseq's cross_entropy"),
-        ("translation_moe", "the task translation_moe", "fairseq's cross_entropy"),
         ("translation_lev", "LevenshteinTransformerModel", "tgt_tokens"),
     ):
         trainer = trainer_of_task(task, request, "--criterion", "agg")

@@ -1,7 +1,4 @@
-import copy
 import io
-import threading
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -81,15 +78,3 @@ def test_bad_sizes_and_states():
             TokenCounter(*sizes)
     with pytest.raises(ValueError, match="over 6 tokens, got 5"):
         TokenCounter(6, 1).set_extra_state(TokenCounter(5, 1).get_extra_state())
-
-
-def test_copies_of_the_module():
-    """As a moving average of a model makes; with an update on its way to the host, whose event cannot be copied."""
-    counter, event = TokenCounter(5, 2), SimpleNamespace(synchronize=lambda: None, handle=threading.Lock())
-    counter.add(torch.tensor([0, 3, 3]))
-    counter.commit()
-    counter._leaving = (counter._leaving[0], event)
-    copied = copy.deepcopy(counter)
-    copied.add(torch.tensor([1]))
-    copied.commit()
-    assert copied.appearances.tolist() == [1, 1, 0, 2, 0] and (copied.updates, counter.updates) == (2, 1)

@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from fairseq.criterions import register_criterion
+from fairseq.optim import register_optimizer
 from fairseq.optim.adam import FairseqAdamConfig
 
 from agg_fairseq.criterions.base import LikelihoodCriterion, LikelihoodCriterionConfig
-from agg_fairseq.criterions.base import register as register_criterion
 from agg_fairseq.data.binarized import training_counts
 from agg_fairseq.functional import Gates
 from agg_fairseq.metrics import frequency_groups
-from agg_fairseq.optim.fairseq_optimizers import AdamOfEmbedding, register
+from agg_fairseq.optim.fairseq_optimizers import AdamOfEmbedding
 
 
-@register("amsgrad_of_w", dataclass=FairseqAdamConfig)
+@register_optimizer("amsgrad_of_w", dataclass=FairseqAdamConfig)
 class AmsgradOfW(AdamOfEmbedding):
     """Adam, for W with the largest second moment so far (Reddi et al. 2018)."""
 
@@ -28,7 +29,7 @@ class AmsgradOfW(AdamOfEmbedding):
         return {"amsgrad": True}
 
 
-@register("slow_w", dataclass=FairseqAdamConfig)
+@register_optimizer("slow_w", dataclass=FairseqAdamConfig)
 class SlowW(AdamOfEmbedding):
     """Adam, for W with a tenth of the learning rate."""
 
@@ -43,7 +44,7 @@ class SlowW(AdamOfEmbedding):
             self.param_groups[-1]["lr"] = lr / 10
 
 
-@register("long_memory_of_frequent_rows", dataclass=FairseqAdamConfig)
+@register_optimizer("long_memory_of_frequent_rows", dataclass=FairseqAdamConfig)
 class LongMemoryOfFrequentRows(AdamOfEmbedding):
     """Adam, for the frequent rows of W with β₂ = 0.999."""
 
