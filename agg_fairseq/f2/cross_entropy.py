@@ -26,8 +26,6 @@ from .token_classes import Block, TokenClasses, check_classes
 
 CACHED_ELEMENTS = 2**21
 """Logits that `joint_log_prob` normalizes at a time: 8 MiB in float32, which a processor's cache can hold."""
-LEAST_MASS = 1e-25
-"""Σ exp(z − max z) of a class above which float32 holds it accurately: far above the smallest numbers, 1e-38."""
 
 
 class FactorizedOutput(NamedTuple):
@@ -51,7 +49,7 @@ def factorized_cross_entropy(
     label_smoothing: float = 0.0,
     ignore_index: int = -100,
 ) -> FactorizedOutput:
-    """The negative log-likelihood of the factorized softmax; errors as those of `gated_cross_entropy`.
+    """The negative log-likelihood of the factorized softmax; ValueError for shapes that do not fit.
 
     Equal in value and gradient to `F.nll_loss` of `joint_log_prob`, summed, without the logits of any class but the
     target's. `backward` may run once, since the graph holds the gradients themselves.
@@ -64,9 +62,6 @@ def factorized_cross_entropy(
         classes: the class of each token.
         label_smoothing: ε in [0, 1), over the joint distribution: ε/(V−1) goes to every token but the target.
         ignore_index: target value of the positions that contribute nothing (padding).
-
-    Returns:
-        FactorizedOutput: the loss, and its summands per position.
 
     Examples:
         >>> H, W, U = torch.ones(1, 3), torch.zeros(4, 3), torch.zeros(2, 3, requires_grad=True)
@@ -215,18 +210,8 @@ class _JointLogProb(torch.autograd.Function):
         """Joint log-probabilities (N, V) of logits (N, V) and log p1 (N, C), in place."""
         rows = max(1, CACHED_ELEMENTS // classes.vocabulary)
         for part, log_p1_of_part in zip(logits.split(rows), log_p1.split(rows), strict=True):
-            # The log-sum-exp of each class. One exponential below the largest of all logits serves all classes, unless
-            # a class is so far below it that float32 loses the class; then each has a log-sum-exp of its own.
-            largest = part.amax(1, keepdim=True)  # n x 1
-            mass = torch.sub(part, largest).exp_()  # n x V
-            sums = torch.stack([sum(mass[:, block].sum(1) for block in blocks) for blocks in classes.blocks], 1)
-            if sums.numel() and sums.amin() > LEAST_MASS:
-                normalizers = sums.log_().add_(largest)  # n x C
-            else:
-                normalizers = torch.stack([log_sum_exp(part, blocks) for blocks in classes.blocks], 1)
-            del mass
-            shifts = (log_p1_of_part - normalizers).split(1, 1)  # C times n x 1
-            for blocks, shift in zip(classes.blocks, shifts, strict=True):
+            for number, blocks in enumerate(classes.blocks):
+                shift = (log_p1_of_part[:, number] - log_sum_exp(part, blocks))[:, None]  # n x 1
                 for block in blocks:
                     if isinstance(block, slice):
                         part[:, block].add_(shift)

@@ -34,13 +34,10 @@ def decoupled_log_prob(
     Returns:
         (..., V), at least float32, finite everywhere; carries no gradient.
 
-    Cost: at each position the products with U and with the chosen class's rows of W, and writing V values. Where the
-    order of the dictionary scatters the chosen classes, the product with all of W.
+    Cost: at each position the products with U and with the chosen class's rows of W, and writing V values. Rows of W
+    that the order of the dictionary scatters are copied.
     """
     check_classes(weight, class_weight, classes)
-    if chosen.shape != features.shape[:-1]:
-        expected = tuple(features.shape[:-1])
-        raise ValueError(f"decoupled_log_prob: expected chosen of shape {expected}, got {tuple(chosen.shape)}")
     with torch.no_grad():
         shape = (*features.shape[:-1], classes.vocabulary)
         features, chosen = features.reshape(-1, features.size(-1)), chosen.reshape(-1)
@@ -49,21 +46,12 @@ def decoupled_log_prob(
         outside = log_p1.clamp(min=-LEAST_CLASS) - log_p1.new_tensor(classes.sizes).log() - OUTSIDE  # N x C
         log_probs = outside.index_select(1, classes.of_token)  # N x V
 
-        # Then log p2 replaces it inside. Where the dictionary scatters the chosen classes, picking their rows of W
-        # would copy so much that one product over all tokens is cheaper.
-        numbers = chosen.unique().tolist()
-        picked = sum(len(block) for n in numbers for block in classes.blocks[n] if not isinstance(block, slice))
-        logits = linear(features, weight) if picked > classes.vocabulary // 4 else None  # N x V
-        for number in numbers:
-            rows, blocks = (chosen == number).nonzero().squeeze(1), classes.blocks[number]  # n
-            if logits is None:
-                inside = [linear(features[rows], weight[block]) for block in blocks]  # n x tokens of the block, each
-            else:
-                inside = [logits[rows][:, block] for block in blocks]
-            inside = [part.to(log_probs.dtype) for part in inside]
-            normalizer = torch.logsumexp(torch.cat(inside, 1), 1, keepdim=True)  # n x 1
-            for block, part in zip(blocks, inside, strict=True):
-                log_probs[rows[:, None], indices(block, rows.device)] = part - normalizer
+        # Then log p2 replaces it inside.
+        for number in chosen.unique().tolist():
+            rows = (chosen == number).nonzero()  # n x 1
+            tokens = torch.cat([indices(block, rows.device) for block in classes.blocks[number]])
+            logits = linear(features[rows[:, 0]], classes.rows(weight, number))  # n x tokens of the class
+            log_probs[rows, tokens] = torch.log_softmax(logits.to(log_probs.dtype), 1)
         return log_probs.view(shape)
 
 

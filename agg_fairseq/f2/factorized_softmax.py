@@ -60,15 +60,8 @@ class FactorizedSoftmax(nn.Module):
         self, features: Tensor, target: Tensor, *, label_smoothing: float = 0.0, ignore_index: int = -100
     ) -> FactorizedOutput:
         """The negative log-likelihood of the targets, at about 1/C of the full softmax's cost; see that function."""
-        return factorized_cross_entropy(
-            features,
-            self.weight,
-            self.class_weight,
-            target,
-            self.classes,
-            label_smoothing=label_smoothing,
-            ignore_index=ignore_index,
-        )
+        options = {"label_smoothing": label_smoothing, "ignore_index": ignore_index}
+        return factorized_cross_entropy(features, self.weight, self.class_weight, target, self.classes, **options)
 
     def log_prob(self, features: Tensor) -> Tensor:
         """The joint log-probability of every token: (..., D) to (..., V), normalized."""
