@@ -2,7 +2,6 @@
 
 import logging
 import math
-import operator
 from dataclasses import dataclass
 from typing import Any, ClassVar, List, Optional
 
@@ -94,15 +93,8 @@ class AggCriterion(LikelihoodCriterion):
         return {"window": self._window(), "fix_group": 0 < last_epoch < self.train_iterator.epoch}
 
     def _warn(self) -> None:
-        """Warns of a group that is chosen arbitrarily, and of a window that is long compared with the training."""
-        cfg, dictionary, window = self.cfg, self.task.target_dictionary, self._window()
-        counts = dictionary.count[dictionary.nspecial : len(dictionary)]
-        if cfg.agg_rare_fraction is not None and any(map(operator.lt, counts, counts[1:])):
-            logger.warning(
-                "agg: the dictionary is not sorted by frequency, so that --agg-rare-fraction chooses arbitrarily "
-                "among tokens that appeared equally often (the one with the higher index counts as rarer); "
-                "--agg-alpha makes no such choice"
-            )
+        """Warns of a window that is long compared with the training."""
+        cfg, window = self.cfg, self._window()
         training = min(cfg.max_update or math.inf, cfg.max_epoch * window or math.inf)  # updates; 0 is no limit
         if not cfg.agg_window and training < 10 * window:
             logger.warning(

@@ -25,9 +25,11 @@ def class_log_mass(features: Tensor, weight: Tensor, classes: TokenClasses) -> T
 
     It is normalized, at least float32, and takes the memory of `CHUNK_ELEMENTS` logits, at least one row of V.
     """
-    rows = max(1, CHUNK_ELEMENTS // classes.vocabulary)
-    logits = (linear(chunk, weight).to(working_dtype(features)) for chunk in features.split(rows))  # n x V each
-    return torch.cat([log_mass_of_logits(chunk, classes) for chunk in logits])
+    log_mass = []
+    for chunk in features.split(max(1, CHUNK_ELEMENTS // classes.vocabulary)):
+        logits = linear(chunk, weight).to(working_dtype(features))  # n x V
+        log_mass.append(torch.stack([log_sum_exp(logits, blocks) for blocks in classes.blocks], 1))  # n x C
+    return torch.cat(log_mass).log_softmax(1)
 
 
 def mean_class_embeddings(weight: Tensor, counts: Tensor, classes: TokenClasses) -> Tensor:
@@ -64,9 +66,3 @@ def kl_to_classes(features: Tensor, class_weight: Tensor, log_mass: Tensor) -> T
     """KL(q ‖ p1), the mean over positions in nats, for H (N, D), U (C, D) and log q (N, C); differentiable in U."""
     log_p1 = class_log_prob(features, class_weight)
     return F.kl_div(log_p1, log_mass, reduction="batchmean", log_target=True)
-
-
-def log_mass_of_logits(logits: Tensor, classes: TokenClasses) -> Tensor:
-    """log q (N, C) from the logits (N, V) of an ordinary softmax."""
-    mass = torch.stack([log_sum_exp(logits, blocks) for blocks in classes.blocks], 1)  # N x C
-    return torch.log_softmax(mass, 1)

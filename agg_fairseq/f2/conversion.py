@@ -1,6 +1,6 @@
 """A model with the factorized output layer, made of one that was trained with the ordinary softmax."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,12 @@ from ..data.binarized import training_counts
 from ..errors import UserError
 from ..evaluation.inputs import find_device
 from ..files import atomic_write, check_writable
-from ..functional.early_gradients import CHUNK_ELEMENTS
+from ..functional import gated_cross_entropy
 from ..result import Result
 from .class_embeddings import (
     class_log_mass,
     fit_class_embeddings,
     kl_to_classes,
-    log_mass_of_logits,
     mean_class_embeddings,
 )
 from .cross_entropy import class_log_prob
@@ -74,14 +73,13 @@ def convert_to_f2(
         raise UserError(str(error)) from error
     weight = network.decoder.output_projection.weight.detach()
     token_classes = TokenClasses.of(of_token.to(torch_device))
-    with torch.no_grad():
-        features = torch.cat([features for features, _ in _batches(network, task, "train")])[:POSITIONS]  # N x D
+    features = _features(network, task, "train")[0][:POSITIONS]
     start = mean_class_embeddings(weight, counts.to(torch_device), token_classes)
     fitted = fit_class_embeddings(features, class_log_mass(features, weight, token_classes), start)
     fitted_on = len(features)
     del features
-    candidates = {"mean": start, "fitted": fitted}
-    measured_on, rows = _measure(_batches(network, task, "valid"), weight, token_classes, candidates)
+    measured = _features(network, task, "valid")
+    rows = _measure(*measured, weight, token_classes, {"mean": start, "fitted": fitted})
     layer = "decoder.output_projection"
     saved = model.parameters.get(f"{layer}.weight", weight)
     parameters = {
@@ -107,15 +105,16 @@ def convert_to_f2(
             "classes": token_classes.number,
             "assignment": f2_assignment,
             "fitted-on": f"train,{fitted_on}",
-            "measured-on": f"valid,{measured_on}",
+            "measured-on": f"valid,{len(measured[1])}",
         },
-        facts={"sizes": list(token_classes.sizes), "positions": measured_on},
+        facts={"sizes": list(token_classes.sizes), "positions": len(measured[1])},
         labels=("class embeddings",),
     )
 
 
-def _batches(model: nn.Module, task: Any, split: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """Features (n, D) and targets (n,) of shuffled batches of a split, until there are `POSITIONS`."""
+@torch.no_grad()
+def _features(model: nn.Module, task: Any, split: str) -> tuple[Tensor, Tensor]:
+    """Features (N, D) and targets (N,) of shuffled batches of a split, until there are `POSITIONS`."""
     from fairseq import utils
 
     task.load_dataset(split)
@@ -127,40 +126,31 @@ def _batches(model: nn.Module, task: Any, split: str) -> Iterator[tuple[Tensor, 
         seed=1,
     ).next_epoch_itr(shuffle=True)
     device, pad = next(model.parameters()).device, task.target_dictionary.pad()
-    seen = 0
+    features, targets = [], []
     for sample in batches:
         sample = utils.move_to_cuda(sample, device=device) if device.type == "cuda" else sample
-        features = model(**sample["net_input"], features_only=True)[0]  # B x T x D
         is_target = sample["target"] != pad  # B x T
-        yield features[is_target], sample["target"][is_target]
-        seen += int(is_target.sum())
-        if seen >= POSITIONS:
-            return
+        features.append(model(**sample["net_input"], features_only=True)[0][is_target])
+        targets.append(sample["target"][is_target])
+        if sum(map(len, targets)) >= POSITIONS:
+            break
+    return torch.cat(features), torch.cat(targets)
 
 
 @torch.no_grad()
 def _measure(
-    batches: Iterator[tuple[Tensor, Tensor]], weight: Tensor, classes: TokenClasses, candidates: Mapping[str, Tensor]
-) -> tuple[int, dict[str, dict[str, Any]]]:
-    """The number of positions; and for the softmax and each candidate U a row: KL(P ‖ p), NLL (nats), perplexity."""
-    names = ("none: the ordinary softmax", *candidates)
-    sums = torch.zeros(len(names), 2, dtype=torch.float64)  # KL and NLL
-    total, rows = 0, max(1, CHUNK_ELEMENTS // classes.vocabulary)
-    for features, target in batches:
-        for h, y in zip(features.split(rows), target.split(rows), strict=True):  # n x D, n
-            logits = (h @ weight.t()).float()  # n x V
-            log_mass = log_mass_of_logits(logits, classes)  # n x C
-            nll = nn.functional.cross_entropy(logits, y, reduction="none")  # n
-            of_chunk = [[0.0, nll.sum().item()]]
-            for class_weight in candidates.values():
-                # p differs from P in the probability of the target's class only: −log p = −log P + log q_c − log p1_c
-                log_p1 = class_log_prob(h, class_weight)  # n x C
-                moved = (log_mass - log_p1).gather(1, classes.of_token[y][:, None]).squeeze(1)  # n
-                divergence = kl_to_classes(h, class_weight, log_mass) * len(y)
-                of_chunk.append([divergence.item(), (nll + moved).sum().item()])
-            sums += torch.tensor(of_chunk, dtype=torch.float64)
-        total += len(target)
-    measured = {}
-    for name, (kl, nll) in zip(names, sums / total, strict=True):
-        measured[name] = {"kl": kl.item(), "nll": nll.item(), "perplexity": {"total": nll.exp().item()}}
-    return total, measured
+    features: Tensor, target: Tensor, weight: Tensor, classes: TokenClasses, candidates: Mapping[str, Tensor]
+) -> dict[str, dict[str, Any]]:
+    """Of H (N, D), y (N,) and W, for the softmax and each candidate U: KL(P ‖ p), NLL, both in nats, perplexity."""
+    log_mass = class_log_mass(features, weight, classes)  # N x C
+    nll = gated_cross_entropy(features, weight, target).nll.double()  # N
+    measured = {"none: the ordinary softmax": (0.0, nll)}
+    for name, class_weight in candidates.items():
+        # p differs from P in the probability of the target's class only: −log p = −log P + log q_c − log p1_c
+        log_p1 = class_log_prob(features, class_weight)  # N x C
+        moved = (log_mass - log_p1).gather(1, classes.of_token[target][:, None]).squeeze(1)  # N
+        measured[name] = kl_to_classes(features, class_weight, log_mass).item(), nll + moved
+    return {
+        name: {"kl": kl, "nll": of_name.mean().item(), "perplexity": {"total": of_name.mean().exp().item()}}
+        for name, (kl, of_name) in measured.items()
+    }

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..functional.early_gradients import once_differentiable, wants_gradient, with_gradients, working_dtype
+from ..functional.early_gradients import refuse_second_derivatives, wants_gradient, with_gradients, working_dtype
 from ..functional.gated_cross_entropy import check_arguments, likelihood_, values_and_gradients
 from .token_classes import Block, TokenClasses, check_classes
 
@@ -225,16 +225,16 @@ class _JointLogProb(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """With g the gradient (N, V) and s its sum over a class: `g − p2·s` for the logits, and s for log p1."""
+        refuse_second_derivatives()
         joint, log_p1 = ctx.saved_tensors
-        with torch.no_grad():
-            grad_logits, grad_log_p1 = torch.empty_like(gradient), torch.empty_like(log_p1)
-            for number, blocks in enumerate(ctx.classes.blocks):
-                total = sum(gradient[:, block].sum(1) for block in blocks)  # N
-                grad_log_p1[:, number] = total
-                for block in blocks:
-                    p2 = (joint[:, block] - log_p1[:, number, None]).exp_()
-                    grad_logits[:, block] = torch.addcmul(gradient[:, block], p2, total[:, None], value=-1)
-        return *once_differentiable([grad_logits, grad_log_p1], [joint, log_p1]), None
+        grad_logits, grad_log_p1 = torch.empty_like(gradient), torch.empty_like(log_p1)
+        for number, blocks in enumerate(ctx.classes.blocks):
+            total = sum(gradient[:, block].sum(1) for block in blocks)  # N
+            grad_log_p1[:, number] = total
+            for block in blocks:
+                p2 = (joint[:, block] - log_p1[:, number, None]).exp_()
+                grad_logits[:, block] = torch.addcmul(gradient[:, block], p2, total[:, None], value=-1)
+        return grad_logits, grad_log_p1, None
 
 
 def linear(features: Tensor, weight: Tensor) -> Tensor:

@@ -47,35 +47,32 @@ def with_gradients(
         gradients: of `loss` with respect to each input; None where none is wanted. They are used up.
         targets: a scalar, the number of targets that the loss is summed over.
     """
-    # Without memory, and connected to the inputs: what an attempt at a second derivative goes through.
-    anchors = [tensor.flatten()[:0].clone() for tensor in inputs if wants_gradient(tensor)]
-    return _WithGradients.apply(loss, gradients, targets, anchors, *inputs)
+    return _WithGradients.apply(loss, gradients, targets, *inputs)
 
 
 class _WithGradients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, loss: Tensor, gradients: Any, targets: Tensor, anchors: Any, *inputs: Any) -> Tensor:
-        ctx.gradients, ctx.targets, ctx.anchors = gradients, targets, anchors
+    def forward(ctx: Any, loss: Tensor, gradients: Any, targets: Tensor, *inputs: Any) -> Tensor:
+        ctx.gradients, ctx.targets = gradients, targets
         ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in inputs]
         return loss.clone()  # which the caller may change in place
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
         if ctx.gradients is None:
             raise RuntimeError(
                 "backward ran twice over the same loss, but its gradients are used up after the first; compute the "
                 "loss again"
             )
         gradients, ctx.gradients = ctx.gradients, None
-        with torch.no_grad():
-            scale = torch.where(ctx.targets > 0, grad_loss, 0.0)  # not 0 · ∞ where a loss is divided by 0 targets
-            if not is_one(scale):
-                for gradient in gradients:
-                    if gradient is not None:
-                        gradient.mul_(scale.to(gradient.dtype))
-            pairs = zip(gradients, ctx.dtypes, strict=True)
-            gradients = [None if gradient is None else gradient.to(dtype) for gradient, dtype in pairs]
-        return None, None, None, None, *once_differentiable(gradients, ctx.anchors)
+        scale = torch.where(ctx.targets > 0, grad_loss, 0.0)  # not 0 · ∞ where a loss is divided by 0 targets
+        if not is_one(scale):
+            for gradient in gradients:
+                if gradient is not None:
+                    gradient.mul_(scale.to(gradient.dtype))
+        pairs = zip(gradients, ctx.dtypes, strict=True)
+        return None, None, None, *(None if gradient is None else gradient.to(dtype) for gradient, dtype in pairs)
 
 
 def is_one(scale: Tensor) -> bool:
@@ -83,22 +80,11 @@ def is_one(scale: Tensor) -> bool:
     return not scale.is_cuda and scale.item() == 1
 
 
-def once_differentiable(gradients: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> list[Tensor | None]:
-    """Gradients that are returned by a backward pass, and raise RuntimeError if they are differentiated again.
+def refuse_second_derivatives() -> None:
+    """Raises RuntimeError in a backward pass with create_graph.
 
-    torch's decorator of that name raises only where the incoming gradient has a graph too; otherwise second derivatives
-    lack the part of this operation, without a word.
+    torch's `once_differentiable` raises only where the incoming gradient has a graph too; otherwise second derivatives
+    would lack the part of this operation, without a word.
     """
-    if not torch.is_grad_enabled():  # without create_graph
-        return list(gradients)
-    return [None if gradient is None else _Once.apply(gradient, *inputs) for gradient in gradients]
-
-
-class _Once(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, gradient: Tensor, *inputs: Tensor) -> Tensor:
-        return gradient.view_as(gradient)
-
-    @staticmethod
-    def backward(ctx: Any, *unused: Tensor) -> None:
+    if torch.is_grad_enabled():
         raise RuntimeError("this loss has no second derivatives; leave out create_graph=True")

@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-OF_CALLER = ("beta2", "coupled")  # keys of a group that a checkpoint does not replace
-
 
 class EmbeddingAdam(torch.optim.Optimizer):
     r"""AdamW in which embedding matrices, in groups of their own, have another second moment than other parameters.
@@ -19,7 +17,7 @@ class EmbeddingAdam(torch.optim.Optimizer):
     larger steps than the ones that pull it to its own (see `functional.adam_memory`). Two remedies, each an entry of a
     group of parameters:
 
-    - ``beta2``: another β₂ for the matrix, a number, or (V,) one for each row.
+    - ``betas``: with another β₂ for the matrix, a number, or (V,) one for each row.
     - ``coupled``: one second moment for all rows, Coupled Adam (Stollenwerk & Stollenwerk, ACL 2025, Sec. 3). The
       gradients of a softmax likelihood with respect to the rows of W sum to zero; divided by one √v, the steps do too,
       so that the mean row stays where it is:
@@ -35,8 +33,8 @@ class EmbeddingAdam(torch.optim.Optimizer):
     `lr · sqrt(1 − β₂ᵗ) / (1 − β₁ᵗ)`. It is `torch.optim.AdamW` but for that.
 
     Args:
-        params: parameters, or groups of them. Groups with `beta2` (in [0, 1), or (V,) of such) or `"coupled":
-            True` contain the embedding matrices, (V, D) each: the output embedding, tied or not.
+        params: parameters, or groups of them. Groups with `"coupled": True`, or a (V,) β₂, contain the embedding
+            matrices, (V, D) each: the output embedding, tied or not.
         lr: learning rate.
         betas: decay rates of the first and the second moment, in [0, 1).
         eps: added to the denominator.
@@ -45,12 +43,12 @@ class EmbeddingAdam(torch.optim.Optimizer):
     Half-precision parameters are updated in float32 and rounded; their state is float32.
 
     Raises:
-        ValueError: `beta2` is out of its range, or a parameter does not have the shape that its group needs.
+        ValueError: one of the betas is out of its range.
 
     Examples:
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 100, bias=False))
         >>> hidden, output = model
-        >>> groups = [{"params": hidden.parameters()}, {"params": output.parameters(), "beta2": 0.999}]
+        >>> groups = [{"params": hidden.parameters()}, {"params": output.parameters(), "coupled": True}]
         >>> optimizer = EmbeddingAdam(groups, lr=0.001, betas=(0.9, 0.98))
         >>> model(torch.ones(2, 4)).logsumexp(1).sum().backward()
         >>> optimizer.step()
@@ -66,33 +64,23 @@ class EmbeddingAdam(torch.optim.Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"expected two betas in [0, 1), got {betas}")
-        defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**defaults, "beta2": None, "coupled": False})
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "coupled": False}
+        super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        beta2, shapes = group["beta2"], [tuple(p.shape) for p in group["params"]]
-        of_rows = isinstance(beta2, Tensor)
-        if beta2 is not None and not ((beta2 >= 0).all() and (beta2 < 1).all() if of_rows else 0 <= beta2 < 1):
-            raise ValueError(f"expected beta2 in [0, 1), got {beta2}")
-        rows = len(beta2) if of_rows else "V"
-        for shape in shapes if group["coupled"] or of_rows else ():
-            if len(shape) != 2 or rows not in ("V", shape[0]):
-                raise ValueError(f"expected parameters of shape ({rows}, D), got {shape}")
+        for beta in map(torch.as_tensor, self.param_groups[-1]["betas"]):
+            if not ((beta >= 0) & (beta < 1)).all():
+                raise ValueError(f"expected betas in [0, 1), got {beta}")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As of `torch.optim.Optimizer`, but `beta2` and `coupled` stay, and states stay in float32.
+        """As of `torch.optim.Optimizer`, but states stay in float32.
 
         torch casts the state to the dtype of the parameter. In float16 most second moments would become 0, and the next
         step would be as long as 1 / eps lets it be.
         """
-        of_caller = [{key: group[key] for key in OF_CALLER} for group in self.param_groups]
         super().load_state_dict(state_dict)
-        for group, own, saved in zip(self.param_groups, of_caller, state_dict["param_groups"], strict=True):
-            group.update(own)
+        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             for parameter, number in zip(group["params"], saved["params"], strict=True):
                 for name, value in state_dict["state"].get(number, {}).items():
                     if isinstance(value, Tensor):
@@ -107,7 +95,6 @@ class EmbeddingAdam(torch.optim.Optimizer):
                 loss = closure()
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
-            beta2 = beta2 if group["beta2"] is None else group["beta2"]
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue

@@ -82,9 +82,8 @@ class FairseqEmbeddingAdam(AdamOfEmbedding):
     """fairseq's `adam`, with another β₂ for the output embedding."""
 
     def group_options(self, trainer: Any) -> dict[str, Any]:
-        if self.cfg.embedding_beta2 is not None and not 0 <= self.cfg.embedding_beta2 < 1:
-            fail(f"--embedding-beta2: found {self.cfg.embedding_beta2}; expected a number in [0, 1)")
-        return {"beta2": self.cfg.embedding_beta2}
+        beta1, beta2 = self.optimizer_config["betas"]
+        return {"betas": (beta1, beta2 if self.cfg.embedding_beta2 is None else self.cfg.embedding_beta2)}
 
 
 @register_optimizer("adam_l2", dataclass=FairseqAdamConfig)

@@ -152,15 +152,6 @@ def test_a_window_that_is_long_for_the_training_is_told_of(lm_data, caplog):
         assert sum(told) == is_told, (limit, epochs)
 
 
-def test_a_dictionary_in_another_order_is_told_of(lm_data, caplog):
-    for change, is_told in ((0, False), (10**6, True)):
-        trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-rare-fraction", 0.2)
-        trainer.task.target_dictionary.count[-1] += change
-        with caplog.at_level("WARNING"):
-            trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
-        assert any("not sorted by frequency" in record.message for record in caplog.records) is is_told
-
-
 def test_the_criterion_follows_the_model_to_its_device(lm_data):
     """The distributed trainer moves a criterion only if it has parameters; `meta` stands for a GPU here."""
     _, task, model, criterion = build(lm_data, "--criterion", "agg")

@@ -51,9 +51,10 @@ class LongMemoryOfFrequentRows(AdamOfEmbedding):
     def group_options(self, trainer: Any) -> dict[str, Any]:
         """Of W."""
         counts = training_counts(trainer.task, "train")
-        beta2 = torch.full((len(counts),), self.optimizer_config["betas"][1], dtype=torch.float64)
-        beta2[frequency_groups(counts).members("frequent")] = 0.999
-        return {"beta2": beta2}
+        beta1, beta2 = self.optimizer_config["betas"]
+        of_rows = torch.full((len(counts),), beta2, dtype=torch.float64)
+        of_rows[frequency_groups(counts).members("frequent")] = 0.999
+        return {"betas": (beta1, of_rows)}
 
 
 # The ratio of pushes to pulls in `mle` of second-moments (seed 1), by pushes_and_pulls.py: of tokens with 16 to 31,
