@@ -143,7 +143,7 @@ def preprocessed(folder, texts, *options, to="bin"):
     for name, lines in texts.items():
         (folder / name).write_text("\n".join(lines) + "\n")
     prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
-    run_command("fairseq-preprocess", *prefixes, f"--destdir={folder / to}", *options)
+    called("preprocess", *prefixes, f"--destdir={folder / to}", *options)
     return folder / to
 
 

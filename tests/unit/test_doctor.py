@@ -1,8 +1,6 @@
 import subprocess
 import sys
 
-import pytest
-
 from agg_fairseq.cli import doctor
 from agg_fairseq.cli.main import main
 
@@ -15,18 +13,14 @@ def test_what_cannot_work_is_said(capsys, monkeypatch):
     monkeypatch.setattr(doctor.importlib.metadata, "distributions", lambda name: [Distribution])
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
-    for words in (
-        "fairseq-fixed and ve-fairseq and fairseq install the same",
-        "--load-checkpoint-on-all-dp",
-        "numpy<2",
-    ):
+    for words in ("ve-fairseq and fairseq install the same", "--load-checkpoint-on-all-dp", "numpy<2"):
         assert words in printed
 
 
-@pytest.mark.parametrize("missing", ["torch", "fairseq"])
-def test_it_runs_where_things_are_missing(missing):
-    program = f"import sys; sys.modules[{missing!r}] = None\n"
-    program += "from agg_fairseq.cli.main import main; sys.exit(main(['doctor']))"
+def test_it_runs_without_torch():
+    program = (
+        "import sys; sys.modules['torch'] = None; from agg_fairseq.cli.main import main; sys.exit(main(['doctor']))"
+    )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert result.returncode == 1 and f"error: {missing} cannot be imported" in result.stdout
+    assert result.returncode == 1 and "error: torch cannot be imported" in result.stdout
     assert "training with fairseq: not ready" in result.stdout and "Traceback" not in result.stderr

@@ -1,14 +1,11 @@
 """What commands say of errors, and where what they print goes."""
 
-import contextlib
-import io
 import subprocess
 import sys
 
 import pytest
 import torch
 
-from agg_fairseq.cli.main import main
 from agg_fairseq.errors import first_line
 
 
@@ -22,12 +19,6 @@ def test_the_line_of_an_error_has_the_parameters_that_do_not_fit():
     assert (
         first_line(ValueError("one\ntwo")) == "ValueError: one" and first_line(ValueError()) == "ValueError: no message"
     )
-
-
-def test_a_caller_may_take_what_is_printed():
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        assert main(["user-dir"]) == 0
-    assert "agg_fairseq" in printed.getvalue()
 
 
 def test_whoever_reads_may_go():
