@@ -15,7 +15,7 @@ Reference: Yu et al. (2022), Tables 1–3.
 import argparse
 from dataclasses import replace
 
-from ..checkpoints.opening import open_models
+from ..checkpoints import open_models
 from ..columns import CALIBRATED, COMPARED, MOVED, NEXT_TOKENS
 from ..errors import UserError
 from ..evaluation import BinarizedText, PlainText, Result, perplexity

@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import Checkpoint
-from ..checkpoints.opening import open_models
+from ..checkpoints import Checkpoint, open_models
 from ..data.subwords import FILES, TokenizerOptions
 from ..data.vocabulary import GROUP_MEANINGS
 from ..errors import UserError

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
+from ..checkpoints import EmbeddingSource
 from ..checkpoints.fairseq_checkpoint import Checkpoint
-from ..checkpoints.opening import EmbeddingSource
 from ..checkpoints.transformers_model import PretrainedModel
 from ..data.alignments import training_pair
 from ..data.tokenizer_vocabulary import TokenizerVocabulary

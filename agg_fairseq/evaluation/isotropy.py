@@ -9,7 +9,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .. import metrics
-from ..checkpoints.opening import EmbeddingSource
+from ..checkpoints import EmbeddingSource
 from ..errors import UserError
 from ..metrics.groups import GROUPS
 from ..result import Result

@@ -6,7 +6,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..checkpoints.opening import EmbeddingSource
+from ..checkpoints import EmbeddingSource
 from ..data.subwords import WORDS, TokenizerOptions, WordTokenizer, word_starts
 from ..data.vocabulary import Vocabulary
 from ..errors import UserError

@@ -8,7 +8,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from .. import metrics
-from ..checkpoints.opening import EmbeddingSource
+from ..checkpoints import EmbeddingSource
 from ..data.subwords import WORDS, TokenizerOptions, has_pieces
 from ..data.word_pairs import dataset_files, read_word_pairs
 from ..errors import UserError

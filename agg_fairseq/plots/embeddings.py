@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from .. import metrics
-from ..checkpoints.opening import EmbeddingSource
+from ..checkpoints import EmbeddingSource
 from ..data.subwords import token_of_word, word_starts
 from ..errors import UserError
 from ..evaluation.inputs import load_embedding_vocabulary

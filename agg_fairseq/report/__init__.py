@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from .. import __version__, evaluation, metrics, plots
-from ..checkpoints.fairseq_checkpoint import Checkpoint, check_run_folder, options_of
+from ..checkpoints.fairseq_checkpoint import Checkpoint, options_of
 from ..columns import METRICS, column_titles
 from ..data.vocabulary import GROUP_MEANINGS, GROUPINGS
 from ..errors import UserError
@@ -212,8 +212,6 @@ def write_report(
     baseline = baseline or next(iter(runs))
     if baseline not in runs:
         raise UserError(f"--baseline: found {baseline!r}; expected the name of a run: {', '.join(runs)}")
-    for folder in runs.values():
-        check_run_folder(Path(folder))
     checkpoints = {name: Checkpoint(folder, training_state=False) for name, folder in runs.items()}
     load_vocabulary(checkpoints, data)  # they are of one task, and the data is theirs
     models = models_of_runs({name: checkpoint.state for name, checkpoint in checkpoints.items()})

@@ -25,7 +25,7 @@ from tokenizers import ByteLevelBPETokenizer
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from agg_fairseq.checkpoints.opening import open_models
+from agg_fairseq.checkpoints import open_models
 from agg_fairseq.evaluation import under_trained
 from agg_fairseq.files import write_json
 from agg_fairseq.integrations.transformers import GatedLoss

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 
-from agg_fairseq.checkpoints.opening import open_models
+from agg_fairseq.checkpoints import open_models
 from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
 from agg_fairseq.evaluation import under_trained
 from agg_fairseq.evaluation.inputs import load_embedding_vocabulary

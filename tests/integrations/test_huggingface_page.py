@@ -14,7 +14,7 @@ pytest.importorskip("accelerate", reason="needs accelerate: pip install '.[trans
 
 from transformers import Trainer
 
-from agg_fairseq.checkpoints.opening import open_models
+from agg_fairseq.checkpoints import open_models
 from agg_fairseq.evaluation import isotropy, neighbors
 
 PAGE = (ROOT / "docs" / "huggingface.md").read_text()

@@ -3,8 +3,8 @@ import json
 import pytest
 import torch
 
+from agg_fairseq.checkpoints import open_models
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from agg_fairseq.checkpoints.opening import open_models
 from agg_fairseq.checkpoints.transformers_model import PretrainedModel
 from agg_fairseq.cli.main import main
 from agg_fairseq.data.subwords import TokenizerOptions
