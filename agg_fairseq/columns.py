@@ -156,7 +156,6 @@ METRICS = {
     "unused_tokens": Metric("unused"),
     "sentence_pairs": Metric("sentence pairs"),
     "updates": Metric("updates"),
-    "validation_loss": Metric("validation loss", digits=3),
     "kl": Metric("KL (nats)", digits=4),
 }  # fmt: on
 """All metrics by their names in a `Result` and in JSON."""

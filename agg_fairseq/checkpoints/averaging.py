@@ -15,11 +15,8 @@ from ..result import Result
 from .fairseq_checkpoint import STATE_KEY, Checkpoint
 from .output_embedding import check_finite
 
-NAMES = {
-    "epoch": (re.compile(r"checkpoint([0-9]+)\.pt"), "checkpoint<epoch>.pt"),
-    "update": (re.compile(r"checkpoint_[0-9]+_([0-9]+)\.pt"), "checkpoint_<epoch>_<update>.pt"),
-}
-"""How fairseq names what it saves: as a pattern of which the group is the number to sort by, and as errors say it."""
+NAMES = {"epoch": re.compile(r"checkpoint([0-9]+)\.pt"), "update": re.compile(r"checkpoint_[0-9]+_([0-9]+)\.pt")}
+"""How fairseq names what it saves; the group is the number to sort by."""
 WITHOUT_MEAN = ("class_of_token", "counts")
 """Floating-point entries of our output layers that are not averaged: class of each token, counts of a unigram bias."""
 
@@ -32,8 +29,7 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
     `training_state=False`, or their optimizers' states stay in memory.
 
     Returns:
-        Result: a row per checkpoint, with `updates`, `validation_loss` (in bits, as fairseq reports it; None where it
-        does not say), and beside these measures `path`.
+        Result: a row per checkpoint, with `updates`, and beside these `path`.
     """
     check_writable(output, *(checkpoint.path for checkpoint in checkpoints.values()))
     models = {str(checkpoint): checkpoint.parameters for checkpoint in checkpoints.values()}
@@ -47,25 +43,17 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
         for key, value in (first.get("extra_state") or {}).items()
     }
     state = {**first, "model": averaged, "extra_state": extra}
-
-    rows = {}
-    for name, checkpoint in checkpoints.items():
-        loss = (checkpoint.state.get("extra_state") or {}).get("val_loss")
-        loss = None if loss is None else float(loss)
-        rows[name] = {"path": str(checkpoint), "updates": checkpoint.updates, "validation_loss": loss}
     atomic_write(output, lambda temporary: torch.save(state, temporary))
-    columns = {"updates": [""], "validation_loss": [""]}
-    return Result(rows, columns, {"checkpoints": len(checkpoints), "mean": "float64"})
+    rows = {name: {"path": str(model), "updates": model.updates} for name, model in checkpoints.items()}
+    return Result(rows, {"updates": [""]}, {"checkpoints": len(checkpoints), "mean": "float64"})
 
 
 def last_checkpoints(folder: str | Path, last: int, by: str = "epoch") -> list[Path]:
-    """The last checkpoints, at least 2, in the folder of a run, the newest first; `by` is a key of `NAMES`."""
-    if last < 2:
-        raise UserError(f"--last: found {last}; expected at least two checkpoints to average")
-    pattern, form = NAMES[by]
-    numbers = {path: int(match[1]) for path in Path(folder).glob("*.pt") if (match := pattern.fullmatch(path.name))}
+    """The last checkpoints in the folder of a run, the newest first; `by` is a key of `NAMES`."""
+    matches = {path: NAMES[by].fullmatch(path.name) for path in Path(folder).glob("*.pt")}
+    numbers = {path: int(match[1]) for path, match in matches.items() if match}
     if len(numbers) < last:
-        raise UserError(f"{folder}: found {len(numbers)} of the form {form}; expected {last}; try another --by")
+        raise UserError(f"{folder}: found {len(numbers)} checkpoints by {by}; expected {last}; try another --by")
     return sorted(numbers, key=lambda path: -numbers[path])[:last]
 
 
@@ -78,17 +66,12 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
 
     Reference: Vaswani et al. (2017), Sec. 6.1.
     """
-    (first_label, first), *others = models.items()
-    remedy = "expected checkpoints of one model"
-    for label, parameters in others:
-        if parameters.keys() != first.keys():
-            name = next(iter(parameters.keys() ^ first.keys()))
-            here, there = (label, first_label) if name in parameters else (first_label, label)
-            raise UserError(f"{here}: found {name}, which {there} does not have; {remedy}")
-        for name, value in first.items():
-            shape, expected = tuple(parameters[name].shape), tuple(value.shape)
-            if shape != expected:
-                raise UserError(f"{label}: found {name} of shape {shape}, but {expected} in {first_label}; {remedy}")
+    first_label, first = next(iter(models.items()))
+    shapes = {label: {(name, value.shape) for name, value in model.items()} for label, model in models.items()}
+    for label, found in shapes.items():
+        if others := sorted(found ^ shapes[first_label]):
+            name, shape = others[0]
+            raise UserError(f"{label}: found other parameters than in {first_label}, such as {name} {tuple(shape)}")
     mean_of: dict[Any, Tensor] = {}
     averaged = {}
     for name in tqdm(first, desc="averaging", unit="parameter", disable=None, leave=False):
@@ -104,7 +87,7 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
             else:
                 for label, tensor in tensors.items():
                     if not torch.equal(tensor.double(), first[name].double()):
-                        raise UserError(f"{label}: found another {name} than in {first_label}; {remedy}")
+                        raise UserError(f"{label}: found another {name} than in {first_label}")
                 mean_of[memory] = first[name].clone()
         averaged[name] = mean_of[memory]
     return averaged

@@ -1,6 +1,5 @@
 """Models as `save_pretrained` of transformers leaves them, of which one matrix is read without loading the rest."""
 
-import difflib
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from .output_embedding import OutputEmbedding, check_finite
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TENSORS_ENDING, INDEX_ENDING = ".safetensors", ".safetensors.index.json"
-SHOWN = 5  # how many names an error lists
 
 
 def is_pretrained(path: Path) -> bool:
@@ -27,12 +25,10 @@ def is_pretrained(path: Path) -> bool:
 
 def weights_file(path: Path) -> Path:
     """The weights of a folder: model.safetensors or, of a model in several files, their index; a file as it is."""
-    if not path.is_dir():
-        return path
-    for name in (WEIGHTS, INDEX):
-        if (path / name).is_file():
-            return path / name
-    raise UserError(f"{path}: found neither {WEIGHTS} nor {INDEX} in it; save it by save_pretrained, or name a file")
+    for file in (path / WEIGHTS, path / INDEX) if path.is_dir() else (path,):
+        if file.is_file():
+            return file
+    raise UserError(f"{path}: found no {WEIGHTS} or {INDEX}; save the model by save_pretrained, or name a file")
 
 
 class PretrainedModel:
@@ -52,12 +48,10 @@ class PretrainedModel:
         self.matrix = matrix
         self.tokenizer_file = self.path.parent / "tokenizer.json"
         if self.path.name.endswith(INDEX_ENDING):
-            expected = "an index of safetensors files, as save_pretrained writes it"
+            expected = "an index of safetensors files, with its weight_map, as save_pretrained writes it"
             files = read_json_object(self.path, expected).get("weight_map")
-            if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
-                raise UserError(
-                    f"{self.path}: found no weight_map with the file of each parameter; expected {expected}"
-                )
+            if not isinstance(files, dict):
+                raise UserError(f"{self.path}: found no weight_map; expected {expected}")
             self._file_of = {name: self.path.parent / file for name, file in files.items()}
         else:
             self._file_of = dict.fromkeys(_open(self.path).keys(), self.path)
@@ -71,15 +65,14 @@ class PretrainedModel:
 
     def tensor(self, name: str) -> Tensor:
         """A parameter in the dtype of its file, mapped from it: pages are read when they are used."""
-        path = self._file_of[name]
-        try:
-            tensor = _open(path).get_tensor(name)
-        except UserError:
-            raise
-        except Exception as error:  # safetensors has an error of its own for a name that the file lacks
-            raise UserError(f"{path}: unreadable ({first_line(error)}); expected whole safetensors") from error
+        file = _open(self._file_of[name])
+        if name not in file.keys():
+            raise UserError(f"{self._file_of[name]}: found no {name}; expected the files of {self.path}")
+        tensor = file.get_tensor(name)
         if not tensor.is_floating_point() or tensor.element_size() == 1:
-            raise UserError(f"{path}: found {name} of type {tensor.dtype}; expected numbers that are not quantized")
+            raise UserError(
+                f"{self.path}: found {name} of type {tensor.dtype}; expected numbers that are not quantized"
+            )
         return tensor
 
     @cached_property
@@ -113,12 +106,14 @@ class PretrainedModel:
         if self.matrix is not None:
             name, tied = self.matrix, None
             if name not in self:
-                near = ", ".join(difflib.get_close_matches(name, self._file_of, SHOWN) or [*self._file_of][:SHOWN])
-                raise UserError(f"--matrix: found no {name!r} in {self.path}; expected one such as {near}")
+                known = ", ".join([*self._file_of][:5])
+                raise UserError(f"--matrix: found no {name!r} in {self.path}; expected one such as {known}")
         else:
             head, inputs = self.skeleton.get_output_embeddings(), self.skeleton.get_input_embeddings()
             if head is None:
-                raise UserError(f"{self.path}: found no output layer in this {_name(self.skeleton)}; choose --matrix")
+                raise UserError(
+                    f"{self.path}: found no output layer in this {type(self.skeleton).__name__}; choose --matrix"
+                )
             tied = head.weight is inputs.weight
             saved = self._saved_name(head)
             saved_input = self._saved_name(inputs) if tied else None
@@ -154,13 +149,8 @@ class PretrainedModel:
             return name
         ending = ".".join(name.split(".")[-2:])
         names = [saved for saved in self._file_of if f".{saved}".endswith(f".{ending}")]
-        return min(
-            names, key=len, default=None
-        )  # those of additional layers, such as for more tokens ahead, are longer
-
-
-def _name(model: Any) -> str:
-    return type(model).__name__
+        # Those of additional layers, such as for more tokens ahead, are longer.
+        return min(names, key=len, default=None)
 
 
 def _open(path: Path) -> Any:

@@ -11,137 +11,84 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from tqdm import tqdm
 
 from ..errors import UserError, first_line
-from ..files import atomic_write, check_writable
+from ..files import atomic_write, check_writable, read_lines
 from ..metrics import LinkCounts
 from ..result import Result
-from .binarized import count_tokens, load_dictionary
+from .binarized import count_tokens, load_dictionary, training_pair
 
-BLOCK_LINES = 2**17  # lines that are read at a time
-LINE = re.compile(rb"(?:[0-9]{1,9}-[0-9]{1,9}(?:\s+|$))*")
+EOS = 2  # the token that fairseq appends to every sentence
+LINK = re.compile(r"([0-9]+)-([0-9]+)")
 ALIGNER_MODEL = 3  # of eflomal: an HMM with fertility
 NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 Link = tuple[int, int]
+Sides = tuple[Any, Any]  # fairseq's data sets of source and target, of the same length
 
 
-@dataclass(frozen=True)
-class ParallelSplit:
-    """The sentence pairs of a binarized training split."""
-
-    path: Path  # of its files, without the language and what follows it
-    languages: tuple[str, str]  # source and target, in the order of the files' names
-    source: Any  # fairseq's data set of the source side
-    target: Any  # that of the target side, of the same length
-    vocabularies: tuple[int, int]  # the sizes of the dictionaries of source and target
-    eos: int  # the token that fairseq appends to every sentence; `sentences` leaves it out
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def sentences(self, side: Any, indices: Iterable[int]) -> Iterator[np.ndarray]:
-        """The tokens of the sentences at `indices` of a side, `source` or `target`; each (T,) int64, without eos."""
-        for index in indices:
-            tokens = side[index].numpy()
-            yield tokens[:-1] if len(tokens) and tokens[-1] == self.eos else tokens
-
-
-def training_pair(data: str | Path, source: str | None = None, target: str | None = None) -> tuple[str, str]:
-    """The languages X and Y of the files train.X-Y.X.bin in a folder; `source` or `target` is None if any will do."""
-    names = (re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name) for path in sorted(Path(data).glob("*.bin")))
-    pairs = [(match[1], match[2]) for match in names if match]
-    asked = [pair for pair in pairs if source in (None, pair[0]) and target in (None, pair[1])]
-    if len(asked) == 1:
-        return asked[0]
-    expected = f"train.{source or 'X'}-{target or 'Y'}.{source or 'X'}.bin"
-    if not asked:
-        others = f" but {', '.join(map('-'.join, pairs))}" if pairs else ""
-        raise UserError(f"{data}: found no {expected}{others}; expected a parallel split of fairseq-preprocess")
-    raise UserError(f"{data}: found the language pairs {', '.join(map('-'.join, asked))}; expected one")
-
-
-def load_parallel(data: str | Path, languages: tuple[str, str]) -> ParallelSplit:
+def load_parallel(data: str | Path, languages: tuple[str, str]) -> Sides:
     """The training split of a language pair, named as the files of the folder are."""
     from fairseq.data import data_utils
 
-    path = Path(data) / f"train.{'-'.join(languages)}"
-    dictionaries = [load_dictionary(data, f"dict.{language}.txt") for language in languages]
-    sides = []
-    for language, dictionary in zip(languages, dictionaries, strict=True):
-        count_tokens(data, dictionary, f"{path.name}.{language}")  # refuses damaged files
-        sides.append(data_utils.load_indexed_dataset(f"{path}.{language}", dictionary))
-    if len(sides[0]) != len(sides[1]):
-        lengths = " and ".join(f"{len(side)} of {language}" for side, language in zip(sides, languages, strict=True))
-        raise UserError(f"{path}: found {lengths}; expected as many sentences on both sides; run fairseq-preprocess")
-    return ParallelSplit(path, languages, *sides, tuple(map(len, dictionaries)), dictionaries[0].eos())
+    split, sides = f"train.{'-'.join(languages)}", []
+    for language in languages:
+        dictionary = load_dictionary(data, f"dict.{language}.txt")
+        count_tokens(data, dictionary, f"{split}.{language}")  # refuses damaged files
+        sides.append(data_utils.load_indexed_dataset(f"{Path(data) / split}.{language}", dictionary))
+    source, target = sides
+    if len(source) != len(target):
+        found = f"{len(source)} sentences of {languages[0]} and {len(target)} of {languages[1]}"
+        raise UserError(f"{data}/{split}: found {found}; run fairseq-preprocess again")
+    return source, target
 
 
-def read_links(path: str | Path, split: ParallelSplit) -> LinkCounts:
+def sentences(side: Any) -> Iterator[list[int]]:
+    """The tokens of each sentence of a side, without eos."""
+    for index in range(len(side)):
+        tokens = side[index].tolist()
+        yield tokens[:-1] if tokens[-1:] == [EOS] else tokens
+
+
+def read_links(path: str | Path, sides: Sides) -> LinkCounts:
     """Counts how often each pair of a source and a target token is linked by a file of word alignments.
 
     The file, in Pharaoh format, has a line, which may be empty, for each sentence pair of the split. Each pair of
     tokens is in the result once. Memory grows with the number of distinct pairs, not with that of lines.
     """
-    try:
-        with open(path, "rb") as file:
-            count = sum(1 for _ in file)
-    except OSError as error:
-        raise UserError(f"{path}: unreadable ({first_line(error)}); expected alignments in Pharaoh format") from error
-    if count != len(split):
-        raise UserError(f"{path}: found {count} lines; expected {len(split)}, one per sentence pair of {split.path}")
-    codes = counts = np.zeros(0, dtype=np.int64)
-    progress = tqdm(total=len(split), desc="links", unit="pair", disable=None, leave=False)
-    with open(path, "rb") as file, progress as bar:
-        for first in range(0, len(split), BLOCK_LINES):
-            lines = list(itertools.islice(file, BLOCK_LINES))
-            linked, times = np.unique(_codes(lines, split, first, path), return_counts=True)
-            codes, index = np.unique(np.concatenate([codes, linked]), return_inverse=True)
-            counts = np.bincount(index, np.concatenate([counts, times]), len(codes)).astype(np.int64)
-            bar.update(len(lines))
-    if not len(codes):
+    counts: Counter[Link] = Counter()
+    lines = read_lines(path, "alignments in Pharaoh format")
+    pairs = zip(*map(sentences, sides), strict=True)
+    progress = tqdm(pairs, "links", len(sides[0]), unit="pair", disable=None, leave=False)
+    for number, (line, pair) in enumerate(itertools.zip_longest(lines, progress), 1):
+        if line is None or pair is None:
+            found = "too few lines" if line is None else "more lines"
+            raise UserError(f"{path}: found {found}; expected {len(sides[0]):,}, one per sentence pair")
+        source, target = pair
+        try:
+            counts.update((source[s], target[t]) for s, t in parse_links(line))
+        except (ValueError, IndexError):
+            of_tokens = f"between {len(source)} source and {len(target)} target tokens"
+            found = repr(line.strip()[:80])
+            raise UserError(f"{path}, line {number}: found {found}; expected links as 0-0 1-2 {of_tokens}") from None
+    if not counts:
         raise UserError(f"{path}: found no link; expected some, as 0-0 1-2")
-    source, target = np.divmod(codes, split.vocabularies[1])
-    return LinkCounts(*map(torch.from_numpy, (source, target, counts)))
+    return LinkCounts(*torch.tensor([(*pair, count) for pair, count in counts.items()]).T)
 
 
-def _codes(lines: list[bytes], split: ParallelSplit, first: int, path: str | Path) -> np.ndarray:
-    """The linked pairs of a block of lines, each as one int64: source token × size of the target dictionary + target.
-
-    `first` is the number of the block's first line in the file `path`, from 0.
-    """
-    for number, line in enumerate(lines, first + 1):
-        if not LINE.fullmatch(line.strip()):
-            word = next(word for word in line.split() if not LINE.fullmatch(word)).decode(errors="replace")[:40]
-            raise UserError(f"{path}, line {number}: found {word!r}; expected sure links in Pharaoh format, as 0-0")
-    numbers = map(int, b" ".join(lines).replace(b"-", b" ").split())
-    positions = np.fromiter(numbers, dtype=np.int64).reshape(-1, 2).T  # 2 x L
-    pair = np.repeat(np.arange(len(lines)), [line.count(b"-") for line in lines])  # L, the line of each link
-    indices = range(first, first + len(lines))
-    sides = [list(split.sentences(side, indices)) for side in (split.source, split.target)]
-    lengths = np.array([[len(sentence) for sentence in side] for side in sides])  # 2 x lines
-    beyond = (positions >= lengths[:, pair]).any(0).nonzero()[0]
-    if len(beyond):
-        line, (s, t) = pair[beyond[0]], positions[:, beyond[0]]
-        source, target = lengths[:, line]
-        where = f"{path}, line {first + line + 1}"
-        raise UserError(f"{where}: found the link {s}-{t} in a pair of {source} source and {target} target tokens")
-    starts = lengths.cumsum(1) - lengths  # where each sentence starts among the tokens of the block
-    linked = [np.concatenate(side)[starts[i, pair] + positions[i]] for i, side in enumerate(sides)]
-    return linked[0] * split.vocabularies[1] + linked[1]
-
-
-def parse_links(line: str) -> set[Link]:
-    """The links of a line in Pharaoh format."""
-    return {(int(s), int(t)) for s, t in (link.split("-") for link in line.split())}
+def parse_links(line: str) -> list[Link]:
+    """The links of a line in Pharaoh format; ValueError for anything else, such as the possible link `0p0`."""
+    matches = [LINK.fullmatch(word) for word in line.split()]
+    if None in matches:
+        raise ValueError
+    return [(int(match[1]), int(match[2])) for match in matches if match]
 
 
 def symmetrize(forward: set[Link], reverse: set[Link]) -> set[Link]:
@@ -198,33 +145,29 @@ def align_split(data: str | Path, output: str | Path) -> Result:
         import eflomal
     except ImportError as error:
         raise UserError(
-            f"align: eflomal is missing ({first_line(error)}); pip install '.[align]', or give align-sim the links of "
+            f"eflomal is missing ({first_line(error)}); pip install '.[align]', or give align-sim the links of "
             "another aligner, such as fast_align"
         ) from error
-    split = load_parallel(data, training_pair(data))
+    languages = training_pair(data)
+    sides = load_parallel(data, languages)
+    number = len(sides[0])
     check_writable(output)
 
-    def text(side: Any, language: str) -> Iterator[str]:
-        """The sentences of a side, tokens as their numbers, which no aligner can split or change."""
-        indices = tqdm(range(len(split)), desc=f"reading {language}", unit="sentence", disable=None, leave=False)
-        return (" ".join(map(str, sentence.tolist())) for sentence in split.sentences(side, indices))
-
+    # The tokens as numbers, which no aligner can split or change.
+    texts = [(" ".join(map(str, tokens)) for tokens in sentences(side)) for side in sides]
     with tempfile.TemporaryDirectory() as temporary_folder:
         forward, reverse = (Path(temporary_folder) / direction for direction in ("forward", "reverse"))
-        texts = map(text, (split.source, split.target), split.languages)
-        quiet = not sys.stderr.isatty()
-        try:  # both files then have links as source-target
-            eflomal.Aligner(model=ALIGNER_MODEL).align(
-                *texts, links_filename_fwd=str(forward), links_filename_rev=str(reverse), quiet=quiet
-            )
-        except (subprocess.CalledProcessError, OSError) as error:
-            raise UserError(f"align: eflomal failed ({first_line(error)}); see what it said above") from error
+        files = {"links_filename_fwd": str(forward), "links_filename_rev": str(reverse)}  # both as source-target
+        try:
+            eflomal.Aligner(model=ALIGNER_MODEL).align(*texts, **files, quiet=not sys.stderr.isatty())
+        except subprocess.CalledProcessError as error:
+            raise UserError(f"eflomal failed ({first_line(error)}); see what it said above") from error
 
         def write(temporary: Path) -> None:
             with forward.open() as ahead, reverse.open() as back, temporary.open("w", encoding="utf-8") as file:
                 both = zip(ahead, back, strict=True)
-                for lines in tqdm(both, "symmetrizing", total=len(split), unit="pair", disable=None, leave=False):
-                    links = symmetrize(*map(parse_links, lines))
+                for lines in tqdm(both, "symmetrizing", number, unit="pair", disable=None, leave=False):
+                    links = symmetrize(*(set(parse_links(line)) for line in lines))
                     file.write(" ".join(f"{s}-{t}" for s, t in sorted(links)) + "\n")
 
         atomic_write(output, write)
@@ -232,7 +175,7 @@ def align_split(data: str | Path, output: str | Path) -> Result:
         "aligner": f"eflomal-{importlib.metadata.version('eflomal')},no-seed",
         "model": ALIGNER_MODEL,
         "symmetrized": "grow-diag-final-and",
-        "languages": "-".join(split.languages),
-        "sentence-pairs": len(split),
+        "languages": "-".join(languages),
+        "sentence-pairs": number,
     }
-    return Result({str(output): {"sentence_pairs": len(split)}}, {"sentence_pairs": [""]}, settings)
+    return Result({str(output): {"sentence_pairs": number}}, {"sentence_pairs": [""]}, settings)

@@ -28,8 +28,6 @@ def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
     from fairseq.data import Dictionary
 
     folder = Path(data)
-    if not folder.is_dir():
-        raise UserError(f"{folder}: found no such folder; expected one written by fairseq-preprocess")
     if not (folder / file).is_file():
         option = " --only-source" if file == "dict.txt" else ""
         raise UserError(f"{folder}: found no {file}; expected a folder written by fairseq-preprocess{option}")
@@ -37,6 +35,18 @@ def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
         return Dictionary.load(str(folder / file))
     except Exception as error:  # fairseq raises a bare one for a bad line, and for bytes that are not UTF-8
         raise UserError(f"{folder}: found a bad {file} ({first_line(error)}); run fairseq-preprocess again") from error
+
+
+def training_pair(data: str | Path, source: str | None = None, target: str | None = None) -> tuple[str, str]:
+    """The languages X and Y of the files train.X-Y.X.bin in a folder; `source` or `target` is None if any will do."""
+    names = (re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name) for path in sorted(Path(data).glob("*.bin")))
+    pairs = [(match[1], match[2]) for match in names if match]
+    asked = [pair for pair in pairs if source in (None, pair[0]) and target in (None, pair[1])]
+    if len(asked) != 1:
+        found = ", ".join(map("-".join, asked or pairs)) or "no language pair"
+        expected = f"train.{source or 'X'}-{target or 'Y'}.{source or 'X'}.bin"
+        raise UserError(f"{data}: found {found}; expected one {expected} of fairseq-preprocess")
+    return asked[0]
 
 
 def in_no_group(dictionary: Any, target_counts: Tensor | None = None) -> Tensor:
@@ -121,16 +131,9 @@ def count_tokens(data: str | Path, dictionary: Any, split: str = "train", implem
     counts = np.zeros(len(dictionary), dtype=np.int64)
     try:
         blocks = _blocks(path, dictionary, implementation)
-    except (
-        ValueError,
-        RuntimeError,
-        AssertionError,
-        OSError,
-        LookupError,
-        TypeError,
-        OverflowError,
-        struct.error,
-    ) as error:
+    except UserError:
+        raise
+    except Exception as error:  # whatever a damaged index makes struct, numpy or fairseq do
         raise UserError(f"{path}: unreadable .idx or .bin ({first_line(error)}); {again}") from error
     for block in tqdm(blocks, desc=f"counting {split}", unit="block", disable=None, leave=False):
         beyond = next((int(token) for token in (block.min(), block.max()) if not 0 <= token < len(counts)), None)

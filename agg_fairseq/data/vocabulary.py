@@ -14,8 +14,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
 from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES, occurrence_groups
-from .alignments import training_pair
-from .binarized import count_tokens, in_no_group, load_dictionary, split_parts
+from .binarized import count_tokens, in_no_group, load_dictionary, split_parts, training_pair
 from .subwords import SPACE, TokenizerOptions, WordTokenizer, word_starts
 
 GROUPINGS = {

@@ -8,7 +8,7 @@ import torch
 from ..checkpoints import EmbeddingSource
 from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..checkpoints.transformers_model import PretrainedModel
-from ..data.alignments import training_pair
+from ..data.binarized import training_pair
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError

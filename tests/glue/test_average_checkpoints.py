@@ -41,7 +41,7 @@ def test_last_of_a_run_and_checkpoints_by_name(trained, tmp_path, capsys, option
     )
     first = Checkpoint(paths[0])
     assert [row[0] for row in rows] == list(map(str, paths))
-    assert rows[0][2] == f"{first.state['extra_state']['val_loss']:.3f}"
+    assert rows[0][1] == str(first.updates)
     found, *states = (torch.load(path, weights_only=True)["model"] for path in (output, *paths))
     assert list(found) == list(states[0])
     torch.testing.assert_close(found, {name: sum(s[name] for s in states) / len(states) for name in found})
@@ -93,8 +93,8 @@ def test_average_checkpoints_refuses_arguments(trained, tmp_path, capsys):
         ((trained, a), "two checkpoints or more, each once"),
         ((a,), "two checkpoints or more, each once"),
         ((a, tmp_path / "none.pt"), "found no such file"),
-        ((trained, "--last", 1), "expected at least two"),
-        ((trained, "--last", 5), "found 4 of the form checkpoint<epoch>.pt; expected 5"),
+        ((trained, "--last", 1), "two checkpoints or more, each once"),
+        ((trained, "--last", 5), "found 4 checkpoints by epoch; expected 5"),
         ((a, b, a), "two checkpoints or more, each once"),
         ((a, b, "--output", linked), "found an input, which would be written over"),
         ((a, tmp_path / "none.pt", "--output", tmp_path), "cannot write"),  # said before the inputs are read

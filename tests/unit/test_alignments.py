@@ -6,7 +6,8 @@ from fairseq.data import indexed_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agg_fairseq.data.alignments import load_parallel, read_links, symmetrize, training_pair
+from agg_fairseq.data.alignments import load_parallel, read_links, sentences, symmetrize
+from agg_fairseq.data.binarized import training_pair
 from agg_fairseq.errors import UserError
 
 EOS = 2
@@ -95,22 +96,20 @@ def test_dictionaries_of_different_sizes(tmp_path):
     assert links_of(tmp_path, b"0-1 1-0\n") == {(4, 6): 1, (13, 5): 1}
 
 
-def test_only_an_eos_at_the_end_is_left_out(tmp_path):
-    split = load_parallel(write_data(tmp_path, [([4, EOS, 5], [6])]), ("en", "de"))
-    assert [sentence.tolist() for sentence in split.sentences(split.source, [0])] == [[4, EOS, 5]]
-    dataset = [torch.tensor([4, 5]), torch.tensor([], dtype=torch.int64), torch.tensor([EOS])]
-    assert [sentence.tolist() for sentence in split.sentences(dataset, range(3))] == [[4, 5], [], []]
+def test_only_an_eos_at_the_end_is_left_out():
+    side = [torch.tensor(tokens, dtype=torch.int64) for tokens in ([4, EOS, 5, EOS], [4, 5], [], [EOS])]
+    assert list(sentences(side)) == [[4, EOS, 5], [4, 5], [], []]
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b"0-0\n0-0\n", "found 2 lines; expected 3, one per sentence pair of"),
+        (b"0-0\n0-0\n", "found too few lines; expected 3"),
+        (b"\n\n\n0-0\n", "found more lines; expected 3"),
         (b"\n\n\n", "found no link"),
-        (b"0-0\n0-0\n2-0\n", "line 3: found the link 2-0 in a pair of 2 source and 3 target tokens"),
-        (b"0-0\n0-1\n0-0\n", "line 2: found the link 0-1 in a pair of 1 source and 1 target tokens"),  # its eos
-        (b"0-0\n1p0\n\n", "line 2: found '1p0'; expected sure links in Pharaoh format"),
-        (b"\xff\xfe\n\n\n", "line 1: found '\ufffd\ufffd'"),
+        (b"0-0\n0-0\n2-0\n", "line 3: found '2-0'; expected links as 0-0 1-2 between 2 source and 3 target tokens"),
+        (b"0-0\n0-1\n0-0\n", "line 2: found '0-1'; expected links"),  # its eos
+        (b"0-0\n1p0\n\n", "line 2: found '1p0'; expected links"),
     ],
 )
 def test_read_links_refuses_files(tmp_path, text, words):
@@ -128,18 +127,16 @@ def test_training_pair_by_the_names_of_files(tmp_path):
     assert training_pair(tmp_path, "de") == ("de", "en")
     assert training_pair(tmp_path, target="zh-Hant") == ("zh-Hans", "zh-Hant")
     assert links_of(tmp_path, b"\n0-0\n\n", ("zh-Hans", "zh-Hant")) == {(5, 7): 1}
-    with pytest.raises(UserError, match="the language pairs en-de, en-fr; expected one"):
-        training_pair(tmp_path, "en")
-    with pytest.raises(UserError, match="no train.fr-Y.fr.bin but de-en, en-de, en-fr, zh-Hans-zh-Hant; expected"):
-        training_pair(tmp_path, "fr")
-    with pytest.raises(UserError, match="found no train.X-Y.X.bin; expected"):
-        training_pair(tmp_path / "nowhere")
+    for languages, message in (
+        (("en", None), "found en-de, en-fr; expected one train.en-Y.en.bin"),
+        (("fr", None), "found de-en, en-de, en-fr, zh-Hans-zh-Hant; expected one train.fr-Y.fr.bin"),
+    ):
+        with pytest.raises(UserError, match=message):
+            training_pair(tmp_path, *languages)
 
 
-def test_load_parallel_refuses_splits(tmp_path):
-    with pytest.raises(UserError, match="dict.en.txt"):
-        load_parallel(tmp_path, ("en", "de"))
+def test_sides_of_different_length(tmp_path):
     write_data(tmp_path)
     write_side(tmp_path, "en-de", "de", [[4]])
-    with pytest.raises(UserError, match="found 3 of en and 1 of de; expected as many sentences"):
+    with pytest.raises(UserError, match="found 3 sentences of en and 1 of de; run fairseq-preprocess"):
         load_parallel(tmp_path, ("en", "de"))

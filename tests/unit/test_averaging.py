@@ -60,14 +60,13 @@ def test_what_is_no_weight_must_be_the_same():
 
 
 @pytest.mark.parametrize(
-    ("second", "words"),
+    ("second", "found"),
     [
-        ({"a": torch.zeros(2)}, "0.pt: found b, which 1.pt does not have; expected checkpoints of one model"),
-        ({"a": torch.zeros(2), "b": torch.zeros(3), "c": torch.zeros(1)}, "1.pt: found c, which 0.pt does not have"),
-        ({"a": torch.zeros(2), "b": torch.zeros(1)}, r"1.pt: found b of shape (1,), but (3,) in 0.pt"),
+        ({"a": torch.zeros(2)}, r"b \(3,\)"),
+        ({"a": torch.zeros(2), "b": torch.zeros(3), "c": torch.zeros(1)}, r"c \(1,\)"),
+        ({"a": torch.zeros(2), "b": torch.zeros(1)}, r"b \(1,\)"),
     ],
 )
-def test_models_that_are_not_alike(second, words):
-    with pytest.raises(UserError) as caught:
+def test_models_that_are_not_alike(second, found):
+    with pytest.raises(UserError, match=f"1.pt: found other parameters than in 0.pt, such as {found}"):
         average_parameters(named({"a": torch.zeros(2), "b": torch.zeros(3)}, second))
-    assert words in str(caught.value)
