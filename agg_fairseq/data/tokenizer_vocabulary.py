@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -25,8 +24,6 @@ UNUSED = re.compile(r"[<\[].*(unused|reserved|placeholder|extra_\d+\|).*[>\]]", 
 NO_UTF8 = (0xC0, 0xC1, *range(0xF5, 0x100))  # bytes that occur in no text in UTF-8
 CONTEXT = "the"  # the word that precedes a word whose tokens are looked up
 
-EXPECTED = "expected the tokenizer of the model, as save_pretrained of transformers writes it"
-
 
 @dataclass(frozen=True)
 class TokenizerVocabulary(Vocabulary):
@@ -42,42 +39,41 @@ class TokenizerVocabulary(Vocabulary):
     @classmethod
     def load(cls, path: Path, rows: int | None) -> TokenizerVocabulary:
         """The vocabulary without counts, from tokenizer.json; `rows`: V, None for as many as it has tokens."""
-        with _refused(f"{path}: unreadable", EXPECTED), open(path, encoding="utf-8") as file:
-            content = file.read()
-        return cls.parse(content, path, rows)
+        return cls.parse(path.read_text(encoding="utf-8"), path, rows)
 
     @classmethod
     def parse(cls, content: str, path: Path, rows: int | None) -> TokenizerVocabulary:
         """As `load`, from the content of a tokenizer.json; `path` is for error messages."""
         import tokenizers
 
-        with _refused(f"{path}: unreadable", EXPECTED):
+        try:
             saved = json.loads(content)
             unknown = saved["model"].get("unk_token", saved["model"].get("unk_id"))
             byte_level = "ByteLevel" in json.dumps(saved.get("decoder"))
             tokenizer = tokenizers.Tokenizer.from_str(content)
+        except Exception as error:  # a bare one of tokenizers
+            raise UserError(f"{path}: unreadable ({first_line(error)}); expected the model's tokenizer") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         unknown = tokenizer.token_to_id(unknown) if isinstance(unknown, str) else unknown
         rows = tokenizer.get_vocab_size(with_added_tokens=True) if rows is None else rows
-        vocabulary = cls(path, tokenizer, unknown, rows, None, byte_level)
         beyond = [token for token, row in tokenizer.get_vocab(with_added_tokens=False).items() if row >= rows]
         if beyond:
             raise UserError(f"{path}: found {len(beyond):,} tokens beyond the {rows:,} rows; expected the model's file")
-        return vocabulary
+        return cls(path, tokenizer, unknown, rows, None, byte_level)
 
     def counted_in(self, text: str | Path) -> TokenizerVocabulary:
-        """The same with the counts of a text, a file in UTF-8, encoded without special tokens."""
+        """The same with the counts of a text."""
+        return replace(self, counts=self.counts_in(text))
+
+    def counts_in(self, text: str | Path) -> Tensor:
+        """(V,) int64 occurrences in a text, a file in UTF-8, encoded without special tokens."""
         counts = np.zeros(self.rows, dtype=np.int64)
         for rows in self.encode_file(text):
             counts += np.bincount(rows, minlength=self.rows)
         if not counts.any():
             raise UserError(f"{text}: found no tokens; expected text to count the tokens in")
-        return replace(self, counts=torch.from_numpy(counts))
-
-    def counts_in(self, text: str | Path) -> Tensor:
-        """As `counted_in`."""
-        return self.counted_in(text).counts
+        return torch.from_numpy(counts)
 
     def encode_file(self, text: str | Path) -> Iterator[np.ndarray]:
         """The rows of the tokens of a text, (n,) int64, in blocks of whole lines; tokens without a row are left out."""
@@ -86,13 +82,12 @@ class TokenizerVocabulary(Vocabulary):
                 while lines := file.readlines(BLOCK_CHARACTERS):  # or a longer line
                     rows = np.array(self.encode("".join(lines)).ids, dtype=np.int64)
                     yield rows[rows < self.rows]
-        except (OSError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
             raise UserError(f"{text}: unreadable ({first_line(error)}); expected text in UTF-8") from error
 
     def encode(self, text: str) -> Any:
         """A text as a `tokenizers.Encoding`, without special tokens."""
-        with _refused(f"{self.path}: cannot encode text", "expected a tokenizer that can"):
-            return self.tokenizer.encode(text, add_special_tokens=False)
+        return self.tokenizer.encode(text, add_special_tokens=False)
 
     @cached_property
     def tokens(self) -> list[str]:
@@ -151,14 +146,3 @@ class TokenizerVocabulary(Vocabulary):
             return [self.tokens[row] for row in encoding.ids[start:] if row < self.rows]
 
         return WordTokenizer("tokenizer.json", index, self.unknown, split)
-
-
-@contextlib.contextmanager
-def _refused(failure: str, expected: str) -> Iterator[None]:
-    """Turns any error into a `UserError`: the package `tokenizers` raises bare exceptions, or a `BaseException`."""
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
-        raise UserError(f"{failure} ({first_line(error)}); {expected}") from error

@@ -1,5 +1,6 @@
 """How well the cosines of output embeddings agree with human scores of pairs of words."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -9,13 +10,15 @@ from tqdm import tqdm
 
 from .. import metrics
 from ..checkpoints import EmbeddingSource
-from ..data.subwords import WORDS, TokenizerOptions, has_pieces
-from ..data.word_pairs import dataset_files, read_word_pairs
+from ..data.subwords import WORDS, TokenizerOptions
 from ..errors import UserError
+from ..files import read_lines
 from ..names import unique_names
 from ..result import Result
 from .inputs import check_row_names, load_embedding_vocabulary, matrix_setting
 
+DATASETS = ("MEN", "WS353", "RG65", "RW")
+LINES = "lines of word<TAB>word<TAB>score"
 PAIRS = "pairs"  # the row with the numbers of covered pairs
 
 
@@ -57,9 +60,6 @@ def word_similarity(
 
     tokenizer = replace(tokenizer, after_space=not as_published)
     word_tokenizer = load_embedding_vocabulary(models, data).word_tokenizer(tokenizer)
-    # With --bpe words, only those words of a dictionary of pieces would be found that are one piece.
-    if word_tokenizer.kind == "words" and has_pieces(word_tokenizer.index):
-        raise UserError("--bpe words: found a dictionary of pieces of words; choose the --bpe that the data has")
 
     @cache
     def tokens(word: str) -> list[int]:
@@ -101,3 +101,21 @@ def word_similarity(
     return Result(
         rows, {"spearman": names}, settings, {"pairs": {name: len(pairs) for name, pairs in pairs_of.items()}}
     )
+
+
+def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
+    """The files of data sets, each once: files; or names, MEN, …, of $AGG_DATA/word-similarity/NAME.txt."""
+    folder = Path(os.environ.get("AGG_DATA", "$AGG_DATA")) / "word-similarity"
+    return list(dict.fromkeys(folder / f"{name}.txt" if name in DATASETS else Path(name) for name in asked))
+
+
+def read_word_pairs(path: str | Path) -> list[tuple[str, str, float]]:
+    """Reads a file with a line `word<TAB>word<TAB>score` for each pair; the scores are on any scale."""
+    pairs = []
+    for count, line in enumerate(read_lines(path, LINES), 1):
+        try:
+            first, second, score = line.split("\t")
+            pairs.append((first.strip(), second.strip(), float(score)))
+        except ValueError:
+            raise UserError(f"{path}, line {count}: found {line.strip()[:80]!r}; expected {LINES}") from None
+    return pairs

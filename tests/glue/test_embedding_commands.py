@@ -152,14 +152,9 @@ def test_data_sets_that_are_bad_or_not_there(data, checkpoint, scored, tmp_path,
         return refused(capsys, "word-similarity", checkpoint, "--data", data, "--datasets", *asked)
 
     monkeypatch.delenv("AGG_DATA", raising=False)
-    assert "found AGG_DATA not set; put lines of word<TAB>word<TAB>score in $AGG_DATA/word-sim" in error("MEN")
-    monkeypatch.setenv("AGG_DATA", str(tmp_path))
-    for asked, words in (
-        ("RW", f"found no {tmp_path}/word-similarity/RW.txt; put"),
-        ("men", "found no file men; expected files, or names of MEN, WS353, RG65, RW"),
-        ("", "found no file ;"),
-    ):
-        assert words in error(asked)
+    assert "$AGG_DATA/word-similarity/MEN.txt: unreadable" in error("MEN")
+    (tmp_path / "bad.txt").write_text("sea\tlake\t1\nsea\tlake\n")
+    assert "bad.txt, line 2: found 'sea\\tlake'; expected lines of word<TAB>word" in error(tmp_path / "bad.txt")
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     assert "found no scipy, which this command needs; pip install '.[eval]'" in error(scored)
 
@@ -186,7 +181,7 @@ def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
     assert table(printed)[1][0][-4:] == ["x¦y† (-1.00)", "—", "—", "—"] and "x\\|y† (-1.00)" in printed
 
 
-def test_rare_words_by_default(tmp_path, scored, capsys):
+def test_rare_words_by_default(tmp_path, capsys):
     """The most frequent of the rare words of four letters or more; or pieces that begin a word."""
     words = [f"stone{letter * times}" for letter in "abcdef" for times in range(1, 6)][:27]
     words = [*words[:25], "abc", *words[25:], "stoneg", "stoneh"]  # 30 to 1 times: the last six are rare
@@ -201,14 +196,11 @@ def test_rare_words_by_default(tmp_path, scored, capsys):
         assert [row[0] for row in table(run(capsys, *start))[1]] == expected
         if text == by_frequency:
             assert "found no rare word of 4 letters" in refused(capsys, *start, "--groups", "frequency")
-    error = refused(capsys, "word-similarity", start[1], "--data", tmp_path, "--datasets", scored)
-    assert "--bpe words: found a dictionary of pieces of words" in error  # whose neighbors can be asked for
     assert table(run(capsys, *start, "--words", "▁waa"))[1][0][0].startswith("▁waa")
 
 
 def test_embedding_commands_refuse(data, checkpoint, scored, tmp_path, capsys):
     for command, *arguments, words in (
-        ("word-similarity", "--data", tmp_path / "nowhere", "found no such folder"),
         ("word-similarity", "--name", "pairs", "--name: found 'pairs', a row of its own"),
         ("neighbors", "--words", "Athens", "--words: found 'Athens', which the vocabulary"),
         ("neighbors", "--words", "sea", "pool", "found only zeros as an embedding of 'pool'"),

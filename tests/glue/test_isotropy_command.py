@@ -47,7 +47,9 @@ def test_a_translation_model_is_grouped_by_the_target_side(translator, lm_runs, 
     assert {vocabulary.dictionary[int(token)][0] for token in groups.members("frequent")} == {"t"}
     assert groups.sizes()["medium"] == groups.sizes()["rare"] == 0
     models = (lm_runs / "mle" / "checkpoint_last.pt", translator)
-    assert "found no train.X-Y.X.bin" in refused(capsys, "isotropy", *models, "--data", lm_data)
+    assert "found no language pair; expected one train.X-Y.X.bin" in refused(
+        capsys, "isotropy", *models, "--data", lm_data
+    )
     expected = "found a model from en to de; expected a language model"
     assert expected in refused(capsys, "isotropy", *models, "--data", mt_data)
 

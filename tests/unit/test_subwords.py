@@ -1,12 +1,10 @@
 import io
 import json
-import re
-import sys
 
 import pytest
 from fairseq.data import Dictionary
 
-from agg_fairseq.data.subwords import FILES, TokenizerOptions, has_pieces
+from agg_fairseq.data.subwords import FILES, TokenizerOptions
 from agg_fairseq.errors import UserError
 
 CODES = ["l o", "lo w</w>", "lo w", "e r</w>", "low er</w>", "s low"]
@@ -80,46 +78,13 @@ def test_pieces_of_sentencepiece(tmp_path):
     assert len(words.indices("low")) == len(words.split("low")) and words.indices("☃") == []
 
 
-OF_SUBWORD_NMT = "".join(f"{line}\n" for line in ("#version: 0.2", *CODES))
-OF_FASTBPE = "".join(f"{line} {9 - number}\n" for number, line in enumerate(CODES))
-
-
-@pytest.mark.parametrize(
-    ("kind", "codes"), [("subword_nmt", OF_SUBWORD_NMT), ("fastbpe", OF_SUBWORD_NMT), ("fastbpe", OF_FASTBPE)]
-)
-def test_pieces_of_byte_pair_codes(kind, codes, tmp_path):
+def test_pieces_of_byte_pair_codes(tmp_path):
     """`slow`: lo is merged first, then low at the end of a word, for which `s low` was not learned; so s@@ and low."""
-    if kind == "fastbpe":
-        pytest.importorskip("fastBPE")
-    path = write(tmp_path / "codes", codes)
-    words = word_tokenizer(kind, dictionary_of("low", "lower", "s@@"), bpe_codes=path)
+    path = write(tmp_path / "codes", "\n".join(["#version: 0.2", *CODES, ""]))
+    words = word_tokenizer("subword_nmt", dictionary_of("low", "lower", "s@@"), bpe_codes=path)
     expected = {"low": ["low"], "slow": ["s@@", "low"], "lower": ["lower"], "los": ["lo@@", "s"], "s": ["s"]}
     assert {word: words.split(word) for word in expected} == expected
     assert words.indices("slow") == [6, 4] and words.indices("los") == []
-
-
-def test_codes_of_the_other_program(tmp_path):
-    """And those that fastBPE would not read as meant: of the first format of subword-nmt, with a lone `</w>`."""
-    for kind, codes, said in (
-        ("subword_nmt", OF_FASTBPE, "found the codes of fastBPE; expected --bpe fastbpe"),
-        ("fastbpe", "l o\nlo </w>\n", "unreadable .* expected what --bpe fastbpe reads"),
-        ("fastbpe", "l o 3\nlow\n", "unreadable .* expected what --bpe fastbpe reads"),
-    ):
-        with pytest.raises(UserError, match=said):
-            word_tokenizer(kind, Dictionary(), bpe_codes=write(tmp_path / "codes", codes))
-
-
-@pytest.mark.parametrize(
-    ("kind", "package", "remedy"),
-    [("subword_nmt", "subword_nmt", "pip install '.[eval]'"), ("fastbpe", "fastBPE", "--no-build-isolation fastBPE")],
-)
-def test_a_package_that_is_missing(kind, package, remedy, tmp_path, monkeypatch):
-    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
-    path = write(tmp_path / "codes", OF_SUBWORD_NMT)
-    with pytest.raises(UserError, match=rf"--bpe {kind}: ImportError: .*{re.escape(remedy)}"):
-        word_tokenizer(kind, Dictionary(), bpe_codes=path)
 
 
 @pytest.mark.parametrize("content", [b"", b"no such\nthing at all\n", b"\xff\xfe"])
@@ -130,20 +95,3 @@ def test_files_that_cannot_be_read(tmp_path, kind, content):
         return
     with pytest.raises(UserError, match=f"bad.*: unreadable .*; expected what --bpe {kind} reads"):
         word_tokenizer(kind, Dictionary(), **dict.fromkeys(FILES[kind], tmp_path / "bad"))
-
-
-OTHERS = [f"word{'a' * index}" for index in range(8)]
-
-
-@pytest.mark.parametrize(
-    ("tokens", "expected"),
-    [
-        (["▁a", "▁b", *OTHERS], True),
-        (["Ġa", "Ġb", *OTHERS], True),
-        (["b@@", *OTHERS], True),
-        (["@-@", "1984", "a▁b", "aĠ", "@@a", "x1", "1.5", "Ġgantija", *OTHERS], False),
-        ([], False),
-    ],
-)
-def test_a_dictionary_of_pieces(tokens, expected):
-    assert has_pieces(tokens) == expected

@@ -11,7 +11,7 @@ from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
 from agg_fairseq.evaluation import isotropy, neighbors
 from tests import small_transformers
 from tests.commands import read_result
-from tests.hostile import AMOUNTS, fuzz, refusal
+from tests.hostile import refusal
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 safetensors = pytest.importorskip("safetensors.torch", reason="needs safetensors, which transformers brings")
@@ -227,55 +227,15 @@ def test_unreadable_texts_to_count(tmp_path):
     model = open_models([folder(tmp_path / "m")])
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     (tmp_path / "empty").touch()
-    for path, words in ((tmp_path / "latin", "UnicodeDecodeError"), (tmp_path / "empty", "no tokens"), (tmp_path, "")):
+    for path, words in ((tmp_path / "latin", "UnicodeDecodeError"), (tmp_path / "empty", "no tokens")):
         assert words in refusal(lambda path=path: isotropy(model, train_text=path))[0]
 
 
-BAD_TOKENIZERS = {
-    "no file": None,
-    "a merge beyond the vocabulary": b'{"version":"1.0","model":{"type":"BPE","vocab":{"a":0},"merges":[["a","a"]]}}',
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("content", BAD_TOKENIZERS.values(), ids=BAD_TOKENIZERS)
-def test_bad_tokenizers(content, tmp_path, capfd):
+def test_a_tokenizer_that_is_missing_or_damaged(tmp_path, capsys):
     path = folder(tmp_path / "m", tokenizer=False)
-    if content is not None:
-        (path / "tokenizer.json").write_bytes(content)
-    assert main(["neighbors", str(path), "--words", "sea"]) == 2
-    said = capfd.readouterr().err.splitlines()[-1]  # after the trace of a panic in the package `tokenizers`
-    assert "error: " in said and str(path / "tokenizer.json") in said
+    for content in (None, "{}"):
+        if content is not None:
+            (path / "tokenizer.json").write_text(content)
+        assert main(["neighbors", str(path), "--words", "sea"]) == 2
+        assert str(path / "tokenizer.json") in capsys.readouterr().err
     assert isotropy(open_models([path])).rows.keys() == {"m"}  # which needs no tokenizer
-
-
-def read_model(path):
-    return PretrainedModel(path).output_embedding.weight
-
-
-def read_tokenizer(path):
-    vocabulary = TokenizerVocabulary.load(path / "tokenizer.json", V)
-    return vocabulary.word_tokenizer(TokenizerOptions()).indices("sea lake")
-
-
-INDEX = json.dumps({"weight_map": {"lm_head.weight": "a.safetensors", EMBEDDING: "b.safetensors"}}).encode()
-DAMAGED = (
-    ("model.safetensors.index.json", INDEX, read_model),
-    ("tokenizer.json", word_tokenizer().to_str().encode(), read_tokenizer),
-    ("a.safetensors", safetensors.save({"lm_head.weight": HEAD}), read_model),
-)
-
-
-@AMOUNTS
-@pytest.mark.parametrize(("file", "valid", "read"), DAMAGED, ids=[file for file, *_ in DAMAGED])
-def test_damaged_files_of_a_transformers_model(files, file, valid, read, tmp_path):
-    """Refused in one line, or read as what was meant. (The format has no checksum: other numbers are just that.)"""
-    sharded(tmp_path, {"a.safetensors": {"lm_head.weight": HEAD}, "b.safetensors": {EMBEDDING: INPUT}})
-    header = len(valid) - 4 * HEAD.numel()
-
-    def check(content):
-        (tmp_path / file).write_bytes(content)
-        said, found = refusal(read, tmp_path)
-        other_numbers = file == "a.safetensors" and content[:header] == valid[:header]
-        assert said is not None or isinstance(found, list) or other_numbers or torch.equal(found, HEAD)
-
-    fuzz(check, valid, files)
