@@ -85,7 +85,7 @@ def test_report_refuses(lm_runs, lm_data, translator, tmp_path, capsys, monkeypa
     monkeypatch.chdir(lm_runs)
     start = ("report", "--data", lm_data, "--output", tmp_path / "r.html")
     for arguments, words in (
-        (("mle", tmp_path / "mt"), "found no train.X-Y.X.bin"),
+        (("mle", tmp_path / "mt"), "found no language pair"),
         (("mle", "--baseline", "x"), "--baseline: found 'x'; expected the name of a run: mle"),
         (("mle", "--results", lm_data / "dict.txt"), "expected what a command of agg-fairseq wrote to --json"),
     ):
