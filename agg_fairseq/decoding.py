@@ -51,14 +51,6 @@ def continuation(
     return tokens[:, known:]
 
 
-def learned_positions(decoder: nn.Module) -> int | None:
-    """The number of positions that a decoder has embeddings for, its longest text; None if it has no such limit."""
-    from fairseq.modules import LearnedPositionalEmbedding
-
-    positions = getattr(decoder, "embed_positions", None)
-    return positions.max_positions if isinstance(positions, LearnedPositionalEmbedding) else None
-
-
 def _sample(logits: Tensor, topk: int, draw: Tensor) -> Tensor:
     """(B,) tokens: where `draw`, (B,) in [0, 1), falls in the running sum of the likeliest tokens' probabilities."""
     values, tokens = logits.topk(topk, dim=1)  # B x K

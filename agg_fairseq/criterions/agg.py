@@ -9,7 +9,7 @@ from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from omegaconf import II
 
-from ..data.binarized import in_no_group, training_counts
+from ..data.binarized import in_no_group
 from ..fairseq_glue import option
 from ..fairseq_glue.dictionaries import has_joined_dictionary
 from ..functional.gates import AGG_GATES
@@ -74,12 +74,10 @@ class AggCriterion(LikelihoodCriterion):
             **options,
         )
 
-    def on_train_iterator(self, iterator: Any) -> None:
-        """Counts the training split, once, if the dictionary has tokens of another language."""
-        if self.train_iterator is None and has_joined_dictionary(self.task):
-            counts = training_counts(self.task, self.cfg.train_subset)
-            self.objective.never_rare = in_no_group(self.task.target_dictionary, counts)
-        super().on_train_iterator(iterator)
+    def prepare(self) -> None:
+        """Counts the training split if the dictionary has tokens of another language."""
+        if has_joined_dictionary(self.task):
+            _, self.objective.never_rare = self.count_targets()
 
     def start_update(self, update_num: int) -> None:
         if self.open_update is None:

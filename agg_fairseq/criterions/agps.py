@@ -6,9 +6,7 @@ from typing import Any, ClassVar
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 
-from ..data.binarized import in_no_group, training_counts
 from ..fairseq_glue import option
-from ..fairseq_glue.dictionaries import has_joined_dictionary
 from ..functional.gates import AGPS_VARIANTS
 from ..objective.agps import DEFAULT_MU1, DEFAULT_MU2, AgpsObjective
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig
@@ -50,10 +48,6 @@ class AgpsCriterion(LikelihoodCriterion):
             **options,
         )
 
-    def on_train_iterator(self, iterator: Any) -> None:
-        """Counts the training split, once."""
-        if self.train_iterator is None:
-            counts, is_joined = training_counts(self.task, self.cfg.train_subset), has_joined_dictionary(self.task)
-            self.objective.never_rare = in_no_group(self.task.target_dictionary, counts if is_joined else None)
-            self.objective.set_counts(counts)
-        super().on_train_iterator(iterator)
+    def prepare(self) -> None:
+        counts, self.objective.never_rare = self.count_targets()
+        self.objective.set_counts(counts)

@@ -30,11 +30,12 @@ from fairseq.logging.meters import AverageMeter
 from omegaconf import II
 from torch import Tensor, nn
 
+from ..data.binarized import in_no_group, training_counts
 from ..errors import UserError, fail
 from ..fairseq_glue import option
 from ..fairseq_glue import output_layer as layers
 from ..fairseq_glue.atomic_saving import write_checkpoints_atomically
-from ..fairseq_glue.dictionaries import check_one_dictionary
+from ..fairseq_glue.dictionaries import check_one_dictionary, has_joined_dictionary
 from ..fairseq_glue.hooks import listen
 from ..metrics import Geometry, geometry
 from ..objective import Average, Objective, ObjectiveOutput
@@ -208,7 +209,17 @@ class LikelihoodCriterion(FairseqCriterion):
         """Keeps the `EpochBatchIterator` over the training split, which has been made."""
         if self.train_iterator is None:
             write_checkpoints_atomically()
+            self.prepare()
         self.train_iterator = iterator
+
+    def prepare(self) -> None:
+        """Called once, when the training split has been loaded."""
+
+    def count_targets(self) -> tuple[Tensor, Tensor]:
+        """How often each token is a target in the training split (V,), and which are in no group (V,) bool."""
+        counts = training_counts(self.task, self.cfg.train_subset)
+        is_joined = has_joined_dictionary(self.task)
+        return counts, in_no_group(self.task.target_dictionary, counts if is_joined else None)
 
     def start_update(self, update_num: int) -> None:
         """An attempt at an update begins.

@@ -9,10 +9,8 @@ from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
-from ..data.binarized import in_no_group, training_counts
 from ..errors import fail
 from ..fairseq_glue import option
-from ..fairseq_glue.dictionaries import has_joined_dictionary
 from ..fairseq_glue.output_layer import float32_copies, output_layer
 from ..functional import freezing_gates, rarest
 from ..functional.gates import FREEZING_PARTS
@@ -22,7 +20,6 @@ from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 logger = logging.getLogger(__name__)
 
 ALL = "all"
-DEFAULT_FRACTION = 0.2
 
 
 @dataclass
@@ -35,10 +32,7 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
         "gradient (Eq. 4) that come from targets that are not rare, from other rare targets, or both, are set to zero "
         "(Table 2)",
     )
-    freeze_fraction: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
-        None,
-        f"the fraction of the vocabulary, by training frequency, that is rare, in (0, 1); default: {DEFAULT_FRACTION}",
-    )
+    freeze_fraction: float = option(0.2, "the fraction of the vocabulary, by training frequency, that is rare")
     freeze_below: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
         None,
         "instead of --freeze-fraction: a token is rare if its share of the target tokens of the training split is "
@@ -59,34 +53,23 @@ class FreezeRareCriterion(LikelihoodCriterion):
 
     def __init__(self, cfg: FreezeRareCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
-        self.fraction = DEFAULT_FRACTION if cfg.freeze_fraction is None else cfg.freeze_fraction
-        check_open_interval("--freeze-fraction", self.fraction)
-        if cfg.freeze_below is not None:
-            check_open_interval("--freeze-below", cfg.freeze_below)
-            if cfg.freeze_fraction is not None:
-                found = f"--freeze-below {cfg.freeze_below} and --freeze-fraction {self.fraction}"
-                raise ValueError(f"found both {found}; drop one of them")
+        share = cfg.freeze_fraction if cfg.freeze_below is None else cfg.freeze_below
+        check_open_interval("--freeze-fraction or --freeze-below", share)
         self.freezes_rows = str(cfg.freeze_parts) == ALL
         self.register_buffer("rare", torch.zeros(len(task.target_dictionary), dtype=torch.bool), persistent=False)
         self._is_frozen = False  # in this update
         self._frozen: tuple[Tensor, Tensor, Tensor, Any] | None = None  # weight, rows, their values, hook
 
-    def on_train_iterator(self, iterator: Any) -> None:
-        """Counts the training split, once."""
-        if self.train_iterator is None:
-            counts, is_joined = training_counts(self.task, self.cfg.train_subset), has_joined_dictionary(self.task)
-            excluded = in_no_group(self.task.target_dictionary, counts if is_joined else None)
-            if self.cfg.freeze_below is not None:
-                self.rare = (counts.double() < self.cfg.freeze_below * counts.sum()) & ~excluded
-                if not self.rare.any():
-                    fail(
-                        f"--freeze-below: found no token whose share of the {int(counts.sum()):,} target tokens is "
-                        f"below {self.cfg.freeze_below}; raise it, or use --freeze-fraction"
-                    )
-            else:
-                self.rare = rarest(counts, self.fraction, excluded)
-            logger.info(f"freeze_rare: {int(self.rare.sum()):,} of {len(counts):,} tokens are rare")
-        super().on_train_iterator(iterator)
+    def prepare(self) -> None:
+        """Chooses the rare tokens."""
+        counts, excluded = self.count_targets()
+        if self.cfg.freeze_below is None:
+            self.rare = rarest(counts, self.cfg.freeze_fraction, excluded)
+        else:
+            self.rare = (counts.double() < self.cfg.freeze_below * counts.sum()) & ~excluded
+        if not self.rare.any():
+            fail(f"--criterion freeze_rare: found no rare token among {int(counts.sum()):,} targets; raise the share")
+        logger.info(f"freeze_rare: {int(self.rare.sum()):,} of {len(counts):,} tokens are rare")
 
     def start_update(self, update_num: int) -> None:
         """Freezes the rows, or parts of their gradient, in this update; releases them after the last such update."""

@@ -9,7 +9,6 @@ from fairseq.criterions import register_criterion
 from torch import Tensor
 
 from .. import decoding
-from ..errors import fail
 from ..fairseq_glue import option
 from ..fairseq_glue.output_layer import features_of, unwrapped
 from ..functional import gated_cross_entropy, given_tokens, repeated_ngrams
@@ -88,12 +87,6 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
     def _on_continuations(self, model: Any, prefixes: Tensor, reduce: bool) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss of the model's own continuations of prefixes (B', P). No term of positions is added to it."""
         start, length = prefixes.size(1), self.cfg.ul_completion_length
-        needed, positions = start + length - 1, decoding.learned_positions(unwrapped(model).decoder)
-        if positions is not None and needed > positions:
-            fail(
-                f"--criterion {self.cfg._name}: found a model with {positions} learned positions; expected at "
-                f"least {needed}, a prefix and its continuation; lower --ul-prefix-length or --ul-completion-length"
-            )
         continuation = decoding.continuation(unwrapped(model), prefixes, length, forbidden=(self.padding_idx,))
         repeated = repeated_ngrams(continuation, self.cfg.ul_ngram)  # B' x L, as is the continuation
         tokens = torch.cat([prefixes, continuation], dim=1)[:, :-1]

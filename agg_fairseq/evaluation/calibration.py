@@ -48,7 +48,7 @@ def calibrate(
 
     Reference: none; a measure of our own (docs/which-cure.md).
     """
-    from ..models.from_checkpoint import architecture, sibling_state  # imports fairseq
+    from ..models.from_checkpoint import sibling_state  # imports fairseq
 
     if not 0 < share <= 1:
         raise UserError(f"--share: expected a number in (0, 1], got {share}")
@@ -57,7 +57,8 @@ def calibrate(
     models = {"calibrating": model}
     vocabulary = text.load_vocabulary(models)
     expected = "a transformer_lm or transformer, with a log-unigram bias or without"
-    parent = architecture(model, {*WITH_BIAS, *WITH_BIAS.values()}, expected)
+    siblings = WITH_BIAS | {name: name for name in WITH_BIAS.values()}
+    state = sibling_state(model, siblings, expected, unigram_bias="learned")
     text.check(vocabulary)
     groups, torch_device = vocabulary.groups("types", occurrences_in), find_device(device)
     chunks = text.score(models, "calibrating", vocabulary, torch_device)
@@ -73,7 +74,7 @@ def calibrate(
         shift = shift + parameters[f"{LAYER}.bias_shift"]
     weight = model.output_embedding.saved
     parameters |= {f"{LAYER}.weight": weight, f"{LAYER}.bias_shift": shift.float()}  # also in a half-precision model
-    state = sibling_state(model, parent, WITH_BIAS.get(parent, parent), parameters, unigram_bias="learned")
+    state["model"] = parameters
     atomic_write(output, lambda temporary: torch.save(state, temporary))
 
     as_it_was = statistics.measures()

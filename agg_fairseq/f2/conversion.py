@@ -1,10 +1,22 @@
-"""A model with the factorized output layer, made of one that was trained with the ordinary softmax."""
+"""A model with the factorized output layer, made of one that was trained with the ordinary softmax (Choi, App. C).
+
+W is kept. Inside a class the factorized softmax is then equal to the ordinary one, p2(k | c, h) = P(k | h) / Σ_c P, and
+only the probability of the class can differ. For every h,
+
+    KL(P ‖ p) = KL(q ‖ p1),        q_c(h) = Σ_{k in c} P(k | h)
+
+so the closest factorized distribution is a multinomial logistic regression of the soft labels q on h: convex in U,
+with gradient `(p1 − q)ᵀ H / N`. It is fitted on features of real text. The fit starts from the first-order solution:
+around the training frequencies f, log Σ_{k in c} exp(h·w_k) changes with h as h·ū_c does, where ū_c is the mean of the
+class's rows of W weighted by f.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..checkpoints.fairseq_checkpoint import Checkpoint
@@ -13,14 +25,9 @@ from ..errors import UserError
 from ..evaluation.inputs import find_device
 from ..files import atomic_write, check_writable
 from ..functional import gated_cross_entropy
+from ..functional.early_gradients import CHUNK_ELEMENTS, working_dtype
 from ..result import Result
-from .class_embeddings import (
-    class_log_mass,
-    fit_class_embeddings,
-    kl_to_classes,
-    mean_class_embeddings,
-)
-from .cross_entropy import class_log_prob
+from .cross_entropy import class_log_prob, linear, log_sum_exp
 from .frequency_classes import assign_classes
 from .token_classes import TokenClasses
 
@@ -41,7 +48,7 @@ def convert_to_f2(
 
     The embeddings of the tokens are kept, so that inside each frequency class the new model predicts the same
     probabilities as the old one. The embeddings of the classes are fitted on the training split, so that the joint
-    distribution is as close to the softmax as possible in KL divergence (a convex problem, see `f2.class_embeddings`).
+    distribution is as close to the softmax as possible in KL divergence.
 
     Args:
         model: a `transformer` or `transformer_lm` with the ordinary softmax.
@@ -59,10 +66,11 @@ def convert_to_f2(
 
     Reference: Choi et al. (2020), App. C.
     """
-    from ..models.from_checkpoint import architecture, build_model, sibling_state  # imports fairseq
+    from ..models.from_checkpoint import build_model, sibling_state  # imports fairseq
 
     check_writable(output, model.path)
-    parent = architecture(model, FACTORIZED, "transformer_lm or transformer with the ordinary softmax")
+    options = {"f2_assignment": f2_assignment, "f2_classes": f2_classes, "f2_decoding": "joint"}
+    state = sibling_state(model, FACTORIZED, "transformer_lm or transformer with the ordinary softmax", **options)
     torch_device = find_device(device)
     network, task = build_model(model, data)
     network.to(torch_device)
@@ -82,14 +90,12 @@ def convert_to_f2(
     rows = _measure(*measured, weight, token_classes, {"mean": start, "fitted": fitted})
     layer = "decoder.output_projection"
     saved = model.parameters.get(f"{layer}.weight", weight)
-    parameters = {
+    state["model"] = {
         **model.parameters,
         f"{layer}.weight": saved,
         f"{layer}.class_weight": fitted.cpu().to(saved.dtype),
         f"{layer}.class_of_token": of_token.float(),  # as the module saves them
     }
-    options = {"f2_assignment": f2_assignment, "f2_classes": f2_classes, "f2_decoding": "joint"}
-    state = sibling_state(model, parent, FACTORIZED[parent], parameters, **options)
     # A criterion that such a model can be trained and validated with.
     if state["cfg"]:
         smoothing = model.criterion_options.get("label_smoothing", 0.0)
@@ -154,3 +160,51 @@ def _measure(
         name: {"kl": kl, "nll": of_name.mean().item(), "perplexity": {"total": of_name.mean().exp().item()}}
         for name, (kl, of_name) in measured.items()
     }
+
+
+def class_log_mass(features: Tensor, weight: Tensor, classes: TokenClasses) -> Tensor:
+    """log q (N, C), the probability that an ordinary softmax gives to each class, from H (N, D) and W (V, D).
+
+    It is normalized, at least float32, and takes the memory of `CHUNK_ELEMENTS` logits, at least one row of V.
+    """
+    log_mass = []
+    for chunk in features.split(max(1, CHUNK_ELEMENTS // classes.vocabulary)):
+        logits = linear(chunk, weight).to(working_dtype(features))  # n x V
+        log_mass.append(torch.stack([log_sum_exp(logits, blocks) for blocks in classes.blocks], 1))  # n x C
+    return torch.cat(log_mass).log_softmax(1)
+
+
+def mean_class_embeddings(weight: Tensor, counts: Tensor, classes: TokenClasses) -> Tensor:
+    """(C, D), each class's mean row of W (V, D), weighted by training counts (V,), or unweighted where none occurs."""
+    share = counts.to(weight)
+    mass = share.new_zeros(classes.number).index_add_(0, classes.of_token, share)  # C
+    size = share.new_tensor(classes.sizes)
+    share = torch.where(mass[classes.of_token] > 0, share / mass[classes.of_token], 1 / size[classes.of_token])
+    return weight.new_zeros(classes.number, weight.size(1)).index_add_(0, classes.of_token, share[:, None] * weight)
+
+
+def fit_class_embeddings(features: Tensor, log_mass: Tensor, start: Tensor) -> Tensor:
+    """Fits U (C, D) by L-BFGS, so that p1 is closest to the mass of the classes under the ordinary softmax.
+
+    From H (N, D), N well above D, log q (N, C) of `class_log_mass`, and the U to start from, whose dtype the result
+    has.
+    """
+    dtype = working_dtype(features)
+    features, log_q = features.to(dtype), log_mass.to(dtype)
+    class_weight = start.to(dtype).clone().requires_grad_()
+    optimizer = torch.optim.LBFGS([class_weight], max_iter=200, line_search_fn="strong_wolfe")
+
+    def evaluate() -> Tensor:
+        optimizer.zero_grad()
+        loss = kl_to_classes(features, class_weight, log_q)
+        loss.backward()
+        return loss
+
+    optimizer.step(evaluate)
+    return class_weight.detach().to(start.dtype)
+
+
+def kl_to_classes(features: Tensor, class_weight: Tensor, log_mass: Tensor) -> Tensor:
+    """KL(q ‖ p1), the mean over positions in nats, for H (N, D), U (C, D) and log q (N, C); differentiable in U."""
+    log_p1 = class_log_prob(features, class_weight)
+    return F.kl_div(log_p1, log_mass, reduction="batchmean", log_target=True)

@@ -4,10 +4,9 @@ fairseq's decoders compute features, then return `self.output_layer(features)`. 
 runs, the `output_layer` of the decoder instance returns its input, so that no logits are computed.
 """
 
-import inspect
 import weakref
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,14 +17,6 @@ from ..checkpoints.fairseq_checkpoint import OUTPUT_NAMES
 from ..errors import fail
 from ..f2 import FactorizedSoftmax
 from ..modules import UnigramLinear
-
-
-class LayerInput(NamedTuple):
-    """What a model passes to its output layer."""
-
-    features: Tensor  # (B, T, D) H
-    weight: Tensor  # (V, D) W
-    bias: Tensor | None  # (V,) b, if the layer has one
 
 
 def unwrapped(model: Any) -> Any:
@@ -62,8 +53,8 @@ _compared: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 """Decoders whose `output_layer` was found to compute `H Wᵀ + b`."""
 
 
-def features_of(model: Any, net_input: dict[str, Any], criterion: str) -> LayerInput:
-    """Runs a model up to its output layer.
+def features_of(model: Any, net_input: dict[str, Any], criterion: str) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Runs a model up to its output layer: H (B, T, D), W (V, D), and b (V,) if the layer has one.
 
     The model is called as the trainer passes it, so that a wrapper for several workers takes part. One line and status
     2, which names the criterion, for a model whose logits are anything else than `H Wᵀ + b`.
@@ -84,11 +75,6 @@ def features_of(model: Any, net_input: dict[str, Any], criterion: str) -> LayerI
         )
     if not has_output_layer(model):
         refuse("whose decoder has another output layer, or none")
-    if decoder not in _compared:
-        try:
-            inspect.signature(inner.forward).bind(**net_input)
-        except TypeError as error:  # of a model that also needs the targets, such as a non-autoregressive one
-            refuse(f"which is called in another way ({error})")
     original, inputs = decoder.output_layer, []
 
     def left_out(features: Tensor) -> Tensor:
@@ -109,7 +95,7 @@ def features_of(model: Any, net_input: dict[str, Any], criterion: str) -> LayerI
         del decoder.output_layer
     if len(inputs) != 1 or features.shape != inputs[0].shape or features.data_ptr() != inputs[0].data_ptr():
         refuse("which returns something else than the output of its output_layer")
-    return LayerInput(features, layer.weight, getattr(layer, "bias", None))
+    return features, layer.weight, getattr(layer, "bias", None)
 
 
 def float32_copies(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:

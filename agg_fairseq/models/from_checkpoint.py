@@ -2,14 +2,14 @@
 
 import copy
 from argparse import Namespace
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils, tasks
 from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import OmegaConf
-from torch import Tensor, nn
+from torch import nn
 
 from ..checkpoints import Checkpoint
 from ..errors import UserError, first_line
@@ -45,39 +45,31 @@ def build_model(
         ) from error
 
 
-def architecture(checkpoint: Checkpoint, models: Collection[str], expected: str) -> str:
-    """The model's name in fairseq, one of `models`, with one softmax over all tokens; `expected` is for the error."""
-    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+def sibling_state(checkpoint: Checkpoint, siblings: Mapping[str, str], expected: str, **options: Any) -> dict[str, Any]:
+    """The contents of a checkpoint like `checkpoint`, for a model with another output layer; `model` is to be set.
 
-    options = checkpoint.model_options
-    name = options.get("_name") or options.get("arch") or "?"
-    model = ARCH_MODEL_NAME_REGISTRY.get(name, name)
-    if model not in models:
-        raise UserError(f"{checkpoint}: found a model {name}; expected {expected}")
-    if options.get("adaptive_softmax_cutoff") is not None:
-        raise UserError(f"{checkpoint}: found an adaptive softmax; expected one softmax over all tokens")
-    return model
-
-
-def sibling_state(
-    checkpoint: Checkpoint, model: str, sibling: str, parameters: Mapping[str, Tensor], **options: Any
-) -> dict[str, Any]:
-    """The contents of a checkpoint like `checkpoint`, whose model has another output layer.
+    The state of the optimizer and the best validation are of the old model; both are left out.
 
     Args:
-        checkpoint: where everything else is taken from.
-        model: its `architecture`, with which the names of its architectures in fairseq begin.
-        sibling: what those of the new model begin with.
-        parameters: of the new model. The state of the optimizer and the best validation are of the old one; both are
-            left out.
+        checkpoint: where everything else is taken from; a UserError says if its model has no sibling.
+        siblings: the model that each takes the place of, as fairseq names them; names of architectures begin with that.
+        expected: names the models that have a sibling, for the error.
         options: of the new output layer.
     """
-    state = {**checkpoint.state, "model": parameters, "last_optimizer_state": None}
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    name = checkpoint.model_options.get("_name") or checkpoint.model_options.get("arch") or "?"
+    model = ARCH_MODEL_NAME_REGISTRY.get(name, name)
+    if model not in siblings:
+        raise UserError(f"{checkpoint}: found a model {name}; expected {expected}")
+    if checkpoint.model_options.get("adaptive_softmax_cutoff") is not None:
+        raise UserError(f"{checkpoint}: found an adaptive softmax; expected one softmax over all tokens")
+    state = {**checkpoint.state, "model": None, "last_optimizer_state": None}
     state |= {key: copy.deepcopy(state.get(key)) for key in ("cfg", "args")}
     extra = state.get("extra_state") or {}
     state["extra_state"] = {key: extra[key] for key in extra if key not in ("best", "val_loss")}
     of_model = state["cfg"]["model"] if state["cfg"] else state["args"]
     of_model = of_model if isinstance(of_model, dict) else vars(of_model)
-    names = {key: sibling + of_model[key].removeprefix(model) for key in ("_name", "arch") if of_model.get(key)}
+    names = {key: siblings[model] + of_model[key].removeprefix(model) for key in ("_name", "arch") if of_model.get(key)}
     of_model.update(names, **options)
     return state

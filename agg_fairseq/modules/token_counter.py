@@ -40,8 +40,6 @@ class TokenCounter(nn.Module):
 
     def __init__(self, vocabulary: int, window: int | None, ignore_index: int | None = -100) -> None:
         super().__init__()
-        if vocabulary < 1:
-            raise ValueError(f"TokenCounter: expected a vocabulary of at least 1, got {vocabulary}")
         self.ignore_index = ignore_index
         self.register_buffer("appearances", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
         self.register_buffer("current", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)

@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from agg_fairseq.f2 import TokenClasses, joint_log_prob
-from agg_fairseq.f2.class_embeddings import class_log_mass, fit_class_embeddings, kl_to_classes, mean_class_embeddings
+from agg_fairseq.f2.conversion import class_log_mass, fit_class_embeddings, kl_to_classes, mean_class_embeddings
 
 CLASSES = torch.tensor([1, 0, 0, 2, 1, 2, 2, 1, 2, 2])
 
@@ -21,7 +21,7 @@ def joint_divergence(h, w, u, classes):
 
 @pytest.mark.parametrize("chunk_elements", [1, 35, 2**20])
 def test_divergence_of_the_classes_is_that_of_the_joint_distributions(chunk_elements, monkeypatch):
-    monkeypatch.setattr("agg_fairseq.f2.class_embeddings.CHUNK_ELEMENTS", chunk_elements)
+    monkeypatch.setattr("agg_fairseq.f2.conversion.CHUNK_ELEMENTS", chunk_elements)
     h, w, classes = problem()
     u = torch.randn(3, 4, dtype=torch.float64)
     found = kl_to_classes(h, u, class_log_mass(h, w, classes)).item()
