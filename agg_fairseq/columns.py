@@ -120,16 +120,12 @@ METRICS = {
         "Percentage of tokens in the texts that are among those that make up the top 40%, next 30%, next 20% and last "
         "10% of the training text."),
     # translations
-    "bleu": Metric("BLEU", HIGHER, meaning=
-        "Tokenized BLEU with compounds split, as in Vaswani et al. (2017)."),
-    "bleu_brevity_penalty": Metric("BP", digits=3, meaning=
-        "Brevity penalty of BLEU: below 1 if the translations are shorter."),
-    "bleu_ratio": Metric("ratio", digits=3, meaning=
-        "Length of the translations as a share of the length of the references."),
+    "bleu": Metric("BLEU", HIGHER, meaning="Tokenized BLEU with compounds split, as in Vaswani et al. (2017)."),
+    "bleu_brevity_penalty": Metric("BP", digits=3, meaning="Brevity penalty: below 1 if the translations are shorter."),
+    "bleu_ratio": Metric("ratio", digits=3, meaning="Length of the translations by that of the references."),
     "sacrebleu": Metric("sacreBLEU", HIGHER, meaning="BLEU of plain text by sacreBLEU."),
     "sacrebleu_brevity_penalty": Metric("sacreBLEU BP", digits=3, meaning="Brevity penalty of sacreBLEU."),
-    "sacrebleu_ratio": Metric("sacreBLEU ratio", digits=3, meaning=
-        "Length of the plain translations as a share of the length of the references."),
+    "sacrebleu_ratio": Metric("sacreBLEU ratio", digits=3, meaning="The same ratio in plain text."),
     "sentences": Metric("sentences", meaning="Number of sentences."),
     # a text before training, by split
     "types": Metric("types"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -181,51 +181,34 @@ class Compared(NamedTuple):
     """A model's value of a metric, and what it says against the baseline's."""
 
     text: str  # mean and deviation, as tables show them
-    change: str  # from the baseline; empty for the baseline itself
-    verdict: str  # `BETTER`, `WORSE` or `SAME`; empty if no direction is better, or for the baseline
-    is_best: bool
+    change: str = ""  # from the baseline
+    verdict: str = ""  # `BETTER`, `WORSE` or `SAME`; empty if no direction is better
 
 
-def compare(
-    metric: Metric, values: Mapping[str, SeedValues], baseline: str, human: Value = None
-) -> dict[str, Compared]:
-    """Compares models, in the unit that tables show; those without a number are left out.
-
-    Args:
-        values: of all seeds, by the names of the models.
-        baseline: the name of the model that the others are compared with.
-        human: the value of the human texts, for metrics that should be near to it.
-    """
-    values = {model: value for model, value in values.items() if value.numbers}
-    distance = metric.distance(human if isinstance(human, float | int) else None)
-    least = min(distance(value.mean) for value in values.values()) if distance and len(values) > 1 else None
-    compared = {}
-    for model, value in values.items():
-        change, verdict = "", ""
-        if baseline in values and model != baseline:
-            change, verdict = _against(value, values[baseline], metric, distance)
-        is_best = least is not None and distance(value.mean) == least
-        compared[model] = Compared(value.format(metric.digits), change, verdict, is_best)
-    return compared
-
-
-def _against(
-    value: SeedValues, base: SeedValues, metric: Metric, distance: Callable[[float], float] | None
-) -> tuple[str, str]:
-    """The change from the baseline, and by `RULE` whether it is clear.
+def compare(metric: Metric, value: SeedValues, base: SeedValues | None, human: Value = None) -> Compared:
+    """Compares a model with the baseline by `RULE`, in the unit that tables show.
 
     What is to be near to 0, to 1 or to the human text may lie on the other side of it and about as far away: the
     verdict compares the distances.
+
+    Args:
+        value: of all seeds of the model.
+        base: of all seeds of the baseline; None for the baseline itself.
+        human: the value of the human texts, for metrics that should be near to it.
     """
+    text = value.format(metric.digits)
+    if base is None or not base.numbers or not value.numbers:
+        return Compared(text)
+    distance = metric.distance(human if isinstance(human, float | int) else None)
     paired = len(value.numbers.keys() & base.numbers.keys()) > 1
     both = [value, base] if paired else [SeedValues({"mean": seeds.mean}) for seeds in (value, base)]
     change = format_change(both[0].change(both[1], relative=metric.relative), metric) or ""
     if distance is None:
-        return change, ""
+        return Compared(text, change)
     after, before = (SeedValues({seed: distance(x) for seed, x in seeds.numbers.items()}) for seeds in both)
     gains = before.change(after)
     if not gains.numbers:  # an infinity against another
-        return change, ""
+        return Compared(text, change)
     deviations = [seeds.deviation for seeds in (value, base) if seeds.deviation is not None]
     if paired:  # two standard errors of the mean gain
         least = 2 * (gains.deviation or 0.0) / math.sqrt(len(gains.numbers))
@@ -233,7 +216,7 @@ def _against(
         least = 2 * max(deviations) * math.sqrt(1 / len(value.numbers) + 1 / len(base.numbers))
     else:
         least = max(NEARLY * abs(base.mean), 0.5 * 10**-metric.digits)
-    return change, SAME if abs(gains.mean) <= least else BETTER if gains.mean > 0 else WORSE
+    return Compared(text, change, SAME if abs(gains.mean) <= least else BETTER if gains.mean > 0 else WORSE)
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

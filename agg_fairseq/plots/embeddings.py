@@ -9,7 +9,6 @@ Parameters of these functions:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -64,26 +63,15 @@ def projection(
 def singular_values(checkpoints: Mapping[str, EmbeddingSource]) -> style.Figure:
     """Draws the singular values of the embeddings, divided by the largest, on a logarithmic scale.
 
-    A curve for each model; the slower it falls, the more isotropic are the embeddings. If there are several, a second
-    panel has the ratio to the first model's.
+    A curve for each model; the slower it falls, the more isotropic are the embeddings.
 
     Reference: Yu et al. (2022), Fig. 3c; Gao et al. (2019), Fig. 2b.
     """
-    values = {
-        name: metrics.singular_values(checkpoint.output_embedding.weight) for name, checkpoint in checkpoints.items()
-    }
-    first = next(iter(values))
-    figure, (axis, *others) = style.new_panels(min(len(values), 2))
-    for index, (name, of_model) in enumerate(values.items()):
-        ranks = range(1, len(of_model) + 1)
-        style.line(axis, index, ranks, of_model.tolist(), name)
-        if others and len(of_model) == len(values[first]):
-            # of a matrix of rank below D, the last values are rounding errors
-            ratio = (of_model / values[first]).where((values[first] > 1e-7) & (of_model > 1e-7), math.nan)
-            style.line(others[0], index, ranks, ratio.tolist(), name)
+    figure, (axis,) = style.new_panels()
+    for index, (name, checkpoint) in enumerate(checkpoints.items()):
+        values = metrics.singular_values(checkpoint.output_embedding.weight).tolist()
+        style.line(axis, index, range(1, len(values) + 1), values, name)
     style.finish(axis, xlabel="index", ylabel="singular value / largest", yscale="log")
-    for ratios in others:
-        style.finish(ratios, title=f"ratio to {first}", xlabel="index")
     return style.finish_figure(figure)
 
 

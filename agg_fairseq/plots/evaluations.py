@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from torch import Tensor
@@ -14,7 +15,7 @@ from ..data.binarized import count_tokens, load_dictionary
 from ..errors import UserError
 from ..metrics.groups import MASS_GROUPS
 from ..names import HUMAN, UNIGRAM
-from ..result import Result, SeedValues
+from ..result import Result
 from . import style
 
 Evaluations = Mapping[str, Result]
@@ -32,8 +33,7 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
     """Draws perplexity, Uniq and isotropy against α, or the rare fraction, of adaptive gradient gating.
 
     A panel for each measure over all tokens and over the rare ones, with a curve of the models that were trained with
-    `--criterion agg`: their mean, and their standard deviation as a band, where several have the same value. All other
-    models are horizontal lines.
+    `--criterion agg`, their mean where several have the same value. All other models are horizontal lines.
 
     Args:
         evaluations: of `perplexity`.
@@ -88,20 +88,13 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
 def _sweep(
     titles: Sequence[str], curves: Mapping[str, Points], levels: Mapping[str, list[float]], xlabel: str
 ) -> style.Figure:
-    """A panel for each title: the means of curves, with their deviations as bands, and levels as horizontal lines."""
+    """A panel for each title: means of the models at each point of the curves, and levels as horizontal lines."""
     figure, panels = style.new_panels(len(titles), width=4.0, height=3.0)
     ends = [end(x for points in curves.values() for x in points) for end in (min, max)]
     for panel, (axis, title) in enumerate(zip(panels, titles, strict=True)):
         for index, (name, points) in enumerate(curves.items()):
             x = sorted(points)
-            models = [SeedValues(dict(enumerate(values[panel] for values in points[value]))) for value in x]
-            # Where a model has no value, there is a gap.
-            means = [seeds.mean if len(seeds.numbers) == len(seeds.of_seed) else math.nan for seeds in models]
-            spread = [seeds.deviation or 0.0 for seeds in models]
-            low, high = ([mean + sign * sd for mean, sd in zip(means, spread, strict=True)] for sign in (-1, 1))
-            if any(spread):
-                axis.fill_between(x, low, high, color=style.SHADES[index], alpha=0.2, linewidth=0)
-            style.line(axis, index, x, means, name)
+            style.line(axis, index, x, [fmean(values[panel] for values in points[value]) for value in x], name)
         for index, (name, values) in enumerate(levels.items(), len(curves)):
             style.line(axis, index, ends, [values[panel]] * 2, name)
         style.finish(axis, title=title, xlabel=xlabel)
@@ -125,7 +118,8 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
     width = 0.8 / len(rows)  # 0.2 of the distance between two groups is left free
     for index, (name, (_, percentages)) in enumerate(rows.items()):
         centers = [group + (index - (len(rows) - 1) / 2) * width for group in range(len(MASS_GROUPS))]
-        style.bars(axis, index, centers, percentages, width, name)
+        look = {"color": style.SHADES[index % 4], "hatch": "/" * (index // 4), "edgecolor": "white"}
+        axis.bar(centers, percentages, width, label=style.legend_label(name), **look)
     axis.set_xticks(range(len(MASS_GROUPS)), MASS_GROUPS)
     style.finish(axis, ylabel="% of tokens")
     return style.finish_figure(figure)

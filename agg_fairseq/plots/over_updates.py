@@ -104,30 +104,14 @@ def rare_tokens(logs: Mapping[str, str | Path]) -> style.Figure:
 def learning_curves(logs: Mapping[str, str | Path]) -> style.Figure:
     """Draws the perplexity of the training batches and of the split `valid` over the updates.
 
-    A panel for each of the two, with a curve for each log. If there are several, a third panel has the difference to
-    the first in the validation perplexity, at the updates at which both were validated.
+    A panel for each of the two, with a curve for each log.
     """
-    curves: dict[str, list[dict[float, float]]] = {}  # by title: for each log what is drawn by update
-    for title, tag in (("training", "train_inner"), ("valid", "valid")):  # and what marks the lines of the log
-        curves[title] = [
-            {entry["num_updates"]: entry["ppl"] for entry in read_log(log, tag) if "ppl" in entry}
-            for log in logs.values()
-        ]
-        if missing := [log for log, ppl in zip(logs.values(), curves[title], strict=True) if not ppl]:
-            raise UserError(f"{missing[0]}: found no ppl in its {tag!r} lines; expected a log of fairseq-train")
-    first = curves["valid"][0]
-    if len(logs) > 1:  # a log may have a perplexity of 0, which nothing can be compared with
-        curves[f"valid, against {next(iter(logs))}"] = [
-            {update: 100 * (value / first[update] - 1) for update, value in ppl.items() if first.get(update)}
-            for ppl in curves["valid"]
-        ]
-    figure, panels = style.new_panels(len(curves), width=4.4)
-    for axis, (title, of_logs) in zip(panels, curves.items(), strict=True):
-        for index, (name, points) in enumerate(zip(logs, of_logs, strict=True)):
+    figure, panels = style.new_panels(2, width=4.4)
+    for axis, title, tag in zip(panels, ("training", "valid"), ("train_inner", "valid"), strict=True):
+        for index, (name, log) in enumerate(logs.items()):
+            points = {entry["num_updates"]: entry["ppl"] for entry in read_log(log, tag) if "ppl" in entry}
+            if not points:
+                raise UserError(f"{log}: found no ppl in its {tag!r} lines; expected a log of fairseq-train")
             style.line(axis, index, list(points), list(points.values()), name)
-        if title in ("training", "valid"):
-            look = {"ylabel": "perplexity", "yscale": "log"}
-        else:
-            look = {"ylabel": "difference in perplexity (%)"}
-        style.finish(axis, title=title, xlabel="updates", **look)
+        style.finish(axis, title=title, xlabel="updates", ylabel="perplexity", yscale="log")
     return style.finish_figure(figure)

@@ -45,7 +45,7 @@ def line(axis: Axes, index: int, x: Sequence[float], y: Sequence[float], label: 
     """Draws curve number `index`. NaN is a gap, and a curve of nothing but NaN is left out."""
     if not all(map(math.isnan, y)):
         axis.plot(
-            x, y, label=_legend_label(label), color=SHADES[index % len(SHADES)], linestyle=DASHES[index % len(DASHES)],
+            x, y, label=legend_label(label), color=SHADES[index % len(SHADES)], linestyle=DASHES[index % len(DASHES)],
             marker=MARKERS[index % len(MARKERS)], markersize=4, markevery=-(-len(x) // MARKS_PER_CURVE),
         )  # fmt: skip
 
@@ -62,18 +62,11 @@ def scatter(axis: Axes, groups: Mapping[str, tuple[Sequence[float], Sequence[flo
             if x_of_part:
                 axis.scatter(
                     x_of_part, y_of_part, s=7, linewidths=0.6, alpha=0.6, rasterized=True, color=SHADES[index],
-                    marker=MARKERS[index], label=None if part else _legend_label(label),
+                    marker=MARKERS[index], label=None if part else legend_label(label),
                 )  # fmt: skip
 
 
-def bars(axis: Axes, index: int, x: Sequence[float], heights: Sequence[float], width: float, label: str) -> None:
-    """Draws the bars number `index`, centered at `x`; from the fifth on, they are hatched too."""
-    hatch = "/" * (index // len(SHADES))
-    color = SHADES[index % len(SHADES)]
-    axis.bar(x, heights, width, label=_legend_label(label), edgecolor="white", color=color, hatch=hatch)
-
-
-def _legend_label(label: str) -> str:
+def legend_label(label: str) -> str:
     """After a space: matplotlib leaves labels that begin with an underscore out of the legend."""
     return f" {label}"
 

@@ -71,13 +71,9 @@ Block = str | Table | Picture  # a part of a section; a `str` is a paragraph
 
 def runs_and_settings(checkpoints: Checkpoints) -> list[Block]:
     """Which checkpoints are measured, and the settings that differ."""
-    columns = []
-    for checkpoint in checkpoints.values():
-        best = (checkpoint.state.get("extra_state") or {}).get("best")
-        best = f"{best:,.3f}" if isinstance(best, float | int) else None
-        columns.append([checkpoint.path.name, f"{checkpoint.updates:,}", best])
-    rows = list(zip(("checkpoint", "updates", "best on validation"), *columns, strict=True))
-    return [Table(["", *checkpoints], rows + different_settings([run.state for run in checkpoints.values()]))]
+    runs = checkpoints.values()
+    rows = [["checkpoint", *(run.path.name for run in runs)], ["updates", *(f"{run.updates:,}" for run in runs)]]
+    return [Table(["", *checkpoints], rows + different_settings([run.state for run in runs]))]
 
 
 def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
@@ -132,8 +128,11 @@ def compared(result: Result, models: Models, baseline: str) -> list[Block]:
         }
         human = result.shown(HUMAN, metric, key) if HUMAN in result.rows else None
         cells = [SeedValues({"": result.shown(row, metric, key)}).format(METRICS[metric].digits) for row in others]
-        of_models = compare(METRICS[metric], values, baseline, human)
-        rows.append([(title, metric), *map(of_models.get, models), *cells])
+        of_models = [
+            compare(METRICS[metric], value, None if model == baseline else values.get(baseline), human)
+            for model, value in values.items()
+        ]
+        rows.append([(title, metric), *of_models, *cells])
     groups = [name for name, setting in GROUPINGS.items() if result.settings.get("groups") == setting]
     meanings = [f"Here, frequent, medium and rare tokens are {GROUP_MEANINGS[name]}." for name in groups]
     return [*meanings, Table(["", *models, *map(str, others)], rows, result.signature)]
@@ -264,7 +263,7 @@ def write_report(
     )
     html = environment.from_string(layout).render(
         title=", ".join(models),
-        rule=f"In the tables, ▲ is better than {base}, ▽ is worse, and the best value is bold. {RULE}",
+        rule=f"In the tables, ▲ is better than {base}, and ▽ is worse. {RULE}",
         sections=sections,
         glossary={name: METRICS[name] for name in terms},
         undefined=UNDEFINED,

@@ -4,7 +4,6 @@ import functools
 import json
 import math
 import operator
-import re
 import shutil
 import sys
 import warnings
@@ -12,10 +11,8 @@ import warnings
 import pytest
 import torch
 
-from agg_fairseq import plots
 from agg_fairseq.cli.main import main
 from agg_fairseq.cli.plot import PICTURES
-from agg_fairseq.evaluation.fairseq_logs import read_log
 from tests.commands import read_result, refused, run
 
 
@@ -115,19 +112,6 @@ def test_plot_refuses(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
     assert "found no matplotlib, which this command needs; pip install" in error and not (tmp_path / "x.svg").exists()
 
 
-def test_learning_curves(lm_runs, tmp_path, capsys):
-    """Differences at the updates at which both were validated, in percent of the first run, if that is not 0."""
-    logs = {name: lm_runs / name / "train.log" for name in ("mle", "agg")}
-    (_, curve) = plots.learning_curves(logs).axes[2].lines
-    found = [{entry["num_updates"]: entry["ppl"] for entry in read_log(log, "valid")} for log in logs.values()]
-    expected = {update: 100 * (ppl / found[0][update] - 1) for update, ppl in found[1].items()}
-    assert dict(curve.get_xydata().tolist()) == pytest.approx(expected)
-    assert len(plots.learning_curves({"agg": logs["agg"]}).axes) == 2
-    zero = tmp_path / "zero.log"
-    zero.write_text(re.sub(r'"valid_ppl": "[^"]*"', '"valid_ppl": "0"', logs["mle"].read_text(), count=1))
-    run(capsys, "plot", "learning-curves", zero, logs["agg"], "-o", tmp_path / "a.svg")
-
-
 @pytest.mark.grid(2)
 @pytest.mark.parametrize("picture", ["isotropy", "inner-products", "projection", "similarity"])
 def test_empty_groups_and_names_that_look_like_markup(picture, inputs, tmp_path, capsys, monkeypatch):
@@ -181,17 +165,13 @@ def test_token_shares_of_several_files(texts_json, tmp_path, capsys):
     assert "other.json: found other numbers in the row 'human' than in another file" in error
 
 
-def test_seeds_of_the_sweep_are_a_band(eval_json, tmp_path):
-    """And what is not defined is a gap."""
+def test_seeds_of_the_sweep_are_one_point(eval_json, tmp_path):
+    """Their mean; and what is not defined is a gap."""
     total = json.loads(eval_json.read_text())["rows"][1]["perplexity"]["total"]
     changes = ("rows", 1, "perplexity", "total", total + 2), ("rows", 1, "name", "agg-2")
     path = changed(eval_json, tmp_path / "seed.json", *changes)
-    axis = drawn("alpha-sweep", eval_json, path).axes[0]
-    (band,), (curve, *_) = axis.collections, axis.lines
-    mean = total + 1
-    assert curve.get_ydata()[0] == pytest.approx(mean)
-    heights = band.get_paths()[0].vertices[:, 1]
-    assert (heights.min(), heights.max()) == pytest.approx((mean - 2**0.5, mean + 2**0.5))
+    curve = drawn("alpha-sweep", eval_json, path).axes[0].lines[0]
+    assert curve.get_ydata()[0] == pytest.approx(total + 1)
     gap = drawn("alpha-sweep", changed(eval_json, path, ("rows", 1, "unique_predictions", "rare", None)))
     assert [math.isnan(y) for y in gap.axes[4].lines[0].get_ydata()] == [True, False]
 

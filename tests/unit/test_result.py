@@ -100,11 +100,9 @@ def test_values_of_seeds_in_a_table(values, shown):
     ],
 )
 def test_changes_of_one_seed(metric, mle, agg, change, verdict):
-    values = {"mle": SeedValues({1: mle}), "agg": SeedValues({1: agg}), "none": SeedValues({1: None})}
-    found = compare(METRICS[metric], values, "mle", 5.0)
-    assert found["agg"][1:3] == (change, verdict) and found["mle"][1:3] == ("", "") and "none" not in found
-    best = {WORSE: ["mle"], BETTER: ["agg"], "": [], SAME: ["mle"]}[verdict]
-    assert [name for name, value in found.items() if value.is_best] == best
+    base, none = SeedValues({1: mle}), SeedValues({1: None})
+    assert compare(METRICS[metric], SeedValues({1: agg}), base, 5.0)[1:] == (change, verdict)
+    assert compare(METRICS[metric], none, base)[1:] == compare(METRICS[metric], base, none)[1:] == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -122,5 +120,4 @@ def test_changes_of_one_seed(metric, mle, agg, change, verdict):
     ],
 )
 def test_seeds_decide_what_is_clear(mle, agg, verdict):
-    values = {"mle": SeedValues(mle), "agg": SeedValues(agg)}
-    assert compare(METRICS["perplexity"], values, "mle")["agg"].verdict == verdict
+    assert compare(METRICS["perplexity"], SeedValues(agg), SeedValues(mle)).verdict == verdict
