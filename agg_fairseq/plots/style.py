@@ -79,8 +79,11 @@ def finish(axis: Axes, *, title: str = "", **properties: Any) -> None:
     axis.set_title(textwrap.fill(title, NAME_LENGTH), parse_math=False)
     for direction in (axis.xaxis, axis.yaxis):
         if direction.get_scale() == "log":
-            direction.set_major_formatter(ticker.LogFormatter())  # plain numbers, also between powers of ten
-            direction.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(2, 0.5)))
+            low, high = direction.get_view_interval()
+            powers = ticker.LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,))
+            direction.set_major_locator(powers if high > 10 * low else ticker.MaxNLocator(6))
+            direction.set_major_formatter("{x:,.12g}")
+            direction.set_minor_formatter(ticker.NullFormatter())
     axis.grid(color="0.9")
     axis.set_axisbelow(True)
     if not axis.has_data():
