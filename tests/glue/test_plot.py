@@ -103,8 +103,6 @@ def test_plot_refuses(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
     for words, *arguments in (
         ("no token 'unheard'", "similarity", checkpoint, "--data", lm_data, "--words", "unheard"),
         ("found no rare_tokens", "rare-tokens", log),
-        ("neither dict.txt nor", "frequencies", tmp_path),
-        ("found no checkpoint*.pt", "isotropy", tmp_path, "--data", lm_data),
     ):
         assert words in refused(capsys, "plot", *arguments, "-o", tmp_path / "x.svg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
