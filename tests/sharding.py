@@ -1,5 +1,5 @@
 """`[torchrun …] -m tests.sharding FOLDER` writes the parameters after six updates with `GatedLoss`, for each way to
-share the work, and after a resume in their middle."""
+share the work, and for some after a resume in their middle."""
 
 import os
 import sys
@@ -80,11 +80,6 @@ def whole(model):
     return {name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor for name, tensor in state}
 
 
-def with_resume(kind, wrap):
-    half = train(kind, wrap, range(UPDATES // 2))
-    return {"whole": train(kind, wrap), "resumed": train(kind, wrap, range(UPDATES // 2, UPDATES), half)}
-
-
 def train_by_trainer(folder, resume=None, is_sharded=False):
     """As `train`, by Trainer; for two workers, half of the examples in a batch."""
     from agg_fairseq.integrations.transformers import GatedLoss
@@ -112,7 +107,9 @@ def main(folder):
     else:
         dist.init_process_group("gloo")
         pairs = [*((kind, way) for way in WAYS for kind in ("tied", "untied")), ("agps", "ddp")]
-        results = {(kind, way): with_resume(kind, WAYS[way]) for kind, way in pairs}
+        results = {(kind, way): {"whole": train(kind, WAYS[way])} for kind, way in pairs}
+        half = train("untied", sharded, range(UPDATES // 2))
+        results["untied", "fully_shard"]["resumed"] = train("untied", sharded, range(UPDATES // 2, UPDATES), half)
         for way in ("fsdp", "ddp"):
             run = f"{folder}/{way}"
             results["Trainer", way] = {

@@ -108,10 +108,9 @@ def batches(cfg, task, split="train"):
     return [batch for batch in iterator if "net_input" in batch]
 
 
-def trainer_for(data, *arguments, base=LM, cpu=True):
+def trainer_for(data, *arguments, base=LM):
     cfg, task, model, criterion = build(data, *arguments, base=base)
     cfg.common.tpu = False  # fairseq-train takes --bf16 for a TPU; fairseq-hydra-train does not
-    cfg.common.cpu = cpu
     trainer = Trainer(cfg, task, model, criterion)
     iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
     trainer.begin_epoch(1)
@@ -143,10 +142,10 @@ def logged(criterion, logs):
     return aggregator.get_smoothed_values()
 
 
-def small_trainer(data, *options, save=None, cpu=True):
+def small_trainer(data, *options, save=None):
     base = F2_LM if "f2_softmax" in options else LM
     folder = ("--save-dir", save) if save else ()
-    return trainer_for(data, TIED, *options, *folder, base=base, cpu=cpu)
+    return trainer_for(data, TIED, *options, *folder, base=base)
 
 
 def rare_rows(trainer):

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_flatten
 
 from agg_fairseq.modules import TokenCounter
 from tests.conftest import SMALL_LM, called
-from tests.small_trainings import EVERY_CRITERION, batches, trainer_for
+from tests.small_trainings import EVERY_CRITERION
 
 
 class ElementsTouched(TorchDispatchMode):
@@ -28,21 +28,14 @@ class ElementsTouched(TorchDispatchMode):
         return result
 
 
-def elements_touched(call):
-    with ElementsTouched() as mode:
-        call()
-    return mode.elements
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [(*EVERY_CRITERION["agg"], "--agg-window", 15), EVERY_CRITERION["face"], EVERY_CRITERION["agps"]],
     ids=lambda one: one[1],
 )
-def test_memory_and_work_are_flat(lm_data, tmp_path, monkeypatch, options):
-    """As many tensors after twice as many updates, at the same place in an epoch; and in each update of one batch, with
-    a window long full, the same elements are touched."""
+def test_memory_is_flat(lm_data, tmp_path, monkeypatch, options):
+    """As many tensors after twice as many updates, at the same place in an epoch."""
     step, marks, living = Trainer.train_step, (75, 150), {}
 
     def train_step(trainer, *arguments, **named):
@@ -62,11 +55,6 @@ def test_memory_and_work_are_flat(lm_data, tmp_path, monkeypatch, options):
     # bytes: the batches that are left of an epoch differ in length
     assert tensors == later and held_later - held < 1000
 
-    trainer, _ = trainer_for(lm_data, *options)
-    batch = batches(trainer.cfg, trainer.task)[0]
-    touched = [elements_touched(lambda: trainer.train_step([batch])) for _ in range(46)]
-    assert len(set(touched[25:])) == 1
-
 
 def test_the_work_and_memory_of_a_counter_do_not_depend_on_what_went_before():
     """For K = 5 and K = 50,000; the window holds eight bytes for each distinct token of an update."""
@@ -77,15 +65,13 @@ def test_the_work_and_memory_of_a_counter_do_not_depend_on_what_went_before():
         full = {"sizes": torch.full((window,), 20), "tokens": drawn, "counts": torch.ones_like(drawn)}
         counter.set_extra_state(counter.get_extra_state() | full)
 
-        def one_update(first, counter=counter):
-            counter.add(torch.arange(first, first + 20))
-            counter.commit()
-
-        one_update(0)  # the first after a resume has no newest update to make a slot of
-        found |= {elements_touched(lambda first=first: one_update(first)) for first in range(30)}
+        for first in range(30):
+            with ElementsTouched() as mode:
+                counter.add(torch.arange(first, first + 20))
+                counter.commit()
+            found.add(mode.elements)
         assert counter.updates == window
     assert len(found) == 1, found
-    counter.get_extra_state()  # makes a slot of the newest update
     stored = {
         one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for slot in counter._slots for one in slot
     }

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import re
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -206,19 +205,6 @@ def counts(folder):
 
 def said_of_counts(log):
     return [line for line in open(log) if "agg: restored" in line or "agg: the window of token counts" in line]
-
-
-def test_a_start_says_what_becomes_of_the_counts(lm_data, whole, tmp_path):
-    """fairseq hands the state of a criterion back with the position in the data, or not at all."""
-    for name, more, words in (
-        ("kept", (), "agg: restored the counts of 7 updates"),
-        ("reset", ("--reset-dataloader",), "starts empty at update 13"),
-    ):
-        run = shutil.copytree(whole, tmp_path / name)
-        assert train(options(lm_data, run, *AGG, "--max-update", "15", *more), f"{run}.log") == 0
-        [said] = said_of_counts(f"{run}.log")
-        assert words in said
-        assert len(counts(run)["counter"]["sizes"]) == (7 if name == "kept" else 1)
 
 
 @pytest.mark.slow

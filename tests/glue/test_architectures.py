@@ -78,9 +78,7 @@ def test_options_of_the_factorized_layer_that_do_not_fit(lm_data, capsys):
         trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
 
     for *options, words in (
-        ("--f2-assignment", "equal-token", "--f2-classes", 1000, "equal-token"),
         ("--f2-classes", 3, "no --f2-classes"),
-        ("--f2-assignment", "equal-token", "--f2-classes, the number of classes"),
         ("--f2-decoding", "greedy", "--f2-decoding: expected joint, greedy-class, sample-class"),
         ("--arch", "transformer_lm", "--arch transformer_lm_f2"),
         ("--criterion", "agg", "--agg-rare-fraction", 0.3, "--criterion f2_softmax"),

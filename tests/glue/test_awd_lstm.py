@@ -47,20 +47,6 @@ def batch():
     return torch.randint(11, (4, 6)), torch.randn(11, 5, dtype=torch.float64)
 
 
-def test_layers_without_dropout_are_those_of_torch():
-    lstm, (tokens, embedding) = model(), batch()
-    x, states = functional.embedding(tokens, embedding).transpose(0, 1), []
-    for layer in lstm.layers:
-        x, state = layer(x)
-        states.append(state)
-    features, raw, found = lstm(tokens, embedding)
-    torch.testing.assert_close(features, x.transpose(0, 1))
-    assert features.equal(raw)
-    for (h, c), (h_, c_) in zip(found, states, strict=True):
-        torch.testing.assert_close([h, c], [h_[0], c_[0]])
-    assert [layer.hidden_size for layer in lstm.layers] == [7, 7, 5]
-
-
 def test_weight_dropout_drops_recurrent_entries_once_per_batch():
     """The result is that of `nn.LSTM` with the recurrent matrix dropped in advance, for all positions the same."""
     lstm, (tokens, embedding) = model(LSTMDropout(0.0, 0.0, 0.0, 0.0, 0.5), layers=1), batch()
@@ -76,18 +62,6 @@ def test_weight_dropout_drops_recurrent_entries_once_per_batch():
     torch.testing.assert_close(features, expected.transpose(0, 1))
     features.sum().backward()
     assert (layer.weight_hh_l0.grad == 0).any() and layer.weight_hh_l0.grad.any()
-
-
-@pytest.mark.parametrize("name", LSTMDropout._fields)
-def test_every_dropout_acts_in_training_alone(name):
-    lstm, (tokens, embedding) = model(NONE._replace(**{name: 0.5})), batch()
-    plain = model()
-    plain.load_state_dict(lstm.state_dict())
-    expected, _, _ = plain(tokens, embedding)
-    features, raw, _ = lstm(tokens, embedding)
-    assert not torch.allclose(features, expected)
-    assert torch.equal(features, raw) == (name != "output")
-    torch.testing.assert_close(lstm.eval()(tokens, embedding)[0], expected)
 
 
 def test_activation_penalty_by_hand():

@@ -163,14 +163,6 @@ def test_the_criterion_follows_the_model_to_its_device(lm_data):
     assert seen == ["meta"] and criterion.objective.never_rare.device.type == "meta"
 
 
-def test_a_truncated_dictionary(lm_data):
-    """With --output-dictionary-size, tokens beyond are the unknown word."""
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-rare-fraction", 0.3, "--output-dictionary-size", 30)
-    for batch in batches(trainer.cfg, trainer.task)[:2]:
-        trainer.train_step([batch])
-    assert trainer.criterion.objective.current_gates.rare.shape == (30,)
-
-
 # Options.
 
 

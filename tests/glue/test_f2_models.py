@@ -152,18 +152,6 @@ def check_hypotheses(task, model, batch, max_len=8, **options):
             assert tokens[: options.get("prefix", 0)] == target[: options.get("prefix", 0)].tolist(), options
 
 
-def test_probabilities_are_normalized_whatever_the_temperature(lm_data):
-    """fairseq's generator divides what the decoder returned, in place, and then asks for probabilities."""
-    cfg, task, model, _ = build(lm_data, "--criterion", "f2_softmax", base=F2_LM)
-    tokens = batches(cfg, task)[0]["net_input"]["src_tokens"]
-    with torch.no_grad():
-        output, extra = model.eval().decoder(tokens)
-        for temperature in (1.0, 0.5, 2.0):
-            found = model.get_normalized_probs((output / temperature, extra), log_probs=True)
-            torch.testing.assert_close(found, (output / temperature).log_softmax(2))
-        torch.testing.assert_close(model.get_normalized_probs((output, extra), log_probs=True), output)
-
-
 def test_decoupled_greedy_search_by_hand(mt_data):
     """The likeliest class, then its likeliest token, step by step over the joint distribution of full forwards."""
     cfg, task, model, _ = build(mt_data, "--criterion", "f2_softmax", "--f2-decoding", "greedy-class", base=F2_MT)

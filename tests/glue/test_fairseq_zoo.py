@@ -243,14 +243,6 @@ def test_models_that_do_more_with_their_logits_are_refused(capsys, of_layer, beh
     assert "output_layer" not in vars(model.decoder), "what was replaced has been put back"
 
 
-def test_an_error_of_the_model_is_its_own():
-    """It is not blamed on the output layer."""
-    model, sample = OutputLayerModel(8, 64), batch(16, 8, 64, "cpu", steps=8)
-    model.forward = lambda features: {}["a bug"]
-    with pytest.raises(KeyError, match="a bug"):
-        criterion("mle", OutputLayerTask(64))(model, sample)
-
-
 @pytest.mark.parametrize("base", [LM, FAMILIES["lstm_lm, tied"]])
 def test_no_logits_are_computed(lm_data, monkeypatch, base):
     """But at one position, once: neither in training nor in validation is there another product with V rows."""

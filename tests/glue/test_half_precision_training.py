@@ -4,7 +4,6 @@ fairseq's trainer and optimizers run as they are, on a CPU; `without_cuda` repla
 """
 
 import functools
-import logging
 
 import pytest
 import torch
@@ -165,29 +164,6 @@ def test_frozen_rows(lm_data, mode):
         for masters in masters_of_weight if happened else ():
             assert torch.equal(masters.to(weight.dtype), weight)
             assert torch.equal(masters[trainer.criterion.rare], frozen.float())
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_training_on_a_gpu(lm_data, monkeypatch):
-    """The same without anything put in the place of CUDA."""
-    monkeypatch.undo()
-    for name, mode in DEALT:
-        losses = trained(small_trainer(lm_data, *OBJECTIVES[name], *MODES[mode], cpu=False)[0], 9)
-        assert losses[-1] < losses[0] - 0.3, (name, mode)
-
-
-@pytest.mark.parametrize(("mode", "value"), [((), NAN), (BF16["bf16"], INFINITY)])
-def test_nan_without_a_scale_ends_in_the_report_of_fairseq(lm_data, tmp_path, caplog, mode, value):
-    """Its error, and the finding of its NaN detector; the update is not counted."""
-    trainer, _ = small_trainer(lm_data, *OBJECTIVES["agg"], *mode, save=tmp_path)  # where fairseq writes crash.pt
-    data = batches(trainer.cfg, trainer.task)
-    trainer.train_step([data[0]])
-    spoiled(trainer, value)
-    with caplog.at_level(logging.WARNING, logger="fairseq.nan_detector"), pytest.raises(FloatingPointError):
-        trainer.train_step([data[1]])
-    report = [record.getMessage() for record in caplog.records if record.name == "fairseq.nan_detector"]
-    assert "detected in output of decoder.layers.0" in report[0]
-    assert torch.equal(trainer.criterion.objective.counter.appearances, counts_of(trainer, [[data[0]]]))
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,12 @@
 
 import copy
 import math
-import shutil
 from collections import Counter
 
 import pytest
 import torch
 
 from agg_fairseq import decoding
-from agg_fairseq.criterions import base
 from agg_fairseq.functional import cosine_regularizer, repeated_ngrams
 from tests.commands import one_line
 from tests.small_trainings import EVERY_CRITERION, MT, TIED, batches, build, gradients, logged, rare_rows, trainer_for
@@ -26,18 +24,6 @@ def test_agps_counts_the_target_side(mt_data):
     assert counts[dictionary.eos()] == 80
     assert rare.any() and not rare[dictionary.index("w0")], "of the source side alone: in no group"
     assert not rare[dictionary.pad()] and not rare[dictionary.unk()]
-
-
-def test_the_counts_for_the_rare_group(lm_data, tmp_path, capsys, monkeypatch):
-    """Of a file that is gone, or in which no token is rare."""
-    data = shutil.copytree(lm_data, tmp_path / "bin")
-    _, task, *_ = build(data, "--criterion", "freeze_rare")
-    (data / "train.bin").unlink()
-    error = one_line(capsys, task.get_batch_iterator, task.dataset("train"), max_tokens=64)
-    assert "found no split 'train'" in error
-    monkeypatch.setattr(base, "training_counts", lambda task, split: torch.full((64,), 10))
-    error = one_line(capsys, trainer_for, lm_data, "--criterion", "freeze_rare", "--freeze-below", 0.01)
-    assert "found no rare token" in error
 
 
 def test_frozen_rows_are_released(lm_data):

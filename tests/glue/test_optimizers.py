@@ -5,7 +5,6 @@ import torch
 from fairseq.optim.adam import Adam
 
 from agg_fairseq.optim import EmbeddingAdam
-from tests.conftest import call
 from tests.small_trainings import F2_LM, FAMILIES, LM, MT, batches, trainer_for
 
 COUPLED = ("--optimizer", "coupled_adam", "--adam-betas", "(0.9, 0.98)", "--weight-decay", 0.1)
@@ -66,17 +65,6 @@ def test_everything_else_is_the_adam_of_fairseq_bit_for_bit(lm_data, clip):
     assert different == ["decoder.output_projection.weight"]
 
 
-@pytest.mark.slow
-def test_an_adaptive_softmax_is_refused_in_one_line(lm_data, tmp_path):
-    status, _, _, error = call(
-        "train", lm_data, *LM, *COUPLED, "--lr", 0.01, "--cpu", "--max-update", 2, "--criterion", "adaptive_loss",
-        "--ddp-backend", "legacy_ddp", "--adaptive-softmax-cutoff", "10,20", "--save-dir", tmp_path,
-    )  # fmt: skip
-    assert status == 2
-    assert "coupled_adam: found TransformerLanguageModel without a single output embedding" in error
-    assert not list(tmp_path.glob("*.pt"))
-
-
 def test_adam_l2_is_the_adam_of_torch_with_the_options_of_fairseqs(lm_data):
     """Whose weight decay is a part of the gradient."""
     options = ("--optimizer", "adam_l2", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.1)
@@ -84,8 +72,3 @@ def test_adam_l2_is_the_adam_of_torch_with_the_options_of_fairseqs(lm_data):
     assert type(optimizer) is torch.optim.Adam
     expected = {"lr": 0.01, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.1, "amsgrad": False}
     assert all(group.items() >= expected.items() for group in optimizer.param_groups)
-
-
-def test_adam_l2_needs_float32_copies(lm_data):
-    with pytest.raises(ValueError, match="Unsupported optimizer"):
-        trainer_for(lm_data, "--criterion", "mle", "--optimizer", "adam_l2", "--memory-efficient-fp16")

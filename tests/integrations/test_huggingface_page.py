@@ -135,11 +135,3 @@ def test_the_constants_of_the_fine_tuned_model(tmp_path, capsys):
         plain, some, whole = (printed[model + share] for share in shares)
         assert plain[3] == some[3] == whole[3] and plain[1] > some[1] > whole[1]
         assert abs(whole[4] - 1) < abs(plain[4] - 1)
-
-
-@pytest.mark.parametrize(("name", "option"), [("huggingface", "--data"), ("fine_tuning", "--old")])
-def test_example_says_what_is_missing(name, option, tmp_path, capsys):
-    with pytest.raises(SystemExit) as stop:
-        example(name)([option, str(tmp_path)])
-    assert stop.value.code == 2
-    assert "found no" in capsys.readouterr().err

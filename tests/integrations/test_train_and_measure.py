@@ -7,8 +7,7 @@ import torch
 
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.cli.main import main
-from agg_fairseq.errors import UserError
-from agg_fairseq.evaluation import BinarizedText, PlainText, perplexity
+from agg_fairseq.evaluation import PlainText, perplexity
 from tests.conftest import zipf_text
 from tests.small_transformers import VOCABULARY, gpt2, llama_like, save_word_tokenizer
 
@@ -78,30 +77,6 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
     found = measured("tokens", tmp_path / kind, "--train-text", text)
     assert found["unused"] == list(range(WORDS + 1, VOCABULARY))
     assert {token["id"]: token["count"] for token in found["tokens"]}[1] == text.read_text().split().count("w0")
-
-
-def test_perplexity_of_transformers_refuses(lm_data, tmp_path):
-    from transformers import BertConfig, BertForMaskedLM
-
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
-    masked = BertForMaskedLM(BertConfig(vocab_size=VOCABULARY, **sizes))
-    for name, model in (("good", gpt2()), ("broken", gpt2()), ("masked", masked)):
-        model.save_pretrained(tmp_path / name)
-        save_word_tokenizer(tmp_path / name, VOCABULARY)
-    good, broken, masked = (open_models([tmp_path / name]) for name in ("good", "broken", "masked"))
-    (tmp_path / "broken" / "config.json").unlink()
-    for name, words in (("text", "w1 w2 w3"), ("short", "w1")):
-        (tmp_path / name).write_text(f"{words}\n")
-    text = PlainText(tmp_path / "text")
-    for models, scored, message in (
-        (good, BinarizedText(lm_data), "found a model of transformers; give the text to score by --text FILE"),
-        (good, PlainText(text.text, tokens_per_sample=33), "expected 2 to 32 .the model's positions., got 33"),
-        (good, PlainText(tmp_path / "short", text.text), "found fewer than 2 tokens"),
-        (broken, text, "transformers knows no model of the config.json beside it"),
-        (masked, text, "found a BertForMaskedLM; expected a causal language model"),
-    ):
-        with pytest.raises(UserError, match=message):
-            perplexity(models, scored)
 
 
 def test_each_file_of_a_folder_is_measured_as_itself(tmp_path):

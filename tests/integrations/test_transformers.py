@@ -249,13 +249,6 @@ def test_refuses_in_a_training_step(monkeypatch):
         own_loss(**batch())
 
 
-def test_refuses_options():
-    with pytest.raises(ValueError, match="expected method to be one of agg, agps, mle, got 'f2'"):
-        GatedLoss(gpt2(), "f2")
-    with pytest.raises(TypeError, match="agg_gates"):
-        GatedLoss(gpt2(), "mle", agg_gates="both")
-
-
 def test_a_state_is_restored_but_for_the_window():
     """That of a method without counts leaves the window empty."""
     first = GatedLoss(gpt2(), agg_window=5)
@@ -313,15 +306,6 @@ def test_trainer_resumes_bit_for_bit(tmp_path):
     found, found_counts = started(resume_from_checkpoint=str(tmp_path / "elsewhere"))
     assert all(found[name].equal(expected) for name, expected in weights.items())
     assert all(found_counts[name].equal(counts[name]) for name in ("sizes", "tokens", "counts", "current"))
-
-
-def test_a_checkpoint_without_counts_starts_an_empty_window(tmp_path):
-    model = gpt2()
-    trainer(model, tmp_path, max_steps=2, save_strategy="steps", save_steps=2).train()
-    gated = GatedLoss(model, agg_rare_fraction=0.2)
-    options = {"save_strategy": "steps", "save_steps": 4}
-    trainer(model, tmp_path, gated, **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert gated.objective.counter.updates == 4  # of the 6 updates, the window of 4
 
 
 @pytest.mark.parametrize("kind", ["label smoothing", "a loss of the user's", "another model"])
@@ -421,23 +405,6 @@ def test_accumulation_of_accelerate():
             gated.commit_update()
     counter = gated.objective.counter
     assert (counter.updates, int(counter.appearances.sum())) == (2, 4 * 3 * 11)
-
-
-@pytest.mark.slow
-def test_trainer_needs_a_window_for_data_without_length(tmp_path):
-    model = gpt2()
-    gated = GatedLoss(model, agg_rare_fraction=0.2)
-
-    class Endless(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            yield from dataset()
-
-    with pytest.raises(UserError, match="has no length.*agg_window=K"):
-        trainer(model, tmp_path, gated, Endless(), max_steps=3).train()
-    gated.remove()
-    gated = GatedLoss(model, agg_rare_fraction=0.2, agg_window=2)
-    trainer(model, tmp_path, gated, Endless(), max_steps=3).train()
-    assert gated.objective.counter.updates == 2
 
 
 def test_a_skipped_update_of_trainer_is_forgotten():

@@ -6,14 +6,9 @@ import pytest
 import torch
 
 from agg_fairseq.functional import forgetting, forgotten
-from agg_fairseq.functional.adam_memory import half_life, updates_per_appearance
+from agg_fairseq.functional.adam_memory import updates_per_appearance
 
 COUNTS = torch.tensor([0, 3, 4, 40, 9953])  # of 10,000 targets
-
-
-def test_half_life_is_that_of_adam():
-    for beta2 in (0.98, 0.999):
-        assert beta2 ** half_life(beta2) == pytest.approx(0.5, rel=0.01)
 
 
 def test_forgotten_tokens_and_their_loss_are_those_computed_by_hand():

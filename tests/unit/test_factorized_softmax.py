@@ -1,7 +1,5 @@
 """The factorized softmax against Eqs. 2–4 and 7 written out in float64."""
 
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,8 +13,6 @@ from agg_fairseq.f2 import (
     joint_log_prob,
     token_classes,
 )
-from agg_fairseq.functional import gated_cross_entropy
-from agg_fairseq.functional.gated_cross_entropy import values_and_gradients
 from tests.waiting import use_chunks
 
 PAD = 1
@@ -131,29 +127,6 @@ def test_second_derivatives_are_an_error():
             torch.autograd.grad(loss, w, create_graph=True)
 
 
-def test_no_gradient_is_formed_where_none_is_wanted(monkeypatch):
-    """In validation neither the gradient of H nor that of W is formed: their products are most of the cost."""
-    h, w, u, y = problem(LAYOUTS["shuffled"])
-    wanted = []
-
-    def observed(*arguments, **options):
-        values, gradients, positions = values_and_gradients(*arguments, **options)
-        wanted.append(tuple(gradient is not None for gradient in gradients[:2]))
-        return values, gradients, positions
-
-    for module in ("agg_fairseq.functional.gated_cross_entropy", "agg_fairseq.f2.cross_entropy"):
-        monkeypatch.setattr(sys.modules[module], "values_and_gradients", observed)
-    classes = TokenClasses.of(LAYOUTS["shuffled"])
-    with torch.no_grad():
-        factorized_cross_entropy(h, w, u, y, classes, ignore_index=PAD)
-        gated_cross_entropy(h, w, y, ignore_index=PAD)
-    assert wanted and not any(map(any, wanted))
-    wanted.clear()
-    factorized_cross_entropy(h, w, u, y, classes, ignore_index=PAD)
-    gated_cross_entropy(h, w.detach(), y, ignore_index=PAD)
-    assert set(wanted[:-1]) == {(True, True)} and wanted[-1] == (True, False)
-
-
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_decoupled_is_equation_seven(name):
     h, w, u, _ = problem(LAYOUTS[name])
@@ -218,11 +191,3 @@ def test_the_module_survives_an_average_of_states():
     restored.load_state_dict({name: value * 0.999 + value * 0.001 for name, value in shuffled.state_dict().items()})
     assert torch.equal(restored.class_of_token, LAYOUTS["shuffled"])
     assert torch.equal(shuffled.half().state_dict()["class_of_token"], LAYOUTS["shuffled"].float())
-
-
-def test_modules_tied_and_of_another_vocabulary():
-    embedding = torch.nn.Embedding(17, 6)
-    assert FactorizedSoftmax(LAYOUTS["sorted"], 6, embedding.weight).weight is embedding.weight
-    classes = torch.arange(20) // 9
-    with pytest.raises(RuntimeError, match="size mismatch"):
-        layer().load_state_dict(FactorizedSoftmax(classes, 6).state_dict())

@@ -136,28 +136,6 @@ def test_nothing_but_padding_and_nothing_at_all():
             assert loss == 0 and not any(t.any() for t in grad(loss / number, (h, w, b)))
 
 
-def test_a_bias_of_minus_infinity_excludes_tokens():
-    h, w, b, y, *_ = problem(v=37, pads=0)
-    with torch.no_grad():
-        b[:20] = -float("inf")
-    y = y.clamp(min=20)
-    expected = F.cross_entropy(h @ w.t() + b, y, reduction="sum")
-    assert gated_cross_entropy(h, w, y, bias=b).loss.item() == pytest.approx(expected.item(), rel=1e-5)
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_nan_and_infinity_reach_the_loss(bad):
-    """In the loss and in the gradients of its position, as in a plain softmax."""
-    h, w, _, y, *_ = problem(pads=0)
-    with torch.no_grad():
-        h[3, 0] = bad
-    out = gated_cross_entropy(h, w, y)
-    out.loss.backward()
-    assert out.loss.isnan() and out.nll.isnan().nonzero().tolist() == [[3]]
-    assert h.grad.isnan().any(1).nonzero().tolist() == [[3]]
-    assert w.grad.isnan().any()
-
-
 def test_no_tensor_of_all_positions_by_vocabulary(monkeypatch):
     """With eight chunks, no allocation reaches a quarter of N·V elements."""
     n, v = 64, 2048

@@ -171,10 +171,3 @@ def test_warns_once_where_most_tokens_are_rare(caplog):
 def test_options_out_of_range(kind, options, message):
     with pytest.raises(ValueError, match=message):
         kind(V, **options)
-
-
-def test_options_that_are_missing_or_do_not_exist():
-    with pytest.raises(TypeError, match="dispersion_gamma"):
-        AggObjective(V, dispersion_gamma=0.1)
-    with pytest.raises(ValueError, match="found no training counts"):
-        loss_of(AgpsObjective(V, rare_rank=3), 0, embedding())

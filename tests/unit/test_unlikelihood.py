@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agg_fairseq.functional import gated_cross_entropy, given_tokens, previous_tokens, repeated_ngrams
+from agg_fairseq.functional import gated_cross_entropy, given_tokens, repeated_ngrams
 
 PAD = 1
 
@@ -37,9 +37,3 @@ def test_a_certain_candidate_gives_a_bounded_gradient(dtype, gap, alpha):
 )
 def test_repeated_ngrams(line, n, expected):
     assert repeated_ngrams(torch.tensor([line]), n).int().tolist() == [expected]
-
-
-def test_memory_grows_with_the_distinct_candidates():
-    """A thousand steps over three tokens need three columns."""
-    candidates = previous_tokens(torch.randint(2, 5, (4, 1000), generator=torch.Generator().manual_seed(0)), PAD)
-    assert candidates.tokens.shape == (4, 3)

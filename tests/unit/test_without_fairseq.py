@@ -83,23 +83,3 @@ def test_commands_that_need_fairseq(place, without_fairseq, capsys):
 def test_commands_that_do_not(place, without_fairseq):
     for command in NEED_NONE:
         assert run(command, place) == 0, command
-
-
-def test_other_missing_packages_are_not_blamed_on_fairseq(place, monkeypatch):
-    monkeypatch.setitem(sys.modules, "agg_fairseq.f2.conversion", None)
-    monkeypatch.delitem(sys.modules, "agg_fairseq.cli.convert_to_f2", raising=False)
-    with pytest.raises(ModuleNotFoundError):
-        run("convert-to-f2 {}/lm --data {}/data --output {}/out", place)
-
-
-def test_a_run_where_a_checkpoint_is_wanted_and_the_reverse(place, capsys):
-    assert run("isotropy {}/lm", place) == 0
-    by_folder = capsys.readouterr().out
-    assert run("isotropy {}/lm/checkpoint_best.pt", place) == 0
-    assert capsys.readouterr().out == by_folder  # and the same name of the row
-    for command in (
-        "plot isotropy {}/lm/checkpoint_best.pt -o {}/out.png",
-        "report {}/lm/checkpoint_best.pt -o {}/r.html",
-    ):
-        assert run(f"{command} --data {{}}/data", place) == 2
-        assert f"found a file; expected the folder of a run, such as {place}/lm" in capsys.readouterr().err
