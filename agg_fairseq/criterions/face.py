@@ -34,7 +34,7 @@ class FaceObjective(Objective):
 
     def count_predictions(self, prediction: Tensor, target: Tensor) -> None:
         """Counts what the model outputs at the positions that are not padding."""
-        self.counter.add(prediction, positions=target != self.ignore_index)
+        self.counter.add(prediction.masked_fill(target == self.ignore_index, self.counter.ignore_index))
 
     def checkpoint_state(self) -> dict[str, Any]:
         """How often each token was output (V,), by the updates that took place and by the last one."""

@@ -1,6 +1,5 @@
 """The objectives and output layers in Hugging Face transformers; nothing here needs fairseq."""
 
-from .label_counts import label_counts
-from .output_layers import add_log_unigram, factorize_head, load_pretrained
+from .output_layers import add_log_unigram, factorize_head, label_counts, load_pretrained
 
 __all__ = ["label_counts", "add_log_unigram", "factorize_head", "load_pretrained"]

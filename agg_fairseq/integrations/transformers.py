@@ -9,12 +9,9 @@ are too late for gates, which treat the gradients into features and embedding di
 - the output layer keeps its input, the features, and returns V known numbers as a placeholder for the logits;
 - `loss_function` returns the gated loss of the features, divided as transformers divides its own.
 
-The numbers of the placeholder tell what the model does to its logits between the two. Logits that are scaled or
-soft-capped (Granite, Cohere, Gemma 2) arrive as numbers that give the scale and the cap, which the gated loss takes
-over; this needs no names from configurations, where `logits_scaling` divides in one model and multiplies in another.
-Any other change is refused.
-
-Outside of training steps, in `model.eval()`, under `torch.no_grad()` or without labels, nothing is changed.
+What becomes of the numbers of the placeholder tells whether the model scales or soft-caps its logits between the two
+(Granite, Cohere, Gemma 2), which the gated loss takes over; any other change is refused. This needs no names from
+configurations, where `logits_scaling` divides in one model and multiplies in another.
 """
 
 import base64
@@ -40,7 +37,7 @@ from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
 from ..f2 import FactorizedSoftmax
 from ..objective import AggObjective, AgpsObjective, Objective
-from .label_counts import IGNORED
+from .output_layers import IGNORED
 
 try:
     from accelerate.state import GradientState
@@ -102,13 +99,14 @@ class GatedLoss(TrainerCallback, ExportableState):
     Raises:
         UserError: the model is of a kind for which the gated loss would not be right. Most kinds are recognized in the
             first training step.
-        ValueError, TypeError: an option is out of its range; is missing, or belongs to another method.
+        ValueError, TypeError, KeyError: an option is out of its range, is missing, or belongs to another method.
     """
 
     def __init__(self, model: PreTrainedModel, method: str = "agg", *, tokenizer: Any = None, **options: Any) -> None:
         self.model = model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of PEFT
         if hasattr(model.forward, "gated_loss"):
             raise UserError(f"GatedLoss: this {type(model).__name__} already has one; remove() it first")
+        self._name = type(model).__name__
         head = self._output_layer()
         if model.loss_function is not ForCausalLMLoss:
             raise UserError(f"GatedLoss: expected a model with the loss of causal language models, got {self._name}")
@@ -120,8 +118,6 @@ class GatedLoss(TrainerCallback, ExportableState):
             never_rare |= {*known.special_ids, *known.unused}
         if min(never_rare, default=0) < 0:  # which would count from the end
             raise ValueError(f"expected never_rare in [0, {vocabulary}), got {min(never_rare)}")
-        if method not in METHODS:
-            raise ValueError(f"expected method to be one of {', '.join(METHODS)}, got {method!r}")
         given = {name.removeprefix(f"{method}_"): value for name, value in options.items() if value is not None}
         if method != "mle":
             given["never_rare"] = mask = torch.zeros(vocabulary, dtype=torch.bool)
@@ -153,10 +149,6 @@ class GatedLoss(TrainerCallback, ExportableState):
             del self.model.forward
             if self._previous is not None:
                 self.model.forward = self._previous
-
-    @property
-    def _name(self) -> str:
-        return type(self.model).__name__
 
     def _output_layer(self) -> nn.Linear | FactorizedSoftmax:
         head = self.model.get_output_embeddings()
@@ -228,12 +220,11 @@ class GatedLoss(TrainerCallback, ExportableState):
     def _loss_of_model(self, *arguments: Any, **options: Any) -> Tensor:
         """What stands in the place of `loss_function`; the arguments are those of `ForCausalLMLoss`."""
         step = self._step
-        given = LOSS.bind(*arguments, **options)
-        given.apply_defaults()
-        labels, target, number, ignored = (
-            given.arguments[name] for name in ("labels", "shift_labels", "num_items_in_batch", "ignore_index")
-        )
-        step.logits = given.arguments["logits"]
+        bound = LOSS.bind(*arguments, **options)
+        bound.apply_defaults()
+        given = bound.arguments
+        target, number, ignored = given["shift_labels"], given["num_items_in_batch"], given["ignore_index"]
+        step.logits = given["logits"]
         is_known = step.features is not None and step.target is None and step.logits.shape == step.placeholder.shape
         if is_known and self._scale_and_cap is None:
             self._scale_and_cap = _scale_and_cap(step.placeholder, step.logits)
@@ -244,9 +235,8 @@ class GatedLoss(TrainerCallback, ExportableState):
                 "a soft cap (or at all, for a factorized layer), or uses them twice; it is not supported"
             )
         if target is None:  # position t predicts label t + 1, unless the caller has shifted the labels already
-            target = F.pad(labels, (0, 1), value=ignored)[..., 1:]
-        target = target.masked_fill(target == ignored, IGNORED).to(step.features.device)
-        step.target = target
+            target = F.pad(given["labels"], (0, 1), value=ignored)[..., 1:]
+        step.target = target = target.masked_fill(target == ignored, IGNORED).to(step.features.device)
         step.head(step.features)  # computes the loss inside of the output layer, where FSDP has gathered W
         number = (target != IGNORED).sum() if number is None else torch.as_tensor(number, device=step.loss.device)
         # Of no targets, the loss is 0/0 = NaN as in transformers, and its gradient 0.
@@ -254,7 +244,7 @@ class GatedLoss(TrainerCallback, ExportableState):
 
     def _loss(self, step: _Step) -> Tensor:
         """The loss summed over the targets, a scalar."""
-        weight = step.head.weight
+        head = step.head
         if self._has_stepped:
             raise UserError(
                 "GatedLoss: the optimizer has stepped, but the update has not ended; give GatedLoss to Trainer in "
@@ -262,14 +252,11 @@ class GatedLoss(TrainerCallback, ExportableState):
             )
         if self._step_hook is None and self.objective.counter is not None:
             self._step_hook = register_optimizer_step_post_hook(self._after_step)
-        if isinstance(step.head, FactorizedSoftmax):
-            smoothing = self.objective.label_smoothing
-            loss = step.head.loss(step.features, step.target, label_smoothing=smoothing).loss
-        else:
-            scale, softcap = self._scale_and_cap
-            loss = self.objective(step.features, weight, step.target, step.head.bias, scale=scale, softcap=softcap).loss
         self._has_loss = True
-        return loss
+        if isinstance(head, FactorizedSoftmax):
+            return head.loss(step.features, step.target, label_smoothing=self.objective.label_smoothing).loss
+        scale, softcap = self._scale_and_cap
+        return self.objective(step.features, head.weight, step.target, head.bias, scale=scale, softcap=softcap).loss
 
     # The updates of a training
 
@@ -371,12 +358,11 @@ def _replaced(module: nn.Module, name: str, value: Any) -> Iterator[None]:
 
 def _special_tokens(model: PreTrainedModel, vocabulary: int) -> list[int]:
     """The tokens of the configuration that mark padding and the begin and end of a sequence."""
-    config = model.config.get_text_config()
-    tokens: set[int] = set()
+    config, tokens = model.config.get_text_config(), []
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         value = getattr(config, name, None)
-        tokens.update(value if isinstance(value, (list, tuple)) else [value])
-    return sorted(token for token in tokens - {None} if 0 <= token < vocabulary)
+        tokens += value if isinstance(value, (list, tuple)) else [value]
+    return [token for token in tokens if token is not None and 0 <= token < vocabulary]
 
 
 def _scale_and_cap(placeholder: Tensor, logits: Tensor) -> tuple[float, float | None] | None:

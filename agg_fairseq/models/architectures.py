@@ -29,24 +29,21 @@ def register_transformers(name: str, options: type[FairseqDataclass], replace: C
             the layer needs the training counts, it has `is_placeholder` and `fill`, see `fairseq_glue.trainer`.
     """
 
-    class LanguageModel(TransformerLanguageModel):
+    class Replaced:
         @classmethod
         def build_model(cls, args: Any, task: Any) -> nn.Module:
             model = super().build_model(args, task)
             replace(model.decoder, args)
             return model
 
-    class TranslationModel(TransformerModel):
+    class LanguageModel(Replaced, TransformerLanguageModel):
+        pass
+
+    class TranslationModel(Replaced, TransformerModel):
         @classmethod
         def add_args(cls, parser: Any) -> None:
             super().add_args(parser)
             gen_parser_from_dataclass(parser, options())
-
-        @classmethod
-        def build_model(cls, args: Any, task: Any) -> nn.Module:
-            model = super().build_model(args, task)
-            replace(model.decoder, args)
-            return model
 
     # The names in logs and errors.
     LanguageModel.__name__, TranslationModel.__name__ = (

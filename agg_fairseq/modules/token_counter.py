@@ -24,7 +24,7 @@ class TokenCounter(nn.Module):
     Args:
         vocabulary: V, the number of tokens.
         window: K >= 1, how many updates are remembered; None: all of them.
-        ignore_index: a target that is not counted, as in `gated_cross_entropy`; None counts all.
+        ignore_index: a target that is not counted, as in `gated_cross_entropy`.
 
     Examples:
         >>> counter = TokenCounter(vocabulary=4, window=2)
@@ -38,7 +38,7 @@ class TokenCounter(nn.Module):
     appearances: Tensor  # (V,) int64, a: the sum over the window
     current: Tensor  # (V,) int64: the tokens of the update under way, not yet in the window
 
-    def __init__(self, vocabulary: int, window: int | None, ignore_index: int | None = -100) -> None:
+    def __init__(self, vocabulary: int, window: int | None, ignore_index: int = -100) -> None:
         super().__init__()
         self.ignore_index = ignore_index
         self.register_buffer("appearances", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
@@ -60,17 +60,10 @@ class TokenCounter(nn.Module):
         self.window = window
         self._evict()
 
-    def add(self, tokens: Tensor, positions: Tensor | None = None) -> None:
-        """Counts tokens, int64 in [0, V) and of any shape, into the update under way.
-
-        `positions` (bool, like `tokens`) says which; None counts all but `ignore_index`. The others may have any value.
-        """
+    def add(self, tokens: Tensor) -> None:
+        """Counts tokens, int64 in [0, V) or `ignore_index`, and of any shape, into the update under way."""
         tokens = tokens.reshape(-1)
-        if positions is not None:
-            counted = positions.reshape(-1)
-        else:
-            counted = torch.ones_like(tokens) if self.ignore_index is None else tokens != self.ignore_index
-        counted = counted.long()
+        counted = (tokens != self.ignore_index).long()
         self.current.index_add_(0, tokens * counted, counted)  # a token that is not counted adds 0 to the first one
 
     def commit(self) -> None:

@@ -33,21 +33,14 @@ def test_equals_a_brute_force_window(updates, window, resized):
         assert counter.current.sum() == 0
 
 
-@pytest.mark.parametrize(
-    ("ignore_index", "tokens", "positions", "expected"),
-    [
-        (1, [[0, 1], [1, 4]], None, [1, 0, 0, 0, 1]),
-        (-100, [[0, -100], [-100, 4]], None, [1, 0, 0, 0, 1]),
-        (-100, [[-7, 2], [1, 2]], [[False, True], [False, True]], [0, 0, 2, 0, 0]),
-    ],
-)
-def test_what_is_counted(ignore_index, tokens, positions, expected):
-    """The default is that of the losses; nothing at a position that is not counted need be an index."""
-    counter = TokenCounter(V, 1) if ignore_index == -100 else TokenCounter(V, 1, ignore_index=ignore_index)
-    counter.add(torch.tensor(tokens), positions=positions and torch.tensor(positions))
-    assert counter.current.tolist() == expected
+def test_what_is_counted():
+    """The default is that of the losses."""
+    for ignore_index, options in ((1, {"ignore_index": 1}), (-100, {})):
+        counter = TokenCounter(V, 1, **options)
+        counter.add(torch.tensor([[0, ignore_index], [ignore_index, 4]]))
+        assert counter.current.tolist() == [1, 0, 0, 0, 1]
     with pytest.raises(IndexError):
-        TokenCounter(V, 1, ignore_index=None).add(torch.tensor([-100]))
+        counter.add(torch.tensor([V]))
 
 
 @pytest.mark.parametrize(("filled", "window"), [(0, 4), (1, 4), (7, 4), (7, None)])
