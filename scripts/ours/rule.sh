@@ -35,8 +35,8 @@ for seed in 1 2 3; do
   row docs/2:bpe4000 epochs=2 seed=$seed beta2_of_W=0.999
   pair en/3 seed=$seed
   pair code/3:bpe4000 epochs=1 seed=$seed
-  # Words that are seen once or twice
-  pair de/6 seed=$seed
+  # Words that are seen once or twice, and `<unk>`, which is never a target
+  for text in de/6 de/3 de/3:unk2; do pair $text seed=$seed; done
   pair de/6 seed=$seed decay=0.5
   pair de/6 seed=$seed dropout=0.2
   pair de/6 seed=$seed method=agg
