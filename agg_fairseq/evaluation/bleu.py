@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..errors import UserError, first_line
+from ..errors import UserError
 from ..files import read_lines
 from ..metrics import Bleu, corpus_bleu, tokenized_bleu
 from ..result import Result
-from .fairseq_logs import Translations, read_translations
+from .fairseq_logs import read_translations
 
 SUBWORD = re.compile(r"@@(?: |$)|▁")
 COLUMNS = (
@@ -52,7 +52,12 @@ def bleu(
     for log in others:
         if log.references != first.references:  # BLEU is compared only of the same sentences, in the same tokens
             raise UserError(f"{log.path}: found other T-… lines than in {first.path}; expected the same text")
-    references = None if reference is None else read_reference(reference, first)
+    references = None
+    if reference is not None:
+        references = [line.rstrip() for line in read_lines(reference, "a sentence per line")]
+        if len(references) != len(first.references):
+            expected = f"expected {len(first.references)}, as in {first.path}"
+            raise UserError(f"{reference}: found {len(references)} lines; {expected}")
     if moses is not None:
         from sacremoses import MosesDetokenizer
 
@@ -74,10 +79,7 @@ def bleu(
         of_text, texts = None, log.texts
         if references is not None:
             texts = texts if moses is None else [detokenizer.detokenize(line.split()) for line in texts]
-            try:
-                of_text = corpus_bleu(texts, references, tokenize=tokenize)
-            except RuntimeError as error:  # a tokenizer of sacrebleu whose own package is missing
-                raise UserError(f"--tokenize {tokenize}: {first_line(error)}") from error
+            of_text = corpus_bleu(texts, references, tokenize=tokenize)
         rows[name] = {"path": str(logs[name]), "sentences": len(log.references)}
         for measure, bleu_of_log in (("bleu", of_tokens), ("sacrebleu", of_text)):
             parts = bleu_of_log._asdict() if bleu_of_log else dict.fromkeys(Bleu._fields)
@@ -89,11 +91,3 @@ def bleu(
             settings["sacrebleu"] = f"{text},[{of_text.signature}]"
     facts = {"reference": None if reference is None else str(reference)}
     return Result(rows, dict.fromkeys(COLUMNS, [""]), settings, facts)
-
-
-def read_reference(path: str | Path, log: Translations) -> list[str]:
-    """The lines of a plain text, as many as the log has sentences."""
-    lines = [line.rstrip() for line in read_lines(path, "a sentence per line")]
-    if len(lines) != len(log.references):
-        raise UserError(f"{path}: found {len(lines)} lines; expected {len(log.references)}, as in {log.path}")
-    return lines
