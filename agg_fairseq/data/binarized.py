@@ -80,34 +80,28 @@ def training_counts(task: Any, split: str) -> Tensor:
         raise UserError(f"found the task {task_name(task)}, which {problem}; expected language_modeling or translation")
     source, target = (getattr(options, f"{side}_lang", None) for side in ("source", "target"))
     suffixes = [f".{source}-{target}.{target}", f".{target}-{source}.{target}"] if target else [""]
-    implementation = getattr(options, "dataset_impl", None) and str(options.dataset_impl)
     dictionary = task.target_dictionary
     whole = getattr(task, "dictionary", None) or dictionary  # that of --output-dictionary-size is its head
     occurrences = torch.zeros(len(whole), dtype=torch.int64)
     for folder in utils.split_paths(data):
-        parts = split_parts(folder, split, suffixes, implementation)
+        parts = split_parts(folder, split, suffixes)
         for part in parts or [Path(folder) / f"{split}{suffixes[0]}"]:  # which is then refused
             times = getattr(options, "upsample_primary", 1) if target and len(parts) > 1 and part == parts[0] else 1
-            occurrences += times * count_tokens(folder, whole, part.name, implementation)
+            occurrences += times * count_tokens(folder, whole, part.name)
     counts = occurrences[: len(dictionary)].clone()
     counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
     logger.info(f"found {int(counts.sum()):,} target tokens in {split} of {data}")
     return counts
 
 
-def split_parts(
-    folder: str | Path, split: str, suffixes: Sequence[str], implementation: str | None = None
-) -> list[Path]:
+def split_parts(folder: str | Path, split: str, suffixes: Sequence[str]) -> list[Path]:
     """A split and its continuations `split1`, `split2`, …, each with the first suffix that is there, without `.bin`."""
-    from fairseq.data.indexed_dataset import dataset_exists, infer_dataset_impl
-
-    def exists(path: Path) -> bool:
-        return dataset_exists(str(path), implementation) if implementation else bool(infer_dataset_impl(str(path)))
+    from fairseq.data.indexed_dataset import infer_dataset_impl
 
     parts: list[Path] = []
     while True:
         paths = [Path(folder) / f"{split}{len(parts) or ''}{suffix}" for suffix in suffixes]
-        path = next(filter(exists, paths), None)
+        path = next((path for path in paths if infer_dataset_impl(str(path))), None)
         if path is None:
             return parts
         parts.append(path)
@@ -120,17 +114,16 @@ def task_name(task: Any) -> str:
     return next((name for name, kind in TASK_REGISTRY.items() if kind is type(task)), type(task).__name__)
 
 
-def count_tokens(data: str | Path, dictionary: Any, split: str = "train", implementation: str | None = None) -> Tensor:
+def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Tensor:
     """How often each token of the dictionary occurs in a split that `fairseq-preprocess` wrote: (V,) int64.
 
     The split itself is read, since `dict.txt` has no counts of eos and unk, and has the sum over both languages if they
-    have a joined dictionary. A parallel split is named with its side, such as `train.en-de.de`. `implementation` is
-    that of --dataset-impl; None: as the files are.
+    have a joined dictionary. A parallel split is named with its side, such as `train.en-de.de`.
     """
     path, again = Path(data) / split, "run fairseq-preprocess again"
     counts = np.zeros(len(dictionary), dtype=np.int64)
     try:
-        blocks = _blocks(path, dictionary, implementation)
+        blocks = _blocks(path, dictionary)
     except UserError:
         raise
     except Exception as error:  # whatever a damaged index makes struct, numpy or fairseq do
@@ -143,11 +136,11 @@ def count_tokens(data: str | Path, dictionary: Any, split: str = "train", implem
     return torch.from_numpy(counts)
 
 
-def _blocks(path: Path, dictionary: Any, implementation: str | None) -> Iterable[np.ndarray]:
+def _blocks(path: Path, dictionary: Any) -> Iterable[np.ndarray]:
     """The tokens of a split in blocks (n,), by fairseq's own reader for files of this kind."""
     from fairseq.data import indexed_dataset
 
-    kind = implementation or indexed_dataset.infer_dataset_impl(str(path)) or "mmap"
+    kind = indexed_dataset.infer_dataset_impl(str(path)) or "mmap"
     kind = "lazy" if kind == "cached" else kind  # of the same files; cached, all sentences would have to be fetched
     if not indexed_dataset.dataset_exists(str(path), kind):
         raise UserError(f"{path.parent}: found no split {path.name!r}; expected {path.name}.bin and {path.name}.idx")

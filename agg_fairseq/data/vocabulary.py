@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +28,12 @@ GROUP_MEANINGS = {
 """What frequent, medium and rare tokens are in each of them."""
 
 
-class Vocabulary(ABC):
-    """The tokens that the rows of an output embedding stand for."""
+class Vocabulary:
+    """The tokens that the rows of an output embedding stand for. Its kinds have two methods:
+
+    `word_tokenizer(options)` splits words into these tokens; one that has a tokenizer of its own takes `WORDS` alone.
+    `counts_in(text)` (V,) int64 are the occurrences in the training split of a folder, or for a tokenizer in a file.
+    """
 
     counts: Tensor | None  # (V,) int64 occurrences of each as a target in the training text, where they are known
     tokens: Sequence[str]  # V of them, as the dictionary or the tokenizer has them
@@ -38,14 +41,6 @@ class Vocabulary(ABC):
     special_ids: list[int]  # rows of tokens that stand for no text, which are never listed as neighbors
     unused: list[int]  # rows that were certainly in no training text
     byte_level: bool  # do the characters of tokens stand for bytes, as GPT-2's do?
-
-    @abstractmethod
-    def word_tokenizer(self, tokenizer: TokenizerOptions) -> WordTokenizer:
-        """Splits words into these tokens; one that has a tokenizer of its own takes `WORDS` alone."""
-
-    @abstractmethod
-    def counts_in(self, text: str | Path) -> Tensor:
-        """(V,) int64 occurrences in another text: the training split of a folder, or for a tokenizer a file."""
 
     def groups(self, grouping: str, occurrences_in: str | Path | None = None) -> FrequencyGroups:
         """Frequent, medium and rare tokens, by one of `GROUPINGS`; or groups by the occurrences in another text."""

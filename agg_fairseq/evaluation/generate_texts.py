@@ -11,7 +11,7 @@ from .. import decoding
 from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..checkpoints.output_embedding import check_finite
 from ..data.binarized import count_tokens, load_dictionary
-from ..errors import UserError, first_line
+from ..errors import UserError
 from ..files import atomic_write, check_writable
 from ..result import Result
 from .inputs import find_device
@@ -58,8 +58,6 @@ def generate_texts(
     """
     check_writable(output, model.path)
     model.check_vocabulary(len(load_dictionary(data)), data)
-    if f2_decoding and "f2_decoding" not in model.model_options:
-        raise UserError(f"--f2-decoding: found an ordinary softmax in {model}; expected a factorized one")
     torch_device = find_device(device)
     overrides = {"sample_break_mode": "none", **({"f2_decoding": f2_decoding} if f2_decoding else {})}
     from ..models.from_checkpoint import build_model  # imports fairseq
@@ -70,16 +68,13 @@ def generate_texts(
     check_finite(model.path, dict(network.named_parameters()))
     count_tokens(data, dictionary, split)  # fairseq would read what a damaged index says
     size = prefix_length + length
-    try:
-        task.args.tokens_per_sample = size
-        task.load_dataset(split)
-        stream = task.dataset(split).dataset  # item i: the tokens before those of block i, its tokens, …
-        tokens = int(stream.sizes.sum())
-        if tokens < size:
-            raise UserError(f"{split}: found {tokens} tokens; expected at least {size}; lower --prefix-length")
-        blocks = torch.stack([stream[index][1] for index in range(tokens // size)[:max_texts]])  # N x (P + L)
-    except (ValueError, RuntimeError, AssertionError, OSError) as error:
-        raise UserError(f"{data}/{split}: fairseq cannot read it ({first_line(error)})") from error
+    task.args.tokens_per_sample = size
+    task.load_dataset(split)
+    stream = task.dataset(split).dataset  # item i: the tokens before those of block i, its tokens, …
+    tokens = int(stream.sizes.sum())
+    if tokens < size:
+        raise UserError(f"{split}: found {tokens} tokens; expected at least {size}; lower --prefix-length")
+    blocks = torch.stack([stream[index][1] for index in range(tokens // size)[:max_texts]])  # N x (P + L)
 
     network.to(torch_device)
     torch.manual_seed(seed)  # for models that draw by themselves

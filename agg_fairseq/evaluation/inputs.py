@@ -47,8 +47,6 @@ def load_embedding_vocabulary(
         first, second = next(iter(checkpoints.values())), next(iter(pretrained.values()))
         raise UserError(f"{second}: found a model of transformers; expected one vocabulary, that of {first}")
     if pretrained:
-        if data is not None:
-            raise UserError("--data: found it with a model of transformers; give --train-text FILE instead")
         vocabularies = {
             model: TokenizerVocabulary.load(model.tokenizer_file, len(model.output_embedding.saved))
             for model in pretrained.values()
@@ -58,9 +56,6 @@ def load_embedding_vocabulary(
             if other.tokens != vocabulary.tokens:
                 raise UserError(f"{model}: found another vocabulary than in {first}; measure them one at a time")
         return vocabulary if train_text is None else vocabulary.counted_in(train_text)
-    if train_text is not None:
-        model = next(iter(checkpoints.values()))
-        raise UserError(f"{model}: found a checkpoint of fairseq-train; its tokens are counted in --data, in no text")
     if data is None:
         raise UserError("--data: found none; expected the data folder that the model was trained with")
     return load_vocabulary(checkpoints, data)

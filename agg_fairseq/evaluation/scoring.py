@@ -13,7 +13,7 @@ from ..checkpoints import Checkpoint, EmbeddingSource, PretrainedModel
 from ..data.binarized import count_tokens, load_dictionary
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
-from ..errors import UserError, first_line
+from ..errors import UserError
 from ..functional.early_gradients import CHUNK_ELEMENTS
 from ..integrations import load_pretrained
 from .inputs import load_embedding_vocabulary, load_vocabulary
@@ -52,11 +52,8 @@ class BinarizedText:
             if not isinstance(model, Checkpoint):
                 raise UserError(f"{model}: found a model of transformers; give the text to score by --text FILE")
         vocabulary = load_vocabulary(models, self.data)
-        options = (self.tokens_per_sample, self.context_window)
         if vocabulary.languages is None:
             self._length(models)
-        elif options != (None, 0):
-            raise UserError("--tokens-per-sample, …: found an option of blocks with a translation model; leave it out")
         return vocabulary
 
     def check(self, vocabulary: BinarizedVocabulary) -> None:
@@ -94,18 +91,15 @@ class BinarizedText:
         else:
             model, task = build_model(checkpoint, self.data)
         model.to(device)
-        try:
-            task.load_dataset(self.split)
-            dataset, limit = task.dataset(self.split), {"max_positions": model.max_positions()}
-            if checkpoint.is_language_model:
-                limit["max_tokens"] = self.max_tokens or max(2048, length)
-                batches = task.eval_lm_dataloader(dataset=dataset, num_workers=0, context_window=context, **limit)
-            else:
-                limit["max_tokens"] = self.max_tokens or 2048
-                batches = task.get_batch_iterator(dataset, ignore_invalid_inputs=True, **limit)
-                batches = batches.next_epoch_itr(shuffle=False)
-        except (ValueError, RuntimeError, AssertionError, OSError) as error:
-            raise UserError(f"{self.data}/{self.split}: fairseq cannot read it ({first_line(error)})") from error
+        task.load_dataset(self.split)
+        dataset, limit = task.dataset(self.split), {"max_positions": model.max_positions()}
+        if checkpoint.is_language_model:
+            limit["max_tokens"] = self.max_tokens or max(2048, length)
+            batches = task.eval_lm_dataloader(dataset=dataset, num_workers=0, context_window=context, **limit)
+        else:
+            limit["max_tokens"] = self.max_tokens or 2048
+            batches = task.get_batch_iterator(dataset, ignore_invalid_inputs=True, **limit)
+            batches = batches.next_epoch_itr(shuffle=False)
         for sample in tqdm(batches, desc=name, unit="batch", disable=None, leave=False):
             if "net_input" in sample:
                 yield from _log_probs(model, task, sample)
@@ -161,12 +155,7 @@ class PlainText:
     ) -> Iterator[Chunk]:
         """All tokens but the first of each block; so their mean is the loss of transformers over the same blocks."""
         model, length = models[name], self._length(models)
-        try:
-            network = load_pretrained(model.path)
-        except UserError:
-            raise
-        except Exception as error:  # of whatever kind transformers raises
-            raise UserError(f"{model}: transformers cannot load it ({first_line(error)})") from error
+        network = load_pretrained(model.path)
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
         # A masked model also has logits for all tokens, each from both of its sides.

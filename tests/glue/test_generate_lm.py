@@ -149,7 +149,6 @@ def test_bos_before_the_prefix_where_the_model_had_it(lm_data, stream, tmp_path)
     [
         (("--split", "dev"), "found no split 'dev'"),
         (("--length", "5000"), "expected at least 5005; lower --prefix-length"),
-        (("--f2-decoding", "joint"), "found an ordinary softmax"),
         (("--output", "run/checkpoint_best.pt"), "name another"),
         (("larger",), "pass the model's own data"),
     ],

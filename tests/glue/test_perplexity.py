@@ -109,14 +109,12 @@ def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
     assert max(sizes) < chunked["agg"]["tokens"] * 64, "the logits of the whole batch"
 
 
-def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
-    translation = {"mt": random_checkpoint(tmp_path / "mt.pt", mt_data, KINDS["translation"])}
-    text, pairs = BinarizedText(lm_data), BinarizedText(mt_data, tokens_per_sample=16)
+def test_perplexity_refuses_models_and_texts(runs, lm_data):
+    text = BinarizedText(lm_data)
     for models, scored, fitted_on, message in (
         ({"human": runs["mle"]}, text, None, "found 'human', a row of its own"),
         (runs, text, BinarizedText(lm_data, "dev"), "found no split 'dev'"),
-        (runs, PlainText("test.txt"), None, "found a checkpoint of fairseq-train; its tokens are counted in --data"),
-        (translation, pairs, None, "an option of blocks with a translation model"),
+        (runs, PlainText("test.txt"), None, "--data: found none"),
     ):
         with pytest.raises(UserError, match=message):
             perplexity(models, scored, calibrate=fitted_on)
