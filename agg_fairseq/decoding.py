@@ -18,9 +18,8 @@ def continuation(
 ) -> Tensor:
     """Continues each prefix (B, P), P >= 1, token by token, by L = `length` tokens: (B, L) int64.
 
-    Without dropout, and with the decoder's incremental state: prefix and continuation take one step of the model each.
-    The decoder of the fairseq language model may give logits or log-probabilities. The model is
-    left in the mode, training or evaluation, that it was in.
+    Without dropout, and with the decoder's incremental state, a step per token. The decoder of the fairseq language
+    model may give logits or log-probabilities. The model is left in the mode, training or evaluation, that it was in.
 
     Args:
         topk: None takes the likeliest token; K in [1, V] draws from the K likeliest by their probabilities, which are

@@ -111,10 +111,9 @@ class Checkpoint:
     def output_embedding(self) -> OutputEmbedding:
         """The output embedding; the input embedding where a tied model saves no other.
 
-        Of a layer with weight normalization, which saves g (V, 1) and v (V, D), it is `w_k = g_k v_k / ‖v_k‖`.
         UserError if there is no embedding of a known name, or if it is no dense matrix of finite numbers.
         """
-        name = next((name for name in OUTPUT_NAMES if {name, f"{name}_g"} & self.parameters.keys()), None)
+        name = next((name for name in OUTPUT_NAMES if name in self.parameters), None)
         if name is None and self._input_name and any(map(self.model_options.get, TYING_OPTIONS)):
             name = self._input_name
         if name is None:
@@ -122,12 +121,7 @@ class Checkpoint:
             raise UserError(
                 f"{self.path}: found no output embedding among {names}, …; expected {OUTPUT_NAMES[0]} or a tied one"
             )
-        if name in self.parameters:
-            saved = self._matrix(name)
-        else:
-            lengths, directions = self._matrix(f"{name}_g").float(), self._matrix(f"{name}_v").float()
-            saved = lengths * directions / directions.norm(dim=1, keepdim=True)
-            check_finite(self.path, {name: saved})  # a row of zeros has no direction
+        saved = self._matrix(name)
         tied = self._input_name is not None and torch.equal(self._matrix(self._input_name).float(), saved.float())
         return OutputEmbedding(name, tied, saved, has_log_unigram=UNIGRAM_COUNTS_NAME in self.parameters)
 
@@ -152,7 +146,7 @@ class Checkpoint:
 
     def check_vocabulary(self, tokens: int, data: str | Path) -> None:
         """Raises UserError unless the embeddings have a row for each of the `tokens` of the dictionary in `data`."""
-        for name in (*INPUT_NAMES, *OUTPUT_NAMES, *(f"{name}_v" for name in OUTPUT_NAMES)):
+        for name in (*INPUT_NAMES, *OUTPUT_NAMES):
             rows = self.parameters[name].shape[:1].numel() if name in self.parameters else tokens
             if rows != tokens:
                 raise UserError(f"{self.path}: found {rows} tokens, but {data} has {tokens}; pass the model's own data")

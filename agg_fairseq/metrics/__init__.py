@@ -1,7 +1,4 @@
-"""The papers' measures as pure functions of tensors and of texts. Nothing here needs fairseq.
-
-Where a function checks the range of an argument, it raises ValueError.
-"""
+"""The papers' measures as pure functions of tensors and of texts. Nothing here needs fairseq."""
 
 from .align_sim import TEMPERATURE, LinkCounts, align_sim, group_means, orthogonal_align_sim
 from .bleu import Bleu, corpus_bleu, split_compounds, tokenized_bleu

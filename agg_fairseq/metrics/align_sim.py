@@ -8,7 +8,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .groups import FrequencyGroups
-from .isotropy import check_embeddings
 
 TEMPERATURE = 10.0  # τ of Eq. 16
 BLOCK_COSINES = 2**23  # cosines held at a time: 64 MiB in float64
@@ -56,7 +55,7 @@ def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
 
     Reference: Yu et al. (2021), Sec. 4.1.2, Eqs. 16–17.
     """
-    w = check_embeddings(weight).double()
+    w = weight.detach().double()
     norms = w.norm(dim=1)
     directions = w / norms.clamp(min=torch.finfo(w.dtype).tiny)[:, None]  # V x D, zeros stay zero
     is_zero = norms == 0  # V

@@ -1,7 +1,4 @@
-"""Isotropy: how evenly the token embeddings W (V, D) point in all directions. All is computed in float64.
-
-The functions raise ValueError if W is not a matrix, has no rows, or holds a value that is not finite.
-"""
+"""Isotropy: how evenly the token embeddings W (V, D), V >= 1, point in all directions. All is computed in float64."""
 
 import math
 from collections.abc import Iterator
@@ -14,11 +11,12 @@ CHUNK_ROWS = 8192
 """Rows that are converted to float64 at a time: a copy of the whole embedding would be twice the model."""
 
 
-def isotropy(weight: Tensor, *, both_signs: bool = False) -> float:
+def isotropy(weight: Tensor, center: Tensor | None = None, *, both_signs: bool = False) -> float:
     """I(W) = min Z(a) / max Z(a), `Z(a) = Σ_k exp(w_k · a)`, over the unit eigenvectors a of WᵀW; in log space.
 
     Args:
-        weight: (V, D) embeddings, V >= 1.
+        weight: (V, D) embeddings.
+        center: (D,) what is subtracted from each row, or None.
         both_signs: use a and −a of each eigenvector. The sign of an eigenvector is arbitrary, but Z(a) differs from
             Z(−a), so only this value does not depend on the library. Without it the signs are those that
             `torch.linalg.eigh` returns, as in the papers' tables.
@@ -28,8 +26,12 @@ def isotropy(weight: Tensor, *, both_signs: bool = False) -> float:
 
     Reference: Mu and Viswanath (2018); Yu et al. (2022), Eq. 3.
     """
-    w = check_embeddings(weight)
-    return _isotropy(w, _gram(w), both_signs=both_signs)
+    directions = torch.linalg.eigh(_gram(weight, center))[1]  # D x D, one in each column
+    if both_signs:
+        directions = torch.cat([directions, -directions], dim=1)  # D x 2D
+    sums = [torch.logsumexp(rows @ directions, dim=0) for rows in row_chunks(weight, center)]
+    log_z = torch.stack(sums).logsumexp(0)
+    return (log_z.min() - log_z.max()).exp().item()
 
 
 def mean_cosine(weight: Tensor, center: Tensor | None = None) -> float:
@@ -46,7 +48,7 @@ def mean_cosine(weight: Tensor, center: Tensor | None = None) -> float:
 
     Reference: Gao et al. (2019), Eq. 6; Wang et al. (2020).
     """
-    total, count = _sum_of_directions(check_embeddings(weight), center)
+    total, count = _sum_of_directions(weight, center)
     return ((total.square().sum() - count) / count**2).item() if count else math.nan
 
 
@@ -55,7 +57,7 @@ def mean_cosine_between(first: Tensor, second: Tensor) -> float:
 
     Reference: Yu et al. (2022), Fig. 2 (rare against frequent embeddings).
     """
-    (sum1, count1), (sum2, count2) = (_sum_of_directions(weight.detach()) for weight in (first, second))
+    (sum1, count1), (sum2, count2) = _sum_of_directions(first), _sum_of_directions(second)
     return (sum1 @ sum2 / (count1 * count2)).item() if count1 and count2 else math.nan
 
 
@@ -66,17 +68,15 @@ def mean_inner_product(weight: Tensor) -> float:
     """
     if len(weight) < 2:
         return math.nan
-    w = check_embeddings(weight)
-    total = sum(rows.sum(0) for rows in row_chunks(w))  # D
-    squares = sum(rows.square().sum() for rows in row_chunks(w))
-    return ((total.square().sum() - squares) / (len(w) * (len(w) - 1))).item()
+    total = sum(rows.sum(0) for rows in row_chunks(weight))  # D
+    squares = sum(rows.square().sum() for rows in row_chunks(weight))
+    return ((total.square().sum() - squares) / (len(weight) * (len(weight) - 1))).item()
 
 
 def mean_row(weight: Tensor) -> Tensor:
     """The mean μ (D,) of the rows of `weight` (V, D), in float64. If all rows are equal, it is exactly that row."""
-    w = check_embeddings(weight)
-    first = w[0].double()  # summed up as a difference from it, so that equal rows differ from it by exactly zero
-    return first + sum(rows.sum(0) for rows in row_chunks(w, first)) / len(w)
+    first = weight[0].detach().double()  # summed up as a difference from it, so that equal rows differ by exactly zero
+    return first + sum(rows.sum(0) for rows in row_chunks(weight, first)) / len(weight)
 
 
 def isoscore(weight: Tensor) -> float:
@@ -104,8 +104,14 @@ def isoscore(weight: Tensor) -> float:
 
     Reference: Rudman et al. (2022), Algorithm 1.
     """
-    w = check_embeddings(weight)
-    return _isoscore(_gram(w, mean_row(w)))
+    scatter = _gram(weight, mean_row(weight))  # a multiple of C
+    variance, dimension = scatter.trace(), len(scatter)
+    if not variance > 0:
+        return 0.0
+    if dimension == 1:
+        return 1.0
+    used = 1 / (scatter / variance).square().sum()  # tr(C)² / ‖C‖², in [1, D]
+    return ((used - 1) / (dimension - 1)).clamp(0, 1).item()
 
 
 class Geometry(NamedTuple):
@@ -120,31 +126,29 @@ class Geometry(NamedTuple):
 
 
 def geometry(weight: Tensor, *, center: Tensor | None = None) -> Geometry:
-    """All measures of `Geometry`, for about twice the cost of `isotropy`.
+    """All measures of `Geometry`.
 
     Args:
         weight: (V, D) embeddings.
         center: (D,) the vector that the centered measures subtract, such as `mean_row` of the whole matrix if `weight`
             is a group of its rows; None: the mean row of `weight`.
     """
-    w = check_embeddings(weight)
-    mean = mean_row(w)
+    mean = mean_row(weight)
     center = mean if center is None else center.to(mean)
-    scatter, offset = _gram(w, mean), mean - center
-    norm = sum(rows.norm(dim=1).sum() for rows in row_chunks(w)) / len(w)
+    norm = sum(rows.norm(dim=1).sum() for rows in row_chunks(weight)) / len(weight)
     return Geometry(
-        isotropy=isotropy(w),
-        isotropy_centered=_isotropy(w, scatter + len(w) * offset.outer(offset), center),
-        mean_cosine=mean_cosine(w),
-        mean_cosine_centered=mean_cosine(w, center),
+        isotropy=isotropy(weight),
+        isotropy_centered=isotropy(weight, center),
+        mean_cosine=mean_cosine(weight),
+        mean_cosine_centered=mean_cosine(weight, center),
         mean_share=(mean.norm() / norm).clamp(max=1).item(),
-        isoscore=_isoscore(scatter),
+        isoscore=isoscore(weight),
     )
 
 
 def singular_values(weight: Tensor) -> Tensor:
     """The singular values of `weight` (V, D), largest first, divided by the largest (Yu et al. 2022, Fig. 3c)."""
-    values = torch.linalg.eigvalsh(_gram(check_embeddings(weight))).clamp(min=0).sqrt().flip(0)  # D
+    values = torch.linalg.eigvalsh(_gram(weight)).clamp(min=0).sqrt().flip(0)  # D
     return values / values[0].clamp(min=torch.finfo(values.dtype).tiny)
 
 
@@ -156,64 +160,28 @@ def principal_projection(weight: Tensor) -> Tensor:
 
     Reference: Yu et al. (2022), Figs. 1 and 3.
     """
-    w = check_embeddings(weight)
-    vectors = torch.linalg.eigh(_gram(w))[1].flip(1)[:, :2]  # D x 2
-    projected = torch.cat([rows @ vectors for rows in row_chunks(w)])
+    vectors = torch.linalg.eigh(_gram(weight))[1].flip(1)[:, :2]  # D x 2
+    projected = torch.cat([rows @ vectors for rows in row_chunks(weight)])
     return projected * torch.where(projected.mean(0) < 0, -1.0, 1.0)
 
 
-def check_embeddings(weight: Tensor) -> Tensor:
-    """The embeddings (V, D), detached; ValueError for no matrix, no rows, or a value that is not finite."""
-    if weight.dim() != 2 or len(weight) == 0:
-        raise ValueError(f"expected embeddings of shape (V, D) with V >= 1, got {tuple(weight.shape)}")
-    w = weight.detach()
-    if not all(rows.isfinite().all() for rows in w.split(CHUNK_ROWS)):
-        raise ValueError("expected finite embeddings, got an infinity or NaN")
-    return w
-
-
-def row_chunks(w: Tensor, center: Tensor | None = None) -> Iterator[Tensor]:
+def row_chunks(weight: Tensor, center: Tensor | None = None) -> Iterator[Tensor]:
     """The rows in order, in float64, at most 8,192 at a time; minus `center` (D,) if it is given."""
-    return (rows.double() if center is None else rows.double() - center for rows in w.split(CHUNK_ROWS))
+    for rows in weight.detach().split(CHUNK_ROWS):
+        yield rows.double() if center is None else rows.double() - center
 
 
-# The functions below take embeddings (V, D) that are checked, and measure their rows minus `center` (D,), if given.
+def _gram(weight: Tensor, center: Tensor | None = None) -> Tensor:
+    """Σ_k w_k w_kᵀ (D, D), of the rows minus `center`."""
+    return sum(rows.t() @ rows for rows in row_chunks(weight, center))
 
 
-def _gram(w: Tensor, center: Tensor | None = None) -> Tensor:
-    """Σ_k w_k w_kᵀ (D, D)."""
-    gram = torch.zeros(w.shape[1], w.shape[1], dtype=torch.float64, device=w.device)
-    for rows in row_chunks(w, center):
-        gram += rows.t() @ rows
-    return gram
-
-
-def _isotropy(w: Tensor, gram: Tensor, center: Tensor | None = None, *, both_signs: bool = False) -> float:
-    """min Z / max Z over the eigenvectors of `gram` (D, D), which is `_gram(w, center)`."""
-    directions = torch.linalg.eigh(gram)[1]  # D x D, one in each column
-    if both_signs:
-        directions = torch.cat([directions, -directions], dim=1)  # D x 2D
-    log_z = torch.stack([torch.logsumexp(rows @ directions, dim=0) for rows in row_chunks(w, center)]).logsumexp(0)
-    return (log_z.min() - log_z.max()).exp().item()
-
-
-def _sum_of_directions(w: Tensor, center: Tensor | None = None) -> tuple[Tensor, int]:
-    """Σ_k ŵ_k (D,) over the rows that are not zero, and the number of these rows."""
-    total, count = torch.zeros(w.shape[1], dtype=torch.float64, device=w.device), 0
-    for rows in row_chunks(w, center):
+def _sum_of_directions(weight: Tensor, center: Tensor | None = None) -> tuple[Tensor, int]:
+    """Σ_k ŵ_k (D,) over the rows minus `center` that are not zero, and the number of these rows."""
+    total, count = torch.zeros(weight.size(1), dtype=torch.float64, device=weight.device), 0
+    for rows in row_chunks(weight, center):
         norms = rows.norm(dim=1, keepdim=True)
         is_nonzero = norms.squeeze(1) > 0
         total += (rows[is_nonzero] / norms[is_nonzero]).sum(0)
         count += int(is_nonzero.sum())
     return total, count
-
-
-def _isoscore(scatter: Tensor) -> float:
-    """IsoScore from a multiple of the covariance (D, D)."""
-    variance, dimension = scatter.trace(), len(scatter)
-    if not variance > 0:
-        return 0.0
-    if dimension == 1:
-        return 1.0
-    used = 1 / (scatter / variance).square().sum()  # tr(C)² / ‖C‖², in [1, D]
-    return ((used - 1) / (dimension - 1)).clamp(0, 1).item()

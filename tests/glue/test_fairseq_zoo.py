@@ -12,11 +12,8 @@ from fairseq import tasks
 from fairseq.data import iterators
 from fairseq.trainer import Trainer
 from fairseq.utils import import_user_module
-from omegaconf import OmegaConf
 from torch.nn import functional
 
-from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from agg_fairseq.errors import UserError
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.commands import one_line
 from tests.conftest import ROOT, run_command, zipf_text
@@ -63,28 +60,6 @@ def test_loss_gradients_and_log_are_those_of_fairseq(lm_data, mt_data, family):
     expected_log.setdefault("nll_loss", expected_log["loss"])
     for name in ("loss", "ppl", "nll_loss"):
         assert log[name] == pytest.approx(expected_log[name], rel=1e-4)
-
-
-@pytest.mark.parametrize("family", ["fconv_lm", "fconv, tied"])
-def test_checkpoints_of_convolutional_models_are_measured(lm_data, mt_data, tmp_path, family):
-    """Their output layer has weight normalization, unless it is tied."""
-    base, name = FAMILIES[family], "decoder.fc3.weight"
-    cfg, _, model, _ = build(data_of(base, lm_data, mt_data), "--criterion", "mle", base=base)
-    layer = model.eval().decoder.fc3
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(torch.randn_like(parameter))  # g is no longer the length of v
-    state = {"cfg": OmegaConf.to_container(cfg), "model": model.state_dict()}
-    torch.save(state, tmp_path / "c.pt")
-    found = Checkpoint(tmp_path / "c.pt").output_embedding
-    layer(torch.zeros(1, layer.in_features))  # forms the weight anew
-    torch.testing.assert_close(found.weight, layer.weight.detach())
-    assert found.description == (f"{name}(tied)" if "tied" in family else name)
-    if "tied" not in family:
-        state["model"][f"{name}_v"][3] = 0
-        torch.save(state, tmp_path / "zero.pt")
-        with pytest.raises(UserError, match=f"found an infinity or NaN in {name}"):
-            Checkpoint(tmp_path / "zero.pt").output_embedding  # noqa: B018
 
 
 @pytest.mark.parametrize(
