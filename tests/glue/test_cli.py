@@ -53,9 +53,8 @@ def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, ca
     ("arguments", "words"),
     [
         (["--context-window", "16"], "found 16, 16 of them context, and "),
-        (["--max-tokens", "4"], "cannot read it (AssertionError: Sentences lengths should not exceed max_tokens=4"),
         (["--split", "dev"], "dev.bin"),
-        (["--name", "a", "b"], "2 names for 1"),
+        (["--name", "a", "b"], "a name for each of 1 files"),
     ],
 )
 def test_bad_values_of_eval_lm(lm_data, good_checkpoint, capsys, arguments, words):
@@ -114,10 +113,9 @@ def test_unique_names():
     assert unique_names(["a/x.pt", "b/x.pt"], None) == ["a", "b"]
     assert unique_names(["r/x.pt", "q/r/x.pt"], None) == ["r/x.pt", "q/r/x.pt"]
     assert unique_names(["a/x.json", "b/y.json"], None, "stem") == ["x", "y"]
-    with pytest.raises(UserError, match="found the name 'm' twice"):
-        unique_names(["a", "b"], ["m", "m"])
-    with pytest.raises(UserError, match="found a/x.pt twice"):
-        unique_names(["a/x.pt", "a/x.pt"], None)
+    for paths, names in ((["a", "b"], ["m", "m"]), (["a/x.pt", "a/x.pt"], None)):
+        with pytest.raises(UserError, match="expected a name for each of 2 files, each once"):
+            unique_names(paths, names)
 
 
 def test_a_terminal_of_another_encoding(good_checkpoint, monkeypatch):
