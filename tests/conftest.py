@@ -23,7 +23,20 @@ BIN = Path(sys.executable).parent
 USER_DIR = ROOT / "agg_fairseq" / "user_dir" / "agg_plugin"
 
 hypothesis.settings.register_profile("tests", derandomize=True, deadline=None)
-hypothesis.settings.load_profile("tests")  # the same numbers at each run
+hypothesis.settings.load_profile("tests")  # what is not a fuzzer draws the same numbers at each run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """Draws a seed of the fuzzers, unless one is given; the workers of pytest-xdist get it with the options."""
+    config.option.hypothesis_seed = config.option.hypothesis_seed or str(random.SystemRandom().randrange(2**32))
+
+
+def pytest_sessionstart(session):
+    """Prints the seed, also with -q, where pytest prints no header."""
+    if (terminal := session.config.pluginmanager.get_plugin("terminalreporter")) is not None:
+        seed = session.config.option.hypothesis_seed
+        terminal.write_line(f"to draw the same damaged files again: --hypothesis-seed {seed}")
 
 
 @pytest.hookimpl(tryfirst=True)

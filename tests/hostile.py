@@ -49,8 +49,9 @@ def _damaged_once(draw, content):
 
 
 def fuzz(check, valid, files):
-    """Calls `check` with damaged files like `valid`, without a time limit."""
-    settings(max_examples=files, suppress_health_check=list(HealthCheck))(given(damaged(valid))(check))()
+    """Calls `check` with damaged files like `valid`, others at each run (--hypothesis-seed), without a time limit."""
+    options = {"derandomize": False, "database": None, "print_blob": True, "suppress_health_check": list(HealthCheck)}
+    settings(max_examples=files, **options)(given(damaged(valid))(check))()
 
 
 def refusal(read, *arguments):

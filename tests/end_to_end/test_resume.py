@@ -162,8 +162,8 @@ def test_two_killed_workers_go_on_bit_for_bit(lm_data, tmp_path):
 
 
 @pytest.mark.slow
-def test_kills_at_random_moments_leave_no_trace(lm_data, tmp_path):
-    whole, run, generator = tmp_path / "whole", tmp_path / "run", random.Random(1)
+def test_kills_at_random_moments_leave_no_trace(lm_data, tmp_path, request):
+    whole, run, generator = tmp_path / "whole", tmp_path / "run", random.Random(request.config.option.hypothesis_seed)
     more = (*AGG, "--max-update", "45")  # more than eight lives can reach
     assert train(options(lm_data, whole, *more), f"{whole}.log") == 0
     for _ in range(8):
