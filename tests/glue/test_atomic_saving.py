@@ -1,6 +1,8 @@
 """Checkpoints and what the commands write: whole or not there."""
 
+import contextlib
 import os
+import resource
 import zlib
 
 import pytest
@@ -14,7 +16,17 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.fairseq_glue.atomic_saving import AtomicPathManager, write_checkpoints_atomically
 from agg_fairseq.files import atomic_write
 from agg_fairseq.plots.style import save
-from tests.hostile import on_a_full_disk
+
+
+@contextlib.contextmanager
+def on_a_full_disk(after):
+    """Within, no file can become longer than `after` bytes: writing ends as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (after, hard))  # Python ignores the signal that comes with it
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture(autouse=True)

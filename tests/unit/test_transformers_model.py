@@ -8,10 +8,10 @@ from agg_fairseq.checkpoints.transformers_model import PretrainedModel
 from agg_fairseq.cli.main import main
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
+from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import isotropy, neighbors
 from tests import small_transformers
 from tests.commands import read_result
-from tests.hostile import refusal
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 safetensors = pytest.importorskip("safetensors.torch", reason="needs safetensors, which transformers brings")
@@ -33,6 +33,12 @@ def matrix(rows=V, columns=D, seed=0):
 HEAD, INPUT = matrix(), matrix(seed=1)
 OTHERS = {"model.layers.0.mlp.up_proj.weight": matrix(V, V), "model.norm.weight": torch.ones(V)}
 UNTIED = {"lm_head.weight": HEAD, "model.embed_tokens.weight": INPUT, **OTHERS}
+
+
+def refusal(read, *arguments):
+    with pytest.raises(UserError) as caught:
+        read(*arguments)
+    return str(caught.value)
 
 
 def word_tokenizer(words=WORDS):
@@ -108,7 +114,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("tensors", "configuration", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_measured(tensors, configuration, words, tmp_path):
-    said, _ = refusal(embedding_of, tmp_path / "m", tensors, configuration)
+    said = refusal(embedding_of, tmp_path / "m", tensors, configuration)
     assert words in said and str(tmp_path / "m" / "model.safetensors") in said
 
 
@@ -116,8 +122,8 @@ def test_a_matrix_chosen_by_its_name(tmp_path):
     path = folder(tmp_path / "m", configuration=None)
     found = PretrainedModel(path, "model.embed_tokens.weight").output_embedding
     assert found.description == "model.embed_tokens.weight(chosen)" and torch.equal(found.weight, INPUT)
-    assert "such as lm_head.weight" in refusal(lambda: PretrainedModel(path, "lm_heat.weight").output_embedding)[0]
-    said, _ = refusal(lambda: PretrainedModel(path, "model.norm.weight").output_embedding)
+    assert "such as lm_head.weight" in refusal(lambda: PretrainedModel(path, "lm_heat.weight").output_embedding)
+    said = refusal(lambda: PretrainedModel(path, "model.norm.weight").output_embedding)
     assert "found model.norm.weight of shape [12]" in said
 
 
@@ -129,7 +135,7 @@ def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
         model = PretrainedModel(named)
         assert torch.equal(model.output_embedding.weight, HEAD)
     (path / "3.safetensors").write_bytes((path / "3.safetensors").read_bytes()[:-1])
-    said, _ = refusal(lambda: PretrainedModel(path).output_embedding)
+    said = refusal(lambda: PretrainedModel(path).output_embedding)
     assert said.startswith(str(path / "3.safetensors")) and "expected whole safetensors" in said
     (path / "3.safetensors").unlink()
 
@@ -137,7 +143,7 @@ def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
 def test_folders_that_are_no_model(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").touch()
-    assert "found no model.safetensors or" in refusal(open_models, [tmp_path])[0]
+    assert "found no model.safetensors or" in refusal(open_models, [tmp_path])
 
 
 def test_isotropy_of_a_transformers_model(tmp_path, text, capsys):
@@ -204,21 +210,21 @@ def test_other_vocabularies_and_options(tmp_path, text):
     second = folder(tmp_path / "second", tokenizer=word_tokenizer([*WORDS[:-1], "Oslo"]))
     models = open_models([first, second])
     assert isotropy(models).rows.keys() == {"first", "second"}  # which needs no tokens
-    assert "found another vocabulary" in refusal(lambda: isotropy(models, train_text=text))[0]
+    assert "found another vocabulary" in refusal(lambda: isotropy(models, train_text=text))
     only = open_models([first])
     gpt2 = TokenizerOptions("gpt2")
-    assert "--bpe: found gpt2" in refusal(lambda: neighbors(only, None, words=["sea"], tokenizer=gpt2))[0]
-    assert "found 'nowhere'" in refusal(lambda: neighbors(only, None, words=["nowhere"]))[0]
-    assert "found '<s>', which the vocabulary" in refusal(lambda: neighbors(only, None, words=["<s>"]))[0]
+    assert "--bpe: found gpt2" in refusal(lambda: neighbors(only, None, words=["sea"], tokenizer=gpt2))
+    assert "found 'nowhere'" in refusal(lambda: neighbors(only, None, words=["nowhere"]))
+    assert "found '<s>', which the vocabulary" in refusal(lambda: neighbors(only, None, words=["<s>"]))
     checkpoint = {"model": {"decoder.output_projection.weight": HEAD}, "cfg": {"task": {"_name": "language_modeling"}}}
     (tmp_path / "run").mkdir()
     torch.save(checkpoint, tmp_path / "run" / "checkpoint_last.pt")
     both = open_models([first, tmp_path / "run"])
     assert isotropy(both).rows.keys() == {"first", "run"}
-    assert "one vocabulary" in refusal(lambda: isotropy(both, train_text=text))[0]
+    assert "one vocabulary" in refusal(lambda: isotropy(both, train_text=text))
     run = open_models([tmp_path / "run"])
-    assert "--data: found none" in refusal(lambda: neighbors(run, None, words=["sea"]))[0]
-    assert "expected transformers models" in refusal(open_models, [tmp_path / "run"], None, "lm_head.weight")[0]
+    assert "--data: found none" in refusal(lambda: neighbors(run, None, words=["sea"]))
+    assert "expected transformers models" in refusal(open_models, [tmp_path / "run"], None, "lm_head.weight")
 
 
 def test_unreadable_texts_to_count(tmp_path):
@@ -226,7 +232,7 @@ def test_unreadable_texts_to_count(tmp_path):
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     (tmp_path / "empty").touch()
     for path, words in ((tmp_path / "latin", "UnicodeDecodeError"), (tmp_path / "empty", "no tokens")):
-        assert words in refusal(lambda path=path: isotropy(model, train_text=path))[0]
+        assert words in refusal(lambda path=path: isotropy(model, train_text=path))
 
 
 def test_a_tokenizer_that_is_missing_or_damaged(tmp_path, capsys):
