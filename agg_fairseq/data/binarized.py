@@ -73,24 +73,20 @@ def training_counts(task: Any, split: str) -> Tensor:
     """
     from fairseq import utils
 
-    options = getattr(task, "cfg", None) or getattr(task, "args", None)
-    data = getattr(options, "data", None)
-    if data is None or hasattr(task, "lang_pairs"):
-        problem = "names no data" if data is None else "has several training sets"
-        raise UserError(f"found the task {task_name(task)}, which {problem}; expected language_modeling or translation")
+    options = getattr(task, "cfg", None) or task.args
     source, target = (getattr(options, f"{side}_lang", None) for side in ("source", "target"))
     suffixes = [f".{source}-{target}.{target}", f".{target}-{source}.{target}"] if target else [""]
     dictionary = task.target_dictionary
     whole = getattr(task, "dictionary", None) or dictionary  # that of --output-dictionary-size is its head
     occurrences = torch.zeros(len(whole), dtype=torch.int64)
-    for folder in utils.split_paths(data):
+    for folder in utils.split_paths(options.data):
         parts = split_parts(folder, split, suffixes)
         for part in parts or [Path(folder) / f"{split}{suffixes[0]}"]:  # which is then refused
             times = getattr(options, "upsample_primary", 1) if target and len(parts) > 1 and part == parts[0] else 1
             occurrences += times * count_tokens(folder, whole, part.name)
     counts = occurrences[: len(dictionary)].clone()
     counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
-    logger.info(f"found {int(counts.sum()):,} target tokens in {split} of {data}")
+    logger.info(f"found {int(counts.sum()):,} target tokens in {split} of {options.data}")
     return counts
 
 

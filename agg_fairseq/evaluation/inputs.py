@@ -16,17 +16,14 @@ from ..errors import UserError
 
 def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> BinarizedVocabulary:
     """The vocabulary of models of one task and languages, all over it, from the folder with the training split."""
-    languages = []
+    first: dict[tuple[str, str] | None, Checkpoint] = {}  # by source and target language, None for language models
     for checkpoint in checkpoints.values():
         pair = checkpoint.languages
-        languages.append(pair if pair is None or all(pair) else training_pair(data, *pair))
-        if languages[-1] != languages[0]:
-            kinds = [
-                "a language model" if pair is None else f"a model from {pair[0]} to {pair[1]}" for pair in languages
-            ]
-            first = next(iter(checkpoints.values()))
-            raise UserError(f"{checkpoint}: found {kinds[-1]}; expected {kinds[0]}, as {first}")
-    vocabulary = BinarizedVocabulary.load(data, languages[0])
+        first.setdefault(pair if pair is None or all(pair) else training_pair(data, *pair), checkpoint)
+    if len(first) > 1:
+        kinds = [f"{model} ({'-'.join(pair) if pair else 'a language model'})" for pair, model in first.items()]
+        raise UserError(f"found {' and '.join(kinds)}; expected models of one task and its languages")
+    vocabulary = BinarizedVocabulary.load(data, next(iter(first)))
     for checkpoint in checkpoints.values():
         checkpoint.check_vocabulary(len(vocabulary.tokens), data)
     return vocabulary

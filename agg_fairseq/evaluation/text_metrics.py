@@ -57,8 +57,6 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         dictionary = load_dictionary(data)
         groups = metrics.frequency_mass_groups(count_tokens(data, dictionary), excluded=in_no_group(dictionary))
         sizes = groups.sizes()
-        # Not by `dictionary.index`: an entry with #fairseq:overwrite has the name of a special symbol.
-        row_of = dictionary.indices | {dictionary[row]: row for row in range(dictionary.nspecial)}
     rows = {}
     everything = {**continuations, HUMAN: references}
     for name, of_row in tqdm(everything.items(), desc="measuring", unit="file", disable=None, leave=False):
@@ -66,7 +64,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         self_bleu = metrics.self_bleu(of_row, MAX_ORDER) if len(of_row) > 1 else None
         shares = None
         if groups is not None and any(of_row):
-            tokens = [row_of.get(token, dictionary.unk()) for text in of_row for token in text]
+            tokens = [dictionary.index(token) for text in of_row for token in text]
             shares = metrics.group_shares(torch.tensor(tokens), groups)
         rows[name] = {
             "tokens": sum(map(len, of_row)),

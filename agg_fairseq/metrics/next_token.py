@@ -80,7 +80,7 @@ class NextTokenStatistics:
     def perplexity(self) -> dict[str, float | None]:
         """exp of the mean NLL (in nats) over the targets of each group, and over all as `total`; None without targets.
 
-        At least 1; inf where the mean is 700 nats or more. The groups are those of Yu et al. (2022), Tables 1–3.
+        inf where the mean is 700 nats or more. Reference: Yu et al. (2022), Tables 1–3.
         """
         return self._perplexity(self._nll)
 
@@ -89,7 +89,7 @@ class NextTokenStatistics:
         return self._perplexity(self._nll - self._group_nll)
 
     def measures(self) -> dict[str, dict[str, Any]]:
-        """All measures by group, as `total` over all; perplexities and `expected_over_observed` as of the functions.
+        """All measures by group, and as `total` over all.
 
         `group_perplexity` is exp of the mean −log P(g_y), `unique_predictions` Uniq: the number of distinct arg-max
         predictions, by the group of the prediction.
@@ -123,9 +123,8 @@ class NextTokenStatistics:
     def expected_over_observed(self) -> dict[str, float | None]:
         """Σ_i P_i(g), divided by the number of targets of the group; None without targets.
 
-        A ratio of two numbers of tokens, at least 0, and a measure of our own: 1 for a model that is calibrated on this
-        text; 2 for one that gives the group twice the probability that it deserves on average, which all other groups
-        pay for. `total` is 1 if P sums to 1. Compare it with `frequencies_over_observed`.
+        A measure of our own: 1 for a model that is calibrated on this text; 2 for one that gives the group twice the
+        probability that it deserves on average. Compare it with `frequencies_over_observed`.
         """
         return self._over_observed(self._expected)
 
@@ -178,8 +177,7 @@ class NextTokenStatistics:
 
     def _kept(self) -> tuple[Tensor, Tensor]:
         """log P(g) (N, G + 1) and targets (N,) of all positions."""
-        log_probs, target = map(torch.cat, zip(*self._positions, strict=True))
-        return log_probs, target
+        return tuple(map(torch.cat, zip(*self._positions, strict=True)))
 
     def _columns(self, target: Tensor) -> Tensor:
         """(N,) int64, the groups of the targets; the last of G + 1 for a token in no group."""

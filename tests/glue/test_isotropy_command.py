@@ -50,7 +50,7 @@ def test_a_translation_model_is_grouped_by_the_target_side(translator, lm_runs, 
     assert "found no language pair; expected one train.X-Y.X.bin" in refused(
         capsys, "isotropy", *models, "--data", lm_data
     )
-    expected = "found a model from en to de; expected a language model"
+    expected = "(en-de); expected models of one task"
     assert expected in refused(capsys, "isotropy", *models, "--data", mt_data)
 
 

@@ -1,12 +1,10 @@
 """The `text-metrics` command, called in this process: the table, the JSON file, and every error."""
 
 import json
-import shutil
 from collections import Counter
 
 import pytest
 
-from agg_fairseq.data.binarized import load_dictionary
 from tests.commands import cells, read_result, refused, run
 
 REFERENCES = ["a b c", "a b", "a a b"]
@@ -61,17 +59,6 @@ def test_shares(lm_data, tmp_path, capsys):
     result = read_result(target)
     assert list(result.facts["groups"]) == ["frequent", "medium", "rare", "very rare"]
     assert sum(result.facts["groups"].values()) == len(groups)
-
-
-def test_the_end_of_a_sentence_is_special_whatever_has_its_name(lm_data, tmp_path, capsys):
-    """Tools of others write special symbols into dict.txt again; fairseq then finds that entry by the name."""
-    data = shutil.copytree(lm_data, tmp_path / "data")
-    with (data / "dict.txt").open("a") as file:
-        file.write("</s> 0 #fairseq:overwrite\n")
-    assert load_dictionary(data).index("</s>") == len(load_dictionary(data)) - 1
-    path = write_texts(tmp_path / "m.jsonl", ["w0 </s>"], ["a"])
-    row = cells(run(capsys, "text-metrics", path, "--data", data))["m"]
-    assert (row["frequent (%)"], row["very rare (%)"]) == ("50.0", "0.0")
 
 
 @pytest.mark.parametrize(
