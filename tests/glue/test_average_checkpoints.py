@@ -90,14 +90,10 @@ def test_average_checkpoints_refuses_arguments(trained, tmp_path, capsys):
     a, b, new, linked = trained / "checkpoint8.pt", trained / "checkpoint9.pt", tmp_path / "new.pt", tmp_path / "l.pt"
     linked.symlink_to(a)
     for arguments, words in (
-        ((trained, a), "two checkpoints or more, each once"),
         ((a,), "two checkpoints or more, each once"),
-        ((a, tmp_path / "none.pt"), "found no such file"),
-        ((trained, "--last", 1), "two checkpoints or more, each once"),
         ((trained, "--last", 5), "found 4 checkpoints by epoch; expected 5"),
         ((a, b, a), "two checkpoints or more, each once"),
         ((a, b, "--output", linked), "found an input, which would be written over"),
-        ((a, tmp_path / "none.pt", "--output", tmp_path), "cannot write"),  # said before the inputs are read
     ):
         assert words in refused(capsys, "average-checkpoints", "--output", new, *arguments)
         assert not new.exists()

@@ -149,12 +149,7 @@ def test_the_command(lm_runs, lm_data, tmp_path, capsys):
     assert headers[0] == short and headers[2] == short + calibrated
     assert {"PPL rare", "PPL group rare", "Uniq total", "I(W−μ)"} < set(headers[1])
     assert set(read_result(tmp_path / "o.json")["mle"]["offsets"]) == set(GROUPS)
-    for options, message in (
-        ((), "--data: found none"),
-        (("--data", lm_data, "--train-text", "train.txt"), "--train-text: found it without --text"),
-        (("--text", "test.txt", "--context-window", 8), "--text: found it with"),
-    ):
-        assert message in refused(capsys, *start, *options)
+    assert "--data: found none" in refused(capsys, *start)
 
 
 # `agg-fairseq calibrate`: a checkpoint with one offset per group, which every tool loads.
@@ -272,6 +267,3 @@ def test_what_cannot_be_calibrated(lm_data, mt_data, tmp_path):
     pairs = random_checkpoint(tmp_path / "mt.pt", mt_data, KINDS["translation"])
     with pytest.raises(UserError, match="found no .* targets.*; give a text with some of each group"):
         calibrate(pairs, mt_data, tmp_path / "out.pt", occurrences_in=mt_data)
-    with pytest.raises(UserError, match="found an input, which would be written over"):
-        calibrate(f2, lm_data, f2.path)
-    assert not (tmp_path / "out.pt").exists()

@@ -80,19 +80,10 @@ def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys, continuations, 
 
 
 def test_text_metrics_refuses_files(tmp_path, capsys):
-    path, target = tmp_path / "bad.jsonl", tmp_path / "out.json"
-    for content, words in (
-        ("", "found no text"),
-        (
-            '{"prefix": "", "continuation": "", "reference": ""}\n{}\n',
-            "line 2: found '{}'; expected JSON of prefix",
-        ),
-    ):
-        path.write_text(content)
-        error = refused(capsys, "text-metrics", path, "--json", target)
-        assert words in error and str(path) in error and not target.exists()
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"prefix": "", "continuation": "", "reference": ""}\n{}\n')
+    assert "bad.jsonl, line 2: found '{}'; expected JSON of prefix" in refused(capsys, "text-metrics", path)
     first, second = write_texts(tmp_path / "first.jsonl"), tmp_path / "second.jsonl"
-    for references in (["a b c", "a b", "x"], REFERENCES[:2]):
-        write_texts(second, CONTINUATIONS[: len(references)], references)
-        error = refused(capsys, "text-metrics", first, second)
-        assert f"{second}: found other references than in {first}" in error
+    write_texts(second, CONTINUATIONS, ["a b c", "a b", "x"])
+    error = refused(capsys, "text-metrics", first, second)
+    assert f"{second}: found other references than in {first}" in error
