@@ -35,8 +35,7 @@ def bleu(
             for a sentence, the one with the best score counts.
         reference: the untokenized target side of the split, a sentence per line; None: no sacreBLEU.
         tokenize: name of sacreBLEU's tokenizer, such as zh; its default, 13a, does not split Chinese and Japanese.
-        moses: language of Moses tokens in the hypotheses, such as de, which are then detokenized; None: they are taken
-            as they are.
+        moses: language of Moses tokens in the hypotheses, such as de, which are then detokenized.
 
     Returns:
         Result: a row per log with `bleu` and `sacrebleu` (0 to 100), for each of the two the other attributes of

@@ -35,14 +35,12 @@ def generate_texts(
     """Continues the prefixes of a split with a language model, and writes a JSON object per line.
 
     The split is read as one stream of tokens, including its line ends, and cut into blocks of a prefix and its
-    reference; an incomplete block at the end is dropped. Each prefix is continued by as many tokens as its reference
-    has. `prefix`, `continuation` and `reference` contain tokens of the dictionary, separated by spaces.
+    reference; an incomplete block at the end is dropped. `prefix`, `continuation` and `reference` contain tokens of the
+    dictionary, separated by spaces.
 
     Args:
         model: a language model over the dictionary of `data`.
         output: texts to write.
-        split: split to continue.
-        prefix_length: tokens that the model is given.
         length: tokens of a continuation and of a reference.
         max_texts: continue only the first N prefixes; None: all.
         topk: draw each token from the K of the highest probability; None: take the most probable one.
@@ -94,9 +92,8 @@ def generate_texts(
 
     atomic_write(output, write)
     used_decoding = f2_decoding or model.model_options.get("f2_decoding")
-    numbers = {
-        "texts": len(blocks), "generated_tokens": len(blocks) * length, "unused_tokens": tokens - blocks.numel()
-    }  # fmt: skip
+    numbers = {"texts": len(blocks), "generated_tokens": len(blocks) * length}
+    numbers["unused_tokens"] = tokens - blocks.numel()
     settings = {
         "split": split,
         "texts": len(blocks),

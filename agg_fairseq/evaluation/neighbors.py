@@ -32,13 +32,11 @@ def neighbors(
     """Finds the tokens whose output embeddings are nearest to that of a word, by cosine, in float64.
 
     The vector of a word of several tokens is the mean of their embeddings. The tokens of the word itself, special
-    tokens and the entries by which fairseq pads a dictionary are left out. The dictionary of a translation model is
-    that of the target side.
+    tokens and the entries by which fairseq pads a dictionary are left out.
 
     Args:
         words: words whose neighbors are shown; None: the three most frequent of the rare tokens of at least four
             letters that can be words.
-        topk: neighbors of each word.
 
     Returns:
         Result: a row per word and model, with `neighbor`, the neighbors and their cosines as texts by rank; †

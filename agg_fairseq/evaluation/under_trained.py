@@ -41,13 +41,12 @@ def under_trained(
     The indicator is the "distance" to the sum of the rows of unused tokens (`metrics.unused_distance`) if the input
     embedding is the output layer too, whose softmax pushes all unused rows the same way. It is the "norm" of the row of
     the input embedding if that is separate, since only the tokens of the training text change it, or if the unused rows
-    are not alike, since the gates of AGG leave them where they began, or if none is known. Tokens are listed up to a
-    threshold, the largest value of a known unused token, so that n of these find n/(n + 1) of the others on average; if
-    fewer than three are known, the value that 2% of the tokens do not exceed.
+    are not alike, since the gates of AGG leave them where they began, or if none is known. The threshold is the largest
+    value of a known unused token, so that n of these find n/(n + 1) of the others on average; if fewer than three are
+    known, the value that 2% of the tokens do not exceed.
 
     Args:
         unused: rows of tokens that are known to be unused; None: those that the vocabulary knows (`Vocabulary.unused`).
-        tokenizer: that the data of checkpoints of fairseq-train was encoded with, so that tokens can be read.
 
     Returns:
         Result: a row per model, with `indicator`, `known_unused`, `threshold`, `threshold_reason`, `others` (tokens
@@ -71,9 +70,8 @@ def under_trained(
         embedding = model.output_embedding
         size = len(embedding.saved)
         known = sorted(set(unused if unused is not None else vocabulary.unused if vocabulary is not None else []))
-        beyond = next((row for row in known if not 0 <= row < size), None)
-        if beyond is not None:
-            raise UserError(f"--unused: found {beyond}; expected rows from 0 to {size - 1} of {model}")
+        if known and not 0 <= known[0] <= known[-1] < size:
+            raise UserError(f"--unused: found {known}; expected rows from 0 to {size - 1} of {model}")
         inputs = model.input_embedding.float() if embedding.tied is False else embedding.weight
         norm = inputs.norm(dim=1).double()
         distance = metrics.unused_distance(embedding.weight, known) if known else None

@@ -37,8 +37,7 @@ def word_similarity(
     whose embedding is all zeros, are left out.
 
     Args:
-        datasets: files with a line `word<TAB>word<TAB>score` for each pair; and names, MEN, WS353, RG65, RW, which are
-            looked for as NAME.txt in $AGG_DATA/word-similarity.
+        datasets: see `dataset_files` and `read_word_pairs`.
         as_published: follow the released code of Yu et al. (2022), `eval_emb.py`: GPT-2's pieces of a word without the
             space before it, `<unk>` for tokens that the dictionary lacks, no lower case, and all pairs whose cosine is
             defined.
@@ -91,16 +90,13 @@ def word_similarity(
         "datasets": ",".join(names),
         "bpe": word_tokenizer.kind,
         "word": "mean-of-tokens",
-        **(
-            {"split": "without-space", "case": "as-written", "missing-tokens": "<unk>"}
-            if as_published
-            else {"case": "as-written,else-lower", "uncovered-pairs": "left-out"}
-        ),
-        "cosine,spearman": True,
     }
-    return Result(
-        rows, {"spearman": names}, settings, {"pairs": {name: len(pairs) for name, pairs in pairs_of.items()}}
-    )
+    if as_published:
+        settings |= {"split": "without-space", "case": "as-written", "missing-tokens": "<unk>"}
+    else:
+        settings |= {"case": "as-written,else-lower", "uncovered-pairs": "left-out"}
+    settings["cosine,spearman"] = True
+    return Result(rows, {"spearman": names}, settings, {"pairs": {name: len(of) for name, of in pairs_of.items()}})
 
 
 def dataset_files(asked: Sequence[str | Path]) -> list[Path]:

@@ -104,7 +104,7 @@ def test_tokens_refuses(models, tmp_path, capsys):
     tensors = {"lm_head.weight": torch.ones(4, 2), "model.embed_tokens.weight": torch.zeros(4, 2)}
     safetensors.save_file(tensors, tmp_path / "smaller" / "model.safetensors")
     for name, arguments, message in (
-        ("tied", ["--unused", ROWS], f"--unused: found {ROWS}; expected rows from 0 to {ROWS - 1} of "),
+        ("tied", ["--unused", ROWS], f"--unused: found [{ROWS}]; expected rows from 0 to {ROWS - 1} of "),
         ("bare", [], "choose the matrix to measure by --matrix NAME"),
         ("smaller", [], "found 5 tokens beyond the 4 rows; expected"),
     ):
