@@ -90,12 +90,6 @@ def test_read_links_by_hand(tmp_path, text, expected):
     assert links_of(write_data(tmp_path), text) == expected
 
 
-def test_dictionaries_of_different_sizes(tmp_path):
-    write_side(tmp_path, "en-de", "en", [[4, 13]], words=10)
-    write_side(tmp_path, "en-de", "de", [[5, 6]], words=3)
-    assert links_of(tmp_path, b"0-1 1-0\n") == {(4, 6): 1, (13, 5): 1}
-
-
 def test_only_an_eos_at_the_end_is_left_out():
     side = [torch.tensor(tokens, dtype=torch.int64) for tokens in ([4, EOS, 5, EOS], [4, 5], [], [EOS])]
     assert list(sentences(side)) == [[4, EOS, 5], [4, 5], [], []]
