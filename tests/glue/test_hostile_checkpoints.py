@@ -1,5 +1,6 @@
 """Checkpoints that would run code, or hold anything but a model: refused, without running it."""
 
+import contextlib
 import io
 import os
 import pickle
@@ -14,6 +15,7 @@ from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
 from tests.conftest import SMALL_LM, call
+from tests.hostile import AMOUNTS, fuzz
 
 WEIGHT, COUNTS = "decoder.output_projection.weight", "decoder.output_projection.counts"
 SIZES = ("layers", "embed_dim", "input_dim", "output_dim", "ffn_embed_dim", "attention_heads")
@@ -106,6 +108,18 @@ def test_one_flipped_bit_of_the_numbers_is_seen(tmp_path):
     assert not torch.equal(torch.load(path)["model"][WEIGHT], torch.ones(1000, 4)), "else this test shows nothing"
     with pytest.raises(UserError, match="refused, since it is damaged"):
         Checkpoint(path)
+
+
+@AMOUNTS
+def test_a_damaged_checkpoint_has_the_weights_that_were_saved_or_is_refused(files, tmp_path):
+    state, path = checkpoint(), tmp_path / "checkpoint.pt"
+
+    def check(content):
+        path.write_bytes(content)
+        with contextlib.suppress(UserError):
+            assert torch.equal(Checkpoint(path).parameters[WEIGHT], state["model"][WEIGHT])
+
+    fuzz(check, saved(state), files)
 
 
 def test_what_meters_of_fairseq_save_is_opened_and_arrays_of_objects_are_not(tmp_path):

@@ -7,11 +7,10 @@ import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agg_fairseq.data.binarized import count_tokens
 from agg_fairseq.errors import UserError
+from tests.hostile import AMOUNTS, fuzz
 
 
 def split(folder, tokens, dtype=np.uint16):
@@ -21,16 +20,14 @@ def split(folder, tokens, dtype=np.uint16):
     builder.finalize(str(folder / "train.idx"))
 
 
+@AMOUNTS
 @pytest.mark.parametrize("suffix", ["idx", "bin"])
-def test_a_damaged_split_is_read_as_it_was_written_or_refused(suffix, tmp_path):
+def test_a_damaged_split_is_read_as_it_was_written_or_refused(files, suffix, tmp_path):
     """Its counts, and the sentences that fairseq then reads from it. A flipped bit of a token is another token."""
     split(tmp_path, [[0, 1, 2], [3, 2]])
     path = tmp_path / f"train.{suffix}"
-    valid = path.read_bytes()
 
-    @given(st.integers(0, len(valid) - 1), st.binary(max_size=2), st.integers(0, 3))
-    def check(position, instead, lost):
-        content = valid[:position] + instead + valid[position + lost :]
+    def check(content):
         path.write_bytes(content)
         try:
             counts = count_tokens(tmp_path, Dictionary())
@@ -42,7 +39,7 @@ def test_a_damaged_split_is_read_as_it_was_written_or_refused(suffix, tmp_path):
         found = data_utils.load_indexed_dataset(str(tmp_path / "train"), Dictionary())
         assert [sentence.tolist() for sentence in found] == [tokens[:3], tokens[3:]]
 
-    check()
+    fuzz(check, path.read_bytes(), files)
 
 
 def index_of(sizes, begins, code=8, number=None):
