@@ -21,8 +21,7 @@ FILES = {
 }
 """The kinds of tokenizers and the options that name their files, both with the names that fairseq gives them."""
 
-SPACE = "Ġ"  # how GPT-2 writes the space before a word
-WORD_STARTS = ("▁", SPACE)  # how sentencepiece and GPT-2 mark a piece that begins a word
+WORD_STARTS = ("▁", "Ġ")  # how sentencepiece and GPT-2 mark a piece that begins a word
 PIECES_SHARE = 0.2
 """A dictionary is of pieces if more of its tokens begin so: 66% of GPT-2's do, and no word of WikiText-2."""
 
@@ -109,24 +108,6 @@ def word_starts(pieces: Collection[str]) -> tuple[str, ...]:
     """The marks of those pieces that begin a word. In a vocabulary of words, hardly any token has one: none."""
     shares = {mark: sum(piece.startswith(mark) for piece in pieces) / max(len(pieces), 1) for mark in WORD_STARTS}
     return tuple(mark for mark, share in shares.items() if share >= PIECES_SHARE)
-
-
-def escaped(token: str, *, byte_level: bool) -> str:
-    r"""A token as text in quotes, with escapes for what cannot be read: bytes that are no whole character, spaces.
-
-    `byte_level`: do its characters stand for bytes, as those of GPT-2 do?
-
-    Examples:
-        >>> escaped("Ġna", byte_level=True), escaped("Ã", byte_level=True), escaped("▁na", byte_level=False)
-        ("' na'", "'\\\\xc3'", "' na'")
-    """
-    if byte_level:
-        printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-        others = [byte for byte in range(256) if byte not in printable]
-        byte_of = {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
-        if all(character in byte_of for character in token):
-            return repr(bytes(map(byte_of.__getitem__, token)).decode("utf-8", "backslashreplace"))
-    return repr(token.replace("▁", " "))
 
 
 def token_of_word(word: str, tokens: Container[str], starts: Iterable[str]) -> str:

@@ -34,7 +34,7 @@ class TokenizerVocabulary(Vocabulary):
     unknown: int | None  # the row of the token that stands for all unknown ones
     rows: int  # V, those of the embedding; rows beyond the tokenizer's last token only fill the matrix
     counts: Tensor | None  # (V,) int64 occurrences in a text
-    byte_level: bool  # do the characters of tokens stand for bytes?
+    byte_level: bool  # do the characters of tokens stand for bytes, as GPT-2's do?
 
     @classmethod
     def load(cls, path: Path, rows: int | None) -> TokenizerVocabulary:

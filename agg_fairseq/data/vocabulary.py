@@ -14,7 +14,7 @@ from ..errors import UserError
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
 from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES, occurrence_groups
 from .binarized import count_tokens, in_no_group, load_dictionary, split_parts, training_pair
-from .subwords import SPACE, TokenizerOptions, WordTokenizer, word_starts
+from .subwords import TokenizerOptions, WordTokenizer
 
 GROUPINGS = {
     "types": f"{'/'.join(f'{share:.0%}' for share in AGG_SHARES)}-of-types",
@@ -40,7 +40,6 @@ class Vocabulary:
     excluded: Tensor  # (V,) bool, rows that are in no frequency group
     special_ids: list[int]  # rows of tokens that stand for no text, which are never listed as neighbors
     unused: list[int]  # rows that were certainly in no training text
-    byte_level: bool  # do the characters of tokens stand for bytes, as GPT-2's do?
 
     def groups(self, grouping: str, occurrences_in: str | Path | None = None) -> FrequencyGroups:
         """Frequent, medium and rare tokens, by one of `GROUPINGS`; or groups by the occurrences in another text."""
@@ -99,11 +98,6 @@ class BinarizedVocabulary(Vocabulary):
     def unused(self) -> list[int]:
         """Special tokens and fillers without occurrences."""
         return [row for row in self.special_ids if self.counts[row] == 0]
-
-    @property
-    def byte_level(self) -> bool:
-        """Whether the tokens are GPT-2's pieces, and not their numbers."""
-        return SPACE in word_starts(self.tokens)
 
     def counts_in(self, text: str | Path) -> Tensor:
         """As targets of the training split of a folder with the same dictionary."""

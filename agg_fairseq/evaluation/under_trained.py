@@ -7,7 +7,7 @@ import torch
 
 from .. import metrics
 from ..checkpoints import Checkpoint, EmbeddingSource
-from ..data.subwords import WORDS, TokenizerOptions, escaped
+from ..data.subwords import WORDS, TokenizerOptions
 from ..errors import UserError
 from ..result import Result
 from .inputs import frequency_settings, load_embedding_vocabulary, matrix_setting
@@ -62,7 +62,6 @@ def under_trained(
     if data is not None or train_text is not None or has_tokens:
         vocabulary = load_embedding_vocabulary(models, data, train_text)
         readable = vocabulary.word_tokenizer(tokenizer).readable
-        byte_level = vocabulary.byte_level or tokenizer.kind == "gpt2"
         members = None if vocabulary.counts is None else vocabulary.groups(groups)
 
     rows = {}
@@ -92,7 +91,7 @@ def under_trained(
             group = -1 if members is None else int(members.of_token[row])
             tokens.append({
                 "id": row, "token": token,
-                "readable": token if vocabulary is None else escaped(readable(token), byte_level=byte_level),
+                "readable": token if vocabulary is None else repr(readable(token)),
                 NORM: norm[row].item(), DISTANCE: None if distance is None else distance[row].item(),
                 "count": None if members is None else int(vocabulary.counts[row]),
                 "group": None if group < 0 else members.names[group],

@@ -38,8 +38,7 @@ def word_similarity(
 
     Args:
         weight: (V, D) embeddings.
-        first: the tokens of the first word of each pair, as rows of `weight`; none for a word that is not covered.
-        second: those of the second word.
+        first, second: the tokens of the two words of each pair, as rows; none for a word that is not covered.
         scores: human scores of the similarity of each pair, on any scale.
 
     Returns:
@@ -64,10 +63,9 @@ def word_similarity(
 def nearest_neighbors(
     weight: Tensor, queries: Tensor, k: int, excluded: Sequence[Collection[int]]
 ) -> list[list[tuple[int, float]]]:
-    """The k rows of `weight` with the largest cosine to each query; ties go to the first row.
+    """The k rows of `weight` with the largest cosine to each query, in float64; ties go to the first row.
 
-    Computed in float64, a chunk of rows at a time. Cosines are rounded to 12 decimals, so that rows of the same
-    direction tie.
+    Cosines are rounded to 12 decimals, so that rows of the same direction tie.
 
     Args:
         weight: (V, D) embeddings; rows of zeros are never neighbors.
@@ -95,9 +93,8 @@ def nearest_neighbors(
 def unused_distance(weight: Tensor, unused: Sequence[int]) -> Tensor:
     """1 − cos(w_k, Σ_u w_u) over the unused tokens u ≠ k: (V,) float64 in [0, 2]; 0 for a row of zeros.
 
-    A small distance means similar to the unused tokens. The softmax pushes the rows of all tokens that are never a
-    target the same way, away from the features, so that they end up side by side. A row that has moved elsewhere
-    belongs to a token that the model has learned.
+    The softmax pushes the rows of all tokens that are never a target the same way, away from the features, so that they
+    end up side by side. A row that has moved elsewhere belongs to a token that the model has learned.
 
     Land and Bartolo also remove the first principal direction of all rows, in case they share a constant part. Where
     many tokens are rare, that is the very direction in which unused rows lie: without it, unused and seen tokens are

@@ -66,7 +66,7 @@ def test_models_of_transformers(models, tmp_path, capsys):
         values = [token[model["indicator"]] for token in model["tokens"]]
         assert values == sorted(values) and values[4] == model["threshold"]
         assert {"token": "the", "count": 3, "group": "frequent", "unused": False}.items() <= others[1].items()
-        assert others[7]["readable"] == r"' cie\x7fl'" and others[0]["group"] is None
+        assert others[7]["readable"] == r"'▁cie\x7fl'" and others[0]["group"] is None
     for options, row in (
         (("--unused", 3, 5), "| distance | 2 | 0.000 | 2% of the tokens |"),
         (("--unused", 1, 7, 8), "| norm | 3 |"),  # rows that are not alike
