@@ -11,10 +11,9 @@ from omegaconf import II
 
 from ..data.binarized import in_no_group
 from ..fairseq_glue import option
-from ..fairseq_glue.dictionaries import has_joined_dictionary
 from ..functional.gates import AGG_GATES
 from ..objective.agg import DEFAULT_ALPHA, AggObjective
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig, has_joined_dictionary
 
 logger = logging.getLogger(__name__)
 
@@ -113,5 +112,5 @@ class AggCriterion(LikelihoodCriterion):
         super().load_checkpoint_state(state)
         if not self.cfg.agg_static_after_epoch:
             self.objective.static_rare = None
-        if "counter" in state:
+        if self.open_update is not None:
             logger.info(f"agg: restored the counts of {self.objective.counter.updates} updates")

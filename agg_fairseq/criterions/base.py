@@ -27,15 +27,15 @@ from fairseq.criterions import FairseqCriterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.logging.meters import AverageMeter
+from fairseq.tasks.translation import TranslationTask
 from omegaconf import II
 from torch import Tensor, nn
 
-from ..data.binarized import in_no_group, training_counts
+from ..data.binarized import in_no_group, task_name, training_counts
 from ..errors import UserError, fail
 from ..fairseq_glue import option
 from ..fairseq_glue import output_layer as layers
 from ..fairseq_glue.atomic_saving import write_checkpoints_atomically
-from ..fairseq_glue.dictionaries import check_one_dictionary, has_joined_dictionary
 from ..fairseq_glue.hooks import listen
 from ..metrics import Geometry, geometry
 from ..objective import Average, Objective, ObjectiveOutput
@@ -263,8 +263,8 @@ class EmbeddingStatistics:
     def __init__(self, interval: int) -> None:
         self.interval = interval
         self._are_due = False  # in the training batches of this update?
-        # Those of the present weights that are computed, in training and in validation, by their W, of which some
-        # models have several (0: any W that is made anew in each batch). The log has their mean.
+        # Those of the present weights, by training or validation and by W, of which some models have several (0: any W
+        # that is made anew in each batch). The log has their mean.
         self._measures: dict[tuple[bool, int], dict[str, Average]] = {}
 
     def start_update(self, update_num: int) -> None:
@@ -284,3 +284,20 @@ class EmbeddingStatistics:
                 measures = {name: (value, 1) for name, value in values.items() if not math.isnan(value)}
             self._measures[key] = measures
         return self._measures[key]
+
+
+def check_one_dictionary(task: Any) -> None:
+    """Raises ValueError if the target languages have different dictionaries, so that tokens cannot be counted."""
+    manager = getattr(task, "data_manager", None)  # of translation_multi_simple_epoch, with one by --target-dict
+    of_language = getattr(manager, "get_target_dictionary", None) or (lambda language: task.dicts[language])
+    languages = {pair.split("-")[1] for pair in getattr(task, "lang_pairs", None) or ()}
+    if any(of_language(language) != task.target_dictionary for language in languages):
+        raise ValueError(
+            f"found different dictionaries of the target languages in the task {task_name(task)}; expected one, since "
+            "tokens are counted; add --joined-dictionary to fairseq-preprocess"
+        )
+
+
+def has_joined_dictionary(task: Any) -> bool:
+    """Whether the task translates, and has one dictionary for both languages: some tokens are then never a target."""
+    return isinstance(task, TranslationTask) and task.source_dictionary.symbols == task.target_dictionary.symbols

@@ -36,18 +36,6 @@ class FaceObjective(Objective):
         """Counts what the model outputs at the positions that are not padding."""
         self.counter.add(prediction.masked_fill(target == self.ignore_index, self.counter.ignore_index))
 
-    def checkpoint_state(self) -> dict[str, Any]:
-        """How often each token was output (V,), by the updates that took place and by the last one."""
-        return {"frequency": self.counter.appearances.cpu(), "current": self.counter.current.cpu()}
-
-    def load_checkpoint_state(self, state: dict[str, Any]) -> bool:
-        if "frequency" not in state:
-            return False
-        self.counter.appearances.copy_(state["frequency"])
-        self.counter.current.copy_(state["current"])
-        self.start_update()
-        return True
-
 
 @register_criterion("face", dataclass=LikelihoodCriterionConfig)
 class FaceCriterion(LikelihoodCriterion):

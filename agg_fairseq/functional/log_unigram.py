@@ -19,11 +19,9 @@ def log_unigram(counts: Tensor) -> Tensor:
     return (smoothed.log() - smoothed.sum().log()).float()
 
 
-def checked_counts(name: str, counts: Tensor, vocabulary: int) -> Tensor:
-    """The counts (V,) in whole numbers, int64; ValueError for another shape, or one that is not in [0, 2^53]."""
+def whole_counts(counts: Tensor, vocabulary: int) -> Tensor:
+    """The counts (V,) as int64; ValueError for another shape, or a count that is not in [0, 2^53], such as NaN."""
     rounded = counts.double().round()
-    wrong = rounded[~((rounded >= 0) & (rounded <= 2**53))]  # NaN is neither
-    if tuple(counts.shape) != (vocabulary,) or len(wrong):
-        problem = f"{wrong[0].item():g} among them" if len(wrong) else f"shape {tuple(counts.shape)}"
-        raise ValueError(f"{name}: expected the counts of {vocabulary} tokens, got {problem}")
+    if rounded.shape != (vocabulary,) or not ((rounded >= 0) & (rounded <= 2**53)).all():
+        raise ValueError(f"expected counts of {vocabulary} tokens, from 0 to 2^53, got {counts}")
     return rounded.long()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..checkpoints.transformers_model import PretrainedModel
 from ..errors import UserError
 from ..f2 import FactorizedSoftmax
-from ..functional.log_unigram import checked_counts, log_unigram
+from ..functional.log_unigram import log_unigram, whole_counts
 
 IGNORED = -100
 """Label of the positions without a target."""
@@ -57,8 +57,8 @@ def add_log_unigram(model: Any, counts: Tensor) -> None:
     Reference: Meister et al. (2022), "A Natural Bias for Language Generation Models".
     """
     head = _plain_head(model)
-    counts = checked_counts("add_log_unigram", counts, head.weight.size(0))
-    head.bias = nn.Parameter(log_unigram(counts).to(head.weight), requires_grad=False)
+    bias = log_unigram(whole_counts(counts, len(head.weight)))
+    head.bias = nn.Parameter(bias.to(head.weight), requires_grad=False)
 
 
 def factorize_head(model: Any, class_of_token: Tensor) -> FactorizedSoftmax:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..functional.log_unigram import checked_counts, log_unigram
+from ..functional.log_unigram import log_unigram, whole_counts
 
 
 class UnigramLinear(nn.Linear):
@@ -40,8 +40,7 @@ class UnigramLinear(nn.Linear):
         nn.Module.__init__(self)  # nn.Linear's own would make a weight, and a bias that is a parameter
         self.out_features, self.in_features = weight.shape
         self.weight = weight
-        counts = checked_counts("UnigramLinear", counts, len(weight))
-        self.register_buffer("counts", counts.to(weight.device, copy=True))
+        self.register_buffer("counts", whole_counts(counts, len(weight)).to(weight.device))
         shift = nn.Parameter(torch.zeros(len(weight), device=weight.device, dtype=weight.dtype)) if learned else None
         self.register_parameter("bias_shift", shift)
 
@@ -61,5 +60,5 @@ class UnigramLinear(nn.Linear):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         if (key := f"{prefix}counts") in state_dict:
-            state_dict[key] = checked_counts("UnigramLinear", state_dict[key], self.out_features)
+            state_dict[key] = whole_counts(state_dict[key], self.out_features)
         super()._load_from_state_dict(state_dict, prefix, *rest)

@@ -20,7 +20,7 @@ class AggObjective(Objective):
 
     The gates of an update are computed from the updates before it, so that they are the same for each of its
     micro-batches and on each worker. The first update, with nothing in memory, is not gated. The counts are summed over
-    the workers once per update. A warning is logged, once, if most of the vocabulary is rare when the window is full.
+    the workers once per update.
 
     Args:
         vocabulary: V.
@@ -69,7 +69,6 @@ class AggObjective(Objective):
         self.counter = TokenCounter(vocabulary, window, self.ignore_index)
         self.register_buffer("never_rare", never_rare, persistent=False)
         self.register_buffer("static_rare", None, persistent=False)
-        self._has_warned = False
         self._gates_from(self.counter.appearances, 1)  # raises where an option is out of its range
 
     def start_update(self, *, window: int | None = None, fix_group: bool = False) -> None:
@@ -81,19 +80,10 @@ class AggObjective(Objective):
         if window is not None:
             self.counter.resize(window)
         updates = self.counter.updates
-        has_full_window = updates >= self.counter.window
-        if fix_group and has_full_window and self.static_rare is None:
+        if fix_group and updates >= self.counter.window and self.static_rare is None:
             self.static_rare = self._rare(self.counter.appearances, updates)
             logger.info(f"agg: the {int(self.static_rare.sum())} rare tokens are fixed from here on")
         self.current_gates = self._gates_from(self.counter.appearances, updates) if updates else None
-        if has_full_window and not self._has_warned:
-            self._has_warned = True
-            share = int(self.current_gates.rare.sum()) / self.vocabulary  # waits for a GPU, once per training
-            if share > 0.5:
-                logger.warning(
-                    f"agg: {share:.0%} of the vocabulary is rare, which costs the other tokens perplexity; lower "
-                    "agg_alpha, or set agg_rare_fraction (0.05 to 0.3)"
-                )
 
     def count(self, target: Tensor) -> None:
         """Adds the targets to the update under way."""
@@ -125,18 +115,14 @@ class AggObjective(Objective):
         return agg_gates(appearances, updates, self._rare(appearances, updates), which=self.which)
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """The window, the tokens of the update under way, and the fixed group if there is one; on the CPU."""
+        """The counts, and the fixed group if there is one."""
         static = None if self.static_rare is None else self.static_rare.nonzero().squeeze(1).cpu()
-        return {"counter": self.counter.get_extra_state(), "static_rare": static}
+        return super().checkpoint_state() | {"static_rare": static}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> bool:
-        """Restores the state, its window included; one of a method without this counter leaves the window empty."""
-        if state.get("counter") is None:
-            return False
-        self.counter.set_extra_state(state["counter"])
+        """As of `Objective`."""
         self.static_rare = None
         if (static := state.get("static_rare")) is not None:
             self.static_rare = torch.zeros_like(self.counter.appearances, dtype=torch.bool)
             self.static_rare[static.to(self.static_rare.device)] = True
-        self.start_update()
-        return True
+        return super().load_checkpoint_state(state)

@@ -44,10 +44,7 @@ class AgpsObjective(Objective):
     ) -> None:
         super().__init__(vocabulary, **options)
         if not 0 <= rare_rank < vocabulary:
-            raise ValueError(
-                f"expected rare_rank in [0, {vocabulary}), the size of the vocabulary, got {rare_rank}; the paper's "
-                f"27,000 of 37,000 sub-words (WMT14) are in proportion {round(27_000 / 37_000 * vocabulary)}"
-            )
+            raise ValueError(f"expected rare_rank in [0, {vocabulary}), the size of the vocabulary, got {rare_rank}")
         self.rare_rank = rare_rank
         self.scaling: dict[str, Any] = {"mu1": mu1, "mu2": mu2, "variant": variant}
         self.register_buffer("never_rare", never_rare, persistent=False)

@@ -117,14 +117,19 @@ class Objective(nn.Module):
 
     def checkpoint_state(self) -> dict[str, Any]:
         """What training needs to go on exactly from here: tensors and plain values, the same on every worker."""
-        return {}
+        return {} if self.counter is None else {"counter": self.counter.get_extra_state()}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> bool:
-        """Restores what `checkpoint_state` returned, True; False for what another method returned, which is left.
+        """Restores what `checkpoint_state` returned, the window of counts included; ValueError for a damaged state.
 
-        ValueError for a damaged state.
+        False for what another method returned: the counts start empty.
         """
-        return False
+        saved = state.get("counter")
+        if self.counter is None or saved is None or (saved["window"] is None) != (self.counter.window is None):
+            return False
+        self.counter.set_extra_state(saved)
+        self.start_update()
+        return True
 
     # A micro-batch.
 

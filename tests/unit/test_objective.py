@@ -143,14 +143,6 @@ def test_a_fixed_group_stays():
         assert all(torch.equal(gates.rare, fixed) for gates in gates_of(each, (9, 8, 7)))
 
 
-def test_warns_once_where_most_tokens_are_rare(caplog):
-    """When the window is full: before, most had no time to appear."""
-    objective = AggObjective(V, alpha=0.99, window=3)
-    for warnings in (0, 0, 1, 1):
-        gates_of(objective, [0])
-        assert sum("of the vocabulary is rare" in record.message for record in caplog.records) == warnings
-
-
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
@@ -159,7 +151,7 @@ def test_warns_once_where_most_tokens_are_rare(caplog):
         (AggObjective, {"alpha": 0.1, "rare_fraction": 0.1}, "drop one of them"),
         (AggObjective, {"gates": "g3"}, "both, g1, g2"),
         (AggObjective, {"window": 0}, "at least 1 update"),
-        (AgpsObjective, {"rare_rank": V}, r"rare_rank in \[0, 30\).*27,000 of 37,000 sub-words \(WMT14\) are in .* 22"),
+        (AgpsObjective, {"rare_rank": V}, r"rare_rank in \[0, 30\)"),
         (AgpsObjective, {"rare_rank": 3, "mu1": 0.0}, "mu1 above 0, got 0"),
         (AgpsObjective, {"rare_rank": 3, "variant": "eq16"}, "eq15, algorithm1"),
         (AgpsObjective, {"rare_rank": 3, "counts": torch.ones(4)}, r"counts of shape \(30,\)"),
